@@ -1,0 +1,1 @@
+"""compute-node-agent: keeps OpenStack Placement true for a hypervisor."""

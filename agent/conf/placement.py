@@ -1,0 +1,36 @@
+"""[placement]: every keystoneauth option, and how the agent talks to Placement."""
+
+from keystoneauth1 import loading
+from oslo_config import cfg
+
+GROUP = "placement"
+
+OPTIONS = [
+    cfg.StrOpt("backend", default="auto", choices=["auto", "http", "embedded"], help="auto: the catalog or endpoint when credentials are set, else, for --once, the embedded Placement."),
+    cfg.IntOpt("max_in_flight", default=4, min=1, max=64, help="Requests under way at once; the embedded Placement always takes one."),
+    cfg.IntOpt("full_reread_interval", default=86400, min=0, help="Seconds in which every provider is read again in full, spread over them; guards against what generations cannot show. 0: never."),
+    cfg.IntOpt("connect_timeout", default=5, min=1, help="Seconds to wait for a connection."),
+    cfg.IntOpt("read_timeout", default=60, min=1, help="Seconds to wait for an answer."),
+    cfg.IntOpt("reshape_timeout", default=300, min=1, help="Seconds to wait for the answer to a reshape."),
+]
+
+
+def register_keystoneauth(conf: cfg.ConfigOpts) -> None:
+    """Register the options of keystoneauth's session, adapter and authentication plugin."""
+    loading.register_session_conf_options(conf, GROUP)
+    loading.register_adapter_conf_options(conf, GROUP, include_deprecated=False)
+    loading.register_auth_conf_options(conf, GROUP)
+    conf.set_default("service_type", "placement", GROUP)
+    conf.set_default("valid_interfaces", ["internal", "public"], GROUP)
+    conf.set_default("connect_retries", 0, GROUP)
+    conf.set_default("status_code_retries", 0, GROUP)
+
+
+def keystoneauth_options() -> list[cfg.Opt]:
+    """The same options for the sample file and the reference, with those of the password plugin."""
+    return [
+        *loading.get_session_conf_options(),
+        *loading.get_adapter_conf_options(include_deprecated=False),
+        *loading.get_auth_common_conf_options(),
+        *loading.get_auth_plugin_conf_options("password"),
+    ]

@@ -1,0 +1,1 @@
+"""The desired tree: what Placement should hold, made from the facts, the operator's policy and the driver's own shape."""

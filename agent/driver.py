@@ -1,0 +1,136 @@
+"""The driver interface and the loading of drivers.
+
+A driver is a class that takes the configuration and implements :class:`Driver`; whatever else it can do, it says by
+implementing one of the small protocols below it. Drivers are found by the entry points of ``NAMESPACE``.
+"""
+
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, cast, runtime_checkable
+
+from oslo_config import cfg
+from stevedore import driver as stevedore_driver
+from stevedore import exception as stevedore_exception
+
+from agent.errors import ConfigError
+from agent.model.facts import HostFacts
+from agent.model.provider_tree import ProviderTree
+
+NAMESPACE = "compute_node_agent.drivers"
+
+# The spellings of an existing nova.conf that mean one of ours.
+NOVA_SPELLINGS: Mapping[str, str] = {
+    "libvirt.LibvirtDriver": "libvirt",
+    "ironic.IronicDriver": "ironic",
+    "fake.FakeDriver": "fake",
+    "fake.SmallFakeDriver": "fake.small",
+    "fake.MediumFakeDriver": "fake.medium",
+    "fake.MediumFakeDriverWithNestedCustomResources": "fake.medium_nested",
+    "fake.PredictableNodeUUIDDriver": "fake.predictable_uuid",
+    "fake.FakeDriverWithPciResources": "fake.pci",
+}
+
+Allocations = MutableMapping[str, dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class HostContext:
+    """What a driver may know of the process it runs in.
+
+    ``name`` is ``[DEFAULT] host``; ``identity`` the uuid of this host's only node, for drivers that have just one;
+    ``state_path`` the folder of the store.
+    """
+
+    name: str
+    identity: str
+    state_path: Path
+
+
+@runtime_checkable
+class Driver(Protocol):
+    """What every driver does. Every call may block; callers give each a deadline."""
+
+    def start(self, host: HostContext) -> None:
+        """Connect and check versions, within 60 s.
+
+        :raises NotReady: the backend does not answer yet; it is asked again.
+        :raises ConfigError: it never will, as configured.
+        """
+
+    def stop(self) -> None:
+        """Close everything, within 15 s. Harmless when not started."""
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
+        """All nodes managed now, uuid to name. Never empty because of an error.
+
+        :raises NotReady: the backend does not answer.
+        """
+
+    def facts(self, name: str) -> HostFacts:
+        """One snapshot of the node. What could not be read is named in ``incomplete``, not left out.
+
+        :raises NotReady: the backend does not answer.
+        """
+
+    def is_node_deleted(self, name: str) -> bool:
+        """Whether the backend itself, not a cache, says that the node is gone for good."""
+
+
+@runtime_checkable
+class ShapesTree(Protocol):
+    """A driver with providers or inventories beyond what the core makes of its facts."""
+
+    def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Allocations | None) -> None:
+        """Edit the node's private ``tree`` in place, from ``facts`` alone: no I/O.
+
+        The tree holds what the core shaped and what belongs to others; the driver adds its own each time anew.
+        With ``allocations`` None and allocated inventory to move, raise :class:`agent.errors.ReshapeNeeded`.
+        """
+
+
+@runtime_checkable
+class UpdatesProviderTree(Protocol):
+    """A driver in nova's style: it shapes the whole of its tree itself, and may do I/O while it does."""
+
+    def update_provider_tree(self, provider_tree: ProviderTree, nodename: str, allocations: Allocations | None = None) -> None:
+        """Edit the node's private tree, as Placement has it now, in place."""
+
+
+@runtime_checkable
+class ReportsCapabilities(Protocol):
+    """A driver that knows capabilities of the compute service."""
+
+    def capabilities_as_traits(self) -> Mapping[str, bool]:
+        """Standard ``COMPUTE_*`` traits: true is set on the root, false removed, others are left alone."""
+
+
+def canonical_name(name: str) -> str:
+    """The driver's own name for one of nova's spellings; other names as they are."""
+    return NOVA_SPELLINGS.get(name, name)
+
+
+def load(name: str, conf: cfg.ConfigOpts) -> Driver:
+    """Make the driver called ``name``.
+
+    :raises ConfigError: there is no such driver, or its libraries are missing.
+    """
+    known = canonical_name(name)
+    try:
+        manager = stevedore_driver.DriverManager(NAMESPACE, known, invoke_on_load=True, invoke_args=(conf,), warn_on_missing_entrypoint=False)
+    except stevedore_exception.NoMatches as error:
+        raise ConfigError(
+            f"[DEFAULT] compute_driver = {name}: no such driver", f"installed: {', '.join(sorted(available()))}"
+        ) from error
+    except ImportError as error:
+        raise ConfigError(
+            f"[DEFAULT] compute_driver = {name}: {error}", f"pip install 'compute-node-agent[{known.partition('.')[0]}]'"
+        ) from error
+    return cast(Driver, manager.driver)
+
+
+def available() -> set[str]:
+    """The names of all installed drivers."""
+    from importlib.metadata import entry_points
+
+    return {entry.name for entry in entry_points(group=NAMESPACE)}

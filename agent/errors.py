@@ -1,0 +1,161 @@
+"""Every error the agent raises on purpose: one hierarchy, each with a code, a message and a remedy.
+
+Callers branch on the type or on ``code``, never on the text. ``message`` is one line that says what is wrong and
+names the file, option, endpoint or provider; ``remedy`` says what the operator can do about it.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+class AgentError(Exception):
+    """Base of all errors of the agent."""
+
+    code = "agent.error"
+
+    def __init__(self, message: str, remedy: str = "", **data: Any) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.data: Mapping[str, Any] = data
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.remedy})" if self.remedy else self.message
+
+
+class ConfigError(AgentError):
+    """An option, file or combination of them that cannot be used."""
+
+    code = "config.invalid"
+
+
+class ConfigErrors(ConfigError):
+    """Everything wrong with a configuration, found in one look."""
+
+    code = "config.invalid"
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        super().__init__("; ".join(error.message for error in errors), remedy=errors[0].remedy if len(errors) == 1 else "")
+        self.errors = tuple(errors)
+
+
+# --- drivers ---------------------------------------------------------------------------------------------------
+
+
+class DriverError(AgentError):
+    """A driver could not do its work; the message names driver and node."""
+
+    code = "driver.failed"
+
+
+class NotReady(DriverError):
+    """The backend does not answer now; it is worth asking again later."""
+
+    code = "driver.not-ready"
+
+
+class DriverTimeout(DriverError):
+    """A driver call passed its deadline and was abandoned."""
+
+    code = "driver.timeout"
+
+
+class ReshapeNeeded(AgentError):
+    """The driver must move allocated inventory and was not given the allocations to move."""
+
+    code = "reshape.needed"
+
+    def __init__(self, message: str = "inventory that may be allocated must move to another provider", remedy: str = "", **data: Any) -> None:
+        super().__init__(message, remedy, **data)
+
+
+class ReshapeFailed(AgentError):
+    """A reshape cannot be done; nothing of it was."""
+
+    code = "reshape.failed"
+
+    def __init__(self, message: str = "the driver could not reshape", remedy: str = "", **data: Any) -> None:
+        super().__init__(message, remedy, **data)
+
+
+# --- store -----------------------------------------------------------------------------------------------------
+
+
+class StoreError(AgentError):
+    """The store cannot be read or written."""
+
+    code = "store.unusable"
+
+
+class StoreLocked(StoreError):
+    """Another run holds the store."""
+
+    code = "store.locked"
+
+
+class IdentityError(StoreError):
+    """The node's persisted identity is damaged or contradicts another one."""
+
+    code = "identity.mismatch"
+
+
+# --- Placement -------------------------------------------------------------------------------------------------
+
+
+class PlacementError(AgentError):
+    """Anything that goes wrong in talking to Placement."""
+
+    code = "placement.error"
+
+
+class PlacementUnreachable(PlacementError):
+    """No usable answer came. ``outcome_unknown``: a write may nevertheless have been applied."""
+
+    code = "placement.unreachable"
+
+    def __init__(self, message: str, remedy: str = "", *, kind: str, outcome_unknown: bool = False, fatal: bool = False, **data: Any) -> None:
+        super().__init__(message, remedy, **data)
+        self.kind = kind
+        self.outcome_unknown = outcome_unknown
+        self.fatal = fatal
+
+
+class PlacementRefused(PlacementError):
+    """Placement answered with an error status. ``status`` and ``placement_code`` say which."""
+
+    code = "placement.refused"
+
+    def __init__(self, message: str, remedy: str = "", *, status: int, placement_code: str = "", **data: Any) -> None:
+        super().__init__(message, remedy, **data)
+        self.status = status
+        self.placement_code = placement_code
+
+
+class PlacementTooOld(PlacementError):
+    """The server's highest microversion is below what the agent needs."""
+
+    code = "placement.too-old"
+
+
+class GenerationConflict(PlacementError):
+    """Somebody else changed the tree between reading and writing, more often than the agent retries."""
+
+    code = "placement.conflict"
+
+
+class ProviderNameConflict(PlacementError):
+    """The provider's name is held by another uuid."""
+
+    code = "placement.name-conflict"
+
+
+class ProviderIdentityConflict(PlacementError):
+    """The provider's uuid exists with another name or under another parent."""
+
+    code = "placement.identity-conflict"
+
+
+class InvalidTree(AgentError):
+    """The desired tree breaks a rule that Placement would enforce, or should."""
+
+    code = "tree.invalid"

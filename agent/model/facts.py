@@ -1,0 +1,46 @@
+"""One immutable snapshot of what a driver found on a node."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent.model.devices import PciDevice
+from agent.model.topology import Topology
+
+Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption"]
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFacts:
+    """``online``: the CPUs that run now, as the host numbers them. ``features``: kernel or libvirt flag names."""
+
+    online: frozenset[int]
+    architecture: str = "x86_64"
+    model: str = ""
+    vendor: str = ""
+    features: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What a node has. ``None`` for a section the node does not have at all (a bare-metal node has no ``cpu``).
+
+    ``memory_mib`` in MiB, ``disk_gib`` in GiB, both rounded down; ``taken_at`` in seconds since the epoch.
+    ``incomplete`` maps each section that could not be read fully to the reason: the core then keeps the last good
+    values of that part of the tree and marks the node degraded. An incomplete section is never the same as an empty one.
+    """
+
+    name: str
+    taken_at: float
+    hypervisor_type: str
+    hypervisor_version: int = 0
+    cpu: CpuFacts | None = None
+    memory_mib: int | None = None
+    disk_gib: int | None = None
+    numa: Topology | None = None
+    pci: tuple[PciDevice, ...] | None = None
+    incomplete: Mapping[Section, str] = field(default_factory=dict)
+
+    def complete(self, section: Section) -> bool:
+        """Whether ``section`` was read fully."""
+        return section not in self.incomplete

@@ -1,0 +1,84 @@
+"""Inventory records: comparison, completion and validation.
+
+A *record* is a mapping of some or all of ``FIELDS`` to numbers; *inventories* map resource class names to records.
+Sources: Placement's own limits, and the comparison rule that drivers written for nova rely on.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from agent.model.names import is_token
+
+Number = int | float
+Record = Mapping[str, Number]
+Inventories = Mapping[str, Record]
+
+MAX_INT = 2147483647
+MAX_RATIO = 3.40282e38
+FIELDS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
+DEFAULTS: Record = {"reserved": 0, "min_unit": 1, "max_unit": MAX_INT, "step_size": 1, "allocation_ratio": 1.0}
+
+
+def copied(inventories: Inventories | None) -> dict[str, dict[str, Number]]:
+    """A copy that may be edited without touching the original; ``None`` means empty."""
+    return {name: dict(record) for name, record in (inventories or {}).items()}
+
+
+def differs(current: Record, proposed: Record) -> bool:
+    """Whether writing ``proposed`` over ``current`` changes anything.
+
+    A field that ``current`` has and ``proposed`` lacks is ignored: a driver that gives only ``total`` does not unset
+    the ratio. The relation is therefore not symmetric.
+    """
+    return any(field not in current or current[field] != value for field, value in proposed.items())
+
+
+def changed(current: Inventories, proposed: Inventories) -> bool:
+    """Whether ``proposed`` differs from ``current`` in its classes or in a field that it gives."""
+    return current.keys() != proposed.keys() or any(differs(current[name], record) for name, record in proposed.items())
+
+
+def completed(record: Record, present: Record | None = None) -> dict[str, Number]:
+    """``record`` with all six fields: what is missing comes from ``present`` (the server's), then from the defaults.
+
+    A sparse record in a PUT would make the server reset the missing fields.
+    """
+    full = {**DEFAULTS, **(present or {}), **record}
+    return {field: full[field] for field in FIELDS if field in full}
+
+
+def without_empty(inventories: Inventories) -> dict[str, Record]:
+    """The classes that can be sent: Placement refuses a total of 0, so such a class is left out."""
+    return {name: record for name, record in inventories.items() if record.get("total", 0) != 0}
+
+
+def capacity(record: Record) -> int:
+    """How much of a class can be allocated in all."""
+    return int((record["total"] - record.get("reserved", 0)) * record.get("allocation_ratio", 1.0))
+
+
+def problems(resource_class: str, record: Record) -> Iterator[str]:
+    """Everything that makes a complete record unusable, one sentence each.
+
+    Stricter than the server, which accepts ``min_unit > max_unit`` (the class could never be allocated) and, in a
+    reshape, ``reserved > total``.
+    """
+    if not is_token(resource_class):
+        yield f"resource class {resource_class!r} is not made of A-Z, 0-9 and _"
+    unknown = sorted(set(record) - set(FIELDS))
+    if unknown:
+        yield f"{resource_class}: unknown field {', '.join(unknown)}"
+    for field, least in (("total", 1), ("reserved", 0), ("min_unit", 1), ("max_unit", 1), ("step_size", 1)):
+        value = record.get(field)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
+            yield f"{resource_class}: {field} is {value!r}, not a whole number from {least} to {MAX_INT}"
+            return
+    ratio = record.get("allocation_ratio")
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= MAX_RATIO:
+        yield f"{resource_class}: allocation_ratio is {ratio!r}, not a number from 0 to {MAX_RATIO:g}"
+        return
+    if record["reserved"] > record["total"]:
+        yield f"{resource_class}: reserved {record['reserved']} is above total {record['total']}"
+    if record["min_unit"] > record["max_unit"]:
+        yield f"{resource_class}: min_unit {record['min_unit']} is above max_unit {record['max_unit']}"
+    if record["step_size"] > record["max_unit"]:
+        yield f"{resource_class}: step_size {record['step_size']} is above max_unit {record['max_unit']}"

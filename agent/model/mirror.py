@@ -1,0 +1,36 @@
+"""What the agent knows of Placement: a view of each node's tree, and what one server offers."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.model.names import ProviderUuid
+from agent.model.provider_tree import ProviderTree
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Placement's state of one node's tree, and of the roots that share with it, as last read or written.
+
+    Every provider's contents belong to the generation beside them. ``tree`` is frozen. ``read_at`` (seconds since the
+    epoch) says when a provider was last read in full; ``sharing_read_at`` when the sharing roots were last asked for.
+    """
+
+    tree: ProviderTree = field(default_factory=lambda: ProviderTree().freeze())
+    read_at: Mapping[ProviderUuid, float] = field(default_factory=dict)
+    sharing_read_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Knowledge:
+    """What one Placement server offers and has confirmed.
+
+    ``unknown_traits``: standard traits it does not know, with the time (seconds since the epoch) until which not to
+    ask again. ``can_reshape``: false once the reshaper has answered 403.
+    """
+
+    endpoint: str
+    max_version: str
+    traits: frozenset[str] = frozenset()
+    classes: frozenset[str] = frozenset()
+    unknown_traits: Mapping[str, float] = field(default_factory=dict)
+    can_reshape: bool = True

@@ -1,0 +1,381 @@
+"""The provider tree: a private, editable forest over frozen providers.
+
+Copies share what did not change, so that handing a driver its own tree of 500 providers costs microseconds. Method
+names and results are those that drivers written for nova use. Every lookup takes a provider's name or uuid, and every
+method raises ``ValueError`` for an unknown one unless it says otherwise.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Self
+
+from agent.model.inventory import Inventories, Number, changed, copied
+from agent.model.names import ProviderUuid, child_uuid, is_uuid, normal_uuid
+
+SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """One resource provider. ``generation`` is Placement's, ``None`` until Placement has seen the provider.
+
+    ``resources`` (assignable units of the host, by resource class) stays local and is never sent.
+    """
+
+    uuid: ProviderUuid
+    name: str
+    generation: int | None = None
+    parent_uuid: ProviderUuid | None = None
+    inventory: Mapping[str, Mapping[str, Number]] = field(default_factory=dict)
+    traits: frozenset[str] | set[str] = frozenset()
+    aggregates: frozenset[str] | set[str] = frozenset()
+    resources: Mapping[str, Any] = field(default_factory=dict)
+
+
+class ProviderTree:
+    """A forest of providers. Belongs to whoever holds it; what is handed in or out is copied."""
+
+    __slots__ = ("_children", "_frozen", "_known_uuids", "_providers", "_read_only", "_uuids")
+
+    def __init__(self) -> None:
+        self._providers: dict[ProviderUuid, Provider] = {}
+        self._uuids: dict[str, ProviderUuid] = {}
+        self._children: dict[ProviderUuid | None, tuple[ProviderUuid, ...]] = {None: ()}
+        self._read_only: frozenset[ProviderUuid] = frozenset()
+        self._known_uuids: Mapping[str, ProviderUuid] = {}
+        self._frozen = False
+
+    # --- looking up -------------------------------------------------------------------------------------------
+
+    def _find(self, name_or_uuid: str) -> Provider:
+        uuid = self._uuid_of(name_or_uuid)
+        if uuid is None:
+            raise ValueError(f"no provider {name_or_uuid!r} in the tree")
+        return self._providers[uuid]
+
+    def _uuid_of(self, name_or_uuid: str) -> ProviderUuid | None:
+        if name_or_uuid in self._providers:
+            return ProviderUuid(name_or_uuid)
+        if name_or_uuid in self._uuids:
+            return self._uuids[name_or_uuid]
+        if is_uuid(name_or_uuid) and normal_uuid(name_or_uuid) in self._providers:
+            return normal_uuid(name_or_uuid)
+        return None
+
+    def _below(self, uuid: ProviderUuid | None) -> Iterator[ProviderUuid]:
+        pending = list(reversed(self._children.get(uuid, ())))
+        while pending:
+            current = pending.pop()
+            yield current
+            pending.extend(reversed(self._children.get(current, ())))
+
+    @property
+    def roots(self) -> list[Provider]:
+        """The providers without a parent, in the order they came."""
+        return [self._providers[uuid] for uuid in self._children[None]]
+
+    def exists(self, name_or_uuid: str) -> bool:
+        """Whether the provider is in the forest; never raises."""
+        return self._uuid_of(name_or_uuid) is not None
+
+    def data(self, name_or_uuid: str) -> Provider:
+        """A copy of the provider; editing its inventory, traits or aggregates does not change the tree."""
+        found = self._find(name_or_uuid)
+        return replace(
+            found,
+            inventory=copied(found.inventory),
+            traits=set(found.traits),
+            aggregates=set(found.aggregates),
+            resources=dict(found.resources),
+        )
+
+    def provider(self, name_or_uuid: str) -> Provider:
+        """The provider itself, shared and not to be edited; for readers that must not pay for a copy."""
+        return self._find(name_or_uuid)
+
+    def providers(self) -> Iterator[Provider]:
+        """All providers, parents before their children, shared and not to be edited."""
+        return (self._providers[uuid] for uuid in self._below(None))
+
+    def name_of(self, uuid: str) -> str:
+        """The name of a provider."""
+        return self._find(uuid).name
+
+    def root_of(self, name_or_uuid: str) -> ProviderUuid:
+        """The uuid of the root of the provider's tree."""
+        found = self._find(name_or_uuid)
+        while found.parent_uuid is not None:
+            found = self._providers[found.parent_uuid]
+        return found.uuid
+
+    def depth(self, name_or_uuid: str) -> int:
+        """How many ancestors the provider has."""
+        found, depth = self._find(name_or_uuid), 0
+        while found.parent_uuid is not None:
+            found, depth = self._providers[found.parent_uuid], depth + 1
+        return depth
+
+    def children(self, name_or_uuid: str) -> list[ProviderUuid]:
+        """The direct children, in the order they came."""
+        return list(self._children.get(self._find(name_or_uuid).uuid, ()))
+
+    def get_provider_uuids(self, name_or_uuid: str | None = None) -> list[ProviderUuid]:
+        """The uuids of the subtree at the provider, or of the whole forest; parents before their children."""
+        if name_or_uuid is None:
+            return list(self._below(None))
+        start = self._find(name_or_uuid).uuid
+        return [start, *self._below(start)]
+
+    def get_provider_uuids_in_tree(self, name_or_uuid: str) -> list[ProviderUuid]:
+        """The uuids of the whole tree that holds the provider, root first."""
+        return self.get_provider_uuids(self.root_of(name_or_uuid))
+
+    def __len__(self) -> int:
+        return len(self._providers)
+
+    def __contains__(self, name_or_uuid: str) -> bool:
+        return self.exists(name_or_uuid)
+
+    # --- building ---------------------------------------------------------------------------------------------
+
+    def new_root(self, name: str, uuid: str, generation: int | None = None) -> ProviderUuid:
+        """Add a provider without a parent.
+
+        :raises ValueError: the name or the uuid is taken.
+        """
+        return self._add(Provider(self._spelled(uuid), name, generation))
+
+    def new_child(self, name: str, parent: str, uuid: str | None = None, generation: int | None = None) -> ProviderUuid:
+        """Add a provider below ``parent``. Without ``uuid``: the one the name had before, else one made from root and name.
+
+        :raises ValueError: the name or the uuid is taken, or the parent is unknown.
+        """
+        above = self._find(parent)
+        chosen = self._spelled(uuid) if uuid else self._known_uuids.get(name) or child_uuid(self.root_of(above.uuid), name)
+        return self._add(Provider(chosen, name, generation, above.uuid))
+
+    @staticmethod
+    def _spelled(uuid: str) -> ProviderUuid:
+        return normal_uuid(uuid) if is_uuid(uuid) else ProviderUuid(uuid)
+
+    def _add(self, new: Provider) -> ProviderUuid:
+        self._editable(new.parent_uuid)
+        taken = new.uuid in self._providers or new.name in self._uuids
+        shadowed = new.uuid in self._uuids or (new.name != new.uuid and new.name in self._providers)
+        if taken or shadowed:
+            raise ValueError(f"a provider with the name {new.name!r} or the uuid {new.uuid} is already in the tree")
+        self._providers[new.uuid] = new
+        self._uuids[new.name] = new.uuid
+        self._children[new.parent_uuid] = (*self._children.get(new.parent_uuid, ()), new.uuid)
+        return new.uuid
+
+    def remove(self, name_or_uuid: str) -> None:
+        """Remove the provider and everything below it."""
+        gone = self._find(name_or_uuid)
+        self._editable(gone.uuid)
+        for uuid in self.get_provider_uuids(gone.uuid):
+            del self._uuids[self._providers.pop(uuid).name]
+            self._children.pop(uuid, None)
+        self._children[gone.parent_uuid] = tuple(uuid for uuid in self._children[gone.parent_uuid] if uuid != gone.uuid)
+
+    def rename(self, name_or_uuid: str, name: str) -> None:
+        """Give the provider another name.
+
+        :raises ValueError: the name is taken.
+        """
+        found = self._find(name_or_uuid)
+        if name == found.name:
+            return
+        if name in self._uuids or (name in self._providers and name != found.uuid):
+            raise ValueError(f"the name {name!r} is already in the tree")
+        del self._uuids[found.name]
+        self._uuids[name] = found.uuid
+        self._put(replace(found, name=name))
+
+    def reparent(self, name_or_uuid: str, parent: str) -> None:
+        """Move the provider, with everything below it, under ``parent``.
+
+        :raises ValueError: ``parent`` is unknown, or lies below the provider.
+        """
+        found, above = self._find(name_or_uuid), self._find(parent)
+        if above.uuid in self.get_provider_uuids(found.uuid):
+            raise ValueError(f"{above.name!r} lies below {found.name!r} and cannot become its parent")
+        if found.parent_uuid == above.uuid:
+            return
+        self._children[found.parent_uuid] = tuple(uuid for uuid in self._children[found.parent_uuid] if uuid != found.uuid)
+        self._children[above.uuid] = (*self._children.get(above.uuid, ()), found.uuid)
+        self._put(replace(found, parent_uuid=above.uuid))
+
+    def populate_from_iterable(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Add or replace providers from Placement's rows (``uuid name generation parent_provider_uuid``), in any order.
+
+        A replaced provider loses its contents and every descendant that is not among the rows; others stay.
+
+        :raises ValueError: a parent is neither present nor among the rows, a cycle, a taken name; nothing is changed.
+        """
+        pending = {self._spelled(row["uuid"]): row for row in rows}
+        if not pending:
+            return
+        work = self.copy()
+        work._children = dict(self._children)
+        for uuid in pending:
+            if uuid in work._providers:
+                work.remove(uuid)
+        while pending:
+            ready = [uuid for uuid, row in pending.items() if row.get("parent_provider_uuid") not in pending]
+            if not ready:
+                raise ValueError(f"the rows of {', '.join(sorted(pending))} form a cycle")
+            for uuid in ready:
+                row = pending.pop(uuid)
+                parent = row.get("parent_provider_uuid")
+                if parent is None:
+                    work.new_root(row["name"], uuid, row.get("generation"))
+                else:
+                    work.new_child(row["name"], parent, uuid, row.get("generation"))
+        self._providers, self._uuids, self._children = work._providers, work._uuids, work._children
+
+    # --- contents ---------------------------------------------------------------------------------------------
+
+    def _editable(self, uuid: ProviderUuid | None) -> None:
+        if self._frozen:
+            raise ValueError("the tree is frozen")
+        if uuid in self._read_only:
+            raise ValueError(f"provider {uuid} is shared from outside this tree and cannot be edited here")
+
+    def _put(self, new: Provider) -> None:
+        self._editable(new.uuid)
+        self._providers[new.uuid] = new
+
+    def set_generation(self, name_or_uuid: str, generation: int | None) -> None:
+        """Store the generation that Placement answered."""
+        self._put(replace(self._find(name_or_uuid), generation=generation))
+
+    def has_inventory(self, name_or_uuid: str) -> bool:
+        """Whether the provider has any inventory record."""
+        return bool(self._find(name_or_uuid).inventory)
+
+    def has_inventory_changed(self, name_or_uuid: str, inventory: Inventories | None) -> bool:
+        """Whether ``inventory`` differs from what is stored; see :func:`agent.model.inventory.changed`."""
+        return changed(self._find(name_or_uuid).inventory, inventory or {})
+
+    def update_inventory(self, name_or_uuid: str, inventory: Inventories | None, generation: int | None = None) -> bool:
+        """Replace the inventory if it changed; ``None`` means empty. Returns whether it changed."""
+        found = self._find(name_or_uuid)
+        is_changed = changed(found.inventory, inventory or {})
+        self._put(replace(
+            found,
+            inventory=copied(inventory) if is_changed else found.inventory,
+            generation=found.generation if generation is None else generation,
+        ))
+        return is_changed
+
+    def has_traits(self, name_or_uuid: str, traits: Iterable[str]) -> bool:
+        """Whether the provider has all of ``traits``."""
+        return self._find(name_or_uuid).traits >= set(traits)
+
+    def have_traits_changed(self, name_or_uuid: str, traits: Iterable[str]) -> bool:
+        """Whether ``traits`` is another set than the stored one."""
+        return self._find(name_or_uuid).traits != set(traits)
+
+    def update_traits(self, name_or_uuid: str, traits: Iterable[str], generation: int | None = None) -> bool:
+        """Replace the traits. Returns whether they changed."""
+        found, new = self._find(name_or_uuid), frozenset(traits)
+        self._put(replace(found, traits=new, generation=found.generation if generation is None else generation))
+        return new != found.traits
+
+    def add_traits(self, name_or_uuid: str, *traits: str) -> None:
+        """Add traits; the others stay."""
+        self.update_traits(name_or_uuid, self._find(name_or_uuid).traits | set(traits))
+
+    def remove_traits(self, name_or_uuid: str, *traits: str) -> None:
+        """Remove traits; the others stay."""
+        self.update_traits(name_or_uuid, self._find(name_or_uuid).traits - set(traits))
+
+    def in_aggregates(self, name_or_uuid: str, aggregates: Iterable[str]) -> bool:
+        """Whether the provider is in all of ``aggregates``."""
+        return self._find(name_or_uuid).aggregates >= self._normal(aggregates)
+
+    def have_aggregates_changed(self, name_or_uuid: str, aggregates: Iterable[str]) -> bool:
+        """Whether ``aggregates`` is another set than the stored one."""
+        return self._find(name_or_uuid).aggregates != self._normal(aggregates)
+
+    def update_aggregates(self, name_or_uuid: str, aggregates: Iterable[str], generation: int | None = None) -> bool:
+        """Replace the aggregates, in their normal form. Returns whether they changed."""
+        found, new = self._find(name_or_uuid), self._normal(aggregates)
+        self._put(replace(found, aggregates=new, generation=found.generation if generation is None else generation))
+        return new != found.aggregates
+
+    def add_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
+        """Add aggregates; the others stay."""
+        self.update_aggregates(name_or_uuid, self._find(name_or_uuid).aggregates | self._normal(aggregates))
+
+    def remove_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
+        """Remove aggregates; the others stay."""
+        self.update_aggregates(name_or_uuid, self._find(name_or_uuid).aggregates - self._normal(aggregates))
+
+    @staticmethod
+    def _normal(aggregates: Iterable[str]) -> frozenset[str]:
+        return frozenset(normal_uuid(aggregate) if is_uuid(aggregate) else aggregate for aggregate in aggregates)
+
+    def update_resources(self, name_or_uuid: str, resources: Mapping[str, Any]) -> bool:
+        """Replace the assignable units of the host. Returns whether they changed."""
+        found = self._find(name_or_uuid)
+        self._put(replace(found, resources=dict(resources)))
+        return dict(found.resources) != dict(resources)
+
+    def has_sharing_provider(self, resource_class: str) -> bool:
+        """Whether some provider of the forest shares ``resource_class`` through aggregates."""
+        return any(resource_class in one.inventory and SHARING_TRAIT in one.traits for one in self._providers.values())
+
+    # --- copies -----------------------------------------------------------------------------------------------
+
+    def copy(self) -> Self:
+        """An editable copy that shares every provider with this tree."""
+        new = type(self)()
+        new._providers = dict(self._providers)
+        new._uuids = dict(self._uuids)
+        new._children = dict(self._children)
+        new._read_only = self._read_only
+        new._known_uuids = self._known_uuids
+        return new
+
+    def freeze(self) -> Self:
+        """This tree, from now on refusing every edit with ``ValueError``."""
+        self._frozen = True
+        return self
+
+    def subtree(self, name_or_uuid: str) -> Self:
+        """An editable copy of one tree alone.
+
+        :raises ValueError: the provider is no root.
+        """
+        root = self._find(name_or_uuid)
+        if root.parent_uuid is not None:
+            raise ValueError(f"{root.name!r} is not a root")
+        new = type(self)()
+        members = self.get_provider_uuids(root.uuid)
+        new._providers = {uuid: self._providers[uuid] for uuid in members}
+        new._uuids = {one.name: uuid for uuid, one in new._providers.items()}
+        new._children = {uuid: self._children[uuid] for uuid in members if uuid in self._children} | {None: (root.uuid,)}
+        new._known_uuids = dict(new._uuids)
+        return new
+
+    def scoped(self, name_or_uuid: str) -> Self:
+        """What a driver gets: its own tree, editable, and read-only views of the roots that share with it.
+
+        A child that is removed and made again by its name gets its old uuid back.
+
+        :raises ValueError: the provider is no root.
+        """
+        new = self.subtree(name_or_uuid)
+        aggregates = set[str]().union(*(one.aggregates for one in new._providers.values()))
+        shared = [one for one in self.roots if SHARING_TRAIT in one.traits and one.aggregates & aggregates and one.uuid not in new._providers]
+        for one in shared:
+            new._add(replace(one, parent_uuid=None))
+        new._read_only = frozenset(one.uuid for one in shared)
+        return new
+
+    @property
+    def read_only(self) -> frozenset[ProviderUuid]:
+        """The providers that are here only to be looked at."""
+        return self._read_only

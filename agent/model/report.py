@@ -1,0 +1,103 @@
+"""What an audit tells: per node its tree, operations, drift and errors. The JSON form is a contract."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agent.model.operation import Operation
+from agent.model.provider_tree import ProviderTree
+
+NodeState = Literal["in-sync", "changed", "pending", "degraded", "failed", "refused"]
+OperationStatus = Literal["planned", "done", "failed", "skipped"]
+DriftKind = Literal[
+    "orphaned-allocation", "missing-allocation", "allocation-mismatch", "overcommitted", "foreign-provider",
+    "unknown-domain", "missing-domain", "held-device", "identity", "name-conflict", "adoption-needed",
+]  # fmt: skip
+METHODS = ("GET", "POST", "PUT", "DELETE")
+STEPS = ("facts", "usage", "tree", "plan", "flush", "total")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One operation and what became of it."""
+
+    operation: Operation
+    status: OperationStatus = "planned"
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Something that is not as it should be and that the agent will not touch by itself."""
+
+    kind: DriftKind
+    severity: Literal["info", "warning"]
+    detail: str
+    remedy: str
+    provider: str | None = None
+    consumer: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """An error as the report shows it."""
+
+    code: str
+    message: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the tracker counts on a node: CPUs, MiB, MiB, and how many of each kind of record."""
+
+    vcpus_used: int = 0
+    memory_mb_used: int = 0
+    disk_mb_used: int = 0
+    instances: int = 0
+    claims: int = 0
+    migrations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReport:
+    """The result of one audit of one node.
+
+    ``tree`` is the tree after the flush, or the desired one in a dry run; ``owned`` the providers that are the
+    agent's; ``used`` the amounts in use by provider and class, where known; ``provisional`` says that the uuids were
+    made up for a dry run without an identity.
+    """
+
+    name: str
+    uuid: str
+    driver: str
+    state: NodeState
+    attempts: int = 1
+    outcomes: Sequence[Outcome] = ()
+    drift: Sequence[Drift] = ()
+    tree: ProviderTree = field(default_factory=ProviderTree)
+    owned: frozenset[str] = frozenset()
+    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    usage: Usage = Usage()
+    requests: Mapping[str, int] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    errors: Sequence[Problem] = ()
+    provisional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The result of one run. ``requests`` are those that serve many nodes; ``notice`` is a line to show first."""
+
+    version: str
+    host: str
+    mode: Literal["http", "embedded"]
+    endpoint: str | None
+    max_version: str | None
+    dry_run: bool
+    nodes: Sequence[NodeReport] = ()
+    requests: Mapping[str, int] = field(default_factory=dict)
+    errors: Sequence[Problem] = ()
+    exit_code: int = 0
+    seconds: float = 0.0
+    notice: str = ""

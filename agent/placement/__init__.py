@@ -1,0 +1,1 @@
+"""All that talks to Placement: client, mirror, plan, flush, and the server that can run inside the process."""

@@ -1,0 +1,29 @@
+"""What the mirror and the flush need of a store."""
+
+from typing import Protocol
+
+from agent.model.journal import Journal
+from agent.model.mirror import Knowledge, View
+from agent.model.names import ProviderUuid
+
+
+class Storage(Protocol):
+    """Keeps the mirror and the ownership journal over restarts. Every save is one durable transaction."""
+
+    def knowledge(self, endpoint: str) -> Knowledge | None:
+        """What is known of the server, ``None`` if it was never asked."""
+
+    def save_knowledge(self, knowledge: Knowledge) -> None:
+        """Keep what is known of a server."""
+
+    def view(self, endpoint: str, root: ProviderUuid) -> View | None:
+        """The saved view of a node, ``None`` if there is none."""
+
+    def save_view(self, endpoint: str, root: ProviderUuid, old: View | None, new: View) -> None:
+        """Keep a view, writing only what differs from ``old``, which is what was saved before."""
+
+    def journal(self, root: ProviderUuid) -> Journal:
+        """The journal of a node, empty if there is none."""
+
+    def save_journal(self, root: ProviderUuid, journal: Journal) -> None:
+        """Keep a journal."""

@@ -1,0 +1,1 @@
+"""Views of reports and trees: text for people, JSON for tools."""

@@ -1,0 +1,1 @@
+"""What outlives the process: node identity, run lock, and the SQL records."""

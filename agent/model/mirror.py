@@ -12,12 +12,14 @@ class View:
     """Placement's state of one node's tree, and of the roots that share with it, as last read or written.
 
     Every provider's contents belong to the generation beside them. ``tree`` is frozen. ``read_at`` (seconds since the
-    epoch) says when a provider was last read in full; ``sharing_read_at`` when the sharing roots were last asked for.
+    epoch) says when a provider was last read in full; ``sharing_read_at`` when the sharing roots were last asked for,
+    and ``sharing_aggregates`` by which aggregates.
     """
 
     tree: ProviderTree = field(default_factory=lambda: ProviderTree().freeze())
     read_at: Mapping[ProviderUuid, float] = field(default_factory=dict)
     sharing_read_at: float | None = None
+    sharing_aggregates: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -148,10 +148,18 @@ class ProviderTree:
     def new_child(self, name: str, parent: str, uuid: str | None = None, generation: int | None = None) -> ProviderUuid:
         """Add a provider below ``parent``. Without ``uuid``: the one the name had before, else one made from root and name.
 
+        If a provider has just that made uuid, somebody renamed it: it gets its name, and its parent, back.
+
         :raises ValueError: the name or the uuid is taken, or the parent is unknown.
         """
         above = self._find(parent)
-        chosen = self._spelled(uuid) if uuid else self._known_uuids.get(name) or child_uuid(self.root_of(above.uuid), name)
+        if uuid:
+            return self._add(Provider(self._spelled(uuid), name, generation, above.uuid))
+        chosen = self._known_uuids.get(name) or child_uuid(self.root_of(above.uuid), name)
+        if chosen in self._providers and name not in self._uuids:
+            self.rename(chosen, name)
+            self.reparent(chosen, above.uuid)
+            return chosen
         return self._add(Provider(chosen, name, generation, above.uuid))
 
     @staticmethod
@@ -168,6 +176,15 @@ class ProviderTree:
         self._uuids[new.name] = new.uuid
         self._children[new.parent_uuid] = (*self._children.get(new.parent_uuid, ()), new.uuid)
         return new.uuid
+
+    def insert(self, provider: Provider) -> ProviderUuid:
+        """Add a whole provider, contents and all, below its parent.
+
+        :raises ValueError: the name or the uuid is taken, or the parent is unknown.
+        """
+        if provider.parent_uuid is not None:
+            self._find(provider.parent_uuid)
+        return self._add(provider)
 
     def remove(self, name_or_uuid: str) -> None:
         """Remove the provider and everything below it."""

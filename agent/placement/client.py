@@ -1,0 +1,236 @@
+"""Placement's API, one typed method a call.
+
+Every call carries a microversion, everything put in a query is encoded, everything put in a path has been checked.
+Each method raises :class:`~agent.errors.PlacementRefused` for an unexpected status and
+:class:`~agent.errors.PlacementUnreachable` when no answer came.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from agent.errors import PlacementUnreachable
+from agent.model.allocation import Allocation
+from agent.model.inventory import Inventories
+from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, normal_uuid
+from agent.model.provider_tree import SHARING_TRAIT
+from agent.placement.transport import Answer, Exchange
+
+WITH_CODES = "1.23"
+INVENTORY = "1.26"
+ALLOCATIONS = "1.28"
+RESHAPE = "1.30"
+REPARENT = "1.37"
+
+# Proxies commonly stop at 8 KB of URL; half of that leaves room for what they add.
+LONGEST_QUERY = 3900
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One provider as a list shows it."""
+
+    uuid: ProviderUuid
+    name: str
+    generation: int
+    parent_uuid: ProviderUuid | None
+
+
+class Client:
+    """Placement, for the length of one cycle."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self.exchange = exchange
+
+    # --- transport --------------------------------------------------------------------------------------------
+
+    def _call(self, method: str, path: str, version: str, good: Iterable[int], body: Any = None, timeout: float | None = None) -> Answer:
+        answer = self.exchange.send(method, path, version, body, timeout)
+        if answer.status not in good:
+            raise answer.refusal()
+        return answer
+
+    def _read(self, path: str, version: str) -> Any:
+        answer = self._call("GET", path, version, (200,))
+        if not isinstance(answer.body, Mapping):
+            raise self._not_placement(answer)
+        return answer.body
+
+    def _not_placement(self, answer: Answer) -> PlacementUnreachable:
+        return PlacementUnreachable(
+            f"{self.exchange.transport.endpoint} answered GET {answer.path} with something that is no JSON",
+            "check that the endpoint is Placement's own and not a proxy's or a login page", kind="not-placement",
+        )  # fmt: skip
+
+    def max_version(self) -> str:
+        """The server's highest microversion.
+
+        :raises PlacementUnreachable: what answers there is no Placement.
+        """
+        answer = self.exchange.send("GET", "/", None)
+        if answer.status not in (200, 300):
+            raise answer.refusal()
+        try:
+            return str(answer.body["versions"][0]["max_version"])
+        except (KeyError, IndexError, TypeError):
+            raise self._not_placement(answer) from None
+
+    # --- providers --------------------------------------------------------------------------------------------
+
+    def tree(self, member: ProviderUuid) -> list[Row]:
+        """All providers of the tree that holds ``member``; empty if Placement does not know it."""
+        return self._rows({"in_tree": member})
+
+    def providers_with_trait(self, trait: str) -> list[Row]:
+        """All providers that have ``trait``; empty if Placement does not know the trait."""
+        answer = self.exchange.send("GET", f"/resource_providers?{urlencode({'required': trait})}", WITH_CODES)
+        if answer.status == 400:
+            return []
+        if answer.status != 200:
+            raise answer.refusal()
+        return [_row(entry) for entry in answer.body["resource_providers"]]
+
+    def provider(self, uuid: ProviderUuid) -> Row | None:
+        """One provider, ``None`` if there is none."""
+        answer = self._call("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
+        return _row(answer.body) if answer.status == 200 else None
+
+    def provider_named(self, name: str) -> Row | None:
+        """The provider called exactly ``name``, ``None`` if there is none."""
+        return next((row for row in self._rows({"name": name}) if row.name == name), None)
+
+    def sharing(self, aggregates: Iterable[str]) -> list[Row]:
+        """The providers that share through any of ``aggregates``, each once."""
+        found = {}
+        for chunk in _chunks(sorted(aggregates)):
+            for row in self._rows({"member_of": f"in:{','.join(chunk)}", "required": SHARING_TRAIT}):
+                found[row.uuid] = row
+        return list(found.values())
+
+    def _rows(self, query: Mapping[str, str]) -> list[Row]:
+        body = self._read(f"/resource_providers?{urlencode(query)}", WITH_CODES)
+        return [_row(entry) for entry in body["resource_providers"]]
+
+    def create_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None) -> Row:
+        """Create a provider."""
+        body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
+        return _row(self._call("POST", "/resource_providers", WITH_CODES, (200,), body).body)
+
+    def update_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None, version: str = WITH_CODES) -> Row:
+        """Rename a provider, or give it another parent (which needs ``REPARENT``). Not guarded: the last writer wins."""
+        body = {"name": name} | ({"parent_provider_uuid": parent} if version == REPARENT else {})
+        return _row(self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body).body)
+
+    def delete_provider(self, uuid: ProviderUuid) -> None:
+        """Delete a provider; that it is gone already is as good."""
+        self._call("DELETE", f"/resource_providers/{uuid}", WITH_CODES, (204, 404))
+
+    # --- contents ---------------------------------------------------------------------------------------------
+
+    def inventories(self, uuid: ProviderUuid) -> tuple[int, Inventories]:
+        """Generation and inventories of a provider."""
+        body = self._read(f"/resource_providers/{uuid}/inventories", INVENTORY)
+        return body["resource_provider_generation"], body["inventories"]
+
+    def set_inventories(self, uuid: ProviderUuid, generation: int, inventories: Inventories) -> tuple[int, Inventories]:
+        """Replace all inventories of a provider; returns the new generation and the records as stored."""
+        sent = {"resource_provider_generation": generation, "inventories": inventories}
+        body = self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent).body
+        return body["resource_provider_generation"], body["inventories"]
+
+    def traits(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
+        """Generation and traits of a provider."""
+        body = self._read(f"/resource_providers/{uuid}/traits", WITH_CODES)
+        return body["resource_provider_generation"], frozenset(body["traits"])
+
+    def set_traits(self, uuid: ProviderUuid, generation: int, traits: Iterable[str]) -> tuple[int, frozenset[str]]:
+        """Replace all traits of a provider; returns the new generation and the traits."""
+        sent = {"resource_provider_generation": generation, "traits": sorted(traits)}
+        body = self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent).body
+        return body["resource_provider_generation"], frozenset(body["traits"])
+
+    def aggregates(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
+        """Generation and aggregates of a provider, in their normal form."""
+        body = self._read(f"/resource_providers/{uuid}/aggregates", WITH_CODES)
+        return body["resource_provider_generation"], frozenset(normal_uuid(one) for one in body["aggregates"])
+
+    def set_aggregates(self, uuid: ProviderUuid, generation: int, aggregates: Iterable[str]) -> tuple[int, frozenset[str]]:
+        """Replace all aggregates of a provider; returns the new generation and the aggregates."""
+        sent = {"resource_provider_generation": generation, "aggregates": sorted(aggregates)}
+        body = self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent).body
+        return body["resource_provider_generation"], frozenset(body["aggregates"])
+
+    def usages(self, uuid: ProviderUuid) -> Mapping[str, int]:
+        """How much of each class of a provider is allocated; empty if there is no such provider."""
+        answer = self._call("GET", f"/resource_providers/{uuid}/usages", WITH_CODES, (200, 404))
+        return dict(answer.body["usages"]) if answer.status == 200 else {}
+
+    # --- names ------------------------------------------------------------------------------------------------
+
+    def known_traits(self, names: Iterable[str]) -> frozenset[str]:
+        """Which of ``names`` the server knows."""
+        known: set[str] = set()
+        for chunk in _chunks(sorted(names)):
+            known.update(self._read(f"/traits?{urlencode({'name': 'in:' + ','.join(chunk)})}", WITH_CODES)["traits"])
+        return frozenset(known)
+
+    def ensure_trait(self, name: str) -> None:
+        """Create a custom trait unless it exists."""
+        self._call("PUT", f"/traits/{_custom(name)}", WITH_CODES, (201, 204))
+
+    def ensure_resource_class(self, name: str) -> None:
+        """Create a custom resource class unless it exists."""
+        self._call("PUT", f"/resource_classes/{_custom(name)}", WITH_CODES, (201, 204))
+
+    # --- allocations ------------------------------------------------------------------------------------------
+
+    def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Mapping[str, int]]:
+        """What each consumer holds on one provider; empty if there is no such provider."""
+        answer = self._call("GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404))
+        held = answer.body["allocations"] if answer.status == 200 else {}
+        return {ConsumerUuid(consumer): entry["resources"] for consumer, entry in held.items()}
+
+    def allocation(self, consumer: ConsumerUuid) -> Allocation | None:
+        """All that a consumer holds, ``None`` if Placement does not know it."""
+        body = self._read(f"/allocations/{quote(consumer, safe='')}", ALLOCATIONS)
+        if not body["allocations"]:
+            return None
+        resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in body["allocations"].items()}
+        return Allocation(consumer, resources, body["project_id"], body["user_id"], body["consumer_generation"])
+
+    def reshape(self, inventories: Mapping[ProviderUuid, tuple[int, Inventories]], allocations: Iterable[Allocation]) -> None:
+        """Change inventories (with the generation of each provider) and allocations in one atomic step."""
+        body = {
+            "inventories": {
+                uuid: {"resource_provider_generation": generation, "inventories": records} for uuid, (generation, records) in inventories.items()
+            },
+            "allocations": {one.consumer: one.as_driver_dict() for one in allocations},
+        }
+        self._call("POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape)
+
+
+def _row(entry: Mapping[str, Any]) -> Row:
+    return Row(ProviderUuid(entry["uuid"]), entry["name"], entry["generation"], entry.get("parent_provider_uuid"))
+
+
+def _custom(name: str) -> str:
+    if not is_custom(name):
+        raise ValueError(f"{name!r} is no custom name")
+    return name
+
+
+def _chunks(values: Iterable[str]) -> Iterator[list[str]]:
+    """Lists that fit in one query each."""
+    chunk: list[str] = []
+    length = 0
+    for value in values:
+        if chunk and length + len(value) + 3 > LONGEST_QUERY:
+            yield chunk
+            chunk, length = [], 0
+        chunk.append(value)
+        length += len(value) + 3  # a comma is three characters when encoded
+    if chunk:
+        yield chunk
+
+

@@ -1,0 +1,41 @@
+"""Which traits and resource classes one Placement server knows, asked for once and remembered."""
+
+import logging
+from collections.abc import Iterable
+from dataclasses import replace
+
+from agent.model.mirror import Knowledge
+from agent.model.names import is_custom
+from agent.placement.client import Client
+
+LOG = logging.getLogger(__name__)
+
+# How long a standard trait that the server does not know is left out before it is asked for again, in seconds.
+ASK_AGAIN = 3600.0
+
+
+def learn_traits(client: Client, knowledge: Knowledge, wanted: Iterable[str], now: float) -> Knowledge:
+    """``knowledge`` with every trait of ``wanted`` either known, custom and to be created, or left out for an hour.
+
+    Sends nothing if all were asked for before.
+    """
+    unknown = {name: until for name, until in knowledge.unknown_traits.items() if now < until <= now + ASK_AGAIN}
+    asked = {name for name in wanted if name not in knowledge.traits and name not in unknown}
+    if not asked:
+        return knowledge
+    known = client.known_traits(asked)
+    for name in sorted(asked - known):
+        if not is_custom(name):
+            LOG.warning("this Placement does not know the trait %s; it is left out", name)
+            unknown[name] = now + ASK_AGAIN
+    return replace(knowledge, traits=knowledge.traits | known, unknown_traits=unknown)
+
+
+def with_names(knowledge: Knowledge, *, traits: Iterable[str] = (), classes: Iterable[str] = ()) -> Knowledge:
+    """``knowledge`` that also has these names confirmed."""
+    return replace(knowledge, traits=knowledge.traits | set(traits), classes=knowledge.classes | set(classes))
+
+
+def forget_names(knowledge: Knowledge) -> Knowledge:
+    """``knowledge`` that has to confirm every name anew, because the server refused one it had confirmed."""
+    return replace(knowledge, traits=frozenset(), classes=frozenset())

@@ -1,0 +1,200 @@
+"""One way to send a request to Placement: counted, traced, with every failure one of two exceptions."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from keystoneauth1 import adapter as ksa_adapter
+from keystoneauth1 import exceptions as ksa
+
+from retrying import RetryError
+
+from agent.errors import PlacementRefused, PlacementUnreachable
+from agent.model.names import printable
+from agent.placement.retry import read_policy
+from agent.placement.unreachable import unreachable
+
+LOG = logging.getLogger(__name__)
+
+CATALOG_PAUSE = 60.0
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Timeouts:
+    """Seconds to wait for a connection, for an answer, and for the answer to a reshape."""
+
+    connect: float = 5
+    read: float = 60
+    reshape: float = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What Placement said. ``body`` is the parsed JSON, ``None`` if there was none or it was no JSON."""
+
+    method: str
+    path: str
+    status: int
+    body: Any
+    request_id: str
+
+    @property
+    def error(self) -> Mapping[str, Any]:
+        """The first error of the body; empty for anything that does not look like Placement's own error."""
+        with suppress(KeyError, IndexError, TypeError):
+            first = self.body["errors"][0]
+            return first if isinstance(first, Mapping) else {}
+        return {}
+
+    @property
+    def code(self) -> str:
+        """Placement's error code, empty if it gave none."""
+        return str(self.error.get("code", ""))
+
+    def refusal(self, remedy: str = "") -> PlacementRefused:
+        """The answer as an exception."""
+        detail = printable(" ".join(str(self.error.get("detail", "")).split()))
+        said = f"{self.status} {self.code}".strip()
+        message = f"placement {self.method} {printable(self.path)} -> {said}" + (f": {detail}" if detail else "")
+        return PlacementRefused(message, remedy or _remedy(self.status), status=self.status, placement_code=self.code, request_id=self.request_id)
+
+
+def _remedy(status: int) -> str:
+    if status == 401:
+        return "check the credentials in section [placement]"
+    if status == 403:
+        return "the account in [placement] lacks the role that this call needs; reshapes need the role service"
+    if status in (404, 406):
+        return "check that [placement] endpoint_override or the catalog names a Placement service"
+    return ""
+
+
+class Transport:
+    """A keystoneauth adapter seen as Placement. Safe to share between threads.
+
+    ``cancelled`` ends waiting between retries; ``max_in_flight`` bounds the requests of one :class:`Exchange`.
+    """
+
+    def __init__(self, adapter: ksa_adapter.Adapter, *, timeouts: Timeouts, max_in_flight: int, cancelled: threading.Event) -> None:
+        self.adapter = adapter
+        self.timeouts = timeouts
+        self.max_in_flight = max_in_flight
+        self.cancelled = cancelled
+        self._endpoint = ""
+        self._catalog_renewed = -CATALOG_PAUSE
+
+    @property
+    def endpoint(self) -> str:
+        """The URL of Placement, from the options or the service catalog.
+
+        :raises PlacementUnreachable: the catalog has none, or identity does not answer.
+        """
+        if not self._endpoint:
+            try:
+                found = self.adapter.get_endpoint()
+            except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
+                raise self.failure(error, "the identity service") from error
+            if not found:
+                raise self.failure(ksa.EndpointNotFound(), "")
+            self._endpoint = str(found).rstrip("/")
+        return self._endpoint
+
+    def failure(self, error: Exception, url: str) -> PlacementUnreachable:
+        """``error`` as callers see it. A catalog without the endpoint is fetched anew, at most once a minute."""
+        failure = unreachable(error, url, self.adapter.region_name, _first(self.adapter.interface))
+        if failure.kind == "catalog":
+            self._endpoint = ""
+            if time.monotonic() - self._catalog_renewed >= CATALOG_PAUSE:
+                self._catalog_renewed = time.monotonic()
+                self.adapter.invalidate()
+        return failure
+
+    def exchange(self, request_id: str) -> "Exchange":
+        """A series of requests under one global request id, with a count of its own."""
+        return Exchange(self, request_id)
+
+
+class Exchange:
+    """The requests of one cycle."""
+
+    def __init__(self, transport: Transport, request_id: str) -> None:
+        self.transport = transport
+        self.request_id = request_id
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many requests of each method were sent, repeats included."""
+        with self._lock:
+            return dict(self._counts)
+
+    def _count(self, method: str, how_many: int) -> None:
+        with self._lock:
+            self._counts[method] += how_many
+
+    def send(self, method: str, path: str, version: str | None, body: Any = None, timeout: float | None = None) -> Answer:
+        """Send one request; a GET is sent once more if the service could not answer.
+
+        :raises PlacementUnreachable: no answer came.
+        """
+        if method != "GET":
+            return self._send(method, path, version, body, timeout)
+        try:
+            answer: Answer = read_policy(self.transport.cancelled).call(self._send, method, path, version, body, timeout)
+        except RetryError as exhausted:
+            answer = exhausted.last_attempt.value
+        return answer
+
+    def _send(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> Answer:
+        transport, answers = self.transport, []
+        options: dict[str, Any] = {} if body is None else {"json": body}
+        try:
+            response = transport.adapter.request(
+                path, method, raise_exc=False, microversion=version, headers={"Accept": "application/json"},
+                global_request_id=self.request_id, timeout=(transport.timeouts.connect, timeout or transport.timeouts.read),
+                connect_retries=0, status_code_retries=0, log=False,
+                hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)}, **options,
+            )  # fmt: skip
+        except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
+            failure = transport.failure(error, transport.endpoint)
+            if failure.kind not in ("catalog", "credentials", "identity"):
+                self._count(method, 1)
+            LOG.debug("placement %s %s: %s [global %s]", method, printable(path), failure.message, self.request_id)
+            raise failure from error
+        self._count(method, max(1, len(answers)))
+        answer = Answer(method, path, response.status_code, _json(response), response.headers.get("x-openstack-request-id", "no request id"))
+        level = logging.WARNING if answer.status >= 500 else logging.DEBUG
+        LOG.log(level, "placement %s %s -> %s %s [global %s, server %s]", method, printable(path), answer.status, answer.code, self.request_id, answer.request_id)
+        return answer
+
+    def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
+        """``function`` of every item, in order, as many at once as may be in flight; the first exception is raised at the end."""
+        work = list(items)
+        if self.transport.max_in_flight == 1 or len(work) < 2:
+            return [function(item) for item in work]
+        with ThreadPoolExecutor(self.transport.max_in_flight, thread_name_prefix="placement") as pool:
+            return list(pool.map(function, work))
+
+
+def _first(interface: str | list[str] | None) -> str | None:
+    return ", ".join(interface) if isinstance(interface, list) else interface
+
+
+def _json(response: Any) -> Any:
+    """The body as JSON; anything else, like a proxy's HTML, is no body."""
+    if not response.content:
+        return None
+    try:
+        return response.json()
+    except ValueError:
+        return None

@@ -1,0 +1,83 @@
+"""What a keystoneauth exception means: kind, operator's text, and whether a write may have been applied."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import urllib3.exceptions
+from keystoneauth1 import exceptions as ksa
+
+from agent.errors import PlacementUnreachable
+from agent.model.names import printable
+
+_NEVER_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class _Meaning:
+    """``message`` may use ``{url}``, ``{reason}``, ``{region}`` and ``{interface}``. ``sent``: a request may have left."""
+
+    errors: type[BaseException]
+    kind: str
+    message: str
+    remedy: str
+    fatal: bool = False
+    sent: bool = False
+
+
+# The first that fits counts: subclasses stand before their bases.
+_MEANINGS = (
+    _Meaning(
+        ksa.CatalogException, "catalog", "no placement endpoint for region {region}, interface {interface} in the service catalog",
+        "check [placement] region_name, valid_interfaces and service_type, or set endpoint_override",
+    ),
+    _Meaning(
+        ksa.MissingAuthPlugin, "credentials", "no credentials configured in section [placement]",
+        "set auth_type and its options, as in nova.conf", fatal=True,
+    ),
+    _Meaning(
+        ksa.Unauthorized, "credentials", "credentials for placement refused by identity: {reason}",
+        "check the user, password and project in [placement]", fatal=True,
+    ),
+    _Meaning(ksa.AuthorizationFailure, "credentials", "credentials incomplete or contradictory: {reason}", "check section [placement]", fatal=True),
+    _Meaning(ksa.SSLError, "tls", "certificate of {url} not accepted: {reason}", "set [placement] cafile to the bundle that signed it", fatal=True),
+    _Meaning(ksa.HttpError, "identity", "identity service failed: {reason}", "nothing to do if it comes back; it is asked again"),
+    _Meaning(ksa.DiscoveryFailure, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
+    _Meaning(ksa.VersionNotAvailable, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
+    _Meaning(ksa.ConnectTimeout, "timeout", "no answer from {url} in time", "check the service, or raise [placement] read_timeout", sent=True),
+    _Meaning(ksa.ConnectFailure, "connect", "cannot connect to {url}: {reason}", "check that it runs and can be reached from here", sent=True),
+    _Meaning(Exception, "broken", "connection to {url} broken: {reason}", "check what stands between this host and Placement", sent=True),
+)  # fmt: skip
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it came from, and what urllib3 keeps in ``reason``."""
+    pending: list[BaseException | None] = [error]
+    seen: set[int] = set()
+    while pending:
+        current = pending.pop()
+        if current is None or id(current) in seen:
+            continue
+        seen.add(id(current))
+        yield current
+        pending += [current.__cause__, current.__context__]
+        pending += [one for one in (*current.args, getattr(current, "reason", None)) if isinstance(one, BaseException)]
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost text that tells something, in one line."""
+    system = [str(one.strerror) for one in _chain(error) if isinstance(one, OSError) and one.strerror]
+    return printable(" ".join((system or [str(error)])[-1].split()))
+
+
+def _url(error: BaseException, default: str) -> str:
+    """The URL that was asked, which is the identity service's when that is what does not answer."""
+    asked = [str(one.request.url) for one in _chain(error) if getattr(getattr(one, "request", None), "url", None)]
+    return asked[0].partition("?")[0] if asked else default
+
+
+def unreachable(error: Exception, url: str, region: str | None, interface: str | None) -> PlacementUnreachable:
+    """The one error that callers see for ``error``, raised by keystoneauth on the way to ``url``."""
+    meaning = next(one for one in _MEANINGS if isinstance(error, one.errors))
+    never_sent = any(isinstance(one, _NEVER_SENT) for one in _chain(error))
+    message = meaning.message.format(url=_url(error, url), reason=_reason(error), region=region or "any", interface=interface or "any")
+    return PlacementUnreachable(message, meaning.remedy, kind=meaning.kind, outcome_unknown=meaning.sent and not never_sent, fatal=meaning.fatal)

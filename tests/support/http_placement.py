@@ -1,0 +1,123 @@
+"""The real Placement as a process of its own, over HTTP on loopback, on a SQLite file."""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from keystoneauth1.session import Session
+
+from tests.support import dump, placement_app
+from tests.support.child import Child
+from tests.support.exchange import Exchange, read_json_lines
+from tests.support.ini import Config, write_config
+from tests.support.placement import PREFIX, SERVICE_ROLES, Placement, noauth_session
+
+
+class HttpPlacement(Placement):
+    """Started, stopped, killed and started again at will; the port and the database stay.
+
+    ``keystone`` holds the ``[keystone_authtoken]`` of a server that asks keystone, and ``admin_session`` then makes
+    the session for the test's own requests. ``requests`` are those Placement answered, in the order of the answers.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        max_version: str | None = None,
+        threads: int = 4,
+        keystone: Config | None = None,
+        admin_session: Callable[[], Session] | None = None,
+    ) -> None:
+        self.max_version = max_version
+        self.port = 0
+        self._threads = threads
+        self._admin_session = admin_session
+        self._database = folder / "placement.sqlite"
+        self._log = folder / "requests.jsonl"
+        self._config = write_config(
+            folder / "placement.conf",
+            {
+                "placement_database": {"connection": f"sqlite:///{self._database}", "sqlite_synchronous": False},
+                "api": {"auth_strategy": "keystone" if keystone else "noauth2"},
+                **(keystone or {}),
+            },
+        )
+        self._child = Child("tests.support.serve_placement", folder / "placement.output")
+        self.reset()
+
+    @property
+    def url(self) -> str:  # type: ignore[override]
+        return f"http://127.0.0.1:{self.port}{PREFIX}"
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child.running
+
+    def start(self) -> None:
+        """Serve, on the port of the last time."""
+        self.port = self._child.start(
+            {
+                "config_file": str(self._config),
+                "log": str(self._log),
+                "port": self.port,
+                "threads": self._threads,
+                "prefix": PREFIX,
+                "max_version": self.max_version,
+            }
+        )
+
+    def stop(self) -> None:
+        """End the process in order."""
+        self._child.stop()
+
+    def kill(self) -> None:
+        """End the process at once, whatever it is doing."""
+        self._child.kill()
+
+    def suspend(self) -> None:
+        """Take connections but answer nothing, until ``resume``."""
+        self._child.suspend()
+
+    def resume(self) -> None:
+        self._child.resume()
+
+    def session(self, roles: str = SERVICE_ROLES) -> Session:
+        return self._admin_session() if self._admin_session else noauth_session(self.url, roles)
+
+    @property
+    def requests(self) -> list[Exchange]:
+        return read_json_lines(self._log.read_text().splitlines())
+
+    def clear(self) -> None:
+        """Forget the log."""
+        self._log.write_text("")
+
+    def reset(self) -> None:
+        """Back to empty, log and database, also while the process runs."""
+        with contextlib.closing(sqlite3.connect(self._database)) as database:
+            placement_app.copy_template(database)
+        self.clear()
+
+    def dump(self) -> dict[str, Any]:
+        with contextlib.closing(sqlite3.connect(self._database)) as database:
+            return dump.dump(database)
+
+    def save(self, copy: Path) -> None:
+        """Back up the database."""
+        self._copy(self._database, copy)
+
+    def restore(self, copy: Path) -> None:
+        """Bring an older database back, as an operator does after a loss."""
+        self._copy(copy, self._database)
+
+    @staticmethod
+    def _copy(source: Path, target: Path) -> None:
+        with contextlib.closing(sqlite3.connect(source)) as old, contextlib.closing(sqlite3.connect(target)) as new:
+            old.backup(new)

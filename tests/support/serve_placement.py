@@ -1,0 +1,55 @@
+"""The process behind ``HttpPlacement``: the real Placement on a SQLite file, with a log of the requests it handles."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import webob.headers
+from placement import db_api, deploy, microversion
+
+from tests.support import placement_app, serve
+from tests.support.exchange import OBSERVER_HEADER, arrived
+
+
+class Recorder:
+    """WSGI middleware that writes down one line for each request answered."""
+
+    def __init__(self, app: placement_app.WSGIApp, file: Path) -> None:
+        self._app = app
+        self._file = file
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        headers = webob.headers.EnvironHeaders(environ)
+        if OBSERVER_HEADER in headers:
+            return self._app(environ, start_response)
+        body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+        environ["wsgi.input"] = io.BytesIO(body)
+        exchange = arrived(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"], headers, body)
+        exchange.reached = True
+
+        def start(status: str, answered: list[tuple[str, str]], *rest: Any) -> Any:
+            exchange.status = int(status.split()[0])
+            exchange.server_request_id = dict(answered).get("x-openstack-request-id")
+            # one write of a whole line in append mode, because several threads log at once
+            with self._file.open("a") as log:
+                log.write(exchange.to_json() + "\n")
+            return start_response(status, answered, *rest)
+
+        return self._app(environ, start)
+
+
+def main() -> None:
+    """Options: config_file, log, port, threads, prefix, max_version (or null)."""
+    options = serve.options_from_parent()
+    if options["max_version"] is not None:
+        known = microversion.VERSIONS
+        microversion.VERSIONS = known[: known.index(options["max_version"]) + 1]
+    conf = placement_app.configuration(options["config_file"])
+    db_api.configure(conf)
+    app = Recorder(deploy.loadapp(conf), Path(options["log"]))
+    serve.serve(app, options["port"], threads=options["threads"], prefix=options["prefix"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,5 @@
+"""The bare Linux host: CPUs, NUMA cells, memory, PCI devices and disk from /sys and psutil, no hypervisor asked."""
+
+from drivers.host.driver import HostDriver
+
+__all__ = ["HostDriver"]

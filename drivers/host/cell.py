@@ -1,0 +1,104 @@
+"""The NUMA cells of the host.
+
+Memory has one source at a time, and which one never changes while the host runs: the cells' own ``MemTotal``, each
+rounded down to MiB, and the host's memory is their sum, so that the cells and the whole agree. Only a kernel without
+NUMA has no cells; there the whole host is cell 0 and its memory is what psutil says, which is the kernel's
+``/proc/meminfo``. (The two differ by less than a MiB a cell on most hosts, and by whole GPUs on some, whose memory is in
+cells.) A recording without cells has no memory in it, and gets this machine's.
+"""
+
+import re
+
+import psutil
+
+from agent.errors import DriverError
+from agent.model.topology import Cell, Topology
+from drivers.host.core import read_cores
+from drivers.host.cpu import present_cpus
+from drivers.host.pages import read_pools
+from drivers.host.reading import Reading
+from drivers.host.sysfs import Sysfs
+
+FOLDER = "devices/system/node"
+
+LOCAL_DISTANCE = 10
+MIB = 1024 * 1024
+
+_MEMORY = re.compile(r"\bMemTotal:\s*([0-9]{1,15}) kB")
+
+
+def read_topology(sysfs: Sysfs, online: frozenset[int]) -> Reading[Topology]:
+    """All cells that are online, by id. A cell that cannot be read is set aside; the others stay."""
+    try:
+        ids = _cell_ids(sysfs)
+        if not ids:
+            return Reading(Topology((_whole_host(sysfs, online),)))
+    except DriverError as error:
+        return Reading(Topology(()), (error.message,))
+    cells, faults = [], []
+    for cell_id in ids:
+        try:
+            cells.append(_cell(sysfs, cell_id, ids, online))
+        except DriverError as error:
+            faults.append(f"cell {cell_id}: {error.message}")
+    return Reading(Topology(tuple(cells)), tuple(faults))
+
+
+def _cell_ids(sysfs: Sysfs) -> list[int]:
+    """The cells that the kernel lists as online; without such a list, those that have a folder. None without NUMA."""
+    folders = sysfs.numbers(FOLDER, r"node(\d+)")
+    online = sysfs.optional_cpus(f"{FOLDER}/online") if folders else None
+    if online is not None and not online:
+        raise sysfs.fault(f"{FOLDER}/online", "lists no cell")
+    return folders if online is None else sorted(online)
+
+
+def _whole_host(sysfs: Sysfs, online: frozenset[int]) -> Cell:
+    cores = read_cores(sysfs, online)
+    return Cell(
+        id=0,
+        cpus=frozenset(present_cpus(sysfs)) | online,
+        memory_mib=psutil.virtual_memory().total // MIB,
+        pages=read_pools(sysfs, "kernel/mm/hugepages"),
+        distances={0: LOCAL_DISTANCE},
+        siblings=cores.siblings,
+        sockets=cores.sockets,
+    )
+
+
+def _cell(sysfs: Sysfs, cell_id: int, ids: list[int], online: frozenset[int]) -> Cell:
+    folder = f"{FOLDER}/node{cell_id}"
+    cpus = sysfs.optional_cpus(f"{folder}/cpulist", f"{folder}/cpumap")
+    if cpus is None:
+        raise sysfs.fault(folder, "has neither cpulist nor cpumap")
+    cores = read_cores(sysfs, cpus & online)
+    return Cell(
+        id=cell_id,
+        cpus=cpus,
+        memory_mib=_memory_mib(sysfs, folder),
+        pages=read_pools(sysfs, f"{folder}/hugepages"),
+        distances=_distances(sysfs, folder, ids),
+        siblings=cores.siblings,
+        sockets=cores.sockets,
+    )
+
+
+def _memory_mib(sysfs: Sysfs, folder: str) -> int:
+    match = _MEMORY.search(sysfs.text(f"{folder}/meminfo"))
+    if match is None:
+        raise sysfs.fault(f"{folder}/meminfo", "has no MemTotal")
+    return int(match[1]) // 1024
+
+
+def _distances(sysfs: Sysfs, folder: str, ids: list[int]) -> dict[int, int]:
+    """The kernel writes one column for each online cell, by id.
+
+    Columns beyond those are ignored: only a recording from which a cell was taken away has them, and libvirt reads it so.
+    """
+    text = sysfs.optional_text(f"{folder}/distance")
+    if text is None:
+        return {}
+    columns = text.split()
+    if len(columns) < len(ids) or not all(column.isascii() and column.isdigit() for column in columns):
+        raise sysfs.fault(f"{folder}/distance", f"{text!r} is not a distance for each of {len(ids)} cells")
+    return dict(zip(ids, map(int, columns), strict=False))

@@ -1,0 +1,24 @@
+"""The disk for guests: the file system of the instances' folder."""
+
+from pathlib import Path
+
+import psutil
+
+from agent.errors import DriverError
+from agent.model.names import printable
+
+GIB = 1024**3
+
+
+def read_total_gib(folder: Path) -> int:
+    """Size in GiB, rounded down, of the file system of ``folder``, or of its nearest parent that exists.
+
+    The parent stands in because the folder is made with the first guest.
+
+    :raises DriverError: the file system does not answer.
+    """
+    try:
+        found = next(path for path in (folder, *folder.parents) if path.exists())
+        return int(psutil.disk_usage(str(found)).total) // GIB
+    except OSError as error:
+        raise DriverError(printable(f"{folder}: the size of its file system cannot be read: {error.strerror}")) from error

@@ -1,0 +1,126 @@
+"""The driver ``host``: one node, the machine itself or a recording of one."""
+
+import platform
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from oslo_config import cfg
+
+from agent.driver import HostContext
+from agent.errors import ConfigError, DriverError, NotReady
+from agent.model.facts import CpuFacts, HostFacts, Section
+from agent.model.names import printable
+from drivers.host import cell, cpu, disk, pci
+from drivers.host.reading import Reading, reason
+from drivers.host.sysfs import Sysfs
+
+
+class HostDriver:
+    """The bare Linux host below ``[host] sysfs_root``.
+
+    One node, called as ``[DEFAULT] host``, with the identity of the host as its uuid. What a recording does not have is
+    not made up from this machine: no kernel version, architecture, model or features. Its disk is this machine's.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._root = Path(conf.host.sysfs_root)
+        self._instances = Path(conf.instances_path).absolute()
+        self._host: HostContext | None = None
+        self._kind = CpuFacts(online=frozenset(), architecture="")
+
+    def start(self, host: HostContext) -> None:
+        """Check that there is a sysfs to read; see :class:`agent.driver.Driver`."""
+        sysfs = _opened(self._root)
+        if sysfs.is_live:
+            # Once, because a CPU keeps its kind until the machine starts anew, and some kernels take long to tell.
+            self._kind = cpu.read_kind()
+        self._host = host
+
+    def stop(self) -> None:
+        """Nothing is held open."""
+        self._host = None
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 -- the host is always the same one
+        """The host itself."""
+        host = self._started()
+        return {host.identity: host.name}
+
+    def facts(self, name: str) -> HostFacts:
+        """The host as it is now; see :class:`agent.driver.Driver`."""
+        host = self._started()
+        if name != host.name:
+            raise DriverError(f"driver host: no node {printable(name)!r}", f"the only node is {host.name!r}, named by [DEFAULT] host")
+        try:
+            sysfs = _opened(self._root)
+        except ConfigError as error:
+            raise NotReady(error.message, error.remedy) from error
+        online = cpu.read_online(sysfs)
+        topology = cell.read_topology(sysfs, online.value)
+        devices = pci.read_devices(sysfs)
+        size = self._disk()
+        faults: Mapping[Section, tuple[str, ...]] = {
+            "cpu": online.faults,
+            # Because the host's memory is the sum of its cells'.
+            "memory": topology.faults,
+            "disk": size.faults,
+            # Because siblings and sockets are those of the online CPUs.
+            "numa": (*topology.faults, *online.faults),
+            "pci": devices.faults,
+        }
+        return HostFacts(
+            name=name,
+            taken_at=time.time(),
+            hypervisor_type="host",
+            hypervisor_version=_version(platform.release()) if sysfs.is_live else 0,
+            cpu=replace(self._kind, online=online.value),
+            memory_mib=topology.value.memory_mib,
+            disk_gib=size.value,
+            numa=topology.value,
+            pci=devices.value,
+            incomplete={section: reason(found) for section, found in faults.items() if found},
+        )
+
+    def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a host knows of no other host
+        """Never: the host that could answer is there, and it cannot vouch for another."""
+        return False
+
+    def _started(self) -> HostContext:
+        if self._host is None:
+            raise NotReady("driver host: not started")
+        return self._host
+
+    def _disk(self) -> Reading[int | None]:
+        try:
+            return Reading(disk.read_total_gib(self._instances))
+        except DriverError as error:
+            return Reading(None, (f"[DEFAULT] instances_path = {error.message}",))
+
+
+def _opened(root: Path) -> Sysfs:
+    """The tree below ``root``.
+
+    :raises ConfigError: there is none, or it is no sysfs.
+    """
+    remedy = "[host] sysfs_root must name a folder that stands for /sys: it has devices/system/cpu in it"
+    option = printable(f"[host] sysfs_root = {root}")
+    try:
+        sysfs = Sysfs(root)
+        if not sysfs.is_folder(""):
+            raise ConfigError(f"{option}: no such folder", remedy)
+        if not cpu.present_cpus(sysfs):
+            raise ConfigError(f"{option}: it is not a sysfs, no CPU is below {cpu.FOLDER}", remedy)
+    except OSError as error:
+        raise ConfigError(f"{option}: {error.strerror}", remedy) from error
+    except DriverError as error:
+        raise ConfigError(f"{option}: {error.message}", remedy) from error
+    return sysfs
+
+
+def _version(release: str) -> int:
+    """``6.1.20-amd64`` as 6001020; 0 for a release that is not of this form."""
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", release)
+    major, minor, patch = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    return major * 1_000_000 + minor * 1_000 + patch

@@ -1,0 +1,70 @@
+"""The PCI functions of the host and their SR-IOV relations."""
+
+import re
+
+from agent.errors import DriverError
+from agent.model.devices import PciDevice
+from agent.model.pci_address import PciAddress
+from drivers.host.reading import Reading
+from drivers.host.sysfs import Sysfs
+
+FOLDER = "bus/pci/devices"
+
+
+def read_devices(sysfs: Sysfs) -> Reading[tuple[PciDevice, ...]]:
+    """All PCI functions, by address. One that cannot be read is set aside; the others stay."""
+    devices: list[PciDevice] = []
+    faults: dict[str, str] = {}
+    try:
+        for name in sysfs.names(FOLDER):
+            try:
+                devices.append(_device(sysfs, name))
+            except DriverError as error:
+                faults[name] = error.message
+        # A device that was unplugged while it was read is no fault: the kernel no longer lists it.
+        listed = sysfs.names(FOLDER) if faults else ()
+    except DriverError as error:
+        return Reading((), (error.message,))
+    devices.sort(key=lambda device: device.address)
+    return Reading(tuple(devices), tuple(fault for name, fault in faults.items() if name in listed))
+
+
+def _device(sysfs: Sysfs, name: str) -> PciDevice:
+    folder = f"{FOLDER}/{name}"
+    address = _address(sysfs, folder, name)
+    class_code = sysfs.optional_text(f"{folder}/class")
+    cell = sysfs.optional_integer(f"{folder}/numa_node")
+    physical = sysfs.link_name(f"{folder}/physfn")
+    most = sysfs.optional_integer(f"{folder}/sriov_totalvfs") or 0
+    return PciDevice(
+        address=address,
+        vendor_id=_hex(sysfs, f"{folder}/vendor", sysfs.text(f"{folder}/vendor"), 4),
+        product_id=_hex(sysfs, f"{folder}/device", sysfs.text(f"{folder}/device"), 4),
+        class_code=None if class_code is None else int(_hex(sysfs, f"{folder}/class", class_code, 6), 16),
+        # -1 is the kernel's word for "the firmware does not say".
+        numa_node=None if cell is None or cell < 0 else cell,
+        physical_function=None if physical is None else _address(sysfs, f"{folder}/physfn", physical),
+        virtual_functions=_virtual_functions(sysfs, folder) if most else (),
+        max_virtual_functions=most,
+        kernel_driver=sysfs.link_name(f"{folder}/driver"),
+    )
+
+
+def _virtual_functions(sysfs: Sysfs, folder: str) -> tuple[PciAddress, ...]:
+    """The VFs of a PF, as its links number them."""
+    links = (f"{folder}/virtfn{number}" for number in sysfs.numbers(folder, r"virtfn(\d+)"))
+    return tuple(_address(sysfs, link, sysfs.link_name(link) or "") for link in links)
+
+
+def _address(sysfs: Sysfs, path: str, text: str) -> PciAddress:
+    try:
+        return PciAddress.parse(text)
+    except ValueError as error:
+        raise sysfs.fault(path, str(error)) from error
+
+
+def _hex(sysfs: Sysfs, path: str, text: str, digits: int) -> str:
+    match = re.fullmatch(f"0x([0-9a-f]{{{digits}}})", text.lower())
+    if match is None:
+        raise sysfs.fault(path, f"{text!r} is not 0x and {digits} hexadecimal digits")
+    return match[1]

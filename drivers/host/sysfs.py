@@ -1,0 +1,166 @@
+"""Reading a sysfs tree, the kernel's own or a recording of another machine's, without ever leaving it."""
+
+import re
+from pathlib import Path, PurePosixPath
+
+from agent.errors import DriverError
+from agent.model.cpu_list import parse_cpu_list
+from agent.model.names import printable
+
+KERNEL_ROOT = Path("/sys")
+
+_INTEGER = re.compile(r"-?[0-9]{1,18}")
+_CPU_MAP = re.compile(r"[0-9a-f]{1,8}(,[0-9a-f]{8})*", re.IGNORECASE)
+_MAX_LINKS = 40
+
+
+class Sysfs:
+    """The tree below ``root``. Paths are given relative to it, and named in full in every error.
+
+    In a recording, links are resolved as if ``root`` were /sys: an absolute ``/sys/...`` is taken from ``root``, and a
+    link that would lead elsewhere is an error, because it would mix the facts of two machines. The kernel's own links
+    never leave /sys, and checking them would cost more than the reading: they are left to the kernel.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.is_live = root.exists() and root.samefile(KERNEL_ROOT)
+
+    def text(self, path: str) -> str:
+        """The file's text, without the NULs and blanks that pad some recordings.
+
+        :raises DriverError: the file is missing or cannot be read.
+        """
+        text = self.optional_text(path)
+        if text is None:
+            raise self.fault(path, "no such file")
+        return text
+
+    def optional_text(self, path: str) -> str | None:
+        """As :meth:`text`; ``None`` where the kernel has no such file.
+
+        :raises DriverError: the file is there and cannot be read.
+        """
+        try:
+            raw = self._locate(path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self.fault(path, error.strerror or str(error)) from error
+        return raw.replace(b"\0", b"").decode("utf-8", "replace").strip()
+
+    def optional_integer(self, path: str) -> int | None:
+        """The file's one decimal number; ``None`` where there is no such file.
+
+        :raises DriverError: the file cannot be read or holds something else.
+        """
+        text = self.optional_text(path)
+        if text is None:
+            return None
+        if _INTEGER.fullmatch(text) is None:
+            raise self.fault(path, f"{text!r} is not a number")
+        return int(text)
+
+    def integer(self, path: str) -> int:
+        """As :meth:`optional_integer`, of a file that must be there."""
+        number = self.optional_integer(path)
+        if number is None:
+            raise self.fault(path, "no such file")
+        return number
+
+    def optional_cpus(self, *paths: str) -> frozenset[int] | None:
+        """The CPUs in the first of the files that is there, a list (``0-3,8``) or a map (``0000000f``) by its name.
+
+        :raises DriverError: the file cannot be read, or is cut off or garbled.
+        """
+        for path in paths:
+            text = self.optional_text(path)
+            if text is None:
+                continue
+            try:
+                return parse_cpu_list(text) if path.endswith(("list", "online")) else _from_map(text)
+            except ValueError as error:
+                raise self.fault(path, str(error)) from error
+        return None
+
+    def names(self, path: str) -> list[str]:
+        """The names in a folder, sorted; none where there is no such folder.
+
+        :raises DriverError: the folder cannot be listed.
+        """
+        try:
+            return sorted(entry.name for entry in self._locate(path).iterdir())
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except OSError as error:
+            raise self.fault(path, error.strerror or str(error)) from error
+
+    def numbers(self, path: str, pattern: str) -> list[int]:
+        """The numbers that the one group of ``pattern`` finds in the names in a folder, ascending."""
+        matches = (re.fullmatch(pattern, name) for name in self.names(path))
+        return sorted(int(match[1]) for match in matches if match)
+
+    def link_name(self, path: str) -> str | None:
+        """The last part of what the link says, whether or not that exists; ``None`` where there is no link."""
+        folder, _, name = path.rpartition("/")
+        try:
+            return (self._locate(folder) / name).readlink().name
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self.fault(path, error.strerror or str(error)) from error
+
+    def is_folder(self, path: str) -> bool:
+        """Whether there is such a folder.
+
+        :raises DriverError: it cannot be told.
+        """
+        try:
+            return self._locate(path).is_dir()
+        except OSError as error:
+            raise self.fault(path, error.strerror or str(error)) from error
+
+    def fault(self, path: str, what: str) -> DriverError:
+        """An error that names the file."""
+        return DriverError(printable(f"{self.root / path}: {what}"))
+
+    def _locate(self, path: str) -> Path:
+        return self.root / path if self.is_live else self._inside(path)
+
+    def _inside(self, path: str) -> Path:
+        """Where ``path`` ends up when every link is followed within ``root``."""
+        here, links = PurePosixPath(), 0
+        ahead = list(reversed(PurePosixPath(path).parts))
+        while ahead:
+            part = ahead.pop()
+            if part == "..":
+                if not here.parts:
+                    raise self.fault(path, "a link leads out of the tree")
+                here = here.parent
+                continue
+            here /= part
+            if not (self.root / here).is_symlink():
+                continue
+            target = (self.root / here).readlink()
+            links += 1
+            if links > _MAX_LINKS:
+                raise self.fault(path, "links go round in a circle")
+            if not target.is_absolute():
+                here = here.parent
+            elif target.is_relative_to(KERNEL_ROOT):
+                here, target = PurePosixPath(), target.relative_to(KERNEL_ROOT)
+            else:
+                raise self.fault(path, f"its link {target} leads out of the tree")
+            ahead += reversed(target.parts)
+        return self.root / here
+
+
+def _from_map(text: str) -> frozenset[int]:
+    """The set bits of the kernel's hexadecimal words, the highest first.
+
+    :raises ValueError: not such a map; a word that is not the first and not full was cut off.
+    """
+    if _CPU_MAP.fullmatch(text) is None:
+        raise ValueError(f"{text!r} is not a map of CPUs")
+    bits = int(text.replace(",", ""), 16)
+    return frozenset(cpu for cpu in range(bits.bit_length()) if bits >> cpu & 1)

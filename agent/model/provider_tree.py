@@ -253,6 +253,11 @@ class ProviderTree:
 
     # --- contents ---------------------------------------------------------------------------------------------
 
+    def replace(self, provider: Provider) -> None:
+        """Put other contents in place of a provider's; name and parent must be the same."""
+        found = self._find(provider.uuid)
+        self._put(replace(provider, name=found.name, parent_uuid=found.parent_uuid))
+
     def _editable(self, uuid: ProviderUuid | None) -> None:
         if self._frozen:
             raise ValueError("the tree is frozen")

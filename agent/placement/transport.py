@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 from keystoneauth1 import adapter as ksa_adapter
 from keystoneauth1 import exceptions as ksa
-
 from retrying import RetryError
 
 from agent.errors import PlacementRefused, PlacementUnreachable
@@ -173,8 +172,8 @@ class Exchange:
             raise failure from error
         self._count(method, max(1, len(answers)))
         answer = Answer(method, path, response.status_code, _json(response), response.headers.get("x-openstack-request-id", "no request id"))
-        level = logging.WARNING if answer.status >= 500 else logging.DEBUG
-        LOG.log(level, "placement %s %s -> %s %s [global %s, server %s]", method, printable(path), answer.status, answer.code, self.request_id, answer.request_id)
+        line = f"placement {method} {printable(path)} -> {answer.status} {answer.code} [global {self.request_id}, server {answer.request_id}]"
+        LOG.log(logging.WARNING if answer.status >= 500 else logging.DEBUG, line)
         return answer
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

@@ -71,7 +71,8 @@ def _reason(error: BaseException) -> str:
 
 def _url(error: BaseException, default: str) -> str:
     """The URL that was asked, which is the identity service's when that is what does not answer."""
-    asked = [str(one.request.url) for one in _chain(error) if getattr(getattr(one, "request", None), "url", None)]
+    requests = (getattr(one, "request", None) for one in _chain(error))
+    asked = [str(url) for one in requests if (url := getattr(one, "url", None))]
     return asked[0].partition("?")[0] if asked else default
 
 

@@ -1,0 +1,324 @@
+"""The flush: sends a plan's operations in their order, several at once where the order allows, and keeps the view true.
+
+A flush is no transaction. Whatever fails, what was done stays and is in the view, what may be wrong is not, and the
+next plan starts from Placement's real state.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import cast
+
+from agent.errors import GenerationConflict, PlacementError, PlacementRefused, PlacementUnreachable, ReshapeFailed
+from agent.model.mirror import Knowledge, View
+from agent.model.names import ProviderUuid
+from agent.model.operation import (
+    CreateProvider,
+    DeleteProvider,
+    EnsureResourceClass,
+    EnsureTrait,
+    Operation,
+    ProviderOperation,
+    RenameProvider,
+    ReparentProvider,
+    Reshape,
+    SetAggregates,
+    SetInventory,
+    SetTraits,
+)
+from agent.model.provider_tree import Provider
+from agent.model.report import OperationStatus, Outcome
+from agent.placement import codes, sending
+from agent.placement.client import Client
+from agent.placement.names import forget_names, with_names
+from agent.placement.plan import Plan
+
+LOG = logging.getLogger(__name__)
+
+# From this many inventories up, one reshape that moves nothing and one reading of the generations are fewer requests.
+BULK = 3
+
+Contents = SetInventory | SetAggregates | SetTraits
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An operation that was tried: the provider afterwards, or the error."""
+
+    operation: Operation
+    provider: Provider | None = None
+    error: PlacementError | None = None
+
+
+@dataclass(slots=True)
+class Flushed:
+    """What a flush achieved.
+
+    ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in the next pass.
+    ``held``: classes, by provider, that could not go because they are in use.
+    """
+
+    view: View
+    knowledge: Knowledge
+    outcomes: list[Outcome] = field(default_factory=list)
+    errors: list[PlacementError] = field(default_factory=list)
+    held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
+    conflict: PlacementError | None = None
+    outage: PlacementError | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything that was planned is done."""
+        return all(one.status == "done" for one in self.outcomes)
+
+
+class _Stop(Exception):
+    """The rest of the plan must not be sent."""
+
+
+class Flush:
+    """One plan on its way to Placement."""
+
+    def __init__(self, client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float) -> None:
+        self.client, self.plan, self.root, self.now = client, plan, root, now
+        self.tree = view.tree.copy()
+        self.read_at = dict(view.read_at)
+        self.known = knowledge
+        self.result = Flushed(view, knowledge)
+        self._tried: dict[int, Outcome] = {}
+
+    def run(self) -> Flushed:
+        """Send everything that can be sent."""
+        operations = self.plan.operations
+        try:
+            self._prerequisites([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait)], self._ensure)
+            for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
+                self._prerequisites(wave, lambda one: Done(one, sending.create(self.client, cast(CreateProvider, one))))
+            for one in operations:
+                if isinstance(one, RenameProvider | ReparentProvider):
+                    self._each([one], self._move)
+            for one in operations:
+                if isinstance(one, Reshape):
+                    self._reshape(one)
+            self._delete_all(self._of(DeleteProvider))
+            self._set_all([one for one in operations if isinstance(one, SetInventory | SetAggregates | SetTraits)])
+        except _Stop:
+            pass
+        result = self.result
+        result.outcomes = [self._tried.get(id(one), Outcome(one, "skipped")) for one in operations]
+        result.view = replace(result.view, tree=self.tree.freeze(), read_at=self.read_at)
+        return result
+
+    def _of(self, kind: type[Operation]) -> list[Operation]:
+        return [one for one in self.plan.operations if isinstance(one, kind)]
+
+    # --- trying -----------------------------------------------------------------------------------------------
+
+    @staticmethod
+    def _try(operation: Operation, send: Callable[[Operation], Done]) -> Done:
+        try:
+            return send(operation)
+        except PlacementError as error:
+            return Done(operation, error=error)
+
+    def _each(self, operations: Sequence[Operation], send: Callable[[Operation], Done]) -> None:
+        """Try operations that do not depend on each other; stop the flush if one says that nothing more makes sense."""
+        self._record(self.client.exchange.each(lambda one: self._try(one, send), operations))
+
+    def _prerequisites(self, operations: Sequence[Operation], send: Callable[[Operation], Done]) -> None:
+        """As :meth:`_each`; without every one of them the rest cannot be sent."""
+        self._each(operations, send)
+        if any(self._tried[id(one)].status == "failed" for one in operations):
+            raise _Stop
+
+    def _record(self, results: Iterable[Done]) -> None:
+        for done in results:
+            status: OperationStatus = "done" if done.error is None else "failed"
+            self._tried[id(done.operation)] = Outcome(done.operation, status, None if done.error is None else str(done.error))
+            if done.error is not None:
+                self._failed(done.operation, done.error)
+            elif done.provider is not None:
+                self._store(done.provider)
+            elif isinstance(done.operation, EnsureTrait):
+                self.result.knowledge = with_names(self.result.knowledge, traits=[done.operation.name])
+            elif isinstance(done.operation, EnsureResourceClass):
+                self.result.knowledge = with_names(self.result.knowledge, classes=[done.operation.name])
+        if self.result.conflict or self.result.outage:
+            raise _Stop
+
+    def _store(self, provider: Provider) -> None:
+        if self.tree.exists(provider.uuid):
+            if self.tree.name_of(provider.uuid) != provider.name:
+                self.tree.rename(provider.uuid, provider.name)
+            if provider.parent_uuid and self.tree.provider(provider.uuid).parent_uuid not in (None, provider.parent_uuid):
+                self.tree.reparent(provider.uuid, provider.parent_uuid)
+            self.tree.replace(provider)
+        else:
+            self.tree.insert(provider)
+            self.read_at[provider.uuid] = self.now
+
+    def _failed(self, operation: Operation, error: PlacementError) -> None:
+        result = self.result
+        if isinstance(error, GenerationConflict):
+            result.conflict = error
+        elif isinstance(error, PlacementUnreachable) or (isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status in (401, 403))):
+            result.outage = error
+        elif isinstance(error, PlacementRefused) and codes.is_in_use(error):
+            self._hold(operation)
+            result.errors.append(error)
+        elif isinstance(error, PlacementRefused) and error.status == 400 and self._confirmed(operation):
+            result.knowledge = forget_names(result.knowledge)
+            result.conflict = error
+        else:
+            result.errors.append(error)
+
+    def _confirmed(self, operation: Operation) -> bool:
+        """Whether a name of the operation was confirmed in an earlier plan: it may have been deleted since."""
+        known = self.known.traits | self.known.classes
+        return isinstance(operation, SetInventory | SetTraits) and any(name in known for name in operation.new)
+
+    def _hold(self, operation: Operation) -> None:
+        """Remember what could not go, so that the next plan keeps it with everything reserved."""
+        if isinstance(operation, DeleteProvider):
+            self.result.held[operation.provider.uuid] = frozenset(operation.inventory)
+        elif isinstance(operation, SetInventory):
+            self.result.held[operation.provider.uuid] = frozenset(operation.old.keys() - operation.new.keys())
+
+    # --- the steps --------------------------------------------------------------------------------------------
+
+    def _ensure(self, operation: Operation) -> Done:
+        if isinstance(operation, EnsureTrait):
+            self.client.ensure_trait(operation.name)
+        elif isinstance(operation, EnsureResourceClass):
+            self.client.ensure_resource_class(operation.name)
+        return Done(operation)
+
+    def _move(self, operation: Operation) -> Done:
+        one = cast(RenameProvider | ReparentProvider, operation)
+        return Done(one, sending.move(self.client, one, self.tree.provider(one.provider.uuid)))
+
+    def _by_depth(self, operations: Sequence[Operation], *, deepest_first: bool) -> list[list[Operation]]:
+        """Operations in waves of equal depth."""
+
+        def depth(operation: Operation) -> int:
+            uuid = cast(ProviderOperation, operation).provider.uuid
+            tree = self.plan.target.tree if self.plan.target.tree.exists(uuid) else self.tree
+            return tree.depth(uuid)
+
+        ordered = sorted(operations, key=depth, reverse=deepest_first)
+        return [list(wave) for _, wave in groupby(ordered, key=depth)]
+
+    def _delete_all(self, operations: Sequence[Operation]) -> None:
+        blocked: set[ProviderUuid | None] = set()
+
+        def send(operation: Operation) -> Done:
+            sending.delete(self.client, cast(DeleteProvider, operation))
+            return Done(operation)
+
+        for wave in self._by_depth(operations, deepest_first=True):
+            ready = [one for one in wave if cast(DeleteProvider, one).provider.uuid not in blocked]
+            self._each(ready, send)
+            for one in wave:
+                uuid = cast(DeleteProvider, one).provider.uuid
+                if one in ready and self._tried[id(one)].status == "done":
+                    self.tree.remove(uuid)
+                    self.read_at.pop(uuid, None)
+                else:
+                    blocked.add(self.tree.provider(uuid).parent_uuid)
+
+    # --- inventories ------------------------------------------------------------------------------------------
+
+    def _reshape(self, operation: Reshape) -> None:
+        """Move allocated inventory.
+
+        :raises ReshapeFailed: the server refused for good.
+        """
+        try:
+            self._rewrite(operation)
+        except PlacementRefused as error:
+            if codes.is_outage(error):
+                self._record([Done(operation, error=error)])
+            if codes.is_conflict(error) or error.placement_code == codes.INVENTORY_IN_USE:
+                self._record([Done(operation, error=GenerationConflict(f"the reshape met another change: {error.message}"))])
+            raise ReshapeFailed(f"Placement refused the reshape: {error.message}", error.remedy) from error
+        except PlacementUnreachable as error:
+            lost = GenerationConflict(f"the answer to the reshape was lost: {error.message}")
+            self._record([Done(operation, error=lost if error.outcome_unknown else error)])
+        except GenerationConflict as error:
+            self._record([Done(operation, error=error)])
+        else:
+            self._record([Done(operation)])
+
+    def _rewrite(self, operation: Reshape) -> None:
+        """Send a reshape and read back the generations, which its answer does not tell."""
+        guarded = {uuid: (self.tree.provider(uuid).generation or 0, records) for uuid, records in operation.inventories.items()}
+        self.client.reshape(guarded, operation.allocations.values())
+        rows = {row.uuid: row for row in self.client.tree(self.root)}
+        for uuid, (generation, records) in guarded.items():
+            if uuid not in rows:
+                raise GenerationConflict(f"provider {uuid} went away after the reshape")
+            # A reshape moves a generation by two, or one if nothing is left, and once more for allocations there: any
+            # other distance means that somebody wrote too, and then the contents have to be read.
+            expected = generation + (2 if records else 1) + self._has_moved(operation, uuid)
+            if rows[uuid].generation != expected:
+                raise GenerationConflict(f"provider {uuid} was changed beside the reshape")
+            self.tree.replace(replace(self.tree.provider(uuid), generation=expected, inventory=records))
+
+    @staticmethod
+    def _has_moved(operation: Reshape, uuid: ProviderUuid) -> int:
+        consumers = (*operation.old_allocations.values(), *operation.allocations.values())
+        return int(any(uuid in one.resources for one in consumers))
+
+    def _set_all(self, operations: Sequence[Contents]) -> None:
+        inventories = [one for one in operations if isinstance(one, SetInventory)]
+        if len(inventories) >= BULK and self.result.knowledge.can_reshape and self._in_one(inventories):
+            operations = [one for one in operations if not isinstance(one, SetInventory)]
+        chains: dict[ProviderUuid, list[Contents]] = {}
+        for one in operations:
+            chains.setdefault(one.provider.uuid, []).append(one)
+        for wave in self._by_depth([chain[0] for chain in chains.values()], deepest_first=True):
+            sent = self.client.exchange.each(lambda one: self._chain(chains[cast(Contents, one).provider.uuid]), wave)
+            self._record([done for chain in sent for done in chain])
+
+    def _in_one(self, operations: Sequence[SetInventory]) -> bool:
+        """Write many inventories in one request. False: nothing was written, each has to be sent by itself."""
+        together = Reshape(
+            reason="", old_inventories={}, inventories={one.provider.uuid: one.new for one in operations}, old_allocations={}, allocations={}
+        )  # fmt: skip
+        error: PlacementError | None = None
+        try:
+            self._rewrite(together)
+        except PlacementRefused as refused:
+            if refused.status == 403:
+                LOG.info("the account in [placement] may not reshape; inventories are written one by one")
+                self.result.knowledge = replace(self.result.knowledge, can_reshape=False)
+            if refused.status in (400, 403, 413) or refused.placement_code == codes.INVENTORY_IN_USE:
+                return False
+            error = GenerationConflict(f"a provider was changed meanwhile: {refused.message}") if codes.is_conflict(refused) else refused
+        except (PlacementUnreachable, GenerationConflict) as failure:
+            error = failure
+        self._record([Done(one, error=error) for one in operations])
+        return True
+
+    def _chain(self, operations: Sequence[Contents]) -> list[Done]:
+        """The writes of one provider, each with the generation that the one before answered."""
+        present, results = self.tree.provider(operations[0].provider.uuid), list[Done]()
+        for one in operations:
+            try:
+                present = sending.set_contents(self.client, one, present)
+            except PlacementError as error:
+                results.append(Done(one, error=error))
+                if not (isinstance(error, PlacementRefused) and codes.is_in_use(error)):
+                    break
+            else:
+                results.append(Done(one, present))
+        return results
+
+
+def flush(client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float) -> Flushed:
+    """Send ``plan``. What Placement answered is in the returned view.
+
+    :raises ReshapeFailed: the server refused to move allocations; what came before in the plan is done.
+    """
+    return Flush(client, plan, view, knowledge, root, now).run()

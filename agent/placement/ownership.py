@@ -1,0 +1,195 @@
+"""Ours and theirs: what a driver starts from, and what becomes of its wish once everybody else's share is kept.
+
+What the journal does not list belongs to somebody else: it survives whatever a driver does to its private copy.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from agent.model.inventory import Inventories, Record, completed, problems, without_empty
+from agent.model.journal import Journal, Ownership
+from agent.model.mirror import Knowledge, View
+from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_custom, printable
+from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.report import Drift
+
+STATUS_DISABLED = "COMPUTE_STATUS_DISABLED"
+ADOPT = "agent --once --adopt takes the tree over"
+
+Usages = Mapping[ProviderUuid, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What Placement should hold: the node's tree with complete records, everybody's traits and aggregates.
+
+    ``journal`` is what will be ours once it does; ``invalid`` says what of the wish was set aside, and why.
+    """
+
+    tree: ProviderTree
+    journal: Journal
+    drift: tuple[Drift, ...]
+    invalid: tuple[str, ...]
+
+
+def _foreign_inventory(present: Provider, own: Ownership, adopted: bool) -> Inventories:
+    """The classes of somebody else: custom ones that are not in the journal, and all others until the tree is adopted."""
+    return {name: record for name, record in present.inventory.items() if name not in own.classes and (is_custom(name) or not adopted)}
+
+
+def foreign_share(view: View, journal: Journal, root: ProviderUuid, name: str) -> ProviderTree:
+    """The tree that a shaping driver starts from: everything of ours taken out, everything of others in place.
+
+    Our children that carry foreign ones stay, empty, because those need them.
+    """
+    if not view.tree.exists(root):
+        tree = ProviderTree()
+        tree.new_root(name, root)
+        return tree
+    tree = view.tree.scoped(root)
+    for uuid in reversed(tree.get_provider_uuids(root)):
+        if not journal.owns(uuid) and uuid != root:
+            continue
+        if uuid != root and not tree.children(uuid):
+            tree.remove(uuid)
+            continue
+        present, own = tree.provider(uuid), journal.of(uuid)
+        tree.replace(replace(
+            present, inventory=_foreign_inventory(present, own, journal.adopted),
+            traits=present.traits - own.traits, aggregates=present.aggregates - own.aggregates,
+        ))  # fmt: skip
+    return tree
+
+
+class Merge:
+    """One merge of a driver's wish with what others have in the tree."""
+
+    def __init__(
+        self, view: View, journal: Journal, knowledge: Knowledge, base: ProviderTree, wish: ProviderTree, root: ProviderUuid, usages: Usages
+    ) -> None:
+        self.present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
+        self.journal, self.knowledge, self.base, self.wish, self.root, self.usages = journal, knowledge, base, wish, root, usages
+        self.adopted = journal.adopted or not self.present.exists(root)
+        self.drift: list[Drift] = []
+        self.invalid: list[str] = []
+
+    def target(self) -> Target:
+        """The merged tree."""
+        tree = self.wish.subtree(self.root)
+        for uuid in reversed(tree.get_provider_uuids()):
+            self._drop_unnameable(tree, uuid)
+        for uuid in self._kept():
+            if not tree.exists(uuid):
+                tree.insert(self.present.provider(uuid))
+        owned: dict[ProviderUuid, Ownership] = {}
+        for uuid in tree.get_provider_uuids():
+            if self._is_ours(uuid):
+                mine, ownership = self._ours(tree.provider(uuid))
+                tree.replace(mine)
+                owned[uuid] = ownership
+            else:
+                tree.replace(self.present.provider(uuid))
+                self._report_foreign(uuid)
+        held = {uuid: classes for uuid in self.journal.held if tree.exists(uuid) and (classes := self._held_classes(uuid))}
+        return Target(tree.freeze(), Journal(owned, self.adopted, held), tuple(self.drift), tuple(self.invalid))
+
+    # --- which providers --------------------------------------------------------------------------------------
+
+    def _touched(self, uuid: ProviderUuid) -> bool:
+        """Whether this pass produced the provider."""
+        if not self.wish.exists(uuid):
+            return False
+        return not self.base.exists(uuid) or self.wish.provider(uuid) is not self.base.provider(uuid)
+
+    def _is_ours(self, uuid: ProviderUuid) -> bool:
+        return uuid == self.root or self.journal.owns(uuid) or self._touched(uuid)
+
+    def _drop_unnameable(self, tree: ProviderTree, uuid: ProviderUuid) -> None:
+        name = tree.name_of(uuid)
+        if not 1 <= len(name) <= MAX_PROVIDER_NAME:
+            self.invalid.append(f"provider {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}")
+            tree.remove(uuid)
+
+    def _kept(self) -> Iterator[ProviderUuid]:
+        """Present providers that stay although the wish lacks them, and what they hang from, parents first."""
+        keep: set[ProviderUuid] = set()
+        for uuid in reversed(self.present.get_provider_uuids()):
+            if self.wish.exists(uuid) or uuid in keep:
+                continue
+            if self.journal.owns(uuid) and self.adopted and not self._held_classes(uuid):
+                continue
+            if self.journal.owns(uuid) and not self.adopted:
+                self._drift_adoption(uuid, "the node no longer has it")
+            ancestor: ProviderUuid | None = uuid
+            while ancestor is not None:
+                keep.add(ancestor)
+                ancestor = self.present.provider(ancestor).parent_uuid
+        return (uuid for uuid in self.present.get_provider_uuids() if uuid in keep)
+
+    def _held_classes(self, uuid: ProviderUuid) -> frozenset[str]:
+        used = self.usages.get(uuid, {})
+        wanted = self.wish.provider(uuid).inventory if self.wish.exists(uuid) else {}
+        return frozenset(name for name in self.journal.held.get(uuid, ()) if used.get(name, 0) > 0 and name not in wanted)
+
+    # --- contents ---------------------------------------------------------------------------------------------
+
+    def _ours(self, wished: Provider) -> tuple[Provider, Ownership]:
+        present = self.present.provider(wished.uuid) if self.present.exists(wished.uuid) else Provider(wished.uuid, wished.name)
+        own = self.journal.of(wished.uuid)
+        if not self.wish.exists(wished.uuid) and not self.adopted:
+            return present, own
+        wanted = wished if self.wish.exists(wished.uuid) else replace(wished, inventory={}, traits=frozenset(), aggregates=frozenset())
+        inventory, foreign = self._inventory(wanted, present, own)
+        traits, aggregates = self._traits(wanted, present, own), wanted.aggregates | (present.aggregates - own.aggregates)
+        ownership = Ownership(
+            classes=frozenset(inventory.keys() - foreign),
+            traits=frozenset(name for name in traits if name in own.traits or name not in present.traits),
+            aggregates=frozenset(name for name in aggregates if name in own.aggregates or name not in present.aggregates),
+        )
+        return replace(wished, inventory=inventory, traits=traits, aggregates=frozenset(aggregates), generation=present.generation), ownership
+
+    def _inventory(self, wanted: Provider, present: Provider, own: Ownership) -> tuple[Inventories, frozenset[str]]:
+        """The records to have, and which of them are somebody else's."""
+        inventory = {name: completed(record, present.inventory.get(name)) for name, record in without_empty(wanted.inventory).items()}
+        wrong = [text for name, record in inventory.items() for text in problems(name, record)]
+        if wrong:
+            self.invalid.extend(f"provider {printable(wanted.name)!r}: {text}" for text in wrong)
+            return present.inventory, frozenset(present.inventory.keys() - own.classes)
+        foreign = {name: record for name, record in _foreign_inventory(present, own, self.adopted).items() if name not in inventory}
+        for name in foreign:
+            if not is_custom(name):
+                self._drift_adoption(wanted.uuid, f"the node does not have its {name}")
+        held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name]) for name in self._held_classes(wanted.uuid)}
+        for name in held:
+            self._drift_held(present, name)
+        return {**foreign, **inventory, **held}, frozenset(foreign)
+
+    def _traits(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
+        """Everybody's traits. A standard trait that the driver took off is off, whoever wrote it; nova's status trait is not."""
+        base = self.base.provider(wanted.uuid).traits if self.base.exists(wanted.uuid) else frozenset[str]()
+        retracted = {name for name in base - wanted.traits if not is_custom(name) and name != STATUS_DISABLED}
+        return frozenset((wanted.traits | (present.traits - own.traits - retracted)) - self.knowledge.unknown_traits.keys())
+
+    # --- drift ------------------------------------------------------------------------------------------------
+
+    def _report_foreign(self, uuid: ProviderUuid) -> None:
+        name = self.present.name_of(uuid)
+        if self.base.exists(uuid) and not self.wish.exists(uuid):
+            self.drift.append(Drift("foreign-provider", "info", f"the driver wanted to remove {name}, which is somebody else's", "none; it stays", uuid))
+        else:
+            self.drift.append(Drift("foreign-provider", "info", f"{name} was put there by somebody else", "none; it stays as it is", uuid))
+
+    def _drift_adoption(self, uuid: ProviderUuid, why: str) -> None:
+        self.drift.append(Drift("adoption-needed", "warning", f"{self.present.name_of(uuid)}: {why}, but the tree is not adopted", ADOPT, uuid))
+
+    def _drift_held(self, present: Provider, name: str) -> None:
+        self.drift.append(Drift(
+            "held-device", "warning", f"{present.name}: {name} is gone from the node but {self.usages[present.uuid][name]} of it are allocated",
+            "move or delete its consumers; until then nothing new can claim it", present.uuid,
+        ))  # fmt: skip
+
+
+def held_record(present: Record, used: int) -> dict[str, int | float]:
+    """The record of a class that is gone from the node and still used: all of it reserved, so that no claim adds to it."""
+    total = max(int(present["total"]), used)
+    return {**present, "total": total, "reserved": total}

@@ -1,0 +1,78 @@
+"""Building a reshape: one atomic move of inventories and of the allocations that go with them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from agent.errors import ReshapeFailed
+from agent.model.allocation import Allocation
+from agent.model.inventory import Inventories, capacity, changed
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.operation import Reshape
+from agent.model.provider_tree import ProviderTree
+
+Consumers = Mapping[ConsumerUuid, Allocation]
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """All consumers of the node's tree as they are, and as the driver wants them."""
+
+    before: Consumers
+    after: Consumers
+
+    @property
+    def changed(self) -> frozenset[ConsumerUuid]:
+        """The consumers that hold something else afterwards."""
+        return frozenset(uuid for uuid, one in self.after.items() if one.resources != self.before[uuid].resources)
+
+
+def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: Move) -> Reshape:
+    """The one operation that takes ``present`` to ``target`` for every provider involved.
+
+    Only providers of ours are in it: those whose inventory differs, those that a moved consumer uses, and those that
+    go away, with nothing left on them so that nobody claims there before they are deleted. Only moved consumers are in it.
+
+    :raises ReshapeFailed: the result would not hold.
+    """
+    moved = move.changed
+    named = {uuid for consumer in moved for uuid in (*move.before[consumer].resources, *move.after[consumer].resources)}
+    inventories: dict[ProviderUuid, Inventories] = {}
+    for one in target.providers():
+        old = present.provider(one.uuid).inventory if present.exists(one.uuid) else {}
+        if one.uuid in owned and (one.uuid in named or changed(old, one.inventory)):
+            inventories[one.uuid] = one.inventory
+    inventories |= {uuid: {} for uuid in present.get_provider_uuids() if not target.exists(uuid)}
+    _check(target, inventories, move)
+    return Reshape(
+        reason="inventory moves between providers and the allocations on it move along",
+        old_inventories={uuid: present.provider(uuid).inventory if present.exists(uuid) else {} for uuid in inventories},
+        inventories=inventories,
+        old_allocations={uuid: move.before[uuid] for uuid in moved},
+        allocations={uuid: move.after[uuid] for uuid in moved},
+    )
+
+
+def _check(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: Move) -> None:
+    """Everything that the server would refuse, or that would leave an allocation on nothing."""
+    sums: dict[tuple[ProviderUuid, str], int] = {}
+    for consumer, one in move.after.items():
+        if not any(one.resources.values()):
+            raise ReshapeFailed(f"consumer {consumer} would be left without any allocation", "this is a fault of the driver", consumer=consumer)
+        for provider, resources in one.resources.items():
+            for name, amount in resources.items():
+                if amount < 1:
+                    raise ReshapeFailed(f"consumer {consumer} would hold {amount} {name} on {provider}", "this is a fault of the driver", consumer=consumer)
+                sums[provider, name] = sums.get((provider, name), 0) + amount
+                if (provider in inventories or target.exists(provider)) and name not in _records(target, inventories, provider):
+                    raise ReshapeFailed(
+                        f"{name} is dropped from provider {provider} but used by consumer {consumer}", "the driver has to move that allocation too",
+                        consumer=consumer, provider=provider,
+                    )  # fmt: skip
+    involved = {uuid for consumer in move.changed for uuid in move.after[consumer].resources}
+    for (provider, name), amount in sums.items():
+        if provider in involved and target.exists(provider) and amount > (limit := capacity(_records(target, inventories, provider)[name])):
+            raise ReshapeFailed(f"provider {provider} would have {amount} {name} allocated of {limit}", "free some of it first", provider=provider)
+
+
+def _records(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], provider: ProviderUuid) -> Inventories:
+    return inventories.get(provider) or (target.provider(provider).inventory if target.exists(provider) else {})

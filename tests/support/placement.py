@@ -49,7 +49,7 @@ class Placement(LogReader):
     def other(self) -> OtherClient:
         """Another client of this Placement, unseen by the log and the faults."""
         version = "1.37" if self.max_version is None or _number(self.max_version) >= _number("1.37") else self.max_version
-        return OtherClient(observer_session(self.session()), version)
+        return OtherClient(observer_session(self.session()), self.url, version)
 
     def dump(self) -> dict[str, Any]:
         """The whole state, see ``tests.support.dump``."""

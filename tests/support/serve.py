@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import waitress
@@ -25,8 +26,12 @@ def _end_with_parent() -> None:
     os._exit(0)
 
 
-def serve(app: Any, port: int, *, threads: int, prefix: str = "") -> None:
-    """Serve until the process is ended; port 0 lets the kernel choose."""
-    server = waitress.create_server(app, listen=f"127.0.0.1:{port}", threads=threads, url_prefix=prefix, ident="")
+def serve(make_app: Callable[[int], Any], port: int, *, threads: int, prefix: str = "") -> None:
+    """Serve until the process is ended; port 0 lets the kernel choose, ``make_app`` is told what it chose."""
+    late: list[Any] = []
+    server = waitress.create_server(
+        lambda environ, start: late[0](environ, start), listen=f"127.0.0.1:{port}", threads=threads, url_prefix=prefix, ident=""
+    )
+    late.append(make_app(server.effective_port))
     print(f"{READY}{server.effective_port}", flush=True)
     server.run()

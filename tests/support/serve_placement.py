@@ -48,7 +48,7 @@ def main() -> None:
     conf = placement_app.configuration(options["config_file"])
     db_api.configure(conf)
     app = Recorder(deploy.loadapp(conf), Path(options["log"]))
-    serve.serve(app, options["port"], threads=options["threads"], prefix=options["prefix"])
+    serve.serve(lambda _port: app, options["port"], threads=options["threads"], prefix=options["prefix"])
 
 
 if __name__ == "__main__":

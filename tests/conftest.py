@@ -1,0 +1,113 @@
+"""Fixtures of all tests. The real parts are imported only by the tests that use them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.support import backends
+
+if TYPE_CHECKING:
+    from tests.support.http_placement import HttpPlacement
+    from tests.support.keystone import Keystone
+    from tests.support.other_client import OtherClient
+    from tests.support.placement import PlacementServer
+    from tests.support.proxy import FaultProxy
+    from tests.support.system import AgentCommand
+
+
+@pytest.fixture
+def placement() -> Iterator[PlacementServer]:
+    """An empty Placement in this process: a millisecond, no socket."""
+    backends.require("placement.deploy")
+    from tests.support.placement import PlacementServer
+
+    server = PlacementServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def other(placement: PlacementServer) -> OtherClient:
+    """Somebody else who uses ``placement``."""
+    return placement.other
+
+
+@pytest.fixture(scope="session")
+def _http_placement(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpPlacement]:
+    backends.require("placement.deploy", "waitress")
+    from tests.support.http_placement import HttpPlacement
+
+    server = HttpPlacement(tmp_path_factory.mktemp("placement"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def http_placement(_http_placement: HttpPlacement) -> HttpPlacement:
+    """A running, empty Placement in a process of its own; a test may stop or kill it."""
+    if not _http_placement.running:
+        _http_placement.start()
+    _http_placement.reset()
+    return _http_placement
+
+
+@pytest.fixture
+def proxy(http_placement: HttpPlacement) -> Iterator[FaultProxy]:
+    """A fault-injecting proxy in front of ``http_placement``."""
+    from tests.support.proxy import FaultProxy
+
+    proxy = FaultProxy(http_placement.url)
+    proxy.start()
+    yield proxy
+    proxy.stop()
+
+
+@pytest.fixture(scope="session")
+def _keystone_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Keystone, HttpPlacement]]:
+    backends.require("placement.deploy", "waitress", "keystone")
+    from tests.support.http_placement import HttpPlacement
+    from tests.support.keystone import PLACEMENT, Keystone
+
+    keystone = Keystone(tmp_path_factory.mktemp("keystone"))
+    keystone.start()
+    server = HttpPlacement(
+        tmp_path_factory.mktemp("placement-with-keystone"),
+        keystone=keystone.for_placement(),
+        admin_session=lambda: keystone.session(PLACEMENT),
+    )
+    server.start()
+    yield keystone, server
+    server.stop()
+    keystone.stop()
+
+
+@pytest.fixture
+def keystone(_keystone_stack: tuple[Keystone, HttpPlacement]) -> Keystone:
+    """A running keystone whose catalog has ``keystone_placement``, its users enabled."""
+    keystone, server = _keystone_stack
+    if not keystone.running:
+        keystone.start()
+    keystone.restore(server.url)
+    return keystone
+
+
+@pytest.fixture
+def keystone_placement(_keystone_stack: tuple[Keystone, HttpPlacement]) -> HttpPlacement:
+    """A running, empty Placement that asks ``keystone`` about every token."""
+    _, server = _keystone_stack
+    if not server.running:
+        server.start()
+    server.reset()
+    return server
+
+
+@pytest.fixture
+def agent_command(tmp_path: Path) -> AgentCommand:
+    """The command line, with a folder of its own."""
+    from tests.support.system import AgentCommand
+
+    return AgentCommand(tmp_path / "agent")

@@ -1,0 +1,89 @@
+"""Runs the agent's command line as users do: a process of its own, a configuration file, an exit code, two streams."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.support.child import CHECKOUT
+from tests.support.ini import Config, write_config
+
+FOREIGN_VARIABLES = ("OS_", "XDG_")
+"""Beginnings of environment variables that would change what the agent does, and are kept from it."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended."""
+
+    arguments: tuple[str, ...]
+    code: int
+    stdout: str
+    stderr: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as the one JSON document it must be."""
+        try:
+            return json.loads(self.stdout)
+        except ValueError as error:
+            raise AssertionError(f"standard output is no JSON document ({error})\n{self}") from error
+
+    def __str__(self) -> str:
+        return f"agent {' '.join(self.arguments)} -> {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+
+
+class AgentCommand:
+    """The ``agent`` command with a folder of its own for configuration, store and home.
+
+    ``config`` is ``{group: {option: value}}``; ``[store] path`` is the folder's ``store`` unless given.
+    """
+
+    def __init__(self, folder: Path, config: Config | None = None) -> None:
+        self.folder = folder
+        self.store = folder / "store"
+        self.config_file = folder / "agent.conf"
+        self.configure(config or {})
+
+    def configure(self, config: Config) -> None:
+        """Write the configuration anew."""
+        store = {"path": self.store, **config.get("store", {})}
+        write_config(self.config_file, {**config, "store": store})
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> Result:
+        """Run to the end; a run longer than ``timeout`` seconds fails the test."""
+        with self.started(*arguments, env=env) as process:
+            try:
+                stdout, stderr = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired as error:
+                process.kill()
+                stdout, stderr = process.communicate()
+                raise AssertionError(f"not done in {timeout} s\n{Result(arguments, -9, stdout, stderr)}") from error
+            return Result(arguments, process.returncode, stdout, stderr)
+
+    @contextlib.contextmanager
+    def started(self, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator["subprocess.Popen[str]"]:
+        """A running agent, for signals and kills; what is left of it is killed at the end."""
+        process = subprocess.Popen(
+            [sys.executable, "-m", "agent", "--config-file", str(self.config_file), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.folder,
+            env=self._environment(env or {}),
+        )
+        with process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_VARIABLES)}
+        return {**kept, "HOME": str(self.folder), "NO_PROXY": "*", "PYTHONPATH": str(CHECKOUT), **extra}

@@ -1,0 +1,117 @@
+"""How text is shown: width, colour and characters, as the stream it goes to can carry them."""
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from io import StringIO
+from typing import TextIO
+
+from rich.console import Console
+from rich.text import Text
+
+from agent.model.names import printable
+
+PLAIN_WIDTH = 120
+LEAST_WIDTH = 24
+INDENT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """The characters of tree guides, marks and arrows."""
+
+    branch: str = "├─ "
+    last: str = "└─ "
+    bar: str = "│  "
+    change: str = "→"
+    reshape: str = "⇄"
+    reason: str = "—"
+    dot: str = "·"
+    good: str = "✓"
+    bad: str = "✗"
+    waiting: str = "…"
+
+
+UNICODE = Signs()
+ASCII = Signs("|- ", "`- ", "|  ", "->", "<>", "--", "-", "*", "x", ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """``width``: columns of the terminal, ``None`` where there is none and lines are left whole."""
+
+    width: int | None = None
+    colour: bool = False
+    unicode: bool = True
+
+    @property
+    def signs(self) -> Signs:
+        """The characters that the stream can carry."""
+        return UNICODE if self.unicode else ASCII
+
+    @property
+    def wrap_at(self) -> int:
+        """Where lists are wrapped: the terminal's width, or a generous fixed one."""
+        return max(self.width, LEAST_WIDTH) if self.width else PLAIN_WIDTH
+
+
+def look_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Look:
+    """What ``stream`` can show. ``FORCE_COLOR`` does not count: escape codes belong on terminals only."""
+    terminal = stream.isatty()
+    colour = terminal and "NO_COLOR" not in environ and environ.get("TERM", "") not in ("dumb", "unknown")
+    width = Console(file=stream, force_terminal=True, legacy_windows=False).width if terminal else None
+    return Look(width, colour, _carries(getattr(stream, "encoding", None) or "ascii"))
+
+
+def _carries(encoding: str) -> bool:
+    try:
+        "".join(UNICODE.__getattribute__(name) for name in UNICODE.__slots__).encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def shown(text: str, style: str = "") -> Text:
+    """Text from outside, with control characters escaped and nothing in it taken for markup."""
+    return Text(printable(text), style)
+
+
+def wrapped(text: Text, width: int) -> list[Text]:
+    """``text`` broken between words into lines of at most ``width`` columns."""
+    lines = list(text.wrap(_console(Look()), width))
+    for line in lines:
+        line.rstrip()
+    return lines
+
+
+def hanging(line: Text, look: Look) -> list[Text]:
+    """``line`` as it is where there is no terminal, else wrapped to its width, what goes on below indented."""
+    if look.width is None:
+        return [line]
+    first, *rest = wrapped(line, look.wrap_at - INDENT)
+    return [first, *(Text.assemble(" " * INDENT, part) for part in rest)]
+
+
+def to_string(lines: Iterable[Text], look: Look) -> str:
+    """The lines as they are written to the stream, each ended by a newline."""
+    console = _console(look)
+    console.print(Text("\n").join(lines), soft_wrap=True)
+    file = console.file
+    assert isinstance(file, StringIO)
+    return file.getvalue()
+
+
+def _console(look: Look) -> Console:
+    # Everything that rich would guess from the environment is given, because look_of has decided it.
+    return Console(
+        file=StringIO(),
+        width=look.wrap_at,
+        force_terminal=look.colour,
+        color_system="standard" if look.colour else None,
+        no_color=not look.colour,
+        legacy_windows=False,
+        force_jupyter=False,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )

@@ -1,0 +1,169 @@
+"""Operations as lines: a sign, what changes from what to what, why, and what became of it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.text import Text
+
+from agent.model.inventory import DEFAULTS, FIELDS, Inventories, Record
+from agent.model.names import printable
+from agent.model.operation import (
+    CreateProvider,
+    DeleteProvider,
+    EnsureResourceClass,
+    EnsureTrait,
+    Operation,
+    RenameProvider,
+    ReparentProvider,
+    Reshape,
+    SetAggregates,
+    SetInventory,
+    SetTraits,
+)
+from agent.model.report import NodeReport, Outcome
+from agent.render.look import Look, Signs, hanging, shown
+
+COLOURS = {"+": "green", "~": "yellow", "-": "red"}
+RESHAPE_COLOUR = "magenta"
+FIELD_TITLES = {"allocation_ratio": "ratio"}
+
+Names = Mapping[str, str]
+
+
+def operation_lines(node: NodeReport, look: Look) -> list[Text]:
+    """One line an operation, in the order sent. On a terminal a long one goes on below, indented."""
+    names = _names(node)
+    return [line for outcome in node.outcomes for line in hanging(_line(outcome, names, node.provisional, look.signs), look)]
+
+
+def _names(node: NodeReport) -> Names:
+    references = (outcome.operation.provider for outcome in node.outcomes)
+    return {
+        **{one.uuid: one.name for one in references if one},
+        **{one.uuid: one.name for one in node.tree.providers()},
+    }
+
+
+def _line(outcome: Outcome, names: Names, provisional: bool, signs: Signs) -> Text:
+    operation = outcome.operation
+    sign, subject, detail = TELLERS[type(operation)](operation, names, signs)
+    colour = COLOURS.get(sign, RESHAPE_COLOUR)
+    line = Text.assemble((f"{sign} ", f"bold {colour}"), shown(subject, "bold"))
+    if detail:
+        line.append(f" {printable(detail)}")
+    if isinstance(operation, CreateProvider) and not provisional:
+        line.append(f" {printable(operation.provider.uuid)}", "dim")
+    if operation.reason:
+        line.append(f" {signs.reason} {printable(operation.reason)}", "dim")
+    if outcome.status == "failed":
+        line.append(f" {signs.bad} failed", "bold red")
+        line.append(f": {printable(outcome.error)}" if outcome.error else "", "red")
+    elif outcome.status == "skipped":
+        line.append(" (skipped)", "dim")
+    return line
+
+
+# --- one teller a kind: its sign, its subject, the change ------------------------------------------------------
+
+Told = tuple[str, str, str]
+
+
+def _create(operation: CreateProvider, names: Names, _: Signs) -> Told:
+    return "+", operation.provider.name, f"provider below {_called(operation.parent, names)}" if operation.parent else "root provider"
+
+
+def _delete(operation: DeleteProvider, _: Names, __: Signs) -> Told:
+    classes = ", ".join(sorted(operation.inventory))
+    return "-", operation.provider.name, f"provider with {classes}" if classes else "provider"
+
+
+def _rename(operation: RenameProvider, _: Names, signs: Signs) -> Told:
+    return "~", operation.provider.name, f"name: {operation.old_name} {signs.change} {operation.provider.name}"
+
+
+def _reparent(operation: ReparentProvider, names: Names, signs: Signs) -> Told:
+    before, after = (_called(parent, names) for parent in (operation.old_parent, operation.parent))
+    return "~", operation.provider.name, f"parent: {before} {signs.change} {after}"
+
+
+def _inventory(operation: SetInventory, _: Names, signs: Signs) -> Told:
+    return "~", operation.provider.name, "inventory: " + _joined(_inventory_changes(operation.old, operation.new, signs))
+
+
+def _traits(operation: SetTraits, _: Names, __: Signs) -> Told:
+    return "~", operation.provider.name, "traits: " + _set_changes(operation.old, operation.new)
+
+
+def _aggregates(operation: SetAggregates, _: Names, __: Signs) -> Told:
+    return "~", operation.provider.name, "aggregates: " + _set_changes(operation.old, operation.new)
+
+
+def _resource_class(operation: EnsureResourceClass, _: Names, __: Signs) -> Told:
+    return "+", operation.name, "resource class"
+
+
+def _trait(operation: EnsureTrait, _: Names, __: Signs) -> Told:
+    return "+", operation.name, "trait"
+
+
+def _reshape(operation: Reshape, names: Names, signs: Signs) -> Told:
+    changes = (
+        f"{_called(uuid, names)} ({_joined(_inventory_changes(operation.old_inventories.get(uuid, {}), new, signs))})"
+        for uuid, new in operation.inventories.items()
+    )
+    moved = len(operation.allocations)
+    return signs.reshape, f"reshape with {moved} consumer" + ("" if moved == 1 else "s"), "of " + ", ".join(changes)
+
+
+TELLERS: Mapping[type[Operation], Callable[[Any, Names, Signs], Told]] = {
+    CreateProvider: _create,
+    DeleteProvider: _delete,
+    RenameProvider: _rename,
+    ReparentProvider: _reparent,
+    SetInventory: _inventory,
+    SetTraits: _traits,
+    SetAggregates: _aggregates,
+    EnsureResourceClass: _resource_class,
+    EnsureTrait: _trait,
+    Reshape: _reshape,
+}
+
+
+def _called(uuid: str | None, names: Names) -> str:
+    return "none" if uuid is None else names.get(uuid, uuid)
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "; ".join(parts) or "written again"
+
+
+def _set_changes(old: frozenset[str], new: frozenset[str]) -> str:
+    changes = [f"+{name}" for name in sorted(new - old)] + [f"-{name}" for name in sorted(old - new)]
+    return " ".join(changes) or "written again"
+
+
+def _inventory_changes(old: Inventories, new: Inventories, signs: Signs) -> Iterator[str]:
+    for name in sorted(new.keys() | old.keys()):
+        if name not in new:
+            yield f"-{name}"
+        elif name not in old:
+            yield f"+{name} {_new_record(new[name])}"
+        elif changes := list(_field_changes(old[name], new[name], signs)):
+            yield f"{name} {', '.join(changes)}"
+
+
+def _new_record(record: Record) -> str:
+    usual = {field: {value} for field, value in DEFAULTS.items()}
+    usual["max_unit"].add(record["total"])
+    rest = [f"{_title(field)} {record[field]}" for field in FIELDS if record.get(field) not in usual.get(field, {record.get(field)})]
+    return f"{record['total']}" + (f" ({', '.join(rest)})" if rest else "")
+
+
+def _field_changes(old: Record, new: Record, signs: Signs) -> Iterator[str]:
+    for field in FIELDS:
+        if field in new and old.get(field) != new[field]:
+            yield f"{_title(field)} {old.get(field, 'unset')} {signs.change} {new[field]}"
+
+
+def _title(field: str) -> str:
+    return FIELD_TITLES.get(field, field)

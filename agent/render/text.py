@@ -1,0 +1,94 @@
+"""The text report: each node, its tree, what was or would be sent, what is wrong, and one closing line."""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from rich.text import Text
+
+from agent.model.names import printable
+from agent.model.report import METHODS, Drift, NodeReport, Problem, Report
+from agent.render.look import Look, hanging, shown, to_string
+from agent.render.node_lines import header_lines, summary_lines
+from agent.render.operation_lines import operation_lines
+from agent.render.tree_lines import tree_lines
+
+TREES_AT_MOST = 20
+
+
+def render_report(report: Report, look: Look) -> str:
+    """The whole report as text, ending in a newline."""
+    lines = [*hanging(shown(report.notice, "italic"), look), Text()] if report.notice else []
+    if len(report.nodes) > TREES_AT_MOST:
+        lines += [*summary_lines(report.nodes, look), Text()]
+        blocks = [_node(node, look, with_tree=False) for node in report.nodes if node.outcomes or node.drift or node.errors]
+    else:
+        blocks = [_node(node, look, with_tree=True) for node in report.nodes]
+    lines += [line for block in blocks for line in (*block, Text())]
+    if report.errors:
+        lines += [*_errors(report.errors, look), Text()]
+    return to_string([*lines, _closing(report)], look)
+
+
+def render_tree(nodes: Sequence[NodeReport], look: Look) -> str:
+    """Trees alone, one below the other."""
+    blocks = [tree_lines(node, look) or [shown(node.name, "bold"), Text("  no providers", "dim")] for node in nodes]
+    return to_string([line for number, block in enumerate(blocks) for line in ([Text()] if number else []) + block], look)
+
+
+def render_problems(problems: Iterable[Problem], look: Look) -> str:
+    """Errors alone: what a run prints that came to no report."""
+    return to_string(_errors(problems, look), look)
+
+
+def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
+    sections = [
+        ("", tree_lines(node, look) if with_tree else []),
+        ("operations", operation_lines(node, look)),
+        ("drift", [line for drift in node.drift for line in _drift(drift, look)]),
+        ("errors", _errors(node.errors, look)),
+    ]
+    lines = header_lines(node, look.signs)
+    for title, body in sections:
+        if body:
+            lines += [Text(), *([Text(title, "underline")] if title else []), *body]
+    return lines
+
+
+def _drift(drift: Drift, look: Look) -> list[Text]:
+    style = "yellow" if drift.severity == "warning" else "cyan"
+    subject = drift.consumer or drift.provider
+    line = Text.assemble(("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style))
+    if subject:
+        line.append(f" {printable(subject)}", "bold")
+    line.append(f": {printable(drift.detail)}")
+    return [*hanging(line, look), *_remedy(drift.remedy, look)]
+
+
+def _errors(errors: Iterable[Problem], look: Look) -> list[Text]:
+    lines = []
+    for error in errors:
+        line = Text.assemble((f"{look.signs.bad} ", "bold red"), shown(error.message, "red"), (f" [{printable(error.code)}]", "dim"))
+        lines += [*hanging(line, look), *_remedy(error.remedy, look)]
+    return lines
+
+
+def _remedy(remedy: str, look: Look) -> list[Text]:
+    return hanging(Text.assemble((f"  {look.signs.change} ", "dim"), shown(remedy)), look) if remedy else []
+
+
+def _closing(report: Report) -> Text:
+    states = Counter[str](node.state for node in report.nodes)
+    statuses = Counter[str](outcome.status for node in report.nodes for outcome in node.outcomes)
+    counts = [node.requests for node in report.nodes] + [report.requests]
+    methods = Counter({method: sum(count.get(method, 0) for count in counts) for method in METHODS})
+    parts = [_counted("node", states), _counted("operation", statuses), _counted("request", +methods), f"{report.seconds:.2f} s"]
+    if report.dry_run:
+        parts.append("dry run: nothing was written")
+    return Text(", ".join(parts), "bold")
+
+
+def _counted(noun: str, parts: Counter[str]) -> str:
+    """``3 requests (2 GET, 1 PUT)``."""
+    number = parts.total()
+    text = f"{number} {noun}" + ("" if number == 1 else "s")
+    return text + (f" ({', '.join(f'{count} {name}' for name, count in parts.items())})" if parts else "")

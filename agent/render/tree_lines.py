@@ -1,0 +1,155 @@
+"""A provider tree as aligned lines: guides, names, inventories and traits."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.text import Text
+
+from agent.model.inventory import Record, completed, without_empty
+from agent.model.names import ProviderUuid, printable
+from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.report import NodeReport
+from agent.render.look import LEAST_WIDTH, Look, Signs, shown, wrapped
+from agent.render.own_tree import own_providers
+
+HEADINGS = ("used/total", "reserved", "ratio")
+GAP = " " * 3
+
+
+@dataclass(frozen=True, slots=True)
+class _Amounts:
+    """One resource class, its numbers as they are shown."""
+
+    resource_class: str
+    used: str
+    total: str
+    reserved: str
+    ratio: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Branch:
+    """One provider with the guides before its name (``head``) and before its details (``body``)."""
+
+    provider: Provider
+    head: str
+    body: str
+    amounts: tuple[_Amounts, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Where the numbers of a tree stand, so that they line up over all its levels."""
+
+    label: int
+    used: int
+    total: int
+    reserved: int
+    ratio: int
+
+    @property
+    def slash(self) -> int:
+        """Where the slashes stand in the column of used and total, that of its heading too."""
+        return max(self.used, HEADINGS[0].index("/"))
+
+    @property
+    def amount(self) -> int:
+        """The width of that column."""
+        return max(self.slash + 1 + self.total, len(self.heading))
+
+    @property
+    def heading(self) -> str:
+        """Its heading."""
+        return " " * (self.slash - HEADINGS[0].index("/")) + HEADINGS[0]
+
+
+def tree_lines(node: NodeReport, look: Look) -> list[Text]:
+    """The node's own tree. Nothing, if it has none."""
+    branches = list(_branches(node.tree, node.uuid, node.used, look.signs))
+    if not branches:
+        return []
+    columns = _columns(branches)
+    lines = [_headings(columns)] if any(branch.amounts for branch in branches) else []
+    for branch in branches:
+        lines.append(_name(branch, node, look))
+        lines += [_amounts(branch.body, amounts, columns) for amounts in branch.amounts]
+        lines += _tokens(branch.body, "", sorted(branch.provider.traits), look)
+        lines += _tokens(branch.body, "aggregates ", sorted(branch.provider.aggregates), look)
+    return lines
+
+
+def _branches(tree: ProviderTree, root: str, used: Mapping[str, Mapping[str, int]], signs: Signs) -> Iterator[_Branch]:
+    space = " " * len(signs.bar)
+    pending: list[tuple[ProviderUuid, str, str]] = [(uuid, "", "") for uuid in own_providers(tree, root)[:1]]
+    while pending:
+        uuid, head, before = pending.pop()
+        children, provider = tree.children(uuid), tree.provider(uuid)
+        yield _Branch(provider, head, before + (signs.bar if children else space), _inventory(provider, used.get(uuid, {})))
+        for child in reversed(children):
+            is_last = child == children[-1]
+            pending.append((child, before + (signs.last if is_last else signs.branch), before + (space if is_last else signs.bar)))
+
+
+def _inventory(provider: Provider, used: Mapping[str, int]) -> tuple[_Amounts, ...]:
+    return tuple(_of_class(name, completed(record), used.get(name)) for name, record in sorted(without_empty(provider.inventory).items()))
+
+
+def _of_class(name: str, record: Record, used: int | None) -> _Amounts:
+    return _Amounts(
+        resource_class=printable(name),
+        used="-" if used is None else str(used),
+        total=str(record["total"]),
+        reserved=str(record["reserved"]),
+        ratio=str(float(record["allocation_ratio"])),
+    )
+
+
+def _columns(branches: Sequence[_Branch]) -> _Columns:
+    rows = [(branch.body, amounts) for branch in branches for amounts in branch.amounts]
+    return _Columns(
+        label=max((cell_len(body + amounts.resource_class) for body, amounts in rows), default=0),
+        used=max((len(amounts.used) for _, amounts in rows), default=0),
+        total=max((len(amounts.total) for _, amounts in rows), default=0),
+        reserved=max([len(HEADINGS[1]), *(len(amounts.reserved) for _, amounts in rows)]),
+        ratio=max([len(HEADINGS[2]), *(len(amounts.ratio) for _, amounts in rows)]),
+    )
+
+
+def _headings(columns: _Columns) -> Text:
+    _, reserved, ratio = HEADINGS
+    cells = (" " * columns.label, columns.heading.ljust(columns.amount), reserved.rjust(columns.reserved), ratio.rjust(columns.ratio))
+    return Text(GAP.join(cells), "dim")
+
+
+def _name(branch: _Branch, node: NodeReport, look: Look) -> Text:
+    provider = branch.provider
+    line = Text.assemble((branch.head, "dim"), shown(provider.name, "bold"))
+    if node.owned and provider.uuid not in node.owned:
+        line.append("  foreign", "yellow")
+    uuid = "" if node.provisional else f"  {printable(provider.uuid)}"
+    if look.width is None or line.cell_len + cell_len(uuid) <= look.width:
+        line.append(uuid, "dim")
+    return line
+
+
+def _amounts(body: str, amounts: _Amounts, columns: _Columns) -> Text:
+    label = amounts.resource_class + " " * (columns.label - cell_len(body + amounts.resource_class))
+    amount = f"{amounts.used.rjust(columns.slash)}/{amounts.total}".ljust(columns.amount)
+    return Text.assemble(
+        (body, "dim"),
+        (label, "cyan"),
+        f"{GAP}{amount}{GAP}",
+        (amounts.reserved.rjust(columns.reserved), "dim" if amounts.reserved == "0" else ""),
+        GAP,
+        (amounts.ratio.rjust(columns.ratio), "dim" if amounts.ratio == "1.0" else ""),
+    )
+
+
+def _tokens(body: str, title: str, tokens: Sequence[str], look: Look) -> list[Text]:
+    if not tokens:
+        return []
+    room = max(look.wrap_at - cell_len(body) - len(title), LEAST_WIDTH)
+    lines = wrapped(shown("  ".join(tokens)), room)
+    titles = [title] + [" " * len(title)] * (len(lines) - 1)
+    return [Text(body + before + line.plain, "dim") for before, line in zip(titles, lines, strict=True)]

@@ -1,0 +1,163 @@
+import json
+
+from agent.model.operation import Reshape
+from agent.model.provider_tree import ProviderTree
+from agent.model.report import Drift, NodeReport, Problem
+from agent.render.json_report import dumps, node_document, report_document, tree_document
+from tests.unit.render.reports import AGGREGATE, CELL, CONSUMER, FOREIGN, GONE, PCPU, ROOT, node, outcomes, report
+
+SIX = {"total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio"}
+
+
+def strings(value):
+    if isinstance(value, dict):
+        for key, one in value.items():
+            yield key
+            yield from strings(one)
+    elif isinstance(value, list):
+        for one in value:
+            yield from strings(one)
+    elif isinstance(value, str):
+        yield value
+
+
+def test_report_has_exactly_the_keys_of_the_schema_in_their_order():
+    document = json.loads(dumps(report_document(report())))
+    assert list(document) == ["schema", "agent", "placement", "dry_run", "nodes", "requests", "errors", "exit_code"]
+    assert document["schema"] == "compute-node-agent/report/1"
+    assert document["agent"] == {"version": "1.2.3", "host": "host-1"}
+    assert document["placement"] == {"mode": "http", "endpoint": "http://placement", "max_version": "1.39"}
+    assert document["dry_run"] is False
+    assert document["exit_code"] == 3
+
+
+def test_node_has_exactly_the_keys_of_the_schema_in_their_order():
+    document = node_document(node())
+    assert list(document) == [
+        "name", "uuid", "driver", "state", "attempts", "operations", "drift", "tree", "usage", "requests", "seconds", "errors",
+    ]  # fmt: skip
+    assert document["usage"] == {"vcpus_used": 2, "memory_mb_used": 512, "disk_mb_used": 0, "instances": 0, "claims": 0, "migrations": 0}
+    assert document["errors"] == [{"code": "placement.conflict", "message": "somebody else wrote", "remedy": "run again"}]
+
+
+def test_requests_have_total_and_all_methods_even_when_none_was_sent():
+    assert node_document(node())["requests"] == {"total": 5, "GET": 3, "POST": 0, "PUT": 2, "DELETE": 0}
+    assert report_document(report(requests={}))["requests"] == {"total": 0, "GET": 0, "POST": 0, "PUT": 0, "DELETE": 0}
+
+
+def test_a_given_total_of_requests_is_kept():
+    assert node_document(node(requests={"total": 9, "GET": 3}))["requests"]["total"] == 9
+
+
+def test_seconds_have_every_step():
+    assert node_document(node())["seconds"] == {"facts": 0.25, "usage": 0.0, "tree": 0.0, "plan": 0.0, "flush": 0.0, "total": 1.5}
+
+
+def test_tree_rows_have_six_fields_and_used_and_leave_out_classes_without_units():
+    root, cell, foreign = node_document(node())["tree"]
+    assert list(root) == ["uuid", "name", "parent", "generation", "inventories", "traits", "aggregates", "owned"]
+    assert root["inventories"].keys() == {"VCPU", "MEMORY_MB"}
+    assert root["inventories"]["VCPU"].keys() == SIX | {"used"}
+    assert root["inventories"]["VCPU"]["used"] == 12
+    assert root["inventories"]["MEMORY_MB"]["used"] is None
+    assert root["inventories"]["MEMORY_MB"]["max_unit"] == 2147483647
+    assert root["traits"] == ["COMPUTE_NODE", "OWNER_NOVA"]
+    assert root["aggregates"] == [AGGREGATE]
+    assert (root["parent"], root["generation"], root["owned"]) == (None, 4, True)
+    assert (cell["parent"], cell["generation"], cell["owned"]) == (ROOT, None, True)
+    assert (foreign["uuid"], foreign["owned"]) == (FOREIGN, False)
+
+
+def test_roots_that_only_share_with_the_node_are_not_in_its_tree():
+    assert "share" not in [row["name"] for row in node_document(node())["tree"]]
+
+
+def test_a_node_without_a_tree_has_an_empty_one():
+    assert node_document(node(tree=ProviderTree()))["tree"] == []
+
+
+def test_operations_print_before_after_status_and_error():
+    operations = {row["op"]: row for row in node_document(node())["operations"]}
+    assert all(list(row) == ["op", "provider", "before", "after", "reason", "status", "error"] for row in operations.values())
+    assert operations["ensure-trait"]["provider"] is None
+    assert operations["ensure-trait"]["after"] == "CUSTOM_GOLD"
+    assert operations["create-provider"]["provider"] == {"uuid": CELL, "name": "node-1_NUMA0"}
+    assert operations["create-provider"]["before"] is None
+    assert operations["create-provider"]["after"] == {"name": "node-1_NUMA0", "parent": ROOT, "uuid": CELL}
+    assert (operations["rename-provider"]["before"], operations["rename-provider"]["after"]) == ("old-1", "node-1")
+    assert (operations["reparent-provider"]["before"], operations["reparent-provider"]["after"]) == (None, ROOT)
+    assert operations["set-inventory"]["after"]["PCPU"] == PCPU
+    assert (operations["set-traits"]["before"], operations["set-traits"]["after"]) == (["OLD"], ["NEW"])
+    assert (operations["set-traits"]["status"], operations["set-traits"]["error"]) == ("failed", "409 from\nPlacement")
+    assert operations["reshape"]["after"] == {"inventories": {ROOT: {}, CELL: {"PCPU": PCPU}}, "allocations": {CONSUMER: {CELL: {"PCPU": 2}}}}
+    assert operations["delete-provider"]["after"] is None
+    assert operations["delete-provider"]["provider"]["uuid"] == GONE
+
+
+def test_drift_names_its_consumer_or_its_provider():
+    first, second = node_document(node())["drift"]
+    assert first == {"kind": "orphaned-allocation", "severity": "warning", "consumer": CONSUMER, "detail": "nobody knows it", "remedy": "delete it"}
+    assert second == {"kind": "foreign-provider", "severity": "info", "provider": FOREIGN, "detail": "is kept", "remedy": ""}
+
+
+def test_drift_of_the_node_as_a_whole_has_no_provider():
+    (drift,) = node_document(node(drift=(Drift("identity", "warning", "unclear", ""),)))["drift"]
+    assert drift["provider"] is None
+
+
+def test_in_sync_node_has_an_empty_list_of_operations():
+    document = node_document(node(outcomes=(), state="in-sync"))
+    assert (document["operations"], document["state"]) == ([], "in-sync")
+
+
+def test_provisional_uuids_are_null_everywhere():
+    made_up = {ROOT, CELL, FOREIGN}
+    document = node_document(node(provisional=True, outcomes=outcomes()[:6], drift=(Drift("identity", "info", "new", "", provider=ROOT),)))
+    assert made_up.isdisjoint(strings(document))
+    assert document["uuid"] is None
+    assert [(row["uuid"], row["parent"]) for row in document["tree"]] == [(None, None)] * 3
+    operations = {row["op"]: row for row in document["operations"]}
+    assert operations["create-provider"]["provider"] == {"uuid": None, "name": "node-1_NUMA0"}
+    assert operations["create-provider"]["after"] == {"name": "node-1_NUMA0", "parent": None, "uuid": None}
+    assert document["drift"][0]["provider"] is None
+
+
+def test_provisional_reshape_names_providers_where_uuids_are_keys():
+    document = node_document(node(provisional=True))
+    (after,) = [row["after"] for row in document["operations"] if row["op"] == Reshape.op]
+    assert after == {"inventories": {"node-1": {}, "node-1_NUMA0": {"PCPU": PCPU}}, "allocations": {CONSUMER: {"node-1_NUMA0": {"PCPU": 2}}}}
+
+
+def test_provisional_node_keeps_uuids_that_others_gave():
+    document = node_document(node(provisional=True))
+    assert document["tree"][0]["aggregates"] == [AGGREGATE]
+    assert document["operations"][-1]["provider"]["uuid"] == GONE
+
+
+def test_report_of_errors_alone_is_a_whole_document():
+    document = report_document(report(nodes=(), endpoint=None, max_version=None, requests={}, errors=(Problem("config.invalid", "bad", "fix"),), exit_code=1))
+    assert document["nodes"] == []
+    assert document["errors"] == [{"code": "config.invalid", "message": "bad", "remedy": "fix"}]
+    assert document["exit_code"] == 1
+
+
+def test_output_is_ascii_and_gives_back_every_name():
+    name = "nöde\u202e\n\x1b[31m"
+    made = ProviderTree()
+    made.new_root(name, ROOT)
+    text = dumps(report_document(report(nodes=(node(name=name, tree=made),))))
+    assert text.isascii()
+    assert "\x1b" not in text
+    assert json.loads(text)["nodes"][0]["tree"][0]["name"] == name
+
+
+def test_tree_document_has_the_rows_of_the_report():
+    document = tree_document([node()])
+    assert document["schema"] == "compute-node-agent/tree/1"
+    assert document["nodes"][0]["tree"] == node_document(node())["tree"]
+    assert (document["errors"], document["exit_code"]) == ([], 0)
+
+
+def test_provisional_node_without_a_tree_still_hides_its_uuid():
+    failed = NodeReport("n", ROOT, "fake", "failed", provisional=True)
+    assert node_document(failed)["uuid"] is None

@@ -1,0 +1,204 @@
+import re
+from dataclasses import replace
+
+import pytest
+
+from agent.model.provider_tree import ProviderTree
+from agent.model.report import Problem
+from agent.render.look import Look
+from agent.render.text import render_problems, render_report, render_tree
+from tests.unit.render.reports import CELL, CONSUMER, ROOT, node, report
+
+PLAIN = Look()
+
+
+def lines(**changes):
+    return render_report(report(**changes), PLAIN).splitlines()
+
+
+def test_notice_is_the_first_line():
+    assert lines(notice="the embedded Placement is used")[0] == "the embedded Placement is used"
+
+
+def test_node_and_its_state_come_first_without_a_notice():
+    first, second, *_ = lines()
+    assert first == "! node-1  degraded"
+    assert second == f"  driver fake · {ROOT} · 2 attempts"
+
+
+def test_tree_comes_before_operations_before_drift_before_errors_before_the_closing_line():
+    text = render_report(report(errors=(Problem("x", "all is lost", ""),)), PLAIN)
+    places = [text.index(part) for part in ("node-1_NUMA0", "operations\n", "drift\n", "errors\n", "all is lost", "1 node (")]
+    assert places == sorted(places)
+
+
+def test_numbers_of_all_levels_stand_in_one_column():
+    table = [line for line in lines() if re.search(r"\d+/|-/", line)]
+    assert len(table) == 3
+    assert len({line.index("/") for line in table}) == 1
+    assert len({len(line) for line in table}) == 1
+    heading = next(line for line in lines() if "used/total" in line)
+    assert heading.index("/") == table[0].index("/")
+    assert len(heading) == len(table[0])
+
+
+def test_inventories_show_used_total_reserved_and_ratio():
+    row = next(line for line in lines() if "VCPU" in line and "/" in line)
+    assert row.split() == ["│", "VCPU", "12/64", "2", "4.0"]
+
+
+def test_unknown_use_is_a_dash():
+    assert any("-/24" in line for line in lines())
+
+
+def test_classes_without_units_are_left_out():
+    assert not any("DISK_GB" in line for line in lines())
+
+
+def test_foreign_providers_are_marked():
+    assert any(line.startswith("└─ accelerator  foreign") for line in lines())
+    assert not any("NUMA0" in line and "foreign" in line for line in lines())
+
+
+def test_roots_that_only_share_are_not_shown():
+    assert not any("share" in line.split() for line in render_tree([node()], PLAIN).splitlines())
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "+ CUSTOM_GOLD trait — the driver wants it",
+        f"+ node-1_NUMA0 provider below node-1 {CELL} — new cell",
+        "~ node-1 name: old-1 → node-1 — renamed",
+        "~ node-1_NUMA0 parent: none → node-1 — moved",
+        "⇄ reshape with 1 consumer of node-1 (-PCPU), node-1_NUMA0 (+PCPU 24) — PCPU belongs to the cell",
+        "~ node-1 inventory: -FPGA; +PCPU 24; VCPU total 32 → 64, reserved 0 → 2 — facts differ",
+        r"~ node-1 traits: +NEW -OLD — facts differ ✗ failed: 409 from\nPlacement",
+        "~ node-1 aggregates: +aaaaaaaa-9b1d-4a9c-8a0e-0d6b6c1f7a11 — shares (skipped)",
+        "- node-1_NUMA1 provider with PCPU — cell is gone",
+    ],
+)
+def test_each_operation_is_one_line(line):
+    assert line in lines()
+
+
+def test_operations_keep_the_order_sent():
+    signs = [line[0] for line in lines() if line[:2] in ("+ ", "~ ", "- ", "⇄ ")]
+    assert "".join(signs) == "++~~⇄~~~-"
+
+
+def test_drift_shows_its_subject_and_remedy():
+    text = lines()
+    place = text.index(f"! orphaned-allocation {CONSUMER}: nobody knows it")
+    assert text[place + 1] == "  → delete it"
+
+
+def test_errors_show_code_and_remedy():
+    text = lines()
+    place = text.index("✗ somebody else wrote [placement.conflict]")
+    assert text[place + 1] == "  → run again"
+
+
+def test_closing_line_counts_nodes_operations_requests_and_seconds():
+    expected = "1 node (1 degraded), 9 operations (6 done, 1 failed, 1 skipped, 1 planned), 6 requests (4 GET, 2 PUT), 1.75 s"
+    assert lines()[-1] == expected
+
+
+def test_dry_run_says_that_nothing_was_written():
+    assert lines(dry_run=True)[-1].endswith(", dry run: nothing was written")
+
+
+def test_node_in_sync_has_no_operations():
+    text = render_report(report(nodes=(node(state="in-sync", outcomes=(), drift=(), errors=()),)), PLAIN)
+    assert text.startswith("✓ node-1  in-sync\n")
+    assert "operations\n" not in text
+    assert "0 operations" in text
+
+
+def test_provisional_uuids_are_not_shown():
+    text = render_report(report(nodes=(node(provisional=True),)), PLAIN)
+    assert ROOT not in text
+    assert CELL not in text
+
+
+def test_names_are_neither_markup_nor_control_codes():
+    made = ProviderTree()
+    made.new_root("[red]\x1b[31m\nevil[/red]", ROOT)
+    text = render_report(report(nodes=(node(name="[bold]\x07", tree=made, outcomes=()),)), PLAIN)
+    assert r"[red]\x1b[31m\nevil[/red]" in text
+    assert r"[bold]\x07" in text
+    assert "\x1b" not in text
+
+
+def test_no_escape_codes_without_colour():
+    assert "\x1b" not in render_report(report(), Look(width=80, colour=False))
+
+
+def test_colour_when_asked_for():
+    coloured = render_report(report(), Look(width=300, colour=True))
+    assert "\x1b[" in coloured
+    assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == render_report(report(), Look(width=300))
+
+
+def test_ascii_where_the_stream_carries_nothing_else():
+    text = render_report(report(), Look(unicode=False))
+    assert text.isascii()
+    assert "|- node-1_NUMA0" in text
+    assert "total 32 -> 64" in text
+
+
+def test_lines_stay_whole_without_a_terminal():
+    long = "far " * 100
+    text = lines(nodes=(node(errors=(Problem("x", long.strip(), ""),)),))
+    assert f"✗ {long.strip()} [x]" in text
+
+
+@pytest.mark.parametrize("width", [1, 20, 40, 80, 200])
+def test_operations_fit_every_terminal(width):
+    text = render_report(report(nodes=(node(tree=ProviderTree()),)), Look(width=width))
+    operations = text[text.index("operations\n") : text.index("drift\n")].splitlines()
+    assert max(map(len, operations)) <= max(width, 24)
+
+
+def test_traits_are_wrapped_under_their_guide():
+    made = node().tree.copy()
+    made.update_traits(ROOT, [f"CUSTOM_TRAIT_{number:02}" for number in range(40)])
+    rows = [line for line in render_tree([node(tree=made)], Look(width=60)).splitlines() if "CUSTOM_TRAIT" in line]
+    assert len(rows) > 5
+    assert all(line.startswith("│  CUSTOM") and len(line) <= 60 for line in rows)
+
+
+def test_wide_characters_do_not_break_the_columns():
+    made = node().tree.copy()
+    made.update_inventory(CELL, {"PCPU": {"total": 1}})
+    made.rename(CELL, "細胞")
+    table = [line for line in render_tree([node(tree=made)], PLAIN).splitlines() if re.search(r"\d+/|-/", line)]
+    assert len({line.index("/") for line in table}) == 1
+
+
+def test_many_nodes_are_a_table_and_only_those_with_something_to_tell_follow():
+    quiet = [replace(node(state="in-sync", outcomes=(), drift=(), errors=()), name=f"quiet-{number}") for number in range(20)]
+    text = render_report(report(nodes=(*quiet, node())), PLAIN)
+    assert "used/total" not in text
+    assert len([line for line in text.splitlines() if line.startswith("✓ quiet-")]) == 20
+    assert text.count("! node-1") == 2
+    assert "~ node-1 name: old-1 → node-1 — renamed" in text
+    assert text.splitlines()[-1].startswith("21 nodes (20 in-sync, 1 degraded)")
+
+
+def test_twenty_nodes_still_have_their_trees():
+    assert render_report(report(nodes=(node(),) * 20), PLAIN).count("used/total") == 20
+
+
+def test_tree_alone_has_no_operations():
+    text = render_tree([node()], PLAIN)
+    assert "node-1_NUMA0" in text
+    assert "operations" not in text
+
+
+def test_tree_of_a_node_without_providers_says_so():
+    assert render_tree([node(tree=ProviderTree())], PLAIN) == "node-1\n  no providers\n"
+
+
+def test_errors_alone():
+    assert render_problems([Problem("config.invalid", "bad\tvalue", "fix it")], PLAIN) == "✗ bad\\tvalue [config.invalid]\n  → fix it\n"

@@ -1,0 +1,15 @@
+"""What alembic runs to migrate: always on the connection that it was handed, in that connection's transaction."""
+
+from alembic import context
+
+from agent.store.schema import METADATA, VERSION_TABLE
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=METADATA,
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,
+    render_as_batch=True,
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,48 @@
+"""Database engines: how connections are made and how transactions begin."""
+
+import sqlite3
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import StaticPool
+
+from agent.store.location import Location
+
+BUSY_SECONDS = 10
+# Taking the write lock at once, because a reader that turns writer fails at once when another wrote in between.
+WRITE = {"begin": "BEGIN IMMEDIATE"}
+
+
+def on_disk(location: Location) -> Engine:
+    """An engine for the store's place. Connects when it is first used."""
+    if location.file is None:
+        return create_engine(location.url, pool_pre_ping=True)
+    engine = create_engine(location.url, connect_args={"timeout": BUSY_SECONDS})
+    return _prepared(engine)
+
+
+def in_memory(connection: sqlite3.Connection) -> Engine:
+    """An engine for one open connection, which every thread shares."""
+    return _prepared(create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool))
+
+
+def memory() -> sqlite3.Connection:
+    """An empty database that is gone with its connection."""
+    return sqlite3.connect(":memory:", check_same_thread=False)
+
+
+def _prepared(engine: Engine) -> Engine:
+    event.listen(engine, "connect", _connected)
+    event.listen(engine, "begin", _begun)
+    return engine
+
+
+def _connected(raw: Any, _record: object) -> None:
+    # Else the sqlite3 module begins transactions by itself, later than it should and not around DDL.
+    raw.isolation_level = None
+    raw.execute("PRAGMA foreign_keys = ON")
+    raw.execute("PRAGMA synchronous = FULL")
+
+
+def _begun(connection: Connection) -> None:
+    connection.exec_driver_sql(connection.get_execution_options().get("begin", "BEGIN"))

@@ -1,0 +1,61 @@
+"""The rows of the ownership journal."""
+
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from agent.model.journal import Journal, Ownership
+from agent.model.names import ProviderUuid
+from agent.store.schema import JOURNAL, JOURNAL_PROVIDER
+from agent.store.texts import names_reader, names_text
+
+
+def load(connection: Connection, root: ProviderUuid) -> Journal:
+    """The journal of a node, empty if there is none.
+
+    :raises ValueError: the rows make no sense.
+    """
+    adopted = connection.execute(select(JOURNAL.c.adopted).where(JOURNAL.c.root == root)).scalar_one_or_none()
+    columns = [column for column in JOURNAL_PROVIDER.c if column.name != "root"]
+    rows = connection.execute(select(*columns).where(JOURNAL_PROVIDER.c.root == root).order_by(JOURNAL_PROVIDER.c.provider))
+    names, providers, held = names_reader(), {}, {}
+    for provider, classes, traits, aggregates, kept in rows:
+        if classes is not None:
+            providers[provider] = Ownership(names(classes), names(traits), names(aggregates))
+        if kept is not None:
+            held[provider] = names(kept)
+    return Journal(providers, bool(adopted), held)
+
+
+def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal) -> None:
+    """Write what differs from ``old``, which is what the database holds."""
+    known = connection.execute(select(JOURNAL.c.root).where(JOURNAL.c.root == root)).scalar_one_or_none()
+    if known is None:
+        connection.execute(insert(JOURNAL).values(root=root, adopted=new.adopted))
+    elif old.adopted != new.adopted:
+        connection.execute(update(JOURNAL).where(JOURNAL.c.root == root).values(adopted=new.adopted))
+    before, after = _members(old), _members(new)
+    changed = [uuid for uuid in before | after if old.providers.get(uuid) != new.providers.get(uuid) or old.held.get(uuid) != new.held.get(uuid)]
+    gone = [{"gone": uuid} for uuid in changed if uuid in before]
+    rows = [_row(root, new, uuid) for uuid in changed if uuid in after]
+    if gone:
+        one = delete(JOURNAL_PROVIDER).where(JOURNAL_PROVIDER.c.root == root, JOURNAL_PROVIDER.c.provider == bindparam("gone"))
+        connection.execute(one, gone)
+    if rows:
+        connection.execute(insert(JOURNAL_PROVIDER), rows)
+
+
+def _members(journal: Journal) -> set[ProviderUuid]:
+    return {*journal.providers, *journal.held}
+
+
+def _row(root: ProviderUuid, journal: Journal, uuid: ProviderUuid) -> dict[str, Any]:
+    own = journal.providers.get(uuid)
+    return {
+        "root": root,
+        "provider": uuid,
+        "classes": names_text(own.classes) if own else None,
+        "traits": names_text(own.traits) if own else None,
+        "aggregates": names_text(own.aggregates) if own else None,
+        "held": names_text(journal.held[uuid]) if uuid in journal.held else None,
+    }

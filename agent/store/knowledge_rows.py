@@ -1,0 +1,41 @@
+"""The rows of what is known of each Placement server."""
+
+from typing import Any
+
+from sqlalchemy import Connection, insert, select, update
+
+from agent.model.mirror import Knowledge
+from agent.store.schema import ENDPOINT
+from agent.store.texts import mapping_reader, mapping_text, names_reader, names_text
+
+
+def load(connection: Connection, endpoint: str) -> Knowledge | None:
+    """What is known of a server.
+
+    :raises ValueError: the row makes no sense.
+    """
+    found = connection.execute(select(ENDPOINT).where(ENDPOINT.c.endpoint == endpoint)).one_or_none()
+    if found is None:
+        return None
+    names = names_reader()
+    return Knowledge(
+        found.endpoint, found.max_version, names(found.traits), names(found.classes), mapping_reader()(found.unknown_traits), found.can_reshape
+    )
+
+
+def save(connection: Connection, knowledge: Knowledge) -> None:
+    """Write the server's row."""
+    row = _row(knowledge)
+    if not connection.execute(update(ENDPOINT).where(ENDPOINT.c.endpoint == knowledge.endpoint).values(row)).rowcount:
+        connection.execute(insert(ENDPOINT).values(row))
+
+
+def _row(knowledge: Knowledge) -> dict[str, Any]:
+    return {
+        "endpoint": knowledge.endpoint,
+        "max_version": knowledge.max_version,
+        "can_reshape": knowledge.can_reshape,
+        "traits": names_text(knowledge.traits),
+        "classes": names_text(knowledge.classes),
+        "unknown_traits": mapping_text(knowledge.unknown_traits),
+    }

@@ -1,0 +1,129 @@
+"""The rows of the mirror: a view of one node's tree in and out of the database."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, insert, select, update
+
+from agent.model.mirror import View
+from agent.model.names import ProviderUuid
+from agent.model.provider_tree import Provider, ProviderTree
+from agent.store.schema import MIRROR, MIRROR_PROVIDER
+from agent.store.texts import mapping_reader, mapping_text, names_reader, names_text
+
+Ordinals = Mapping[ProviderUuid, int]
+
+
+def load(connection: Connection, endpoint: str, root: ProviderUuid) -> View | None:
+    """The saved view.
+
+    :raises ValueError: the rows make no tree.
+    """
+    found = connection.execute(select(MIRROR).where(MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)).one_or_none()
+    if found is None:
+        return None
+    columns = [column for column in MIRROR_PROVIDER.c if column.name not in ("mirror", "ordinal")]
+    rows = connection.execute(select(*columns).where(MIRROR_PROVIDER.c.mirror == found.id).order_by(MIRROR_PROVIDER.c.ordinal))
+    names, mapping, read_at = names_reader(), mapping_reader(), {}
+    children: dict[ProviderUuid | None, list[Provider]] = {}
+    for uuid, name, parent, generation, inventory, traits, aggregates, at in rows:
+        one = Provider(uuid, name, generation, parent, mapping(inventory), names(traits), names(aggregates))
+        children.setdefault(parent, []).append(one)
+        if at is not None:
+            read_at[uuid] = at
+    return View(_tree(children), read_at, found.sharing_read_at, names(found.sharing_aggregates))
+
+
+def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTree:
+    tree, ready = ProviderTree(), list(children.get(None, ()))
+    for one in ready:
+        tree.insert(one)
+        ready.extend(children.get(one.uuid, ()))
+    if len(ready) != sum(map(len, children.values())):
+        raise ValueError("some providers of a saved tree have no parent in it")
+    return tree.freeze()
+
+
+def differs(old: View, new: View) -> bool:
+    """Whether there is anything to write."""
+    return (
+        _header(old) != _header(new)
+        or (old.tree is not new.tree and old.tree.get_provider_uuids() != new.tree.get_provider_uuids())
+        or any(True for _ in _changed(old, new))
+    )
+
+
+def save(connection: Connection, endpoint: str, root: ProviderUuid, old: View | None, new: View) -> None:
+    """Write what differs from ``old``; everything, if ``old`` is not what the database holds."""
+    here = (MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)
+    mirror = connection.execute(select(MIRROR.c.id).where(*here)).scalar_one_or_none()
+    stored = _ordinals(connection, mirror)
+    if old is None or mirror is None or stored.keys() != set(old.tree.get_provider_uuids()):
+        connection.execute(delete(MIRROR).where(*here))
+        row = {"endpoint": endpoint, "root": root, **_header(new)}
+        mirror = connection.execute(insert(MIRROR).values(row).returning(MIRROR.c.id)).scalar_one()
+        old, stored = View(), {}
+    elif _header(old) != _header(new):
+        connection.execute(update(MIRROR).where(*here).values(_header(new)))
+    ordinals = _renumbered(new.tree, stored)
+    written = {one.uuid for one in _changed(old, new)} | {uuid for uuid, ordinal in ordinals.items() if stored.get(uuid) != ordinal}
+    _replace(connection, mirror, (stored.keys() - ordinals.keys()) | (stored.keys() & written), [
+        {"mirror": mirror, "ordinal": ordinals[uuid], **_row(new, new.tree.provider(uuid))} for uuid in ordinals if uuid in written
+    ])  # fmt: skip
+
+
+def _replace(connection: Connection, mirror: int, gone: set[ProviderUuid], rows: list[dict[str, Any]]) -> None:
+    if gone:
+        one = delete(MIRROR_PROVIDER).where(MIRROR_PROVIDER.c.mirror == mirror, MIRROR_PROVIDER.c.uuid == bindparam("gone"))
+        connection.execute(one, [{"gone": uuid} for uuid in gone])
+    if rows:
+        connection.execute(insert(MIRROR_PROVIDER), rows)
+
+
+def _ordinals(connection: Connection, mirror: int | None) -> Ordinals:
+    rows = connection.execute(select(MIRROR_PROVIDER.c.uuid, MIRROR_PROVIDER.c.ordinal).where(MIRROR_PROVIDER.c.mirror == mirror))
+    return {ProviderUuid(uuid): ordinal for uuid, ordinal in rows}
+
+
+def _renumbered(tree: ProviderTree, stored: Ordinals) -> dict[ProviderUuid, int]:
+    """An ordinal for each provider, growing among siblings; most keep theirs, so that their rows stay as they are."""
+    numbers: dict[ProviderUuid, int] = {}
+    last: dict[ProviderUuid | None, int] = {}
+    following = max(stored.values(), default=-1) + 1
+    for one in tree.providers():
+        number = stored.get(one.uuid, -1)
+        if number <= last.get(one.parent_uuid, -1):
+            number, following = following, following + 1
+        numbers[one.uuid] = last[one.parent_uuid] = number
+    return numbers
+
+
+def _changed(old: View, new: View) -> Iterator[Provider]:
+    for one in new.tree.providers():
+        if not old.tree.exists(one.uuid):
+            yield one
+            continue
+        before = old.tree.provider(one.uuid)
+        if old.read_at.get(one.uuid) != new.read_at.get(one.uuid) or (before is not one and _contents(before) != _contents(one)):
+            yield one
+
+
+def _contents(one: Provider) -> tuple[object, ...]:
+    return one.name, one.parent_uuid, one.generation, one.inventory, one.traits, one.aggregates
+
+
+def _header(view: View) -> dict[str, Any]:
+    return {"sharing_read_at": view.sharing_read_at, "sharing_aggregates": names_text(view.sharing_aggregates)}
+
+
+def _row(view: View, one: Provider) -> dict[str, Any]:
+    return {
+        "uuid": one.uuid,
+        "name": one.name,
+        "parent": one.parent_uuid,
+        "generation": one.generation,
+        "inventory": mapping_text(one.inventory),
+        "traits": names_text(one.traits),
+        "aggregates": names_text(one.aggregates),
+        "read_at": view.read_at.get(one.uuid),
+    }

@@ -1,0 +1,82 @@
+"""The tables of the store. What is here, the migrations beside it make; a test holds the two together.
+
+Lists and mappings are JSON text with sorted names, so that equal contents are equal texts.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text, UniqueConstraint
+
+# The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
+VERSION = "0001"
+# Not alembic's own default, because a shared database may hold other projects' version table.
+VERSION_TABLE = "compute_node_agent_schema"
+# In the header of every SQLite file of ours ("cnag"), so that nobody else's file is ever taken for one.
+APPLICATION_ID = 0x636E6167
+
+METADATA = MetaData(
+    naming_convention={"pk": "pk_%(table_name)s", "fk": "fk_%(table_name)s_%(referred_table_name)s", "uq": "uq_%(table_name)s_%(column_0_name)s"}
+)
+
+# Keyed by host, because hosts that share a database must not find each other's.
+IDENTITY = Table(
+    "identity",
+    METADATA,
+    Column("host", Text, primary_key=True),
+    Column("uuid", String(36), nullable=False),
+)
+
+ENDPOINT = Table(
+    "endpoint",
+    METADATA,
+    Column("endpoint", Text, primary_key=True),
+    Column("max_version", String(16), nullable=False),
+    Column("can_reshape", Boolean, nullable=False),
+    Column("traits", Text, nullable=False),
+    Column("classes", Text, nullable=False),
+    Column("unknown_traits", Text, nullable=False),
+)
+
+MIRROR = Table(
+    "mirror",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("endpoint", Text, nullable=False),
+    Column("root", String(36), nullable=False),
+    Column("sharing_read_at", Double),
+    Column("sharing_aggregates", Text, nullable=False),
+    UniqueConstraint("endpoint", "root"),
+)
+
+# ``ordinal`` grows along the children of one parent and along the roots; it says nothing else.
+MIRROR_PROVIDER = Table(
+    "mirror_provider",
+    METADATA,
+    Column("mirror", ForeignKey("mirror.id", ondelete="CASCADE"), primary_key=True),
+    Column("uuid", String(36), primary_key=True),
+    Column("ordinal", Integer, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("parent", String(36)),
+    Column("generation", BigInteger),
+    Column("inventory", Text, nullable=False),
+    Column("traits", Text, nullable=False),
+    Column("aggregates", Text, nullable=False),
+    Column("read_at", Double),
+)
+
+JOURNAL = Table(
+    "journal",
+    METADATA,
+    Column("root", String(36), primary_key=True),
+    Column("adopted", Boolean, nullable=False),
+)
+
+# ``classes``, ``traits`` and ``aggregates`` are null for a provider that is not the agent's; ``held`` for one not held.
+JOURNAL_PROVIDER = Table(
+    "journal_provider",
+    METADATA,
+    Column("root", ForeignKey("journal.root", ondelete="CASCADE"), primary_key=True),
+    Column("provider", String(36), primary_key=True),
+    Column("classes", Text),
+    Column("traits", Text),
+    Column("aggregates", Text),
+    Column("held", Text),
+)

@@ -1,0 +1,203 @@
+"""The store: keeps the mirror, the ownership journal and the node's identity in a database."""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar
+
+from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy.exc import NoSuchModuleError
+
+from agent.errors import StoreError
+from agent.model.journal import Journal
+from agent.model.mirror import Knowledge, View
+from agent.model.names import ProviderUuid
+from agent.store import engines, folder, journal_rows, knowledge_rows, mirror_rows
+from agent.store.failure import damaged, translated
+from agent.store.location import Location, located
+from agent.store.migration import check_sound, is_current, upgrade
+from agent.store.schema import APPLICATION_ID, IDENTITY, METADATA
+from agent.store.snapshot import LEFTOVERS, snapshot
+
+Loaded = TypeVar("Loaded")
+
+
+class Store:
+    """An open store. Threads may share it; its user holds the run lock, unless it was opened to be read only."""
+
+    def __init__(self, engine: Engine, location: Location, read_only: bool = False) -> None:
+        self._engine = engine
+        self._writer = engine.execution_options(**engines.WRITE)
+        # Threads queue here, because SQLite's own queue sleeps and is not fair.
+        self._writing_lock = threading.Lock()
+        self._read_only = read_only
+        self._location = location
+        # What the database holds, as far as it was loaded or saved: nobody else writes it while the run lock is held.
+        self._knowledge: dict[str, Knowledge] = {}
+        self._journals: dict[ProviderUuid, Journal] = {}
+
+    def knowledge(self, endpoint: str) -> Knowledge | None:
+        """What is known of the server, ``None`` if it was never asked."""
+        found = self._loaded(lambda connection: knowledge_rows.load(connection, endpoint))
+        if found is not None:
+            self._knowledge[endpoint] = found
+        return found
+
+    def save_knowledge(self, knowledge: Knowledge) -> None:
+        """Keep what is known of a server; nothing is written if it is what was kept before."""
+        if self._knowledge.get(knowledge.endpoint) == knowledge:
+            return
+        with self._written() as connection:
+            knowledge_rows.save(connection, knowledge)
+        self._knowledge[knowledge.endpoint] = knowledge
+
+    def view(self, endpoint: str, root: ProviderUuid) -> View | None:
+        """The saved view of a node, ``None`` if there is none."""
+        return self._loaded(lambda connection: mirror_rows.load(connection, endpoint, root))
+
+    def save_view(self, endpoint: str, root: ProviderUuid, old: View | None, new: View) -> None:
+        """Keep a view, writing only what differs from ``old``, which is what was saved before."""
+        if old is not None and not mirror_rows.differs(old, new):
+            return
+        with self._written() as connection:
+            mirror_rows.save(connection, endpoint, root, old, new)
+
+    def journal(self, root: ProviderUuid) -> Journal:
+        """The journal of a node, empty if there is none."""
+        self._journals[root] = found = self._loaded(lambda connection: journal_rows.load(connection, root))
+        return found
+
+    def save_journal(self, root: ProviderUuid, journal: Journal) -> None:
+        """Keep a journal, writing only what differs from what was kept before."""
+        old = self._journals.get(root) or self.journal(root)
+        if old == journal:
+            return
+        # Forgotten meanwhile, because a failed commit may have come through.
+        self._journals.pop(root, None)
+        with self._written() as connection:
+            journal_rows.save(connection, root, old, journal)
+        self._journals[root] = journal
+
+    def identity(self, host: str) -> ProviderUuid | None:
+        """The uuid that the host's only node had when the store was last used, ``None`` if it was not yet."""
+        return self._loaded(lambda connection: _identity(connection, host))
+
+    def save_identity(self, host: str, uuid: ProviderUuid) -> ProviderUuid:
+        """Keep the identity of a host that has none kept yet. Returns the one that is kept."""
+        with self._written() as connection:
+            kept = _identity(connection, host)
+            if kept is None:
+                connection.execute(insert(IDENTITY).values(host=host, uuid=uuid))
+            return kept or uuid
+
+    def close(self) -> None:
+        """Close the database."""
+        with translated(self._location, "closed"):
+            self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def __str__(self) -> str:
+        return str(self._location)
+
+    def _loaded(self, load: Callable[[Connection], Loaded]) -> Loaded:
+        try:
+            with translated(self._location, "read"), self._engine.connect() as connection:
+                return load(connection)
+        except (ValueError, TypeError) as error:
+            raise damaged(self._location, str(error)) from error
+
+    @contextmanager
+    def _written(self) -> Iterator[Connection]:
+        if self._read_only:
+            raise StoreError(f"the store {self} is open to be read only", "run without --dry-run and --offline to write")
+        with translated(self._location, "written"), self._writing_lock, self._writer.begin() as connection:
+            yield connection
+
+
+def _identity(connection: Connection, host: str) -> ProviderUuid | None:
+    found = connection.execute(select(IDENTITY.c.uuid).where(IDENTITY.c.host == host)).scalar_one_or_none()
+    return ProviderUuid(found) if found is not None else None
+
+
+def open_store(path: Path, connection: str | None = None) -> Store:
+    """The store in the folder ``path``, or at the database URL ``connection``; made or brought up to date if need be.
+
+    The caller holds the folder's run lock.
+
+    :raises StoreError: it cannot be opened, is somebody else's, damaged, or made by a newer agent; it is left as it is.
+    """
+    location = located(path, connection)
+    folder.prepare(path)
+    with translated(location, "opened"):
+        if location.file is not None and folder.present(location.file) is None:
+            _create(location, location.file)
+        return Store(_usable(_engine(location), location), location)
+
+
+def open_read_only(path: Path, connection: str | None = None) -> Store:
+    """The same, to be read only: no byte of the folder changes, and nothing is made. What is not there is empty.
+
+    :raises StoreError: as above; and on a database server, for an older schema.
+    """
+    location = located(path, connection)
+    with translated(location, "read"):
+        if location.file is None:
+            return _served_read_only(location)
+        copied = snapshot(path, location)
+        if copied is None:
+            engine = engines.in_memory(engines.memory())
+            METADATA.create_all(engine)
+            return Store(engine, location, read_only=True)
+        return Store(_usable(engines.in_memory(copied), location), location, read_only=True)
+
+
+def _usable(engine: Engine, location: Location) -> Engine:
+    """The engine, once its database is known to be a store, sound and up to date."""
+    try:
+        current = is_current(engine, location)
+        check_sound(engine, location)
+        if not current:
+            upgrade(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+def _served_read_only(location: Location) -> Store:
+    engine = _engine(location)
+    if not is_current(engine, location):
+        raise StoreError(f"{location.option}: the store {location} has an older schema", "run agent db upgrade", place=str(location))
+    return Store(engine, location, read_only=True)
+
+
+def _engine(location: Location) -> Engine:
+    try:
+        return engines.on_disk(location)
+    except (NoSuchModuleError, ImportError) as error:
+        raise StoreError(f"[store] connection {location}: {error}", "install the database's Python driver, or name another one in the URL") from error
+
+
+def _create(location: Location, file: Path) -> None:
+    """Make the file under another name first, so that a file with the right name is always a whole store."""
+    unfinished = file.with_name(f"{file.name}.new")
+    for leftover in (unfinished, *(unfinished.with_name(unfinished.name + suffix) for suffix in (*LEFTOVERS, "-shm"))):
+        leftover.unlink(missing_ok=True)
+    engine = engines.on_disk(Location(location.url.set(database=str(unfinished)), location.option, unfinished))
+    try:
+        upgrade(engine)
+    finally:
+        engine.dispose()
+    # The last connection to close leaves nothing beside the file.
+    with closing(sqlite3.connect(unfinished, isolation_level=None)) as connection:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute("PRAGMA journal_mode = WAL")
+    folder.place(unfinished, file)

@@ -1,20 +1,12 @@
-"""The NUMA cells of the host.
-
-Memory has one source at a time, and which one never changes while the host runs: the cells' own ``MemTotal``, each
-rounded down to MiB, and the host's memory is their sum, so that the cells and the whole agree. Only a kernel without
-NUMA has no cells; there the whole host is cell 0 and its memory is what psutil says, which is the kernel's
-``/proc/meminfo``. (The two differ by less than a MiB a cell on most hosts, and by whole GPUs on some, whose memory is in
-cells.) A recording without cells has no memory in it, and gets this machine's.
-"""
+"""The NUMA cells of the host, with the memory, pages, distances and cores of each."""
 
 import re
-
-import psutil
 
 from agent.errors import DriverError
 from agent.model.topology import Cell, Topology
 from drivers.host.core import read_cores
 from drivers.host.cpu import present_cpus
+from drivers.host.memory import kernel_total_mib
 from drivers.host.pages import read_pools
 from drivers.host.reading import Reading
 from drivers.host.sysfs import Sysfs
@@ -22,7 +14,6 @@ from drivers.host.sysfs import Sysfs
 FOLDER = "devices/system/node"
 
 LOCAL_DISTANCE = 10
-MIB = 1024 * 1024
 
 _MEMORY = re.compile(r"\bMemTotal:\s*([0-9]{1,15}) kB")
 
@@ -58,7 +49,7 @@ def _whole_host(sysfs: Sysfs, online: frozenset[int]) -> Cell:
     return Cell(
         id=0,
         cpus=frozenset(present_cpus(sysfs)) | online,
-        memory_mib=psutil.virtual_memory().total // MIB,
+        memory_mib=kernel_total_mib(),
         pages=read_pools(sysfs, "kernel/mm/hugepages"),
         distances={0: LOCAL_DISTANCE},
         siblings=cores.siblings,

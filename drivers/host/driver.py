@@ -13,7 +13,7 @@ from agent.driver import HostContext
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.names import printable
-from drivers.host import cell, cpu, disk, pci
+from drivers.host import cell, cpu, disk, memory, pci
 from drivers.host.reading import Reading, reason
 from drivers.host.sysfs import Sysfs
 
@@ -52,19 +52,19 @@ class HostDriver:
         """The host as it is now; see :class:`agent.driver.Driver`."""
         host = self._started()
         if name != host.name:
-            raise DriverError(f"driver host: no node {printable(name)!r}", f"the only node is {host.name!r}, named by [DEFAULT] host")
+            raise DriverError(f"driver host: no node '{printable(name)}'", f"the only node is {host.name!r}, named by [DEFAULT] host")
         try:
             sysfs = _opened(self._root)
         except ConfigError as error:
             raise NotReady(error.message, error.remedy) from error
         online = cpu.read_online(sysfs)
         topology = cell.read_topology(sysfs, online.value)
+        total = memory.read_memory_mib(sysfs, topology)
         devices = pci.read_devices(sysfs)
         size = self._disk()
         faults: Mapping[Section, tuple[str, ...]] = {
             "cpu": online.faults,
-            # Because the host's memory is the sum of its cells'.
-            "memory": topology.faults,
+            "memory": total.faults,
             "disk": size.faults,
             # Because siblings and sockets are those of the online CPUs.
             "numa": (*topology.faults, *online.faults),
@@ -76,7 +76,7 @@ class HostDriver:
             hypervisor_type="host",
             hypervisor_version=_version(platform.release()) if sysfs.is_live else 0,
             cpu=replace(self._kind, online=online.value),
-            memory_mib=topology.value.memory_mib,
+            memory_mib=total.value,
             disk_gib=size.value,
             numa=topology.value,
             pci=devices.value,

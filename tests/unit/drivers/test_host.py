@@ -1,0 +1,212 @@
+"""The host driver: its one node, complete and incomplete facts, this very machine."""
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from agent.driver import Driver, available, load
+from agent.errors import ConfigError, DriverError, NotReady
+from agent.model.cpu_list import parse_cpu_list
+from drivers.host import HostDriver, sysfs
+from drivers.host.driver import _version
+from drivers.host.reading import reason
+from tests.support.host_driver import CONTEXT, host_conf, started
+from tests.support.recorded_sysfs import RecordedSysfs, smt_host
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> RecordedSysfs:
+    return smt_host(tmp_path / "sys")
+
+
+def test_driver_is_found_by_its_name(tree):
+    driver = load("host", host_conf(tree.root))
+    assert isinstance(driver, HostDriver)
+    assert isinstance(driver, Driver)
+    assert "host" in available()
+
+
+def test_only_node_is_the_host_with_its_identity(tree):
+    driver = started(tree.root)
+    assert driver.nodes() == {CONTEXT.identity: CONTEXT.name} == driver.nodes(refresh=True)
+    assert driver.is_node_deleted(CONTEXT.name) is False
+    assert driver.is_node_deleted("another") is False
+
+
+def test_facts_of_a_recording_are_complete_and_hold_nothing_of_this_machines_processor(tree):
+    before = time.time()
+    facts = started(tree.root).facts(CONTEXT.name)
+    assert facts.name == CONTEXT.name
+    assert before <= facts.taken_at <= time.time()
+    assert (facts.hypervisor_type, facts.hypervisor_version) == ("host", 0)
+    assert facts.cpu.online == {0, 1, 2, 3, 4, 5, 8}
+    assert (facts.cpu.architecture, facts.cpu.model, facts.cpu.vendor, facts.cpu.features) == ("", "", "", frozenset())
+    assert facts.memory_mib == facts.numa.memory_mib == 4095 + 8192 + 2048
+    assert len(facts.numa.cells) == 4
+    assert len(facts.pci) == 5
+    assert facts.incomplete == {}
+
+
+def test_facts_are_read_anew_each_time(tree):
+    driver = started(tree.root)
+    before = driver.facts(CONTEXT.name)
+    tree.cpus_online("0-3,8")
+    tree.virtual_function("0000:3b:00.0", 2, "0000:3b:02.2")
+    after = driver.facts(CONTEXT.name)
+    assert before.cpu.online - after.cpu.online == {4, 5}
+    assert len(after.pci) == len(before.pci) + 1
+
+
+def test_unknown_node_is_refused_by_name(tree):
+    with pytest.raises(DriverError, match=r"no node 'oth\\ner'") as caught:
+        started(tree.root).facts("oth\ner")
+    assert CONTEXT.name in caught.value.remedy
+
+
+def test_nothing_is_answered_before_start_and_after_stop(tree):
+    driver = HostDriver(host_conf(tree.root))
+    driver.stop()
+    for call in (driver.nodes, lambda: driver.facts(CONTEXT.name)):
+        with pytest.raises(NotReady, match="not started"):
+            call()
+    driver.start(CONTEXT)
+    driver.nodes()
+    driver.stop()
+    with pytest.raises(NotReady, match="not started"):
+        driver.nodes()
+
+
+def test_missing_root_is_refused_at_start_with_the_option(tmp_path):
+    with pytest.raises(ConfigError, match=rf"\[host\] sysfs_root = {tmp_path}/none: no such folder") as caught:
+        started(tmp_path / "none")
+    assert "devices/system/cpu" in caught.value.remedy
+
+
+def test_file_as_root_is_refused_at_start(tmp_path):
+    (tmp_path / "sys").write_text("")
+    with pytest.raises(ConfigError, match=r"\[host\] sysfs_root = .*: no such folder"):
+        started(tmp_path / "sys")
+
+
+def test_folder_above_the_sysfs_is_refused_at_start(tree):
+    with pytest.raises(ConfigError, match=r"\[host\] sysfs_root = .*: it is not a sysfs"):
+        started(tree.root.parent)
+
+
+def test_root_with_a_link_out_of_it_is_refused_at_start(tmp_path):
+    (tmp_path / "sys/devices").mkdir(parents=True)
+    (tmp_path / "sys/devices/system").symlink_to("/etc")
+    with pytest.raises(ConfigError, match=r"\[host\] sysfs_root = .*leads out of the tree"):
+        started(tmp_path / "sys")
+
+
+def test_root_that_vanishes_is_worth_asking_again(tree):
+    driver = started(tree.root)
+    shutil.rmtree(tree.root)
+    with pytest.raises(NotReady, match="no such folder"):
+        driver.facts(CONTEXT.name)
+
+
+def test_bad_device_makes_only_pci_incomplete(tree):
+    tree.write("devices/pci0000:00/0000:00:1f.0/vendor", "?")
+    facts = started(tree.root).facts(CONTEXT.name)
+    assert list(facts.incomplete) == ["pci"]
+    assert "0000:00:1f.0/vendor" in facts.incomplete["pci"]
+    assert len(facts.pci) == 4
+
+
+def test_memory_of_the_running_machine_is_the_kernels_total_whatever_its_cells_say(tree, monkeypatch):
+    monkeypatch.setattr(sysfs, "KERNEL_ROOT", tree.root)
+    tree.write("devices/system/node/node8/meminfo", "")
+    facts = started(tree.root).facts(CONTEXT.name)
+    assert facts.memory_mib == psutil.virtual_memory().total // 2**20 != facts.numa.memory_mib
+    assert list(facts.incomplete) == ["numa"]
+
+
+def test_kernel_that_does_not_tell_its_memory_makes_memory_incomplete(tree, monkeypatch, tmp_path):
+    monkeypatch.setattr(sysfs, "KERNEL_ROOT", tree.root)
+    driver = started(tree.root)
+    monkeypatch.setattr(psutil, "PROCFS_PATH", str(tmp_path / "proc"))
+    assert "total memory" in driver.facts(CONTEXT.name).incomplete["memory"]
+
+
+def test_bad_cell_of_a_recording_makes_memory_incomplete_too_because_it_is_the_sum(tree):
+    tree.write("devices/system/node/node8/meminfo", "")
+    facts = started(tree.root).facts(CONTEXT.name)
+    assert set(facts.incomplete) == {"memory", "numa"}
+    assert facts.incomplete["memory"] == facts.incomplete["numa"]
+    assert [cell.id for cell in facts.numa.cells] == [0, 9, 250]
+    assert facts.complete("cpu")
+
+
+def test_bad_list_of_cpus_makes_cpu_and_numa_incomplete(tree):
+    tree.cpus_online("0-")
+    facts = started(tree.root).facts(CONTEXT.name)
+    assert set(facts.incomplete) == {"cpu", "numa"}
+
+
+def test_many_faults_are_one_short_line():
+    assert reason(("a", "b", "c")) == "a; b; c"
+    assert reason(("a", "b", "c", "d", "e")) == "a; b; c; and 2 more"
+
+
+def test_disk_is_the_file_system_of_the_nearest_existing_parent(tree, tmp_path):
+    (tmp_path / "nova").mkdir()
+    expected = psutil.disk_usage(str(tmp_path)).total // 2**30
+    for folder in (tmp_path / "nova", tmp_path / "nova/instances/deeper"):
+        assert started(tree.root, folder).facts(CONTEXT.name).disk_gib == expected
+
+
+def test_disk_that_cannot_be_read_is_incomplete_and_names_the_option(tree, tmp_path):
+    (tmp_path / "loop").symlink_to("loop")
+    too_long = tmp_path / ("x" * 300)
+    facts = started(tree.root, too_long / "instances").facts(CONTEXT.name)
+    assert facts.disk_gib is None
+    assert list(facts.incomplete) == ["disk"]
+    assert facts.incomplete["disk"].startswith(f"[DEFAULT] instances_path = {too_long}/instances: ")
+
+
+@pytest.mark.parametrize(
+    ("release", "version"),
+    [("6.1.20-amd64", 6001020), ("5.10", 5010000), ("6.18.44+", 6018044), ("4.18.0-553.el8.x86_64", 4018000), ("odd", 0)],
+)
+def test_kernel_version_as_a_number(release, version):
+    assert _version(release) == version
+
+
+def test_this_machine_is_read_as_it_is():
+    facts = started(Path("/sys")).facts(CONTEXT.name)
+    assert facts.incomplete == {}
+    assert facts.cpu.online == parse_cpu_list(Path("/sys/devices/system/cpu/online").read_text())
+    assert len(facts.cpu.online) == os.cpu_count()
+    assert facts.cpu.architecture == os.uname().machine
+    assert facts.hypervisor_version == _version(os.uname().release) > 0
+    in_cells = [cpu for cell in facts.numa.cells for cpu in cell.cpus]
+    assert len(in_cells) == len(set(in_cells))
+    assert set(in_cells) >= facts.cpu.online
+    assert {cpu for cell in facts.numa.cells for core in cell.siblings for cpu in core} == facts.cpu.online
+    assert facts.memory_mib == psutil.virtual_memory().total // 2**20
+    assert all(cell.distances.get(cell.id, 10) == 10 for cell in facts.numa.cells)
+    assert facts.disk_gib == psutil.disk_usage("/").total // 2**30
+    assert len(facts.pci) == len(list(Path("/sys/bus/pci/devices").glob("*")))
+
+
+def test_reading_twice_gives_the_same_but_for_the_time():
+    driver = started(Path("/sys"))
+    first, second = driver.facts(CONTEXT.name), driver.facts(CONTEXT.name)
+    for field in ("cpu", "memory_mib", "disk_gib", "pci", "incomplete", "hypervisor_version"):
+        assert getattr(first, field) == getattr(second, field)
+
+
+def test_each_file_is_read_once(tree, monkeypatch):
+    driver = started(tree.root)
+    read: list[Path] = []
+    original = Path.read_bytes
+    monkeypatch.setattr(Path, "read_bytes", lambda self: (read.append(self), original(self))[1])
+    driver.facts(CONTEXT.name)
+    existing = [path for path in read if path.exists()]
+    assert len(existing) == len(set(existing)) > 0

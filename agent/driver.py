@@ -29,6 +29,14 @@ NOVA_SPELLINGS: Mapping[str, str] = {
     "fake.MediumFakeDriverWithNestedCustomResources": "fake.medium_nested",
     "fake.PredictableNodeUUIDDriver": "fake.predictable_uuid",
     "fake.FakeDriverWithPciResources": "fake.pci",
+    "fake.FakeDriverWithoutFakeNodes": "fake.local_identity",
+    "fake.FakeDriverWithCaching": "fake.caching",
+    "fake.SameHostColdMigrateDriver": "fake.same_host_migrate",
+    "fake.RescueBFVDriver": "fake.bfv_rescue",
+    "fake.PowerUpdateFakeDriver": "fake.power_event",
+    "fake.EphEncryptionDriver": "fake.ephemeral_encryption",
+    "fake.EphEncryptionDriverLUKS": "fake.ephemeral_encryption_luks",
+    "fake.EphEncryptionDriverPLAIN": "fake.ephemeral_encryption_plain",
 }
 
 Allocations = MutableMapping[str, dict[str, Any]]

@@ -1,0 +1,91 @@
+"""The PCI devices of a host file."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent.model.devices import PciDevice
+from agent.model.pci_address import PciAddress
+from drivers.fake.devices import function_after
+from drivers.fake.document import Where
+from drivers.fake.part import Part
+
+
+def read_devices(part: Part, cells: Collection[int] | None) -> tuple[PciDevice, ...]:
+    """The devices, in order of their addresses; ``cells`` are the ids of the described cells, if any are."""
+    places: dict[PciAddress, Where] = {}
+    devices: dict[PciAddress, PciDevice] = {}
+    for index in range(len(part.data)):
+        for steps, device in _expanded(part.at(index)):
+            if device.address in devices:
+                part.wrong((index, *steps), f"the device {device.address} is here twice", "give every device its own address")
+            elif cells is not None and device.numa_node is not None and device.numa_node not in cells:
+                known = ", ".join(str(cell) for cell in sorted(cells))
+                part.wrong((index, "numa_node"), f"there is no cell {device.numa_node}", f"cells: {known}")
+            places[device.address] = (index,)
+            devices[device.address] = device
+    families = _families(part, devices, places)
+    return tuple(_with_functions(part, devices[address], families.get(address, ()), places) for address in sorted(devices))
+
+
+def _expanded(part: Part) -> Iterator[tuple[Where, PciDevice]]:
+    """The device itself, and the virtual functions that it only counts; each with the step that names its address."""
+    data = part.data
+    device = _device(data)
+    yield ("address",), device
+    wanted = data.get("virtual_functions")
+    for number in range(1, int(wanted["count"]) + 1) if wanted else ():
+        try:
+            address = function_after(device.address, number)
+        except ValueError as error:
+            part.wrong(("virtual_functions",), str(error), "have fewer, or list them one by one with physical_function")
+            return
+        yield ("virtual_functions",), replace(
+            device,
+            address=address,
+            product_id=_hex(wanted["product_id"]),
+            physical_function=device.address,
+            kernel_driver=None,
+            max_virtual_functions=0,
+        )
+
+
+def _device(data: Mapping[str, Any]) -> PciDevice:
+    return PciDevice(
+        PciAddress.parse(data["address"]),
+        _hex(data["vendor_id"]),
+        _hex(data["product_id"]),
+        class_code=int(_hex(data["class_code"]), 16) if "class_code" in data else None,
+        numa_node=data.get("numa_node"),
+        physical_function=PciAddress.parse(data["physical_function"]) if "physical_function" in data else None,
+        max_virtual_functions=int(data.get("max_virtual_functions", 0)),
+        kernel_driver=data.get("kernel_driver"),
+    )
+
+
+def _hex(digits: str | int) -> str:
+    """Hex digits as text: YAML takes those without a letter for a number, which has the same digits."""
+    return str(digits).lower()
+
+
+def _families(part: Part, devices: Mapping[PciAddress, PciDevice], places: Mapping[PciAddress, Where]) -> dict[PciAddress, tuple[PciAddress, ...]]:
+    """The virtual functions of each physical one."""
+    families: dict[PciAddress, tuple[PciAddress, ...]] = {}
+    for device in sorted(devices.values(), key=lambda one: one.address):
+        above = device.physical_function
+        if above is None:
+            continue
+        if above not in devices or devices[above].is_virtual_function:
+            steps = (*places[device.address], "physical_function")
+            part.wrong(steps, f"{above} is not a device that can have virtual functions", "name a device of this list that is none itself")
+        families[above] = (*families.get(above, ()), device.address)
+    return families
+
+
+def _with_functions(part: Part, device: PciDevice, functions: tuple[PciAddress, ...], places: Mapping[PciAddress, Where]) -> PciDevice:
+    """The device with its virtual functions; it can have as many as it has, unless the file says more."""
+    most = device.max_virtual_functions or len(functions)
+    if len(functions) > most:
+        steps = (*places[device.address], "max_virtual_functions")
+        part.wrong(steps, f"is {most}, and {len(functions)} virtual functions are described", "write at least that many")
+    return replace(device, virtual_functions=functions, max_virtual_functions=most)

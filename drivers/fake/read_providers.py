@@ -1,0 +1,64 @@
+"""The providers that a host file describes outright."""
+
+import difflib
+from collections.abc import Collection
+from graphlib import CycleError, TopologicalSorter
+
+from agent.model.inventory import Record, problems
+from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
+from drivers.fake.document import shown
+from drivers.fake.entry import NODE, ProviderEntry, full_record, named
+from drivers.fake.part import Part
+
+
+def read_providers(part: Part, node: str, cells: Collection[int]) -> tuple[ProviderEntry, ...]:
+    """The providers of the node called ``node``, parents first. ``cells``: those that the agent makes providers of."""
+    entries: dict[str, ProviderEntry] = {}
+    for index, data in enumerate(part.data):
+        name = named(data["name"], node)
+        if len(name) > MAX_PROVIDER_NAME:
+            part.wrong((index, "name"), f"{shown(name)} has {len(name)} characters", f"write at most {MAX_PROVIDER_NAME}, the node's name included")
+        if name in entries:
+            part.wrong((index, "name"), f"{shown(name)} is here twice", "give every provider its own name")
+        if name == node and "parent" in data:
+            part.wrong((index, "parent"), "the node itself has no parent", "leave the parent out")
+        entries[name] = _entry(part.at(index))
+    _check_parents(part, node, {node, *entries, *(f"{node}_NUMA{cell}" for cell in cells)})
+    return _parents_first(part, node, entries)
+
+
+def _entry(part: Part) -> ProviderEntry:
+    data = part.data
+    inventories: dict[str, Record] = {}
+    for name, record in data.get("inventories", {}).items():
+        inventories[name] = full_record(record)
+        for problem in problems(name, inventories[name]):
+            part.wrong(("inventories", name), problem, "correct the record, or leave out what is as usual")
+    return ProviderEntry(
+        data["name"],
+        data.get("parent", NODE),
+        inventories,
+        frozenset(data.get("traits", ())),
+        frozenset(normal_uuid(aggregate) for aggregate in data.get("aggregates", ())),
+    )
+
+
+def _check_parents(part: Part, node: str, known: Collection[str]) -> None:
+    for index, data in enumerate(part.data):
+        parent = named(data.get("parent", NODE), node)
+        if parent not in known:
+            close = difflib.get_close_matches(parent, known, 1)
+            remedy = f"did you mean {close[0]}?" if close else "describe it as a provider too"
+            part.wrong((index, "parent"), f"there is no provider {shown(parent)}", remedy)
+
+
+def _parents_first(part: Part, node: str, entries: dict[str, ProviderEntry]) -> tuple[ProviderEntry, ...]:
+    graph = {name: {named(entry.parent, node)} - {node} for name, entry in entries.items() if name != node}
+    root = (entries[node],) if node in entries else ()
+    try:
+        return root + tuple(entries[name] for name in TopologicalSorter(graph).static_order() if name in entries)
+    except CycleError as error:
+        names = [str(name) for name in error.args[1]]
+        index = next(index for index, data in enumerate(part.data) if named(data["name"], node) in names)
+        part.wrong((index, "parent"), f"the providers {', '.join(names[1:])} are each other's parents", "put one of them below the node")
+        return root

@@ -17,8 +17,11 @@ def read_total_gib(folder: Path) -> int:
 
     :raises DriverError: the file system does not answer.
     """
-    try:
-        found = next(path for path in (folder, *folder.parents) if path.exists())
-        return int(psutil.disk_usage(str(found)).total) // GIB
-    except OSError as error:
-        raise DriverError(printable(f"{folder}: the size of its file system cannot be read: {error.strerror}")) from error
+    for place in (folder, *folder.parents):
+        try:
+            return int(psutil.disk_usage(str(place)).total) // GIB
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise DriverError(printable(f"{folder}: the size of its file system cannot be read: {error.strerror}")) from error
+    raise DriverError(printable(f"{folder}: no parent of it exists"))

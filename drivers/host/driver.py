@@ -112,8 +112,6 @@ def _opened(root: Path) -> Sysfs:
             raise ConfigError(f"{option}: no such folder", remedy)
         if not cpu.present_cpus(sysfs):
             raise ConfigError(f"{option}: it is not a sysfs, no CPU is below {cpu.FOLDER}", remedy)
-    except OSError as error:
-        raise ConfigError(f"{option}: {error.strerror}", remedy) from error
     except DriverError as error:
         raise ConfigError(f"{option}: {error.message}", remedy) from error
     return sysfs

@@ -1,6 +1,7 @@
 """Reading a sysfs tree, the kernel's own or a recording of another machine's, without ever leaving it."""
 
 import re
+import stat
 from pathlib import Path, PurePosixPath
 
 from agent.errors import DriverError
@@ -24,7 +25,11 @@ class Sysfs:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.is_live = root.exists() and root.samefile(KERNEL_ROOT)
+        try:
+            self.is_live = root.samefile(KERNEL_ROOT)
+        except OSError:
+            # Because there is no such root, which the first read will say better.
+            self.is_live = False
 
     def text(self, path: str) -> str:
         """The file's text, without the NULs and blanks that pad some recordings.
@@ -116,7 +121,9 @@ class Sysfs:
         :raises DriverError: it cannot be told.
         """
         try:
-            return self._locate(path).is_dir()
+            return stat.S_ISDIR(self._locate(path).stat().st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
         except OSError as error:
             raise self.fault(path, error.strerror or str(error)) from error
 

@@ -86,6 +86,12 @@ def test_missing_root_is_refused_at_start_with_the_option(tmp_path):
     assert "devices/system/cpu" in caught.value.remedy
 
 
+def test_root_that_cannot_be_looked_at_is_refused_at_start(tmp_path):
+    (tmp_path / "sys").symlink_to("sys")
+    with pytest.raises(ConfigError, match=r"\[host\] sysfs_root = .*symbolic links"):
+        started(tmp_path / "sys")
+
+
 def test_file_as_root_is_refused_at_start(tmp_path):
     (tmp_path / "sys").write_text("")
     with pytest.raises(ConfigError, match=r"\[host\] sysfs_root = .*: no such folder"):
@@ -162,7 +168,6 @@ def test_disk_is_the_file_system_of_the_nearest_existing_parent(tree, tmp_path):
 
 
 def test_disk_that_cannot_be_read_is_incomplete_and_names_the_option(tree, tmp_path):
-    (tmp_path / "loop").symlink_to("loop")
     too_long = tmp_path / ("x" * 300)
     facts = started(tree.root, too_long / "instances").facts(CONTEXT.name)
     assert facts.disk_gib is None

@@ -39,6 +39,16 @@ class ConfigErrors(ConfigError):
         self.errors = tuple(errors)
 
 
+class UsageError(AgentError):
+    """A command line that makes no sense. ``usage`` says how it would."""
+
+    code = "usage.invalid"
+
+    def __init__(self, message: str, remedy: str = "", *, usage: str = "", **data: Any) -> None:
+        super().__init__(message, remedy, **data)
+        self.usage = usage
+
+
 # --- drivers ---------------------------------------------------------------------------------------------------
 
 
@@ -58,6 +68,12 @@ class DriverTimeout(DriverError):
     """A driver call passed its deadline and was abandoned."""
 
     code = "driver.timeout"
+
+
+class DriverCancelled(DriverError):
+    """A driver call was not waited for, because the agent is stopping."""
+
+    code = "driver.cancelled"
 
 
 class ReshapeNeeded(AgentError):

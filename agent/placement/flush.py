@@ -56,7 +56,8 @@ class Flushed:
     """What a flush achieved.
 
     ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in the next pass.
-    ``held``: classes, by provider, that could not go because they are in use.
+    ``held``: classes, by provider, that could not go because they are in use. ``forgot``: the server refused a name
+    that it had confirmed, so that ``knowledge`` has to confirm all of them anew.
     """
 
     view: View
@@ -66,6 +67,7 @@ class Flushed:
     held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
     conflict: PlacementError | None = None
     outage: PlacementError | None = None
+    forgot: bool = False
 
     @property
     def complete(self) -> bool:
@@ -168,7 +170,7 @@ class Flush:
             self._hold(operation)
             result.errors.append(error)
         elif isinstance(error, PlacementRefused) and error.status == 400 and self._confirmed(operation):
-            result.knowledge = forget_names(result.knowledge)
+            result.knowledge, result.forgot = forget_names(result.knowledge), True
             result.conflict = error
         else:
             result.errors.append(error)

@@ -138,7 +138,8 @@ class Merge:
         own = self.journal.of(wished.uuid)
         if not self.wish.exists(wished.uuid) and not self.adopted:
             return present, own
-        wanted = wished if self.wish.exists(wished.uuid) else replace(wished, inventory={}, traits=frozenset(), aggregates=frozenset())
+        # One that only stays for what hangs from it, or until it is free, gives nothing but keeps its marks.
+        wanted = wished if self.wish.exists(wished.uuid) else replace(present, inventory={})
         inventory, foreign = self._inventory(wanted, present, own)
         traits, aggregates = self._traits(wanted, present, own), wanted.aggregates | (present.aggregates - own.aggregates)
         ownership = Ownership(

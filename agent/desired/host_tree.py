@@ -1,0 +1,134 @@
+"""The part of the tree that follows from the facts alone: VCPU, PCPU, MEMORY_MB, DISK_GB and the NUMA cells.
+
+Layouts: ``nested`` puts every cell below the root as ``<root>_NUMA<n>`` with HW_NUMA_ROOT and its own PCPU; ``flat``
+puts everything on the root. A section of the facts that is not complete keeps its last good part of the tree.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import os_resource_classes as orc
+import os_traits
+
+from agent.desired.policy import Layout, Policy, Ratio
+from agent.errors import ConfigError, ConfigErrors, NotReady
+from agent.model.cpu_list import format_cpu_list
+from agent.model.facts import CpuFacts, HostFacts
+from agent.model.inventory import Inventories, Record
+from agent.model.provider_tree import Provider, ProviderTree
+
+
+@dataclass(frozen=True, slots=True)
+class Cpus:
+    """The host CPUs offered to shared and to dedicated guest CPUs."""
+
+    shared: frozenset[int]
+    dedicated: frozenset[int]
+
+
+def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
+    """Which CPUs are offered: without any set all online ones are shared; with only a dedicated set none is.
+
+    :raises ConfigErrors: a set names CPUs that are not online.
+    """
+    errors = []
+    for option, cpus in (("cpu_shared_set", policy.shared_cpus), ("cpu_dedicated_set", policy.dedicated_cpus)):
+        if cpus and cpus - cpu.online:
+            missing, online = format_cpu_list(cpus - cpu.online), format_cpu_list(cpu.online)
+            errors.append(ConfigError(f"[compute] {option}: CPUs {missing} not online, online are {online}", "take them out of the set"))
+    if errors:
+        raise ConfigErrors(errors)
+    if policy.shared_cpus is None and policy.dedicated_cpus is None:
+        return Cpus(cpu.online, frozenset())
+    return Cpus(policy.shared_cpus or frozenset(), policy.dedicated_cpus or frozenset())
+
+
+def cell_name(root: str, cell: int) -> str:
+    """The name of a NUMA cell's provider."""
+    return f"{root}_NUMA{cell}"
+
+
+def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
+    """The configured layout; else that of an existing root, and nested for a new one."""
+    if policy.layout:
+        return policy.layout
+    if not present.exists(root) or not present.has_inventory(root):
+        return "nested"
+    prefix = f"{present.name_of(root)}_NUMA"
+    return "nested" if any(present.name_of(child).startswith(prefix) for child in present.children(root)) else "flat"
+
+
+def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: Policy) -> None:
+    """Give ``tree`` what follows from ``facts``. ``present`` is the same node's tree in Placement.
+
+    :raises ConfigErrors: a reserved amount is above its total, or a CPU set cannot be used.
+    :raises NotReady: the first facts of a new node are not complete.
+    """
+    if facts.incomplete and not present.exists(root):
+        what = "; ".join(f"{section}: {why}" for section, why in sorted(facts.incomplete.items()))
+        raise NotReady(f"the first facts of {facts.name} are not complete ({what})", "nothing is written before they are")
+    cpus = offered_cpus(facts.cpu, policy) if facts.cpu and facts.complete("cpu") else None
+    layout = choose_layout(policy, present, root)
+    nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
+    last = present.provider(root) if present.exists(root) else Provider(tree.provider(root).uuid, facts.name)
+    inventory = _root_inventory(tree, facts, policy, cpus, last.inventory)
+    if cpus and cpus.dedicated and not nested:
+        inventory[orc.PCPU] = {**_amount(len(cpus.dedicated)), "allocation_ratio": 1.0}
+    if inventory:
+        tree.update_inventory(root, {**tree.provider(root).inventory, **inventory})
+    if nested:
+        _shape_cells(tree, present, root, facts, cpus)
+
+
+def _amount(total: int, reserved: int = 0) -> Record:
+    return {"total": total, "reserved": reserved, "min_unit": 1, "max_unit": total, "step_size": 1}
+
+
+def _root_inventory(tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories) -> dict[str, Record]:
+    """VCPU, MEMORY_MB and DISK_GB, as far as the node has them; DISK_GB not if a sharing provider gives it."""
+    inventory: dict[str, Record] = {}
+    errors: list[ConfigError] = []
+
+    def put(name: str, total: int | None, reserved: int, option: str, ratio: Ratio) -> None:
+        if not total:
+            return
+        if reserved > total:
+            errors.append(ConfigError(f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total {total} of {facts.name}", "lower it"))
+            return
+        present = last.get(name, {}).get("allocation_ratio")
+        inventory[name] = {**_amount(total, reserved), "allocation_ratio": ratio.of(present)}
+
+    if cpus is not None:
+        put(orc.VCPU, len(cpus.shared), policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio)
+    if facts.complete("memory"):
+        put(orc.MEMORY_MB, facts.memory_mib, policy.reserved_memory_mib, "reserved_host_memory_mb", policy.memory_ratio)
+    if facts.complete("disk") and not tree.has_sharing_provider(orc.DISK_GB):
+        put(orc.DISK_GB, facts.disk_gib, policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio)
+    if errors:
+        raise ConfigErrors(errors)
+    kept = {"cpu": (orc.VCPU, orc.PCPU), "memory": (orc.MEMORY_MB,), "disk": (orc.DISK_GB,)}
+    inventory.update({name: last[name] for section, names in kept.items() if section in facts.incomplete for name in names if name in last})
+    return inventory
+
+
+def _shape_cells(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, cpus: Cpus | None) -> None:
+    root_name = tree.name_of(root)
+    last = {present.name_of(uuid): present.provider(uuid) for uuid in (present.children(root) if present.exists(root) else ())}
+    if not facts.complete("numa"):
+        for name, cell in last.items():
+            if name.startswith(f"{root_name}_NUMA"):
+                _put_cell(tree, root, name, cell.inventory)
+    for one in facts.numa.cells if facts.numa else ():
+        name = cell_name(root_name, one.id)
+        if cpus is None:
+            _put_cell(tree, root, name, last[name].inventory if name in last else {})
+            continue
+        dedicated = len(one.cpus & cpus.dedicated)
+        _put_cell(tree, root, name, {orc.PCPU: {**_amount(dedicated), "allocation_ratio": 1.0}} if dedicated else {})
+
+
+def _put_cell(tree: ProviderTree, root: str, name: str, inventory: Mapping[str, Record]) -> None:
+    if not tree.exists(name):
+        tree.new_child(name, root)
+    tree.update_inventory(name, {**tree.provider(name).inventory, **inventory})
+    tree.add_traits(name, os_traits.HW_NUMA_ROOT)

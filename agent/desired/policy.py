@@ -1,0 +1,84 @@
+"""What the operator decided: sets of CPUs, ratios, reserved amounts, layout, traits. Read once from the options."""
+
+from dataclasses import dataclass
+from typing import Literal, Self
+
+from oslo_config import cfg
+
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.cpu_list import parse_cpu_list
+
+Layout = Literal["nested", "flat"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """An overcommit ratio: ``configured`` wins, then the one in Placement, then ``initial``."""
+
+    configured: float | None = None
+    initial: float = 1.0
+
+    def of(self, present: float | None) -> float:
+        """The ratio to use, ``present`` being the one in Placement. Zero counts as not set."""
+        return self.configured or present or self.initial
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Reserved memory and disk in MiB; ``shared_cpus`` and ``dedicated_cpus`` None if not set."""
+
+    shared_cpus: frozenset[int] | None = None
+    dedicated_cpus: frozenset[int] | None = None
+    cpu_ratio: Ratio = Ratio(initial=4.0)
+    memory_ratio: Ratio = Ratio()
+    disk_ratio: Ratio = Ratio()
+    reserved_cpus: int = 0
+    reserved_memory_mib: int = 512
+    reserved_disk_mib: int = 0
+    layout: Layout | None = None
+    owner_trait: str = "OWNER_NOVA"
+    enabled: bool | None = None
+
+    @classmethod
+    def from_options(cls, conf: cfg.ConfigOpts) -> Self:
+        """The policy that the options say.
+
+        :raises ConfigErrors: everything that is wrong with them.
+        """
+        errors: list[ConfigError] = []
+        shared = _cpus(conf, "cpu_shared_set", errors)
+        dedicated = _cpus(conf, "cpu_dedicated_set", errors)
+        if shared and dedicated and shared & dedicated:
+            both = ", ".join(str(cpu) for cpu in sorted(shared & dedicated))
+            errors.append(ConfigError(f"[compute] cpu_shared_set and cpu_dedicated_set both have CPU {both}", "give each CPU to one of them"))
+        if errors:
+            raise ConfigErrors(errors)
+        return cls(
+            shared_cpus=shared,
+            dedicated_cpus=dedicated,
+            cpu_ratio=Ratio(conf.cpu_allocation_ratio, conf.initial_cpu_allocation_ratio),
+            memory_ratio=Ratio(conf.ram_allocation_ratio, conf.initial_ram_allocation_ratio),
+            disk_ratio=Ratio(conf.disk_allocation_ratio, conf.initial_disk_allocation_ratio),
+            reserved_cpus=conf.reserved_host_cpus,
+            reserved_memory_mib=conf.reserved_host_memory_mb,
+            reserved_disk_mib=conf.reserved_host_disk_mb,
+            layout=conf.compute.tree_layout,
+            owner_trait=conf.compute.owner_trait,
+            enabled=conf.enabled,
+        )
+
+    @property
+    def reserved_disk_gib(self) -> int:
+        """GiB, rounded up: what is reserved must not become less by rounding."""
+        return -(-self.reserved_disk_mib // 1024)
+
+
+def _cpus(conf: cfg.ConfigOpts, option: str, errors: list[ConfigError]) -> frozenset[int] | None:
+    text = conf.compute[option]
+    if text is None:
+        return None
+    try:
+        return parse_cpu_list(text) or None
+    except ValueError as error:
+        errors.append(ConfigError(f"[compute] {option} = {text}: {error}", "write it like 0-3,8,^2"))
+        return None

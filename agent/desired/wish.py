@@ -1,0 +1,46 @@
+"""The desired tree of one node: what the facts say, then the driver's own shape, then the agent's traits on the root."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from agent.desired.host_tree import shape_host
+from agent.desired.policy import Policy
+from agent.desired.root_traits import put_root_traits
+from agent.driver import Allocations
+from agent.model.facts import HostFacts
+from agent.model.journal import Journal
+from agent.model.provider_tree import ProviderTree
+
+Shape = Callable[[ProviderTree, Allocations | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What the driver tells about a node: ``facts``, ``capabilities`` as traits, and how it shapes its own part.
+
+    ``shape_all``: the driver shapes the whole tree, in nova's style, and the core adds nothing from the facts.
+    """
+
+    facts: HostFacts
+    capabilities: Mapping[str, bool]
+    shape: Shape | None = None
+    shape_all: bool = False
+
+
+def desired_tree(
+    base: ProviderTree, present: ProviderTree, root: str, findings: Findings, policy: Policy, journal: Journal, identity: str,
+    allocations: Allocations | None = None,
+) -> ProviderTree:  # fmt: skip
+    """``base``, which is left alone, with everything that the node should have. ``allocations`` are edited in place.
+
+    :raises ReshapeNeeded: allocated inventory has to move and ``allocations`` is None.
+    :raises ReshapeFailed: the driver cannot move it.
+    :raises ConfigError: the operator's policy does not fit the node.
+    """
+    tree = base.copy()
+    if not findings.shape_all:
+        shape_host(tree, present, root, findings.facts, policy)
+    if findings.shape is not None:
+        findings.shape(tree, allocations)
+    put_root_traits(tree, present, root, journal, policy, identity, findings.capabilities)
+    return tree

@@ -1,0 +1,94 @@
+"""All nodes of one driver: found, audited several at a time, reported together."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from fnmatch import fnmatchcase
+from importlib.metadata import version
+
+from agent.audit import House, Mode, Node, NodeAudit
+from agent.desired.root_traits import agent_trait
+from agent.errors import AgentError, ConfigError
+from agent.model.names import ProviderUuid
+from agent.model.report import METHODS, NodeReport, Problem, Report
+from agent.placement.client import Row
+
+DISTRIBUTION = "compute-node-agent"
+
+
+class Fleet:
+    """The nodes of a process, each with what it remembers between audits."""
+
+    def __init__(self, house: House, driver_name: str, host: str, workers: int, *, provisional: bool = False, notice: str = "") -> None:
+        self.house = house
+        self._driver_name, self._host, self._workers = driver_name, host, workers
+        self._provisional, self._notice = provisional, notice
+        self._audits: dict[str, NodeAudit] = {}
+
+    def find(self) -> Mapping[str, str]:
+        """The nodes that the driver manages now, uuid to name.
+
+        :raises DriverError: the backend does not answer.
+        """
+        return self.house.worker.call(self.house.driver.nodes, True, deadline=self.house.facts_deadline)
+
+    def run(self, mode: Mode, names: Sequence[str] = (), progress: Callable[[str], None] | None = None) -> Report:
+        """Audit every node, or those that match ``names``. Never raises an :class:`AgentError`."""
+        begun = time.monotonic()
+        client = self.house.server.client()
+        errors: list[AgentError] = []
+        nodes: Sequence[NodeReport] = ()
+        try:
+            found = self.find()
+            chosen = {uuid: name for uuid, name in found.items() if not names or any(fnmatchcase(name, one) for one in names)}
+            errors += [
+                ConfigError(f"--node {one}: the driver {self._driver_name} has no such node", f"it has {', '.join(sorted(found.values())[:10]) or 'none'}")
+                for one in names if not any(fnmatchcase(name, one) for name in found.values())
+            ]  # fmt: skip
+            # Asked here, so that it is one request for all nodes, and the reason is given once if it fails.
+            self.house.server.connect(client, ask=mode.reread)
+            listed = client.providers_with_trait(agent_trait(self.house.identity)) if len(found) > 1 else None
+            rows = None if listed is None else {row.uuid: row for row in listed}
+            nodes = self._audit_all(chosen, mode, rows, progress or (lambda _name: None))
+        except AgentError as error:
+            errors.append(error)
+        server, counts = self.house.server, client.exchange.counts
+        known = server.knowledge
+        return Report(
+            version=version(DISTRIBUTION), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
+            max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=nodes,
+            requests={method: counts.get(method, 0) for method in METHODS},
+            errors=tuple(Problem(one.code, one.message, one.remedy) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
+        )  # fmt: skip
+
+    def _audit_all(
+        self, nodes: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None, progress: Callable[[str], None]
+    ) -> Sequence[NodeReport]:
+        def audit(item: tuple[str, str]) -> NodeReport:
+            uuid, name = item
+            one = self._audit_of(uuid, name)
+            report = one.run(mode, None if rows is None else _structure(one, rows))
+            progress(name)
+            return report
+
+        if len(nodes) < 2:
+            return [audit(item) for item in nodes.items()]
+        with ThreadPoolExecutor(self._workers, thread_name_prefix="audit") as pool:
+            return list(pool.map(audit, nodes.items()))
+
+    def _audit_of(self, uuid: str, name: str) -> NodeAudit:
+        known = self._audits.get(uuid)
+        if known is None or known.node.name != name:
+            known = self._audits[uuid] = NodeAudit(Node(ProviderUuid(uuid), name, self._driver_name, self._provisional), self.house)
+        return known
+
+
+def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row] | None:
+    """What the list for all nodes says of one: enough for a known node without children, and for one that is new.
+
+    None: it has to be asked for by itself.
+    """
+    row, size = rows.get(one.node.uuid), one.known_size()
+    if row is not None:
+        return [row] if size == 1 else None
+    return [] if size == 0 else None

@@ -1,0 +1,125 @@
+"""openstack-placement itself inside this process, on a SQLite file: for demonstrations, CI and hosts without a cloud.
+
+It is reached through keystoneauth like any other Placement; only the last step, the socket, is a function call.
+"""
+
+import io
+import logging
+import sqlite3
+import sys
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import requests
+from keystoneauth1 import adapter, session, token_endpoint
+from requests.adapters import BaseAdapter
+from requests.structures import CaseInsensitiveDict
+
+from agent.errors import ConfigError, StoreError
+from agent.placement.transport import Timeouts, Transport
+
+URL = "http://placement.embedded"
+FILE = "placement.sqlite"
+
+
+class WsgiAdapter(BaseAdapter):
+    """A transport of ``requests`` that calls a WSGI application, one request at a time."""
+
+    def __init__(self, application: Any) -> None:
+        super().__init__()
+        self._application = application
+        self._lock = threading.Lock()
+
+    def send(self, request: requests.PreparedRequest, *_args: Any, **_options: Any) -> requests.Response:
+        """Answer ``request``."""
+        started: dict[str, Any] = {}
+
+        def start_response(status: str, headers: Iterable[tuple[str, str]], _error: Any = None) -> None:
+            started.update(status=status, headers=headers)
+
+        with self._lock:
+            chunks = self._application(_environment(request), start_response)
+            content = b"".join(chunks)
+        answer = requests.Response()
+        code, _, answer.reason = started["status"].partition(" ")
+        answer.status_code = int(code)
+        answer.headers = CaseInsensitiveDict(started["headers"])
+        answer.url, answer.request, answer.encoding = str(request.url), request, "utf-8"
+        answer._content = content
+        return answer
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _environment(request: requests.PreparedRequest) -> dict[str, Any]:
+    url = urlsplit(str(request.url))
+    body = request.body.encode() if isinstance(request.body, str) else request.body if isinstance(request.body, bytes) else b""
+    environment: dict[str, Any] = {
+        "REQUEST_METHOD": request.method, "SCRIPT_NAME": "", "PATH_INFO": unquote(url.path), "QUERY_STRING": url.query,
+        "SERVER_NAME": url.hostname, "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1", "REMOTE_ADDR": "127.0.0.1",
+        "CONTENT_LENGTH": str(len(body)), "wsgi.version": (1, 0), "wsgi.url_scheme": "http", "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr, "wsgi.multithread": False, "wsgi.multiprocess": False, "wsgi.run_once": False,
+    }  # fmt: skip
+    for name, value in request.headers.items():
+        key = name.upper().replace("-", "_")
+        if key == "CONTENT_TYPE":
+            environment[key] = value
+        elif key != "CONTENT_LENGTH":
+            environment[f"HTTP_{key}"] = value.decode("latin-1") if isinstance(value, bytes) else value
+    return environment
+
+
+def _application(connection: str, copy_of: Path | None) -> Any:
+    """Placement's WSGI application on the database ``connection``, first filled from ``copy_of``."""
+    try:
+        from oslo_config import cfg
+        from placement import conf as placement_conf
+        from placement import db_api, deploy
+        from placement.db.sqlalchemy import migration
+    except ImportError as error:
+        raise ConfigError(f"the embedded Placement is not installed: {error}", "pip install 'compute-node-agent[embedded]', or set up [placement]") from error
+    conf = cfg.ConfigOpts()
+    placement_conf.register_opts(conf)
+    conf.set_override("connection", connection, group="placement_database")
+    conf.set_override("auth_strategy", "noauth2", group="api")
+    conf([], project="placement", default_config_files=[], default_config_dirs=[])
+    db_api.configure(conf)
+    if copy_of is not None:
+        _fill(db_api.get_placement_engine(), copy_of)
+    # alembic tells of every step at INFO; that is nobody's concern here.
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    migration.upgrade("head")
+    return deploy.loadapp(conf)
+
+
+def _fill(engine: Any, source: Path) -> None:
+    """Copy a database file into the engine's own database in memory."""
+    with sqlite3.connect(f"file:{source}?mode=ro&immutable=1", uri=True) as original:
+        original.backup(engine.raw_connection().driver_connection)
+
+
+def embedded(folder: Path, cancelled: threading.Event, *, dry_run: bool) -> Transport:
+    """A transport to the Placement in ``folder``; in a dry run to a copy of it in memory. One a process.
+
+    :raises ConfigError: openstack-placement is not installed.
+    :raises StoreError: its database cannot be used.
+    """
+    file = folder / FILE
+    connection = "sqlite://" if dry_run else f"sqlite:///{file}"
+    try:
+        application = _application(connection, file if dry_run and file.exists() else None)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise StoreError(f"the embedded Placement's database {file} cannot be used: {error}", "move the file away to start with an empty Placement") from error
+    http = requests.Session()
+    http.trust_env = False
+    http.mount(URL, WsgiAdapter(application))
+    # Its noauth2 wants a token, and takes the roles from a header; the reshaper needs the role service.
+    auth = token_endpoint.Token(endpoint=URL, token="admin")  # noqa: S106 - no secret: it only says who
+    connected = session.Session(auth=auth, session=http, additional_headers={"X-Roles": "admin,service"})
+    return Transport(adapter.Adapter(connected, service_type="placement"), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled)

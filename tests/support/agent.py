@@ -1,0 +1,151 @@
+"""The agent in the test's process: real store, real core, a driver that the test writes by the line."""
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from keystoneauth1.adapter import Adapter
+
+from agent.audit import House, Mode
+from agent.desired.policy import Policy
+from agent.driver import HostContext
+from agent.driver_worker import DriverWorker
+from agent.fleet import Fleet
+from agent.model.facts import HostFacts
+from agent.model.operation import Operation
+from agent.model.provider_tree import ProviderTree
+from agent.model.report import NodeReport, Report
+from agent.placement.mirror import Freshness
+from agent.placement.server import Server
+from agent.placement.transport import Timeouts, Transport
+from agent.store.store import open_read_only, open_store
+from tests.support.placement import SERVICE_ROLES, Placement
+
+ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
+IDENTITY = "0e1d2c3b-4a59-4687-8796-000000000009"
+NAME = "node-a"
+
+Shape = Callable[[ProviderTree], None]
+
+
+class ScriptedDriver:
+    """A driver with facts only for a name; what its tree holds is a function of the test's."""
+
+    def __init__(self, shape: Shape | None = None, nodes: Mapping[str, str] | None = None) -> None:
+        self.script: Shape = shape or (lambda _tree: None)
+        self.managed = dict(nodes or {ROOT: NAME})
+        self.capabilities: dict[str, bool] = {}
+        self.facts_of: Callable[[str], HostFacts] = lambda name: HostFacts(name, time.time(), "scripted")
+        self.calls = 0
+
+    def start(self, host: HostContext) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
+        return dict(self.managed)
+
+    def facts(self, name: str) -> HostFacts:
+        return self.facts_of(name)
+
+    def is_node_deleted(self, name: str) -> bool:
+        return name not in self.managed.values()
+
+    def capabilities_as_traits(self) -> Mapping[str, bool]:
+        return self.capabilities
+
+    def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Any) -> None:
+        self.calls += 1
+        self.script(tree)
+
+
+class AgentUnderTest:
+    """One host's agent on a Placement. ``once`` is a fresh process over the same store; ``cycle`` the same process."""
+
+    def __init__(self, placement: Placement, folder: Path, driver: Any = None, **options: Any) -> None:
+        self.placement, self.folder = placement, folder
+        self.driver = driver or ScriptedDriver()
+        self.policy: Policy = options.pop("policy", Policy())
+        self.roles: str = options.pop("roles", SERVICE_ROLES)
+        self.max_in_flight: int = options.pop("max_in_flight", 1)
+        self.freshness: Freshness = options.pop("freshness", Freshness())
+        self.read_timeout: float = options.pop("read_timeout", 30)
+        self.url: str | None = options.pop("url", None)
+        self.cancelled = threading.Event()
+        assert not options, options
+        self._fleet: Fleet | None = None
+        self._store: Any = None
+
+    def _start(self, *, dry_run: bool = False) -> Fleet:
+        adapter = Adapter(self.placement.session(self.roles), service_type="placement", **({"endpoint_override": self.url} if self.url else {}))
+        transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
+        self._store = (open_read_only if dry_run else open_store)(self.folder)
+        server = Server(transport, "http", self._store, keep=not dry_run)
+        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness)
+        return Fleet(house, "scripted", "host-1", 4)
+
+    def stop(self) -> None:
+        """End the process: only the store remains."""
+        if self._fleet is not None:
+            self._store.close()
+            self._fleet = None
+
+    def report(self, **mode: Any) -> Report:
+        """``agent --once`` in a new process."""
+        self.stop()
+        self._fleet = self._start(dry_run=mode.get("dry_run", False))
+        try:
+            return self._fleet.run(Mode(start=True, **mode))
+        finally:
+            self.stop()
+
+    def once(self, **mode: Any) -> NodeReport:
+        """As :meth:`report`, for a driver with one node."""
+        (node,) = self.report(**mode).nodes
+        return node
+
+    def cycle(self, *, start: bool = False) -> NodeReport:
+        """One more period of a running process, started if there is none."""
+        self._fleet = self._fleet or self._start()
+        (node,) = self._fleet.run(Mode(start=start)).nodes
+        return node
+
+    @property
+    def fleet(self) -> Fleet:
+        assert self._fleet is not None
+        return self._fleet
+
+
+def total(amount: int, **fields: Any) -> dict[str, Any]:
+    """A complete inventory record."""
+    return {"total": amount, "reserved": 0, "min_unit": 1, "max_unit": amount, "step_size": 1, "allocation_ratio": 1.0, **fields}
+
+
+def shaped(inventories: Mapping[str, Mapping[str, Any]], children: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None, **more: Any) -> Shape:
+    """A shape: the root's inventories, and children as name → (parent's name, inventories); ``traits``: name → traits."""
+
+    def shape(tree: ProviderTree) -> None:
+        root = tree.roots[0].uuid
+        tree.update_inventory(root, inventories)
+        for name, (parent, records) in (children or {}).items():
+            if not tree.exists(name):
+                tree.new_child(name, parent)
+            tree.update_inventory(name, records)
+        for name, traits in more.get("traits", {}).items():
+            tree.add_traits(name, *traits)
+
+    return shape
+
+
+def operations(node: NodeReport) -> list[Operation]:
+    """What was planned or sent."""
+    return [outcome.operation for outcome in node.outcomes]
+
+
+def new_uuid() -> str:
+    return str(uuid.uuid4())

@@ -18,13 +18,16 @@ class Loss(enum.Enum):
 
     REFUSED = "connection refused"
     CONNECT_TIMEOUT = "no connection in time"
+    UNRESOLVED = "host name unknown"
+    NO_ROUTE = "no route to host"
+    BAD_CERTIFICATE = "certificate not accepted"
     CUT = "connection closed without an answer"
     RESET = "connection reset"
     READ_TIMEOUT = "no answer in time"
     HALF = "connection closed in the middle of the answer"
 
 
-NEVER_CONNECTED = frozenset({Loss.REFUSED, Loss.CONNECT_TIMEOUT})
+NEVER_CONNECTED = frozenset({Loss.REFUSED, Loss.CONNECT_TIMEOUT, Loss.UNRESOLVED, Loss.NO_ROUTE, Loss.BAD_CERTIFICATE})
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,21 @@ def refused() -> Action:
 def connect_timeout() -> Action:
     """The connection is not made in time."""
     return Action("connect-timeout", loss=Loss.CONNECT_TIMEOUT)
+
+
+def unresolved() -> Action:
+    """The host's name is not known."""
+    return Action("unresolved", loss=Loss.UNRESOLVED)
+
+
+def no_route() -> Action:
+    """The network does not lead there."""
+    return Action("no-route", loss=Loss.NO_ROUTE)
+
+
+def bad_certificate() -> Action:
+    """The server's certificate is not accepted."""
+    return Action("bad-certificate", loss=Loss.BAD_CERTIFICATE)
 
 
 def cut(*, applied: bool = False) -> Action:

@@ -14,7 +14,8 @@ from keystoneauth1.session import Session
 from tests.support.child import Child
 from tests.support.ini import Config, Value, write_config
 
-PASSWORD = "a $ecret % of the tests"  # noqa: S105 - and awkward on purpose: it must pass unharmed through config files
+PASSWORD = "a $ecret % of the tests"
+"""Awkward on purpose: it must pass unharmed through configuration files."""
 REGION = "RegionOne"
 PROJECT = "service"
 DEFAULT_DOMAIN = "default"

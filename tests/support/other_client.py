@@ -16,6 +16,7 @@ class OtherClient:
     """Each call does what it says or fails the test; generations are read just before a write."""
 
     def __init__(self, session: Session, url: str, version: str = "1.37") -> None:
+        self.version = version
         self.adapter = Adapter(session, endpoint_override=url, service_type="placement", default_microversion=version, raise_exc=False)
 
     def call(self, method: str, path: str, body: Any = None, expect: Iterable[int] = (200, 201, 204)) -> requests.Response:

@@ -51,6 +51,11 @@ class Placement(LogReader):
         version = "1.37" if self.max_version is None or _number(self.max_version) >= _number("1.37") else self.max_version
         return OtherClient(observer_session(self.session()), self.url, version)
 
+    def credentials(self, url: str | None = None, *, service_role: bool = True) -> dict[str, str]:
+        """``[placement]`` of a client without keystone, of this server or of a proxy's ``url`` in front of it."""
+        token = "a-token" if service_role else placement_app.ADMIN_ONLY_TOKEN
+        return {"auth_type": "admin_token", "endpoint": url or self.url, "token": token}
+
     def dump(self) -> dict[str, Any]:
         """The whole state, see ``tests.support.dump``."""
         raise NotImplementedError

@@ -3,8 +3,10 @@
 import contextlib
 import functools
 import sqlite3
+import tempfile
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
@@ -14,32 +16,53 @@ from placement import db_api, deploy, microversion, policy
 from placement.db.sqlalchemy import migration
 from placement.objects import resource_class, trait
 
+from tests.support.ini import write_config
 
 WSGIApp = Callable[[dict[str, Any], Callable[..., Any]], Any]
+
+ADMIN_ONLY_TOKEN = "admin"
+"""The token of a user without the role service, to whom Placement itself gives the role admin."""
 
 ONE_AT_A_TIME = threading.RLock()
 """Held by whoever has changed Placement's process-wide state (database, version list)."""
 
 
-def configuration(*files: str) -> cfg.ConfigOpts:
-    """Placement's options from these files only; without one, an in-memory database and no keystone."""
+def configuration(file: Path) -> cfg.ConfigOpts:
+    """Placement's options from this file only.
+
+    A file and not overrides, because Placement's option groups are objects of the process, and an override of one
+    configuration would be one of all.
+    """
     conf = cfg.ConfigOpts()
     placement_conf.register_opts(conf)
-    if not files:
-        conf.set_override("connection", "sqlite://", group="placement_database")
-        conf.set_override("auth_strategy", "noauth2", group="api")
-    conf([], project="placement", default_config_files=list(files), default_config_dirs=[])
+    conf([], project="placement", default_config_files=[str(file)], default_config_dirs=[])
     return conf
 
 
 @functools.cache
 def application(max_version: str | None = None) -> WSGIApp:
     """Placement's WSGI application without a database of its own: call it inside ``serving_from``."""
-    conf = configuration()
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "placement.conf"
+        conf = configuration(write_config(file, {"placement_database": {"connection": "sqlite://"}, "api": {"auth_strategy": "noauth2"}}))
     with capped(max_version):
         app: WSGIApp = deploy.deploy(conf)
     policy.init(conf)
-    return app
+    return with_roles(app)
+
+
+def with_roles(app: WSGIApp) -> WSGIApp:
+    """Let any token but ``ADMIN_ONLY_TOKEN`` have the role service too, unless the request names its roles itself.
+
+    Without keystone Placement takes roles from a header, which a configuration file cannot set.
+    """
+
+    def wrapped(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        if environ.get("HTTP_X_AUTH_TOKEN") not in (None, ADMIN_ONLY_TOKEN):
+            environ.setdefault("HTTP_X_ROLES", "admin,service")
+        return app(environ, start_response)
+
+    return wrapped
 
 
 @contextlib.contextmanager

@@ -29,7 +29,7 @@ class Recorder:
         exchange.reached = True
 
         def start(status: str, answered: list[tuple[str, str]], *rest: Any) -> Any:
-            exchange.status = int(status.split()[0])
+            exchange.status = int(status.split(maxsplit=1)[0])
             exchange.server_request_id = dict(answered).get("x-openstack-request-id")
             # one write of a whole line in append mode, because several threads log at once
             with self._file.open("a") as log:
@@ -45,9 +45,12 @@ def main() -> None:
     if options["max_version"] is not None:
         known = microversion.VERSIONS
         microversion.VERSIONS = known[: known.index(options["max_version"]) + 1]
-    conf = placement_app.configuration(options["config_file"])
+    conf = placement_app.configuration(Path(options["config_file"]))
     db_api.configure(conf)
-    app = Recorder(deploy.loadapp(conf), Path(options["log"]))
+    placement = deploy.loadapp(conf)
+    if conf.api.auth_strategy == "noauth2":
+        placement = placement_app.with_roles(placement)
+    app = Recorder(placement, Path(options["log"]))
     serve.serve(lambda _port: app, options["port"], threads=options["threads"], prefix=options["prefix"])
 
 

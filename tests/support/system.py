@@ -17,7 +17,7 @@ FOREIGN_VARIABLES = ("OS_", "XDG_")
 """Beginnings of environment variables that would change what the agent does, and are kept from it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """How a run ended."""
 
@@ -34,7 +34,7 @@ class Result:
         except ValueError as error:
             raise AssertionError(f"standard output is no JSON document ({error})\n{self}") from error
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return f"agent {' '.join(self.arguments)} -> {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
 
 

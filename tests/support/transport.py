@@ -5,19 +5,17 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from http import HTTPStatus
-from http.client import RemoteDisconnected
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import requests
 import urllib3
 import webob
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection
-from urllib3.exceptions import ConnectTimeoutError, MaxRetryError, NewConnectionError, ProtocolError, ReadTimeoutError
 
 from tests.support.exchange import OBSERVER_HEADER, RequestLog, arrived
 from tests.support.faults import Faults, Loss, Outcome, Reply, carry_out
+from tests.support.losses import loss_error
 
 
 class WSGITransport(HTTPAdapter):
@@ -64,34 +62,11 @@ class WSGITransport(HTTPAdapter):
             return Reply(response.status_int, response.body, dict(response.headers))
 
     def _deliver(self, request: requests.PreparedRequest, outcome: Outcome) -> requests.Response:
-        if outcome.loss not in (None, Loss.HALF):
-            raise_loss(outcome.loss, request)
+        if outcome.loss is not None and outcome.loss is not Loss.HALF:
+            raise loss_error(outcome.loss, request)
         assert outcome.reply is not None
         raw = _raw(outcome.reply, part=0.5 if outcome.loss is Loss.HALF else 1.0)
         return self.build_response(request, raw)
-
-
-def raise_loss(loss: Loss, request: requests.PreparedRequest) -> NoReturn:
-    """Raise what requests raises for a loss on a socket, with the same chain of causes below it."""
-    parts = urlsplit(str(request.url))
-    host, port = str(parts.hostname), parts.port or 80
-    pool = urllib3.HTTPConnectionPool(host, port)
-    connection = HTTPConnection(host, port)
-    if loss is Loss.REFUSED:
-        new = NewConnectionError(connection, "Failed to establish a new connection: [Errno 111] Connection refused")
-        new.__cause__ = ConnectionRefusedError(111, "Connection refused")
-        raise requests.exceptions.ConnectionError(MaxRetryError(pool, parts.path, new), request=request)
-    if loss is Loss.CONNECT_TIMEOUT:
-        late = ConnectTimeoutError(connection, f"Connection to {host} timed out.")
-        raise requests.exceptions.ConnectTimeout(MaxRetryError(pool, parts.path, late), request=request)
-    if loss is Loss.READ_TIMEOUT:
-        raise requests.exceptions.ReadTimeout(ReadTimeoutError(pool, parts.path, "Read timed out."), request=request)
-    broken = (
-        ConnectionResetError(104, "Connection reset by peer")
-        if loss is Loss.RESET
-        else RemoteDisconnected("Remote end closed connection without response")
-    )
-    raise requests.exceptions.ConnectionError(ProtocolError("Connection aborted.", broken), request=request)
 
 
 def _raw(reply: Reply, part: float = 1.0) -> urllib3.HTTPResponse:

@@ -20,6 +20,7 @@ _FLOCK = struct.Struct("@hhqqi4x")
 # Which locks this very process holds, by pid because a forked child does not inherit them: the kernel never reports
 # a process its own locks, and lets go of them as soon as the process closes any descriptor of the file.
 _HELD: dict[Path, int] = {}
+_HELD_CHANGES = threading.Lock()
 
 
 class RunLock:
@@ -36,7 +37,10 @@ class RunLock:
         :raises StoreError: the folder cannot be made or written.
         """
         prepare(self._folder)
-        file = _file(self._folder)
+        with _HELD_CHANGES:
+            self._take(_file(self._folder))
+
+    def _take(self, file: Path) -> None:
         if _HELD.get(file) == os.getpid():
             raise _locked(self._folder, os.getpid())
         try:

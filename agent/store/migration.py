@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 
-def is_current(engine: Engine, location: Location) -> bool:
-    """Whether the schema is this agent's newest; false for an older one. Changes nothing.
+def version(engine: Engine, location: Location) -> str | None:
+    """The version of the schema, at most this agent's own; None if there are no tables yet. Changes nothing.
 
     :raises StoreError: the schema is newer, or the database is somebody else's.
     :raises sqlalchemy.exc.SQLAlchemyError: it cannot be read.
@@ -32,7 +32,7 @@ def is_current(engine: Engine, location: Location) -> bool:
         if found is None and inspect(connection).get_table_names():
             raise _not_ours(location)
     if not found:
-        return False
+        return None
     if len(found) > 1 or not re.fullmatch(r"\d{4}", found[0]):
         raise damaged(location, f"its schema version is {', '.join(map(repr, found))}")
     if found[0] > VERSION:
@@ -41,7 +41,7 @@ def is_current(engine: Engine, location: Location) -> bool:
             "install the newer agent again, or move the store away to start with an empty one",
             place=str(location),
         )
-    return bool(found[0] == VERSION)
+    return found[0]
 
 
 def check_sound(engine: Engine, location: Location) -> None:

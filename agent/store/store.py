@@ -18,8 +18,8 @@ from agent.model.names import ProviderUuid
 from agent.store import engines, folder, journal_rows, knowledge_rows, mirror_rows
 from agent.store.failure import damaged, translated
 from agent.store.location import Location, located
-from agent.store.migration import check_sound, is_current, upgrade
-from agent.store.schema import APPLICATION_ID, IDENTITY, METADATA
+from agent.store.migration import check_sound, upgrade, version
+from agent.store.schema import APPLICATION_ID, IDENTITY, METADATA, VERSION
 from agent.store.snapshot import LEFTOVERS, snapshot
 
 Loaded = TypeVar("Loaded")
@@ -153,18 +153,16 @@ def open_read_only(path: Path, connection: str | None = None) -> Store:
             return _served_read_only(location)
         copied = snapshot(path, location)
         if copied is None:
-            engine = engines.in_memory(engines.memory())
-            METADATA.create_all(engine)
-            return Store(engine, location, read_only=True)
+            return _empty(location)
         return Store(_usable(engines.in_memory(copied), location), location, read_only=True)
 
 
 def _usable(engine: Engine, location: Location) -> Engine:
     """The engine, once its database is known to be a store, sound and up to date."""
     try:
-        current = is_current(engine, location)
+        found = version(engine, location)
         check_sound(engine, location)
-        if not current:
+        if found != VERSION:
             upgrade(engine)
     except BaseException:
         engine.dispose()
@@ -172,9 +170,19 @@ def _usable(engine: Engine, location: Location) -> Engine:
     return engine
 
 
+def _empty(location: Location) -> Store:
+    engine = engines.in_memory(engines.memory())
+    METADATA.create_all(engine)
+    return Store(engine, location, read_only=True)
+
+
 def _served_read_only(location: Location) -> Store:
     engine = _engine(location)
-    if not is_current(engine, location):
+    found = version(engine, location)
+    if found is None:
+        engine.dispose()
+        return _empty(location)
+    if found != VERSION:
         raise StoreError(f"{location.option}: the store {location} has an older schema", "run agent db upgrade", place=str(location))
     return Store(engine, location, read_only=True)
 

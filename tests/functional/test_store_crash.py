@@ -1,0 +1,170 @@
+"""The store under kill -9 and on a full disk: what was saved stays, what was not is not there in part."""
+
+import os
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.errors import StoreError
+from agent.model.journal import Journal, Ownership
+from agent.store.identity import establish
+from agent.store.lock import RunLock
+from agent.store.store import open_read_only, open_store
+from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names_in, node_view, uuid_of
+
+WRITER = """
+import sys
+from itertools import count
+from pathlib import Path
+from agent.model.journal import Journal, Ownership
+from agent.store.identity import establish
+from agent.store.lock import RunLock
+from agent.store.store import open_store
+from tests.unit.store.trees import ENDPOINT, ROOT, node_view, uuid_of
+
+folder = Path(sys.argv[1])
+with RunLock(folder), open_store(folder) as store:
+    print("identity", establish(folder, folder / "none", "host", store), flush=True)
+    old = store.view(ENDPOINT, ROOT)
+    start = old.tree.provider(ROOT).generation if old else 0
+    for generation in count(start + 1):
+        new = node_view(cells=generation % 50, generation=generation)
+        store.save_view(ENDPOINT, ROOT, old, new)
+        store.save_journal(ROOT, Journal({uuid_of(f"{generation} {n}"): Ownership() for n in range(5)}))
+        print("saved", generation, flush=True)
+        old = new
+"""
+
+
+@contextmanager
+def writing(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process that saves until it is killed."""
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True) as writer:
+        yield writer
+        writer.kill()
+    assert writer.returncode == -9
+
+
+def _killed_at_its_saves(folder: Path) -> list[str]:
+    """What a writer said until it was killed, some time after its first save."""
+    said: list[str] = []
+    with writing(folder) as writer:
+        assert writer.stdout is not None
+        while not said or not said[-1].startswith("saved"):
+            said.append(writer.stdout.readline())
+        time.sleep(random.random() * 0.3)
+        writer.kill()
+        said += writer.stdout.readlines()
+    return said
+
+
+def _seconds_to_identity(folder: Path) -> float:
+    begun = time.monotonic()
+    with writing(folder) as writer:
+        assert writer.stdout is not None
+        assert writer.stdout.readline().startswith("identity")
+        return time.monotonic() - begun
+
+
+def test_after_kill_9_the_last_save_is_there_and_whole(tmp_path: Path) -> None:
+    folder, identities, saves = tmp_path / "state", set(), 0
+    for attempt in range(6):
+        said = _killed_at_its_saves(folder)
+        identities |= {line for line in said if line.startswith("identity")}
+        last = max([saves, *(int(line.split()[1]) for line in said if line.startswith("saved") and line.endswith("\n"))])
+        opening = open_store if attempt % 2 else open_read_only
+        with opening(folder) as store:
+            view, journal = store.view(ENDPOINT, ROOT), store.journal(ROOT)
+        assert view is not None
+        found = view.tree.provider(ROOT).generation
+        assert found is not None
+        assert last <= found <= last + 1
+        assert contents(view) == contents(node_view(cells=found % 50, generation=found))
+        assert journal in [Journal({uuid_of(f"{kept} {n}"): Ownership() for n in range(5)}) for kept in (found, found - 1)]
+        saves = found
+    assert saves > 6
+    assert len(identities) == 1
+
+
+def test_after_kill_9_at_any_moment_of_its_birth_a_store_opens(tmp_path: Path) -> None:
+    whole = _seconds_to_identity(tmp_path / "whole")
+    for attempt in range(12):
+        folder = tmp_path / str(attempt)
+        with writing(folder):
+            time.sleep(whole * (0.5 + attempt * 0.05))
+        with RunLock(folder), open_store(folder) as store:
+            identity = establish(folder, tmp_path / "none", "host", store)
+            assert (folder / "compute_id").read_text() == f"{identity}\n"
+        assert {"compute_id", "lock", "store.sqlite"} == {name for name in names_in(folder) if not name.startswith(".compute_id.")}
+
+
+@contextmanager
+def file_size_limit(size: int) -> Iterator[None]:
+    """No file of this process grows beyond ``size`` bytes, much as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_is_reported_and_leaves_what_was_saved(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.save_view(ENDPOINT, ROOT, None, node_view())
+        wal = (tmp_path / "store.sqlite-wal").stat().st_size
+        for grown in (0, 100, 5000, 60000):
+            with file_size_limit(wal + grown), pytest.raises(StoreError) as refused:
+                store.save_view(ENDPOINT, ROOT, node_view(), node_view(cells=500, generation=9))
+            assert str(tmp_path / "store.sqlite") in refused.value.message
+            assert refused.value.message.startswith("[store] path")
+            assert "make room on its file system" in refused.value.remedy
+            assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view())
+        store.save_view(ENDPOINT, ROOT, node_view(), node_view(cells=500, generation=9))
+    with open_store(tmp_path) as store:
+        assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=500, generation=9))
+
+
+def test_a_journal_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
+    old, new = Journal({ROOT: Ownership()}), Journal({uuid_of(str(n)): Ownership() for n in range(300)}, adopted=True)
+    with open_store(tmp_path) as store:
+        store.save_journal(ROOT, old)
+        with file_size_limit((tmp_path / "store.sqlite-wal").stat().st_size + 100), pytest.raises(StoreError):
+            store.save_journal(ROOT, new)
+        assert store.journal(ROOT) == old
+        store.save_journal(ROOT, new)
+    with open_store(tmp_path) as store:
+        assert store.journal(ROOT) == new
+
+
+def test_a_store_that_finds_no_room_at_its_birth_is_born_later(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    for size in (0, 4096, 20000):
+        with file_size_limit(size), pytest.raises(StoreError) as refused:
+            open_store(folder)
+        assert "make room on its file system" in refused.value.remedy
+        assert not (folder / "store.sqlite").exists()
+    open_store(folder).close()
+    assert names_in(folder) == ["store.sqlite"]
+
+
+def test_an_identity_that_finds_no_room_is_not_there_in_part(tmp_path: Path) -> None:
+    with open_store(tmp_path / "database") as store:
+        with file_size_limit(10), pytest.raises(StoreError, match="File too large"):
+            establish(tmp_path / "state", tmp_path / "none", "host", store)
+        assert folder_state(tmp_path / "state") == {}
+        establish(tmp_path / "state", tmp_path / "none", "host", store)
+
+
+def test_a_run_that_cannot_write_its_pid_does_not_keep_the_lock(tmp_path: Path) -> None:
+    with file_size_limit(0), pytest.raises(StoreError, match="File too large"):
+        RunLock(tmp_path).acquire()
+    with RunLock(tmp_path):
+        assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"

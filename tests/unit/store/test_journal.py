@@ -1,0 +1,89 @@
+"""The ownership journal, and what is known of servers, in the store."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+from agent.model.journal import Journal, Ownership
+from agent.model.mirror import Knowledge
+from agent.store.store import Store, open_store
+from tests.unit.store.test_mirror import write_locked
+from tests.unit.store.trees import ENDPOINT, ROOT, uuid_of
+
+OWNED = Ownership(frozenset({"VCPU", "MEMORY_MB"}), frozenset({"COMPUTE_NODE"}), frozenset({uuid_of("aggregate")}))
+JOURNAL = Journal(
+    providers={ROOT: OWNED, uuid_of("cell"): Ownership()},
+    adopted=True,
+    held={uuid_of("cell"): frozenset({"VCPU"}), uuid_of("not ours"): frozenset()},
+)
+KNOWLEDGE = Knowledge(ENDPOINT, "1.39", frozenset({"A", "B"}), frozenset({"VCPU"}), {"HW_NEW": 1700000000.5}, can_reshape=False)
+
+
+def test_no_journal_is_an_empty_one(store: Store) -> None:
+    assert store.journal(ROOT) == Journal()
+
+
+def test_a_journal_comes_back_as_it_was_after_a_restart(folder: Path) -> None:
+    with open_store(folder) as store:
+        store.save_journal(ROOT, JOURNAL)
+        store.save_journal(uuid_of("other"), Journal({uuid_of("other"): Ownership()}))
+    with open_store(folder) as store:
+        assert store.journal(ROOT) == JOURNAL
+        assert store.journal(uuid_of("other")) == Journal({uuid_of("other"): Ownership()})
+
+
+def test_every_kind_of_change_to_a_journal_is_kept(folder: Path) -> None:
+    changes = [
+        Journal(),
+        JOURNAL,
+        replace(JOURNAL, adopted=False),
+        replace(JOURNAL, held={}),
+        replace(JOURNAL, providers={ROOT: replace(OWNED, traits=frozenset())}),
+        replace(JOURNAL, providers={uuid_of("new"): OWNED}),
+        Journal(),
+    ]
+    with open_store(folder) as store:
+        for journal in changes:
+            store.save_journal(ROOT, journal)
+            with open_store(folder) as fresh:
+                assert fresh.journal(ROOT) == journal
+
+
+def test_an_equal_journal_is_not_written(folder: Path) -> None:
+    with open_store(folder) as store:
+        store.save_journal(ROOT, JOURNAL)
+    with open_store(folder) as store, write_locked(folder):
+        store.save_journal(ROOT, JOURNAL)
+
+
+def test_only_the_changed_provider_of_a_journal_is_written(folder: Path, store: Store) -> None:
+    store.save_journal(ROOT, JOURNAL)
+    with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
+        before = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
+        store.save_journal(ROOT, replace(JOURNAL, providers=JOURNAL.providers | {uuid_of("cell"): OWNED, uuid_of("x"): OWNED}))
+        after = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
+    assert {uuid for uuid, row in after.items() if before.get(uuid) != row} <= {uuid_of("cell"), uuid_of("x")}
+    assert after.keys() - before.keys() == {uuid_of("x")}
+
+
+def test_a_server_never_asked_is_none(store: Store) -> None:
+    assert store.knowledge(ENDPOINT) is None
+
+
+def test_knowledge_comes_back_as_it_was_after_a_restart(folder: Path) -> None:
+    with open_store(folder) as store:
+        store.save_knowledge(replace(KNOWLEDGE, traits=frozenset(), can_reshape=True))
+        store.save_knowledge(KNOWLEDGE)
+        store.save_knowledge(Knowledge("http://elsewhere/", "1.30"))
+    with open_store(folder) as store:
+        assert store.knowledge(ENDPOINT) == KNOWLEDGE
+        assert store.knowledge("http://elsewhere/") == Knowledge("http://elsewhere/", "1.30")
+
+
+def test_equal_knowledge_is_not_written(folder: Path, store: Store) -> None:
+    store.save_knowledge(KNOWLEDGE)
+    with open_store(folder) as fresh:
+        assert fresh.knowledge(ENDPOINT) == KNOWLEDGE
+        with write_locked(folder):
+            fresh.save_knowledge(KNOWLEDGE)

@@ -1,0 +1,142 @@
+"""The run lock."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from agent.errors import StoreError, StoreLocked
+from agent.store.lock import RunLock, holder
+from tests.unit.store.trees import folder_state
+
+HOLDER = """
+import sys
+from pathlib import Path
+from agent.store.lock import RunLock
+with RunLock(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@contextmanager
+def another_run(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def test_a_second_run_is_told_who_holds_the_store(folder: Path) -> None:
+    with another_run(folder) as process:
+        with pytest.raises(StoreLocked) as refused:
+            RunLock(folder).acquire()
+        assert f"pid {process.pid}" in refused.value.message
+        assert str(folder) in refused.value.message
+        assert "agent status" in refused.value.remedy
+        assert refused.value.data["pid"] == process.pid
+
+
+def test_the_file_holds_the_holders_pid(folder: Path) -> None:
+    with another_run(folder) as process:
+        assert (folder / "lock").read_text() == f"{process.pid}\n"
+    with RunLock(folder):
+        pass
+    assert (folder / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_asking_for_the_holder_takes_and_writes_nothing(folder: Path) -> None:
+    with another_run(folder) as process:
+        before = folder_state(folder)
+        assert holder(folder) == process.pid
+        assert folder_state(folder) == before
+        with pytest.raises(StoreLocked):
+            RunLock(folder).acquire()
+
+
+def test_nobody_holds_a_lock_that_is_not_there_or_was_left(folder: Path) -> None:
+    assert holder(folder) is None
+    assert not folder.exists()
+    with RunLock(folder):
+        pass
+    assert holder(folder) is None
+
+
+def test_a_killed_run_holds_nothing(folder: Path) -> None:
+    with another_run(folder) as process:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert holder(folder) is None
+        with RunLock(folder):
+            assert (folder / "lock").read_text() == f"{os.getpid()}\n"
+
+
+def test_the_own_process_is_refused_too_and_does_not_lose_the_lock_by_asking(folder: Path) -> None:
+    with RunLock(folder):
+        with pytest.raises(StoreLocked, match=f"pid {os.getpid()}"):
+            RunLock(folder).acquire()
+        assert holder(folder) == os.getpid()
+        with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stderr=subprocess.PIPE, text=True) as second:
+            assert second.stderr is not None
+            assert f"StoreLocked: [store] path {folder} is in use by another run of the agent, pid {os.getpid()}" in second.stderr.read()
+
+
+def test_a_lock_can_be_taken_again_after_it_was_left(folder: Path) -> None:
+    lock = RunLock(folder)
+    for _ in range(2):
+        with lock:
+            assert holder(folder) == os.getpid()
+        assert holder(folder) is None
+    lock.release()
+
+
+def test_a_fork_does_not_believe_that_it_holds_its_parents_lock(folder: Path) -> None:
+    with RunLock(folder):
+        parent, child = os.getpid(), os.fork()
+        if child == 0:
+            os._exit(0 if holder(folder) == parent else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert holder(folder) == parent
+
+
+def test_of_many_threads_one_gets_the_lock(folder: Path) -> None:
+    gate, got, locks = threading.Barrier(8), [], [RunLock(folder) for _ in range(8)]
+
+    def attempt(lock: RunLock) -> None:
+        gate.wait()
+        try:
+            lock.acquire()
+        except StoreLocked as error:
+            got.append(error.data["pid"])
+
+    threads = [threading.Thread(target=attempt, args=(lock,)) for lock in locks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert got == [os.getpid()] * 7
+    for lock in locks:
+        lock.release()
+    assert holder(folder) is None
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(StoreError, match=r"\[store\] path .*/file/state"):
+        RunLock(tmp_path / "file" / "state").acquire()
+
+
+def test_a_lock_that_cannot_be_opened_is_named(folder: Path) -> None:
+    (folder / "lock").mkdir(parents=True)
+    with pytest.raises(StoreError, match=r"\[store\] path .*/state/lock: Is a directory") as refused:
+        RunLock(folder).acquire()
+    assert not isinstance(refused.value, StoreLocked)

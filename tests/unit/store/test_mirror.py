@@ -1,0 +1,211 @@
+"""The mirror in the store."""
+
+import random
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.errors import StoreError
+from agent.model.mirror import View
+from agent.model.provider_tree import ProviderTree
+from agent.store.store import Store, open_store
+from tests.unit.store.trees import ENDPOINT, ROOT, contents, node_view, provider, tree_of, uuid_of, view_of
+
+
+@contextmanager
+def written_rows(folder: Path) -> Iterator[list[tuple[str, str]]]:
+    """Fills the list with what was done to which provider's row, recorded by the database itself."""
+    done: list[tuple[str, str]] = []
+    with closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as outside:
+        outside.execute("CREATE TABLE done (what, uuid)")
+        for what, row in (("insert", "new"), ("update", "new"), ("delete", "old")):
+            outside.execute(
+                f"CREATE TRIGGER log_{what} AFTER {what} ON mirror_provider BEGIN INSERT INTO done VALUES ('{what}', {row}.uuid); END"
+            )
+        yield done
+        done.extend(outside.execute("SELECT what, uuid FROM done"))
+
+
+@contextmanager
+def write_locked(folder: Path) -> Iterator[None]:
+    """Nobody else can begin a write meanwhile."""
+    with closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as outside:
+        outside.execute("BEGIN IMMEDIATE")
+        yield
+        outside.execute("ROLLBACK")
+
+
+def test_nothing_saved_is_none(store: Store) -> None:
+    assert store.view(ENDPOINT, ROOT) is None
+
+
+def test_a_view_comes_back_as_it_was_after_a_restart(folder: Path) -> None:
+    view = replace(node_view(), sharing_read_at=1.5, sharing_aggregates=frozenset({uuid_of("shared")}))
+    with open_store(folder) as store:
+        store.save_view(ENDPOINT, ROOT, None, view)
+    with open_store(folder) as store:
+        loaded = store.view(ENDPOINT, ROOT)
+    assert contents(loaded) == contents(view)
+    assert loaded is not None
+    with pytest.raises(ValueError, match="frozen"):
+        loaded.tree.new_root("another", uuid_of("another"))
+
+
+def test_awkward_contents_come_back_as_they_were(store: Store) -> None:
+    name = "näme with\n'quotes' & # 中文 \x00" + "x" * 200
+    one = replace(provider("root", None), name=name, generation=None, inventory={"CUSTOM_A": {"total": 2147483647, "allocation_ratio": 0.1}})
+    view = View(tree_of(one, provider("no generation")), {})
+    store.save_view(ENDPOINT, ROOT, None, view)
+    assert contents(store.view(ENDPOINT, ROOT)) == contents(view)
+
+
+def test_views_of_other_endpoints_and_roots_are_apart(store: Store) -> None:
+    here, there = node_view(), view_of(provider("other root", None))
+    store.save_view(ENDPOINT, ROOT, None, here)
+    store.save_view("http://elsewhere/", ROOT, None, there)
+    store.save_view(ENDPOINT, uuid_of("other root"), None, there)
+    assert contents(store.view(ENDPOINT, ROOT)) == contents(here)
+    assert contents(store.view("http://elsewhere/", ROOT)) == contents(there)
+
+
+def test_roots_that_share_with_the_node_are_part_of_its_view(store: Store) -> None:
+    view = view_of(provider("root", None), provider("cell"), provider("sharing", None, traits=["MISC_SHARES_VIA_AGGREGATE"]))
+    store.save_view(ENDPOINT, ROOT, None, view)
+    loaded = store.view(ENDPOINT, ROOT)
+    assert contents(loaded) == contents(view)
+    assert loaded is not None
+    assert [one.name for one in loaded.tree.roots] == ["root", "sharing"]
+
+
+def test_local_resources_are_not_kept(store: Store) -> None:
+    tree = tree_of(replace(provider("root", None), resources={"CUSTOM_PMEM": {"a", "b"}}))
+    store.save_view(ENDPOINT, ROOT, None, View(tree))
+    loaded = store.view(ENDPOINT, ROOT)
+    assert loaded is not None
+    assert loaded.tree.provider(ROOT).resources == {}
+
+
+def test_an_equal_view_is_not_written(folder: Path, store: Store) -> None:
+    store.save_view(ENDPOINT, ROOT, None, node_view())
+    with write_locked(folder):
+        store.save_view(ENDPOINT, ROOT, node_view(), node_view())
+
+
+def test_only_differing_rows_are_written(folder: Path, store: Store) -> None:
+    old = node_view(cells=20)
+    tree = old.tree.copy()
+    tree.set_generation("cell 7", 5)
+    tree.add_traits("cell 9", "CUSTOM_NEW")
+    tree.remove("cell 11")
+    tree.new_child("cell new", "root")
+    new = View(tree.freeze(), dict(old.read_at) | {uuid_of("cell 13"): 1.0})
+    store.save_view(ENDPOINT, ROOT, None, old)
+    with written_rows(folder) as done:
+        store.save_view(ENDPOINT, ROOT, old, new)
+    touched = {tree.name_of(uuid) if tree.exists(uuid) else "gone" for _, uuid in done}
+    assert touched == {"cell 7", "cell 9", "gone", "cell new", "cell 13"}
+    loaded = store.view(ENDPOINT, ROOT)
+    assert loaded is not None
+    assert list(loaded.tree.providers()) == list(new.tree.providers())
+
+
+def test_a_change_of_the_sharing_question_alone_is_kept(folder: Path, store: Store) -> None:
+    old = node_view()
+    new = replace(old, sharing_read_at=3.25, sharing_aggregates=frozenset({uuid_of("a")}))
+    store.save_view(ENDPOINT, ROOT, None, old)
+    with written_rows(folder) as done:
+        store.save_view(ENDPOINT, ROOT, old, new)
+    assert done == []
+    assert contents(store.view(ENDPOINT, ROOT)) == contents(new)
+
+
+def test_a_view_saved_without_an_old_one_replaces_what_is_there(store: Store) -> None:
+    store.save_view(ENDPOINT, ROOT, None, node_view(cells=9))
+    store.save_view(ENDPOINT, ROOT, None, node_view(cells=2))
+    assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=2))
+
+
+def test_an_old_view_that_is_not_what_is_there_does_no_harm(store: Store) -> None:
+    store.save_view(ENDPOINT, ROOT, None, node_view(cells=9))
+    store.save_view(ENDPOINT, ROOT, node_view(cells=4), node_view(cells=5, generation=7))
+    assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=5, generation=7))
+
+
+def test_an_emptied_view_stays_empty(store: Store) -> None:
+    store.save_view(ENDPOINT, ROOT, None, node_view())
+    store.save_view(ENDPOINT, ROOT, node_view(), View())
+    assert contents(store.view(ENDPOINT, ROOT)) == contents(View())
+
+
+def test_rows_that_make_no_tree_are_reported_as_damage(folder: Path, store: Store) -> None:
+    store.save_view(ENDPOINT, ROOT, None, node_view())
+    with closing(sqlite3.connect(folder / "store.sqlite")) as outside, outside:
+        outside.execute("UPDATE mirror_provider SET parent = 'nobody' WHERE name = 'cell 1'")
+    with pytest.raises(StoreError, match=r"store\.sqlite is damaged.*--adopt"):
+        store.view(ENDPOINT, ROOT)
+
+
+def test_text_that_is_no_json_is_reported_as_damage(folder: Path, store: Store) -> None:
+    store.save_view(ENDPOINT, ROOT, None, node_view())
+    with closing(sqlite3.connect(folder / "store.sqlite")) as outside, outside:
+        outside.execute("UPDATE mirror_provider SET inventory = '{' WHERE name = 'cell 1'")
+    with pytest.raises(StoreError, match="damaged"):
+        store.view(ENDPOINT, ROOT)
+
+
+def test_513_providers_load_fast(store: Store) -> None:
+    view = view_of(provider("root", None), *(provider(f"device {n}", traits=[f"CUSTOM_{n}"]) for n in range(512)))
+    store.save_view(ENDPOINT, ROOT, None, view)
+
+    def cpu_seconds() -> float:
+        begun = time.process_time()
+        assert store.view(ENDPOINT, ROOT) is not None
+        return time.process_time() - begun
+
+    assert min(cpu_seconds() for _ in range(5)) < 0.015
+
+
+def _edited(tree: ProviderTree, chance: random.Random) -> ProviderTree:
+    """The tree after one edit of any kind that leaves the node's root."""
+    work = tree.copy()
+    below = [uuid for uuid in work.get_provider_uuids() if uuid != ROOT]
+    kind = chance.choice(["add", "remove", "move", "content", "rename", "share"] if below else ["add", "share"])
+    parents = work.get_provider_uuids(ROOT)
+    name = f"p{chance.randrange(10**9)}"
+    if kind == "add":
+        work.new_child(name, chance.choice(parents), uuid_of(name), 0)
+    elif kind == "share":
+        work.new_root(name, uuid_of(name), 0)
+    elif kind == "remove":
+        work.remove(chance.choice(below))
+    elif kind == "content":
+        work.update_inventory(chance.choice(below), {"VCPU": {"total": chance.randrange(9) + 1}}, chance.randrange(99))
+    elif kind == "rename":
+        work.rename(chance.choice(below), name)
+    else:
+        moved = chance.choice(below)
+        work.reparent(moved, chance.choice([uuid for uuid in parents if uuid not in work.get_provider_uuids(moved)]))
+    return work.freeze()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 2**32), steps=st.lists(st.integers(1, 4), min_size=1, max_size=12))
+def test_any_sequence_of_edits_comes_back_in_its_order(tmp_path_factory: pytest.TempPathFactory, seed: int, steps: list[int]) -> None:
+    chance, view = random.Random(seed), view_of(provider("root", None))
+    with open_store(tmp_path_factory.mktemp("edits")) as store:
+        store.save_view(ENDPOINT, ROOT, None, view)
+        for edits in steps:
+            tree = view.tree
+            for _ in range(edits):
+                tree = _edited(tree, chance)
+            new = View(tree, dict.fromkeys(tree.get_provider_uuids(), 1.0))
+            store.save_view(ENDPOINT, ROOT, view, new)
+            assert contents(store.view(ENDPOINT, ROOT)) == contents(new)
+            view = new

@@ -12,7 +12,7 @@ MAX_TOKEN = 255
 
 _CUSTOM = re.compile(r"^CUSTOM_[A-Z0-9_]+$")
 _TOKEN = re.compile(r"^[A-Z0-9_]+$")
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
 
 
@@ -54,5 +54,5 @@ def custom_token(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters and line or direction marks escaped, for logs and reports."""
+    """``text`` with control characters, line or direction marks and what is no character escaped, for logs and reports."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)

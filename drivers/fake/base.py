@@ -9,6 +9,7 @@ from oslo_config import cfg
 from agent.driver import Allocations, HostContext
 from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts
+from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
 from drivers.fake.entry import add_entries
 from drivers.fake.machine import DescribedFacts, Machine
@@ -75,7 +76,7 @@ class DescribedDriver(BaseDriver):
 
 def unknown_node(name: str) -> DriverError:
     """The error for a node that the driver does not have."""
-    return DriverError(f"the fake driver has no node {name}", "ask for one of the driver's nodes")
+    return DriverError(f"the fake driver has no node {printable(name)}", "ask for one of the driver's nodes")
 
 
 class ShapesOutright:

@@ -1,5 +1,6 @@
 """A part of a host file that is being read: its data, where it stands, and the errors found so far."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,12 +11,25 @@ from drivers.fake.document import Document, Where, shown
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """``data`` is what stands at ``where``. All parts of a document share one list of ``errors``."""
+    """``data`` is what stands at ``where``. All parts of a document share one list of ``errors``.
+
+    ``broken``: the items of a list whose structure is wrong, which is known already; the others are still checked.
+    """
 
     document: Document
     where: Where
     data: Any
     errors: list[ConfigError]
+    broken: frozenset[int] = frozenset()
+
+    def items(self) -> Sequence["Part"]:
+        """The parts of a list, but the broken ones."""
+        return [self.at(index) for index in range(len(self.data)) if index not in self.broken]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing of a list is passed over, so that what is not there is missing."""
+        return not self.broken
 
     def wrong(self, steps: Where, what: str, remedy: str) -> None:
         """Note an error about the value ``steps`` below this part."""

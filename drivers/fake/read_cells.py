@@ -9,17 +9,17 @@ def read_cells(part: Part, online: frozenset[int] | None) -> Topology:
     """The cells, in order of their ids; ``online`` limits the CPUs that run, ``None`` lets all run."""
     cells: dict[int, Cell] = {}
     owners: dict[int, int] = {}
-    for index in range(len(part.data)):
-        cell = _cell(part.at(index), online)
+    for item in part.items():
+        cell = _cell(item, online)
         if cell.id in cells:
-            part.wrong((index, "id"), f"the cell {cell.id} is here twice", "give every cell its own id")
+            item.wrong(("id",), f"the cell {cell.id} is here twice", "give every cell its own id")
         taken = frozenset(cpu for cpu in cell.cpus if cpu in owners)
         if taken:
-            part.wrong((index, "cpus"), f"the CPUs {format_cpu_list(taken)} belong to another cell too", "put every CPU into one cell")
+            item.wrong(("cpus",), f"the CPUs {format_cpu_list(taken)} belong to another cell too", "put every CPU into one cell")
         owners.update(dict.fromkeys(cell.cpus, cell.id))
         cells[cell.id] = cell
-    for index, data in enumerate(part.data):
-        _check_distances(part.at(index), data["id"], cells)
+    for item in part.items():
+        _check_distances(item, cells, part.whole)
     return Topology(tuple(cells[number] for number in sorted(cells)))
 
 
@@ -67,9 +67,9 @@ def _pages(part: Part) -> tuple[PagePool, ...]:
     return tuple(pools[size] for size in sorted(pools))
 
 
-def _check_distances(part: Part, own: int, cells: dict[int, Cell]) -> None:
+def _check_distances(part: Part, cells: dict[int, Cell], whole: bool) -> None:
     for other, distance in part.data.get("distances", {}).items():
-        if int(other) not in cells:
+        if whole and int(other) not in cells:
             part.wrong(("distances", other), f"there is no cell {other}", f"cells: {', '.join(str(number) for number in sorted(cells))}")
-        elif int(other) == own and distance != 10:
+        elif int(other) == part.data["id"] and distance != 10:
             part.wrong(("distances", other), f"the distance of the cell to itself is {distance}", "write 10")

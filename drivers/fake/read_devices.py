@@ -13,19 +13,19 @@ from drivers.fake.part import Part
 
 def read_devices(part: Part, cells: Collection[int] | None) -> tuple[PciDevice, ...]:
     """The devices, in order of their addresses; ``cells`` are the ids of the described cells, if any are."""
-    places: dict[PciAddress, Where] = {}
+    places: dict[PciAddress, Part] = {}
     devices: dict[PciAddress, PciDevice] = {}
-    for index in range(len(part.data)):
-        for steps, device in _expanded(part.at(index)):
+    for item in part.items():
+        for steps, device in _expanded(item):
             if device.address in devices:
-                part.wrong((index, *steps), f"the device {device.address} is here twice", "give every device its own address")
+                item.wrong(steps, f"the device {device.address} is here twice", "give every device its own address")
             elif cells is not None and device.numa_node is not None and device.numa_node not in cells:
                 known = ", ".join(str(cell) for cell in sorted(cells))
-                part.wrong((index, "numa_node"), f"there is no cell {device.numa_node}", f"cells: {known}")
-            places[device.address] = (index,)
+                item.wrong(("numa_node",), f"there is no cell {device.numa_node}", f"cells: {known}")
+            places[device.address] = item
             devices[device.address] = device
-    families = _families(part, devices, places)
-    return tuple(_with_functions(part, devices[address], families.get(address, ()), places) for address in sorted(devices))
+    families = _families(devices, places, part.whole)
+    return tuple(_with_functions(places[address], devices[address], families.get(address, ())) for address in sorted(devices))
 
 
 def _expanded(part: Part) -> Iterator[tuple[Where, PciDevice]]:
@@ -68,24 +68,23 @@ def _hex(digits: str | int) -> str:
     return str(digits).lower()
 
 
-def _families(part: Part, devices: Mapping[PciAddress, PciDevice], places: Mapping[PciAddress, Where]) -> dict[PciAddress, tuple[PciAddress, ...]]:
+def _families(devices: Mapping[PciAddress, PciDevice], places: Mapping[PciAddress, Part], whole: bool) -> dict[PciAddress, tuple[PciAddress, ...]]:
     """The virtual functions of each physical one."""
     families: dict[PciAddress, tuple[PciAddress, ...]] = {}
     for device in sorted(devices.values(), key=lambda one: one.address):
         above = device.physical_function
         if above is None:
             continue
-        if above not in devices or devices[above].is_virtual_function:
-            steps = (*places[device.address], "physical_function")
-            part.wrong(steps, f"{above} is not a device that can have virtual functions", "name a device of this list that is none itself")
+        if devices[above].is_virtual_function if above in devices else whole:
+            remedy = "name a device of this list that is none itself"
+            places[device.address].wrong(("physical_function",), f"{above} is not a device that can have virtual functions", remedy)
         families[above] = (*families.get(above, ()), device.address)
     return families
 
 
-def _with_functions(part: Part, device: PciDevice, functions: tuple[PciAddress, ...], places: Mapping[PciAddress, Where]) -> PciDevice:
+def _with_functions(part: Part, device: PciDevice, functions: tuple[PciAddress, ...]) -> PciDevice:
     """The device with its virtual functions; it can have as many as it has, unless the file says more."""
     most = device.max_virtual_functions or len(functions)
     if len(functions) > most:
-        steps = (*places[device.address], "max_virtual_functions")
-        part.wrong(steps, f"is {most}, and {len(functions)} virtual functions are described", "write at least that many")
+        part.wrong(("max_virtual_functions",), f"is {most}, and {len(functions)} virtual functions are described", "write at least that many")
     return replace(device, virtual_functions=functions, max_virtual_functions=most)

@@ -11,19 +11,23 @@ from drivers.fake.entry import NODE, ProviderEntry, full_record, named
 from drivers.fake.part import Part
 
 
-def read_providers(part: Part, node: str, cells: Collection[int]) -> tuple[ProviderEntry, ...]:
-    """The providers of the node called ``node``, parents first. ``cells``: those that the agent makes providers of."""
+def read_providers(part: Part, node: str, cells: Collection[int] | None) -> tuple[ProviderEntry, ...]:
+    """The providers of the node called ``node``, parents first.
+
+    ``cells``: those that the agent makes providers of, ``None`` if they are not known.
+    """
     entries: dict[str, ProviderEntry] = {}
-    for index, data in enumerate(part.data):
-        name = named(data["name"], node)
+    for item in part.items():
+        name = named(item.data["name"], node)
         if len(name) > MAX_PROVIDER_NAME:
-            part.wrong((index, "name"), f"{shown(name)} has {len(name)} characters", f"write at most {MAX_PROVIDER_NAME}, the node's name included")
+            item.wrong(("name",), f"{shown(name)} has {len(name)} characters", f"write at most {MAX_PROVIDER_NAME}, the node's name included")
         if name in entries:
-            part.wrong((index, "name"), f"{shown(name)} is here twice", "give every provider its own name")
-        if name == node and "parent" in data:
-            part.wrong((index, "parent"), "the node itself has no parent", "leave the parent out")
-        entries[name] = _entry(part.at(index))
-    _check_parents(part, node, {node, *entries, *(f"{node}_NUMA{cell}" for cell in cells)})
+            item.wrong(("name",), f"{shown(name)} is here twice", "give every provider its own name")
+        if name == node and "parent" in item.data:
+            item.wrong(("parent",), "the node itself has no parent", "leave the parent out")
+        entries[name] = _entry(item)
+    if part.whole and cells is not None:
+        _check_parents(part, node, {node, *entries, *(f"{node}_NUMA{cell}" for cell in cells)})
     return _parents_first(part, node, entries)
 
 
@@ -44,12 +48,12 @@ def _entry(part: Part) -> ProviderEntry:
 
 
 def _check_parents(part: Part, node: str, known: Collection[str]) -> None:
-    for index, data in enumerate(part.data):
-        parent = named(data.get("parent", NODE), node)
+    for item in part.items():
+        parent = named(item.data.get("parent", NODE), node)
         if parent not in known:
             close = difflib.get_close_matches(parent, known, 1)
             remedy = f"did you mean {close[0]}?" if close else "describe it as a provider too"
-            part.wrong((index, "parent"), f"there is no provider {shown(parent)}", remedy)
+            item.wrong(("parent",), f"there is no provider {shown(parent)}", remedy)
 
 
 def _parents_first(part: Part, node: str, entries: dict[str, ProviderEntry]) -> tuple[ProviderEntry, ...]:
@@ -59,6 +63,6 @@ def _parents_first(part: Part, node: str, entries: dict[str, ProviderEntry]) -> 
         return root + tuple(entries[name] for name in TopologicalSorter(graph).static_order() if name in entries)
     except CycleError as error:
         names = [str(name) for name in error.args[1]]
-        index = next(index for index, data in enumerate(part.data) if named(data["name"], node) in names)
-        part.wrong((index, "parent"), f"the providers {', '.join(names[1:])} are each other's parents", "put one of them below the node")
+        first = next(item for item in part.items() if named(item.data["name"], node) in names)
+        first.wrong(("parent",), f"the providers {', '.join(names[1:])} are each other's parents", "put one of them below the node")
         return root

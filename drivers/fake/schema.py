@@ -50,7 +50,7 @@ def _told(error: ValidationError) -> Iterator[tuple[Where, str, str]]:
         case "type":
             kinds = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
             yield where, f"is {shown(error.instance)}, not {' or '.join(TYPES[kind] for kind in kinds)}", remedy
-        case None:
+        case "not":
             yield where, "is not allowed here", "say it once, at the top of the file"
         case _ if "propertyNames" in error.absolute_schema_path:
             yield (*where, str(error.instance)), "cannot be a key here", remedy

@@ -1,0 +1,87 @@
+"""One node of a host file as a machine."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from agent.model.cpu_list import format_cpu_list
+from agent.model.facts import CpuFacts
+from agent.model.topology import Topology
+from drivers.fake.document import Where
+from drivers.fake.entry import NODE, ProviderEntry
+from drivers.fake.machine import Machine, processor
+from drivers.fake.part import Part
+from drivers.fake.read_cells import read_cells
+from drivers.fake.read_devices import read_devices
+from drivers.fake.read_providers import read_providers
+
+LISTS = ("cells", "pci", "providers")
+
+
+class Node:
+    """A node that is being read. What is wrong in its structure is known already, and is passed over.
+
+    ``name`` is ``None`` if it is wrong.
+    """
+
+    def __init__(self, part: Part, broken: Iterable[Where], host: str) -> None:
+        depth = len(part.where)
+        inside = [place[depth:] for place in broken if len(place) > depth and place[:depth] == part.where]
+        self._items = {place[:2] for place in inside if len(place) > 1 and place[0] in LISTS}
+        gone = {place[0] for place in inside if place[:2] not in self._items}
+        self.described: Mapping[str, Any] = part.data
+        self.part = replace(part, data={key: value for key, value in part.data.items() if key not in gone})
+        self.data: Mapping[str, Any] = self.part.data
+        self.name: str | None = None if "name" in gone else self.data.get("name", host)
+
+    def machine(self) -> Machine:
+        """The machine, with errors noted if it is not sound."""
+        online = self.part.cpus("cpu", "online") if "online" in self.data.get("cpu", {}) else None
+        part = self._list("cells")
+        cells = read_cells(part, online) if part else None
+        whole = part.whole if part else "cells" not in self.described
+        ids = [cell.id for cell in cells.cells] if cells and whole else None
+        pci = self._list("pci")
+        hypervisor = self.data.get("hypervisor", {})
+        return Machine(
+            hypervisor_type=hypervisor.get("type", "fake"),
+            hypervisor_version=int(hypervisor.get("version", 1000)),
+            cpu=self._cpu(online, cells, whole),
+            memory_mib=self._memory(cells),
+            disk_gib=int(self.data["disk_gib"]) if "disk_gib" in self.data else None,
+            numa=cells,
+            pci=read_devices(pci, ids) if pci else None,
+            incomplete=self.data.get("incomplete", {}),
+            providers=self._providers((ids or []) if whole else None),
+        )
+
+    def _list(self, key: str) -> Part | None:
+        """The list of that name, if there is one."""
+        if key not in self.data:
+            return None
+        return replace(self.part.at(key), broken=frozenset(int(index) for section, index in self._items if section == key))
+
+    def _cpu(self, online: frozenset[int] | None, cells: Topology | None, whole: bool) -> CpuFacts | None:
+        """The processors; those of the cells if nothing else is said."""
+        data = self.data.get("cpu", {})
+        in_cells = frozenset(cpu for cell in cells.cells for cpu in cell.cpus) if cells else frozenset()
+        if online is None and cells is None:
+            if whole and "cpu" in self.data:
+                self.part.wrong(("cpu",), "lacks online, and there are no cells to take the CPUs from", "add online, a CPU list such as '0-15'")
+            return None
+        if cells and whole and online and online - in_cells:
+            self.part.wrong(("cpu", "online"), f"the CPUs {format_cpu_list(online - in_cells)} belong to no cell", "add them to a cell's cpus")
+        usual = processor(in_cells if online is None else online)
+        said = {key: value for key, value in data.items() if key in ("architecture", "model", "vendor")}
+        return replace(usual, **said, features=frozenset(data.get("features", usual.features)))
+
+    def _memory(self, cells: Topology | None) -> int | None:
+        """The memory; that of the cells if nothing else is said."""
+        if "memory_mib" in self.data:
+            return int(self.data["memory_mib"])
+        return cells.memory_mib if cells else None
+
+    def _providers(self, cells: list[int] | None) -> tuple[ProviderEntry, ...]:
+        traits, part = self.data.get("traits"), self._list("providers")
+        root = (ProviderEntry(NODE, traits=frozenset(traits)),) if traits else ()
+        return root + (read_providers(part, self.name or NODE, cells) if part else ())

@@ -1,0 +1,197 @@
+import os
+import uuid
+
+import pytest
+
+from agent.errors import ConfigError, ConfigErrors, DriverError
+from agent.model.pci_address import PciAddress
+from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, record, root_tree, shaped, started
+
+
+@pytest.fixture
+def host_file(tmp_path):
+    return tmp_path / "host.yaml"
+
+
+def driver_of(host_file, text):
+    host_file.write_text(text)
+    return started("fake.file", host_file=str(host_file))
+
+
+def facts_of(host_file, text):
+    return driver_of(host_file, text).facts("cn1")
+
+
+def test_a_section_that_is_not_in_the_file_is_not_in_the_facts(host_file):
+    facts = facts_of(host_file, "traits: [CUSTOM_A]")
+    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci) == (None,) * 5
+    assert (facts.hypervisor_type, facts.hypervisor_version, dict(facts.incomplete)) == ("fake", 1000, {})
+
+
+def test_the_nested_example_is_the_tree_it_draws():
+    driver = started("fake.file", host_file=str(EXAMPLES / "nested.yaml"))
+    facts = driver.facts("cn1")
+    assert (facts.cpu, facts.memory_mib, facts.disk_gib) == (None, None, None)
+    tree = shaped(driver, facts)
+    assert {one.name: one.parent_uuid and tree.name_of(one.parent_uuid) for one in tree.providers()} == {
+        "cn1": None, "cn1_NUMA0": "cn1", "cn1_NUMA1": "cn1", "cn1_PF0": "cn1_NUMA0", "cn1_PF1": "cn1_NUMA1",
+    }  # fmt: skip
+    assert tree.data("cn1").inventory == {"VCPU": record(16), "MEMORY_MB": record(16384)}
+    assert tree.data("cn1_PF0").inventory == tree.data("cn1_PF1").inventory == {"SRIOV_NET_VF": record(4)}
+    assert {one.name: set(one.traits) for one in tree.providers() if one.traits} == {"cn1_PF1": {"HW_NIC_OFFLOAD_GRO"}}
+
+
+def test_the_example_with_cpus_on_the_cells_leaves_only_memory_on_the_root():
+    driver = started("fake.file", host_file=str(EXAMPLES / "nested-cells.yaml"))
+    tree = shaped(driver, driver.facts("cn1"))
+    assert tree.data("cn1").inventory == {"MEMORY_MB": record(16384)}
+    for cell in ("cn1_NUMA0", "cn1_NUMA1"):
+        assert tree.data(cell).inventory == {"VCPU": record(8)}
+        assert tree.data(cell).traits == {"HW_NUMA_ROOT"}
+
+
+def test_the_template_describes_a_host_with_two_cells():
+    driver = started("fake.file", host_file=str(EXAMPLES / "numa.yaml"))
+    assert driver.nodes() == {IDENTITY: "cn1"}
+    facts = driver.facts("cn1")
+    assert facts.cpu.online == frozenset(range(16))
+    assert (facts.memory_mib, facts.disk_gib, facts.numa.memory_mib, facts.numa.smt) == (65536, 880, 65536, True)
+    first = facts.numa.cells[0]
+    assert first.cpus == frozenset({0, 1, 2, 3, 8, 9, 10, 11})
+    assert first.distances == {0: 10, 1: 21}
+    assert first.siblings[0] == frozenset({0, 8})
+    assert [(pool.size_kib, pool.total, pool.free) for pool in first.pages] == [(2048, 4096, 4096), (1048576, 4, None)]
+    devices = {str(device.address): device for device in facts.pci}
+    assert sorted(devices) == [
+        *(f"0000:18:00.{function}" for function in range(5)), "0000:3b:00.0", "0000:af:00.0", "0000:af:00.3",
+    ]  # fmt: skip
+    assert devices["0000:18:00.0"].max_virtual_functions == 8
+    assert len(devices["0000:18:00.0"].virtual_functions) == 4
+    assert (devices["0000:18:00.4"].vendor_id, devices["0000:18:00.4"].product_id) == ("8086", "1515")
+    assert devices["0000:af:00.0"].virtual_functions == (PciAddress.parse("0000:af:00.3"),)
+    assert devices["0000:3b:00.0"].class_code == 0x030200
+    assert not devices["0000:3b:00.0"].is_physical_function
+    assert driver.capabilities_as_traits() == {"COMPUTE_TRUSTED_CERTS": True, "COMPUTE_RESCUE_BFV": False}
+    tree = shaped(driver, facts)
+    assert tree.data("cn1").traits == {"CUSTOM_RACK_7"}
+    assert tree.data("cn1-fpga").aggregates == {"7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"}
+    assert tree.data("cn1-fpga").inventory == {"FPGA": record(2, max_unit=1)}
+
+
+def test_cpus_and_memory_come_from_the_cells_unless_said_otherwise(host_file):
+    cells = "cells: [{id: 8, cpus: 8-9, memory_mib: 100}, {id: 0, cpus: 0-3, memory_mib: 50}, {id: 4, cpus: '', memory_mib: 7}]\n"
+    facts = facts_of(host_file, cells)
+    assert [cell.id for cell in facts.numa.cells] == [0, 4, 8]
+    assert facts.cpu.online == frozenset({0, 1, 2, 3, 8, 9})
+    assert facts.memory_mib == 157
+    facts = facts_of(host_file, cells + "memory_mib: 9000\ncpu: {online: '0-2,8', model: EPYC}\n")
+    assert (facts.cpu.online, facts.cpu.model, facts.memory_mib) == (frozenset({0, 1, 2, 8}), "EPYC", 9000)
+    assert facts.numa.cells[2].cpus == frozenset({8, 9})
+    assert facts.numa.cells[2].siblings == (frozenset({8}),)
+
+
+def test_a_class_code_and_ids_need_no_quotes_and_stay_hex(host_file):
+    (device,) = facts_of(host_file, "pci: [{address: 0000:01:00.0, vendor_id: 8086, product_id: 10e2, class_code: 120000}]").pci
+    assert (str(device.address), device.vendor_id, device.product_id, device.class_code) == ("0000:01:00.0", "8086", "10e2", 0x120000)
+
+
+def test_virtual_functions_go_on_in_the_next_slot(host_file):
+    text = "pci: [{address: 0000:01:00.6, vendor_id: 15b3, product_id: 1017, virtual_functions: {count: 3, product_id: 1018}}]"
+    devices = facts_of(host_file, text).pci
+    assert [str(device.address) for device in devices] == ["0000:01:00.6", "0000:01:00.7", "0000:01:01.0", "0000:01:01.1"]
+
+
+def test_incomplete_sections_are_passed_on(host_file):
+    assert facts_of(host_file, "memory_mib: 5\nincomplete: {pci: listing failed}").incomplete == {"pci": "listing failed"}
+
+
+def test_a_provider_may_be_described_before_its_parent_and_below_a_cell_of_the_agent(host_file):
+    text = """
+        cells: [{id: 3, cpus: 0-1, memory_mib: 10}]
+        providers:
+          - {name: $NODE-b, parent: $NODE-a}
+          - {name: $NODE-a, parent: $NODE_NUMA3}
+    """
+    driver = driver_of(host_file, text)
+    facts = driver.facts("cn1")
+    tree = root_tree(facts)
+    tree.new_child("cn1_NUMA3", "cn1")
+    driver.shape(tree, facts, None)
+    assert tree.name_of(tree.data("cn1-b").parent_uuid) == "cn1-a"
+    assert tree.name_of(tree.data("cn1-a").parent_uuid) == "cn1_NUMA3"
+    with pytest.raises(DriverError, match="cn1-a cannot be put below cn1_NUMA3"):
+        driver.shape(root_tree(facts), facts, None)
+
+
+def test_an_entry_adds_to_a_provider_that_the_agent_made(host_file):
+    driver = driver_of(host_file, "cells: [{id: 0, cpus: '0', memory_mib: 1}]\nproviders: [{name: $NODE_NUMA0, inventories: {CUSTOM_X: {total: 1}}}]")
+    facts = driver.facts("cn1")
+    tree = root_tree(facts)
+    tree.new_child("cn1_NUMA0", "cn1")
+    tree.update_inventory("cn1_NUMA0", {"PCPU": record(4)})
+    driver.shape(tree, facts, None)
+    assert tree.data("cn1_NUMA0").inventory == {"PCPU": record(4), "CUSTOM_X": record(1)}
+
+
+def test_names_and_uuids_of_nodes(host_file):
+    driver = driver_of(host_file, "name: other\nmemory_mib: 5")
+    assert driver.nodes() == {IDENTITY: "other"}
+    given = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"
+    driver = driver_of(host_file, f"nodes: [{{name: a}}, {{memory_mib: 6}}, {{name: b, uuid: {given.upper()}}}]")
+    assert driver.nodes() == {str(uuid.uuid5(uuid.UUID(IDENTITY), "a")): "a", IDENTITY: "cn1", given: "b"}
+    assert driver.facts("cn1").memory_mib == 6
+
+
+@pytest.mark.parametrize("name", ["compute one", "a&b#c?d=e", "hôte-é", "x" * 200])
+def test_odd_names_are_names(host_file, name):
+    driver = driver_of(host_file, f'name: "{name}"')
+    assert list(driver.nodes().values()) == [name]
+    assert driver.facts(name).name == name
+
+
+def test_an_edit_shows_at_the_next_call(host_file):
+    driver = driver_of(host_file, "memory_mib: 5")
+    host_file.write_text("memory_mib: 6")
+    assert driver.facts("cn1").memory_mib == 6
+
+
+def test_an_edit_within_one_tick_of_the_clock_and_of_the_same_size_shows_too(host_file):
+    driver = driver_of(host_file, "memory_mib: 5")
+    before = host_file.stat()
+    host_file.write_text("memory_mib: 6")
+    os.utime(host_file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert driver.facts("cn1").memory_mib == 6
+
+
+def test_a_node_that_is_edited_away_is_deleted_and_comes_back(host_file):
+    driver = driver_of(host_file, "nodes: [{name: a}, {name: b}]")
+    host_file.write_text("nodes: [{name: b}]")
+    assert set(driver.nodes().values()) == {"b"}
+    assert driver.is_node_deleted("a")
+    with pytest.raises(DriverError, match="no node a"):
+        driver.facts("a")
+    host_file.write_text("nodes: [{name: b}, {name: a}]")
+    assert not driver.is_node_deleted("a")
+
+
+@pytest.mark.parametrize("broken", ["nodes: [{name: a}", "memory_mib: lots", None])
+def test_a_bad_edit_keeps_the_nodes_and_refuses_facts_until_it_is_corrected(host_file, broken):
+    driver = driver_of(host_file, "capabilities: {COMPUTE_TRUSTED_CERTS: true}\nnodes: [{name: a}, {name: b}]")
+    nodes = driver.nodes()
+    if broken is None:
+        host_file.unlink()
+    else:
+        host_file.write_text(broken)
+    assert driver.nodes() == nodes
+    assert driver.capabilities_as_traits() == {"COMPUTE_TRUSTED_CERTS": True}
+    for call in (driver.facts, driver.is_node_deleted, driver.facts):
+        with pytest.raises(ConfigErrors) as caught:
+            call("a")
+        assert str(host_file) in caught.value.message
+    host_file.write_text("nodes: [{name: a, memory_mib: 3}]")
+    assert driver.facts("a").memory_mib == 3
+
+
+def test_without_a_host_file_it_refuses_to_start():
+    with pytest.raises(ConfigError, match=r"\[fake\] host_file is not set"):
+        started("fake.file")

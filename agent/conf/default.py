@@ -8,9 +8,11 @@ GROUP = None
 
 RATIO_HELP = "What is set here wins over the value in Placement; unset or 0, the value in Placement is kept and a new inventory gets the initial ratio."
 
+HOST = cfg.StrOpt("host", default=socket.gethostname(), sample_default="<hostname>", help="Name of this host; nodes are named after it unless the driver knows better.")
+
 OPTIONS = [
     cfg.StrOpt("compute_driver", help="Driver to audit with: host, fake, fake.small, fake.numa, fake.file, ... or one of nova's spellings."),
-    cfg.StrOpt("host", default=socket.gethostname(), sample_default="<hostname>", help="Name of this host; nodes are named after it unless the driver knows better."),
+    HOST,
     cfg.StrOpt("my_ip", sample_default="<address>", help="Address of this host."),
     cfg.BoolOpt("enabled", help="Whether the host takes new instances. Unset: COMPUTE_STATUS_DISABLED is left as found. False: it is set. True: it is removed if the agent had set it."),
     cfg.StrOpt("state_path", default="/var/lib/nova", help="nova's state folder; only its compute_id is read, never written."),
@@ -26,3 +28,9 @@ OPTIONS = [
     cfg.IntOpt("reserved_host_memory_mb", default=512, min=0, help="MiB kept for the host, out of MEMORY_MB."),
     cfg.IntOpt("reserved_host_disk_mb", default=0, min=0, help="MiB kept for the host, out of DISK_GB, rounded up to GiB."),
 ]
+
+
+def host_name(conf: cfg.ConfigOpts) -> str:
+    """``[DEFAULT] host``. Not ``conf.host``: that is the section [host]."""
+    name: str = conf.DEFAULT.host
+    return name

@@ -7,10 +7,21 @@ from agent.conf import compute, default, fake, host, placement, store
 GROUPS = (default, compute, placement, store, host, fake)
 
 
+def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
+    """The agent's own options as they are registered."""
+    # An option of no group is hidden by a group of its name, so that ``host`` needs a group of its own to be read from.
+    ungrouped = [option for option in default.OPTIONS if option is not default.HOST]
+    return [(None, ungrouped), ("DEFAULT", [default.HOST]), *((module.GROUP, list(module.OPTIONS)) for module in GROUPS if module.GROUP)]
+
+
 def register(conf: cfg.ConfigOpts) -> None:
-    """Register every option of the agent with ``conf``, each also valid on the command line as ``--group-option``."""
-    for module in GROUPS:
-        conf.register_cli_opts(module.OPTIONS, group=module.GROUP)
+    """Register every option of the agent with ``conf``.
+
+    Not as oslo.config's command line options: it would exit at the first bad value, with no word on where it stands.
+    The agent's own command line takes every option as ``--group-option``.
+    """
+    for group, options in by_group():
+        conf.register_opts(options, group=group)
     placement.register_keystoneauth(conf)
 
 

@@ -1,0 +1,42 @@
+"""The commands: their words, what they do, and where; each is imported only when it is asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """``target`` is ``module:function``. ``flags`` are the flags that go with it, beside those for every command."""
+
+    words: tuple[str, ...]
+    help: str
+    target: str
+    flags: frozenset[str] = frozenset()
+
+
+AUDIT = Command((), "one audit", "agent.cli.once:run", frozenset({"dry_run", "adopt", "reread", "with_usages", "detailed_exitcode", "nodes"}))
+DAEMON = Command((), "the daemon, in the foreground", "agent.daemon:run")
+COMMANDS = (
+    Command(("tree",), "show the provider trees as last seen in Placement", "agent.cli.commands.tree:run", frozenset({"offline", "nodes"})),
+    Command(("config", "check"), "check the configuration and name everything wrong with it", "agent.cli.commands.config_check:run"),
+    Command(("identity", "show"), "show the uuid by which Placement knows this node", "agent.cli.commands.identity_show:run"),
+    Command(("db", "upgrade"), "bring the store's schema up to date", "agent.cli.commands.db_upgrade:run"),
+)
+# What the first words of the longer commands are about.
+TOPICS = {"config": "the configuration", "identity": "the node's persisted identity", "db": "the store"}
+
+
+def find(words: tuple[str, ...], once: bool) -> Command:
+    """The command for words that the parser has let through."""
+    if not words:
+        return AUDIT if once else DAEMON
+    return next(command for command in COMMANDS if command.words == words)
+
+
+def function(command: Command) -> Callable[..., Any]:
+    """The function that does it. Its import may be slow."""
+    module, _, name = command.target.partition(":")
+    found: Callable[..., Any] = getattr(import_module(module), name)
+    return found

@@ -1,0 +1,122 @@
+"""The files of a configuration: which ones, in which order, and everything in them that oslo.config could not parse."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from oslo_config import cfg, iniparser
+
+from agent.cli.options import Source
+from agent.errors import ConfigError
+from agent.model.names import printable
+
+PROJECT = "compute-node-agent"
+PROGRAM = "agent"
+NO_SECTION = "a value before the first [section]"
+REMEDY = "write name = value, or begin the line with # to make it a comment"
+REMEDIES = {NO_SECTION: "put [DEFAULT] above it"}
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """What a file says for an option: its text, and the line where it starts."""
+
+    text: str
+    line: int
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigFile:
+    """One readable file: its values by section (in lower case, but DEFAULT) and name, in the order given."""
+
+    path: Path
+    sections: Mapping[str, Mapping[str, Sequence[Value]]]
+
+
+def usual_sources() -> tuple[Source, ...]:
+    """``agent.conf`` and ``agent.conf.d`` in the first of the usual places that has them."""
+    files = [Path(file) for file in cfg.find_config_files(PROJECT, PROGRAM)]
+    folders = [Path(folder) for folder in cfg.find_config_dirs(PROJECT, PROGRAM)]
+    # oslo.config looks for files named after the project too; those are not ours.
+    return (
+        *(Source(file) for file in files if file.stem == PROGRAM),
+        *(Source(folder, is_folder=True) for folder in folders if folder.name == f"{PROGRAM}.conf.d"),
+    )
+
+
+def sources_of(given: Sequence[Source]) -> tuple[Source, ...]:
+    """What to read: what was given, and the usual places unless a file was; a folder given stands in for the usual one."""
+    if any(not source.is_folder for source in given):
+        return tuple(given)
+    return (*(source for source in usual_sources() if not (given and source.is_folder)), *given)
+
+
+def read_all(sources: Iterable[Source]) -> tuple[list[ConfigFile], list[ConfigError]]:
+    """Every file that can be parsed, in the order in which later ones win, and what is wrong with the others."""
+    files: list[ConfigFile] = []
+    errors: list[ConfigError] = []
+    for source in sources:
+        try:
+            paths = _in_folder(source.path.expanduser()) if source.is_folder else [source.path.expanduser()]
+        except OSError as error:
+            errors.append(_unreadable("--config-dir", source.path, error))
+            continue
+        for path in paths:
+            file, wrong = _read(path)
+            files += [file] if file else []
+            errors += wrong
+    return files, errors
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    with os.scandir(folder) as entries:
+        return sorted(folder / entry.name for entry in entries if entry.name.endswith(".conf") and not entry.name.startswith("."))
+
+
+def _unreadable(option: str, path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{option} {path}: {error.strerror}", "check the path, and that the agent's user may read it", file=str(path))
+
+
+def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
+    """The file, None if there is anything wrong with it."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        return None, [_unreadable("--config-file", path, error)]
+    except UnicodeDecodeError as error:
+        return None, [ConfigError(f"{path}: not text in UTF-8, at byte {error.start}", "name a configuration file", file=str(path))]
+    errors = []
+    while True:
+        parser = _Parser()
+        try:
+            parser.parse(lines)
+        except iniparser.ParseError as error:
+            place, line = f"{path}:{error.lineno}", lines[error.lineno - 1]
+            errors.append(ConfigError(f"{place}: {error.msg}: {printable(line)}", REMEDIES.get(error.msg, REMEDY), file=str(path), line=error.lineno))
+            # Read again with something harmless in its place, because there may be more.
+            lines[error.lineno - 1] = "[DEFAULT]" if error.msg == NO_SECTION else "replaced ="
+        else:
+            return (None if errors else ConfigFile(path, parser.values)), errors
+
+
+class _Parser(iniparser.BaseParser):
+    """Collects what oslo.config's own parser finds, with line numbers."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, dict[str, list[Value]]] = {}
+        self._section = ""
+        self._started_at = 0
+
+    def new_section(self, section: str) -> None:
+        self._section = section if section == "DEFAULT" else section.lower()
+        self.values.setdefault(self._section, {})
+
+    def assignment(self, key: str, value: list[str]) -> None:
+        if not self._section:
+            raise self.parse_exc(NO_SECTION, self._started_at, key)
+        self.values[self._section].setdefault(key, []).append(Value("\n".join(value), self._started_at))
+
+    def _split_key_value(self, line: str) -> tuple[str, list[str]]:
+        # Kept because an assignment is only complete on a later line.
+        self._started_at = self.lineno
+        return super()._split_key_value(line)

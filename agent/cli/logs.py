@@ -1,0 +1,56 @@
+"""Where the log goes: stderr for one audit, what oslo.log is configured to for the daemon."""
+
+import logging
+import sys
+
+from oslo_config import cfg
+from oslo_log import log
+
+from agent.errors import ConfigError
+
+PROGRAM = "agent"
+# A nova.conf sends its log to nova's files; what an operator asks for at a prompt belongs on the terminal.
+ELSEWHERE = {"log_config_append": None, "log_file": None, "log_dir": None, "use_syslog": False, "use_journal": False, "use_json": False}
+QUIET = {
+    # The whole traffic with Placement and identity: tokens hashed, but bodies in full.
+    **dict.fromkeys(("keystoneauth", "keystoneauth.session", "keystoneauth.identity", "urllib3", "urllib3.connectionpool"), logging.WARNING),
+    "retrying": logging.WARNING,
+    # What cannot be loaded is an error of ours, with a remedy, where it is wanted.
+    "stevedore": logging.CRITICAL,
+    # What is deprecated in a nova.conf is for nova to say.
+    "oslo_config": logging.ERROR,
+}
+
+
+def quiet_libraries() -> None:
+    """Keep libraries from saying what the agent says better, or what nobody may read."""
+    for name, level in QUIET.items():
+        logging.getLogger(name).setLevel(level)
+
+
+def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> None:
+    """Log as configured; for ``once``, warnings on stderr only, and everything with ``debug``.
+
+    :raises ConfigError: the log cannot be written as configured.
+    """
+    # oslo.log would try to import a notifier that the agent has no use for.
+    conf.set_override("publish_errors", False)
+    if once:
+        for option, value in ELSEWHERE.items():
+            conf.set_override(option, value)
+        conf.set_override("debug", debug)
+        conf.set_override("use_stderr", True)
+    elif not (conf.log_file or conf.log_dir or conf.use_journal):
+        # Not stdout, oslo.log's last resort.
+        conf.set_default("use_stderr", True)
+    try:
+        log.setup(conf, PROGRAM)
+    except (OSError, ValueError, TypeError, RuntimeError, log.LogConfigError) as error:
+        raise ConfigError(f"the log cannot be set up: {error}", "correct log_file, log_dir, log_config_append or default_log_levels in [DEFAULT]") from error
+    # Errors are reported by their own, with a remedy; oslo.log's hook would say less.
+    sys.excepthook = sys.__excepthook__
+    quiet_libraries()
+    if once and not debug:
+        # On the handlers too, because default_log_levels lets some loggers say more than their parents.
+        for handler in logging.getLogger().handlers:
+            handler.setLevel(logging.WARNING)

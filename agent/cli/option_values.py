@@ -1,0 +1,106 @@
+"""The values of options: where each comes from, and which cannot be used."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from oslo_config import cfg, types
+
+from agent.cli.catalogue import OptionsByGroup
+from agent.cli.config_files import ConfigFile
+from agent.cli.options import Override
+from agent.errors import ConfigError
+from agent.model.names import printable
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an option is set, and its text there."""
+
+    place: str
+    text: str
+
+
+def problems(conf: cfg.ConfigOpts, known: OptionsByGroup, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> Iterator[ConfigError]:
+    """Every option that is set to something it cannot be."""
+    for group, options in known:
+        for option in options:
+            try:
+                _ = conf[group][option.dest] if group else conf[option.dest]
+            except (ValueError, cfg.Error) as error:
+                found = origin(option, group, files, environ)
+                # One that is not set has a default made of another option, which is reported itself.
+                if found is not None:
+                    yield unusable(option, group, found, error)
+
+
+def is_registered(conf: cfg.ConfigOpts, override: Override) -> bool:
+    """Whether ``conf`` knows the option."""
+    return override.name in (conf[override.group] if override.group else conf)
+
+
+def override_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: Iterable[Override]) -> Iterator[ConfigError]:
+    """Take values from the command line; every one that its option cannot be."""
+    for one in overrides:
+        try:
+            conf.set_override(one.name, one.value, one.group)
+        except ValueError as error:
+            option = next(option for group, options in known if group == one.group for option in options if option.dest == one.name)
+            yield unusable(option, one.group, Origin(COMMAND_LINE, str(one.value)), error)
+        except cfg.NoSuchOptError:
+            yield ConfigError(
+                f"{COMMAND_LINE}: [{one.group or 'DEFAULT'}] {one.name} is no option of this configuration",
+                "set auth_type to an authentication plugin that has it",
+            )
+
+
+def unusable(option: cfg.Opt, group: str | None, found: Origin, error: Exception) -> ConfigError:
+    """The error that names place, option and value, and says what the option can be."""
+    shown = "<secret>" if option.secret else printable(found.text)
+    wanted = _wanted(option)
+    reason = f"not {wanted}" if wanted and "$" not in found.text else _reason(option, error)
+    return ConfigError(
+        f"{found.place}: [{group or 'DEFAULT'}] {option.dest} = {shown}: {reason}",
+        f"give {wanted}, or remove it" if wanted else "correct or remove it",
+        option=option.dest,
+        group=group or "DEFAULT",
+    )
+
+
+def origin(option: cfg.Opt, group: str | None, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> Origin | None:
+    """Where environment or files set an option, None if they do not."""
+    section = group or "DEFAULT"
+    variable = f"OS_{section.upper()}__{option.dest.upper()}"
+    if variable in environ:
+        return Origin(f"environment variable {variable}", environ[variable])
+    names = [(section, option.dest), *((old.group or section, (old.name or option.dest).replace("-", "_")) for old in option.deprecated_opts)]
+    for file in reversed(files):
+        for wanted, name in names:
+            values = file.sections.get(wanted if wanted == "DEFAULT" else wanted.lower(), {}).get(name)
+            if values:
+                return Origin(f"{file.path}:{values[-1].line}", values[-1].text)
+    return None
+
+
+def _wanted(option: cfg.Opt) -> str:
+    """What the option can be, in words; empty if its type says too little."""
+    kind: Any = option.type
+    if isinstance(kind, types.Boolean):
+        return "true or false"
+    if isinstance(kind, types.Number):
+        noun = "a whole number" if isinstance(kind, types.Integer) else "a number"
+        if kind.min is not None and kind.max is not None:
+            return f"{noun} from {kind.min} to {kind.max}"
+        return f"{noun} of at least {kind.min}" if kind.min is not None else noun
+    choices = getattr(kind, "choices", None)
+    return f"one of {', '.join(choices)}" if choices else ""
+
+
+def _reason(option: cfg.Opt, error: Exception) -> str:
+    if any(isinstance(one, cfg.TemplateSubstitutionError) for one in (error, error.__context__)):
+        return "it refers with $ to an option that is not known here"
+    if option.secret:
+        return "it cannot be used"
+    return printable(str(error.__context__ or error))

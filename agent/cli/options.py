@@ -1,0 +1,46 @@
+"""What was asked on the command line."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+Format = Literal["text", "json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One ``--config-file`` or ``--config-dir``."""
+
+    path: Path
+    is_folder: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Override:
+    """One option of the configuration given as ``--group-option``. ``group`` is None for [DEFAULT]."""
+
+    group: str | None
+    name: str
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One command line. ``command`` is empty for an audit (``once``) or the daemon.
+
+    ``sources`` and ``overrides`` stand in the order given; ``nodes`` empty means all of them.
+    """
+
+    command: tuple[str, ...] = ()
+    once: bool = False
+    dry_run: bool = False
+    adopt: bool = False
+    reread: bool = False
+    with_usages: bool = False
+    detailed_exitcode: bool = False
+    offline: bool = False
+    debug: bool = False
+    format: Format = "text"
+    nodes: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    overrides: tuple[Override, ...] = ()

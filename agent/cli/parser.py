@@ -1,0 +1,170 @@
+"""The command line, read by argparse: its own exit code for wrong usage, and every option of the configuration too."""
+
+import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, NoReturn
+
+from oslo_config import cfg
+
+from agent.cli.catalogue import PLACEMENT, catalogue, plugin_options
+from agent.cli.command_table import COMMANDS, TOPICS, find
+from agent.cli.options import Options, Override, Source
+from agent.errors import UsageError
+
+PROGRAM = "agent"
+DESCRIPTION = "Keeps OpenStack Placement true for a hypervisor. Without a command: the daemon, in the foreground."
+EPILOG = (
+    "Every option of the configuration file can be given here too, as --group-option VALUE, and wins over the files: "
+    "--compute_driver fake, --store-path DIR, --placement-auth_url URL; a switch is turned off by --noswitch or --group-noswitch."
+)
+# Flags that only mean something with certain commands, as they are written.
+FLAGS = {
+    "dry_run": "--dry-run",
+    "adopt": "--adopt",
+    "reread": "--reread",
+    "with_usages": "--with-usages",
+    "detailed_exitcode": "--detailed-exitcode",
+    "nodes": "--node",
+    "offline": "--offline",
+}
+
+
+@dataclass(slots=True)
+class _Given:
+    """What must be gathered over the parsers of command and subcommand, where argparse would keep the last part only."""
+
+    overrides: dict[tuple[str | None, str], Override] = field(default_factory=dict)
+    sources: list[Source] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)
+
+    def override(self, group: str | None, option: cfg.Opt, value: Any) -> None:
+        before = self.overrides.pop((group, option.dest), None)
+        chosen = [*(before.value if before else []), value] if option.multi else value
+        self.overrides[group, option.dest] = Override(group, option.dest, chosen)
+
+
+class _Parser(argparse.ArgumentParser):
+    """Raises what argparse would print before exiting with 2."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, f"{self.prog} --help", usage=self.format_usage())
+
+
+class _Hand(argparse.Action):
+    """Hands the value, or for a switch its constant, to a function."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, hand: Callable[[Any], None], **settings: Any) -> None:
+        super().__init__(option_strings, dest, **settings)
+        self.hand = hand
+
+    def __call__(self, _parser: argparse.ArgumentParser, _namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+        self.hand(self.const if self.nargs == 0 else values)
+
+
+def parse(argv: Sequence[str]) -> Options:
+    """What ``argv`` asks for.
+
+    :raises UsageError: it makes no sense.
+    :raises SystemExit: help was asked for, and printed.
+    """
+    given = _Given()
+    parser = _parser(given, argv)
+    found = vars(parser.parse_args(argv))
+    words = tuple(found.pop(f"word{place}") for place in range(2) if found.get(f"word{place}"))
+    known = {one.name for one in fields(Options)}
+    options = Options(
+        **{name: value for name, value in found.items() if name in known},
+        command=words,
+        nodes=tuple(given.nodes),
+        sources=tuple(given.sources),
+        overrides=tuple(given.overrides.values()),
+        debug=any(one.name == "debug" and one.group is None and one.value for one in given.overrides.values()),
+    )
+    _check(options, parser)
+    return options
+
+
+def wants_json(argv: Sequence[str]) -> bool:
+    """Whether errors belong into a JSON document, also where ``argv`` cannot be parsed. The last format wins."""
+    asked = [following if word == "--format" else word for word, following in zip(argv, [*argv[1:], ""], strict=True) if word.startswith("--format")]
+    return bool(asked) and asked[-1].removeprefix("--format=") == "json"
+
+
+def _check(options: Options, parser: _Parser) -> None:
+    if options.command and options.once:
+        parser.error(f"--once makes an audit and goes without the command {' '.join(options.command)}")
+    allowed = find(options.command, options.once).flags
+    for name, flag in FLAGS.items():
+        if getattr(options, name) and name not in allowed:
+            partner = f"not with {' '.join(options.command)}" if options.command else "with --once, not with the daemon"
+            parser.error(f"{flag} goes {partner}")
+
+
+def _parser(given: _Given, argv: Sequence[str]) -> _Parser:
+    common = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
+    _add_flags(common, given)
+    _add_configuration(common, given, argv)
+    settings: dict[str, Any] = {"parents": [common], "allow_abbrev": False, "argument_default": argparse.SUPPRESS}
+    parser = _Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, usage="agent [OPTION]... [COMMAND]", **settings)
+    top = parser.add_subparsers(dest="word0", metavar="COMMAND", title="commands", prog=PROGRAM)
+    topics: dict[str, Any] = {}
+    for command in COMMANDS:
+        first, *rest = command.words
+        if rest and first not in topics:
+            topic = top.add_parser(first, help=f"{TOPICS[first]}: {_second_words(first)}", **settings)
+            topics[first] = topic.add_subparsers(dest="word1", metavar="COMMAND", title="commands", prog=topic.prog, required=True)
+        parent = topics[first] if rest else top
+        parent.add_parser(command.words[-1], help=command.help, description=command.help, **settings)
+    return parser
+
+
+def _second_words(first: str) -> str:
+    return ", ".join(command.words[1] for command in COMMANDS if command.words[0] == first)
+
+
+def _add_flags(parser: _Parser, given: _Given) -> None:
+    flag = parser.add_argument
+    flag("--once", action="store_true", help="one audit of every node, a report, and out")
+    flag("--dry-run", action="store_true", help="with --once: show what would be done, write nothing")
+    flag("--node", action=_Hand, hand=given.nodes.append, metavar="NAME", help="only this node; may be repeated")
+    flag("--format", choices=("text", "json"), help="how the report is written; text unless given")
+    flag("--detailed-exitcode", action="store_true", help="exit 2 if there are changes, made or pending, or warnings")
+    flag("--adopt", action="store_true", help="with --once: take over a tree that somebody else made")
+    flag("--reread", action="store_true", help="with --once: read everything again, trust no saved mirror")
+    flag("--with-usages", action="store_true", help="with --once: show use as Placement counts it, one request a provider")
+    flag("--offline", action="store_true", help="with tree: read the store even if a daemon runs")
+    flag("--version", action="store_true", help="show the version and exit")
+    source = given.sources.append
+    flag("--config-file", action=_Hand, hand=lambda path: source(Source(Path(path))), metavar="FILE", help="read this file; may be repeated, later ones win")
+    flag("--config-dir", action=_Hand, hand=lambda path: source(Source(Path(path), True)), metavar="DIR", help="read every *.conf of this folder")
+
+
+def _add_configuration(parser: _Parser, given: _Given, argv: Sequence[str]) -> None:
+    listed = catalogue()
+    if any(word.startswith(f"--{PLACEMENT}-") for word in argv):
+        listed.append((PLACEMENT, plugin_options(option for group, options in listed if group == PLACEMENT for option in options)))
+    for group, options in listed:
+        for option in options:
+            _add_option(parser, given, group, option)
+
+
+def _add_option(parser: _Parser, given: _Given, group: str | None, option: cfg.Opt) -> None:
+    def hand(value: Any) -> None:
+        given.override(group, option, value)
+
+    prefix = f"--{group}-" if group not in (None, "DEFAULT") else "--"
+    # Only --debug is told in the help; the others fill a reference of their own.
+    shown = option.help if option.dest == "debug" else argparse.SUPPRESS
+    names = _spellings(prefix, option) + ([f"-{option.short}"] if option.short else [])
+    if isinstance(option, cfg.BoolOpt):
+        parser.add_argument(*names, action=_Hand, hand=hand, nargs=0, const=True, help=shown)
+        parser.add_argument(*_spellings(f"{prefix}no", option), action=_Hand, hand=hand, nargs=0, const=False, help=argparse.SUPPRESS)
+    else:
+        parser.add_argument(*names, action=_Hand, hand=hand, help=shown)
+
+
+def _spellings(prefix: str, option: cfg.Opt) -> list[str]:
+    """The option's own name, with hyphens and with underscores."""
+    return sorted({prefix + name for name in (option.name, option.name.replace("_", "-"), option.dest)})

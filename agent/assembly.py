@@ -15,9 +15,9 @@ from agent.conf.default import host_name
 from agent.desired.policy import Policy
 from agent.driver import Driver, HostContext
 from agent.driver_worker import DriverWorker
-from agent.errors import AgentError, ConfigError
+from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.fleet import Fleet
-from agent.placement.connect import connect
+from agent.placement.connect import connect, http, wants_embedded
 from agent.placement.embedded import FILE
 from agent.placement.mirror import Freshness
 from agent.placement.server import Server
@@ -59,6 +59,26 @@ def assembled(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool = False, d
             conf.compute.facts_deadline, _freshness(conf, daemon),
         )  # fmt: skip
         yield Fleet(house, name, host, conf.compute.workers, provisional=provisional, notice="; ".join(notes))
+
+
+def check(conf: cfg.ConfigOpts, *, daemon: bool) -> None:
+    """Find out whether the configuration can be used, without touching anything.
+
+    :raises ConfigErrors: everything that is wrong with it.
+    """
+    errors: list[ConfigError] = []
+    for look in (
+        lambda: Policy.from_options(conf), lambda: drivers.load(_driver_name(conf, daemon)[0], conf),
+        lambda: wants_embedded(conf, daemon=daemon) or http(conf, Event()),
+    ):  # fmt: skip
+        try:
+            look()
+        except ConfigErrors as several:
+            errors += several.errors
+        except ConfigError as error:
+            errors.append(error)
+    if errors:
+        raise ConfigErrors(errors)
 
 
 def _freshness(conf: cfg.ConfigOpts, daemon: bool) -> Freshness:

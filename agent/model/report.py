@@ -40,11 +40,12 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as the report shows it."""
+    """An error as the report shows it. ``fatal``: a daemon that meets it at its start need not begin."""
 
     code: str
     message: str
     remedy: str
+    fatal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,143 @@
+"""Runs the calls of a driver in threads of their own, each with a deadline, so that a hanging backend stops nobody."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import ParamSpec, TypeVar
+
+from oslo_log import log as logging
+
+from agent.errors import AgentError, DriverCancelled, DriverError, DriverTimeout
+from agent.model.names import printable
+
+LOG = logging.getLogger(__name__)
+
+# How long a caller that waits may miss that the agent is stopping, in seconds.
+CANCEL_POLL = 0.2
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class DriverWorker:
+    """The calls of one driver. Any number of threads may call at the same time.
+
+    :param driver: the driver's name, for messages.
+    :param max_stuck: as many abandoned calls may be still under way; from then on further calls are refused at
+        once, because each would only cost one more thread.
+    :param cancelled: once set, calls that wait are abandoned within ``CANCEL_POLL`` seconds and new ones refused.
+    """
+
+    def __init__(self, driver: str, max_stuck: int = 4, cancelled: threading.Event | None = None) -> None:
+        self._driver = printable(driver)
+        self._max_stuck = max_stuck
+        self._cancelled = cancelled if cancelled is not None else threading.Event()
+        self._lock = threading.Lock()
+        self._stuck = 0
+
+    @property
+    def stuck(self) -> int:
+        """How many abandoned calls have not come back yet."""
+        return self._stuck
+
+    @property
+    def critical(self) -> bool:
+        """Whether so many calls hang that no more are made."""
+        return self._stuck >= self._max_stuck
+
+    def call(self, function: Callable[..., T], *args: object, deadline: float, node: str = "") -> T:
+        """What ``function(*args)`` returns, a method of the driver.
+
+        :param deadline: seconds to wait for it.
+        :param node: the name of the node that it is about, for messages.
+        :raises DriverTimeout: it did not return in time and was left to itself; or, with ``critical`` true in the
+            error's data, it was not even called because ``max_stuck`` others hang.
+        :raises DriverCancelled: the agent is stopping.
+        :raises AgentError: what the driver itself raised.
+        :raises DriverError: the driver raised something else, which is the cause.
+        """
+        call = _Call(lambda: function(*args), self._describe(function, node))
+        data = {"driver": self._driver, "call": _name(function), "node": node, "seconds": deadline}
+        if self._cancelled.is_set():
+            raise DriverCancelled(f"{call.title} was not called: the agent is stopping", **data)
+        if self.critical:
+            raise DriverTimeout(
+                f"{call.title} was not called: {self._stuck} earlier calls hang",
+                "restart what the driver talks to, or the agent",
+                critical=True,
+                **data,
+            )
+        self._start(call)
+        if self._wait(call, deadline) or not self._abandon(call):
+            return call.result()
+        if self._cancelled.is_set():
+            raise DriverCancelled(f"{call.title} was abandoned: the agent is stopping", **data)
+        raise DriverTimeout(
+            f"{call.title} did not answer within {deadline:g} s and was abandoned",
+            "check that what the driver talks to answers, or raise the call's deadline in [compute]",
+            critical=False,
+            **data,
+        )
+
+    def _start(self, call: "_Call[T]") -> None:
+        threading.Thread(target=call.run, args=(self._returned,), name=f"driver {self._driver}", daemon=True).start()
+
+    def _wait(self, call: "_Call[T]", deadline: float) -> bool:
+        """Whether the call came back in time and nobody told the agent to stop."""
+        end = time.monotonic() + deadline
+        while (left := end - time.monotonic()) > 0 and not self._cancelled.is_set():
+            if call.done.wait(min(left, CANCEL_POLL)):
+                return True
+        return call.done.is_set()
+
+    def _abandon(self, call: "_Call[T]") -> bool:
+        """Leave the call to itself. False: it came back at the last moment."""
+        with self._lock:
+            if call.done.is_set():
+                return False
+            call.abandoned = True
+            self._stuck += 1
+            return True
+
+    def _returned(self, call: "_Call[T]") -> None:
+        with self._lock:
+            call.done.set()
+            if call.abandoned:
+                self._stuck -= 1
+                LOG.info("%s came back after it had been abandoned", call.title)
+
+    def _describe(self, function: Callable[..., object], node: str) -> str:
+        about = f" of node {printable(node)}" if node else ""
+        return f"driver {self._driver}: {_name(function)}{about}"
+
+
+class _Call(Generic[T]):
+    """One call on its way."""
+
+    def __init__(self, function: Callable[[], T], title: str) -> None:
+        self.title = title
+        self.done = threading.Event()
+        self.abandoned = False
+        self._function = function
+        self._future: Future[T] = Future()
+
+    def run(self, returned: "Callable[[_Call[T]], None]") -> None:
+        """Make the call, in its own thread."""
+        try:
+            self._future.set_result(self._function())
+        except BaseException as error:  # noqa: BLE001 - raised again where the call is waited for
+            self._future.set_exception(error)
+        returned(self)
+
+    def result(self) -> T:
+        """What came of it."""
+        try:
+            return self._future.result()
+        except AgentError:
+            raise
+        except Exception as error:
+            raise DriverError(f"{self.title} raised {type(error).__name__}: {printable(str(error))}", "see the log of the agent") from error
+
+
+def _name(function: Callable[..., object]) -> str:
+    return getattr(function, "__name__", type(function).__name__)

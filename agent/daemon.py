@@ -35,7 +35,7 @@ Result = TypeVar("Result")
 Reread = Callable[[], cfg.ConfigOpts]
 
 
-class _Abandoned(Exception):  # noqa: N818 - it ends the process, it reports no error
+class _Abandoned(Exception):
     """The process has to end although a cycle is still under way."""
 
 

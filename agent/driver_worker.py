@@ -1,9 +1,10 @@
 """Runs the calls of a driver in threads of their own, each with a deadline, so that a hanging backend stops nobody."""
 
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import ParamSpec, TypeVar
+from typing import Any, Generic, TypeVar
 
 from oslo_log import log as logging
 
@@ -15,7 +16,6 @@ LOG = logging.getLogger(__name__)
 # How long a caller that waits may miss that the agent is stopping, in seconds.
 CANCEL_POLL = 0.2
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -57,7 +57,7 @@ class DriverWorker:
         :raises DriverError: the driver raised something else, which is the cause.
         """
         call = _Call(lambda: function(*args), self._describe(function, node))
-        data = {"driver": self._driver, "call": _name(function), "node": node, "seconds": deadline}
+        data: dict[str, Any] = {"driver": self._driver, "call": _name(function), "node": node, "seconds": deadline}
         if self._cancelled.is_set():
             raise DriverCancelled(f"{call.title} was not called: the agent is stopping", **data)
         if self.critical:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
-from importlib.metadata import version
 
 from agent.audit import House, Mode, Node, NodeAudit
 from agent.desired.root_traits import agent_trait
@@ -12,8 +11,7 @@ from agent.errors import AgentError, ConfigError, PlacementTooOld, PlacementUnre
 from agent.model.names import ProviderUuid
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Row
-
-DISTRIBUTION = "compute-node-agent"
+from agent.version import agent_version
 
 
 class Fleet:
@@ -55,7 +53,7 @@ class Fleet:
         server, counts = self.house.server, client.exchange.counts
         known = server.knowledge
         return Report(
-            version=version(DISTRIBUTION), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
+            version=agent_version(), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
             max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=nodes,
             requests={method: counts.get(method, 0) for method in METHODS},
             errors=tuple(Problem(one.code, one.message, one.remedy, _is_fatal(one)) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,

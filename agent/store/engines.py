@@ -4,7 +4,7 @@ import sqlite3
 from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.pool import StaticPool
+from sqlalchemy.pool import QueuePool
 
 from agent.store.location import Location
 
@@ -22,8 +22,8 @@ def on_disk(location: Location) -> Engine:
 
 
 def in_memory(connection: sqlite3.Connection) -> Engine:
-    """An engine for one open connection, which every thread shares."""
-    return _prepared(create_engine("sqlite://", creator=lambda: connection, poolclass=StaticPool))
+    """An engine for one open connection, which threads use one after the other."""
+    return _prepared(create_engine("sqlite://", creator=lambda: connection, poolclass=QueuePool, pool_size=1, max_overflow=0))
 
 
 def memory() -> sqlite3.Connection:

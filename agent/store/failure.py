@@ -38,7 +38,7 @@ def damaged(location: Location, reason: str) -> StoreError:
 
 def folder_unusable(folder: Path, error: OSError) -> StoreError:
     """The error for a ``[store] path`` that cannot be made, entered, read or written."""
-    return StoreError(f"[store] path {folder}: {_cause(error)}", _file_remedy(error.errno, "[store] path"), place=str(folder))
+    return StoreError(f"[store] path {printable(str(folder))}: {_cause(error)}", _file_remedy(error.errno, "[store] path"), place=str(folder))
 
 
 def _cause(error: OSError) -> str:

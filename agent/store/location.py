@@ -7,6 +7,7 @@ from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
 from agent.errors import StoreError
+from agent.model.names import printable
 
 FILE_NAME = "store.sqlite"
 
@@ -20,7 +21,7 @@ class Location:
     file: Path | None
 
     def __str__(self) -> str:
-        return str(self.file or self.url.render_as_string(hide_password=True))
+        return printable(str(self.file or self.url.render_as_string(hide_password=True)))
 
 
 def located(folder: Path, connection: str | None) -> Location:

@@ -14,6 +14,12 @@ from agent.store.texts import mapping_reader, mapping_text, names_reader, names_
 Ordinals = Mapping[ProviderUuid, int]
 
 
+def saved(connection: Connection) -> list[tuple[str, ProviderUuid]]:
+    """Endpoint and root of every view, in the order in which they were first saved."""
+    rows = connection.execute(select(MIRROR.c.endpoint, MIRROR.c.root).order_by(MIRROR.c.id))
+    return [(endpoint, ProviderUuid(root)) for endpoint, root in rows]
+
+
 def load(connection: Connection, endpoint: str, root: ProviderUuid) -> View | None:
     """The saved view.
 

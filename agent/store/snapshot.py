@@ -28,24 +28,26 @@ def snapshot(folder: Path, location: Location) -> sqlite3.Connection | None:
     :raises sqlite3.Error, OSError: it cannot be read.
     """
     assert location.file is not None
-    for attempt in range(ATTEMPTS):
-        time.sleep(PAUSE if attempt else 0)
-        before = _state(location.file)
-        if before is None:
+    for _ in range(ATTEMPTS):
+        if present(location.file) is None:
             return None
-        held = holder(folder) is not None
-        copied = memory()
-        try:
-            settled = _copy(location.file, held, copied)
-        except (sqlite3.OperationalError, FileNotFoundError):
-            # A run may begin or end just now: its files come and go.
-            if _state(location.file) == before and (holder(folder) is not None) == held:
-                raise
-            settled = False
-        if settled or _state(location.file) == before:
+        if (copied := _attempt(folder, location.file)) is not None:
             return copied
-        copied.close()
+        time.sleep(PAUSE)
     raise StoreError(f"{location.option}: the store {location} changes all the time", "try again, or ask the daemon with agent status")
+
+
+def _attempt(folder: Path, file: Path) -> sqlite3.Connection | None:
+    """A copy, None if the file was changed meanwhile: a run may begin or end just now, and its files come and go."""
+    before, copied = _state(file), memory()
+    try:
+        if _copy(file, holder(folder) is not None, copied) or _state(file) == before:
+            return copied
+    except (sqlite3.DatabaseError, FileNotFoundError):
+        if _state(file) == before:
+            raise
+    copied.close()
+    return None
 
 
 def _copy(file: Path, held: bool, into: sqlite3.Connection) -> bool:
@@ -81,10 +83,10 @@ def _unsettled(file: Path) -> list[Path]:
     return [one for one in beside if (status := present(one)) and status.st_size]
 
 
-def _state(file: Path) -> list[tuple[int, int, int] | None] | None:
-    """What tells that a file was changed; None if there is no store."""
-    found = [present(one) for one in (file, *(_beside(file, suffix) for suffix in LEFTOVERS))]
-    return [_stamp(status) if status else None for status in found] if found[0] else None
+def _state(file: Path) -> list[tuple[int, int, int] | None]:
+    """What tells that a file came, went or was changed."""
+    found = [present(one) for one in (file, *(_beside(file, suffix) for suffix in (*LEFTOVERS, "-shm")))]
+    return [_stamp(status) if status else None for status in found]
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int]:

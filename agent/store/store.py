@@ -58,6 +58,10 @@ class Store:
         """The saved view of a node, ``None`` if there is none."""
         return self._loaded(lambda connection: mirror_rows.load(connection, endpoint, root))
 
+    def views(self) -> list[tuple[str, ProviderUuid]]:
+        """Every saved view: the server's endpoint and the node's root."""
+        return self._loaded(mirror_rows.saved)
+
     def save_view(self, endpoint: str, root: ProviderUuid, old: View | None, new: View) -> None:
         """Keep a view, writing only what differs from ``old``, which is what was saved before."""
         if old is not None and not mirror_rows.differs(old, new):

@@ -4,6 +4,7 @@ import random
 import sqlite3
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import StoreError
+from agent.model.journal import Journal, Ownership
 from agent.model.mirror import View
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store, open_store
@@ -136,6 +138,21 @@ def test_an_old_view_that_is_not_what_is_there_does_no_harm(store: Store) -> Non
     store.save_view(ENDPOINT, ROOT, None, node_view(cells=9))
     store.save_view(ENDPOINT, ROOT, node_view(cells=4), node_view(cells=5, generation=7))
     assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=5, generation=7))
+
+
+def test_threads_save_and_load_their_nodes_side_by_side(store: Store) -> None:
+    def work(number: int) -> None:
+        root, old = uuid_of(f"node {number}"), None
+        for generation in range(10):
+            new = view_of(provider(f"node {number}", None, generation))
+            store.save_view(ENDPOINT, root, old, new)
+            store.save_journal(root, Journal({root: Ownership(traits=frozenset({f"T{generation}"}))}))
+            assert contents(store.view(ENDPOINT, root)) == contents(new)
+            old = new
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(16)))
+    assert store.journal(uuid_of("node 15")).of(uuid_of("node 15")).traits == {"T9"}
 
 
 def test_an_emptied_view_stays_empty(store: Store) -> None:

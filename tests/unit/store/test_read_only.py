@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -108,10 +109,12 @@ def test_a_store_that_a_daemon_has_open_is_read(folder: Path, saves: int) -> Non
     assert view is None if saves == 0 else contents(view) == contents(node_view(generation=saves - 1))
 
 
-def test_a_run_that_holds_the_lock_but_has_not_opened_its_crashed_store_yet_is_no_obstacle(folder: Path) -> None:
+@pytest.mark.parametrize("index", ["left", "lost"])
+def test_a_run_that_holds_the_lock_but_has_not_opened_its_crashed_store_yet_is_no_obstacle(folder: Path, index: str) -> None:
     with daemon(folder, saves=3):
         pass
-    (folder / "store.sqlite-shm").unlink()
+    if index == "lost":
+        (folder / "store.sqlite-shm").unlink()
     with RunLock(folder):
         assert contents(_read(folder)) == contents(node_view(generation=2))
 
@@ -120,6 +123,14 @@ def test_what_the_daemon_saves_later_is_not_seen(folder: Path) -> None:
     with open_store(folder) as store, open_read_only(folder) as reader:
         store.save_view(ENDPOINT, ROOT, None, node_view())
         assert reader.view(ENDPOINT, ROOT) is None
+
+
+def test_threads_may_share_what_was_opened(folder: Path) -> None:
+    with open_store(folder) as store:
+        store.save_view(ENDPOINT, ROOT, None, node_view(cells=30))
+    with open_read_only(folder) as store, ThreadPoolExecutor(8) as threads:
+        views = list(threads.map(lambda _: store.view(ENDPOINT, ROOT), range(100)))
+    assert all(contents(view) == contents(node_view(cells=30)) for view in views)
 
 
 def test_a_folder_with_odd_characters_is_read(tmp_path: Path) -> None:

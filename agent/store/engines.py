@@ -40,8 +40,13 @@ def _prepared(engine: Engine) -> Engine:
 def _connected(raw: Any, _record: object) -> None:
     # Else the sqlite3 module begins transactions by itself, later than it should and not around DDL.
     raw.isolation_level = None
-    raw.execute("PRAGMA foreign_keys = ON")
-    raw.execute("PRAGMA synchronous = FULL")
+    try:
+        raw.execute("PRAGMA foreign_keys = ON")
+        raw.execute("PRAGMA synchronous = FULL")
+    except sqlite3.Error:
+        # The pool does not know it yet, and would leave it open.
+        raw.close()
+        raise
 
 
 def _begun(connection: Connection) -> None:

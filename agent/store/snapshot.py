@@ -45,6 +45,7 @@ def _attempt(folder: Path, file: Path) -> sqlite3.Connection | None:
             return copied
     except (sqlite3.DatabaseError, FileNotFoundError):
         if _state(file) == before:
+            copied.close()
             raise
     copied.close()
     return None

@@ -3,6 +3,7 @@
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -42,10 +43,11 @@ def _set_version(folder: Path, version: str) -> None:
 
 
 @pytest.fixture
-def migrated() -> Engine:
+def migrated() -> Iterator[Engine]:
     engine = engines.in_memory(engines.memory())
     upgrade(engine)
-    return engine
+    yield engine
+    engine.dispose()
 
 
 def test_the_migrations_make_the_tables_that_the_code_uses(migrated: Engine) -> None:

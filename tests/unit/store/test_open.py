@@ -38,10 +38,12 @@ def test_a_new_folder_is_its_owners_only(folder: Path) -> None:
 def test_the_database_is_durable_and_keeps_its_references(folder: Path, store: Store) -> None:
     with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
         assert outside.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-    with engines.on_disk(located(folder, None)).connect() as connection:
+    engine = engines.on_disk(located(folder, None))
+    with engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 2
         assert connection.exec_driver_sql("PRAGMA foreign_keys").scalar() == 1
         assert connection.exec_driver_sql("PRAGMA busy_timeout").scalar() == 10000
+    engine.dispose()
 
 
 def test_a_connection_url_names_another_file(tmp_path: Path) -> None:

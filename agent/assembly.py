@@ -55,7 +55,7 @@ def assembled(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool = False, d
         stack.callback(_stop, driver, worker)
         worker.call(driver.start, HostContext(host, own, folder), deadline=conf.compute.start_deadline)
         house = House(
-            Server(transport, "embedded" if embedded else "http", store, keep=not dry_run), driver, worker, policy, own, cancelled,
+            Server(transport, "embedded" if embedded else "http", store, keep=not dry_run), driver, worker, policy, host, cancelled,
             conf.compute.facts_deadline, _freshness(conf, daemon),
         )  # fmt: skip
         yield Fleet(house, name, host, conf.compute.workers, provisional=provisional, notice="; ".join(notes))

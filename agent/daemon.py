@@ -14,7 +14,7 @@ from typing import TypeVar
 from oslo_config import cfg
 
 from agent.assembly import assembled, check
-from agent.audit import Mode
+from agent.audit_record import Mode
 from agent.errors import AgentError, NotReady
 from agent.fleet import Fleet
 from agent.model.report import Report

@@ -125,7 +125,7 @@ def load(name: str, conf: cfg.ConfigOpts) -> Driver:
     """
     known = canonical_name(name)
     try:
-        manager: Any = stevedore_driver.DriverManager(NAMESPACE, known, invoke_on_load=True, invoke_args=(conf,), warn_on_missing_entrypoint=False)
+        manager: Any = stevedore_driver.DriverManager(NAMESPACE, known, invoke_on_load=True, invoke_args=(conf,))
     except stevedore_exception.NoMatches as error:
         raise ConfigError(
             f"[DEFAULT] compute_driver = {name}: no such driver", f"installed: {', '.join(sorted(available()))}"

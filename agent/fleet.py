@@ -5,7 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatchcase
 
-from agent.audit import House, Mode, Node, NodeAudit
+from agent.audit import House, NodeAudit
+from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
 from agent.errors import AgentError, ConfigError, PlacementTooOld, PlacementUnreachable
 from agent.model.names import ProviderUuid
@@ -45,7 +46,7 @@ class Fleet:
             ]  # fmt: skip
             # Asked here, so that it is one request for all nodes, and the reason is given once if it fails.
             self.house.server.connect(client, ask=mode.reread)
-            listed = client.providers_with_trait(agent_trait(self.house.identity)) if len(found) > 1 else None
+            listed = client.providers_with_trait(agent_trait(self.house.agent)) if len(found) > 1 else None
             rows = None if listed is None else {row.uuid: row for row in listed}
             nodes = self._audit_all(chosen, mode, rows, progress or (lambda _name: None))
         except AgentError as error:
@@ -86,7 +87,7 @@ def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row
 
     None: it has to be asked for by itself.
     """
-    row, size = rows.get(one.node.uuid), one.known_size()
+    row, size = rows.get(one.node.uuid), len(one.notebook.view.tree)
     if row is not None:
         return [row] if size == 1 else None
     return [] if size == 0 else None

@@ -7,7 +7,7 @@ from threading import Event
 from oslo_config import cfg
 
 from agent.assembly import assembled
-from agent.audit import Mode
+from agent.audit_record import Mode
 from agent.cli.exit_codes import exit_code
 from agent.cli.options import Options
 from agent.model.report import Report

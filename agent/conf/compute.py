@@ -5,12 +5,24 @@ from oslo_config import cfg
 GROUP = "compute"
 
 OPTIONS = [
-    cfg.StrOpt("tree_layout", choices=["nested", "flat"], help="nested: every NUMA cell is a child provider; flat: everything on the root, as nova has it. Unset: nested for a new root, and an existing root keeps its layout."),
+    cfg.StrOpt(
+        "tree_layout", choices=["nested", "flat"],
+        help=(
+            "nested: every NUMA cell is a child provider; flat: everything on the root, as nova has it. Unset: "
+            "nested for a new root, and an existing root keeps its layout."
+        ),
+    ),
     cfg.StrOpt("owner_trait", default="OWNER_NOVA", help="Trait that says which service owns the node's providers."),
     cfg.StrOpt("cpu_shared_set", help="Host CPUs for shared guest CPUs (VCPU), as a list like 0-3,^2."),
     cfg.StrOpt("cpu_dedicated_set", help="Host CPUs for dedicated guest CPUs (PCPU)."),
-    cfg.IntOpt("resource_provider_association_refresh", default=300, min=0, help="Seconds between queries for sharing providers; 0: only once."),
-    cfg.IntOpt("facts_deadline", default=60, min=1, help="Seconds a driver may take for one node's facts before the call is abandoned."),
+    cfg.IntOpt(
+        "resource_provider_association_refresh", default=300, min=0,
+        help="Seconds between queries for sharing providers; 0: only once.",
+    ),
+    cfg.IntOpt(
+        "facts_deadline", default=60, min=1,
+        help="Seconds a driver may take for one node's facts before the call is abandoned.",
+    ),
     cfg.IntOpt("start_deadline", default=60, min=1, help="Seconds a driver may take to start."),
     cfg.IntOpt("workers", default=4, min=1, max=64, help="Nodes audited at the same time."),
 ]

@@ -8,25 +8,58 @@ GROUP = None
 
 RATIO_HELP = "What is set here wins over the value in Placement; unset or 0, the value in Placement is kept and a new inventory gets the initial ratio."
 
-HOST = cfg.StrOpt("host", default=socket.gethostname(), sample_default="<hostname>", help="Name of this host; nodes are named after it unless the driver knows better.")
+HOST = cfg.StrOpt(
+    "host", default=socket.gethostname(), sample_default="<hostname>",
+    help="Name of this host; nodes are named after it unless the driver knows better.",
+)
 
 OPTIONS = [
-    cfg.StrOpt("compute_driver", help="Driver to audit with: host, fake, fake.small, fake.numa, fake.file, ... or one of nova's spellings."),
+    cfg.StrOpt(
+        "compute_driver",
+        help="Driver to audit with: host, fake, fake.small, fake.numa, fake.file, ... or one of nova's spellings.",
+    ),
     HOST,
     cfg.StrOpt("my_ip", sample_default="<address>", help="Address of this host."),
-    cfg.BoolOpt("enabled", help="Whether the host takes new instances. Unset: COMPUTE_STATUS_DISABLED is left as found. False: it is set. True: it is removed if the agent had set it."),
-    cfg.StrOpt("state_path", default="/var/lib/nova", help="nova's state folder; only its compute_id is read, never written."),
-    cfg.StrOpt("instances_path", default="$state_path/instances", help="Folder of the guests' disks; its file system is DISK_GB. The nearest existing parent stands in for it."),
-    cfg.IntOpt("update_resources_interval", default=0, min=-1, help="Seconds between audits of a node; 0 means 60, -1 never."),
+    cfg.BoolOpt(
+        "enabled",
+        help=(
+            "Whether the host takes new instances. Unset: COMPUTE_STATUS_DISABLED is left as found. False: it is "
+            "set. True: it is removed if the agent had set it."
+        ),
+    ),
+    cfg.StrOpt(
+        "state_path", default="/var/lib/nova",
+        help="nova's state folder; only its compute_id is read, never written.",
+    ),
+    cfg.StrOpt(
+        "instances_path", default="$state_path/instances",
+        help=(
+            "Folder of the guests' disks; its file system is DISK_GB. The nearest existing parent stands in for "
+            "it."
+        ),
+    ),
+    cfg.IntOpt(
+        "update_resources_interval", default=0, min=-1,
+        help="Seconds between audits of a node; 0 means 60, -1 never.",
+    ),
     cfg.FloatOpt("cpu_allocation_ratio", min=0.0, help=f"Overcommit of VCPU. {RATIO_HELP}"),
     cfg.FloatOpt("ram_allocation_ratio", min=0.0, help=f"Overcommit of MEMORY_MB. {RATIO_HELP}"),
     cfg.FloatOpt("disk_allocation_ratio", min=0.0, help=f"Overcommit of DISK_GB. {RATIO_HELP}"),
     cfg.FloatOpt("initial_cpu_allocation_ratio", default=4.0, min=0.0, help="Overcommit of VCPU in a new inventory."),
-    cfg.FloatOpt("initial_ram_allocation_ratio", default=1.0, min=0.0, help="Overcommit of MEMORY_MB in a new inventory."),
-    cfg.FloatOpt("initial_disk_allocation_ratio", default=1.0, min=0.0, help="Overcommit of DISK_GB in a new inventory."),
+    cfg.FloatOpt(
+        "initial_ram_allocation_ratio", default=1.0, min=0.0,
+        help="Overcommit of MEMORY_MB in a new inventory.",
+    ),
+    cfg.FloatOpt(
+        "initial_disk_allocation_ratio", default=1.0, min=0.0,
+        help="Overcommit of DISK_GB in a new inventory.",
+    ),
     cfg.IntOpt("reserved_host_cpus", default=0, min=0, help="CPUs kept for the host, out of VCPU."),
     cfg.IntOpt("reserved_host_memory_mb", default=512, min=0, help="MiB kept for the host, out of MEMORY_MB."),
-    cfg.IntOpt("reserved_host_disk_mb", default=0, min=0, help="MiB kept for the host, out of DISK_GB, rounded up to GiB."),
+    cfg.IntOpt(
+        "reserved_host_disk_mb", default=0, min=0,
+        help="MiB kept for the host, out of DISK_GB, rounded up to GiB.",
+    ),
 ]
 
 

@@ -6,9 +6,21 @@ from oslo_config import cfg
 GROUP = "placement"
 
 OPTIONS = [
-    cfg.StrOpt("backend", default="auto", choices=["auto", "http", "embedded"], help="auto: the catalog or endpoint when credentials are set, else, for --once, the embedded Placement."),
-    cfg.IntOpt("max_in_flight", default=4, min=1, max=64, help="Requests under way at once; the embedded Placement always takes one."),
-    cfg.IntOpt("full_reread_interval", default=86400, min=0, help="Seconds in which every provider is read again in full, spread over them; guards against what generations cannot show. 0: never."),
+    cfg.StrOpt(
+        "backend", default="auto", choices=["auto", "http", "embedded"],
+        help="auto: the catalog or endpoint when credentials are set, else, for --once, the embedded Placement.",
+    ),
+    cfg.IntOpt(
+        "max_in_flight", default=4, min=1, max=64,
+        help="Requests under way at once; the embedded Placement always takes one.",
+    ),
+    cfg.IntOpt(
+        "full_reread_interval", default=86400, min=0,
+        help=(
+            "Seconds in which every provider is read again in full, spread over them; guards against what "
+            "generations cannot show. 0: never."
+        ),
+    ),
     cfg.IntOpt("connect_timeout", default=5, min=1, help="Seconds to wait for a connection."),
     cfg.IntOpt("read_timeout", default=60, min=1, help="Seconds to wait for an answer."),
     cfg.IntOpt("reshape_timeout", default=300, min=1, help="Seconds to wait for the answer to a reshape."),

@@ -17,6 +17,12 @@ def default_path() -> str:
 
 
 OPTIONS = [
-    cfg.StrOpt("path", default=default_path(), sample_default="/var/lib/compute-node-agent", help="Folder of the store, the node's identity, the run lock and the embedded Placement."),
-    cfg.StrOpt("connection", secret=True, sample_default="sqlite:///<path>/store.sqlite", help="Database URL of the store. Default: a SQLite file in the folder."),
+    cfg.StrOpt(
+        "path", default=default_path(), sample_default="/var/lib/compute-node-agent",
+        help="Folder of the store, the node's identity, the run lock and the embedded Placement.",
+    ),
+    cfg.StrOpt(
+        "connection", secret=True, sample_default="sqlite:///<path>/store.sqlite",
+        help="Database URL of the store. Default: a SQLite file in the folder.",
+    ),
 ]

@@ -12,20 +12,20 @@ from agent.model.provider_tree import ProviderTree
 STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 
 
-def agent_trait(identity: str) -> str:
-    """The trait that all nodes of one agent carry, so that one request lists them."""
-    return custom_token(f"COMPUTE_NODE_AGENT_{identity}")
+def agent_trait(agent: str) -> str:
+    """The trait that all nodes of the agent called ``agent`` carry, so that one request lists them."""
+    return custom_token(f"COMPUTE_NODE_AGENT_{agent}")
 
 
 def put_root_traits(
-    tree: ProviderTree, present: ProviderTree, root: str, journal: Journal, policy: Policy, identity: str, capabilities: Mapping[str, bool]
+    tree: ProviderTree, present: ProviderTree, root: str, journal: Journal, policy: Policy, agent: str, capabilities: Mapping[str, bool]
 ) -> None:
     """Mark the root as a compute node of this owner and agent, with the driver's capabilities and the operator's switch.
 
     The switch is nova's on a nova host: unset it leaves the trait as it was found, and true takes it off only if the
     journal says that the agent had put it on.
     """
-    tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(identity))
+    tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(agent))
     tree.add_traits(root, *(name for name, has in capabilities.items() if has))
     tree.remove_traits(root, *(name for name, has in capabilities.items() if not has))
     found = present.exists(root) and present.has_traits(root, [STATUS_DISABLED])

@@ -28,7 +28,7 @@ class Findings:
 
 
 def desired_tree(
-    base: ProviderTree, present: ProviderTree, root: str, findings: Findings, policy: Policy, journal: Journal, identity: str,
+    base: ProviderTree, present: ProviderTree, root: str, findings: Findings, policy: Policy, journal: Journal, agent: str,
     allocations: Allocations | None = None,
 ) -> ProviderTree:  # fmt: skip
     """``base``, which is left alone, with everything that the node should have. ``allocations`` are edited in place.
@@ -42,5 +42,5 @@ def desired_tree(
         shape_host(tree, present, root, findings.facts, policy)
     if findings.shape is not None:
         findings.shape(tree, allocations)
-    put_root_traits(tree, present, root, journal, policy, identity, findings.capabilities)
+    put_root_traits(tree, present, root, journal, policy, agent, findings.capabilities)
     return tree

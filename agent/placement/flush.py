@@ -57,7 +57,8 @@ class Flushed:
 
     ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in the next pass.
     ``held``: classes, by provider, that could not go because they are in use. ``forgot``: the server refused a name
-    that it had confirmed, so that ``knowledge`` has to confirm all of them anew.
+    that it had confirmed, so that ``knowledge`` has to confirm all of them anew. ``refused``: operations that would
+    be refused again if they were sent again as they are.
     """
 
     view: View
@@ -68,6 +69,7 @@ class Flushed:
     conflict: PlacementError | None = None
     outage: PlacementError | None = None
     forgot: bool = False
+    refused: list[Operation] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
@@ -174,6 +176,8 @@ class Flush:
             result.conflict = error
         else:
             result.errors.append(error)
+            if isinstance(error, PlacementRefused) and error.status == 400:
+                result.refused.append(operation)
 
     def _confirmed(self, operation: Operation) -> bool:
         """Whether a name of the operation was confirmed in an earlier plan: it may have been deleted since."""

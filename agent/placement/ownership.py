@@ -75,7 +75,7 @@ class Merge:
 
     def target(self) -> Target:
         """The merged tree."""
-        tree = self.wish.subtree(self.root)
+        tree = self.wish.subtree(self.root) if self.wish.exists(self.root) else ProviderTree()
         for uuid in reversed(tree.get_provider_uuids()):
             self._drop_unnameable(tree, uuid)
         for uuid in self._kept():

@@ -9,7 +9,8 @@ from typing import Any
 
 from keystoneauth1.adapter import Adapter
 
-from agent.audit import House, Mode
+from agent.audit import House
+from agent.audit_record import Mode
 from agent.desired.policy import Policy
 from agent.driver import HostContext
 from agent.driver_worker import DriverWorker
@@ -109,10 +110,14 @@ class AgentUnderTest:
         (node,) = self.report(**mode).nodes
         return node
 
-    def cycle(self, *, start: bool = False) -> NodeReport:
+    def period(self, *, start: bool = False) -> Report:
         """One more period of a running process, started if there is none."""
         self._fleet = self._fleet or self._start()
-        (node,) = self._fleet.run(Mode(start=start)).nodes
+        return self._fleet.run(Mode(start=start))
+
+    def cycle(self, *, start: bool = False) -> NodeReport:
+        """As :meth:`period`, for a driver with one node."""
+        (node,) = self.period(start=start).nodes
         return node
 
     @property

@@ -1,0 +1,97 @@
+"""What one audit gathers on its way, and the report that comes of it."""
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from agent.errors import AgentError, ConfigErrors, ProviderIdentityConflict, ProviderNameConflict
+from agent.model.facts import HostFacts
+from agent.model.names import ProviderUuid, printable
+from agent.model.provider_tree import ProviderTree
+from agent.model.report import METHODS, STEPS, Drift, NodeReport, NodeState, Outcome, Problem, Usage
+from agent.placement.client import Client
+from agent.placement.plan import Plan
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """How to audit. ``start``: reshapes are allowed, until the node was audited once. ``reread``: trust nothing saved."""
+
+    dry_run: bool = False
+    adopt: bool = False
+    start: bool = False
+    reread: bool = False
+    with_usages: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node to audit. ``provisional``: its uuid was made up for a dry run without an identity."""
+
+    uuid: ProviderUuid
+    name: str
+    driver: str
+    provisional: bool = False
+
+
+@dataclass(slots=True)
+class Record:
+    """One audit under way. ``outcomes`` are in the order sent, over all attempts."""
+
+    client: Client
+    mode: Mode
+    attempts: int = 1
+    outcomes: list[Outcome] = field(default_factory=list)
+    errors: list[AgentError] = field(default_factory=list)
+    drift: list[Drift] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
+    tree: ProviderTree = field(default_factory=ProviderTree)
+    used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    usage: Usage = field(default_factory=Usage)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Time a step."""
+        begun = time.monotonic()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.monotonic() - begun
+
+    def planned(self, plan: Plan, facts: HostFacts | None) -> None:
+        """What a plan shows, in place of what an earlier attempt saw."""
+        self.drift = list(plan.drift)
+        self.tree = plan.target.tree
+        self.errors = [AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid]
+        if facts is not None:
+            self.errors += [
+                AgentError(f"facts of {printable(facts.name)}: {section} is not complete: {printable(why)}", "its last good values stay")
+                for section, why in sorted(facts.incomplete.items())
+            ]
+
+    def failed(self, error: AgentError, node: Node) -> None:
+        """The audit ended here."""
+        self.errors = list(error.errors) if isinstance(error, ConfigErrors) else [error]
+        if isinstance(error, ProviderNameConflict):
+            self.drift = [Drift("name-conflict", "warning", error.message, error.remedy, node.uuid)]
+        elif isinstance(error, ProviderIdentityConflict):
+            self.drift = [Drift("identity", "warning", error.message, error.remedy, node.uuid)]
+
+    def state(self) -> NodeState:
+        """How the node stands after an audit that came to its end."""
+        if self.errors or any(one.status in ("failed", "skipped") for one in self.outcomes):
+            return "degraded"
+        if not self.outcomes:
+            return "in-sync"
+        return "pending" if self.mode.dry_run else "changed"
+
+    def report(self, node: Node, state: NodeState, tree: ProviderTree, owned: frozenset[str]) -> NodeReport:
+        """The report. ``tree``: what Placement has now."""
+        counts = self.client.exchange.counts
+        return NodeReport(
+            name=node.name, uuid=node.uuid, driver=node.driver, state=state, attempts=self.attempts, outcomes=tuple(self.outcomes),
+            drift=tuple(self.drift), tree=self.tree if self.mode.dry_run else tree, owned=owned, used=self.used, usage=self.usage,
+            requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
+            errors=tuple(Problem(one.code, one.message, one.remedy) for one in self.errors), provisional=node.provisional,
+        )  # fmt: skip

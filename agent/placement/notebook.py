@@ -1,0 +1,121 @@
+"""What the agent remembers of one node in Placement: view and journal, in memory and in the store."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import cast
+
+from agent.model.journal import Journal, Ownership
+from agent.model.mirror import Knowledge, View
+from agent.model.names import ProviderUuid
+from agent.model.operation import Operation
+from agent.model.provider_tree import ProviderTree
+from agent.model.report import Outcome
+from agent.placement.client import Client, Row
+from agent.placement.consumers import usages
+from agent.placement.flush import Flushed
+from agent.placement.mirror import Freshness, refreshed
+from agent.placement.ownership import Usages
+from agent.placement.plan import Plan
+from agent.placement.server import Server
+
+
+class Notebook:
+    """One node's page. Has a single writer: the audit of the node."""
+
+    def __init__(self, server: Server, root: ProviderUuid) -> None:
+        self._server, self._root = server, root
+        self._view: View | None = None
+        self._saved: View | None = None
+        self._journal: Journal | None = None
+        self._suspect = False
+        self._refused: list[Operation] = []
+
+    @property
+    def view(self) -> View:
+        """Placement as last read or written; at first as saved by an earlier process."""
+        if self._view is None:
+            self._saved = self._server.storage.view(self._server.transport.endpoint, self._root)
+            self._view = self._saved or View()
+        return self._view
+
+    @property
+    def journal(self) -> Journal:
+        """What is ours."""
+        if self._journal is None:
+            self._journal = self._server.storage.journal(self._root)
+        return self._journal
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What the server offers. Known once the server is connected."""
+        return cast(Knowledge, self._server.knowledge)
+
+    def own_tree(self) -> ProviderTree:
+        """The node's tree alone, as a copy; empty if Placement does not have it."""
+        return self.view.tree.subtree(self._root) if self.view.tree.exists(self._root) else ProviderTree()
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def refresh(self, client: Client, freshness: Freshness, rows: Sequence[Row] | None) -> None:
+        """Bring the view up to date. After a write whose outcome nobody knows, the whole tree is read.
+
+        :raises GenerationConflict: a provider changed under every attempt to read it.
+        """
+        suspects = self.view.tree.get_provider_uuids() if self._suspect else ()
+        self._view = refreshed(client, self.view, self._root, time.time(), freshness, suspects, rows)
+        self._suspect = False
+
+    def adopt(self) -> None:
+        """Take the tree over: from now on what is ours may be deleted and moved."""
+        self._journal = replace(self.journal, adopted=True)
+
+    def held(self, client: Client) -> Usages:
+        """What is used of the classes and providers that only wait to become free."""
+        return usages(client, {uuid: 0 for uuid in self.journal.held if self.view.tree.exists(uuid)})
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def intend(self, plan: Plan) -> tuple[Plan, list[Outcome]]:
+        """Write down what will be ours once ``plan`` is sent; what Placement refused before is taken out of it."""
+        refused = [one for one in plan.operations if one in self._refused]
+        plan = replace(plan, operations=tuple(one for one in plan.operations if one not in refused))
+        self._keep_journal(_either(self.journal, plan.target.journal) if plan.operations else plan.target.journal)
+        return plan, [Outcome(one, "skipped", "Placement refused exactly this before") for one in refused]
+
+    def record(self, plan: Plan, flushed: Flushed) -> None:
+        """Write down what came of ``plan``."""
+        if flushed.forgot:
+            self._server.forget(flushed.knowledge)
+        else:
+            self._server.learned(flushed.knowledge)
+        self._view = flushed.view
+        self._suspect = flushed.outage is not None
+        self._refused += flushed.refused
+        self.save()
+        journal = plan.target.journal if flushed.complete else self.journal
+        self._keep_journal(replace(journal, held={**journal.held, **flushed.held}))
+
+    def save(self) -> None:
+        """Keep the view."""
+        if self.view is not self._saved:
+            self._server.storage.save_view(self._server.transport.endpoint, self._root, self._saved, self.view)
+            self._saved = self.view
+
+    def doubt(self) -> None:
+        """Trust no content of the tree, because a write may or may not have come through."""
+        self._suspect = True
+
+    def _keep_journal(self, journal: Journal) -> None:
+        self._server.storage.save_journal(self._root, journal)
+        self._journal = journal
+
+
+def _either(before: Journal, after: Journal) -> Journal:
+    """What is ours if any part of the way from ``before`` to ``after`` has been done."""
+    providers = {
+        uuid: Ownership(one.classes | other.classes, one.traits | other.traits, one.aggregates | other.aggregates)
+        for uuid in (*before.providers, *after.providers)
+        for one, other in [(before.of(uuid), after.of(uuid))]
+    }
+    return Journal(providers, after.adopted, {**before.held, **after.held})

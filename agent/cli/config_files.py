@@ -9,7 +9,6 @@ from oslo_config import cfg, iniparser
 
 from agent.cli.options import Source
 from agent.errors import ConfigError
-from agent.model.names import printable
 
 PROJECT = "compute-node-agent"
 PROGRAM = "agent"
@@ -91,8 +90,8 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
         try:
             parser.parse(lines)
         except iniparser.ParseError as error:
-            place, line = f"{path}:{error.lineno}", lines[error.lineno - 1]
-            errors.append(ConfigError(f"{place}: {error.msg}: {printable(line)}", REMEDIES.get(error.msg, REMEDY), file=str(path), line=error.lineno))
+            # The line itself is not shown: it may hold a password.
+            errors.append(ConfigError(f"{path}:{error.lineno}: {error.msg}", REMEDIES.get(error.msg, REMEDY), file=str(path), line=error.lineno))
             # Read again with something harmless in its place, because there may be more.
             lines[error.lineno - 1] = "[DEFAULT]" if error.msg == NO_SECTION else "replaced ="
         else:

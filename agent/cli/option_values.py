@@ -58,15 +58,16 @@ def override_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: It
 
 def unusable(option: cfg.Opt, group: str | None, found: Origin, error: Exception) -> ConfigError:
     """The error that names place, option and value, and says what the option can be."""
-    shown = "<secret>" if option.secret else printable(found.text)
-    wanted = _wanted(option)
-    reason = f"not {wanted}" if wanted and "$" not in found.text else _reason(option, error)
-    return ConfigError(
-        f"{found.place}: [{group or 'DEFAULT'}] {option.dest} = {shown}: {reason}",
-        f"give {wanted}, or remove it" if wanted else "correct or remove it",
-        option=option.dest,
-        group=group or "DEFAULT",
-    )
+    section, wanted = group or "DEFAULT", _wanted(option)
+    text = f"{found.place}: [{section}] {option.dest} = {'<secret>' if option.secret else printable(found.text)}"
+    if "$" in found.text:
+        reason, remedy = "what $ refers to is not set here or does not fit", "write $$ for a dollar sign, or name an option of the agent"
+    elif wanted:
+        reason, remedy = f"not {wanted}", f"give {wanted}, or remove it"
+    else:
+        # What the type says may repeat the value.
+        reason, remedy = "it cannot be used" if option.secret else printable(str(error.__context__ or error)), "correct or remove it"
+    return ConfigError(f"{text}: {reason}", remedy, group=section, option=option.dest)
 
 
 def origin(option: cfg.Opt, group: str | None, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> Origin | None:
@@ -96,11 +97,3 @@ def _wanted(option: cfg.Opt) -> str:
         return f"{noun} of at least {kind.min}" if kind.min is not None else noun
     choices = getattr(kind, "choices", None)
     return f"one of {', '.join(choices)}" if choices else ""
-
-
-def _reason(option: cfg.Opt, error: Exception) -> str:
-    if any(isinstance(one, cfg.TemplateSubstitutionError) for one in (error, error.__context__)):
-        return "it refers with $ to an option that is not known here"
-    if option.secret:
-        return "it cannot be used"
-    return printable(str(error.__context__ or error))

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from agent.model.inventory import completed, without_empty
-from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.provider_tree import Provider
 from agent.model.report import METHODS, STEPS, Drift, NodeReport, Outcome, Problem, Report
-from agent.render.own_tree import own_providers
+from agent.render.own_tree import HasTree, StoredTree, made_up, own_providers, replaced
 
 SCHEMA = "compute-node-agent/report/1"
 TREE_SCHEMA = "compute-node-agent/tree/1"
@@ -42,7 +42,7 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "attempts": node.attempts,
         "operations": [_operation(outcome) for outcome in node.outcomes],
         "drift": [_drift(drift) for drift in node.drift],
-        "tree": tree_rows(node.tree, node.uuid, node.owned, node.used),
+        "tree": tree_rows(node),
         "usage": {
             "vcpus_used": node.usage.vcpus_used,
             "memory_mb_used": node.usage.memory_mb_used,
@@ -55,25 +55,23 @@ def node_document(node: NodeReport) -> dict[str, Any]:
         "seconds": {step: round(node.seconds.get(step, 0.0), 6) for step in STEPS},
         "errors": _errors(node.errors),
     }
-    names = _provisional_names(node) if node.provisional else {}
-    return {key: _plain(value, names) for key, value in document.items()}
+    hidden = made_up(node)
+    return {key: _plain(value, hidden) for key, value in document.items()}
 
 
-def tree_document(nodes: Sequence[NodeReport], errors: Iterable[Problem] = (), exit_code: int = 0) -> dict[str, Any]:
-    """Trees alone, as ``agent tree`` shows them: each node's name, uuid and the rows that the report has."""
+def tree_document(trees: Iterable[StoredTree]) -> dict[str, Any]:
+    """Trees alone, as ``agent tree`` shows them, with the rows that the report has."""
     return {
         "schema": TREE_SCHEMA,
-        "nodes": [
-            {"name": node.name, "uuid": node.uuid, "tree": _plain(tree_rows(node.tree, node.uuid, node.owned, node.used), {})} for node in nodes
-        ],
-        "errors": _errors(errors),
-        "exit_code": exit_code,
+        "nodes": [{"name": one.name, "uuid": one.uuid, "endpoint": one.endpoint, "tree": _plain(tree_rows(one), {})} for one in trees],
+        "errors": [],
+        "exit_code": 0,
     }
 
 
-def tree_rows(tree: ProviderTree, root: str, owned: frozenset[str], used: Mapping[str, Mapping[str, int]]) -> list[dict[str, Any]]:
+def tree_rows(node: HasTree) -> list[dict[str, Any]]:
     """One row a provider, parents before their children."""
-    return [_row(tree.provider(uuid), uuid in owned, used.get(uuid, {})) for uuid in own_providers(tree, root)]
+    return [_row(node.tree.provider(uuid), uuid in node.owned, node.used.get(uuid, {})) for uuid in own_providers(node.tree, node.uuid)]
 
 
 def _row(provider: Provider, owned: bool, used: Mapping[str, int]) -> dict[str, Any]:
@@ -119,22 +117,14 @@ def _requests(requests: Mapping[str, int]) -> dict[str, int]:
     return {"total": requests.get("total", sum(counted.values())), **counted}
 
 
-def _provisional_names(node: NodeReport) -> dict[str, str]:
-    """Every uuid made up for this node, with the provider's name."""
-    created = {outcome.operation.provider for outcome in node.outcomes if outcome.operation.op == "create-provider"}
-    names: dict[str, str] = {provider.uuid: provider.name for provider in created if provider}
-    names |= {uuid: node.tree.name_of(uuid) for uuid in own_providers(node.tree, node.uuid)}
-    return {**names, node.uuid: node.name}
-
-
-def _plain(value: Any, provisional: Mapping[str, str]) -> Any:
-    """``value`` in JSON's own types; a provisional uuid becomes null, and as a key the provider's name."""
+def _plain(value: Any, hidden: Mapping[str, str]) -> Any:
+    """``value`` in JSON's own types; a made-up uuid becomes null, and as a key or within a text the provider's name."""
     if isinstance(value, str):
-        return None if value in provisional else value
+        return None if value in hidden else replaced(value, hidden)
     if isinstance(value, Mapping):
-        return {provisional.get(key, key): _plain(one, provisional) for key, one in value.items()}
+        return {hidden.get(key, key): _plain(one, hidden) for key, one in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(value)
     if isinstance(value, Sequence):
-        return [_plain(one, provisional) for one in value]
+        return [_plain(one, hidden) for one in value]
     return value

@@ -1,7 +1,7 @@
 """The text report: each node, its tree, what was or would be sent, what is wrong, and one closing line."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from rich.text import Text
 
@@ -10,9 +10,13 @@ from agent.model.report import METHODS, Drift, NodeReport, Problem, Report
 from agent.render.look import Look, hanging, shown, to_string
 from agent.render.node_lines import header_lines, summary_lines
 from agent.render.operation_lines import operation_lines
+from agent.render.own_tree import StoredTree, made_up, replaced
 from agent.render.tree_lines import tree_lines
 
 TREES_AT_MOST = 20
+
+Names = Mapping[str, str]
+NONE: Names = {}
 
 
 def render_report(report: Report, look: Look) -> str:
@@ -29,10 +33,13 @@ def render_report(report: Report, look: Look) -> str:
     return to_string([*lines, _closing(report)], look)
 
 
-def render_tree(nodes: Sequence[NodeReport], look: Look) -> str:
+def render_trees(trees: Sequence[StoredTree], look: Look) -> str:
     """Trees alone, one below the other."""
-    blocks = [tree_lines(node, look) or [shown(node.name, "bold"), Text("  no providers", "dim")] for node in nodes]
-    return to_string([line for number, block in enumerate(blocks) for line in ([Text()] if number else []) + block], look)
+    lines: list[Text] = []
+    for one in trees:
+        seen = Text.assemble(shown(one.name, "bold"), (f" as last seen at {printable(one.endpoint)}", "dim"))
+        lines += [*([Text()] if lines else []), seen, Text(), *(tree_lines(one, look) or [Text("no providers", "dim")])]
+    return to_string(lines, look)
 
 
 def render_problems(problems: Iterable[Problem], look: Look) -> str:
@@ -41,11 +48,12 @@ def render_problems(problems: Iterable[Problem], look: Look) -> str:
 
 
 def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
+    hidden = made_up(node)
     sections = [
         ("", tree_lines(node, look) if with_tree else []),
         ("operations", operation_lines(node, look)),
-        ("drift", [line for drift in node.drift for line in _drift(drift, look)]),
-        ("errors", _errors(node.errors, look)),
+        ("drift", [line for drift in node.drift for line in _drift(drift, hidden, look)]),
+        ("errors", _errors(node.errors, look, hidden)),
     ]
     lines = header_lines(node, look.signs)
     for title, body in sections:
@@ -54,21 +62,21 @@ def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
     return lines
 
 
-def _drift(drift: Drift, look: Look) -> list[Text]:
+def _drift(drift: Drift, hidden: Names, look: Look) -> list[Text]:
     style = "yellow" if drift.severity == "warning" else "cyan"
     subject = drift.consumer or drift.provider
     line = Text.assemble(("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style))
     if subject:
-        line.append(f" {printable(subject)}", "bold")
-    line.append(f": {printable(drift.detail)}")
-    return [*hanging(line, look), *_remedy(drift.remedy, look)]
+        line.append(f" {printable(replaced(subject, hidden))}", "bold")
+    line.append(f": {printable(replaced(drift.detail, hidden))}")
+    return [*hanging(line, look), *_remedy(replaced(drift.remedy, hidden), look)]
 
 
-def _errors(errors: Iterable[Problem], look: Look) -> list[Text]:
+def _errors(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> list[Text]:
     lines = []
     for error in errors:
-        line = Text.assemble((f"{look.signs.bad} ", "bold red"), shown(error.message, "red"), (f" [{printable(error.code)}]", "dim"))
-        lines += [*hanging(line, look), *_remedy(error.remedy, look)]
+        line = Text.assemble((f"{look.signs.bad} ", "bold red"), shown(replaced(error.message, hidden), "red"), (f" [{printable(error.code)}]", "dim"))
+        lines += [*hanging(line, look), *_remedy(replaced(error.remedy, hidden), look)]
     return lines
 
 

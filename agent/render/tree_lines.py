@@ -9,9 +9,8 @@ from rich.text import Text
 from agent.model.inventory import Record, completed, without_empty
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
-from agent.model.report import NodeReport
 from agent.render.look import LEAST_WIDTH, Look, Signs, shown, wrapped
-from agent.render.own_tree import own_providers
+from agent.render.own_tree import HasTree, own_providers
 
 HEADINGS = ("used/total", "reserved", "ratio")
 GAP = " " * 3
@@ -64,7 +63,7 @@ class _Columns:
         return " " * (self.slash - HEADINGS[0].index("/")) + HEADINGS[0]
 
 
-def tree_lines(node: NodeReport, look: Look) -> list[Text]:
+def tree_lines(node: HasTree, look: Look) -> list[Text]:
     """The node's own tree. Nothing, if it has none."""
     branches = list(_branches(node.tree, node.uuid, node.used, look.signs))
     if not branches:
@@ -122,7 +121,7 @@ def _headings(columns: _Columns) -> Text:
     return Text(GAP.join(cells), "dim")
 
 
-def _name(branch: _Branch, node: NodeReport, look: Look) -> Text:
+def _name(branch: _Branch, node: HasTree, look: Look) -> Text:
     provider = branch.provider
     line = Text.assemble((branch.head, "dim"), shown(provider.name, "bold"))
     if node.owned and provider.uuid not in node.owned:

@@ -17,6 +17,7 @@ from agent.model.operation import (
 )
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
 from agent.model.report import Drift, NodeReport, Outcome, Problem, Report, Usage
+from agent.render.own_tree import StoredTree
 
 ROOT = ProviderUuid("2f0c1a5e-9b1d-4a9c-8a0e-0d6b6c1f7a11")
 CELL = ProviderUuid("663e183e-9bd4-510f-bebf-c8f559338776")
@@ -92,6 +93,10 @@ def node(**changes: object) -> NodeReport:
         "errors": (Problem("placement.conflict", "somebody else wrote", "run again"),),
     }
     return NodeReport(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def stored(made: ProviderTree) -> StoredTree:
+    return StoredTree("node-1", ROOT, "http://placement", made, frozenset({ROOT, CELL}))
 
 
 def report(**changes: object) -> Report:

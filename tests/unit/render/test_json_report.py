@@ -4,7 +4,7 @@ from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, Problem
 from agent.render.json_report import dumps, node_document, report_document, tree_document
-from tests.unit.render.reports import AGGREGATE, CELL, CONSUMER, FOREIGN, GONE, PCPU, ROOT, node, outcomes, report
+from tests.unit.render.reports import AGGREGATE, CELL, CONSUMER, FOREIGN, GONE, PCPU, ROOT, node, outcomes, report, stored, tree
 
 SIX = {"total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio"}
 
@@ -152,9 +152,11 @@ def test_output_is_ascii_and_gives_back_every_name():
 
 
 def test_tree_document_has_the_rows_of_the_report():
-    document = tree_document([node()])
+    document = tree_document([stored(tree())])
     assert document["schema"] == "compute-node-agent/tree/1"
-    assert document["nodes"][0]["tree"] == node_document(node())["tree"]
+    (one,) = document["nodes"]
+    assert (one["name"], one["uuid"], one["endpoint"]) == ("node-1", ROOT, "http://placement")
+    assert one["tree"] == node_document(node(used={}))["tree"]
     assert (document["errors"], document["exit_code"]) == ([], 0)
 
 

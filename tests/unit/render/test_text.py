@@ -6,8 +6,8 @@ import pytest
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Problem
 from agent.render.look import Look
-from agent.render.text import render_problems, render_report, render_tree
-from tests.unit.render.reports import CELL, CONSUMER, ROOT, node, report
+from agent.render.text import render_problems, render_report, render_trees
+from tests.unit.render.reports import CELL, CONSUMER, ROOT, node, report, stored, tree
 
 PLAIN = Look()
 
@@ -61,7 +61,7 @@ def test_foreign_providers_are_marked():
 
 
 def test_roots_that_only_share_are_not_shown():
-    assert not any("share" in line.split() for line in render_tree([node()], PLAIN).splitlines())
+    assert not any("share" in line.split() for line in render_trees([stored(tree())], PLAIN).splitlines())
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_operations_fit_every_terminal(width):
 def test_traits_are_wrapped_under_their_guide():
     made = node().tree.copy()
     made.update_traits(ROOT, [f"CUSTOM_TRAIT_{number:02}" for number in range(40)])
-    rows = [line for line in render_tree([node(tree=made)], Look(width=60)).splitlines() if "CUSTOM_TRAIT" in line]
+    rows = [line for line in render_trees([stored(made)], Look(width=60)).splitlines() if "CUSTOM_TRAIT" in line]
     assert len(rows) > 5
     assert all(line.startswith("│  CUSTOM") and len(line) <= 60 for line in rows)
 
@@ -172,7 +172,7 @@ def test_wide_characters_do_not_break_the_columns():
     made = node().tree.copy()
     made.update_inventory(CELL, {"PCPU": {"total": 1}})
     made.rename(CELL, "細胞")
-    table = [line for line in render_tree([node(tree=made)], PLAIN).splitlines() if re.search(r"\d+/|-/", line)]
+    table = [line for line in render_trees([stored(made)], PLAIN).splitlines() if re.search(r"\d+/|-/", line)]
     assert len({line.index("/") for line in table}) == 1
 
 
@@ -191,13 +191,13 @@ def test_twenty_nodes_still_have_their_trees():
 
 
 def test_tree_alone_has_no_operations():
-    text = render_tree([node()], PLAIN)
+    text = render_trees([stored(tree())], PLAIN)
     assert "node-1_NUMA0" in text
     assert "operations" not in text
 
 
 def test_tree_of_a_node_without_providers_says_so():
-    assert render_tree([node(tree=ProviderTree())], PLAIN) == "node-1\n  no providers\n"
+    assert render_trees([stored(ProviderTree())], PLAIN) == "node-1 as last seen at http://placement\n\nno providers\n"
 
 
 def test_errors_alone():

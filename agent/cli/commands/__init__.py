@@ -1,0 +1,1 @@
+"""The commands beside audit and daemon, one module each."""

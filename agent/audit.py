@@ -243,7 +243,7 @@ class NodeAudit:
             self.notebook.save()
         if record.mode.with_usages:
             tree = self.notebook.own_tree()
-            record.used = {**usages(record.client, {one.uuid: 0 for one in tree.providers() if one.inventory})}
+            record.used = {str(uuid): used for uuid, used in usages(record.client, {one.uuid: 0 for one in tree.providers() if one.inventory}).items()}
 
     def _overcommitted(self, client: Client, flushed: Flushed) -> list[Drift]:
         """What a smaller inventory left over-committed; the server accepts that without a word."""

@@ -1,5 +1,6 @@
 """All nodes of one driver: found, audited several at a time, reported together."""
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -9,10 +10,12 @@ from agent.audit import House, NodeAudit
 from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
 from agent.errors import AgentError, ConfigError, PlacementTooOld, PlacementUnreachable
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
-from agent.placement.client import Row
+from agent.placement.client import Client, Row
 from agent.version import agent_version
+
+LOG = logging.getLogger(__name__)
 
 
 class Fleet:
@@ -46,9 +49,10 @@ class Fleet:
             ]  # fmt: skip
             # Asked here, so that it is one request for all nodes, and the reason is given once if it fails.
             self.house.server.connect(client, ask=mode.reread)
-            listed = client.providers_with_trait(agent_trait(self.house.agent)) if len(found) > 1 else None
-            rows = None if listed is None else {row.uuid: row for row in listed}
-            nodes = self._audit_all(chosen, mode, rows, progress or (lambda _name: None))
+            rows = self._listed(client, found)
+            gone = {} if names else self._gone(found, rows or {})
+            count = progress or (lambda _name: None)
+            nodes = [*self._audit_all(chosen, mode, rows, count), *self._audit_all(gone, mode, rows, count, gone=True)]
         except AgentError as error:
             errors.append(error)
         server, counts = self.house.server, client.exchange.counts
@@ -60,13 +64,37 @@ class Fleet:
             errors=tuple(Problem(one.code, one.message, one.remedy, _is_fatal(one)) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
         )  # fmt: skip
 
+    def _listed(self, client: Client, found: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
+        """All roots that carry this agent's mark, in one request; None where a node's own tree says as much.
+
+        Asked for many nodes, and for one if there may be others that the driver has no more.
+        """
+        if len(found) == 1 and not self.house.server.storage.roots() - found.keys():
+            return None
+        return {row.uuid: row for row in client.providers_with_trait(agent_trait(self.house.agent))}
+
+    def _gone(self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row]) -> Mapping[str, str]:
+        """The roots that are ours, that the driver does not have any more, and that its backend says are deleted.
+
+        Only the backend's own word counts: a node may be missing because another agent has it now.
+        """
+        gone = {}
+        for uuid, row in rows.items():
+            if uuid in found or not self.house.server.storage.journal(uuid).owns(uuid):
+                continue
+            if self.house.worker.call(self.house.driver.is_node_deleted, row.name, deadline=self.house.facts_deadline, node=row.name):
+                gone[str(uuid)] = row.name
+            else:
+                LOG.info("node %s is not managed here any more, but it is not deleted either; its providers stay", printable(row.name))
+        return gone
+
     def _audit_all(
-        self, nodes: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None, progress: Callable[[str], None]
+        self, nodes: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None, progress: Callable[[str], None], *, gone: bool = False
     ) -> Sequence[NodeReport]:
         def audit(item: tuple[str, str]) -> NodeReport:
             uuid, name = item
             one = self._audit_of(uuid, name)
-            report = one.run(mode, None if rows is None else _structure(one, rows))
+            report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone)
             progress(name)
             return report
 

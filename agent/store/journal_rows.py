@@ -27,6 +27,11 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
     return Journal(providers, bool(adopted), held)
 
 
+def roots(connection: Connection) -> frozenset[ProviderUuid]:
+    """The nodes that have something in their journal."""
+    return frozenset(connection.execute(select(JOURNAL_PROVIDER.c.root).distinct()).scalars())
+
+
 def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal) -> None:
     """Write what differs from ``old``, which is what the database holds."""
     known = connection.execute(select(JOURNAL.c.root).where(JOURNAL.c.root == root)).scalar_one_or_none()

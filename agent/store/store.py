@@ -74,6 +74,10 @@ class Store:
         self._journals[root] = found = self._loaded(lambda connection: journal_rows.load(connection, root))
         return found
 
+    def roots(self) -> frozenset[ProviderUuid]:
+        """The nodes whose journal is not empty."""
+        return self._loaded(journal_rows.roots)
+
     def save_journal(self, root: ProviderUuid, journal: Journal) -> None:
         """Keep a journal, writing only what differs from what was kept before."""
         old = self._journals.get(root) or self.journal(root)

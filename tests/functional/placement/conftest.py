@@ -1,0 +1,51 @@
+"""Fixtures of the scenarios: a host on an empty Placement, its log, waits that cost no time."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.placement import retry
+from tests.support.agent import AgentUnderTest, ScriptedDriver, Shape, shaped, total
+from tests.support.placement import PlacementServer
+
+Host = Callable[..., AgentUnderTest]
+
+
+@pytest.fixture
+def agent_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """All that the agent logs, down to DEBUG."""
+    caplog.set_level(logging.DEBUG, "agent")
+    return caplog
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Conflicts are tried again at once."""
+    monkeypatch.setattr(retry, "LEAST_WAIT", 0.0)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.0)
+
+
+@pytest.fixture
+def host(placement: PlacementServer, tmp_path: Path) -> Iterator[Host]:
+    """Makes agents on ``placement``: ``host(shape, driver=..., folder=..., roles=...)``; stopped at the end."""
+    made: list[AgentUnderTest] = []
+
+    def make(shape: Shape | None = None, *, driver: Any = None, folder: str = "state", **options: Any) -> AgentUnderTest:
+        made.append(AgentUnderTest(options.pop("placement", placement), tmp_path / folder, driver or ScriptedDriver(shape), **options))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+@pytest.fixture
+def node_a(host: Host, placement: PlacementServer) -> AgentUnderTest:
+    """The scenarios' given state: root ``node-a`` with VCPU 16 and MEMORY_MB 16384, just synchronised by this agent."""
+    agent = host(shaped({"VCPU": total(16), "MEMORY_MB": total(16384)}))
+    assert agent.cycle(start=True).state == "changed"
+    placement.clear()
+    return agent

@@ -1,0 +1,92 @@
+"""What every scenario must leave behind: the final-state checks (a) to (h) of the specification, in one call."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from agent.desired.root_traits import agent_trait
+from tests.support.agent import IDENTITY, AgentUnderTest
+from tests.support.other_client import PROJECT, USER
+from tests.support.placement import Placement
+
+AGENT_TRAIT = agent_trait(IDENTITY)
+ROOT_TRAITS = frozenset({"COMPUTE_NODE", "OWNER_NOVA", AGENT_TRAIT})
+"""What the agent keeps on every root."""
+
+SECRETS = ("test-user", PROJECT, USER)
+"""The token of the test's sessions, and whose consumers there are."""
+
+LONGEST_LINE = 600
+"""No line about one provider is longer; one with a whole tree is."""
+
+
+@dataclass(frozen=True)
+class Want:
+    """A provider as it should be: all its records with their six fields, its parent by name (``None``: a root)."""
+
+    inventory: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    parent: str | None = None
+    traits: Collection[str] = ()
+    aggregates: Collection[str] = ()
+
+
+def node(inventory: Mapping[str, Mapping[str, Any]], *traits: str, aggregates: Collection[str] = ()) -> Want:
+    """A node's root: ``traits`` beside those that the agent keeps there."""
+    return Want(inventory, None, ROOT_TRAITS | set(traits), aggregates)
+
+
+def settled(
+    agent: AgentUnderTest, placement: Placement, log: pytest.LogCaptureFixture, want: Mapping[str, Want], *, before: Mapping[str, Any] | None = None,
+    gone: Collection[str] = (), consumers: Mapping[str, Any] | None = None, reads: int = 1, state: str = "in-sync",
+) -> None:  # fmt: skip
+    """Check everything; the last thing that a test does, because the following cycles are in the log afterwards.
+
+    ``want`` has the providers that were involved, by name, and ``gone`` those that vanished; every other is exactly as in
+    ``before``, a ``placement.dump()``, its generation included, and so is every consumer unless ``consumers`` are given.
+    ``reads``: how many requests a cycle costs that has nothing to do; ``state``: in which it leaves the nodes.
+    """
+    left = placement.dump()
+    _providers(left, want, before or {"providers": {}}, gone)
+    expected = (before or {"consumers": {}})["consumers"] if consumers is None else consumers
+    assert left["consumers"] == expected
+    _versions(placement)
+    _quiet(agent, placement, left, reads, state)
+    _silent(log.records)
+
+
+def _providers(left: Mapping[str, Any], want: Mapping[str, Want], before: Mapping[str, Any], gone: Collection[str]) -> None:
+    names = {uuid: one["name"] for uuid, one in left["providers"].items()}
+    involved = {
+        one["name"]: Want(one["inventories"], names.get(one["parent"]), set(one["traits"]), set(one["aggregates"]))
+        for one in left["providers"].values() if one["name"] in want
+    }  # fmt: skip
+    assert involved == {name: Want(one.inventory, one.parent, set(one.traits), set(one.aggregates)) for name, one in want.items()}
+    others = {uuid: one for uuid, one in left["providers"].items() if one["name"] not in want}
+    assert others == {uuid: one for uuid, one in before["providers"].items() if one["name"] not in {*want, *gone}}
+
+
+def _versions(placement: Placement) -> None:
+    """No request without a microversion, but the one that asks which there are, or without a global request id."""
+    assert [str(one) for one in placement.requests if one.version is None and one.path != "/"] == []
+    assert [str(one) for one in placement.requests if not (one.request_id or "").startswith("req-")] == []
+
+
+def _quiet(agent: AgentUnderTest, placement: Placement, left: Mapping[str, Any], reads: int, state: str) -> None:
+    """The next cycle of the process writes nothing, nor does the first of a new one."""
+    for following in (agent.period, agent.report):
+        placement.clear()
+        report = following()
+        assert [str(one) for one in placement.writes()] == []
+        assert placement.count() == reads, placement.lines()
+        assert {one.state for one in report.nodes} == {state}
+        assert placement.dump() == left
+
+
+def _silent(records: Iterable[logging.LogRecord]) -> None:
+    """No secret and no whole tree in what the agent logged."""
+    lines = [record.getMessage() for record in records if record.name.partition(".")[0] in ("agent", "drivers")]
+    assert [line for line in lines if any(secret in line for secret in SECRETS)] == []
+    assert [line for line in lines if len(line) > LONGEST_LINE or "\n" in line] == []

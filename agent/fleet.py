@@ -98,10 +98,14 @@ class Fleet:
             progress(name)
             return report
 
-        if len(nodes) < 2:
-            return [audit(item) for item in nodes.items()]
-        with ThreadPoolExecutor(self._workers, thread_name_prefix="audit") as pool:
-            return list(pool.map(audit, nodes.items()))
+        items = list(nodes.items())
+        # The first goes alone, because what it learns of Placement the others need not ask again.
+        first, rest = items[:1], items[1:]
+        reports = [audit(item) for item in first]
+        if rest:
+            with ThreadPoolExecutor(self._workers, thread_name_prefix="audit") as pool:
+                reports += pool.map(audit, rest)
+        return reports
 
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)

@@ -84,18 +84,22 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
         return None, [_unreadable("--config-file", path, error)]
     except UnicodeDecodeError as error:
         return None, [ConfigError(f"{path}: not text in UTF-8, at byte {error.start}", "name a configuration file", file=str(path))]
-    errors = []
+    errors: dict[int, ConfigError] = {}
     while True:
         parser = _Parser()
         try:
             parser.parse(lines)
         except iniparser.ParseError as error:
-            # The line itself is not shown: it may hold a password.
-            errors.append(ConfigError(f"{path}:{error.lineno}: {error.msg}", REMEDIES.get(error.msg, REMEDY), file=str(path), line=error.lineno))
+            line = error.lineno
             # Read again with something harmless in its place, because there may be more.
-            lines[error.lineno - 1] = "[DEFAULT]" if error.msg == NO_SECTION else "replaced ="
+            if line in errors:
+                lines[line - 1] = "#"
+                continue
+            lines[line - 1] = "[DEFAULT]" if error.msg == NO_SECTION else "replaced ="
+            # The line itself is not shown: it may hold a password.
+            errors[line] = ConfigError(f"{path}:{line}: {error.msg}", REMEDIES.get(error.msg, REMEDY), file=str(path), line=line)
         else:
-            return (None if errors else ConfigFile(path, parser.values)), errors
+            return (None if errors else ConfigFile(path, parser.values)), list(errors.values())
 
 
 class _Parser(iniparser.BaseParser):

@@ -26,7 +26,7 @@ def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.Confi
     """
     files, errors = read_all(sources_of(options.sources))
     conf, known = _parsed(files), catalogue()
-    now = [one for one in options.overrides if is_registered(conf, one)]
+    now = [one for one in options.overrides if is_registered(conf, one.group, one.name)]
     errors += override_problems(conf, known, now)
     try:
         known += _plugin_options(conf, files, environ)

@@ -25,20 +25,22 @@ class Origin:
 
 def problems(conf: cfg.ConfigOpts, known: OptionsByGroup, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> Iterator[ConfigError]:
     """Every option that is set to something it cannot be."""
-    for group, options in known:
-        for option in options:
-            try:
-                _ = conf[group][option.dest] if group else conf[option.dest]
-            except (ValueError, cfg.Error) as error:
-                found = origin(option, group, files, environ)
-                # One that is not set has a default made of another option, which is reported itself.
-                if found is not None:
-                    yield unusable(option, group, found, error)
+    by_name = {(group, option.dest): option for group, options in known for option in options}
+    for (group, name), option in by_name.items():
+        if not is_registered(conf, group, name):
+            continue
+        try:
+            _ = conf[group][name] if group else conf[name]
+        except (ValueError, cfg.Error) as error:
+            found = origin(option, group, files, environ)
+            # One that is not set has a default made of another option, which is reported itself.
+            if found is not None:
+                yield unusable(option, group, found, error)
 
 
-def is_registered(conf: cfg.ConfigOpts, override: Override) -> bool:
-    """Whether ``conf`` knows the option."""
-    return override.name in (conf[override.group] if override.group else conf)
+def is_registered(conf: cfg.ConfigOpts, group: str | None, name: str) -> bool:
+    """Whether ``conf`` knows the option; those of other authentication plugins than the chosen one it does not."""
+    return name in (conf[group] if group else conf)
 
 
 def override_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: Iterable[Override]) -> Iterator[ConfigError]:

@@ -88,8 +88,9 @@ def parse(argv: Sequence[str]) -> Options:
 
 def wants_json(argv: Sequence[str]) -> bool:
     """Whether errors belong into a JSON document, also where ``argv`` cannot be parsed. The last format wins."""
-    asked = [following if word == "--format" else word for word, following in zip(argv, [*argv[1:], ""], strict=True) if word.startswith("--format")]
-    return bool(asked) and asked[-1].removeprefix("--format=") == "json"
+    words = [*argv, ""]
+    asked = [words[place + 1] if word == "--format" else word.removeprefix("--format=") for place, word in enumerate(argv) if word.startswith("--format")]
+    return asked[-1:] == ["json"]
 
 
 def _check(options: Options, parser: _Parser) -> None:

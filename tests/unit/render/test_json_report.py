@@ -128,6 +128,11 @@ def test_provisional_reshape_names_providers_where_uuids_are_keys():
     assert after == {"inventories": {"node-1": {}, "node-1_NUMA0": {"PCPU": PCPU}}, "allocations": {CONSUMER: {"node-1_NUMA0": {"PCPU": 2}}}}
 
 
+def test_provisional_uuids_within_texts_are_names():
+    document = node_document(node(provisional=True, errors=(Problem("x", f"provider {ROOT} is taken", ""),)))
+    assert document["errors"][0]["message"] == "provider node-1 is taken"
+
+
 def test_provisional_node_keeps_uuids_that_others_gave():
     document = node_document(node(provisional=True))
     assert document["tree"][0]["aggregates"] == [AGGREGATE]

@@ -121,6 +121,13 @@ def test_provisional_uuids_are_not_shown():
     assert CELL not in text
 
 
+def test_provisional_uuids_are_not_shown_within_texts_either():
+    wrong = (Problem("placement.name-conflict", f"the name of provider {ROOT} is taken", f"look for {ROOT}"),)
+    text = render_report(report(nodes=(node(provisional=True, outcomes=(), errors=wrong),)), PLAIN)
+    assert "the name of provider node-1 is taken" in text
+    assert ROOT not in text
+
+
 def test_names_are_neither_markup_nor_control_codes():
     made = ProviderTree()
     made.new_root("[red]\x1b[31m\nevil[/red]", ROOT)

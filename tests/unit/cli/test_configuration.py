@@ -1,0 +1,192 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from agent.cli.configuration import load
+from agent.cli.logs import quiet_libraries
+from agent.cli.parser import parse
+from agent.conf.default import host_name
+from agent.errors import ConfigErrors
+
+NOVA_CONF = """
+[DEFAULT]
+compute_driver = libvirt.LibvirtDriver
+my_ip = 192.0.2.1
+state_path = /var/lib/nova
+transport_url = rabbit://openstack:secret@controller
+log_dir = /var/log/nova
+enabled_apis = osapi_compute,metadata
+cpu_allocation_ratio = 8.0
+cpu_allocation_ratio = 6.0
+logfile = nova.log
+
+[api_database]
+connection = mysql+pymysql://nova:secret@controller/nova_api
+
+[libvirt]
+virt_type = kvm
+
+[vnc]
+server_listen = $my_ip
+server_proxyclient_address = $nova_thing
+
+[placement]
+region_name = RegionOne
+auth_type = password
+auth_url = http://controller:5000/v3
+user-name = placement
+username = placement
+password = secret
+project_domain_name = Default
+"""
+
+
+@pytest.fixture
+def file(tmp_path):
+    def write(text: str, name: str = "agent.conf") -> str:
+        path: Path = tmp_path / "given" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return str(path)
+
+    return write
+
+
+def loaded(*argv, environ=None):
+    return load(parse(argv), environ or {})
+
+
+def errors_of(*argv, environ=None):
+    with pytest.raises(ConfigErrors) as caught:
+        loaded(*argv, environ=environ)
+    return [error.message for error in caught.value.errors]
+
+
+def test_defaults_without_any_file():
+    conf = loaded()
+    assert conf.compute.workers == 4
+    assert conf.config_file == []
+
+
+def test_host_name_and_host_section_do_not_hide_each_other(file):
+    conf = loaded("--config-file", file("[DEFAULT]\nhost = h\n[host]\nsysfs_root = /x\n"))
+    assert (host_name(conf), conf.host.sysfs_root) == ("h", "/x")
+
+
+def test_later_files_win(file):
+    first, second = file("[compute]\nworkers = 5\n", "a"), file("[compute]\nworkers = 6\n", "b")
+    assert loaded("--config-file", first, "--config-file", second).compute.workers == 6
+    assert loaded("--config-file", second, "--config-file", first).compute.workers == 5
+
+
+def test_the_command_line_wins_wherever_it_stands(file, monkeypatch):
+    monkeypatch.setenv("OS_COMPUTE__WORKERS", "7")
+    path = file("[compute]\nworkers = 5\n[DEFAULT]\nhost = a\n")
+    conf = loaded("--compute-workers", "6", "--host", "b", "--config-file", path)
+    assert (conf.compute.workers, host_name(conf)) == (6, "b")
+
+
+def test_the_environment_wins_over_files(file, monkeypatch):
+    monkeypatch.setenv("OS_COMPUTE__WORKERS", "7")
+    assert loaded("--config-file", file("[compute]\nworkers = 5\n")).compute.workers == 7
+
+
+def test_options_refer_to_others(file):
+    assert loaded("--config-file", file("[DEFAULT]\nstate_path = /s\n")).instances_path == "/s/instances"
+
+
+def test_a_nova_conf_is_accepted_as_it_is(file, caplog):
+    quiet_libraries()
+    conf = loaded("--config-file", file(NOVA_CONF, "nova.conf"))
+    assert conf.compute_driver == "libvirt.LibvirtDriver"
+    assert conf.cpu_allocation_ratio == 6.0
+    assert conf.placement.auth_type == "password"
+    assert (conf.placement.username, conf.placement.password) == ("placement", "secret")
+    assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+def test_credentials_may_stand_in_another_section(file):
+    conf = loaded("--config-file", file("[placement]\nauth_section = creds\n[creds]\nauth_type = password\nusername = u\n"))
+    assert conf.creds.username == "u"
+
+
+def test_options_of_the_chosen_plugin_are_taken_from_the_command_line():
+    conf = loaded("--placement-auth_type", "none", "--placement-endpoint", "http://x")
+    assert conf.placement.endpoint == "http://x"
+
+
+def test_options_of_another_plugin_are_refused():
+    (message,) = errors_of("--placement-auth_type", "password", "--placement-endpoint", "http://x")
+    assert message == "command line: [placement] endpoint is no option of this configuration"
+
+
+def test_every_error_is_told_at_once(file):
+    bad = file("[DEFAULT]\nno sense\n", "bad")
+    path = file("[DEFAULT]\ndebug = maybe\nreserved_host_cpus = -1\n[compute]\nworkers = many\n[placement]\nbackend = carrier-pigeon\nread_timeout = 0\n")
+    assert errors_of("--config-file", bad, "--config-file", path, "--compute-facts_deadline", "x") == [
+        f"{bad}:2: No ':' or '=' found in assignment",
+        "command line: [compute] facts_deadline = x: not a whole number of at least 1",
+        f"{path}:2: [DEFAULT] debug = maybe: not true or false",
+        f"{path}:3: [DEFAULT] reserved_host_cpus = -1: not a whole number of at least 0",
+        f"{path}:5: [compute] workers = many: not a whole number from 1 to 64",
+        f"{path}:7: [placement] backend = carrier-pigeon: not one of auto, http, embedded",
+        f"{path}:8: [placement] read_timeout = 0: not a whole number of at least 1",
+    ]
+
+
+def test_every_error_has_a_remedy(file):
+    with pytest.raises(ConfigErrors) as caught:
+        loaded("--config-file", file("[compute]\nworkers = many\ntree_layout = deep\n[placement]\nauth_type = no-such\n"))
+    assert [error.remedy for error in caught.value.errors][1:] == [
+        "give one of nested, flat, or remove it",
+        "give a whole number from 1 to 64, or remove it",
+    ]
+    assert "password" in caught.value.errors[0].remedy
+
+
+def test_the_file_that_is_named_is_the_one_that_wins(file):
+    first, second = file("[compute]\nworkers = bad\n", "a"), file("[compute]\nworkers = worse\n", "b")
+    assert errors_of("--config-file", first, "--config-file", second) == [f"{second}:2: [compute] workers = worse: not a whole number from 1 to 64"]
+
+
+def test_a_bad_environment_variable_is_named(monkeypatch):
+    monkeypatch.setenv("OS_COMPUTE__WORKERS", "many")
+    expected = "environment variable OS_COMPUTE__WORKERS: [compute] workers = many: not a whole number from 1 to 64"
+    assert errors_of(environ={"OS_COMPUTE__WORKERS": "many"}) == [expected]
+
+
+def test_an_unknown_plugin_is_named_with_its_place(file):
+    path = file("[placement]\nauth_type = carrier-pigeon\n")
+    assert errors_of("--config-file", path) == [f"{path}:2: [placement] auth_type = carrier-pigeon: no such authentication plugin"]
+
+
+def test_leftovers_of_another_plugin_are_ignored(file):
+    conf = loaded("--config-file", file("[placement]\nauth_type = none\nendpoint = http://x\nusername = $nobody\n"))
+    assert conf.placement.endpoint == "http://x"
+
+
+def test_a_reference_to_nothing_is_told_once(file):
+    path = file("[DEFAULT]\nstate_path = $pybasedir/x\n")
+    assert errors_of("--config-file", path) == [f"{path}:2: [DEFAULT] state_path = $pybasedir/x: what $ refers to is not set here or does not fit"]
+
+
+def test_secrets_are_not_shown(file):
+    path = file("[placement]\nauth_type = password\npassword = pa$word\n[store]\nconnection = sqlite:///$nothing\n")
+    messages = errors_of("--config-file", path)
+    assert len(messages) == 2
+    assert all("<secret>" in message for message in messages)
+    assert not any("pa$word" in message or "$nothing" in message for message in messages)
+
+
+def test_control_characters_in_values_are_escaped(file):
+    (message,) = errors_of("--config-file", file("[compute]\nworkers = \x1b[31m\n"))
+    assert r"\x1b[31m" in message
+
+
+def test_each_load_reads_everything_again(file):
+    path = file("[compute]\nworkers = 5\n")
+    options = parse(["--config-file", path])
+    assert load(options).compute.workers == 5
+    file("[compute]\nworkers = 6\n")
+    assert load(options).compute.workers == 6

@@ -1,0 +1,76 @@
+import logging
+
+import pytest
+
+from agent.cli.configuration import load
+from agent.cli.logs import set_up_logging
+from agent.cli.parser import parse
+from agent.errors import ConfigError
+
+
+@pytest.fixture
+def nova_conf(tmp_path):
+    file = tmp_path / "nova.conf"
+    file.write_text(f"[DEFAULT]\ndebug = true\nlog_dir = {tmp_path}\nlog_file = nova.log\nuse_syslog = true\npublish_errors = true\n")
+    return str(file)
+
+
+def said(capsys):
+    log = logging.getLogger("agent.anything")
+    log.debug("a detail")
+    log.info("a step")
+    log.warning("a warning")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    return captured.err
+
+
+def test_once_tells_warnings_on_stderr_whatever_a_nova_conf_says(nova_conf, tmp_path, capsys):
+    set_up_logging(load(parse(["--once", "--config-file", nova_conf])), once=True)
+    err = said(capsys)
+    assert "a warning" in err
+    assert "a step" not in err
+    assert not (tmp_path / "nova.log").exists()
+
+
+def test_once_tells_no_more_for_loggers_that_default_log_levels_raise(nova_conf, capsys):
+    set_up_logging(load(parse(["--once", "--config-file", nova_conf])), once=True)
+    logging.getLogger("oslo_policy").info("chatter")
+    assert "chatter" not in said(capsys)
+
+
+def test_once_with_debug_tells_everything(nova_conf, capsys):
+    set_up_logging(load(parse(["--once", "--config-file", nova_conf])), once=True, debug=True)
+    assert "a detail" in said(capsys)
+
+
+def test_daemon_logs_to_stderr_by_default(capsys):
+    set_up_logging(load(parse([])), once=False)
+    err = said(capsys)
+    assert "a step" in err
+    assert "a detail" not in err
+
+
+def test_daemon_logs_where_it_is_configured_to(tmp_path, capsys):
+    file = tmp_path / "agent.conf"
+    file.write_text(f"[DEFAULT]\nlog_file = {tmp_path}/agent.log\npublish_errors = true\n")
+    set_up_logging(load(parse(["--config-file", str(file)])), once=False)
+    assert said(capsys) == ""
+    assert "a warning" in (tmp_path / "agent.log").read_text()
+
+
+@pytest.mark.parametrize("setting", ["log_file = /no/such/folder/agent.log", "log_config_append = /no/such/file", "default_log_levels = agent=LOUD"])
+def test_a_log_that_cannot_be_written_is_a_configuration_error(tmp_path, setting):
+    file = tmp_path / "agent.conf"
+    file.write_text(f"[DEFAULT]\n{setting}\n")
+    conf = load(parse(["--config-file", str(file)]))
+    with pytest.raises(ConfigError) as caught:
+        set_up_logging(conf, once=False)
+    assert caught.value.remedy
+
+
+def test_bodies_of_requests_are_not_logged_even_with_debug(capsys):
+    set_up_logging(load(parse(["--once", "--debug"])), once=True, debug=True)
+    for name in ("keystoneauth.session", "keystoneauth.identity.v3", "urllib3.connectionpool", "stevedore.extension"):
+        logging.getLogger(name).debug("X-Auth-Token: secret")
+    assert "secret" not in capsys.readouterr().err

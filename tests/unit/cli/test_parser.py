@@ -1,0 +1,147 @@
+from pathlib import Path
+
+import pytest
+
+from agent.cli.command_table import AUDIT, COMMANDS, DAEMON, find, function
+from agent.cli.options import Options, Override, Source
+from agent.cli.parser import parse, wants_json
+from agent.errors import UsageError
+
+
+def refused(*argv):
+    with pytest.raises(UsageError) as caught:
+        parse(argv)
+    return caught.value
+
+
+def test_nothing_is_the_daemon():
+    assert parse([]) == Options()
+    assert find((), False) is DAEMON
+
+
+def test_flags_of_an_audit():
+    options = parse(["--once", "--dry-run", "--adopt", "--reread", "--with-usages", "--detailed-exitcode", "--node", "a", "--node", "b", "--format", "json"])
+    assert options == Options(
+        once=True, dry_run=True, adopt=True, reread=True, with_usages=True, detailed_exitcode=True, nodes=("a", "b"), format="json"
+    )  # fmt: skip
+    assert find((), True) is AUDIT
+
+
+@pytest.mark.parametrize("words", [command.words for command in COMMANDS])
+def test_every_command_is_understood_and_there(words):
+    assert parse(words).command == words
+    assert callable(function(find(words, False)))
+
+
+def test_options_may_stand_on_both_sides_of_the_command():
+    options = parse(["--node", "a", "--format", "text", "tree", "--node", "b", "--format", "json", "--offline"])
+    assert (options.command, options.nodes, options.format, options.offline) == (("tree",), ("a", "b"), "json", True)
+
+
+def test_an_option_before_the_command_is_not_lost():
+    assert parse(["--format", "json", "config", "check"]).format == "json"
+    assert parse(["config", "--format", "json", "check"]).format == "json"
+
+
+def test_sources_keep_their_order():
+    options = parse(["--config-file", "a", "--config-dir", "b", "tree", "--config-file=c"])
+    assert options.sources == (Source(Path("a")), Source(Path("b"), True), Source(Path("c")))
+
+
+@pytest.mark.parametrize("option", ["--host-sysfs_root", "--host-sysfs-root"])
+def test_options_of_the_configuration_with_hyphens_and_underscores(option):
+    assert parse([option, "/x"]).overrides == (Override("host", "sysfs_root", "/x"),)
+
+
+def test_options_of_the_default_section_have_no_prefix():
+    options = parse(["--compute_driver", "fake", "--host", "h", "--reserved-host-cpus=2"])
+    assert [(one.group, one.name, one.value) for one in options.overrides] == [
+        (None, "compute_driver", "fake"), ("DEFAULT", "host", "h"), (None, "reserved_host_cpus", "2"),
+    ]  # fmt: skip
+
+
+def test_switches_can_be_turned_on_and_off():
+    assert parse(["--enabled"]).overrides == (Override(None, "enabled", True),)
+    assert parse(["--noenabled"]).overrides == (Override(None, "enabled", False),)
+    assert parse(["--placement-insecure"]).overrides == (Override("placement", "insecure", True),)
+    assert parse(["--placement-noinsecure"]).overrides == (Override("placement", "insecure", False),)
+
+
+def test_the_last_value_wins():
+    assert parse(["--compute-workers", "1", "--compute-workers", "2"]).overrides == (Override("compute", "workers", "2"),)
+
+
+def test_options_of_other_authentication_plugins_are_known():
+    assert parse(["--placement-endpoint", "http://x"]).overrides == (Override("placement", "endpoint", "http://x"),)
+
+
+@pytest.mark.parametrize("argv", [["--debug"], ["-d"], ["tree", "--debug"]])
+def test_debug(argv):
+    assert parse(argv).debug
+
+
+def test_debug_taken_back():
+    assert not parse(["--debug", "--nodebug"]).debug
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["--nonsense"],
+        ["--onc"],
+        ["--format", "xml"],
+        ["--node"],
+        ["--compute-workers"],
+        ["frobnicate"],
+        ["claims"],
+        ["config"],
+        ["config", "frobnicate"],
+        ["tree", "extra"],
+        ["--once", "tree"],
+        ["--dry-run"],
+        ["--adopt"],
+        ["--reread"],
+        ["--with-usages"],
+        ["--detailed-exitcode"],
+        ["--node", "a"],
+        ["--offline"],
+        ["--once", "--offline"],
+        ["tree", "--dry-run"],
+        ["config", "check", "--node", "a"],
+    ],
+)
+def test_wrong_usage_is_refused_with_the_usage(argv):
+    error = refused(*argv)
+    assert error.code == "usage.invalid"
+    assert error.usage.startswith("usage: agent")
+    assert error.remedy.endswith("--help")
+
+
+def test_wrong_usage_names_what_is_wrong():
+    assert "--nonsense" in refused("--nonsense").message
+    assert refused("--dry-run").message == "--dry-run goes with --once, not with the daemon"
+    assert refused("tree", "--adopt").message == "--adopt goes not with tree"
+    assert refused("config").remedy == "agent config --help"
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["tree", "--help"], ["config", "--help"]])
+def test_help_is_printed(argv, capsys):
+    with pytest.raises(SystemExit) as caught:
+        parse(argv)
+    assert caught.value.code == 0
+    assert capsys.readouterr().out.startswith("usage: agent")
+
+
+@pytest.mark.parametrize(
+    ("argv", "json"),
+    [
+        ([], False),
+        (["--format", "json", "--nonsense"], True),
+        (["--nonsense", "--format=json"], True),
+        (["--format", "json", "--format", "text"], False),
+        (["--node", "json"], False),
+        (["--format"], False),
+    ],
+)
+def test_format_is_found_in_command_lines_that_make_no_sense(argv, json):
+    assert wants_json(argv) is json

@@ -49,6 +49,12 @@ class UsageError(AgentError):
         self.usage = usage
 
 
+class OutputFailed(AgentError):
+    """stdout cannot be written, so that nothing more can be said there."""
+
+    code = "output.failed"
+
+
 # --- drivers ---------------------------------------------------------------------------------------------------
 
 

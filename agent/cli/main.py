@@ -12,10 +12,10 @@ from agent.cli.configuration import load
 from agent.cli.exit_codes import FAILED, INTERRUPTED, USAGE
 from agent.cli.logs import quiet_libraries, set_up_logging
 from agent.cli.options import Options
-from agent.cli.output import OutputFailed, write_problems, write_report
+from agent.cli.output import write_problems, write_report
 from agent.cli.parser import parse, wants_json
 from agent.conf.default import host_name
-from agent.errors import AgentError, UsageError
+from agent.errors import AgentError, OutputFailed, UsageError
 from agent.model.report import Problem, Report
 from agent.render.problems import problems_of
 from agent.version import agent_version

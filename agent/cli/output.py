@@ -6,17 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from agent.cli.options import Format
-from agent.errors import AgentError
+from agent.errors import OutputFailed
 from agent.model.report import Problem, Report
 from agent.render.json_report import dumps, report_document
 from agent.render.look import look_of
 from agent.render.text import render_problems, render_report
-
-
-class OutputFailed(AgentError):
-    """stdout cannot be written, so that nothing more can be said there."""
-
-    code = "output.failed"
 
 
 def write_report(report: Report, chosen: Format) -> None:

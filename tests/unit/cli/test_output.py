@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from agent.cli.output import OutputFailed, write, write_problems
+from agent.cli.output import write, write_problems
+from agent.errors import OutputFailed
 from agent.model.report import Problem
 
 

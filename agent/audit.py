@@ -81,7 +81,7 @@ class NodeAudit:
             state, self._started = record.state(), True
         except AgentError as error:
             state = "refused" if isinstance(error, ReshapeFailed) else "failed"
-            record.failed(error, self.node)
+            record.failed(error)
         record.seconds["total"] = time.monotonic() - begun
         report = record.report(self.node, state, self.notebook.own_tree(), frozenset(self.notebook.journal.providers))
         self._refusal = report if state == "refused" else None

@@ -1,7 +1,7 @@
 """What one audit gathers on its way, and the report that comes of it."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -9,7 +9,7 @@ from agent.errors import AgentError, ConfigErrors, ProviderIdentityConflict, Pro
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import METHODS, STEPS, Drift, NodeReport, NodeState, Outcome, Problem, Usage
+from agent.model.report import METHODS, STEPS, Drift, DriftKind, NodeReport, NodeState, Outcome, Problem, Usage
 from agent.placement.client import Client
 from agent.placement.plan import Plan
 
@@ -70,13 +70,9 @@ class Record:
                 for section, why in sorted(facts.incomplete.items())
             ]
 
-    def failed(self, error: AgentError, node: Node) -> None:
+    def failed(self, error: AgentError) -> None:
         """The audit ended here."""
         self.errors = list(error.errors) if isinstance(error, ConfigErrors) else [error]
-        if isinstance(error, ProviderNameConflict):
-            self.drift = [Drift("name-conflict", "warning", error.message, error.remedy, node.uuid)]
-        elif isinstance(error, ProviderIdentityConflict):
-            self.drift = [Drift("identity", "warning", error.message, error.remedy, node.uuid)]
 
     def state(self) -> NodeState:
         """How the node stands after an audit that came to its end."""
@@ -91,7 +87,15 @@ class Record:
         counts = self.client.exchange.counts
         return NodeReport(
             name=node.name, uuid=node.uuid, driver=node.driver, state=state, attempts=self.attempts, outcomes=tuple(self.outcomes),
-            drift=tuple(self.drift), tree=self.tree if self.mode.dry_run else tree, owned=owned, used=self.used, usage=self.usage,
+            drift=(*self.drift, *_conflicts(self.errors, node)), tree=self.tree if self.mode.dry_run else tree, owned=owned, used=self.used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
             errors=tuple(Problem(one.code, one.message, one.remedy) for one in self.errors), provisional=node.provisional,
         )  # fmt: skip
+
+
+def _conflicts(errors: Iterable[AgentError], node: Node) -> Iterator[Drift]:
+    """Names and uuids that are somebody else's in Placement, found before or during the flush."""
+    for error in errors:
+        if isinstance(error, ProviderNameConflict | ProviderIdentityConflict):
+            kind: DriftKind = "name-conflict" if isinstance(error, ProviderNameConflict) else "identity"
+            yield Drift(kind, "warning", error.message, error.remedy, error.data.get("uuid", node.uuid))

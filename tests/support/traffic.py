@@ -1,7 +1,7 @@
 """Traffic in the notation of the specification: ``PUT inv R g7 -> 200`` instead of a path with a uuid and a body."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from urllib.parse import parse_qsl
 
 from tests.support.exchange import Exchange
@@ -15,10 +15,21 @@ def traffic(requests: Iterable[Exchange], names: Mapping[str, str] | None = None
     log = list(requests)
     known = {one.body["uuid"]: one.body["name"] for one in log if one.method == "POST" and one.path == "/resource_providers"}
     known |= names or {}
-    return [UUID.sub(lambda match: known.get(match[0], match[0]), f"{one.method} {_about(one)} -> {one.status or one.fault}") for one in log]
+
+    def named(text: str) -> str:
+        return UUID.sub(lambda match: known.get(match[0], match[0]), text)
+
+    return [f"{one.method} {_about(one, named)} -> {one.status or one.fault}" for one in log]
 
 
-def _about(one: Exchange) -> str:
+def _about(one: Exchange, named: Callable[[str], str]) -> str:
+    if one.path == "/reshaper":
+        providers, consumers = (sorted(map(named, one.body[what])) for what in ("inventories", "allocations"))
+        return " ".join(["reshaper", *providers, *consumers])
+    return named(_place(one))
+
+
+def _place(one: Exchange) -> str:
     parts = one.path.strip("/").split("/")
     if one.path == "/resource_providers":
         return _of_all(one)
@@ -27,9 +38,6 @@ def _about(one: Exchange) -> str:
     if parts[0] == "resource_providers":
         guard = f" g{one.body['resource_provider_generation']}" if isinstance(one.body, Mapping) else ""
         return f"{WHAT[parts[2]]} {parts[1]}{guard}"
-    if parts[0] == "reshaper":
-        providers, consumers = sorted(one.body["inventories"]), sorted(one.body["allocations"])
-        return " ".join(["reshaper", *providers, *consumers])
     if one.query:
         return f"{parts[0]}?" + "&".join(f"{name}={value}" for name, value in parse_qsl(one.query))
     return one.path if parts == [""] else " ".join(parts)

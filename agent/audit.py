@@ -12,7 +12,16 @@ from agent.desired.policy import Policy
 from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
 from agent.driver_worker import DriverWorker
-from agent.errors import AgentError, GenerationConflict, PlacementError, ProviderIdentityConflict, ProviderNameConflict, ReshapeFailed, ReshapeNeeded
+from agent.errors import (
+    AgentError,
+    GenerationConflict,
+    PlacementError,
+    PlacementRefused,
+    ProviderIdentityConflict,
+    ProviderNameConflict,
+    ReshapeFailed,
+    ReshapeNeeded,
+)
 from agent.model.inventory import capacity
 from agent.model.mirror import Knowledge
 from agent.model.names import printable
@@ -139,7 +148,13 @@ class NodeAudit:
         """Bring the view up to date; returns what is used of all that only waits to become free."""
         first, mode, notebook = record.attempts == 1, record.mode, self.notebook
         self.house.server.connect(record.client, ask=mode.reread and first)
-        notebook.refresh(record.client, replace(self.house.freshness, everything=mode.reread and first), rows)
+        try:
+            notebook.refresh(record.client, replace(self.house.freshness, everything=mode.reread and first), rows)
+        except PlacementRefused as error:
+            if error.status in (404, 406):
+                # Not the provider is missing, which would be an empty list, but the call or its version: is the server too old?
+                self.house.server.connect(record.client, ask=True)
+            raise
         self._check_identity(record)
         if mode.adopt:
             notebook.adopt()

@@ -47,6 +47,7 @@ class Record:
     drift: list[Drift] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
     tree: ProviderTree = field(default_factory=ProviderTree)
+    owned: frozenset[str] = frozenset()
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
 
@@ -62,7 +63,7 @@ class Record:
     def planned(self, plan: Plan, facts: HostFacts | None) -> None:
         """What a plan shows, in place of what an earlier attempt saw."""
         self.drift = list(plan.drift)
-        self.tree = plan.target.tree
+        self.tree, self.owned = plan.target.tree, frozenset(plan.target.journal.providers)
         self.errors = [AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid]
         if facts is not None:
             self.errors += [
@@ -83,11 +84,11 @@ class Record:
         return "pending" if self.mode.dry_run else "changed"
 
     def report(self, node: Node, state: NodeState, tree: ProviderTree, owned: frozenset[str]) -> NodeReport:
-        """The report. ``tree``: what Placement has now."""
+        """The report. ``tree``: what Placement has now; ``owned``: what of it is ours, as far as is written down."""
         counts = self.client.exchange.counts
         return NodeReport(
             name=node.name, uuid=node.uuid, driver=node.driver, state=state, attempts=self.attempts, outcomes=tuple(self.outcomes),
-            drift=(*self.drift, *_conflicts(self.errors, node)), tree=self.tree if self.mode.dry_run else tree, owned=owned, used=self.used, usage=self.usage,
+            drift=(*self.drift, *_conflicts(self.errors, node)), tree=self.tree if self.mode.dry_run else tree, owned=self.owned or owned, used=self.used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
             errors=tuple(Problem(one.code, one.message, one.remedy) for one in self.errors), provisional=node.provisional,
         )  # fmt: skip

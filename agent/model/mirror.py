@@ -36,3 +36,11 @@ class Knowledge:
     classes: frozenset[str] = frozenset()
     unknown_traits: Mapping[str, float] = field(default_factory=dict)
     can_reshape: bool = True
+
+    def offers(self, version: str) -> bool:
+        """Whether the server can answer at microversion ``version``."""
+        return _number(self.max_version) >= _number(version)
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))

@@ -22,6 +22,7 @@ from agent.model.operation import (
 )
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
+from agent.placement.client import REPARENT
 from agent.placement.ownership import ADOPT, Target
 from agent.placement.reshaping import Move, reshape
 
@@ -58,7 +59,8 @@ def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUu
     operations = (
         *_names(changes, target.tree, knowledge),
         *_creations(changes, target.tree),
-        *_moves(changes, present, target.tree),
+        *_renames(changes, present, target.tree),
+        *_moves(changes, present, target.tree, knowledge, drift),
         *reshaped,
         *_deletions(changes, present),
         *_contents(changes, present, target.tree, with_inventories=not reshaped),
@@ -87,12 +89,20 @@ def _creations(changes: ChangeSet, tree: ProviderTree) -> Iterator[Operation]:
         yield CreateProvider(provider=_ref(one), parent=one.parent_uuid, reason="the node has it, Placement does not")
 
 
-def _moves(changes: ChangeSet, present: ProviderTree, tree: ProviderTree) -> Iterator[Operation]:
+def _renames(changes: ChangeSet, present: ProviderTree, tree: ProviderTree) -> Iterator[Operation]:
     for uuid in changes.renamed:
         yield RenameProvider(provider=_ref(tree.provider(uuid)), old_name=present.name_of(uuid), reason="renamed from outside")
+
+
+def _moves(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, knowledge: Knowledge, drift: list[Drift]) -> Iterator[Operation]:
+    """Other parents, if the server can give them: before 1.37 a parent can be set only once."""
     for uuid in changes.reparented:
-        old, new = present.provider(uuid).parent_uuid, tree.provider(uuid).parent_uuid
-        yield ReparentProvider(provider=_ref(tree.provider(uuid)), old_parent=old, parent=new, reason="it hangs under another provider on the node")
+        old, new, ref = present.provider(uuid).parent_uuid, tree.provider(uuid).parent_uuid, _ref(tree.provider(uuid))
+        if knowledge.offers(REPARENT):
+            yield ReparentProvider(provider=ref, old_parent=old, parent=new, reason="it hangs under another provider on the node")
+        else:
+            what = f"{ref.name} hangs under {old}, on the node under {new}; this Placement cannot move it"
+            drift.append(Drift("identity", "warning", what, f"upgrade Placement to {REPARENT}, or delete the provider", uuid))
 
 
 def _deletions(changes: ChangeSet, present: ProviderTree) -> Iterator[Operation]:

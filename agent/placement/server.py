@@ -14,7 +14,7 @@ from agent.placement.transport import Transport
 
 LOG = logging.getLogger(__name__)
 
-LEAST_VERSION = (1, 30)
+LEAST_VERSION = "1.30"
 Mode = Literal["http", "embedded"]
 
 
@@ -73,10 +73,8 @@ class Server:
 
 
 def _check(knowledge: Knowledge) -> None:
-    offered = tuple(int(part) for part in knowledge.max_version.split("."))
-    if offered < LEAST_VERSION:
-        needed = ".".join(str(part) for part in LEAST_VERSION)
+    if not knowledge.offers(LEAST_VERSION):
         raise PlacementTooOld(
-            f"needs placement {needed}, server offers {knowledge.max_version} ({knowledge.endpoint})", "upgrade Placement to OpenStack Rocky or later"
+            f"needs placement {LEAST_VERSION}, server offers {knowledge.max_version} ({knowledge.endpoint})", "upgrade Placement to OpenStack Rocky or later"
         )
     LOG.info("placement at %s offers %s", knowledge.endpoint, knowledge.max_version)

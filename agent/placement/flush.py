@@ -11,8 +11,9 @@ from itertools import groupby
 from typing import cast
 
 from agent.errors import GenerationConflict, PlacementError, PlacementRefused, PlacementUnreachable, ReshapeFailed
+from agent.model.inventory_text import inventory_changes
 from agent.model.mirror import Knowledge, View
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
     CreateProvider,
     DeleteProvider,
@@ -142,7 +143,9 @@ class Flush:
             self._tried[id(done.operation)] = Outcome(done.operation, status, None if done.error is None else str(done.error))
             if done.error is not None:
                 self._failed(done.operation, done.error)
-            elif done.provider is not None:
+                continue
+            _log(done.operation)
+            if done.provider is not None:
                 self._store(done.provider)
             elif isinstance(done.operation, EnsureTrait):
                 self.result.knowledge = with_names(self.result.knowledge, traits=[done.operation.name])
@@ -320,6 +323,14 @@ class Flush:
             else:
                 results.append(Done(one, present))
         return results
+
+
+def _log(operation: Operation) -> None:
+    """Tell what is worth a line and not told where it was sent."""
+    if isinstance(operation, SetInventory) and operation.old:
+        LOG.info("inventory of %s: %s", printable(operation.provider.name), "; ".join(inventory_changes(operation.old, operation.new)))
+    elif isinstance(operation, Reshape):
+        LOG.info("reshaped %s providers and %s consumers", len(operation.inventories), len(operation.allocations))
 
 
 def flush(client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float) -> Flushed:

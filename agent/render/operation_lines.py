@@ -1,11 +1,11 @@
 """Operations as lines: a sign, what changes from what to what, why, and what became of it."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rich.text import Text
 
-from agent.model.inventory import DEFAULTS, FIELDS, Inventories, Record
+from agent.model.inventory_text import inventory_changes
 from agent.model.names import printable
 from agent.model.operation import (
     CreateProvider,
@@ -25,7 +25,6 @@ from agent.render.look import Look, Signs, hanging, shown
 
 COLOURS = {"+": "green", "~": "yellow", "-": "red"}
 RESHAPE_COLOUR = "magenta"
-FIELD_TITLES = {"allocation_ratio": "ratio"}
 
 Names = Mapping[str, str]
 
@@ -87,7 +86,7 @@ def _reparent(operation: ReparentProvider, names: Names, signs: Signs) -> Told:
 
 
 def _inventory(operation: SetInventory, _: Names, signs: Signs) -> Told:
-    return "~", operation.provider.name, "inventory: " + _joined(_inventory_changes(operation.old, operation.new, signs))
+    return "~", operation.provider.name, "inventory: " + _joined(inventory_changes(operation.old, operation.new, signs.change))
 
 
 def _traits(operation: SetTraits, _: Names, __: Signs) -> Told:
@@ -108,7 +107,7 @@ def _trait(operation: EnsureTrait, _: Names, __: Signs) -> Told:
 
 def _reshape(operation: Reshape, names: Names, signs: Signs) -> Told:
     changes = (
-        f"{_called(uuid, names)} ({_joined(_inventory_changes(operation.old_inventories.get(uuid, {}), new, signs))})"
+        f"{_called(uuid, names)} ({_joined(inventory_changes(operation.old_inventories.get(uuid, {}), new, signs.change))})"
         for uuid, new in operation.inventories.items()
     )
     moved = len(operation.allocations)
@@ -140,30 +139,3 @@ def _joined(parts: Iterable[str]) -> str:
 def _set_changes(old: frozenset[str], new: frozenset[str]) -> str:
     changes = [f"+{name}" for name in sorted(new - old)] + [f"-{name}" for name in sorted(old - new)]
     return " ".join(changes) or "written again"
-
-
-def _inventory_changes(old: Inventories, new: Inventories, signs: Signs) -> Iterator[str]:
-    for name in sorted(new.keys() | old.keys()):
-        if name not in new:
-            yield f"-{name}"
-        elif name not in old:
-            yield f"+{name} {_new_record(new[name])}"
-        elif changes := list(_field_changes(old[name], new[name], signs)):
-            yield f"{name} {', '.join(changes)}"
-
-
-def _new_record(record: Record) -> str:
-    usual = {field: {value} for field, value in DEFAULTS.items()}
-    usual["max_unit"].add(record["total"])
-    rest = [f"{_title(field)} {record[field]}" for field in FIELDS if record.get(field) not in usual.get(field, {record.get(field)})]
-    return f"{record['total']}" + (f" ({', '.join(rest)})" if rest else "")
-
-
-def _field_changes(old: Record, new: Record, signs: Signs) -> Iterator[str]:
-    for field in FIELDS:
-        if field in new and old.get(field) != new[field]:
-            yield f"{_title(field)} {old.get(field, 'unset')} {signs.change} {new[field]}"
-
-
-def _title(field: str) -> str:
-    return FIELD_TITLES.get(field, field)

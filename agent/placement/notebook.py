@@ -1,16 +1,18 @@
 """What the agent remembers of one node in Placement: view and journal, in memory and in the store."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import cast
 
+from agent.errors import PlacementError, PlacementRefused, PlacementUnreachable
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
 from agent.model.names import ProviderUuid
-from agent.model.operation import Operation
+from agent.model.operation import Operation, Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
+from agent.placement import codes
 from agent.placement.client import Client, Row
 from agent.placement.consumers import usages
 from agent.placement.flush import Flushed
@@ -28,7 +30,7 @@ class Notebook:
         self._view: View | None = None
         self._saved: View | None = None
         self._journal: Journal | None = None
-        self._suspect = False
+        self._suspects: frozenset[ProviderUuid] = frozenset()
         self._refused: list[Operation] = []
 
     @property
@@ -58,13 +60,12 @@ class Notebook:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def refresh(self, client: Client, freshness: Freshness, rows: Sequence[Row] | None) -> None:
-        """Bring the view up to date. After a write whose outcome nobody knows, the whole tree is read.
+        """Bring the view up to date. What a write of unknown outcome was about is read whatever its generation says.
 
         :raises GenerationConflict: a provider changed under every attempt to read it.
         """
-        suspects = self.view.tree.get_provider_uuids() if self._suspect else ()
-        self._view = refreshed(client, self.view, self._root, time.time(), freshness, suspects, rows)
-        self._suspect = False
+        self._view = refreshed(client, self.view, self._root, time.time(), freshness, self._suspects, rows)
+        self._suspects = frozenset()
 
     def adopt(self) -> None:
         """Take the tree over: from now on what is ours may be deleted and moved."""
@@ -90,7 +91,8 @@ class Notebook:
         else:
             self._server.learned(flushed.knowledge)
         self._view = flushed.view
-        self._suspect = flushed.outage is not None
+        if flushed.outage is not None and _may_be_applied(flushed.outage):
+            self._suspects = frozenset(uuid for one in flushed.outcomes if one.status == "failed" for uuid in _about(one.operation))
         self._refused += flushed.refused
         self.save()
         journal = plan.target.journal if flushed.complete else self.journal
@@ -104,7 +106,7 @@ class Notebook:
 
     def doubt(self) -> None:
         """Trust no content of the tree, because a write may or may not have come through."""
-        self._suspect = True
+        self._suspects = frozenset(self.view.tree.get_provider_uuids())
 
     def _keep_journal(self, journal: Journal) -> None:
         self._server.storage.save_journal(self._root, journal)
@@ -119,3 +121,17 @@ def _either(before: Journal, after: Journal) -> Journal:
         for one, other in [(before.of(uuid), after.of(uuid))]
     }
     return Journal(providers, after.adopted, {**before.held, **after.held})
+
+
+def _may_be_applied(outage: PlacementError) -> bool:
+    """Whether Placement may have done what was asked although it did not say so."""
+    if isinstance(outage, PlacementUnreachable):
+        return outage.outcome_unknown
+    return isinstance(outage, PlacementRefused) and codes.is_outage(outage)
+
+
+def _about(operation: Operation) -> Iterable[ProviderUuid]:
+    """The providers that an operation writes."""
+    if isinstance(operation, Reshape):
+        return operation.inventories
+    return [operation.provider.uuid] if operation.provider else []

@@ -28,6 +28,10 @@ OPTIONS = [
         ),
     ),
     cfg.StrOpt(
+        "pybasedir", default="/usr/lib/python3/dist-packages",
+        help="Only for values of a nova.conf that refer to it as $pybasedir.",
+    ),
+    cfg.StrOpt(
         "state_path", default="/var/lib/nova",
         help="nova's state folder; only its compute_id is read, never written.",
     ),

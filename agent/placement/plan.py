@@ -127,14 +127,15 @@ def _contents(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, *, 
 
 
 def _why(old: Inventories, new: Inventories) -> str:
+    """In what the node and Placement differ; the report shows the amounts themselves."""
     if not old:
-        return "nothing there yet"
-    gained, lost = sorted(new.keys() - old.keys()), sorted(old.keys() - new.keys())
-    other = sorted(name for name in new.keys() & old.keys() if old[name] != new[name])
-    parts = [("now has", gained), ("no longer has", lost), ("other amounts of", other)]
-    return "; ".join(f"{text} {', '.join(names)}" for text, names in parts if names)
+        return "Placement has none yet"
+    gained, lost = new.keys() - old.keys(), old.keys() - new.keys()
+    other = {name for name in new.keys() & old.keys() if old[name] != new[name]}
+    parts = (("the node now has", gained), ("the node no longer has", lost), ("other amounts of", other))
+    return "; ".join(f"{text} {', '.join(sorted(names))}" for text, names in parts if names)
 
 
 def _why_traits(old: Provider, new: Provider) -> str:
-    gained, lost = new.traits - old.traits, old.traits - new.traits
-    return "; ".join(f"{text} {len(names)}" for text, names in (("gains", gained), ("loses", lost)) if names)
+    parts = (("missing in Placement", new.traits - old.traits), ("no longer true of the node", old.traits - new.traits))
+    return "; ".join(text for text, names in parts if names)

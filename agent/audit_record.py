@@ -37,7 +37,7 @@ class Node:
 
 @dataclass(slots=True)
 class Record:
-    """One audit under way. ``outcomes`` are in the order sent, over all attempts."""
+    """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew."""
 
     client: Client
     mode: Mode
@@ -50,6 +50,7 @@ class Record:
     owned: frozenset[str] = frozenset()
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+    forgot: bool = False
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -88,7 +89,8 @@ class Record:
         counts = self.client.exchange.counts
         return NodeReport(
             name=node.name, uuid=node.uuid, driver=node.driver, state=state, attempts=self.attempts, outcomes=tuple(self.outcomes),
-            drift=(*self.drift, *_conflicts(self.errors, node)), tree=self.tree if self.mode.dry_run else tree, owned=self.owned or owned, used=self.used, usage=self.usage,
+            drift=(*self.drift, *_conflicts(self.errors, node)), tree=self.tree if self.mode.dry_run else tree,
+            owned=self.owned or owned, used=self.used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
             errors=tuple(Problem(one.code, one.message, one.remedy) for one in self.errors), provisional=node.provisional,
         )  # fmt: skip

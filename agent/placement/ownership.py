@@ -128,7 +128,7 @@ class Merge:
 
     def _held_classes(self, uuid: ProviderUuid) -> frozenset[str]:
         used = self.usages.get(uuid, {})
-        wanted = self.wish.provider(uuid).inventory if self.wish.exists(uuid) else {}
+        wanted = without_empty(self.wish.provider(uuid).inventory) if self.wish.exists(uuid) else {}
         return frozenset(name for name in self.journal.held.get(uuid, ()) if used.get(name, 0) > 0 and name not in wanted)
 
     # --- contents ---------------------------------------------------------------------------------------------

@@ -225,11 +225,12 @@ class NodeAudit:
         notebook = self.notebook
         plan, skipped = notebook.intend(plan)
         try:
-            flushed = flush(record.client, plan, notebook.view, notebook.knowledge, self.node.uuid, time.time())
+            flushed = flush(record.client, plan, notebook.view, notebook.knowledge, self.node.uuid, time.time(), may_forget=not record.forgot)
         except ReshapeFailed:
             notebook.doubt()
             raise
         notebook.record(plan, flushed)
+        record.forgot |= flushed.forgot
         record.errors += [*flushed.errors, *([flushed.outage] if flushed.outage else [])]
         # Of a plan that is thrown away only what was done counts: the rest comes again in the next one.
         record.outcomes += [one for one in flushed.outcomes if one.status == "done" or flushed.conflict is None]

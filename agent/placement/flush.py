@@ -85,11 +85,10 @@ class _Stop(Exception):
 class Flush:
     """One plan on its way to Placement."""
 
-    def __init__(self, client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float) -> None:
-        self.client, self.plan, self.root, self.now = client, plan, root, now
+    def __init__(self, client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float, may_forget: bool) -> None:
+        self.client, self.plan, self.root, self.now, self.may_forget = client, plan, root, now, may_forget
         self.tree = view.tree.copy()
         self.read_at = dict(view.read_at)
-        self.known = knowledge
         self.result = Flushed(view, knowledge)
         self._tried: dict[int, Outcome] = {}
 
@@ -174,7 +173,7 @@ class Flush:
         elif isinstance(error, PlacementRefused) and codes.is_in_use(error):
             self._hold(operation)
             result.errors.append(error)
-        elif isinstance(error, PlacementRefused) and error.status == 400 and self._confirmed(operation):
+        elif isinstance(error, PlacementRefused) and error.status == 400 and self.may_forget and self._confirmed(operation):
             result.knowledge, result.forgot = forget_names(result.knowledge), True
             result.conflict = error
         else:
@@ -183,9 +182,9 @@ class Flush:
                 result.refused.append(operation)
 
     def _confirmed(self, operation: Operation) -> bool:
-        """Whether a name of the operation was confirmed in an earlier plan: it may have been deleted since."""
-        known = self.known.traits | self.known.classes
-        return isinstance(operation, SetInventory | SetTraits) and any(name in known for name in operation.new)
+        """Whether the operation adds a name that the server had confirmed: it may have been deleted since."""
+        known = self.result.knowledge.traits | self.result.knowledge.classes
+        return isinstance(operation, SetInventory | SetTraits) and any(name in known for name in operation.new if name not in operation.old)
 
     def _hold(self, operation: Operation) -> None:
         """Remember what could not go, so that the next plan keeps it with everything reserved."""
@@ -333,9 +332,13 @@ def _log(operation: Operation) -> None:
         LOG.info("reshaped %s providers and %s consumers", len(operation.inventories), len(operation.allocations))
 
 
-def flush(client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float) -> Flushed:
+def flush(
+    client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float, *, may_forget: bool = True
+) -> Flushed:  # fmt: skip
     """Send ``plan``. What Placement answered is in the returned view.
+
+    ``may_forget``: a refused name that the server had confirmed is worth another plan; once a pass, or it would never end.
 
     :raises ReshapeFailed: the server refused to move allocations; what came before in the plan is done.
     """
-    return Flush(client, plan, view, knowledge, root, now).run()
+    return Flush(client, plan, view, knowledge, root, now, may_forget).run()

@@ -1,5 +1,6 @@
 """What the agent remembers of one node in Placement: view and journal, in memory and in the store."""
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -8,7 +9,7 @@ from typing import cast
 from agent.errors import PlacementError, PlacementRefused, PlacementUnreachable
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
 from agent.model.operation import Operation, Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
@@ -20,6 +21,8 @@ from agent.placement.mirror import Freshness, refreshed
 from agent.placement.ownership import Usages
 from agent.placement.plan import Plan
 from agent.placement.server import Server
+
+LOG = logging.getLogger(__name__)
 
 
 class Notebook:
@@ -64,8 +67,18 @@ class Notebook:
 
         :raises GenerationConflict: a provider changed under every attempt to read it.
         """
-        self._view = refreshed(client, self.view, self._root, time.time(), freshness, self._suspects, rows)
+        before = self.view
+        self._view = refreshed(client, before, self._root, time.time(), freshness, self._suspects, rows)
+        if self._view.tree is not before.tree:
+            self._tell_lost_traits(before.tree, self._view.tree, self.journal.providers.keys() - self._suspects)
         self._suspects = frozenset()
+
+    def _tell_lost_traits(self, before: ProviderTree, after: ProviderTree, ours: Iterable[ProviderUuid]) -> None:
+        for uuid in ours:
+            if before.exists(uuid) and after.exists(uuid):
+                lost = self.journal.of(uuid).traits & before.provider(uuid).traits - after.provider(uuid).traits
+                if lost:
+                    LOG.warning("provider %s lost traits that the agent had set: %s", printable(after.name_of(uuid)), ", ".join(sorted(lost)))
 
     def adopt(self) -> None:
         """Take the tree over: from now on what is ours may be deleted and moved."""

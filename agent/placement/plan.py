@@ -57,7 +57,7 @@ def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUu
             return Plan((), target, tuple(drift))
         reshaped = [reshape(present, target.tree, frozenset(target.journal.providers), move)]
     operations = (
-        *_names(changes, target.tree, knowledge),
+        *_names(changes, present, target.tree, knowledge),
         *_creations(changes, target.tree),
         *_renames(changes, present, target.tree),
         *_moves(changes, present, target.tree, knowledge, drift),
@@ -72,12 +72,17 @@ def _ref(provider: Provider) -> ProviderRef:
     return ProviderRef(provider.uuid, provider.name)
 
 
-def _names(changes: ChangeSet, tree: ProviderTree, knowledge: Knowledge) -> Iterator[Operation]:
-    classes = {name for uuid in changes.inventory for name in tree.provider(uuid).inventory}
+def _old(present: ProviderTree, uuid: ProviderUuid) -> Provider:
+    return present.provider(uuid) if present.exists(uuid) else _NOTHING
+
+
+def _names(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, knowledge: Knowledge) -> Iterator[Operation]:
+    """What the server has to know first. What a provider has already, it knows."""
+    classes = {name for uuid in changes.inventory for name in tree.provider(uuid).inventory.keys() - _old(present, uuid).inventory.keys()}
     for name in sorted(classes - knowledge.classes):
         if is_custom(name):
             yield EnsureResourceClass(name=name, reason="this Placement has not confirmed it yet")
-    traits = {name for uuid in changes.traits for name in tree.provider(uuid).traits}
+    traits = {name for uuid in changes.traits for name in tree.provider(uuid).traits - _old(present, uuid).traits}
     for name in sorted(traits - knowledge.traits):
         if is_custom(name):
             yield EnsureTrait(name=name, reason="this Placement does not know it yet")
@@ -114,8 +119,7 @@ def _deletions(changes: ChangeSet, present: ProviderTree) -> Iterator[Operation]
 def _contents(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, *, with_inventories: bool) -> Iterator[Operation]:
     inventory, traits, aggregates = set(changes.inventory), set(changes.traits), set(changes.aggregates)
     for uuid in reversed(tree.get_provider_uuids()):
-        new = tree.provider(uuid)
-        old = present.provider(uuid) if present.exists(uuid) else _NOTHING
+        old, new = _old(present, uuid), tree.provider(uuid)
         if uuid in inventory and with_inventories:
             yield SetInventory(provider=_ref(new), old=old.inventory, new=new.inventory, reason=_why(old.inventory, new.inventory))
         if uuid in aggregates:

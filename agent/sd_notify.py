@@ -1,0 +1,93 @@
+"""Tells systemd how the service is: ready, its status, alive, reloading, stopping."""
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+
+from oslo_log import log as logging
+
+from agent.model.names import printable
+
+LOG = logging.getLogger(__name__)
+
+# The longest a full queue at systemd's end may hold up the daemon's loop, in seconds.
+SEND_TIMEOUT = 1.0
+
+
+class Notifier:
+    """Sends the messages of sd_notify(3). Does nothing when no service manager asked for them, and never raises."""
+
+    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+        environ = os.environ if environ is None else environ
+        self._address = _socket_address(environ.get("NOTIFY_SOCKET", ""))
+        self._failing = False
+        self.watchdog_interval = watchdog_interval(environ)
+        """Seconds in which :meth:`watchdog` must be called at least once (twice, to be safe); None: no watchdog."""
+
+    def ready(self, status: str = "") -> None:
+        """Started, or done with a reload."""
+        self._send("READY=1", *_status(status))
+
+    def status(self, text: str) -> None:
+        """One line for ``systemctl status``."""
+        self._send(*_status(text))
+
+    def watchdog(self) -> None:
+        """Still alive."""
+        self._send("WATCHDOG=1")
+
+    def reloading(self, status: str = "") -> None:
+        """A reload begins; :meth:`ready` ends it."""
+        # Because systemd takes the reload's begin from the message, not from its arrival.
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
+        self._send("RELOADING=1", f"MONOTONIC_USEC={now}", *_status(status))
+
+    def stopping(self, status: str = "") -> None:
+        """The service is shutting down."""
+        self._send("STOPPING=1", *_status(status))
+
+    def _send(self, *assignments: str) -> None:
+        if self._address is None or not assignments:
+            return
+        try:
+            # A socket a message, because systemd makes its own anew when it is re-executed.
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+                channel.settimeout(SEND_TIMEOUT)
+                channel.sendto("\n".join(assignments).encode(), self._address)
+        except OSError as error:
+            # Once an outage, because the watchdog would repeat it for ever.
+            if not self._failing:
+                LOG.warning("systemd cannot be told %s: NOTIFY_SOCKET: %s", assignments[0], error)
+            self._failing = True
+        else:
+            self._failing = False
+
+
+def watchdog_interval(environ: Mapping[str, str]) -> float | None:
+    """Seconds of systemd's WatchdogSec; None when it is off or meant for another process."""
+    if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
+        return None
+    text = environ.get("WATCHDOG_USEC", "0")
+    # isdecimal alone accepts the digits of every script, which is harmless: int() reads them too.
+    if not text.isdecimal():
+        LOG.warning("WATCHDOG_USEC=%s is not a number of microseconds; the watchdog is not fed", printable(text))
+        return None
+    return int(text) / 1_000_000 or None
+
+
+def _socket_address(name: str) -> str | None:
+    """The address in the kernel's spelling: an abstract socket's ``@`` is a null byte there."""
+    if not name:
+        return None
+    if name.startswith("@"):
+        return "\0" + name[1:]
+    if name.startswith("/"):
+        return name
+    LOG.warning("NOTIFY_SOCKET=%s is neither a path nor an abstract socket; systemd is told nothing", printable(name))
+    return None
+
+
+def _status(text: str) -> list[str]:
+    # Escaped, because a newline in a node's name would begin an assignment of its own.
+    return [f"STATUS={printable(text)}"] if text else []

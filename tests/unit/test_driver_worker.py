@@ -1,0 +1,111 @@
+"""Driver calls with a deadline."""
+
+import threading
+import time
+
+import pytest
+
+from agent.driver_worker import DriverWorker
+from agent.errors import ConfigError, DriverCancelled, DriverError, DriverTimeout
+
+
+def wait_until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.01)
+    assert condition()
+
+
+class Backend:
+    """Hangs until it is let go."""
+
+    def __init__(self):
+        self.free = threading.Event()
+
+    def hang(self, *_args):
+        self.free.wait(30)
+        return "late"
+
+
+@pytest.fixture
+def backend():
+    backend = Backend()
+    yield backend
+    backend.free.set()
+
+
+def test_a_call_gives_what_the_driver_returns():
+    assert DriverWorker("some").call(lambda a, b: a + b, 1, 2, deadline=5) == 3
+
+
+def test_an_error_of_ours_passes_as_it_is():
+    def fail():
+        raise ConfigError("no such option", "set it")
+
+    with pytest.raises(ConfigError) as caught:
+        DriverWorker("some").call(fail, deadline=5)
+    assert (caught.value.message, caught.value.remedy) == ("no such option", "set it")
+
+
+def test_any_other_error_names_driver_call_and_node_with_control_characters_escaped():
+    def facts():
+        raise KeyError("first\nsecond")
+
+    with pytest.raises(DriverError) as caught:
+        DriverWorker("some").call(facts, deadline=5, node="node\n7")
+    message = caught.value.message
+    assert "\n" not in message
+    assert all(part in message for part in ("driver some", "facts", "node\\n7", "KeyError", "second"))
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_a_call_past_its_deadline_is_abandoned_and_counted_until_it_comes_back(backend):
+    worker = DriverWorker("some")
+    begun = time.monotonic()
+    with pytest.raises(DriverTimeout) as caught:
+        worker.call(backend.hang, deadline=0.1, node="n1")
+    assert time.monotonic() - begun < 2
+    assert "0.1 s" in caught.value.message
+    assert "n1" in caught.value.message
+    assert caught.value.data["critical"] is False
+    assert worker.stuck == 1
+    backend.free.set()
+    wait_until(lambda: worker.stuck == 0)
+
+
+def test_with_too_many_stuck_calls_further_ones_are_refused_at_once_until_one_comes_back(backend):
+    worker = DriverWorker("some", max_stuck=2)
+    for _ in range(2):
+        with pytest.raises(DriverTimeout):
+            worker.call(backend.hang, deadline=0.05)
+    assert worker.critical
+    with pytest.raises(DriverTimeout) as caught:
+        worker.call(lambda: pytest.fail("was called"), deadline=5)
+    assert caught.value.data["critical"] is True
+    backend.free.set()
+    wait_until(lambda: not worker.critical)
+    assert worker.call(lambda: "well", deadline=5) == "well"
+
+
+def test_a_shutdown_ends_waiting_within_a_second(backend):
+    cancelled = threading.Event()
+    worker = DriverWorker("some", cancelled=cancelled)
+    threading.Timer(0.2, cancelled.set).start()
+    begun = time.monotonic()
+    with pytest.raises(DriverCancelled):
+        worker.call(backend.hang, deadline=30)
+    assert time.monotonic() - begun < 1.2
+    with pytest.raises(DriverCancelled):
+        worker.call(lambda: pytest.fail("was called"), deadline=5)
+
+
+def test_many_threads_may_call_at_once():
+    worker = DriverWorker("some")
+    results = []
+    threads = [threading.Thread(target=lambda n=n: results.append(worker.call(lambda: n, deadline=5))) for n in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == list(range(16))
+    assert worker.stuck == 0

@@ -1,0 +1,82 @@
+"""What systemd is told."""
+
+import os
+import socket
+
+import pytest
+
+from agent.sd_notify import Notifier, watchdog_interval
+
+
+@pytest.fixture
+def manager(tmp_path):
+    channel = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    channel.bind(str(tmp_path / "notify"))
+    channel.settimeout(2)
+    yield channel
+    channel.close()
+
+
+@pytest.fixture
+def notifier(manager):
+    return Notifier({"NOTIFY_SOCKET": manager.getsockname()})
+
+
+def received(manager):
+    return manager.recv(4096).decode().split("\n")
+
+
+def test_every_message_has_the_form_that_systemd_reads(manager, notifier):
+    notifier.ready("one node")
+    assert received(manager) == ["READY=1", "STATUS=one node"]
+    notifier.status("degraded")
+    assert received(manager) == ["STATUS=degraded"]
+    notifier.watchdog()
+    assert received(manager) == ["WATCHDOG=1"]
+    notifier.stopping()
+    assert received(manager) == ["STOPPING=1"]
+    notifier.reloading("again")
+    first, second, third = received(manager)
+    assert (first, third) == ("RELOADING=1", "STATUS=again")
+    assert second.startswith("MONOTONIC_USEC=")
+    assert int(second.partition("=")[2]) > 0
+
+
+def test_a_status_cannot_smuggle_in_an_assignment(manager, notifier):
+    notifier.status("node\nREADY=1")
+    assert received(manager) == ["STATUS=node\\nREADY=1"]
+
+
+def test_an_abstract_socket_is_reached():
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+        name = f"compute-node-agent-test-{os.getpid()}"
+        channel.bind(f"\0{name}")
+        channel.settimeout(2)
+        Notifier({"NOTIFY_SOCKET": f"@{name}"}).watchdog()
+        assert received(channel) == ["WATCHDOG=1"]
+
+
+def test_without_a_manager_nothing_is_sent():
+    Notifier({}).ready("nobody listens")
+
+
+def test_a_manager_that_went_away_is_logged_once(tmp_path, caplog):
+    notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})
+    for _ in range(3):
+        notifier.watchdog()
+    assert len([record for record in caplog.records if "NOTIFY_SOCKET" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": str(os.getpid())}, 30.0),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "1"}, None),
+        ({"WATCHDOG_USEC": "0"}, None),
+        ({"WATCHDOG_USEC": "soon"}, None),
+    ],
+)
+def test_the_watchdog_interval_is_only_for_the_process_it_is_meant_for(environ, seconds):
+    assert watchdog_interval(environ) == seconds

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sqlite3
 from typing import Any
 
 import requests
@@ -92,6 +93,18 @@ class PlacementServer(Placement):
             placement_app.copy_template(placement_app.connection_of(self._database))
         self.faults.clear()
         self.clear()
+
+    def snapshot(self) -> sqlite3.Connection:
+        """A copy of the state, for ``restore``."""
+        copy = sqlite3.connect(":memory:", check_same_thread=False)
+        with placement_app.ONE_AT_A_TIME:
+            placement_app.connection_of(self._database).backup(copy)
+        return copy
+
+    def restore(self, snapshot: sqlite3.Connection) -> None:
+        """Have the state of a snapshot, of this server or another."""
+        with placement_app.ONE_AT_A_TIME:
+            snapshot.backup(placement_app.connection_of(self._database))
 
     def dump(self) -> dict[str, Any]:
         with placement_app.ONE_AT_A_TIME:

@@ -301,6 +301,21 @@ def test_s_29_only_the_provider_that_was_written_is_read_again(host: Host, place
     settled(agent, placement, agent_log, {NAME: node(wanted), "PF0": Want(child, NAME)})
 
 
+def test_s_29_what_is_in_doubt_stays_so_until_it_was_read(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    wanted = {"VCPU": total(18), **MEMORY}
+    node_a.driver.script = shaped(wanted)
+    placement.faults.add(faults.answer(503), **PUT_INVENTORY)
+    node_a.cycle()
+    placement.faults.add(faults.refused(), method="GET", path="/aggregates$", times=2)
+    assert node_a.cycle().state == "failed"
+    placement.clear()
+    assert node_a.cycle().state == "changed"
+    assert seen(placement) == [ASK, *READ_R, "PUT inv R g2 -> 200"]
+    settled(node_a, placement, agent_log, {NAME: node(wanted)})
+
+
 @pytest.mark.usefixtures("short_waits")
 def test_s_30_a_conflict_on_one_node_costs_the_other_nothing(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
     other_root = "5f9c2a34-7d1e-4a8b-9c46-000000000002"

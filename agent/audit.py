@@ -192,7 +192,7 @@ class NodeAudit:
             if self._started or not record.mode.start:
                 raise
             wish, move = self._reshaped_wish(record, base, findings, needed)
-        return Merge(view, journal, self._names_learned(record.client, wish), base, wish, root, held).target(), move
+        return Merge(view, journal, self._names_learned(record.client, wish), base, wish, root, held, take_over=record.mode.adopt).target(), move
 
     def _names_learned(self, client: Client, wish: ProviderTree) -> Knowledge:
         """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""

@@ -6,6 +6,7 @@ What the journal does not list belongs to somebody else: it survives whatever a 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from agent.errors import InvalidTree
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
@@ -37,6 +38,11 @@ def _foreign_inventory(present: Provider, own: Ownership, adopted: bool) -> Inve
     return {name: record for name, record in present.inventory.items() if name not in own.classes and (is_custom(name) or not adopted)}
 
 
+def _own_classes(inventory: Inventories, present: Inventories, own: Ownership) -> frozenset[str]:
+    """The classes of ``inventory`` that are the agent's: a record that was there just so before stays whose it was."""
+    return frozenset(name for name, record in inventory.items() if name in own.classes or present.get(name) != record)
+
+
 def foreign_share(view: View, journal: Journal, root: ProviderUuid, name: str) -> ProviderTree:
     """The tree that a shaping driver starts from: everything of ours taken out, everything of others in place.
 
@@ -55,7 +61,7 @@ def foreign_share(view: View, journal: Journal, root: ProviderUuid, name: str) -
             continue
         present, own = tree.provider(uuid), journal.of(uuid)
         tree.replace(replace(
-            present, inventory=_foreign_inventory(present, own, journal.adopted),
+            present, inventory=_foreign_inventory(present, own, adopted=True),
             traits=present.traits - own.traits, aggregates=present.aggregates - own.aggregates,
         ))  # fmt: skip
     return tree
@@ -65,11 +71,14 @@ class Merge:
     """One merge of a driver's wish with what others have in the tree."""
 
     def __init__(
-        self, view: View, journal: Journal, knowledge: Knowledge, base: ProviderTree, wish: ProviderTree, root: ProviderUuid, usages: Usages
-    ) -> None:
+        self, view: View, journal: Journal, knowledge: Knowledge, base: ProviderTree, wish: ProviderTree, root: ProviderUuid, usages: Usages,
+        *, take_over: bool = False,
+    ) -> None:  # fmt: skip
+        """``take_over``: what the wish names is ours, as it is whenever the journal is empty."""
         self.present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
         self.journal, self.knowledge, self.base, self.wish, self.root, self.usages = journal, knowledge, base, wish, root, usages
         self.adopted = journal.adopted or not self.present.exists(root)
+        self.take_over = take_over or not journal.providers
         self.drift: list[Drift] = []
         self.invalid: list[str] = []
 
@@ -88,7 +97,7 @@ class Merge:
                 tree.replace(mine)
                 owned[uuid] = ownership
             else:
-                tree.replace(self.present.provider(uuid))
+                self._restore(tree, self.present.provider(uuid))
                 self._report_foreign(uuid)
         held = {uuid: classes for uuid in self.journal.held if tree.exists(uuid) and (classes := self._held_classes(uuid))}
         return Target(tree.freeze(), Journal(owned, self.adopted, held), tuple(self.drift), tuple(self.invalid))
@@ -102,7 +111,22 @@ class Merge:
         return not self.base.exists(uuid) or self.wish.provider(uuid) is not self.base.provider(uuid)
 
     def _is_ours(self, uuid: ProviderUuid) -> bool:
-        return uuid == self.root or self.journal.owns(uuid) or self._touched(uuid)
+        if uuid == self.root or self.journal.owns(uuid) or not self.present.exists(uuid):
+            return True
+        return self.take_over and self._touched(uuid)
+
+    @staticmethod
+    def _restore(tree: ProviderTree, present: Provider) -> None:
+        """Undo whatever the driver did to a provider of somebody else."""
+        try:
+            tree.rename(present.uuid, present.name)
+            if present.parent_uuid is not None:
+                tree.reparent(present.uuid, present.parent_uuid)
+        except ValueError as error:
+            raise InvalidTree(
+                f"driver error: it moved provider {printable(present.name)}, which is somebody else's: {error}", "report this to whoever wrote the driver"
+            ) from error
+        tree.replace(present)
 
     def _drop_unnameable(self, tree: ProviderTree, uuid: ProviderUuid) -> None:
         name = tree.name_of(uuid)
@@ -114,7 +138,7 @@ class Merge:
         """Present providers that stay although the wish lacks them, and what they hang from, parents first."""
         keep: set[ProviderUuid] = set()
         for uuid in reversed(self.present.get_provider_uuids()):
-            if self.wish.exists(uuid) or uuid in keep:
+            if uuid in keep or (self.wish.exists(uuid) and self._is_ours(uuid)):
                 continue
             if self.journal.owns(uuid) and self.adopted and not self._held_classes(uuid):
                 continue
@@ -140,22 +164,22 @@ class Merge:
             return present, own
         # One that only stays for what hangs from it, or until it is free, gives nothing but keeps its marks.
         wanted = wished if self.wish.exists(wished.uuid) else replace(present, inventory={})
-        inventory, foreign = self._inventory(wanted, present, own)
+        inventory = self._inventory(wanted, present, own)
         traits, aggregates = self._traits(wanted, present, own), wanted.aggregates | (present.aggregates - own.aggregates)
         ownership = Ownership(
-            classes=frozenset(inventory.keys() - foreign),
+            classes=_own_classes(inventory, present.inventory, own),
             traits=frozenset(name for name in traits if name in own.traits or name not in present.traits),
             aggregates=frozenset(name for name in aggregates if name in own.aggregates or name not in present.aggregates),
         )
         return replace(wished, inventory=inventory, traits=traits, aggregates=frozenset(aggregates), generation=present.generation), ownership
 
-    def _inventory(self, wanted: Provider, present: Provider, own: Ownership) -> tuple[Inventories, frozenset[str]]:
-        """The records to have, and which of them are somebody else's."""
+    def _inventory(self, wanted: Provider, present: Provider, own: Ownership) -> Inventories:
+        """The records to have."""
         inventory = {name: completed(record, present.inventory.get(name)) for name, record in without_empty(wanted.inventory).items()}
         wrong = [text for name, record in inventory.items() for text in problems(name, record)]
         if wrong:
             self.invalid.extend(f"provider {printable(wanted.name)!r}: {text}" for text in wrong)
-            return present.inventory, frozenset(present.inventory.keys() - own.classes)
+            return present.inventory
         foreign = {name: record for name, record in _foreign_inventory(present, own, self.adopted).items() if name not in inventory}
         for name in foreign:
             if not is_custom(name):
@@ -163,7 +187,7 @@ class Merge:
         held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name]) for name in self._held_classes(wanted.uuid)}
         for name in held:
             self._drift_held(present, name)
-        return {**foreign, **inventory, **held}, frozenset(foreign)
+        return {**foreign, **inventory, **held}
 
     def _traits(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
         """Everybody's traits. A standard trait that the driver took off is off, whoever wrote it; nova's status trait is not."""
@@ -177,6 +201,8 @@ class Merge:
         name = self.present.name_of(uuid)
         if self.base.exists(uuid) and not self.wish.exists(uuid):
             self.drift.append(Drift("foreign-provider", "info", f"the driver wanted to remove {name}, which is somebody else's", "none; it stays", uuid))
+        elif self._touched(uuid):
+            self.drift.append(Drift("foreign-provider", "warning", f"the driver wanted to change {name}, which is somebody else's", ADOPT, uuid))
         else:
             self.drift.append(Drift("foreign-provider", "info", f"{name} was put there by somebody else", "none; it stays as it is", uuid))
 

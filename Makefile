@@ -31,11 +31,11 @@ clean:
 # A stamp an extra, older than setup.cfg when it has to be installed again.
 $(VENV)/embedded.stamp $(VENV)/test.stamp: $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)
 	@echo 'Installing into $(VENV); this happens only once ...' >&2
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[$*]'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[$*]'
 	@touch $@
 
 $(VENV)/tox.stamp: | $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check 'tox>=4.20,<5'
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check 'tox>=4.20,<5'
 	@touch $@
 
 $(VENV):

@@ -1,7 +1,7 @@
 """Sphinx configuration."""
 
 project = "compute-node-agent"
-copyright = "the compute-node-agent authors, Apache-2.0"  # noqa: A001
+copyright = "the compute-node-agent authors, Apache-2.0"
 extensions = ["myst_parser", "oslo_config.sphinxext", "reno.sphinxext"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 html_theme = "alabaster"

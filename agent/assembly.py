@@ -4,6 +4,8 @@ import logging
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 
@@ -13,21 +15,36 @@ from agent import driver as drivers
 from agent.audit import House
 from agent.conf.default import host_name
 from agent.desired.policy import Policy
-from agent.driver import Driver, HostContext
+from agent.driver import ChecksConfiguration, Driver, HostContext
 from agent.driver_worker import DriverWorker
-from agent.errors import AgentError, ConfigError, ConfigErrors
+from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.fleet import Fleet
-from agent.placement.connect import connect, http, wants_embedded
-from agent.placement.embedded import FILE
+from agent.placement.connect import http, wants_embedded
+from agent.placement.embedded import FILE, embedded
 from agent.placement.mirror import Freshness
-from agent.placement.server import Server
+from agent.placement.server import Mode, Server
+from agent.placement.transport import Transport
 from agent.store import identity
+from agent.store.location import in_file, located
 from agent.store.lock import RunLock
+from agent.store.snapshot import snapshot
 from agent.store.store import Store, open_read_only, open_store
 
 LOG = logging.getLogger(__name__)
 
 STOP_DEADLINE = 15
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the configuration alone decides. ``transport`` None: the embedded Placement; ``notes`` tell what was chosen unasked."""
+
+    driver_name: str
+    driver: Driver
+    worker: DriverWorker
+    policy: Policy
+    transport: Transport | None
+    notes: tuple[str, ...]
 
 
 @contextmanager
@@ -38,60 +55,78 @@ def assembled(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool = False, d
 
     :raises AgentError: configuration, store, identity or driver cannot be used.
     """
-    folder = Path(conf.store.path)
-    host = host_name(conf)
-    policy = Policy.from_options(conf)
-    name, notes = _driver_name(conf, daemon)
+    # First, because a configuration that cannot be used leaves no trace.
+    parts = made(conf, cancelled, daemon=daemon)
+    folder, host, notes = Path(conf.store.path), host_name(conf), parts.notes
     with ExitStack() as stack:
         if not dry_run:
             stack.enter_context(RunLock(folder))
         store = stack.enter_context((open_read_only if dry_run else open_store)(folder, conf.store.connection))
-        transport, embedded = connect(conf, folder, cancelled, daemon=daemon, dry_run=dry_run)
-        if embedded:
-            notes.append(f"using the embedded Placement in {folder / FILE}")
+        transport = parts.transport
+        mode: Mode = "http" if transport else "embedded"
+        if transport is None:
+            transport = _embedded(folder, cancelled, dry_run=dry_run)
+            notes = (*notes, f"using the embedded Placement in {folder / FILE}")
         own, provisional = _identity(conf, host, folder, store, dry_run)
-        driver = drivers.load(name, conf)
-        worker = DriverWorker(name, cancelled=cancelled)
-        stack.callback(_stop, driver, worker)
-        worker.call(driver.start, HostContext(host, own, folder), deadline=conf.compute.start_deadline)
-        house = House(
-            Server(transport, "embedded" if embedded else "http", store, keep=not dry_run), driver, worker, policy, host, cancelled,
-            conf.compute.facts_deadline, _freshness(conf, daemon),
-        )  # fmt: skip
-        yield Fleet(house, name, host, conf.compute.workers, provisional=provisional, notice="; ".join(notes))
+        stack.callback(_stop, parts.driver, parts.worker)
+        parts.worker.call(parts.driver.start, HostContext(host, own, folder), deadline=conf.compute.start_deadline)
+        server = Server(transport, mode, store, keep=not dry_run)
+        house = House(server, parts.driver, parts.worker, parts.policy, host, cancelled, conf.compute.facts_deadline, _freshness(conf, daemon))
+        yield Fleet(house, parts.driver_name, host, conf.compute.workers, provisional=provisional, notice="; ".join(notes))
 
 
-def check(conf: cfg.ConfigOpts, *, daemon: bool) -> None:
-    """Find out whether the configuration can be used, without touching anything.
+def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
+    """All that can be made of the configuration without touching anything.
 
     :raises ConfigErrors: everything that is wrong with it.
+    :raises DriverError: the driver failed to say.
     """
     errors: list[ConfigError] = []
-    for look in (
-        lambda: Policy.from_options(conf), lambda: drivers.load(_driver_name(conf, daemon)[0], conf),
-        lambda: wants_embedded(conf, daemon=daemon) or http(conf, Event()),
-    ):  # fmt: skip
-        try:
-            look()
-        except ConfigErrors as several:
-            errors += several.errors
-        except ConfigError as error:
-            errors.append(error)
+    with _gathered(errors):
+        policy = Policy.from_options(conf)
+    with _gathered(errors):
+        located(Path(conf.store.path), conf.store.connection)
+    with _gathered(errors):
+        transport = None if wants_embedded(conf, daemon=daemon) else http(conf, cancelled)
+    with _gathered(errors):
+        name, notes = _driver_name(conf, daemon)
+        driver, worker = drivers.load(name, conf), DriverWorker(name, cancelled=cancelled)
+        if isinstance(driver, ChecksConfiguration):
+            worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
         raise ConfigErrors(errors)
+    return Parts(name, driver, worker, policy, transport, notes)
+
+
+@contextmanager
+def _gathered(errors: list[ConfigError]) -> Iterator[None]:
+    """Note what is wrong with the configuration, instead of ending at the first of it."""
+    try:
+        yield
+    except ConfigErrors as several:
+        errors += several.errors
+    except ConfigError as error:
+        errors.append(error)
+    except StoreError as error:
+        errors.append(ConfigError(error.message, error.remedy))
 
 
 def _freshness(conf: cfg.ConfigOpts, daemon: bool) -> Freshness:
     return Freshness(sharing=conf.compute.resource_provider_association_refresh, reread=conf.placement.full_reread_interval if daemon else 0)
 
 
-def _driver_name(conf: cfg.ConfigOpts, daemon: bool) -> tuple[str, list[str]]:
+def _driver_name(conf: cfg.ConfigOpts, daemon: bool) -> tuple[str, tuple[str, ...]]:
     """The driver to use, and what to say about the choice."""
     if conf.compute_driver:
-        return drivers.canonical_name(conf.compute_driver), []
+        return drivers.canonical_name(conf.compute_driver), ()
     if not daemon:
-        return "host", ["no [DEFAULT] compute_driver set: auditing this machine with the driver host"]
+        return "host", ("no [DEFAULT] compute_driver set: auditing this machine with the driver host",)
     raise ConfigError("[DEFAULT] compute_driver is not set", f"installed drivers: {', '.join(sorted(drivers.available()))}")
+
+
+def _embedded(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
+    copy = partial(snapshot, folder, in_file(folder / FILE, "[store] path"))
+    return embedded(folder, cancelled, copy if dry_run else None)
 
 
 def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_run: bool) -> tuple[str, bool]:

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from oslo_config import cfg
 
-from agent.assembly import assembled, check
+from agent.assembly import assembled, made
 from agent.audit_record import Mode
 from agent.errors import AgentError, NotReady
 from agent.fleet import Fleet
@@ -57,7 +57,7 @@ class Daemon:
 
         :raises AgentError: it could not even begin: configuration, store, identity, or a Placement that never will do.
         """
-        check(self._conf, daemon=True)
+        made(self._conf, self._stop, daemon=True)
         self._due = time.monotonic() + random.uniform(0, START_JITTER) * self._interval
         started = False
         try:
@@ -201,7 +201,7 @@ class Daemon:
         self._everything = True
         try:
             new = self._reread()
-            check(new, daemon=True)
+            self._in_background(lambda: made(new, self._stop, daemon=True))
             self._swap(new)
             LOG.info("the configuration was reloaded")
         except AgentError as error:

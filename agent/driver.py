@@ -86,6 +86,17 @@ class Driver(Protocol):
 
 
 @runtime_checkable
+class ChecksConfiguration(Protocol):
+    """A driver that can tell whether it could be started as configured."""
+
+    def check(self, host: str) -> None:
+        """Look at options, and at the files that they name, for the host of that name; connect to nothing, change nothing.
+
+        :raises ConfigError: it could not be started.
+        """
+
+
+@runtime_checkable
 class ShapesTree(Protocol):
     """A driver with providers or inventories beyond what the core makes of its facts."""
 

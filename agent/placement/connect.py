@@ -1,7 +1,6 @@
 """From the options of [placement] to a transport."""
 
 import threading
-from pathlib import Path
 
 from keystoneauth1 import exceptions as ksa
 from keystoneauth1 import loading
@@ -43,15 +42,3 @@ def http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
     # Identity is asked through the same session; without a bound, a hanging one would block for ever.
     session.timeout = session.timeout or timeouts.read
     return Transport(adapter, timeouts=timeouts, max_in_flight=options.max_in_flight, cancelled=cancelled)
-
-
-def connect(conf: cfg.ConfigOpts, folder: Path, cancelled: threading.Event, *, daemon: bool, dry_run: bool) -> tuple[Transport, bool]:
-    """The transport to use, and whether it leads to the embedded Placement.
-
-    :raises ConfigError: see :func:`http` and :func:`wants_embedded`.
-    """
-    if not wants_embedded(conf, daemon=daemon):
-        return http(conf, cancelled), False
-    from agent.placement.embedded import embedded
-
-    return embedded(folder, cancelled, dry_run=dry_run), True

@@ -8,21 +8,26 @@ import logging
 import sqlite3
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 import requests
 from keystoneauth1 import adapter, session, token_endpoint
 from requests.adapters import BaseAdapter
 from requests.structures import CaseInsensitiveDict
+from sqlalchemy import URL
 
 from agent.errors import ConfigError, StoreError
 from agent.placement.transport import Timeouts, Transport
 
-URL = "http://placement.embedded"
+ENDPOINT = "http://placement.embedded"
 FILE = "placement.sqlite"
+
+# Makes a copy in memory of the database, None if there is none.
+Copy = Callable[[], sqlite3.Connection | None]
 
 
 class WsgiAdapter(BaseAdapter):
@@ -73,8 +78,8 @@ def _environment(request: requests.PreparedRequest) -> dict[str, Any]:
     return environment
 
 
-def _application(connection: str, copy_of: Path | None) -> Any:
-    """Placement's WSGI application on the database ``connection``, first filled from ``copy_of``."""
+def _application(connection: str, copy: Copy | None) -> Any:
+    """Placement's WSGI application on the database ``connection``, first filled from ``copy``."""
     try:
         from oslo_config import cfg
         from placement import conf as placement_conf
@@ -88,38 +93,35 @@ def _application(connection: str, copy_of: Path | None) -> Any:
     conf.set_override("auth_strategy", "noauth2", group="api")
     conf([], project="placement", default_config_files=[], default_config_dirs=[])
     db_api.configure(conf)
-    if copy_of is not None:
-        _fill(db_api.get_placement_engine(), copy_of)
+    if copy is not None and (copied := copy()) is not None:
+        with closing(copied):
+            copied.backup(db_api.get_placement_engine().raw_connection().driver_connection)
     # alembic tells of every step at INFO; that is nobody's concern here.
     logging.getLogger("alembic").setLevel(logging.WARNING)
     migration.upgrade("head")
     return deploy.loadapp(conf)
 
 
-def _fill(engine: Any, source: Path) -> None:
-    """Copy a database file into the engine's own database in memory."""
-    with sqlite3.connect(f"file:{source}?mode=ro&immutable=1", uri=True) as original:
-        original.backup(engine.raw_connection().driver_connection)
-
-
-def embedded(folder: Path, cancelled: threading.Event, *, dry_run: bool) -> Transport:
-    """A transport to the Placement in ``folder``; in a dry run to a copy of it in memory. One a process.
+def embedded(folder: Path, cancelled: threading.Event, copy: Copy | None = None) -> Transport:
+    """A transport to the Placement in ``folder``; with ``copy``, for a dry run, to that one in memory. One a process.
 
     :raises ConfigError: openstack-placement is not installed.
     :raises StoreError: its database cannot be used.
     """
     file = folder / FILE
-    connection = "sqlite://" if dry_run else f"sqlite:///{file}"
+    # As SQLite's own kind of URI, because the path may hold what means something in a database URL or an option.
+    location = URL.create("sqlite", database=f"file:{quote(str(file.absolute()))}", query={"uri": "true"})
+    connection = "sqlite://" if copy else location.render_as_string()
     try:
-        application = _application(connection, file if dry_run and file.exists() else None)
-    except ConfigError:
+        application = _application(connection, copy)
+    except (ConfigError, StoreError):
         raise
     except Exception as error:
         raise StoreError(f"the embedded Placement's database {file} cannot be used: {error}", "move the file away to start with an empty Placement") from error
     http = requests.Session()
     http.trust_env = False
-    http.mount(URL, WsgiAdapter(application))
+    http.mount(ENDPOINT, WsgiAdapter(application))
     # Its noauth2 wants a token, and takes the roles from a header; the reshaper needs the role service.
-    auth = token_endpoint.Token(endpoint=URL, token="admin")  # noqa: S106 - no secret: it only says who
+    auth = token_endpoint.Token(endpoint=ENDPOINT, token="admin")  # noqa: S106 - no secret: it only says who
     connected = session.Session(auth=auth, session=http, additional_headers={"X-Roles": "admin,service"})
     return Transport(adapter.Adapter(connected, service_type="placement"), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled)

@@ -80,7 +80,7 @@ def _remedy(status: int) -> str:
 class Transport:
     """A keystoneauth adapter seen as Placement. Safe to share between threads.
 
-    ``cancelled`` ends waiting between retries; ``max_in_flight`` bounds the requests of one :class:`Exchange`.
+    ``cancelled`` ends waiting between retries; ``max_in_flight`` bounds the requests under way at once, of all threads.
     """
 
     def __init__(self, adapter: ksa_adapter.Adapter, *, timeouts: Timeouts, max_in_flight: int, cancelled: threading.Event) -> None:
@@ -88,6 +88,7 @@ class Transport:
         self.timeouts = timeouts
         self.max_in_flight = max_in_flight
         self.cancelled = cancelled
+        self.slots = threading.BoundedSemaphore(max_in_flight)
         self._endpoint = ""
         self._catalog_renewed = -CATALOG_PAUSE
 
@@ -158,12 +159,13 @@ class Exchange:
         transport, answers = self.transport, []
         options: dict[str, Any] = {} if body is None else {"json": body}
         try:
-            response = transport.adapter.request(
-                path, method, raise_exc=False, microversion=version, headers={"Accept": "application/json"},
-                global_request_id=self.request_id, timeout=(transport.timeouts.connect, timeout or transport.timeouts.read),
-                connect_retries=0, status_code_retries=0, log=False,
-                hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)}, **options,
-            )  # fmt: skip
+            with transport.slots:
+                response = transport.adapter.request(
+                    path, method, raise_exc=False, microversion=version, headers={"Accept": "application/json"},
+                    global_request_id=self.request_id, timeout=(transport.timeouts.connect, timeout or transport.timeouts.read),
+                    connect_retries=0, status_code_retries=0, log=False,
+                    hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)}, **options,
+                )  # fmt: skip
         except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
             failure = transport.failure(error, transport.endpoint)
             if failure.kind not in ("catalog", "credentials", "identity"):

@@ -30,7 +30,7 @@ def located(folder: Path, connection: str | None) -> Location:
     :raises StoreError: the URL cannot be understood, or names a database that keeps nothing.
     """
     if not connection:
-        return _in_file(folder / FILE_NAME, "[store] path")
+        return in_file(folder / FILE_NAME, "[store] path")
     try:
         url = make_url(connection)
     except (ArgumentError, ValueError) as error:
@@ -40,8 +40,9 @@ def located(folder: Path, connection: str | None) -> Location:
         return Location(url, "[store] connection", None)
     if not url.database or url.database.startswith((":", "file:")):
         raise StoreError(f"[store] connection {url}: not the path of a file", "for example sqlite:////var/lib/agent/store.sqlite")
-    return _in_file(Path(url.database), "[store] connection")
+    return in_file(Path(url.database), "[store] connection")
 
 
-def _in_file(file: Path, option: str) -> Location:
+def in_file(file: Path, option: str) -> Location:
+    """A SQLite file that ``option`` put where it is."""
     return Location(URL.create("sqlite", database=str(file)), option, file)

@@ -32,16 +32,21 @@ class FileDriver(ShapesOutright, BaseDriver):
     _path: Path
     _reading: _Reading
 
+    def check(self, host: str) -> None:
+        """Read the file.
+
+        :raises ConfigErrors: everything that is wrong with it.
+        """
+        path = self._configured()
+        read_host_file(read_bytes(path), printable(str(path)), host)
+
     def start(self, host: HostContext) -> None:
         """Read the file.
 
         :raises ConfigErrors: everything that is wrong with it.
         """
         super().start(host)
-        configured = self.conf.fake.host_file
-        if not configured:
-            raise ConfigError("[fake] host_file is not set, and fake.file needs it", "name a YAML file; etc/hosts has examples")
-        self._path = Path(configured).expanduser().absolute()
+        self._path = self._configured()
         content = read_bytes(self._path)
         self._reading = _Reading(content, self._read(content))
 
@@ -74,6 +79,11 @@ class FileDriver(ShapesOutright, BaseDriver):
     def capabilities_as_traits(self) -> Mapping[str, bool]:
         """The capabilities of the file."""
         return self._latest().good.capabilities
+
+    def _configured(self) -> Path:
+        if not self.conf.fake.host_file:
+            raise ConfigError("[fake] host_file is not set, and fake.file needs it", "name a YAML file; etc/hosts has examples")
+        return Path(self.conf.fake.host_file).expanduser().absolute()
 
     def _read(self, content: bytes) -> HostFile:
         return read_host_file(content, printable(str(self._path)), self.host.name)

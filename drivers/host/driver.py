@@ -31,8 +31,12 @@ class HostDriver:
         self._host: HostContext | None = None
         self._kind = CpuFacts(online=frozenset(), architecture="")
 
+    def check(self, host: str) -> None:  # noqa: ARG002 -- every host may have a sysfs
+        """Check that there is a sysfs to read; see :class:`agent.driver.ChecksConfiguration`."""
+        _opened(self._root)
+
     def start(self, host: HostContext) -> None:
-        """Check that there is a sysfs to read; see :class:`agent.driver.Driver`."""
+        """Check the same and learn the kind of CPU; see :class:`agent.driver.Driver`."""
         sysfs = _opened(self._root)
         if sysfs.is_live:
             # Once, because a CPU keeps its kind until the machine starts anew, and some kernels take long to tell.

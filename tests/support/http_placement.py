@@ -57,6 +57,11 @@ class HttpPlacement(Placement):
         return self._child.pid
 
     @property
+    def database(self) -> bytes:
+        """The database's file, byte by byte."""
+        return self._database.read_bytes()
+
+    @property
     def running(self) -> bool:
         return self._child.running
 

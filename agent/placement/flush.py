@@ -146,6 +146,9 @@ class Flush:
             _log(done.operation)
             if done.provider is not None:
                 self._store(done.provider)
+            elif isinstance(done.operation, DeleteProvider):
+                self.tree.remove(done.operation.provider.uuid)
+                self.read_at.pop(done.operation.provider.uuid, None)
             elif isinstance(done.operation, EnsureTrait):
                 self.result.knowledge = with_names(self.result.knowledge, traits=[done.operation.name])
             elif isinstance(done.operation, EnsureResourceClass):
@@ -170,6 +173,9 @@ class Flush:
             result.conflict = error
         elif isinstance(error, PlacementUnreachable) or (isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status in (401, 403))):
             result.outage = error
+            if isinstance(operation, DeleteProvider):
+                # It may be gone: that it is must not look like somebody else's doing.
+                self.read_at.pop(operation.provider.uuid, None)
         elif isinstance(error, PlacementRefused) and codes.is_in_use(error):
             self._hold(operation)
             result.errors.append(error)
@@ -225,15 +231,9 @@ class Flush:
             return Done(operation)
 
         for wave in self._by_depth(operations, deepest_first=True):
-            ready = [one for one in wave if cast(DeleteProvider, one).provider.uuid not in blocked]
-            self._each(ready, send)
-            for one in wave:
-                uuid = cast(DeleteProvider, one).provider.uuid
-                if one in ready and self._tried[id(one)].status == "done":
-                    self.tree.remove(uuid)
-                    self.read_at.pop(uuid, None)
-                else:
-                    blocked.add(self.tree.provider(uuid).parent_uuid)
+            self._each([one for one in wave if cast(DeleteProvider, one).provider.uuid not in blocked], send)
+            left = [uuid for one in wave if self.tree.exists(uuid := cast(DeleteProvider, one).provider.uuid)]
+            blocked.update(self.tree.provider(uuid).parent_uuid for uuid in left)
 
     # --- inventories ------------------------------------------------------------------------------------------
 

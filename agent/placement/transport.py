@@ -22,6 +22,7 @@ from agent.placement.unreachable import unreachable
 LOG = logging.getLogger(__name__)
 
 CATALOG_PAUSE = 60.0
+LONGEST_PATH = 300
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -63,8 +64,14 @@ class Answer:
         """The answer as an exception."""
         detail = printable(" ".join(str(self.error.get("detail", "")).split()))
         said = f"{self.status} {self.code}".strip()
-        message = f"placement {self.method} {printable(self.path)} -> {said}" + (f": {detail}" if detail else "")
+        message = f"placement {self.method} {_brief(self.path)} -> {said}" + (f": {detail}" if detail else "")
         return PlacementRefused(message, remedy or _remedy(self.status), status=self.status, placement_code=self.code, request_id=self.request_id)
+
+
+def _brief(path: str) -> str:
+    """``path`` for a line of a log; a query may hold a hundred names."""
+    shown = printable(path)
+    return shown if len(shown) <= LONGEST_PATH else f"{shown[:LONGEST_PATH]}..."
 
 
 def _remedy(status: int) -> str:
@@ -170,11 +177,11 @@ class Exchange:
             failure = transport.failure(error, transport.endpoint)
             if failure.kind not in ("catalog", "credentials", "identity"):
                 self._count(method, 1)
-            LOG.debug("placement %s %s: %s [global %s]", method, printable(path), failure.message, self.request_id)
+            LOG.debug("placement %s %s: %s [global %s]", method, _brief(path), failure.message, self.request_id)
             raise failure from error
         self._count(method, max(1, len(answers)))
         answer = Answer(method, path, response.status_code, _json(response), response.headers.get("x-openstack-request-id", "no request id"))
-        line = f"placement {method} {printable(path)} -> {answer.status} {answer.code} [global {self.request_id}, server {answer.request_id}]"
+        line = f"placement {method} {_brief(path)} -> {answer.status} {answer.code} [global {self.request_id}, server {answer.request_id}]"
         LOG.log(logging.WARNING if answer.status >= 500 else logging.DEBUG, line)
         return answer
 

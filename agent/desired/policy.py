@@ -1,8 +1,10 @@
 """What the operator decided: sets of CPUs, ratios, reserved amounts, layout, traits. Read once from the options."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Self
 
+import os_resource_classes as orc
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
@@ -66,6 +68,12 @@ class Policy:
             owner_trait=conf.compute.owner_trait,
             enabled=conf.enabled,
         )
+
+    @property
+    def configured_ratios(self) -> Mapping[str, float]:
+        """The ratios that the operator set, by resource class."""
+        ratios = {orc.VCPU: self.cpu_ratio, orc.MEMORY_MB: self.memory_ratio, orc.DISK_GB: self.disk_ratio}
+        return {name: ratio.configured for name, ratio in ratios.items() if ratio.configured}
 
     @property
     def reserved_disk_gib(self) -> int:

@@ -42,5 +42,14 @@ def desired_tree(
         shape_host(tree, present, root, findings.facts, policy)
     if findings.shape is not None:
         findings.shape(tree, allocations)
+        _complete_ratios(tree, policy.configured_ratios)
     put_root_traits(tree, present, root, journal, policy, agent, findings.capabilities)
     return tree
+
+
+def _complete_ratios(tree: ProviderTree, ratios: Mapping[str, float]) -> None:
+    """Give the driver's records without a ratio the operator's; what he left open too, the merge completes from Placement."""
+    for one in list(tree.providers()):
+        sparse = [name for name, record in one.inventory.items() if name in ratios and "allocation_ratio" not in record]
+        if sparse:
+            tree.update_inventory(one.uuid, {**one.inventory, **{name: {**one.inventory[name], "allocation_ratio": ratios[name]} for name in sparse}})

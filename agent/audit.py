@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
@@ -19,6 +19,7 @@ from agent.errors import (
     PlacementRefused,
     ProviderIdentityConflict,
     ProviderNameConflict,
+    ReshapeConflict,
     ReshapeFailed,
     ReshapeNeeded,
 )
@@ -32,17 +33,15 @@ from agent.placement.client import Client, Row
 from agent.placement.consumers import collect, usages
 from agent.placement.flush import Flushed, flush
 from agent.placement.mirror import Freshness
-from agent.placement.names import learn_traits
+from agent.placement.names import learn_traits, names_added
 from agent.placement.notebook import Notebook
 from agent.placement.ownership import Merge, Target, Usages, foreign_share
 from agent.placement.plan import Plan, make_plan
-from agent.placement.reshaping import Move
+from agent.placement.reshaping import DRIVER_FAULT, Move, moved
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.server import Server
 
 LOG = logging.getLogger(__name__)
-
-DRIVER_FAULT = "report this to whoever wrote the driver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +67,18 @@ class NodeAudit:
         self._started = False
         self._refusal: NodeReport | None = None
 
-    def run(self, mode: Mode, rows: Sequence[Row] | None = None, *, gone: bool = False) -> NodeReport:
+    def run(
+        self, mode: Mode, rows: Sequence[Row] | None = None, *, gone: bool = False, earlier: Callable[[], object] = lambda: None
+    ) -> NodeReport:
         """Audit the node. ``rows``: its structure in Placement, if a list for many nodes already brought it.
 
-        ``gone``: the driver says that the node is no more; what is ours of its tree is deleted.
+        ``gone``: the driver says that the node is no more; what is ours of its tree is deleted. ``earlier`` waits for
+        the audits that began before this one.
         Never raises an :class:`AgentError`: what went wrong is in the report.
         """
         if self._refusal is not None:
             return self._refusal
-        record, begun = Record(self.house.server.client(), mode), time.monotonic()
+        record, begun = Record(self.house.server.client(), mode, earlier), time.monotonic()
         state: NodeState = "failed"
         try:
             with record.step("facts"):
@@ -108,6 +110,7 @@ class NodeAudit:
                 record.planned(plan, findings.facts if findings else None)
             if record.mode.dry_run:
                 record.outcomes = [Outcome(one) for one in plan.operations]
+                notebook.assume(plan)
                 return True
             with record.step("flush"):
                 flushed = self._flush(record, plan)
@@ -192,13 +195,15 @@ class NodeAudit:
             if self._started or not record.mode.start:
                 raise
             wish, move = self._reshaped_wish(record, base, findings, needed)
-        return Merge(view, journal, self._names_learned(record.client, wish), base, wish, root, held, take_over=record.mode.adopt).target(), move
+        return Merge(view, journal, self._names_learned(record, wish), base, wish, root, held, take_over=record.mode.adopt).target(), move
 
-    def _names_learned(self, client: Client, wish: ProviderTree) -> Knowledge:
+    def _names_learned(self, record: Record, wish: ProviderTree) -> Knowledge:
         """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""
-        tree = self.notebook.view.tree
-        added = {name for one in wish.providers() for name in one.traits - (tree.provider(one.uuid).traits if tree.exists(one.uuid) else frozenset())}
-        return self.house.server.learned(learn_traits(client, self.notebook.knowledge, added, time.time()))
+        traits, classes = names_added(self.notebook.view.tree, wish)
+        if not self.notebook.knowledge.has_confirmed(traits, classes):
+            # Nodes of one kind bring the same names: each is asked for and made by the first of them alone.
+            record.earlier()
+        return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, time.time()))
 
     def _wish(self, base: ProviderTree, findings: Findings, allocations: Allocations | None) -> ProviderTree:
         house, notebook = self.house, self.notebook
@@ -214,9 +219,7 @@ class NodeAudit:
         except ReshapeNeeded as error:
             what = f"driver error: {self.node.driver} asks for a reshape of {printable(self.node.name)} although it was given the allocations"
             raise ReshapeFailed(what, DRIVER_FAULT) from error
-        if lost := before.keys() - edited.keys():
-            raise ReshapeFailed(f"driver error: {self.node.driver} dropped consumer {min(lost)}", DRIVER_FAULT)
-        return wish, Move(before, {uuid: one.edited(edited[uuid]) for uuid, one in before.items()})
+        return wish, moved(before, edited)
 
     # --- 5: the flush -----------------------------------------------------------------------------------------
 
@@ -244,6 +247,8 @@ class NodeAudit:
         :raises GenerationConflict: that was the last attempt.
         """
         LOG.debug("node %s, attempt %s: %s", printable(self.node.name), record.attempts, conflict.message)
+        if record.attempts == MAX_ATTEMPTS and isinstance(conflict, ReshapeConflict):
+            raise ReshapeFailed(f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", "start the agent again when the host is less busy") from conflict
         if record.attempts == MAX_ATTEMPTS:
             what = f"{printable(self.node.name)}: {MAX_ATTEMPTS} attempts met changes by others, last: {conflict.message}"
             raise GenerationConflict(what, "it is tried again in the next pass") from conflict

@@ -1,7 +1,7 @@
 """What one audit gathers on its way, and the report that comes of it."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -37,10 +37,14 @@ class Node:
 
 @dataclass(slots=True)
 class Record:
-    """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew."""
+    """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew.
+
+    ``earlier`` waits for the audits that began before this one.
+    """
 
     client: Client
     mode: Mode
+    earlier: Callable[[], object]
     attempts: int = 1
     outcomes: list[Outcome] = field(default_factory=list)
     errors: list[AgentError] = field(default_factory=list)

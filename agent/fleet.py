@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from fnmatch import fnmatchcase
 
 from agent.audit import House, NodeAudit
@@ -91,21 +91,23 @@ class Fleet:
     def _audit_all(
         self, nodes: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None, progress: Callable[[str], None], *, gone: bool = False
     ) -> Sequence[NodeReport]:
-        def audit(item: tuple[str, str]) -> NodeReport:
-            uuid, name = item
+        audits: list[Future[NodeReport]] = []
+
+        def audit(place: int, uuid: str, name: str) -> NodeReport:
             one = self._audit_of(uuid, name)
-            report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone)
+            report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone, earlier=lambda: wait(audits[:place]))
             progress(name)
             return report
 
         items = list(nodes.items())
         # The first goes alone, because what it learns of Placement the others need not ask again.
         first, rest = items[:1], items[1:]
-        reports = [audit(item) for item in first]
+        reports = [audit(0, *item) for item in first]
         if rest:
             with ThreadPoolExecutor(self._workers, thread_name_prefix="audit") as pool:
-                reports += pool.map(audit, rest)
-        return reports
+                for place, item in enumerate(rest):
+                    audits.append(pool.submit(audit, place, *item))
+        return [*reports, *(one.result() for one in audits)]
 
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)

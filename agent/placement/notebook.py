@@ -10,7 +10,7 @@ from agent.errors import PlacementError, PlacementRefused, PlacementUnreachable
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
 from agent.model.names import ProviderUuid, printable
-from agent.model.operation import Operation, Reshape
+from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation, Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
 from agent.placement import codes
@@ -18,6 +18,7 @@ from agent.placement.client import Client, Row
 from agent.placement.consumers import usages
 from agent.placement.flush import Flushed
 from agent.placement.mirror import Freshness, refreshed
+from agent.placement.names import with_names
 from agent.placement.ownership import Usages
 from agent.placement.plan import Plan
 from agent.placement.server import Server
@@ -96,6 +97,12 @@ class Notebook:
         plan = replace(plan, operations=tuple(one for one in plan.operations if one not in refused))
         self._keep_journal(_either(self.journal, plan.target.journal) if plan.operations else plan.target.journal)
         return plan, [Outcome(one, "skipped", "Placement refused exactly this before") for one in refused]
+
+    def assume(self, plan: Plan) -> None:
+        """Take it for done, as far as the plans of other nodes depend on it: what a dry run does instead of sending it."""
+        traits = [one.name for one in plan.operations if isinstance(one, EnsureTrait)]
+        classes = [one.name for one in plan.operations if isinstance(one, EnsureResourceClass)]
+        self._server.learned(with_names(self.knowledge, traits=traits, classes=classes))
 
     def record(self, plan: Plan, flushed: Flushed) -> None:
         """Write down what came of ``plan``."""

@@ -96,7 +96,7 @@ class Record:
             drift=(*self.drift, *_conflicts(self.errors, node)), tree=self.tree if self.mode.dry_run else tree,
             owned=self.owned or owned, used=self.used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
-            errors=tuple(Problem(one.code, one.message, one.remedy) for one in self.errors), provisional=node.provisional,
+            errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in self.errors), provisional=node.provisional,
         )  # fmt: skip
 
 

@@ -9,9 +9,10 @@ from typing import Any
 
 
 class AgentError(Exception):
-    """Base of all errors of the agent."""
+    """Base of all errors of the agent. ``fatal``: no waiting will mend it."""
 
     code = "agent.error"
+    fatal = False
 
     def __init__(self, message: str, remedy: str = "", **data: Any) -> None:
         super().__init__(message)
@@ -27,6 +28,7 @@ class ConfigError(AgentError):
     """An option, file or combination of them that cannot be used."""
 
     code = "config.invalid"
+    fatal = True
 
 
 class ConfigErrors(ConfigError):
@@ -151,18 +153,24 @@ class PlacementRefused(PlacementError):
         super().__init__(message, remedy, **data)
         self.status = status
         self.placement_code = placement_code
+        self.fatal = status == 401
 
 
 class PlacementTooOld(PlacementError):
     """The server's highest microversion is below what the agent needs."""
 
     code = "placement.too-old"
+    fatal = True
 
 
 class GenerationConflict(PlacementError):
     """Somebody else changed the tree between reading and writing, more often than the agent retries."""
 
     code = "placement.conflict"
+
+
+class ReshapeConflict(GenerationConflict):
+    """Somebody else changed what a reshape is about, or its answer was lost."""
 
 
 class ProviderNameConflict(PlacementError):

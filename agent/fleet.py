@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from agent.audit import House, NodeAudit
 from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
-from agent.errors import AgentError, ConfigError, PlacementTooOld, PlacementUnreachable
+from agent.errors import AgentError, ConfigError
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
@@ -61,7 +61,7 @@ class Fleet:
             version=agent_version(), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
             max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=nodes,
             requests={method: counts.get(method, 0) for method in METHODS},
-            errors=tuple(Problem(one.code, one.message, one.remedy, _is_fatal(one)) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
+            errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
         )  # fmt: skip
 
     def _listed(self, client: Client, found: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
@@ -125,8 +125,3 @@ def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row
     if row is not None:
         return [row] if size == 1 else None
     return [] if size == 0 else None
-
-
-def _is_fatal(error: AgentError) -> bool:
-    """Whether no waiting will mend it."""
-    return isinstance(error, PlacementTooOld | ConfigError) or (isinstance(error, PlacementUnreachable) and error.fatal)

@@ -15,6 +15,8 @@ QUIET = {
     # The whole traffic with Placement and identity: tokens hashed, but bodies in full.
     **dict.fromkeys(("keystoneauth", "keystoneauth.session", "keystoneauth.identity", "urllib3", "urllib3.connectionpool"), logging.WARNING),
     "retrying": logging.WARNING,
+    # Each plugin of its own and each step of a schema.
+    "alembic": logging.WARNING,
     # What cannot be loaded is an error of ours, with a remedy, where it is wanted.
     "stevedore": logging.CRITICAL,
     # What is deprecated in a nova.conf is for nova to say.

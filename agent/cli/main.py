@@ -4,6 +4,7 @@ import logging
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from oslo_config import cfg
 
@@ -67,7 +68,7 @@ class _Invocation:
         set_up_logging(conf, once=not is_daemon, debug=options.debug)
         run = command_table.function(command)
         if is_daemon:
-            code: int = run(conf, lambda: load(options))
+            code: int = run(conf, partial(load, options), partial(set_up_logging, once=False))
         elif command is command_table.AUDIT:
             report: Report = run(conf, options)
             write_report(report, options.format)

@@ -40,7 +40,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as the report shows it. ``fatal``: a daemon that meets it at its start need not begin."""
+    """An error as the report shows it. ``fatal``: no waiting will mend it, so that a daemon that meets it at its start need not begin."""
 
     code: str
     message: str

@@ -109,13 +109,13 @@ def test_an_agent_without_extras_keeps_a_placement_over_http_true(installed: Ins
         {
             "DEFAULT": {"host": "node-a", "compute_driver": "fake.small"},
             "store": {"path": tmp_path / "store"},
-            # One request at a time, because Placement on SQLite answers 500 to writes side by side.
-        "placement": {**http_placement.credentials(), "max_in_flight": 1},
+            # one request at a time, because Placement on SQLite answers 500 to writes side by side
+            "placement": {**http_placement.credentials(), "max_in_flight": 1},
         },
     )
     first = installed.agent("--config-file", str(config), "--once", "--format", "json", cwd=tmp_path)
     assert (first.code, [node["state"] for node in first.json["nodes"]]) == (0, ["changed"]), first
-    (root,) = http_placement.other.get("/resource_providers")["resource_providers"]
+    (root,) = http_placement.other.tree(first.json["nodes"][0]["uuid"])
     assert root["name"] == "node-a"
     second = installed.agent("--config-file", str(config), "--once", "--detailed-exitcode", cwd=tmp_path)
     assert second.code == 0, second

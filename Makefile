@@ -20,7 +20,7 @@ audit: $(VENV)/embedded.stamp
 	@$(BIN)/agent --config-file /dev/null --placement-backend embedded --compute_driver host --store-path $(STATE) --once
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n auto $(TESTS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
 
 lint docs genconfig: $(VENV)/tox.stamp
 	$(BIN)/tox -q -e $@

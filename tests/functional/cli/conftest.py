@@ -1,6 +1,7 @@
 """Fixtures of the command line: an agent on a real Placement over HTTP, in this process where another one adds nothing."""
 
-from collections.abc import Callable
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,7 @@ import pytest
 
 from tests.support.ini import Config
 from tests.support.placement import Placement
-from tests.support.system import AgentHere
-
-Agent = Callable[..., AgentHere]
+from tests.support.system import AgentCommand, AgentHere
 
 
 def merged(*configs: Config) -> dict[str, dict[str, Any]]:
@@ -37,3 +36,18 @@ def agent(http_placement: Placement, tmp_path: Path) -> AgentHere:
 def on(placement: Placement, driver: str = "fake.numa", *configs: Config) -> dict[str, dict[str, Any]]:
     """The configuration of a host called node-a with ``driver`` on ``placement``, and ``configs`` over it."""
     return merged({"DEFAULT": {"compute_driver": driver, "host": "node-a", "state_path": "/nonexistent"}}, towards(placement), *configs)
+
+
+def host_file(agent: AgentCommand, host: Mapping[str, Any]) -> Path:
+    """Write the host file of ``fake.file``."""
+    file = agent.folder / "host.yaml"
+    # JSON is YAML, and its strings are quoted, so that an address stays text.
+    file.write_text(json.dumps(host))
+    return file
+
+
+def from_file(placement: Placement, folder: Path, host: Mapping[str, Any]) -> AgentHere:
+    """``fake.file`` with a host on ``placement``."""
+    agent = AgentHere(folder)
+    agent.configure(on(placement, "fake.file", {"fake": {"host_file": host_file(agent, host)}}))
+    return agent

@@ -1,6 +1,5 @@
 """``agent --once --dry-run``: writes nothing anywhere, and prints what the run after it sends."""
 
-import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.functional.cli.conftest import merged, on
+from tests.functional.cli.conftest import from_file, host_file, merged, on
 from tests.support.folder import all_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentCommand, AgentHere, Result
@@ -26,20 +25,6 @@ HOST: dict[str, Any] = {
         {"name": "$NODE-fpga", "inventories": {"FPGA": {"total": 2}, "CUSTOM_LICENSE": {"total": 7}}},
     ],
 }
-
-
-def host_file(agent: AgentCommand, host: Mapping[str, Any]) -> Path:
-    """Write the host file of ``fake.file``."""
-    file = agent.folder / "host.yaml"
-    # JSON is YAML, and its strings are quoted, so that an address stays text.
-    file.write_text(json.dumps(host))
-    return file
-
-
-def from_file(placement: HttpPlacement, folder: Path, host: Mapping[str, Any] = HOST) -> AgentHere:
-    agent = AgentHere(folder)
-    agent.configure(on(placement, "fake.file", {"fake": {"host_file": host_file(agent, host)}}))
-    return agent
 
 
 def operations(result: Result) -> list[dict[str, Any]]:
@@ -131,7 +116,7 @@ def test_an_empty_folder_stays_empty(agent: AgentHere, http_placement: HttpPlace
 
 
 def test_a_changed_host_file(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent")
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     host_file(agent, {**HOST, "memory_mib": 32768, "traits": ["CUSTOM_RACK_7"], "cpu": {"online": "0-3"}})
     told, _ = foretold(agent, http_placement)
@@ -141,7 +126,7 @@ def test_a_changed_host_file(http_placement: HttpPlacement, tmp_path: Path) -> N
 
 
 def test_a_removed_device(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent")
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     host_file(agent, {**HOST, "providers": HOST["providers"][1:]})
     told, _ = foretold(agent, http_placement)
@@ -149,7 +134,7 @@ def test_a_removed_device(http_placement: HttpPlacement, tmp_path: Path) -> None
 
 
 def test_a_moved_and_a_replaced_device(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent")
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     gpu, fpga = HOST["providers"]
     aggregate = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"
@@ -233,7 +218,7 @@ def test_reading_everything_again_writes_nothing_either(agent: AgentHere, http_p
 
 
 def test_the_text_shows_the_same_operations_as_the_run_after_it(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent")
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     host_file(agent, {**HOST, "memory_mib": 32768, "providers": HOST["providers"][:1]})
     told, done = (agent.run("--once", *more).stdout.partition("operations\n")[2].splitlines() for more in (["--dry-run"], []))

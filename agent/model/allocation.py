@@ -33,6 +33,9 @@ class Allocation:
         }
 
     def edited(self, record: Mapping[str, Any]) -> Self:
-        """This consumer with the resources of an edited driver dict; its owner and generation stay the server's."""
-        resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in record["allocations"].items()}
+        """This consumer with the resources of an edited driver dict; its owner and generation stay the server's.
+
+        A provider of which nothing is left is left out: Placement refuses an entry without resources.
+        """
+        resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in record["allocations"].items() if entry["resources"]}
         return type(self)(self.consumer, resources, self.project_id, self.user_id, self.generation, self.consumer_type)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import cast
 
-from agent.errors import GenerationConflict, PlacementError, PlacementRefused, PlacementUnreachable, ReshapeFailed
+from agent.errors import GenerationConflict, PlacementError, PlacementRefused, PlacementUnreachable, ReshapeConflict, ReshapeFailed
 from agent.model.inventory_text import inventory_changes
 from agent.model.mirror import Knowledge, View
 from agent.model.names import ProviderUuid, printable
@@ -248,10 +248,10 @@ class Flush:
             if codes.is_outage(error):
                 self._record([Done(operation, error=error)])
             if codes.is_conflict(error) or error.placement_code == codes.INVENTORY_IN_USE:
-                self._record([Done(operation, error=GenerationConflict(f"the reshape met another change: {error.message}"))])
+                self._record([Done(operation, error=ReshapeConflict(f"the reshape met another change: {error.message}"))])
             raise ReshapeFailed(f"Placement refused the reshape: {error.message}", error.remedy) from error
         except PlacementUnreachable as error:
-            lost = GenerationConflict(f"the answer to the reshape was lost: {error.message}")
+            lost = ReshapeConflict(f"the answer to the reshape was lost: {error.message}")
             self._record([Done(operation, error=lost if error.outcome_unknown else error)])
         except GenerationConflict as error:
             self._record([Done(operation, error=error)])

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.errors import ReshapeFailed
 from agent.model.change_set import ChangeSet, diff
 from agent.model.inventory import Inventories
 from agent.model.mirror import Knowledge, View
@@ -51,11 +52,14 @@ def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUu
     changes = diff(present, target.tree)
     drift = list(target.drift)
     reshaped: list[Operation] = []
-    if move and move.changed:
+    if move is not None:
         if not target.journal.adopted:
-            drift.append(Drift("adoption-needed", "warning", "allocations would move, but the tree is not adopted", ADOPT, root))
+            drift.append(Drift("adoption-needed", "warning", "inventory and its allocations would move, but the tree is not adopted", ADOPT, root))
             return Plan((), target, tuple(drift))
-        reshaped = [reshape(present, target.tree, frozenset(target.journal.providers), move)]
+        if target.invalid:
+            raise ReshapeFailed(f"the node's wish cannot be had as a whole: {target.invalid[0]}", "a reshape is not done in parts")
+        whole = reshape(present, target.tree, frozenset(target.journal.providers), move)
+        reshaped = [whole] if whole.inventories else []
     operations = (
         *_names(changes, present, target.tree, knowledge),
         *_creations(changes, target.tree),

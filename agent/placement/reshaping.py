@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from agent.errors import ReshapeFailed
 from agent.model.allocation import Allocation
@@ -9,6 +10,8 @@ from agent.model.inventory import Inventories, capacity, changed
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
+
+DRIVER_FAULT = "report this to whoever wrote the driver"
 
 Consumers = Mapping[ConsumerUuid, Allocation]
 
@@ -24,6 +27,23 @@ class Move:
     def changed(self) -> frozenset[ConsumerUuid]:
         """The consumers that hold something else afterwards."""
         return frozenset(uuid for uuid, one in self.after.items() if one.resources != self.before[uuid].resources)
+
+
+def moved(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> Move:
+    """What a driver made of the allocations that it was given to edit.
+
+    :raises ReshapeFailed: it lost or invented a consumer, or a record lost its form.
+    """
+    for consumer in sorted(before.keys() ^ edited.keys()):
+        did = "dropped" if consumer in before else "invented"
+        raise ReshapeFailed(f"driver error: it {did} consumer {consumer}", DRIVER_FAULT, consumer=consumer)
+    after = {}
+    for uuid, one in before.items():
+        try:
+            after[uuid] = one.edited(edited[uuid])
+        except (KeyError, TypeError, ValueError) as error:
+            raise ReshapeFailed(f"driver error: the allocations of consumer {uuid} lost their form: {error!r}", DRIVER_FAULT, consumer=uuid) from error
+    return Move(before, after)
 
 
 def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: Move) -> Reshape:
@@ -57,11 +77,11 @@ def _check(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories]
     sums: dict[tuple[ProviderUuid, str], int] = {}
     for consumer, one in move.after.items():
         if not any(one.resources.values()):
-            raise ReshapeFailed(f"consumer {consumer} would be left without any allocation", "this is a fault of the driver", consumer=consumer)
+            raise ReshapeFailed(f"consumer {consumer} would be left without any allocation", DRIVER_FAULT, consumer=consumer)
         for provider, resources in one.resources.items():
             for name, amount in resources.items():
                 if amount < 1:
-                    raise ReshapeFailed(f"consumer {consumer} would hold {amount} {name} on {provider}", "this is a fault of the driver", consumer=consumer)
+                    raise ReshapeFailed(f"consumer {consumer} would hold {amount} {name} on {provider}", DRIVER_FAULT, consumer=consumer)
                 sums[provider, name] = sums.get((provider, name), 0) + amount
                 if (provider in inventories or target.exists(provider)) and name not in _records(target, inventories, provider):
                     raise ReshapeFailed(

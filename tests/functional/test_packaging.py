@@ -65,8 +65,9 @@ class Installed:
         """Run its ``agent``."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith((*FOREIGN_VARIABLES, "PYTHON"))}
         done = subprocess.run(
-            [self._bin / "agent", *arguments], cwd=cwd, env={**environment, "HOME": str(cwd)}, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
-        )
+            [self._bin / "agent", *arguments], cwd=cwd, env={**environment, "HOME": str(cwd)},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
+        )  # fmt: skip
         return Result(arguments, done.returncode, done.stdout, done.stderr)
 
 

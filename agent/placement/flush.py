@@ -266,17 +266,16 @@ class Flush:
         for uuid, (generation, records) in guarded.items():
             if uuid not in rows:
                 raise GenerationConflict(f"provider {uuid} went away after the reshape")
-            # A reshape moves a generation by two, or one if nothing is left, and once more for allocations there: any
-            # other distance means that somebody wrote too, and then the contents have to be read.
-            expected = generation + (2 if records else 1) + self._has_moved(operation, uuid)
+            # A reshape moves a generation by two, or one if nothing is left, and once more if a consumer in it has something
+            # there afterwards: any other distance means that somebody wrote too, and then the contents have to be read.
+            expected = generation + (2 if records else 1) + self._has_allocations(operation, uuid)
             if rows[uuid].generation != expected:
                 raise GenerationConflict(f"provider {uuid} was changed beside the reshape")
             self.tree.replace(replace(self.tree.provider(uuid), generation=expected, inventory=records))
 
     @staticmethod
-    def _has_moved(operation: Reshape, uuid: ProviderUuid) -> int:
-        consumers = (*operation.old_allocations.values(), *operation.allocations.values())
-        return int(any(uuid in one.resources for one in consumers))
+    def _has_allocations(operation: Reshape, uuid: ProviderUuid) -> int:
+        return int(any(uuid in one.resources for one in operation.allocations.values()))
 
     def _set_all(self, operations: Sequence[Contents]) -> None:
         inventories = [one for one in operations if isinstance(one, SetInventory)]

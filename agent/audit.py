@@ -8,6 +8,7 @@ from functools import partial
 from threading import Event
 
 from agent.audit_record import Mode, Node, Record
+from agent.desired.host_tree import layout_hint
 from agent.desired.policy import Policy
 from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
@@ -195,6 +196,7 @@ class NodeAudit:
             if self._started or not record.mode.start:
                 raise
             wish, move = self._reshaped_wish(record, base, findings, needed)
+        record.hint = None if findings.shape_all else layout_hint(findings.facts, self.house.policy, view.tree, root)
         return Merge(view, journal, self._names_learned(record, wish), base, wish, root, held, take_over=record.mode.adopt).target(), move
 
     def _names_learned(self, record: Record, wish: ProviderTree) -> Knowledge:
@@ -262,6 +264,8 @@ class NodeAudit:
         """Keep what was only read, and ask for usages if the report is to show them."""
         if not record.mode.dry_run:
             self.notebook.save()
+        if record.hint and not self._started:
+            LOG.info("node %s: %s", printable(self.node.name), record.hint)
         if record.mode.with_usages:
             tree = self.notebook.own_tree()
             record.used = {str(uuid): used for uuid, used in usages(record.client, {one.uuid: 0 for one in tree.providers() if one.inventory}).items()}

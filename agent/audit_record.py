@@ -55,6 +55,7 @@ class Record:
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     forgot: bool = False
+    hint: str | None = None
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -97,6 +98,7 @@ class Record:
             owned=self.owned or owned, used=self.used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in self.errors), provisional=node.provisional,
+            hint=self.hint,
         )  # fmt: skip
 
 

@@ -58,6 +58,15 @@ def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
     return "nested" if any(present.name_of(child).startswith(prefix) for child in present.children(root)) else "flat"
 
 
+def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: str) -> str | None:
+    """What to tell an operator whose host has cells that its tree lacks, only because nobody said which layout to have."""
+    count = len(facts.numa.cells) if facts.numa else 0
+    if policy.layout or not count or choose_layout(policy, present, root) == "nested":
+        return None
+    cells = "1 NUMA cell" if count == 1 else f"{count} NUMA cells"
+    return f"the root was found flat and stays flat; [compute] tree_layout = nested would give its {cells} a provider each"
+
+
 def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: Policy) -> None:
     """Give ``tree`` what follows from ``facts``. ``present`` is the same node's tree in Placement.
 

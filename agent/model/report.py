@@ -66,7 +66,7 @@ class NodeReport:
 
     ``tree`` is the tree after the flush, or the desired one in a dry run; ``owned`` the providers that are the
     agent's; ``used`` the amounts in use by provider and class, where known; ``provisional`` says that the uuids were
-    made up for a dry run without an identity.
+    made up for a dry run without an identity; ``hint`` is for people alone: a choice that they could make.
     """
 
     name: str
@@ -84,6 +84,7 @@ class NodeReport:
     seconds: Mapping[str, float] = field(default_factory=dict)
     errors: Sequence[Problem] = ()
     provisional: bool = False
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.functional.cli.conftest import from_file, on
+from tests.functional.cli.setups import from_file, on
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Config

@@ -162,8 +162,11 @@ def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_r
 
 def _stop(parts: Parts, cancelled: Event) -> None:
     # By a worker of its own, because the fleet's makes no more calls once the agent is stopping.
-    worker = DriverWorker(parts.driver_name)
+    worker, failure = DriverWorker(parts.driver_name), ""
     try:
         worker.call(parts.driver.stop, deadline=HASTY_STOP_DEADLINE if cancelled.is_set() else STOP_DEADLINE)
     except AgentError as error:
-        LOG.warning("the driver did not stop: %s", error)
+        failure = str(error)
+    # Out here, because oslo.log adds the exception that is being handled to every warning, a second time.
+    if failure:
+        LOG.warning("the driver did not stop: %s", failure)

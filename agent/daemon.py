@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from contextlib import suppress
 from threading import Event, Thread
 from typing import NoReturn, TypeVar
 
@@ -94,7 +95,6 @@ class Daemon:
         self._begun = True
         self._plan_next(errors, nodes)
         self._news.tell(errors, nodes)
-        self._notifier.watchdog()
         self._say(summary(errors, nodes, running.hanging))
 
     def _audit(self, running: Running, store: Store) -> Report:
@@ -111,8 +111,11 @@ class Daemon:
 
     def _rest(self) -> None:
         """Until the next audit is due, or a signal comes."""
-        while (left := self._schedule.due - time.monotonic()) > 0 and not (self._stopping.is_set() or self._signals.reload):
+        self._listen(0)
+        while not (self._stopping.is_set() or self._signals.reload):
             self._notifier.watchdog()
+            if (left := self._schedule.due - time.monotonic()) <= 0:
+                return
             self._listen(min(left, (self._notifier.watchdog_interval or math.inf) / 3))
 
     def _say(self, status: str) -> None:
@@ -150,20 +153,21 @@ class Daemon:
         """The fleet on the configuration as it is now, if all of that can be used; else say why, and go on with the old one."""
         self._signals.reload = False
         self._notifier.reloading("reloading the configuration")
-        self._reread_asked, self._refusal = True, ""
+        self._reread_asked = True
+        problems: Sequence[Problem] = ()
         try:
             conf = self._reread()
             running = self._apart("reloading the configuration", lambda: self._changed(running, conf, store))
             self._schedule = Schedule(conf.update_resources_interval)
-            LOG.info("the configuration was reloaded")
         except AgentError as error:
-            if self._stopping.is_set():
-                return running
-            for problem in problems_of(error):
+            problems = problems_of(error)
+        if not self._stopping.is_set():
+            for problem in problems:
                 LOG.error("the new configuration is refused, the old one stays: %s (%s)", problem.message, problem.remedy)
-            self._refusal = f"the new configuration is refused: {error.message}"
-        self._schedule.at_once()
-        self._notifier.ready(self._refusal or "the configuration was reloaded")
+            self._refusal = f"the new configuration is refused: {problems[0].message}" if problems else ""
+            LOG.info("reading everything again, with the %s configuration", "old" if problems else "new")
+            self._notifier.ready(self._refusal or "the configuration was reloaded")
+            self._schedule.at_once()
         return running
 
     def _changed(self, before: Running, conf: cfg.ConfigOpts, store: Store) -> Running:
@@ -174,10 +178,9 @@ class Daemon:
         if any(before.conf.store[option] != conf.store[option] for option in STORE_OPTIONS):
             raise ConfigError("[store] path or connection has changed, and the store is open", "restart the agent to use another store")
         now = Running(conf, self._stopping)
-        try:
+        # A backend that is away says nothing against the configuration; the next audit tries again, and tells.
+        with suppress(NotReady, DriverTimeout):
             now.start(store)
-        except (NotReady, DriverTimeout) as error:
-            LOG.warning("the new configuration is in use, but its driver is not ready: %s", error)
         try:
             self._set_up_log(conf)
         except ConfigError:

@@ -52,8 +52,8 @@ def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int
     problems = [*errors, *(problem for node in nodes for problem in node.errors)]
     well = not errors and not hanging and all(state in WELL for state in states)
     parts = [", ".join(f"{count} {state}" for state, count in sorted(states.items()))] if states or well else []
-    parts += [f"{hanging} driver calls hang"] if hanging else []
     parts += [problems[0].message] if problems else []
+    parts += [f"hanging driver calls: {hanging}"] if hanging else []
     return f"{'ready' if well else 'degraded'}: {'; '.join(part or 'no nodes' for part in parts)}"
 
 

@@ -79,6 +79,7 @@ class Merge:
         self.journal, self.knowledge, self.base, self.wish, self.root, self.usages = journal, knowledge, base, wish, root, usages
         self.adopted = journal.adopted or not self.present.exists(root)
         self.take_over = take_over or not journal.providers
+        self.staying = frozenset[str]() if self.adopted else self._staying()
         self.drift: list[Drift] = []
         self.invalid: list[str] = []
 
@@ -143,7 +144,7 @@ class Merge:
             if self.journal.owns(uuid) and self.adopted and not self._held_classes(uuid):
                 continue
             if self.journal.owns(uuid) and not self.adopted:
-                self._drift_adoption(uuid, "the node no longer has it")
+                self._drift_adoption(self.present.provider(uuid), "the node no longer has it")
             ancestor: ProviderUuid | None = uuid
             while ancestor is not None:
                 keep.add(ancestor)
@@ -154,6 +155,15 @@ class Merge:
         used = self.usages.get(uuid, {})
         wanted = without_empty(self.wish.provider(uuid).inventory) if self.wish.exists(uuid) else {}
         return frozenset(name for name in self.journal.held.get(uuid, ()) if used.get(name, 0) > 0 and name not in wanted)
+
+    def _staying(self) -> frozenset[str]:
+        """Classes that some provider of a tree that is not adopted keeps against the wish; in another one they would count twice."""
+        stay: set[str] = set()
+        for one in self.present.providers():
+            if self._is_ours(one.uuid):
+                wished = without_empty(self.wish.provider(one.uuid).inventory) if self.wish.exists(one.uuid) else {}
+                stay |= _foreign_inventory(one, self.journal.of(one.uuid), adopted=False).keys() - wished.keys()
+        return frozenset(name for name in stay if not is_custom(name))
 
     # --- contents ---------------------------------------------------------------------------------------------
 
@@ -183,7 +193,10 @@ class Merge:
         foreign = {name: record for name, record in _foreign_inventory(present, own, self.adopted).items() if name not in inventory}
         for name in foreign:
             if not is_custom(name):
-                self._drift_adoption(wanted.uuid, f"the node does not have its {name}")
+                self._drift_adoption(wanted, f"the node does not have its {name}")
+        for name in sorted(self.staying & inventory.keys() - present.inventory.keys()):
+            self._drift_adoption(wanted, f"{name} would move here")
+            del inventory[name]
         held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name]) for name in self._held_classes(wanted.uuid)}
         for name in held:
             self._drift_held(present, name)
@@ -198,7 +211,7 @@ class Merge:
     # --- drift ------------------------------------------------------------------------------------------------
 
     def _report_foreign(self, uuid: ProviderUuid) -> None:
-        name = self.present.name_of(uuid)
+        name = printable(self.present.name_of(uuid))
         if self.base.exists(uuid) and not self.wish.exists(uuid):
             self.drift.append(Drift("foreign-provider", "info", f"the driver wanted to remove {name}, which is somebody else's", "none; it stays", uuid))
         elif self._touched(uuid):
@@ -206,12 +219,12 @@ class Merge:
         else:
             self.drift.append(Drift("foreign-provider", "info", f"{name} was put there by somebody else", "none; it stays as it is", uuid))
 
-    def _drift_adoption(self, uuid: ProviderUuid, why: str) -> None:
-        self.drift.append(Drift("adoption-needed", "warning", f"{self.present.name_of(uuid)}: {why}, but the tree is not adopted", ADOPT, uuid))
+    def _drift_adoption(self, one: Provider, why: str) -> None:
+        self.drift.append(Drift("adoption-needed", "warning", f"{printable(one.name)}: {why}, but the tree is not adopted", ADOPT, one.uuid))
 
     def _drift_held(self, present: Provider, name: str) -> None:
         self.drift.append(Drift(
-            "held-device", "warning", f"{present.name}: {name} is gone from the node but {self.usages[present.uuid][name]} of it are allocated",
+            "held-device", "warning", f"{printable(present.name)}: {name} is gone from the node but {self.usages[present.uuid][name]} of it are allocated",
             "move or delete its consumers; until then nothing new can claim it", present.uuid,
         ))  # fmt: skip
 

@@ -39,8 +39,9 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What Placement said. ``body`` is the parsed JSON, ``None`` if there was none or it was no JSON."""
+    """What ``endpoint`` said. ``body`` is the parsed JSON, ``None`` if there was none or it was no JSON."""
 
+    endpoint: str
     method: str
     path: str
     status: int
@@ -62,9 +63,11 @@ class Answer:
 
     def refusal(self, remedy: str = "") -> PlacementRefused:
         """The answer as an exception."""
-        detail = printable(" ".join(str(self.error.get("detail", "")).split()))
+        # What checks tokens, inside Placement too, has a form of its own for its refusals.
+        detail = self.error.get("detail", "" if self.status == 401 else "an answer that is not Placement's own")
+        detail = printable(" ".join(str(detail).split()))
         said = f"{self.status} {self.code}".strip()
-        message = f"placement {self.method} {_brief(self.path)} -> {said}" + (f": {detail}" if detail else "")
+        message = f"placement {self.method} {_brief(self.path)} -> {said} from {self.endpoint}" + (f": {detail}" if detail else "")
         return PlacementRefused(message, remedy or _remedy(self.status), status=self.status, placement_code=self.code, request_id=self.request_id)
 
 
@@ -81,6 +84,8 @@ def _remedy(status: int) -> str:
         return "the account in [placement] lacks the role that this call needs; reshapes need the role service"
     if status in (404, 406):
         return "check that [placement] endpoint_override or the catalog names a Placement service"
+    if status == 429 or status >= 500:
+        return "see the log of Placement, or of what stands in front of it"
     return ""
 
 
@@ -115,9 +120,13 @@ class Transport:
             self._endpoint = str(found).rstrip("/")
         return self._endpoint
 
-    def failure(self, error: Exception, url: str) -> PlacementUnreachable:
-        """``error`` as callers see it. A catalog without the endpoint is fetched anew, at most once a minute."""
-        failure = unreachable(error, url, self.adapter.region_name, _first(self.adapter.interface))
+    def failure(self, error: Exception, url: str, timeout: float | None = None) -> PlacementUnreachable:
+        """``error`` as callers see it; ``timeout`` for an answer, if not the usual one.
+
+        A catalog without the endpoint is fetched anew, at most once a minute.
+        """
+        waited = f"{self.timeouts.connect:g} s for a connection and {timeout or self.timeouts.read:g} s for an answer"
+        failure = unreachable(error, url, self.adapter.region_name, _first(self.adapter.interface), waited)
         if failure.kind == "catalog":
             self._endpoint = ""
             if time.monotonic() - self._catalog_renewed >= CATALOG_PAUSE:
@@ -174,13 +183,14 @@ class Exchange:
                     hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)}, **options,
                 )  # fmt: skip
         except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
-            failure = transport.failure(error, transport.endpoint)
+            failure = transport.failure(error, transport.endpoint, timeout)
             if failure.kind not in ("catalog", "credentials", "identity"):
                 self._count(method, 1)
             LOG.debug("placement %s %s: %s [global %s]", method, _brief(path), failure.message, self.request_id)
             raise failure from error
         self._count(method, max(1, len(answers)))
-        answer = Answer(method, path, response.status_code, _json(response), response.headers.get("x-openstack-request-id", "no request id"))
+        request_id = response.headers.get("x-openstack-request-id", "no request id")
+        answer = Answer(transport.endpoint, method, path, response.status_code, _json(response), request_id)
         line = f"placement {method} {_brief(path)} -> {answer.status} {answer.code} [global {self.request_id}, server {answer.request_id}]"
         LOG.log(logging.WARNING if answer.status >= 500 else logging.DEBUG, line)
         return answer

@@ -205,7 +205,8 @@ class Client:
         if not body["allocations"]:
             return None
         resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in body["allocations"].items()}
-        return Allocation(consumer, resources, body["project_id"], body["user_id"], body["consumer_generation"])
+        generations = {ProviderUuid(uuid): entry["generation"] for uuid, entry in body["allocations"].items()}
+        return Allocation(consumer, resources, body["project_id"], body["user_id"], body["consumer_generation"], generations)
 
     def reshape(self, inventories: Mapping[ProviderUuid, tuple[int, Inventories]], allocations: Iterable[Allocation]) -> None:
         """Change inventories (with the generation of each provider) and allocations in one atomic step."""
@@ -213,7 +214,7 @@ class Client:
             "inventories": {
                 uuid: {GENERATION: generation, "inventories": records} for uuid, (generation, records) in inventories.items()
             },
-            "allocations": {one.consumer: one.as_driver_dict() for one in allocations},
+            "allocations": {one.consumer: one.as_body() for one in allocations},
         }
         self._call("POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape)
 

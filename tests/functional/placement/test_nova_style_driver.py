@@ -1,5 +1,6 @@
 """A driver written for nova, unchanged: a reshape of many consumers, sparse records, what it may and may not do."""
 
+import copy
 from typing import Any
 
 import pytest
@@ -78,6 +79,29 @@ def test_a_hundred_consumers_move_from_the_root_to_two_children_and_nothing_is_l
     assert sum(used.values()) == moved
     assert max(used.values()) <= 120
     settled(agent, placement, agent_log, nested(driver), before=placement.dump(), consumers=placement.dump()["consumers"])
+
+
+def test_the_driver_is_given_every_consumer_of_its_tree_with_its_whole_record(host: Host, placement: PlacementServer) -> None:
+    given: list[dict[str, Any]] = []
+
+    class Looking(NovaStyleDriver):
+        def move(self, provider_tree: Any, nodename: str, allocations: dict[str, Any]) -> None:
+            given.append(copy.deepcopy(allocations))
+            super().move(provider_tree, nodename, allocations)
+
+    driver = Looking()
+    agent = host(driver=driver)
+    agent.once()
+    elsewhere = placement.other.create_provider("other-host")
+    placement.other.set_inventory(elsewhere, {"VCPU": 8})
+    consumer = placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}, elsewhere: {"VCPU": 2}})
+    placement.other.claim({elsewhere: {"VCPU": 1}})
+    expected = placement.other.allocations(consumer)
+    driver.split = True
+    agent.once()
+    assert given == [{consumer: {name: expected[name] for name in ("allocations", "project_id", "user_id", "consumer_generation")}}]
+    (reshape,) = [one for one in placement.requests if one.path == "/reshaper"]
+    assert {tuple(entry) for entry in reshape.body["allocations"][consumer]["allocations"].values()} == {("resources",)}
 
 
 def test_the_driver_runs_again_and_again_without_a_request_but_the_structure(

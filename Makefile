@@ -49,7 +49,7 @@ $(VENV)/embedded.stamp $(VENV)/test.stamp: $(VENV)/%.stamp: setup.cfg pyproject.
 	$(call install,-e '.[$*]')
 
 $(VENV)/tox.stamp: | $(BIN)/pip
-	$(call install,'tox>=4.20,<5')
+	$(call install,'tox~=4.20')
 
 # What a virtual environment gets last, so that one whose making was interrupted is made anew.
 $(BIN)/pip:

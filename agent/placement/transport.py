@@ -16,6 +16,8 @@ from retrying import RetryError
 
 from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.model.names import printable
+from agent.placement.codes import OUTAGE_STATUSES
+from agent.placement.outage_log import OutageLog
 from agent.placement.retry import read_policy
 from agent.placement.unreachable import unreachable
 
@@ -101,6 +103,7 @@ class Transport:
         self.max_in_flight = max_in_flight
         self.cancelled = cancelled
         self.slots = threading.BoundedSemaphore(max_in_flight)
+        self.outages = OutageLog()
         self._endpoint = ""
         self._catalog_renewed = -CATALOG_PAUSE
 
@@ -114,9 +117,9 @@ class Transport:
             try:
                 found = self.adapter.get_endpoint()
             except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
-                raise self.failure(error, "the identity service") from error
+                raise self._failed(error, "the identity service") from error
             if not found:
-                raise self.failure(ksa.EndpointNotFound(), "")
+                raise self._failed(ksa.EndpointNotFound(), "")
             self._endpoint = str(found).rstrip("/")
         return self._endpoint
 
@@ -132,6 +135,11 @@ class Transport:
             if time.monotonic() - self._catalog_renewed >= CATALOG_PAUSE:
                 self._catalog_renewed = time.monotonic()
                 self.adapter.invalidate()
+        return failure
+
+    def _failed(self, error: Exception, url: str) -> PlacementUnreachable:
+        failure = self.failure(error, url)
+        self.outages.failed(failure.kind, failure.message)
         return failure
 
     def exchange(self, request_id: str) -> "Exchange":
@@ -163,13 +171,28 @@ class Exchange:
 
         :raises PlacementUnreachable: no answer came.
         """
-        if method != "GET":
-            return self._send(method, path, version, body, timeout)
+        outages = self.transport.outages
+        try:
+            answer = self._repeated(method, path, version, body, timeout) if method == "GET" else self._send(method, path, version, body, timeout)
+        except PlacementUnreachable as failure:
+            outages.failed(failure.kind, failure.message, self.request_id)
+            raise
+        if answer.status in OUTAGE_STATUSES:
+            outages.failed(f"status {answer.status}", self._line(answer), self.request_id)
+        else:
+            outages.answered()
+        return answer
+
+    def _repeated(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> Answer:
         try:
             answer: Answer = read_policy(self.transport.cancelled).call(self._send, method, path, version, body, timeout)
         except RetryError as exhausted:
             answer = exhausted.last_attempt.value
         return answer
+
+    def _line(self, answer: Answer) -> str:
+        trace = f"[global {self.request_id}, server {answer.request_id}]"
+        return f"placement {answer.method} {_brief(answer.path)} -> {answer.status} {answer.code} {trace}"
 
     def _send(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> Answer:
         transport, answers = self.transport, []
@@ -191,8 +214,7 @@ class Exchange:
         self._count(method, max(1, len(answers)))
         request_id = response.headers.get("x-openstack-request-id", "no request id")
         answer = Answer(transport.endpoint, method, path, response.status_code, _json(response), request_id)
-        line = f"placement {method} {_brief(path)} -> {answer.status} {answer.code} [global {self.request_id}, server {answer.request_id}]"
-        LOG.log(logging.WARNING if answer.status >= 500 else logging.DEBUG, line)
+        LOG.log(logging.WARNING if answer.status == 500 else logging.DEBUG, self._line(answer))
         return answer
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:

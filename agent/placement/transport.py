@@ -169,13 +169,14 @@ class Exchange:
     def send(self, method: str, path: str, version: str | None, body: Any = None, timeout: float | None = None) -> Answer:
         """Send one request; a GET is sent once more if the service could not answer.
 
-        :raises PlacementUnreachable: no answer came.
+        :raises PlacementUnreachable: no answer came, or the agent is stopping and nothing was sent.
         """
         outages = self.transport.outages
         try:
             answer = self._repeated(method, path, version, body, timeout) if method == "GET" else self._send(method, path, version, body, timeout)
         except PlacementUnreachable as failure:
-            outages.failed(failure.kind, failure.message, self.request_id)
+            if failure.kind != "cancelled":
+                outages.failed(failure.kind, failure.message, self.request_id)
             raise
         if answer.status in OUTAGE_STATUSES:
             outages.failed(f"status {answer.status}", self._line(answer), self.request_id)
@@ -196,6 +197,8 @@ class Exchange:
 
     def _send(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> Answer:
         transport, answers = self.transport, []
+        if transport.cancelled.is_set():
+            raise PlacementUnreachable(f"placement {method} {_brief(path)} was not sent: the agent is stopping", kind="cancelled")
         options: dict[str, Any] = {} if body is None else {"json": body}
         try:
             with transport.slots:

@@ -3,6 +3,7 @@
 import json
 import re
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +12,11 @@ import pytest
 from tests.support import faults, hanging_driver
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
-from tests.support.proxy import FaultProxy
 from tests.support.service_manager import STOP, Service, until
 from tests.support.system import AgentCommand, AgentHere
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
 HOST = "uuid: {root}\nproviders:\n- name: $NODE\n  inventories:\n    VCPU: {{total: {vcpus}}}\n- name: $NODE_NUMA0\n  inventories:\n    PCPU: {{total: 4}}\n"
-READS = ("inventories", "traits", "aggregates")
 
 
 class Host:
@@ -78,7 +77,7 @@ def test_systemd_hears_of_a_start_of_life_and_of_an_end(http_placement, tmp_path
         assert service.said()[0].says == {"STATUS": "starting"}
         until(lambda: len(service.said("WATCHDOG", since=ready.at)) >= 6)
         beats = [one.at for one in service.said("WATCHDOG", since=ready.at)]
-        assert max(later - earlier for earlier, later in zip(beats, beats[1:], strict=False)) < 0.6
+        assert max(later - earlier for earlier, later in pairwise(beats)) < 0.6
         ended_well(service)
     assert service.said()[-1].says == {"STOPPING": "1", "STATUS": "stopping"}
     assert "READY" not in service.said(since=ready.at)[-1].says
@@ -104,7 +103,7 @@ def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_
         consumer = http_placement.other.claim({ROOT: {"VCPU": 2}})
         before = http_placement.dump()
         http_placement.kill()
-        lost = service.wait_for("STATUS", "degraded: cannot connect to")
+        lost = service.wait_for("STATUS", "cannot connect to")
         host.has(16)
         time.sleep(1)
         back = time.monotonic()

@@ -1,0 +1,96 @@
+"""A trouble is told when it comes and when it goes."""
+
+import logging
+
+import pytest
+
+from agent.model.report import Drift, NodeReport, Problem
+from agent.news import News, summary
+
+BROKEN = Problem("driver.failed", "it is broken", "mend it")
+ODD = Problem("driver.failed", "it is odd", "")
+
+
+def node(*errors, state=None, name="n", drift=()):
+    return NodeReport(name, "u", "fake", state or ("failed" if errors else "in-sync"), errors=errors, drift=drift)
+
+
+@pytest.fixture
+def told(caplog):
+    """Tell ``news``; what that logged."""
+    caplog.set_level(logging.INFO, "agent.news")
+    news = News()
+
+    def tell(*nodes, errors=()):
+        caplog.clear()
+        news.tell(errors, nodes)
+        return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    return tell
+
+
+def test_a_trouble_is_told_once_and_its_end_once(told):
+    assert told(node(BROKEN)) == [("WARNING", "node n: it is broken (mend it)")]
+    assert told(node(BROKEN)) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+    assert told(node()) == []
+    assert told(node(BROKEN)) == [("WARNING", "node n: it is broken (mend it)")]
+
+
+def test_one_more_trouble_is_told_and_one_less_is_not_yet_the_end(told):
+    told(node(BROKEN))
+    assert told(node(BROKEN, ODD)) == [("WARNING", "node n: it is odd")]
+    assert told(node(ODD)) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+
+
+def test_each_node_has_its_own_news(told):
+    told(node(BROKEN, name="a"), node(name="b"))
+    assert told(node(BROKEN, name="a"), node(BROKEN, name="b")) == [("WARNING", "node b: it is broken (mend it)")]
+    assert told(node(name="a"), node(BROKEN, name="b")) == [("INFO", "node a: well again")]
+
+
+def test_nodes_that_could_not_be_looked_at_are_not_well_again(told):
+    told(node(BROKEN))
+    assert told(errors=[ODD]) == [("WARNING", "the agent: it is odd")]
+    assert told(node(BROKEN)) == [("INFO", "the agent: well again")]
+
+
+def test_a_node_that_is_no_more_is_forgotten(told):
+    told(node(BROKEN))
+    assert told() == []
+    assert told(node(BROKEN)) == [("WARNING", "node n: it is broken (mend it)")]
+
+
+def test_a_node_that_is_degraded_without_a_word_is_not_well_again(told):
+    told(node(BROKEN, state="degraded"))
+    assert told(node(state="degraded")) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+
+
+def test_drift_is_told_too_unless_it_is_told_elsewhere(told):
+    drift = [
+        Drift("adoption-needed", "warning", "not adopted", "adopt it"), Drift("foreign-provider", "info", "foreign", "none"),
+        Drift("overcommitted", "warning", "too much", "move"), Drift("identity", "warning", BROKEN.message, ""),
+    ]  # fmt: skip
+    assert told(node(BROKEN, drift=drift)) == [("WARNING", "node n: it is broken (mend it)"), ("WARNING", "node n: not adopted (adopt it)")]
+
+
+def test_names_are_printable(told):
+    assert told(node(ODD, name="a\nb")) == [("WARNING", "node a\\nb: it is odd")]
+
+
+@pytest.mark.parametrize(
+    ("errors", "nodes", "hanging", "line"),
+    [
+        ((), [node(), node(), node(state="changed")], 0, "ready: 1 changed, 2 in-sync"),
+        ((), [], 0, "ready: no nodes"),
+        ((), [node(), node(BROKEN)], 0, "degraded: 1 failed, 1 in-sync; it is broken"),
+        ((BROKEN,), [], 0, "degraded: it is broken"),
+        ((), [node()], 2, "degraded: 1 in-sync; hanging driver calls: 2"),
+        ((), [node(state="degraded")], 0, "degraded: 1 degraded"),
+        ((BROKEN,), [], 1, "degraded: it is broken; hanging driver calls: 1"),
+    ],
+)
+def test_the_status_is_one_line(errors, nodes, hanging, line):
+    assert summary(errors, nodes, hanging) == line

@@ -48,14 +48,19 @@ def cell_name(root: str, cell: int) -> str:
     return f"{root}_NUMA{cell}"
 
 
+def _is_cell(name: str, root: str) -> bool:
+    number = name.removeprefix(f"{root}_NUMA")
+    return number.isdecimal() and name == cell_name(root, int(number))
+
+
 def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
     """The configured layout; else that of an existing root, and nested for a new one."""
     if policy.layout:
         return policy.layout
     if not present.exists(root) or not present.has_inventory(root):
         return "nested"
-    prefix = f"{present.name_of(root)}_NUMA"
-    return "nested" if any(present.name_of(child).startswith(prefix) for child in present.children(root)) else "flat"
+    name = present.name_of(root)
+    return "nested" if any(_is_cell(present.name_of(child), name) for child in present.children(root)) else "flat"
 
 
 def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: str) -> str | None:
@@ -125,7 +130,7 @@ def _shape_cells(tree: ProviderTree, present: ProviderTree, root: str, facts: Ho
     last = {present.name_of(uuid): present.provider(uuid) for uuid in (present.children(root) if present.exists(root) else ())}
     if not facts.complete("numa"):
         for name, cell in last.items():
-            if name.startswith(f"{root_name}_NUMA"):
+            if _is_cell(name, root_name):
                 _put_cell(tree, root, name, cell.inventory)
     for one in facts.numa.cells if facts.numa else ():
         name = cell_name(root_name, one.id)

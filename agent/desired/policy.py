@@ -8,7 +8,8 @@ import os_resource_classes as orc
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.cpu_list import parse_cpu_list
+from agent.model.cpu_list import format_cpu_list, parse_cpu_list
+from agent.model.names import is_token, printable
 
 Layout = Literal["nested", "flat"]
 
@@ -51,8 +52,11 @@ class Policy:
         shared = _cpus(conf, "cpu_shared_set", errors)
         dedicated = _cpus(conf, "cpu_dedicated_set", errors)
         if shared and dedicated and shared & dedicated:
-            both = ", ".join(str(cpu) for cpu in sorted(shared & dedicated))
+            both = format_cpu_list(shared & dedicated)
             errors.append(ConfigError(f"[compute] cpu_shared_set and cpu_dedicated_set both have CPU {both}", "give each CPU to one of them"))
+        owner = conf.compute.owner_trait
+        if not is_token(owner):
+            errors.append(ConfigError(f"[compute] owner_trait = {printable(owner)}: no trait has such a name", "use A-Z, 0-9 and _, like OWNER_NOVA"))
         if errors:
             raise ConfigErrors(errors)
         return cls(
@@ -65,7 +69,7 @@ class Policy:
             reserved_memory_mib=conf.reserved_host_memory_mb,
             reserved_disk_mib=conf.reserved_host_disk_mb,
             layout=conf.compute.tree_layout,
-            owner_trait=conf.compute.owner_trait,
+            owner_trait=owner,
             enabled=conf.enabled,
         )
 
@@ -88,5 +92,5 @@ def _cpus(conf: cfg.ConfigOpts, option: str, errors: list[ConfigError]) -> froze
     try:
         return parse_cpu_list(text) or None
     except ValueError as error:
-        errors.append(ConfigError(f"[compute] {option} = {text}: {error}", "write it like 0-3,8,^2"))
+        errors.append(ConfigError(f"[compute] {option} = {printable(text)}: {error}", "write it like 0-3,8,^2"))
         return None

@@ -96,9 +96,9 @@ class Flush:
         """Send everything that can be sent."""
         operations = self.plan.operations
         try:
-            self._prerequisites([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait)], self._ensure)
             for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
                 self._prerequisites(wave, lambda one: Done(one, sending.create(self.client, cast(CreateProvider, one))))
+            self._prerequisites([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait)], self._ensure)
             for one in operations:
                 if isinstance(one, RenameProvider | ReparentProvider):
                     self._each([one], self._move)

@@ -42,7 +42,8 @@ class Plan:
 def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUuid, move: Move | None = None) -> Plan:
     """The operations that take Placement from ``view`` to ``target``.
 
-    Parents are created before and deleted after their children; a reshape needs the new providers to be there and the
+    Providers come first, because a name or uuid that somebody else has ends it before anything is written; parents are
+    created before and deleted after their children; a reshape needs the new providers to be there and the
     old ones not yet gone, and moves every generation, so that single writes come after it; inventories come before
     traits, so that no provider advertises what it cannot give.
 
@@ -61,8 +62,8 @@ def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUu
         whole = reshape(present, target.tree, frozenset(target.journal.providers), move)
         reshaped = [whole] if whole.inventories else []
     operations = (
-        *_names(changes, present, target.tree, knowledge),
         *_creations(changes, target.tree),
+        *_names(changes, present, target.tree, knowledge),
         *_renames(changes, present, target.tree),
         *_moves(changes, present, target.tree, knowledge, drift),
         *reshaped,

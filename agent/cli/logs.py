@@ -13,7 +13,9 @@ PROGRAM = "agent"
 ELSEWHERE = {"log_config_append": None, "log_file": None, "log_dir": None, "use_syslog": False, "use_journal": False, "use_json": False}
 QUIET = {
     # The whole traffic with Placement and identity: tokens hashed, but bodies in full.
-    **dict.fromkeys(("keystoneauth", "keystoneauth.session", "keystoneauth.identity", "urllib3", "urllib3.connectionpool"), logging.WARNING),
+    **dict.fromkeys(("keystoneauth", "keystoneauth.session", "urllib3", "urllib3.connectionpool"), logging.WARNING),
+    # An identity service that cannot be reached is our own error a moment later.
+    "keystoneauth.identity": logging.ERROR,
     "retrying": logging.WARNING,
     # Each plugin of its own and each step of a schema.
     "alembic": logging.WARNING,

@@ -36,12 +36,12 @@ _MEANINGS = (
         "set auth_type and its options, as in nova.conf", fatal=True,
     ),
     _Meaning(
-        ksa.Unauthorized, "credentials", "credentials for placement refused by identity: {reason}",
+        ksa.Unauthorized, "credentials", "credentials for placement refused by identity at {url}: {reason}",
         "check the user, password and project in [placement]", fatal=True,
     ),
     _Meaning(ksa.AuthorizationFailure, "credentials", "credentials incomplete or contradictory: {reason}", "check section [placement]", fatal=True),
     _Meaning(ksa.SSLError, "tls", "certificate of {url} not accepted: {reason}", "set [placement] cafile to the bundle that signed it", fatal=True),
-    _Meaning(ksa.HttpError, "identity", "identity service failed: {reason}", "nothing to do if it comes back; it is asked again"),
+    _Meaning(ksa.HttpError, "identity", "identity service at {url} failed: {reason}", "nothing to do if it comes back; it is asked again"),
     _Meaning(ksa.DiscoveryFailure, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
     _Meaning(ksa.VersionNotAvailable, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
     _Meaning(
@@ -83,6 +83,8 @@ def _told(error: BaseException) -> str:
 
 def _url(error: BaseException, default: str) -> str:
     """The URL that was asked, which is the identity service's when that is what does not answer."""
+    if isinstance(error, ksa.HttpError) and error.url:
+        return str(error.url)
     requests = (getattr(one, "request", None) for one in _chain(error))
     asked = [str(url) for one in requests if (url := getattr(one, "url", None))]
     return asked[0].partition("?")[0] if asked else default

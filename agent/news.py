@@ -1,10 +1,11 @@
 """What is new in a report: a log line when a trouble comes and when it goes, none while it lasts."""
 
 import logging
+import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
-from agent.errors import PlacementUnreachable
+from agent.errors import PlacementUnreachable, ProviderIdentityConflict, ProviderNameConflict, ReshapeFailed, ReshapeNeeded
 from agent.model.names import printable
 from agent.model.report import NodeReport, Problem
 
@@ -13,13 +14,25 @@ LOG = logging.getLogger(__name__)
 WELL = ("in-sync", "changed")
 # What is wrong with no node in particular.
 HOUSE = "the agent"
+# What keeps a node from being served is no warning; a refused one stays so for as long as the process lives.
+LEVELS = {
+    ReshapeFailed.code: logging.CRITICAL,
+    ReshapeNeeded.code: logging.ERROR,
+    ProviderNameConflict.code: logging.ERROR,
+    ProviderIdentityConflict.code: logging.ERROR,
+}
+# Told again from time to time, because only a person can end it.
+REPEATED = (ProviderNameConflict.code, ProviderIdentityConflict.code)
+REPEAT_AFTER = 3600.0
 
 
 class News:
-    """Remembers what was wrong with whom when it was last told."""
+    """Remembers what was wrong with whom, and when that was last told."""
 
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[Problem, ...]] = {}
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Of everyone the messages, and when each was told.
+        self._known: dict[str, dict[str, float]] = {}
 
     def tell(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
         """Log every trouble that was not there before, and everyone who is well again."""
@@ -35,15 +48,17 @@ class News:
                 self._troubled(who, ())
 
     def _troubled(self, who: str, problems: Sequence[Problem]) -> None:
-        before, now = self._known.get(who, ()), tuple(problems)
-        known = {one.message for one in before}
-        for one in now:
+        before, now = self._known.get(who, {}), self._clock()
+        known = {one.message: before.get(one.message, now) for one in problems}
+        for one in problems:
+            due = one.message not in before or (one.code in REPEATED and now - before[one.message] >= REPEAT_AFTER)
             # The traffic with Placement tells of outages itself, by their kind.
-            if one.message not in known and one.code != PlacementUnreachable.code:
-                LOG.warning("%s: %s%s", who, one.message, f" ({one.remedy})" if one.remedy else "")
-        if before and not now:
+            if due and one.code != PlacementUnreachable.code:
+                LOG.log(LEVELS.get(one.code, logging.WARNING), "%s: %s%s", who, one.message, f" ({one.remedy})" if one.remedy else "")
+                known[one.message] = now
+        if before and not known:
             LOG.info("%s: well again", who)
-        self._known[who] = now
+        self._known[who] = known
 
 
 def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int) -> str:

@@ -9,17 +9,32 @@ from agent.news import News, summary
 
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")
+TAKEN = Problem("placement.name-conflict", "the name is held by another", "rename one")
 
 
 def node(*errors, state=None, name="n", drift=()):
     return NodeReport(name, "u", "fake", state or ("failed" if errors else "in-sync"), errors=errors, drift=drift)
 
 
+class Clock:
+    """The time, as the test says."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
 @pytest.fixture
-def told(caplog):
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def told(caplog, clock):
     """Tell ``news``; what that logged."""
     caplog.set_level(logging.INFO, "agent.news")
-    news = News()
+    news = News(clock)
 
     def tell(*nodes, errors=()):
         caplog.clear()
@@ -74,6 +89,36 @@ def test_drift_is_told_too_unless_it_is_told_elsewhere(told):
         Drift("overcommitted", "warning", "too much", "move"), Drift("identity", "warning", BROKEN.message, ""),
     ]  # fmt: skip
     assert told(node(BROKEN, drift=drift)) == [("WARNING", "node n: it is broken (mend it)"), ("WARNING", "node n: not adopted (adopt it)")]
+
+
+@pytest.mark.parametrize(
+    ("code", "level"),
+    [
+        ("driver.failed", "WARNING"), ("placement.name-conflict", "ERROR"), ("placement.identity-conflict", "ERROR"),
+        ("reshape.needed", "ERROR"), ("reshape.failed", "CRITICAL"),
+    ],
+)  # fmt: skip
+def test_the_level_says_how_bad_it_is(told, code, level):
+    assert told(node(Problem(code, "wrong", ""))) == [(level, "node n: wrong")]
+
+
+def test_a_name_that_another_holds_is_told_again_each_hour(told, clock):
+    line = [("ERROR", "node n: the name is held by another (rename one)")]
+    assert told(node(TAKEN)) == line
+    clock.now += 3599
+    assert told(node(TAKEN)) == []
+    clock.now += 1
+    assert told(node(TAKEN)) == line
+    clock.now += 3599
+    assert told(node(TAKEN)) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+    assert told(node(TAKEN)) == line
+
+
+def test_other_troubles_are_never_told_again_while_they_last(told, clock):
+    told(node(BROKEN))
+    clock.now += 1_000_000
+    assert told(node(BROKEN)) == []
 
 
 def test_names_are_printable(told):

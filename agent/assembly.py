@@ -19,6 +19,7 @@ from agent.driver import ChecksConfiguration, Driver, HostContext
 from agent.driver_worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.fleet import Fleet
+from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.placement.connect import http, wants_embedded
 from agent.placement.embedded import FILE, embedded
 from agent.placement.mirror import Freshness
@@ -105,6 +106,8 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
     """
     errors: list[ConfigError] = []
     with _gathered(errors):
+        _check_host(host_name(conf))
+    with _gathered(errors):
         policy = Policy.from_options(conf)
     with _gathered(errors):
         located(Path(conf.store.path), conf.store.connection)
@@ -112,12 +115,21 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
         transport = None if wants_embedded(conf, daemon=daemon) else http(conf, cancelled)
     with _gathered(errors):
         name, notes = _driver_name(conf, daemon)
-        driver, worker = drivers.load(name, conf), DriverWorker(name, cancelled=cancelled)
+        driver, worker = drivers.load(conf.compute_driver or name, conf), DriverWorker(name, cancelled=cancelled)
         if isinstance(driver, ChecksConfiguration):
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
         raise ConfigErrors(errors)
     return Parts(name, driver, worker, policy, transport, notes)
+
+
+def _check_host(name: str) -> None:
+    """The host's name becomes that of a provider."""
+    if not 1 <= len(name) <= MAX_PROVIDER_NAME:
+        what = f"[DEFAULT] host = {printable(name[:60])}...: it has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+        raise ConfigError(what, "give the host's name")
+    if printable(name) != name:
+        raise ConfigError(f"[DEFAULT] host = {printable(name)}: it has control characters", "give the host's name, on one line")
 
 
 @contextmanager

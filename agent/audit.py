@@ -17,6 +17,7 @@ from agent.errors import (
     AgentError,
     GenerationConflict,
     PlacementError,
+    InvalidTree,
     PlacementRefused,
     ProviderIdentityConflict,
     ProviderNameConflict,
@@ -26,7 +27,7 @@ from agent.errors import (
 )
 from agent.model.inventory import capacity
 from agent.model.mirror import Knowledge
-from agent.model.names import printable
+from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.model.operation import SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, NodeState, Outcome, Usage
@@ -83,6 +84,7 @@ class NodeAudit:
         state: NodeState = "failed"
         try:
             with record.step("facts"):
+            self._check_name()
                 findings = None if gone else self._facts()
             with record.step("usage"):
                 record.usage = self._usage(findings)
@@ -123,6 +125,12 @@ class NodeAudit:
         return not flushed.held
 
     # --- 1 and 2: facts and usage -----------------------------------------------------------------------------
+    def _check_name(self) -> None:
+        name = self.node.name
+        if not 1 <= len(name) <= MAX_PROVIDER_NAME:
+            what = f"node {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+            raise InvalidTree(what, "give it another name where the driver finds it")
+
 
     def _facts(self) -> Findings:
         """All that the driver knows of the node."""

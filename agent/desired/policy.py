@@ -9,9 +9,12 @@ from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.cpu_list import format_cpu_list, parse_cpu_list
+from agent.model.inventory import MAX_RATIO
 from agent.model.names import is_token, printable
 
 Layout = Literal["nested", "flat"]
+
+RATIOS = [f"{initial}{what}_allocation_ratio" for what in ("cpu", "ram", "disk") for initial in ("", "initial_")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +60,10 @@ class Policy:
         owner = conf.compute.owner_trait
         if not is_token(owner):
             errors.append(ConfigError(f"[compute] owner_trait = {printable(owner)}: no trait has such a name", "use A-Z, 0-9 and _, like OWNER_NOVA"))
+        errors += [
+            ConfigError(f"[DEFAULT] {option} = {conf[option]}: not a number from 0 to {MAX_RATIO}", "correct or remove it")
+            for option in RATIOS if conf[option] is not None and not 0 <= conf[option] <= MAX_RATIO
+        ]  # fmt: skip
         if errors:
             raise ConfigErrors(errors)
         return cls(

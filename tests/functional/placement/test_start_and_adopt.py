@@ -269,8 +269,8 @@ def test_s_12_a_node_whose_own_name_is_too_long_is_not_written_at_all(host: Host
     report = agent.cycle(start=True)
     assert "201 characters" in report.errors[0].message
     assert placement.writes() == []
-    # Its trait is asked for each time, because it cannot be created before the node can be.
-    settled(agent, placement, agent_log, {}, state="degraded", reads=2)
+    assert seen(placement) == ["GET / -> 200"]
+    settled(agent, placement, agent_log, {}, state="failed", reads=0)
 
 
 def test_s_13_without_the_role_service_a_cycle_without_reshape_works(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:

@@ -39,6 +39,8 @@ LOG = logging.getLogger(__name__)
 
 # From this many inventories up, one reshape that moves nothing and one reading of the generations are fewer requests.
 BULK = 3
+# How many providers or consumers a message names.
+NAMED = 3
 
 Contents = SetInventory | SetAggregates | SetTraits
 
@@ -248,10 +250,10 @@ class Flush:
             if codes.is_outage(error):
                 self._record([Done(operation, error=error)])
             if codes.is_conflict(error) or error.placement_code == codes.INVENTORY_IN_USE:
-                self._record([Done(operation, error=ReshapeConflict(f"the reshape met another change: {error.message}"))])
-            raise ReshapeFailed(f"Placement refused the reshape: {error.message}", error.remedy) from error
+                self._record([Done(operation, error=ReshapeConflict(f"the reshape of {_involved(operation)} met another change: {error.message}"))])
+            raise ReshapeFailed(f"Placement refused the reshape of {_involved(operation)}: {error.message}", error.remedy) from error
         except PlacementUnreachable as error:
-            lost = ReshapeConflict(f"the answer to the reshape was lost: {error.message}")
+            lost = ReshapeConflict(f"the answer to the reshape of {_involved(operation)} was lost: {error.message}")
             self._record([Done(operation, error=lost if error.outcome_unknown else error)])
         except GenerationConflict as error:
             self._record([Done(operation, error=error)])
@@ -321,6 +323,15 @@ class Flush:
             else:
                 results.append(Done(one, present))
         return results
+
+
+def _involved(operation: Reshape) -> str:
+    """Whom a reshape is about, for an operator who has to look after them; a few of many."""
+    return ", ".join(f"{kind} {_few(sorted(uuids))}" for kind, uuids in (("provider", operation.inventories), ("consumer", operation.allocations)) if uuids)
+
+
+def _few(uuids: Sequence[str]) -> str:
+    return " ".join(uuids[:NAMED]) + (f" and {len(uuids) - NAMED} more" if len(uuids) > NAMED else "")
 
 
 def _log(operation: Operation) -> None:

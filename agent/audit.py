@@ -16,8 +16,8 @@ from agent.driver_worker import DriverWorker
 from agent.errors import (
     AgentError,
     GenerationConflict,
-    PlacementError,
     InvalidTree,
+    PlacementError,
     PlacementRefused,
     ProviderIdentityConflict,
     ProviderNameConflict,
@@ -83,8 +83,8 @@ class NodeAudit:
         record, begun = Record(self.house.server.client(), mode, earlier), time.monotonic()
         state: NodeState = "failed"
         try:
-            with record.step("facts"):
             self._check_name()
+            with record.step("facts"):
                 findings = None if gone else self._facts()
             with record.step("usage"):
                 record.usage = self._usage(findings)
@@ -124,13 +124,13 @@ class NodeAudit:
         # What could not go because it is in use is planned once more, as something to hold.
         return not flushed.held
 
-    # --- 1 and 2: facts and usage -----------------------------------------------------------------------------
     def _check_name(self) -> None:
         name = self.node.name
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
             what = f"node {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
             raise InvalidTree(what, "give it another name where the driver finds it")
 
+    # --- 1 and 2: facts and usage -----------------------------------------------------------------------------
 
     def _facts(self) -> Findings:
         """All that the driver knows of the node."""

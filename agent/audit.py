@@ -14,6 +14,7 @@ from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
 from agent.driver_worker import DriverWorker
 from agent.errors import (
+    DRIVER_FAULT,
     AgentError,
     GenerationConflict,
     InvalidTree,
@@ -39,7 +40,7 @@ from agent.placement.names import learn_traits, names_added
 from agent.placement.notebook import Notebook
 from agent.placement.ownership import Merge, Target, Usages, foreign_share
 from agent.placement.plan import Plan, make_plan
-from agent.placement.reshaping import DRIVER_FAULT, Move, moved
+from agent.placement.reshaping import Move, moved
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.server import Server
 

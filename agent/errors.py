@@ -7,6 +7,9 @@ names the file, option, endpoint or provider; ``remedy`` says what the operator 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# The remedy of what nobody else can mend.
+DRIVER_FAULT = "report this to whoever wrote the driver"
+
 
 class AgentError(Exception):
     """Base of all errors of the agent. ``fatal``: no waiting will mend it."""

@@ -6,11 +6,11 @@ What the journal does not list belongs to somebody else: it survives whatever a 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.errors import InvalidTree
+from agent.errors import DRIVER_FAULT, InvalidTree
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
-from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_custom, printable
+from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_custom, is_uuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 
@@ -87,10 +87,10 @@ class Merge:
         """The merged tree."""
         tree = self.wish.subtree(self.root) if self.wish.exists(self.root) else ProviderTree()
         for uuid in reversed(tree.get_provider_uuids()):
-            self._drop_unnameable(tree, uuid)
-        for uuid in self._kept():
+            self._drop_unusable(tree, uuid)
+        for uuid in self._kept(tree):
             if not tree.exists(uuid):
-                tree.insert(self.present.provider(uuid))
+                self._put_back(tree, self.present.provider(uuid))
         owned: dict[ProviderUuid, Ownership] = {}
         for uuid in tree.get_provider_uuids():
             if self._is_ours(uuid):
@@ -125,25 +125,39 @@ class Merge:
                 tree.reparent(present.uuid, present.parent_uuid)
         except ValueError as error:
             raise InvalidTree(
-                f"driver error: it moved provider {printable(present.name)}, which is somebody else's: {error}", "report this to whoever wrote the driver"
-            ) from error
+                f"driver error: it moved provider {printable(present.name)}, which is somebody else's: {error}", DRIVER_FAULT
+            ) from error  # fmt: skip
         tree.replace(present)
 
-    def _drop_unnameable(self, tree: ProviderTree, uuid: ProviderUuid) -> None:
+    @staticmethod
+    def _put_back(tree: ProviderTree, present: Provider) -> None:
+        """Have a provider that the wish lacks and that cannot go."""
+        try:
+            tree.insert(present)
+        except ValueError as error:
+            raise InvalidTree(f"driver error: it made another {printable(present.name)}, but the one in Placement stays: {error}", DRIVER_FAULT) from error
+
+    def _drop_unusable(self, tree: ProviderTree, uuid: ProviderUuid) -> None:
         name = tree.name_of(uuid)
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
-            self.invalid.append(f"provider {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}")
-            tree.remove(uuid)
+            wrong = f"provider {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+        elif not is_uuid(uuid):
+            wrong = f"provider {printable(name)!r}: {printable(uuid)!r} is no uuid"
+        else:
+            return
+        self.invalid.append(wrong)
+        tree.remove(uuid)
 
-    def _kept(self) -> Iterator[ProviderUuid]:
-        """Present providers that stay although the wish lacks them, and what they hang from, parents first."""
+    def _kept(self, tree: ProviderTree) -> Iterator[ProviderUuid]:
+        """Present providers that stay although ``tree``, the usable part of the wish, lacks them, and what they hang from, parents first."""
         keep: set[ProviderUuid] = set()
         for uuid in reversed(self.present.get_provider_uuids()):
-            if uuid in keep or (self.wish.exists(uuid) and self._is_ours(uuid)):
+            if uuid in keep or (tree.exists(uuid) and self._is_ours(uuid)):
                 continue
-            if self.journal.owns(uuid) and self.adopted and not self._held_classes(uuid):
+            gone = self.journal.owns(uuid) and not self.wish.exists(uuid)
+            if gone and self.adopted and not self._held_classes(uuid):
                 continue
-            if self.journal.owns(uuid) and not self.adopted:
+            if gone and not self.adopted:
                 self._drift_adoption(self.present.provider(uuid), "the node no longer has it")
             ancestor: ProviderUuid | None = uuid
             while ancestor is not None:
@@ -175,13 +189,13 @@ class Merge:
         # One that only stays for what hangs from it, or until it is free, gives nothing but keeps its marks.
         wanted = wished if self.wish.exists(wished.uuid) else replace(present, inventory={})
         inventory = self._inventory(wanted, present, own)
-        traits, aggregates = self._traits(wanted, present, own), wanted.aggregates | (present.aggregates - own.aggregates)
+        traits, aggregates = self._traits(wanted, present, own), self._aggregates(wanted, present, own)
         ownership = Ownership(
             classes=_own_classes(inventory, present.inventory, own),
             traits=frozenset(name for name in traits if name in own.traits or name not in present.traits),
             aggregates=frozenset(name for name in aggregates if name in own.aggregates or name not in present.aggregates),
         )
-        return replace(wished, inventory=inventory, traits=traits, aggregates=frozenset(aggregates), generation=present.generation), ownership
+        return replace(wished, inventory=inventory, traits=traits, aggregates=aggregates, generation=present.generation), ownership
 
     def _inventory(self, wanted: Provider, present: Provider, own: Ownership) -> Inventories:
         """The records to have."""
@@ -207,6 +221,12 @@ class Merge:
         base = self.base.provider(wanted.uuid).traits if self.base.exists(wanted.uuid) else frozenset[str]()
         retracted = {name for name in base - wanted.traits if not is_custom(name) and name != STATUS_DISABLED}
         return frozenset((wanted.traits | (present.traits - own.traits - retracted)) - self.knowledge.unknown_traits.keys())
+
+    def _aggregates(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
+        """Everybody's aggregates."""
+        wrong = sorted(aggregate for aggregate in wanted.aggregates if not is_uuid(aggregate))
+        self.invalid.extend(f"provider {printable(wanted.name)!r}: aggregate {printable(aggregate)!r} is no uuid" for aggregate in wrong)
+        return frozenset(wanted.aggregates - set(wrong) | (present.aggregates - own.aggregates))
 
     # --- drift ------------------------------------------------------------------------------------------------
 

@@ -391,7 +391,7 @@ def emptying(allocations: dict[str, Any]) -> None:
     allocations[C]["allocations"] = {}
 
 
-def overcommitting(allocations: dict[str, Any]) -> None:
+def enlarging(allocations: dict[str, Any]) -> None:
     allocations[C]["allocations"][N0] = {"resources": {"VCPU": 9}}
 
 
@@ -405,9 +405,9 @@ def zeroing(allocations: dict[str, Any]) -> None:
         (dropping, f"driver error: it dropped consumer {C}"),
         (inventing, f"driver error: it invented consumer {D}"),
         (breaking, f"driver error: the allocations of consumer {C} lost their form"),
-        (emptying, f"consumer {C} would be left without any allocation"),
-        (overcommitting, f"provider {N0} would have 9 VCPU allocated of 8"),
-        (zeroing, f"consumer {C} would hold 0 VCPU on {N0}"),
+        (emptying, f"driver error: consumer {C} would hold 0 units in all instead of 514"),
+        (enlarging, f"driver error: consumer {C} would hold 521 units in all instead of 514"),
+        (zeroing, f"driver error: consumer {C} would hold 512 units in all instead of 514"),
     ],
 )
 def test_s_58_whatever_else_a_driver_does_wrong_stops_the_reshape_before_any_request(

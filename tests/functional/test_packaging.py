@@ -46,6 +46,8 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Built from what the sdist unpacks to, as distributions build it."""
     folder = tmp_path_factory.mktemp("wheel")
     with tarfile.open(sdist) as archive:
+        # not by argument, because Debian's Python 3.11.2 does not have it yet
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
         archive.extractall(folder)
     (source,) = folder.iterdir()
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "dist", ".", cwd=source)

@@ -49,12 +49,15 @@ class Service:
             channel.bind(f"\0{self._name}")
             listener = threading.Thread(target=self._listen, args=[channel], daemon=True)
             listener.start()
-            with self.command.started(env={**self._environment, **environment}) as self._process:
-                yield self
-            # A service that is gone says nothing more, so this ends the listener.
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
-                end.sendto(b"", f"\0{self._name}")
-            listener.join()
+            try:
+                with self.command.started(env={**self._environment, **environment}) as self._process:
+                    yield self
+            finally:
+                # A service that is gone says nothing more, so this ends the listener; after a failure too, because one
+                # that is left behind reads from whatever socket gets the number of its own.
+                with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+                    end.sendto(b"", f"\0{self._name}")
+                listener.join()
 
     def _listen(self, channel: socket.socket) -> None:
         while text := channel.recv(65536).decode():

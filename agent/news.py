@@ -49,16 +49,17 @@ class News:
 
     def _troubled(self, who: str, problems: Sequence[Problem]) -> None:
         before, now = self._known.get(who, {}), self._clock()
-        known = {one.message: before.get(one.message, now) for one in problems}
-        for one in problems:
-            due = one.message not in before or (one.code in REPEATED and now - before[one.message] >= REPEAT_AFTER)
-            # The traffic with Placement tells of outages itself, by their kind.
-            if due and one.code != PlacementUnreachable.code:
+        # The traffic with Placement tells of outages itself, by their kind; while one lasts, nobody knows what has become of the rest.
+        told = [one for one in problems if one.code != PlacementUnreachable.code]
+        outage = len(told) < len(problems)
+        known = {one.message: before.get(one.message, now) for one in told}
+        for one in told:
+            if one.message not in before or (one.code in REPEATED and now - before[one.message] >= REPEAT_AFTER):
                 LOG.log(LEVELS.get(one.code, logging.WARNING), "%s: %s%s", who, one.message, f" ({one.remedy})" if one.remedy else "")
                 known[one.message] = now
-        if before and not known:
+        if before and not problems:
             LOG.info("%s: well again", who)
-        self._known[who] = known
+        self._known[who] = before | known if outage else known
 
 
 def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int) -> str:

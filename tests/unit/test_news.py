@@ -9,6 +9,7 @@ from agent.news import News, summary
 
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")
+OUTAGE = Problem("placement.unreachable", "cannot connect", "")
 TAKEN = Problem("placement.name-conflict", "the name is held by another", "rename one")
 
 
@@ -119,6 +120,19 @@ def test_other_troubles_are_never_told_again_while_they_last(told, clock):
     told(node(BROKEN))
     clock.now += 1_000_000
     assert told(node(BROKEN)) == []
+
+
+def test_an_outage_and_its_end_are_told_elsewhere(told):
+    assert told(node(OUTAGE)) == []
+    assert told(node()) == []
+
+
+def test_an_outage_is_not_the_end_of_another_trouble(told):
+    told(node(BROKEN))
+    assert told(node(OUTAGE)) == []
+    assert told(node(BROKEN)) == []
+    assert told(node(OUTAGE)) == []
+    assert told(node()) == [("INFO", "node n: well again")]
 
 
 def test_names_are_printable(told):

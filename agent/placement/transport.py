@@ -86,7 +86,7 @@ def _remedy(status: int) -> str:
         return "the account in [placement] lacks the role that this call needs; reshapes need the role service"
     if status in (404, 406):
         return "check that [placement] endpoint_override or the catalog names a Placement service"
-    if status == 429 or status >= 500:
+    if status in OUTAGE_STATUSES or status >= 500:
         return "see the log of Placement, or of what stands in front of it"
     return ""
 

@@ -12,6 +12,8 @@ from agent.placement.codes import OUTAGE_STATUSES
 MAX_ATTEMPTS = 4
 LEAST_WAIT = 0.1
 LONGEST_WAIT = 2.0
+LEAST_READ_WAIT = 0.05
+LONGEST_READ_WAIT = 0.2
 
 
 def _jittered(cancelled: threading.Event, least: float, longest: float) -> Callable[[int, int], int]:
@@ -31,7 +33,7 @@ def read_policy(cancelled: threading.Event) -> Retrying:
         return isinstance(error, PlacementUnreachable) and error.kind in ("connect", "broken", "timeout") and not cancelled.is_set()
 
     return Retrying(
-        stop_max_attempt_number=2, wait_func=_jittered(cancelled, 0.05, 0.2), retry_on_exception=worth_repeating,
+        stop_max_attempt_number=2, wait_func=_jittered(cancelled, LEAST_READ_WAIT, LONGEST_READ_WAIT), retry_on_exception=worth_repeating,
         retry_on_result=lambda answer: answer.status in OUTAGE_STATUSES and not cancelled.is_set(), wrap_exception=False,
     )  # fmt: skip
 

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from threading import Event, Thread
 from typing import NoReturn, TypeVar
 
@@ -61,7 +61,8 @@ class Daemon:
         """
         self._notifier.status("starting")
         running = self._apart("looking at the configuration", lambda: Running(self._conf, self._stopping))
-        with opened(self._conf) as store:
+        with ExitStack() as stack:
+            store = self._apart("opening the store", lambda: stack.enter_context(opened(self._conf)))
             try:
                 self._rest()
                 while not self._stopping.is_set():

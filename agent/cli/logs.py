@@ -19,6 +19,9 @@ QUIET = {
     "retrying": logging.WARNING,
     # Each plugin of its own and each step of a schema.
     "alembic": logging.WARNING,
+    # The embedded Placement: each request that it answers, and that its database is already open after a reload.
+    "placement.requestlog": logging.WARNING,
+    "placement.db_api": logging.ERROR,
     # What cannot be loaded is an error of ours, with a remedy, where it is wanted.
     "stevedore": logging.CRITICAL,
     # What is deprecated in a nova.conf is for nova to say.

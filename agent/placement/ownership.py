@@ -111,6 +111,13 @@ class Merge:
             return False
         return not self.base.exists(uuid) or self.wish.provider(uuid) is not self.base.provider(uuid)
 
+    def _wished(self, uuid: ProviderUuid) -> bool:
+        """Whether the wish has the provider, and not only as what :func:`foreign_share` left of it for others to hang from."""
+        if not self.wish.exists(uuid) or uuid == self.root or not self.journal.owns(uuid):
+            return self.wish.exists(uuid)
+        emptied = self.base.exists(uuid) and self.present.exists(uuid) and self.base.provider(uuid) is not self.present.provider(uuid)
+        return not emptied or self._touched(uuid)
+
     def _is_ours(self, uuid: ProviderUuid) -> bool:
         if uuid == self.root or self.journal.owns(uuid) or not self.present.exists(uuid):
             return True
@@ -152,13 +159,13 @@ class Merge:
         """Present providers that stay although ``tree``, the usable part of the wish, lacks them, and what they hang from, parents first."""
         keep: set[ProviderUuid] = set()
         for uuid in reversed(self.present.get_provider_uuids()):
-            if uuid in keep or (tree.exists(uuid) and self._is_ours(uuid)):
-                continue
-            gone = self.journal.owns(uuid) and not self.wish.exists(uuid)
-            if gone and self.adopted and not self._held_classes(uuid):
-                continue
+            wished = self._wished(uuid)
+            gone = self.journal.owns(uuid) and not wished
             if gone and not self.adopted:
                 self._drift_adoption(self.present.provider(uuid), "the node no longer has it")
+            usable, free = wished and tree.exists(uuid) and self._is_ours(uuid), gone and self.adopted and not self._held_classes(uuid)
+            if uuid in keep or usable or free:
+                continue
             ancestor: ProviderUuid | None = uuid
             while ancestor is not None:
                 keep.add(ancestor)
@@ -167,16 +174,18 @@ class Merge:
 
     def _held_classes(self, uuid: ProviderUuid) -> frozenset[str]:
         used = self.usages.get(uuid, {})
-        wanted = without_empty(self.wish.provider(uuid).inventory) if self.wish.exists(uuid) else {}
+        wanted = self._wished_inventory(uuid)
         return frozenset(name for name in self.journal.held.get(uuid, ()) if used.get(name, 0) > 0 and name not in wanted)
+
+    def _wished_inventory(self, uuid: ProviderUuid) -> Inventories:
+        return without_empty(self.wish.provider(uuid).inventory) if self._wished(uuid) else {}
 
     def _staying(self) -> frozenset[str]:
         """Classes that some provider of a tree that is not adopted keeps against the wish; in another one they would count twice."""
         stay: set[str] = set()
         for one in self.present.providers():
             if self._is_ours(one.uuid):
-                wished = without_empty(self.wish.provider(one.uuid).inventory) if self.wish.exists(one.uuid) else {}
-                stay |= _foreign_inventory(one, self.journal.of(one.uuid), adopted=False).keys() - wished.keys()
+                stay |= _foreign_inventory(one, self.journal.of(one.uuid), adopted=False).keys() - self._wished_inventory(one.uuid).keys()
         return frozenset(name for name in stay if not is_custom(name))
 
     # --- contents ---------------------------------------------------------------------------------------------
@@ -184,10 +193,10 @@ class Merge:
     def _ours(self, wished: Provider) -> tuple[Provider, Ownership]:
         present = self.present.provider(wished.uuid) if self.present.exists(wished.uuid) else Provider(wished.uuid, wished.name)
         own = self.journal.of(wished.uuid)
-        if not self.wish.exists(wished.uuid) and not self.adopted:
+        if not self._wished(wished.uuid) and not self.adopted:
             return present, own
         # One that only stays for what hangs from it, or until it is free, gives nothing but keeps its marks.
-        wanted = wished if self.wish.exists(wished.uuid) else replace(present, inventory={})
+        wanted = wished if self._wished(wished.uuid) else replace(present, inventory={})
         inventory = self._inventory(wanted, present, own)
         traits, aggregates = self._traits(wanted, present, own), self._aggregates(wanted, present, own)
         ownership = Ownership(

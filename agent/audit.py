@@ -15,9 +15,7 @@ from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, U
 from agent.driver_worker import DriverWorker
 from agent.errors import (
     DRIVER_FAULT,
-    AgentBug,
     AgentError,
-    DriverError,
     GenerationConflict,
     InvalidTree,
     PlacementError,
@@ -28,7 +26,6 @@ from agent.errors import (
     ReshapeFailed,
     ReshapeNeeded,
 )
-from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
 from agent.model.mirror import Knowledge
 from agent.model.names import MAX_PROVIDER_NAME, printable
@@ -100,10 +97,6 @@ class NodeAudit:
         except AgentError as error:
             state = "refused" if isinstance(error, ReshapeFailed) else "failed"
             record.failed(error)
-        except Exception as error:
-            # A bug, or facts that nobody thought of: the other nodes are audited all the same.
-            LOG.exception("node %s", printable(self.node.name))
-            record.failed(AgentBug(f"unexpected error: {type(error).__name__}: {printable(str(error))}"))
         record.seconds["total"] = time.monotonic() - begun
         report = record.report(self.node, state, self.notebook.own_tree(), frozenset(self.notebook.journal.providers))
         self._refusal = report if state == "refused" else None
@@ -145,8 +138,6 @@ class NodeAudit:
         driver, name = self.house.driver, self.node.name
         call = partial(self.house.worker.call, deadline=self.house.facts_deadline, node=name)
         facts = call(driver.facts, name)
-        if not isinstance(facts, HostFacts):
-            raise DriverError(f"driver {self.node.driver}: its facts of {printable(name)} are no HostFacts but {type(facts).__name__}", DRIVER_FAULT)
         capabilities = call(driver.capabilities_as_traits) if isinstance(driver, ReportsCapabilities) else {}
 
         def shape(tree: ProviderTree, allocations: Allocations | None) -> None:

@@ -15,7 +15,9 @@ from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, U
 from agent.driver_worker import DriverWorker
 from agent.errors import (
     DRIVER_FAULT,
+    AgentBug,
     AgentError,
+    DriverError,
     GenerationConflict,
     InvalidTree,
     PlacementError,
@@ -26,12 +28,14 @@ from agent.errors import (
     ReshapeFailed,
     ReshapeNeeded,
 )
+from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
 from agent.model.mirror import Knowledge
 from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.model.operation import SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, NodeState, Outcome, Usage
+from agent.placement import clock
 from agent.placement.client import Client, Row
 from agent.placement.consumers import collect, usages
 from agent.placement.flush import Flushed, flush
@@ -97,6 +101,10 @@ class NodeAudit:
         except AgentError as error:
             state = "refused" if isinstance(error, ReshapeFailed) else "failed"
             record.failed(error)
+        except Exception as error:
+            # A bug, or facts that nobody thought of: the other nodes are audited all the same.
+            LOG.exception("node %s", printable(self.node.name))
+            record.failed(AgentBug(f"unexpected error: {type(error).__name__}: {printable(str(error))}"))
         record.seconds["total"] = time.monotonic() - begun
         report = record.report(self.node, state, self.notebook.own_tree(), frozenset(self.notebook.journal.providers))
         self._refusal = report if state == "refused" else None
@@ -138,6 +146,8 @@ class NodeAudit:
         driver, name = self.house.driver, self.node.name
         call = partial(self.house.worker.call, deadline=self.house.facts_deadline, node=name)
         facts = call(driver.facts, name)
+        if not isinstance(facts, HostFacts):
+            raise DriverError(f"driver {self.node.driver}: its facts of {printable(name)} are no HostFacts but {type(facts).__name__}", DRIVER_FAULT)
         capabilities = call(driver.capabilities_as_traits) if isinstance(driver, ReportsCapabilities) else {}
 
         def shape(tree: ProviderTree, allocations: Allocations | None) -> None:
@@ -214,7 +224,7 @@ class NodeAudit:
         if not self.notebook.knowledge.has_confirmed(traits, classes):
             # Nodes of one kind bring the same names: each is asked for and made by the first of them alone.
             record.earlier()
-        return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, time.time()))
+        return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, clock.now()))
 
     def _wish(self, base: ProviderTree, findings: Findings, allocations: Allocations | None) -> ProviderTree:
         house, notebook = self.house, self.notebook
@@ -239,7 +249,7 @@ class NodeAudit:
         notebook = self.notebook
         plan, skipped = notebook.intend(plan)
         try:
-            flushed = flush(record.client, plan, notebook.view, notebook.knowledge, self.node.uuid, time.time(), may_forget=not record.forgot)
+            flushed = flush(record.client, plan, notebook.view, notebook.knowledge, self.node.uuid, clock.now(), may_forget=not record.forgot)
         except ReshapeFailed:
             notebook.doubt()
             raise

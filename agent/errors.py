@@ -54,6 +54,15 @@ class UsageError(AgentError):
         self.usage = usage
 
 
+class AgentBug(AgentError):
+    """What should not happen."""
+
+    code = "agent.bug"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "report it, with the log")
+
+
 class OutputFailed(AgentError):
     """stdout cannot be written, so that nothing more can be said there."""
 

@@ -9,8 +9,8 @@ from fnmatch import fnmatchcase
 from agent.audit import House, NodeAudit
 from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
-from agent.errors import AgentError, ConfigError
-from agent.model.names import ProviderUuid, printable
+from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError
+from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
 from agent.version import agent_version
@@ -30,9 +30,12 @@ class Fleet:
     def find(self) -> Mapping[str, str]:
         """The nodes that the driver manages now, uuid to name.
 
-        :raises DriverError: the backend does not answer.
+        :raises DriverError: the backend does not answer, or the answer makes no sense.
         """
-        return self.house.worker.call(self.house.driver.nodes, True, deadline=self.house.facts_deadline)
+        found = self.house.worker.call(self.house.driver.nodes, True, deadline=self.house.facts_deadline)
+        if not isinstance(found, Mapping) or not all(is_uuid(uuid) and isinstance(name, str) for uuid, name in found.items()):
+            raise DriverError(f"driver {self._driver_name}: its nodes are not names by uuid, but {printable(str(found))[:200]}", DRIVER_FAULT)
+        return {normal_uuid(uuid): name for uuid, name in found.items()}
 
     def run(self, mode: Mode, names: Sequence[str] = (), progress: Callable[[str], None] | None = None) -> Report:
         """Audit every node, or those that match ``names``. Never raises an :class:`AgentError`."""

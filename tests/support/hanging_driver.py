@@ -9,6 +9,7 @@ from agent.driver import HostContext
 from agent.errors import NotReady
 from agent.model.facts import HostFacts
 from drivers.fake.file import FileDriver
+from tests.support import distribution
 
 NAME = "hanging"
 HANG = Path("hang")
@@ -40,9 +41,4 @@ class HangingDriver(FileDriver):
 
 def install(folder: Path) -> Path:
     """Install it as pip would, into a folder of its own for PYTHONPATH; that folder."""
-    site = folder / "site"
-    info = site / "hanging_driver-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: hanging-driver\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(f"[compute_node_agent.drivers]\n{NAME} = {__name__}:HangingDriver\n")
-    return site
+    return distribution.install(folder, "hanging-driver", {NAME: f"{__name__}:HangingDriver"})

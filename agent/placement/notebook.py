@@ -1,7 +1,6 @@
 """What the agent remembers of one node in Placement: view and journal, in memory and in the store."""
 
 import logging
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import cast
@@ -13,7 +12,7 @@ from agent.model.names import ProviderUuid, printable
 from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation, Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
-from agent.placement import codes
+from agent.placement import clock, codes
 from agent.placement.client import Client, Row
 from agent.placement.consumers import usages
 from agent.placement.flush import Flushed
@@ -69,7 +68,7 @@ class Notebook:
         :raises GenerationConflict: a provider changed under every attempt to read it.
         """
         before = self.view
-        self._view = refreshed(client, before, self._root, time.time(), freshness, self._suspects, rows)
+        self._view = refreshed(client, before, self._root, clock.now(), freshness, self._suspects, rows)
         if self._view.tree is not before.tree:
             self._tell_lost_traits(before.tree, self._view.tree, self.journal.providers.keys() - self._suspects)
         self._suspects = frozenset()

@@ -195,8 +195,7 @@ class Merge:
         own = self.journal.of(wished.uuid)
         if not self._wished(wished.uuid) and not self.adopted:
             return present, own
-        # One that only stays for what hangs from it, or until it is free, gives nothing but keeps its marks.
-        wanted = wished if self._wished(wished.uuid) else replace(present, inventory={})
+        wanted = wished if self._wished(wished.uuid) else self._remains(present, own)
         inventory = self._inventory(wanted, present, own)
         traits, aggregates = self._traits(wanted, present, own), self._aggregates(wanted, present, own)
         ownership = Ownership(
@@ -205,6 +204,12 @@ class Merge:
             aggregates=frozenset(name for name in aggregates if name in own.aggregates or name not in present.aggregates),
         )
         return replace(wished, inventory=inventory, traits=traits, aggregates=aggregates, generation=present.generation), ownership
+
+    def _remains(self, present: Provider, own: Ownership) -> Provider:
+        """What is wanted of a provider that is gone: until it is free its marks; nothing, if only others hang from it."""
+        if self._held_classes(present.uuid):
+            return replace(present, inventory={})
+        return replace(present, inventory={}, traits=present.traits - own.traits, aggregates=present.aggregates - own.aggregates)
 
     def _inventory(self, wanted: Provider, present: Provider, own: Ownership) -> Inventories:
         """The records to have."""

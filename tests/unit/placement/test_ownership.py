@@ -216,11 +216,13 @@ def test_our_provider_that_the_node_no_longer_has_goes():
     assert kinds(target) == []
 
 
-def test_our_provider_stays_empty_for_what_hangs_from_it():
-    target = merged(nothing)
+@pytest.mark.parametrize(
+    ("whole", "edit"), [(False, nothing), (True, lambda tree: tree.remove(N0)), (True, lambda tree: (tree.reparent(BW, ROOT), tree.remove(N0)))]
+)
+def test_our_provider_stays_empty_for_what_hangs_from_it(whole, edit):
+    target = merged(edit, whole=whole)
     assert target.tree.get_provider_uuids() == [ROOT, N0, BW]
-    assert target.tree.data(N0).inventory == {}
-    assert target.tree.data(N0).traits == {"HW_NUMA_ROOT"}
+    assert (target.tree.data(N0).inventory, target.tree.data(N0).traits) == ({}, set())
     assert target.tree.data(BW) == present().data(BW)
     assert target.journal.owns(N0)
 
@@ -335,6 +337,7 @@ def test_a_held_record_is_all_reserved_and_never_below_its_use(amount, used, kep
 def test_a_provider_that_is_gone_and_used_stays_with_all_of_it_reserved():
     target = merged(nothing, journal=held_journal("VGPU"), usages={N0: {"VGPU": 1}})
     assert target.tree.data(N0).inventory == {"VGPU": {**total(2), "reserved": 2}}
+    assert target.tree.data(N0).traits == {"HW_NUMA_ROOT"}
     assert target.journal.held == {N0: frozenset({"VGPU"})}
     assert ("held-device", "warning", N0) in kinds(target)
 

@@ -61,7 +61,8 @@ class Flushed:
     ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in the next pass.
     ``held``: classes, by provider, that could not go because they are in use. ``forgot``: the server refused a name
     that it had confirmed, so that ``knowledge`` has to confirm all of them anew. ``refused``: operations that would
-    be refused again if they were sent again as they are.
+    be refused again if they were sent again as they are. ``doubtful``: providers of which a write may have been applied
+    although no answer said so.
     """
 
     view: View
@@ -73,6 +74,7 @@ class Flushed:
     outage: PlacementError | None = None
     forgot: bool = False
     refused: list[Operation] = field(default_factory=list)
+    doubtful: set[ProviderUuid] = field(default_factory=set)
 
     @property
     def complete(self) -> bool:
@@ -171,6 +173,8 @@ class Flush:
 
     def _failed(self, operation: Operation, error: PlacementError) -> None:
         result = self.result
+        if _may_be_applied(error):
+            result.doubtful.update(_about(operation))
         if isinstance(error, GenerationConflict):
             result.conflict = error
         elif isinstance(error, PlacementUnreachable) or (isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status in (401, 403))):
@@ -332,6 +336,20 @@ def _involved(operation: Reshape) -> str:
 
 def _few(uuids: Sequence[str]) -> str:
     return " ".join(uuids[:NAMED]) + (f" and {len(uuids) - NAMED} more" if len(uuids) > NAMED else "")
+
+
+def _may_be_applied(error: PlacementError) -> bool:
+    """Whether Placement may have done what was asked although it did not say so."""
+    if isinstance(error, PlacementUnreachable):
+        return error.outcome_unknown
+    return isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status == 500)
+
+
+def _about(operation: Operation) -> Iterable[ProviderUuid]:
+    """The providers that an operation writes."""
+    if isinstance(operation, Reshape):
+        return operation.inventories
+    return [operation.provider.uuid] if operation.provider else []
 
 
 def _log(operation: Operation) -> None:

@@ -1,18 +1,17 @@
 """What the agent remembers of one node in Placement: view and journal, in memory and in the store."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from agent.errors import PlacementError, PlacementRefused, PlacementUnreachable
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
 from agent.model.names import ProviderUuid, printable
-from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation, Reshape
+from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
-from agent.placement import clock, codes
+from agent.placement import clock
 from agent.placement.client import Client, Row
 from agent.placement.consumers import usages
 from agent.placement.flush import Flushed
@@ -23,6 +22,8 @@ from agent.placement.plan import Plan
 from agent.placement.server import Server
 
 LOG = logging.getLogger(__name__)
+
+Held = Mapping[ProviderUuid, frozenset[str]]
 
 
 class Notebook:
@@ -110,12 +111,11 @@ class Notebook:
         else:
             self._server.learned(flushed.knowledge)
         self._view = flushed.view
-        if flushed.outage is not None and _may_be_applied(flushed.outage):
-            self._suspects = frozenset(uuid for one in flushed.outcomes if one.status == "failed" for uuid in _about(one.operation))
+        self._suspects |= flushed.doubtful
         self._refused += flushed.refused
         self.save()
         journal = plan.target.journal if flushed.complete else self.journal
-        self._keep_journal(replace(journal, held={**journal.held, **flushed.held}))
+        self._keep_journal(replace(journal, held=_both(journal.held, flushed.held)))
 
     def save(self) -> None:
         """Keep the view."""
@@ -139,18 +139,8 @@ def _either(before: Journal, after: Journal) -> Journal:
         for uuid in (*before.providers, *after.providers)
         for one, other in [(before.of(uuid), after.of(uuid))]
     }
-    return Journal(providers, after.adopted, {**before.held, **after.held})
+    return Journal(providers, after.adopted, _both(before.held, after.held))
 
 
-def _may_be_applied(outage: PlacementError) -> bool:
-    """Whether Placement may have done what was asked although it did not say so."""
-    if isinstance(outage, PlacementUnreachable):
-        return outage.outcome_unknown
-    return isinstance(outage, PlacementRefused) and codes.is_outage(outage)
-
-
-def _about(operation: Operation) -> Iterable[ProviderUuid]:
-    """The providers that an operation writes."""
-    if isinstance(operation, Reshape):
-        return operation.inventories
-    return [operation.provider.uuid] if operation.provider else []
+def _both(one: Held, other: Held) -> Held:
+    return {uuid: one.get(uuid, frozenset()) | other.get(uuid, frozenset()) for uuid in (*one, *other)}

@@ -1,4 +1,4 @@
-"""The one retry policy: exponential waits with full jitter and a cap, ended at once by a shutdown."""
+"""The one retry policy: exponential waits with jitter and a cap, ended at once by a shutdown."""
 
 import random
 import threading
@@ -16,11 +16,15 @@ LEAST_READ_WAIT = 0.05
 LONGEST_READ_WAIT = 0.2
 
 
+def _seconds(attempt: int, least: float, longest: float) -> float:
+    return random.uniform(least, min(longest, least * 4**attempt))
+
+
 def _jittered(cancelled: threading.Event, least: float, longest: float) -> Callable[[int, int], int]:
     """A wait function for ``retrying`` that waits itself, because the library's own sleep cannot be interrupted."""
 
     def wait(attempt: int, _elapsed_ms: int) -> int:
-        cancelled.wait(random.uniform(least, min(longest, least * 4**attempt)))
+        cancelled.wait(_seconds(attempt, least, longest))
         return 0
 
     return wait
@@ -40,4 +44,4 @@ def read_policy(cancelled: threading.Event) -> Retrying:
 
 def conflict_wait(attempt: int, cancelled: threading.Event) -> bool:
     """Wait before attempt number ``attempt`` + 1 of a cycle. Returns whether the cycle was cancelled meanwhile."""
-    return cancelled.wait(random.uniform(LEAST_WAIT, min(LONGEST_WAIT, LEAST_WAIT * 4**attempt)))
+    return cancelled.wait(_seconds(attempt, LEAST_WAIT, LONGEST_WAIT))

@@ -197,11 +197,12 @@ class Exchange:
 
     def _send(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> Answer:
         transport, answers = self.transport, []
-        if transport.cancelled.is_set():
-            raise PlacementUnreachable(f"placement {method} {_brief(path)} was not sent: the agent is stopping", kind="cancelled")
         options: dict[str, Any] = {} if body is None else {"json": body}
         try:
             with transport.slots:
+                # Only now: whoever waited for a slot while the agent began to stop sends nothing either.
+                if transport.cancelled.is_set():
+                    raise PlacementUnreachable(f"placement {method} {_brief(path)} was not sent: the agent is stopping", kind="cancelled")
                 response = transport.adapter.request(
                     path, method, raise_exc=False, microversion=version, headers={"Accept": "application/json"},
                     global_request_id=self.request_id, timeout=(transport.timeouts.connect, timeout or transport.timeouts.read),
@@ -221,7 +222,11 @@ class Exchange:
         return answer
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """``function`` of every item, in order, as many at once as may be in flight; the first exception is raised at the end."""
+        """``function`` of every item, in order, as many at once as may be in flight.
+
+        The first exception ends it: what is under way comes to its end, nothing else is begun, and no result is returned.
+        Whoever needs the others' results hands in a function that returns its errors.
+        """
         work = list(items)
         if self.transport.max_in_flight == 1 or len(work) < 2:
             return [function(item) for item in work]

@@ -52,7 +52,7 @@ class Client:
     def _call(self, method: str, path: str, version: str, good: Iterable[int], body: Any = None, timeout: float | None = None) -> Answer:
         answer = self.exchange.send(method, path, version, body, timeout)
         if answer.status not in good:
-            raise answer.refusal()
+            raise answer.refusal() if answer.status >= 400 else _not_placement(answer)
         return answer
 
     def _read(self, path: str, version: str, *keys: str) -> Any:

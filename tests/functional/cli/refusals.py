@@ -1,5 +1,6 @@
 """What every bad input must come to: an exit code, one message with a remedy, one JSON document, nothing written."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from tests.support.folder import all_of
 from tests.support.placement import Placement
 from tests.support.system import AgentCommand
 
+REQUEST_ID = re.compile(r" \(Request-ID: req-[0-9a-f-]+\)")
 DOCUMENT = ("schema", "agent", "placement", "dry_run", "nodes", "requests", "errors", "exit_code")
 
 
@@ -36,12 +38,12 @@ def refused(
     problems = [*document.json["errors"], *(error for node in document.json["nodes"] for error in node["errors"])]
     text = agent.run(*command, *arguments, env=env)
     assert text.code == code, text
-    shown = text.stdout + text.stderr
+    shown = REQUEST_ID.sub("", text.stdout + text.stderr)
     for problem in problems:
         assert problem.keys() == {"code", "message", "remedy"}
         assert problem["message"]
         assert problem["remedy"], problem
-        assert shown.count(f"{problem['message']} [{problem['code']}]") == 1, text
+        assert shown.count(REQUEST_ID.sub("", f"✗ {problem['message']} [{problem['code']}]\n")) == 1, text
         assert problem["remedy"] in shown
     for result in (document, text):
         assert "Traceback" not in result.stderr, result

@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -61,7 +61,7 @@ class Answer:
     @property
     def code(self) -> str:
         """Placement's error code, empty if it gave none."""
-        return str(self.error.get("code", ""))
+        return printable(str(self.error.get("code") or ""))
 
     def refusal(self, remedy: str = "") -> PlacementRefused:
         """The answer as an exception."""
@@ -206,7 +206,9 @@ class Exchange:
                 response = transport.adapter.request(
                     path, method, raise_exc=False, microversion=version, headers={"Accept": "application/json"},
                     global_request_id=self.request_id, timeout=(transport.timeouts.connect, timeout or transport.timeouts.read),
-                    connect_retries=0, status_code_retries=0, log=False,
+                    # keystoneauth's own semaphore, which by default limits nothing, counts by the wall's clock: after
+                    # that was set back, it would hold every request until the clock is where it was.
+                    rate_semaphore=nullcontext(), connect_retries=0, status_code_retries=0, log=False,
                     hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)}, **options,
                 )  # fmt: skip
         except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:

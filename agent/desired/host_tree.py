@@ -15,6 +15,7 @@ from agent.errors import ConfigError, ConfigErrors, NotReady
 from agent.model.cpu_list import format_cpu_list
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.inventory import Inventories, Record
+from agent.model.names import printable
 from agent.model.provider_tree import Provider, ProviderTree
 
 
@@ -79,8 +80,8 @@ def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: Host
     :raises NotReady: the first facts of a new node are not complete.
     """
     if facts.incomplete and not present.exists(root):
-        what = "; ".join(f"{section}: {why}" for section, why in sorted(facts.incomplete.items()))
-        raise NotReady(f"the first facts of {facts.name} are not complete ({what})", "nothing is written before they are")
+        what = "; ".join(f"{section}: {printable(why)}" for section, why in sorted(facts.incomplete.items()))
+        raise NotReady(f"the first facts of {printable(facts.name)} are not complete ({what})", "nothing is written before they are")
     cpus = offered_cpus(facts.cpu, policy) if facts.cpu and facts.complete("cpu") else None
     layout = choose_layout(policy, present, root)
     nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
@@ -107,7 +108,7 @@ def _root_inventory(tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: 
         if not total:
             return
         if reserved > total:
-            errors.append(ConfigError(f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total {total} of {facts.name}", "lower it"))
+            errors.append(ConfigError(f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total {total} of {printable(facts.name)}", "lower it"))
             return
         present = last.get(name, {}).get("allocation_ratio")
         inventory[name] = {**_amount(total, reserved), "allocation_ratio": ratio.of(present)}

@@ -34,7 +34,7 @@ def host_file(agent: AgentCommand, host: Mapping[str, Any]) -> Path:
     """Write the host file of ``fake.file``."""
     file = agent.folder / "host.yaml"
     # JSON is YAML, and its strings are quoted, so that an address stays text.
-    file.write_text(json.dumps(host))
+    file.write_text(json.dumps(host, ensure_ascii=False))
     return file
 
 

@@ -19,6 +19,14 @@ def test_a_driver_gets_the_complete_record():
     }
 
 
+def test_a_driver_sees_the_generations_of_the_providers_and_placement_does_not():
+    read = dataclasses.replace(HELD, provider_generations={ROOT: 7})
+    assert read.as_driver_dict()["allocations"] == {
+        ROOT: {"resources": {"VCPU": 2, "MEMORY_MB": 512}, "generation": 7}, STORAGE: {"resources": {"DISK_GB": 10}},
+    }  # fmt: skip
+    assert read.as_body() == HELD.as_body() == HELD.as_driver_dict()
+
+
 def test_a_driver_edits_a_copy():
     before, record = copy.deepcopy(HELD), HELD.as_driver_dict()
     record["allocations"][ROOT]["resources"]["VCPU"] = 9

@@ -1,6 +1,5 @@
 """Signals are taken when they are asked for, and are lost never."""
 
-import os
 import signal
 import threading
 import time
@@ -17,7 +16,8 @@ def signals():
 
 
 def send(number):
-    os.kill(os.getpid(), number)
+    # to the thread of the tests, because pytest-xdist has one more in this process, and that one does not leave signals to it
+    signal.pthread_kill(threading.main_thread().ident, number)
 
 
 @pytest.mark.parametrize(("number", "stop", "reload"), [(signal.SIGTERM, True, False), (signal.SIGINT, True, False), (signal.SIGHUP, False, True)])

@@ -1,6 +1,8 @@
 """Bad input: whatever is wrong with Placement, identity, configuration, files or folders."""
 
+import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -18,6 +20,7 @@ from tests.support.ini import Config, Value
 from tests.support.keystone import AGENT, Keystone
 from tests.support.proxy import FaultProxy
 from tests.support.system import AgentHere
+from tests.unit.store.ordinary_user import as_ordinary_user
 
 UUID = "0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c"
 
@@ -454,6 +457,46 @@ def test_a_store_that_is_none(agent: AgentHere, http_placement: HttpPlacement, s
         assert problem["code"] == "store.unusable"
         assert str(agent.store / "store.sqlite") in problem["message"]
         assert told in problem["message"]
+
+
+def without_permission(path: str | None) -> Callable[[Path], str]:
+    """Runs the agent of a folder that may do nothing with ``path`` in it; what it prints."""
+
+    def attempt(folder: Path) -> str:
+        agent = AgentHere(folder / "agent")
+        agent.store.mkdir()
+        (agent.folder / "host.yaml").write_text("memory_mib: 1024")
+        if path is not None:
+            (agent.store / "store.sqlite").touch()
+        options = {"compute_driver": "fake.file", "host": "node-a", "state_path": "/nonexistent"}
+        nobody = {"auth_type": "none", "endpoint": "http://127.0.0.1:1"}
+        agent.configure({"DEFAULT": options, "placement": nobody, "fake": {"host_file": agent.folder / "host.yaml"}})
+        if path is not None:
+            (agent.folder / path).chmod(0)
+        result = agent.run("--once", "--format", "json")
+        assert result.code == 1, result
+        return result.stdout
+
+    return attempt
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("agent.conf", "--config-file {}: Permission denied"),
+        ("host.yaml", "{}: cannot be read: Permission denied"),
+        ("store", "[store] path {}"),
+        ("store/store.sqlite", "the store {} cannot be"),
+    ],
+)
+def test_what_the_user_may_not_read(tmp_path: Path, path: str, told: str) -> None:
+    # Once as whoever runs the tests, because somebody else may not even read the modules of that one's Python.
+    without_permission(None)(tmp_path)
+    said = as_ordinary_user(without_permission(path), lambda _: None)
+    problem = the_only(json.loads(said)["errors"])
+    before, after = told.split("{}")
+    assert re.search(rf"{re.escape(before)}\S*/agent/{re.escape(path)}{re.escape(after)}", problem["message"]), problem
+    assert problem["remedy"]
 
 
 def test_an_embedded_placement_that_is_none(tmp_path: Path) -> None:

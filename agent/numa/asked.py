@@ -1,17 +1,15 @@
 """What flavor and image say about one thing, and who wins. An image property is the extra spec's name with ``hw_``."""
 
-import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from agent.model.cpu_list import parse_cpu_list
+from agent.numa.page_size import parse_page_size
 from agent.numa.request_error import Kind, RequestError
 
 Word = TypeVar("Word", bound=str)
-
-_SIZE = re.compile(r"^(\d+)\s*([KMGT]i?B?)?$", re.IGNORECASE)
-_SCALE = {"": 1, "K": 1, "M": 1024, "G": 1024**2, "T": 1024**3}
+Read = TypeVar("Read")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +27,20 @@ class Asked:
         """The image's ``hw_`` value."""
         return self.properties.get(f"hw_{name}")
 
+    def flavor_word(self, name: str, allowed: tuple[Word, ...], kind: Kind) -> Word | None:
+        """The flavor's value, one of ``allowed``.
+
+        :raises RequestError: it is another.
+        """
+        return word(self.flavor(name), f"hw:{name}", allowed, kind)
+
+    def image_word(self, name: str, allowed: tuple[Word, ...], kind: Kind) -> Word | None:
+        """The image's value, one of ``allowed``.
+
+        :raises RequestError: it is another.
+        """
+        return word(self.image(name), f"hw_{name}", allowed, kind)
+
     def only_one(self, name: str, kind: Kind) -> str | None:
         """The value of whichever gives one.
 
@@ -39,43 +51,56 @@ class Asked:
             raise RequestError(kind, f"hw_{name}", image, "the flavor gives it already", "only in one of flavor and image")
         return flavor if flavor is not None else image
 
-    def agreed(self, name: str, kind: Kind) -> str | None:
-        """The value of whichever gives one, or of both if they say the same.
+    def agreed(self, name: str, read: Callable[[str | None, str], Read | None], kind: Kind) -> Read | None:
+        """The value of whichever gives one, or of both if they say the same. ``read`` gets the text and its key.
 
         :raises RequestError: they differ.
         """
-        flavor, image = self.flavor(name), self.image(name)
+        flavor, image = read(self.flavor(name), f"hw:{name}"), read(self.image(name), f"hw_{name}")
         if flavor is not None and image is not None and flavor != image:
-            raise RequestError(kind, f"hw_{name}", image, f"the flavor says {flavor}", flavor)
+            raise RequestError(kind, f"hw_{name}", self.image(name), f"the flavor says {self.flavor(name)}", str(self.flavor(name)))
         return flavor if flavor is not None else image
 
 
 def word(value: str | None, key: str, allowed: tuple[Word, ...], kind: Kind) -> Word | None:
-    """``value`` if it is one of ``allowed``.
+    """``value`` if it is one of ``allowed``, in whatever case.
 
     :raises RequestError: it is another.
     """
     if value is None:
         return None
-    if value.lower() not in allowed:
-        raise RequestError(kind, key, value, "not known", ", ".join(allowed))
-    return cast(Word, value.lower())
+    for one in allowed:
+        if value.strip().lower() == one:
+            return one
+    raise RequestError(kind, key, value, "not known", ", ".join(allowed))
 
 
 def boolean(value: str | None) -> bool:
-    """Whether a value means yes."""
+    """Whether a value means yes. Anything unknown means no, as in the API that accepted it."""
     return (value or "").strip().lower() in ("1", "t", "true", "on", "y", "yes")
 
 
+def number(value: str | None, key: str, kind: Kind) -> int | None:
+    """A number, 0 or more.
+
+    :raises RequestError: it is none.
+    """
+    if value is None:
+        return None
+    if not (value.strip().isascii() and value.strip().isdecimal()):
+        raise RequestError(kind, key, value, "no number", "0 or more")
+    return int(value)
+
+
 def page_size(value: str, key: str) -> int:
-    """A page size in KiB, written as a number of KiB or with a suffix: ``2048``, ``2MB``, ``1GB``.
+    """A page size in KiB.
 
     :raises RequestError: it is no size.
     """
-    found = _SIZE.match(value.strip())
-    if found is None or not int(found[1]):
-        raise RequestError("PageSizeInvalid", key, value, "no page size", "small, large, any, a number of KiB, or a size like 2MB")
-    return int(found[1]) * _SCALE[(found[2] or "").upper()[:1]]
+    try:
+        return parse_page_size(value)
+    except ValueError as error:
+        raise RequestError("PageSizeInvalid", key, value, str(error), "small, large, any, a number of KiB, or a size like 2MB") from error
 
 
 def mask(value: str, key: str, cpus: frozenset[int]) -> frozenset[int]:

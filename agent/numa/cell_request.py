@@ -1,11 +1,14 @@
 """How a guest's CPUs and memory are spread over its cells."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from agent.model.cpu_list import parse_cpu_list
-from agent.numa.asked import Asked
+from agent.model.cpu_list import format_cpu_list, parse_cpu_list
+from agent.numa.asked import Asked, number
 from agent.numa.guest import GuestCell
 from agent.numa.request_error import RequestError
+
+Spread = list[tuple[frozenset[int], int]]
+"""For each cell its guest CPUs, and its memory in MiB."""
 
 
 def guest_cells(asked: Asked, vcpus: int, memory_mib: int, dedicated: frozenset[int]) -> tuple[GuestCell, ...]:
@@ -15,70 +18,86 @@ def guest_cells(asked: Asked, vcpus: int, memory_mib: int, dedicated: frozenset[
     """
     nodes = _nodes(asked)
     cpus, memory = _numbered(asked, "numa_cpus", nodes), _numbered(asked, "numa_mem", nodes)
-    if cpus or memory:
-        spread = _as_given(cpus, memory, nodes, vcpus, memory_mib)
-    else:
-        if vcpus % nodes or memory_mib % nodes:
-            why = f"{vcpus} CPUs and {memory_mib} MiB cannot be divided by it"
-            raise RequestError("Asymmetric", "hw:numa_nodes", nodes, why, "hw:numa_cpus.N, hw:numa_mem.N")
-        each = vcpus // nodes
-        spread = [(frozenset(range(one * each, one * each + each)), memory_mib // nodes) for one in range(nodes)]
+    spread = _as_given(cpus, memory, nodes, vcpus, memory_mib) if cpus or memory else _evenly(nodes, vcpus, memory_mib)
     return tuple(GuestCell(shared=one - dedicated, dedicated=one & dedicated, memory_mib=size) for one, size in spread)
 
 
 def overlooked(asked: Asked) -> list[str]:
-    """The keys of cells that the guest does not have; they have no effect, which is hardly what was meant."""
+    """The keys that say something of a cell and are not read: the guest does not have it, or one before it is missing."""
     nodes = _nodes(asked)
-    starts = ("hw:numa_cpus.", "hw:numa_mem.", "hw_numa_cpus.", "hw_numa_mem.")
-    keys = [key for key in (*asked.specs, *asked.properties) if key.startswith(starts)]
-    return sorted(key for key in keys if not (number := key.rpartition(".")[2]).isdecimal() or int(number) >= nodes)
+    keys = []
+    for name in ("numa_cpus", "numa_mem"):
+        read = {f"{name}.{index}" for index in range(len(_numbered(asked, name, nodes)))}
+        for start, given in (("hw:", asked.specs), ("hw_", asked.properties)):
+            keys += [key for key in given if key.startswith(f"{start}{name}.") and key.removeprefix(start) not in read]
+    return sorted(keys)
 
 
 def _nodes(asked: Asked) -> int:
     text = asked.only_one("numa_nodes", "TopologyForbidden")
-    if text is None:
-        return 1
-    if not text.strip().isdecimal() or int(text) < 1:
+    nodes = number(text, "hw:numa_nodes", "InvalidNodes")
+    if nodes == 0:
         raise RequestError("InvalidNodes", "hw:numa_nodes", text, "no number of cells", "1 or more")
-    return int(text)
+    return nodes or 1
 
 
-def _numbered(asked: Asked, name: str, nodes: int) -> Mapping[int, str]:
+def _numbered(asked: Asked, name: str, nodes: int) -> Sequence[str]:
     """The values of ``name.0``, ``name.1``, ...: from one of flavor and image, up to the first gap."""
-    values = {}
-    for number in range(nodes):
-        value = asked.only_one(f"{name}.{number}", "TopologyForbidden")
-        if value is None:
-            break
-        values[number] = value
-    return values
+    flavor, image = (list(_up_to_gap(given, f"{start}{name}", nodes)) for start, given in (("hw:", asked.specs), ("hw_", asked.properties)))
+    if flavor and image:
+        raise RequestError("TopologyForbidden", f"hw_{name}.0", image[0], f"the flavor gives hw:{name} already", "only in one of flavor and image")
+    return flavor or image
 
 
-def _as_given(cpus: Mapping[int, str], memory: Mapping[int, str], nodes: int, vcpus: int, memory_mib: int) -> list[tuple[frozenset[int], int]]:
+def _up_to_gap(given: Mapping[str, str], name: str, nodes: int) -> Iterator[str]:
+    for index in range(nodes):
+        if (value := given.get(f"{name}.{index}")) is None:
+            return
+        yield value
+
+
+def _evenly(nodes: int, vcpus: int, memory_mib: int) -> Spread:
+    if vcpus % nodes or memory_mib % nodes:
+        why = f"{vcpus} CPUs and {memory_mib} MiB cannot be divided by it"
+        raise RequestError("Asymmetric", "hw:numa_nodes", nodes, why, "a divisor of both, or hw:numa_cpus.N and hw:numa_mem.N")
+    each = vcpus // nodes
+    return [(frozenset(range(one * each, one * each + each)), memory_mib // nodes) for one in range(nodes)]
+
+
+def _as_given(cpus: Sequence[str], memory: Sequence[str], nodes: int, vcpus: int, memory_mib: int) -> Spread:
     for name, values in (("numa_cpus", cpus), ("numa_mem", memory)):
         if len(values) != nodes:
             why, allowed = f"the guest has {nodes} cells", "CPUs and memory for all cells, or for none"
             raise RequestError("Incomplete", f"hw:{name}.{len(values)}", "not set", why, allowed)
-    spread, seen, total = [], frozenset[int](), 0
-    for number in range(nodes):
-        key, one = f"hw:numa_cpus.{number}", _cpus(cpus[number], number)
-        if any(cpu >= vcpus for cpu in one):
-            raise RequestError("CpuOutOfRange", key, cpus[number], f"the guest has no CPU {max(one)}", f"0 to {vcpus - 1}")
-        if seen & one:
-            raise RequestError("CpuDuplicate", key, cpus[number], f"CPU {min(seen & one)} is in another cell already", "each CPU once")
-        if not memory[number].strip().isdecimal():
-            raise RequestError("MemoryMismatch", f"hw:numa_mem.{number}", memory[number], "no number of MiB", "MiB")
-        seen, total = seen | one, total + int(memory[number])
-        spread.append((one, int(memory[number])))
-    if missing := frozenset(range(vcpus)) - seen:
-        raise RequestError("CpuUnassigned", "hw:numa_cpus", ", ".join(cpus.values()), f"CPU {min(missing)} is in no cell", "each CPU once")
-    if total != memory_mib:
-        raise RequestError("MemoryMismatch", "hw:numa_mem", total, f"the flavor has {memory_mib} MiB", str(memory_mib))
+    sizes = [number(text, f"hw:numa_mem.{index}", "MemoryMismatch") or 0 for index, text in enumerate(memory)]
+    spread = list(zip(_cpus(cpus, vcpus), sizes, strict=True))
+    if sum(sizes) != memory_mib:
+        raise RequestError("MemoryMismatch", "hw:numa_mem", sum(sizes), f"the flavor has {memory_mib} MiB", str(memory_mib))
     return spread
 
 
-def _cpus(text: str, number: int) -> frozenset[int]:
+def _cpus(texts: Sequence[str], vcpus: int) -> list[frozenset[int]]:
+    """The guest CPUs of each cell: each CPU once."""
+    cells, seen = [], frozenset[int]()
+    for index, text in enumerate(texts):
+        key, one = f"hw:numa_cpus.{index}", _one_cell(text, index)
+        if max(one) >= vcpus:
+            raise RequestError("CpuOutOfRange", key, text, f"the guest has no CPU {max(one)}", f"0 to {vcpus - 1}")
+        if seen & one:
+            raise RequestError("CpuDuplicate", key, text, f"CPU {min(seen & one)} is in another cell already", "each CPU once")
+        seen |= one
+        cells.append(one)
+    if missing := frozenset(range(vcpus)) - seen:
+        raise RequestError("CpuUnassigned", "hw:numa_cpus", "; ".join(texts), f"CPU {format_cpu_list(missing)} is in no cell", "each CPU once")
+    return cells
+
+
+def _one_cell(text: str, index: int) -> frozenset[int]:
+    key = f"hw:numa_cpus.{index}"
     try:
-        return parse_cpu_list(text)
+        cpus = parse_cpu_list(text)
     except ValueError as error:
-        raise RequestError("CpuOutOfRange", f"hw:numa_cpus.{number}", text, str(error), "a CPU list") from error
+        raise RequestError("CpuOutOfRange", key, text, str(error), "a CPU list like 0-3,^2") from error
+    if not cpus:
+        raise RequestError("Incomplete", key, text, "the cell has no CPU", "a CPU list like 0-3,^2")
+    return cpus

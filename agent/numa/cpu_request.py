@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.numa.asked import Asked, boolean, mask, word
+from agent.numa.asked import Asked, boolean, mask, number
 from agent.numa.guest import CpuPolicy, EmulatorPolicy, ThreadPolicy
 from agent.numa.request_error import RequestError
 
@@ -10,6 +10,7 @@ CPU_POLICIES: tuple[CpuPolicy, ...] = ("shared", "dedicated", "mixed")
 THREAD_POLICIES: tuple[ThreadPolicy, ...] = ("prefer", "require", "isolate")
 EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = ("share", "isolate")
 HYPERTHREADING = "trait:HW_CPU_HYPERTHREADING"
+PINNED = "with hw:cpu_policy dedicated or mixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,88 +30,94 @@ def cpu_request(asked: Asked, vcpus: int) -> CpuRequest:
     :raises RequestError: they contradict each other, or ask for something impossible.
     """
     cpus = frozenset(range(vcpus))
-    emulator = word(asked.flavor("emulator_threads_policy"), "hw:emulator_threads_policy", EMULATOR_POLICIES, "InvalidEmulatorPolicy")
-    policy = _policy(asked, vcpus, emulator)
+    emulator = asked.flavor_word("emulator_threads_policy", EMULATOR_POLICIES, "InvalidEmulatorPolicy")
+    policy = _policy_of_resources(asked, vcpus, emulator) or _policy(asked)
     if emulator == "isolate" and policy == "shared":
-        raise RequestError("EmulatorNeedsPinning", "hw:emulator_threads_policy", emulator, "the CPUs are not pinned", "with dedicated or mixed")
-    realtime = _realtime(asked, cpus, policy, emulator)
-    return CpuRequest(policy, _threads(asked, policy), emulator, _dedicated(asked, cpus, policy, realtime), realtime)
+        raise RequestError("EmulatorNeedsPinning", "hw:emulator_threads_policy", emulator, "the CPUs are not pinned", PINNED)
+    threads = _threads(asked, policy)
+    if policy != "mixed" and (text := asked.flavor("cpu_dedicated_mask")) is not None:
+        raise RequestError("MaskNeedsMixed", "hw:cpu_dedicated_mask", text, f"the policy is {policy}", "with hw:cpu_policy mixed")
+    if policy == "mixed":
+        dedicated, realtime = _mixed(asked, cpus)
+    else:
+        dedicated, realtime = cpus if policy == "dedicated" else frozenset(), _realtime(asked, cpus, policy, emulator)
+    return CpuRequest(policy, threads, emulator, dedicated, realtime)
 
 
-def _policy(asked: Asked, vcpus: int, emulator: EmulatorPolicy | None) -> CpuPolicy:
-    flavor = word(asked.flavor("cpu_policy"), "hw:cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
-    image = word(asked.image("cpu_policy"), "hw_cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
-    flavor = _policy_of_resources(asked, vcpus, emulator, flavor) or flavor
-    if flavor == "dedicated" or image is None:
-        return flavor or "shared"
-    if (flavor == "mixed" and image == "dedicated") or (flavor == "shared" and image != "shared"):
-        raise RequestError("PinningForbidden", "hw_cpu_policy", image, f"the flavor says {flavor}", str(flavor))
-    return flavor or image
+def _policy(asked: Asked) -> CpuPolicy:
+    flavor = asked.flavor_word("cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
+    image = asked.image_word("cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
+    if (flavor == "mixed" and image == "dedicated") or (flavor == "shared" and image not in (None, "shared")):
+        raise RequestError("PinningForbidden", "hw_cpu_policy", image, f"the flavor says {flavor}", flavor)
+    return flavor or image or "shared"
 
 
-def _policy_of_resources(asked: Asked, vcpus: int, emulator: EmulatorPolicy | None, flavor: CpuPolicy | None) -> CpuPolicy | None:
-    """The policy that ``resources:VCPU`` or ``resources:PCPU`` imply."""
-    shared, dedicated = asked.specs.get("resources:VCPU"), asked.specs.get("resources:PCPU")
-    given = dedicated if dedicated is not None else shared
-    if given is None:
+def _policy_of_resources(asked: Asked, vcpus: int, emulator: EmulatorPolicy | None) -> CpuPolicy | None:
+    """The policy that ``resources:PCPU`` implies. An amount of 0, of either class, only keeps it out of the request."""
+    keys = ("resources:PCPU", "resources:VCPU")
+    dedicated, shared = (number(asked.specs.get(key), key, "VcpuPcpuConflict") for key in keys)
+    if not dedicated and not shared:
         return None
-    key = "resources:PCPU" if dedicated is not None else "resources:VCPU"
-    if shared is not None and dedicated is not None:
-        raise RequestError("VcpuPcpuConflict", key, given, "resources:VCPU is given too", "one of the two")
-    if flavor is not None:
-        raise RequestError("VcpuPcpuConflict", key, given, f"hw:cpu_policy = {flavor} is given too", "one of the two")
-    needed = vcpus + int(dedicated is not None and emulator == "isolate")
-    if given.strip() != str(needed):
+    key, given = (keys[0], dedicated) if dedicated else (keys[1], shared)
+    if dedicated and shared:
+        raise RequestError("VcpuPcpuConflict", key, given, f"{keys[1]} = {shared} is given too", "one of the two")
+    for other, policy in (("hw:cpu_policy", asked.flavor("cpu_policy")), ("hw_cpu_policy", asked.image("cpu_policy"))):
+        if policy is not None:
+            raise RequestError("VcpuPcpuConflict", key, given, f"{other} = {policy} is given too", "one of the two")
+    needed = vcpus + int(emulator == "isolate")
+    if dedicated and dedicated != needed:
         raise RequestError("VcpuPcpuConflict", key, given, f"the guest needs {needed}", str(needed))
-    return "dedicated" if dedicated is not None else "shared"
+    return "dedicated" if dedicated else None
 
 
 def _threads(asked: Asked, policy: CpuPolicy) -> ThreadPolicy | None:
-    flavor = word(asked.flavor("cpu_thread_policy"), "hw:cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
-    image = word(asked.image("cpu_thread_policy"), "hw_cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
-    trait = asked.specs.get(HYPERTHREADING)
-    implied: ThreadPolicy | None = {"required": "require", "forbidden": "isolate"}.get(trait or "")  # type: ignore[assignment]
-    if implied and (flavor or image):
-        raise RequestError("ThreadPolicyForbidden", HYPERTHREADING, trait, "a thread policy is given too", "one of the two")
+    flavor = asked.flavor_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
+    image = asked.image_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
     if flavor not in (None, "prefer") and image not in (None, flavor):
         raise RequestError("ThreadPolicyForbidden", "hw_cpu_thread_policy", image, f"the flavor says {flavor}", str(flavor))
-    chosen = implied or (image or flavor if flavor in (None, "prefer") else flavor)
+    # What is left to choose from: a flavor that prefers lets the image decide.
+    chosen = flavor if flavor not in (None, "prefer") else image or flavor
+    trait = asked.specs.get(HYPERTHREADING) or asked.properties.get(HYPERTHREADING)
+    implied: ThreadPolicy | None = "require" if trait == "required" else "isolate" if trait == "forbidden" else None
+    if implied and chosen:
+        raise RequestError("ThreadPolicyForbidden", HYPERTHREADING, trait, f"the thread policy {chosen} is given too", "one of the two")
     if chosen and policy == "shared":
-        if implied:
-            return None  # With shared CPUs the trait only chooses the host.
-        raise RequestError("ThreadPolicyNeedsPinning", "hw:cpu_thread_policy", chosen, "the CPUs are not pinned", "with dedicated or mixed")
-    return chosen
+        raise RequestError("ThreadPolicyNeedsPinning", "hw:cpu_thread_policy", chosen, "the CPUs are not pinned", PINNED)
+    # With shared CPUs the trait only chooses the host.
+    return chosen or (implied if policy != "shared" else None)
+
+
+def _mixed(asked: Asked, cpus: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
+    """The dedicated and the realtime CPUs: one mask says both."""
+    dedicated_key, realtime_key = "hw:cpu_dedicated_mask", "hw:cpu_realtime_mask"
+    dedicated_mask, realtime_mask = asked.flavor("cpu_dedicated_mask"), _realtime_mask(asked)
+    if realtime_mask is not None and dedicated_mask is not None:
+        raise RequestError("MaskInvalid", dedicated_key, dedicated_mask, f"{realtime_key} = {realtime_mask} is given too", "one of the two")
+    key, text = (dedicated_key, dedicated_mask) if realtime_mask is None else (realtime_key, realtime_mask)
+    if text is None:
+        raise RequestError("MaskInvalid", key, "not set", "the policy mixed needs a mask", "a CPU list, or ^ and a CPU list")
+    dedicated = mask(text, key, cpus)
+    if not dedicated or dedicated == cpus:
+        raise RequestError("MaskInvalid", key, text, "some CPU has to be dedicated, and some shared", "a part of the CPUs")
+    return dedicated, dedicated if boolean(asked.flavor("cpu_realtime")) else frozenset()
 
 
 def _realtime(asked: Asked, cpus: frozenset[int], policy: CpuPolicy, emulator: EmulatorPolicy | None) -> frozenset[int]:
+    """The realtime CPUs of a guest whose CPUs are all of one kind."""
     if not boolean(asked.flavor("cpu_realtime")):
         return frozenset()
     if policy == "shared":
-        raise RequestError("PinningForbidden", "hw:cpu_realtime", "true", "the CPUs are not pinned", "with dedicated or mixed")
-    text = asked.image("cpu_realtime_mask") or asked.flavor("cpu_realtime_mask")
-    if text is None:
-        if policy == "mixed" and asked.flavor("cpu_dedicated_mask"):
-            return mask(str(asked.flavor("cpu_dedicated_mask")), "hw:cpu_dedicated_mask", cpus)
-        if emulator is None:
-            raise RequestError("MaskInvalid", "hw:cpu_realtime_mask", "not set", "some CPU has to stay for the emulator", "a mask, or an emulator policy")
-        return cpus
-    realtime = mask(text, "hw:cpu_realtime_mask", cpus)
+        raise RequestError("InvalidCpuPolicy", "hw:cpu_realtime", "true", "the CPUs are not pinned", PINNED)
+    text = _realtime_mask(asked)
+    realtime = cpus if text is None else mask(text, "hw:cpu_realtime_mask", cpus)
     if not realtime or (realtime == cpus and emulator is None):
-        raise RequestError("MaskInvalid", "hw:cpu_realtime_mask", text, "some CPU has to be realtime, and some not", "less, or an emulator policy")
+        why = "some CPU has to be realtime, and some has to stay for the emulator"
+        raise RequestError("MaskInvalid", "hw:cpu_realtime_mask", text or "not set", why, "a part of the CPUs, or an emulator policy")
     return realtime
 
 
-def _dedicated(asked: Asked, cpus: frozenset[int], policy: CpuPolicy, realtime: frozenset[int]) -> frozenset[int]:
-    text, key = asked.flavor("cpu_dedicated_mask"), "hw:cpu_dedicated_mask"
-    if policy != "mixed":
-        if text is not None:
-            raise RequestError("MaskNeedsMixed", key, text, f"the policy is {policy}", "with hw:cpu_policy mixed")
-        return cpus if policy == "dedicated" else frozenset()
-    if realtime and asked.flavor("cpu_realtime_mask") and text is not None:
-        raise RequestError("MaskInvalid", key, text, "hw:cpu_realtime_mask is given too", "one of the two")
-    if text is None and not realtime:
-        raise RequestError("MaskInvalid", key, "not set", "the policy mixed needs a mask", "a CPU list, or ^ and a CPU list")
-    dedicated = mask(text, key, cpus) if text is not None else realtime
-    if not dedicated or dedicated == cpus:
-        raise RequestError("MaskInvalid", key, text, "some CPU has to be dedicated, and some shared", "a part of the CPUs")
-    return dedicated
+def _realtime_mask(asked: Asked) -> str | None:
+    """The mask of a guest that wants realtime CPUs; the image knows its workload better than the flavor."""
+    image = asked.image("cpu_realtime_mask")
+    mask_text = image if image is not None else asked.flavor("cpu_realtime_mask")
+    return mask_text if boolean(asked.flavor("cpu_realtime")) else None

@@ -5,54 +5,24 @@ networks are near enough depends only on the set of host cells, not on who sits 
 and a perfect matching, which costs as many tests as there are sets, not as there are orders.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
-from typing import Literal, Protocol
+from itertools import islice
+from typing import Literal
 
 from agent.errors import AgentError
+from agent.numa.devices import Devices, NoDevices
 from agent.numa.guest import Guest, PlacedCell
 from agent.numa.host import HostCell
 from agent.numa.matching import match
 from agent.numa.pair import Limits, Misfit, pair
+from agent.numa.preference import Score, Scores, Strategy, preferred
+from agent.numa.sets import Columns, Sets
 
-Strategy = Literal["spread", "pack"]
 BUDGET = 20_000
-
-
-class Devices(Protocol):
-    """What the fit has to know of the devices that a guest wants."""
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the guest wants any."""
-
-    def free(self, cell: int) -> int:
-        """How many free devices are on the cell."""
-
-    def fits(self, cells: frozenset[int]) -> bool:
-        """Whether all wanted devices can be had if the guest sits on ``cells``."""
-
-    def cost(self, cells: frozenset[int]) -> tuple[int, int]:
-        """How many wanted devices would not be local, and the sum of their distances to the nearest cell."""
-
-
-class NoDevices:
-    """A guest without devices on a host without any."""
-
-    wanted = False
-
-    def free(self, cell: int) -> int:  # noqa: ARG002
-        """None."""
-        return 0
-
-    def fits(self, cells: frozenset[int]) -> bool:  # noqa: ARG002
-        """Always."""
-        return True
-
-    def cost(self, cells: frozenset[int]) -> tuple[int, int]:  # noqa: ARG002
-        """Nothing."""
-        return 0, 0
+Misfits = Mapping[tuple[int, int], Misfit]
+"""(guest cell, id of the host cell) to the first rule that fails."""
+Failed = Literal["count", "pair", "matching", "networks", "devices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +32,12 @@ class Networks:
     physnets: frozenset[str] = frozenset()
     tunneled: bool = False
 
-    def groups(self, host: Sequence[HostCell]) -> list[frozenset[int]]:
-        """For each network that is local to some cell of the host: those cells, of which the guest needs one."""
-        groups = [frozenset(cell.id for cell in host if name in cell.physnets) for name in sorted(self.physnets)]
+    def local(self, host: Sequence[HostCell]) -> Mapping[str, frozenset[int]]:
+        """For each network that is local to some cell of the host: the positions of those cells. The guest needs one."""
+        groups = {f"physnet {name}": frozenset(at for at, cell in enumerate(host) if name in cell.physnets) for name in sorted(self.physnets)}
         if self.tunneled:
-            groups.append(frozenset(cell.id for cell in host if cell.tunneled))
-        return [group for group in groups if group]
+            groups["tunnels"] = frozenset(at for at, cell in enumerate(host) if cell.tunneled)
+        return {name: group for name, group in groups.items() if group}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,92 +45,76 @@ class Fit:
     """Where each guest cell sits, in the guest's order, and the score of the chosen set (lower is better)."""
 
     cells: tuple[PlacedCell, ...]
-    score: tuple[int, ...]
+    score: Score
     set_tests: int
 
 
 class NoFit(AgentError):
-    """The guest cannot be placed. ``misfits``: (guest cell, host cell) to the first rule that fails."""
+    """The guest cannot be placed. ``failed``: the test that nothing passed; ``set_tests``: how many sets of cells were tried."""
 
     code = "numa.no-fit"
 
-    def __init__(self, why: str, misfits: dict[tuple[int, int], Misfit], set_tests: int = 0) -> None:
-        super().__init__(why, "another host, or a smaller guest", misfits=misfits, set_tests=set_tests)
+    def __init__(self, failed: Failed, why: str, misfits: Misfits, set_tests: int = 0) -> None:
+        super().__init__(why, "another host, or a smaller guest", failed=failed, misfits=misfits, set_tests=set_tests)
+        self.failed = failed
         self.misfits = misfits
         self.set_tests = set_tests
 
 
-class BudgetExceeded(NoFit):
-    """Nobody knows: the search was given up."""
+class BudgetExceeded(AgentError):
+    """Nobody knows whether the guest fits: the search was given up."""
 
     code = "numa.search-budget"
 
 
 def fit(
-    host: Sequence[HostCell], guest: Guest, *, limits: Limits | None = None, networks: Networks | None = None, devices: Devices | None = None,
-    strategy: Strategy = "spread", budget: int = BUDGET,
-) -> Fit:  # fmt: skip
+    host: Sequence[HostCell],
+    guest: Guest,
+    *,
+    limits: Limits | None = None,
+    networks: Networks | None = None,
+    devices: Devices | None = None,
+    strategy: Strategy = "spread",
+    budget: int = BUDGET,
+) -> Fit:
     """Place ``guest``. Nothing given is changed.
 
     :raises NoFit: it does not fit; the reason is in the error.
-    :raises BudgetExceeded: ``budget`` sets of cells were tested without an end; counted, so that load does not matter.
+    :raises BudgetExceeded: none of ``budget`` sets of cells will do, and there are more; counted, so that load does not matter.
     """
-    devices, groups = devices or NoDevices(), (networks or Networks()).groups(host)
+    devices, groups = devices or NoDevices(), (networks or Networks()).local(host)
     if len(guest.cells) > len(host):
-        raise NoFit(f"{len(guest.cells)} guest cells on {len(host)} host cells", {})
-    table = [[pair(guest, index, cell, limits) for cell in host] for index in range(len(guest.cells))]
+        raise NoFit("count", f"{len(guest.cells)} guest cells on {len(host)} host cells", {})
+    table = [[pair(guest, row, cell, limits) for cell in host] for row in range(len(guest.cells))]
     misfits = {(row, host[column].id): one for row, line in enumerate(table) for column, one in enumerate(line) if isinstance(one, Misfit)}
     fits = [[isinstance(one, PlacedCell) for one in line] for line in table]
+    order = [column for column in preferred(host, guest, devices, strategy) if any(line[column] for line in fits)]
+    _check_room(fits, order, misfits)
+    sets = Sets(fits, order, tuple(groups.values())).all()
+    scores = Scores(host, devices)
+    found = sorted((scores.of(columns), at, columns) for at, columns in enumerate(islice(sets, budget)) if columns)
+    for tests, (reached, _, columns) in enumerate(found, 1):
+        if devices.fits(frozenset(host[column].id for column in columns)):
+            return Fit(_placed(table, fits, columns), reached, tests)
+    if next(sets, None) is not None:
+        raise BudgetExceeded(f"no answer after {budget} sets of cells", "another host, or fewer guest cells", misfits=misfits, set_tests=len(found))
+    if found:
+        raise NoFit("devices", "no cells with room are near enough to the wanted devices", misfits, len(found))
+    raise NoFit("networks", f"no cells with room are local to {' and '.join(groups)}", misfits)
+
+
+def _check_room(fits: Sequence[Sequence[bool]], order: Sequence[int], misfits: Misfits) -> None:
+    """Whether there is room, wherever devices and networks may be.
+
+    :raises NoFit: there is none.
+    """
     for row, line in enumerate(fits):
         if not any(line):
-            raise NoFit(f"guest cell {row} fits no host cell", misfits)
-    tests = 0
-    for score, columns in _candidates(host, guest, fits, groups, devices, strategy):
-        matched = match(fits, columns)
-        if matched is None:
-            continue
-        if tests == budget:
-            raise BudgetExceeded(f"no answer after {budget} sets of cells", misfits, tests)
-        tests += 1
-        if devices.fits(frozenset(host[column].id for column in columns)):
-            placed = tuple(one for row, column in enumerate(matched) if isinstance(one := table[row][column], PlacedCell))
-            return Fit(placed, score, tests)
-    raise NoFit("no set of cells has room for all guest cells" if not tests else "no set of cells is near enough to the wanted devices", misfits, tests)
+            raise NoFit("pair", f"guest cell {row} fits no host cell", misfits)
+    if match(fits, order) is None:
+        raise NoFit("matching", "each guest cell fits some host cell, but not all at once", misfits)
 
 
-def _candidates(
-    host: Sequence[HostCell], guest: Guest, fits: Sequence[Sequence[bool]], groups: Sequence[frozenset[int]], devices: Devices, strategy: Strategy
-) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
-    """Sets of columns with their scores, best first: those that have a cell for each group and can hold every guest cell."""
-    order = _preference(host, guest, devices, strategy) if len(guest.cells) < len(host) else list(range(len(host)))
-    usable = [column for column in order if any(line[column] for line in fits)]
-    found = [
-        (_score(host, columns, devices), columns)
-        for columns in combinations(usable, len(guest.cells))
-        if all(any(host[column].id in group for column in columns) for group in groups)
-    ]
-    return sorted(found, key=lambda one: one[0])
-
-
-def _preference(host: Sequence[HostCell], guest: Guest, devices: Devices, strategy: Strategy) -> list[int]:
-    """The columns, most wanted first: by devices, then by CPUs, then by memory, then as given."""
-    sign = 1 if strategy == "spread" else -1
-
-    def key(column: int) -> tuple[int, int, int]:
-        cell = host[column]
-        near = -devices.free(cell.id) if devices.wanted else devices.free(cell.id)
-        cpus = -len(cell.free_dedicated) if guest.pinned else cell.shared_used
-        return near, sign * cpus, sign * -cell.free_memory_mib
-
-    return sorted(range(len(host)), key=key)
-
-
-def _score(host: Sequence[HostCell], columns: Sequence[int], devices: Devices) -> tuple[int, ...]:
-    """Devices that are not local, their distances, and how far the cells of the guest lie apart."""
-    cells = [host[column] for column in columns]
-    return (*(devices.cost(frozenset(cell.id for cell in cells)) if devices.wanted else (0, 0)), sum(_distances(cells)))
-
-
-def _distances(cells: Sequence[HostCell]) -> Iterator[int]:
-    for one, other in combinations(cells, 2):
-        yield one.distances.get(other.id, 0)
+def _placed(table: Sequence[Sequence[PlacedCell | Misfit]], fits: Sequence[Sequence[bool]], columns: Columns) -> tuple[PlacedCell, ...]:
+    matching = match(fits, columns) or ()
+    return tuple(one for row, column in enumerate(matching) if isinstance(one := table[row][column], PlacedCell))

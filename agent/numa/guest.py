@@ -8,7 +8,9 @@ CpuPolicy = Literal["shared", "dedicated", "mixed"]
 ThreadPolicy = Literal["prefer", "require", "isolate"]
 EmulatorPolicy = Literal["share", "isolate"]
 PciPolicy = Literal["required", "preferred", "legacy", "socket"]
-PageRequest = int | Literal["small", "large", "any"]
+PageWord = Literal["small", "large", "any"]
+PageRequest = int | PageWord
+"""A size in KiB, or a word."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +29,9 @@ class GuestCell:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """What a guest with a topology asks for. ``pages``: a size in KiB, a word, or None if it does not care.
+    """What a guest with a topology asks for. ``pages``: None if it does not care. ``realtime``: guest CPUs.
 
-    ``isolate_emulator``: one more host CPU for the emulator, in the cell of the first guest cell.
+    ``cpu_policy``: a guest that says nothing has shared CPUs.
     """
 
     cells: tuple[GuestCell, ...]
@@ -47,7 +49,7 @@ class Guest:
         return self.cpu_policy != "shared"
 
     def emulator_cpus(self, cell: int) -> int:
-        """How many host CPUs the emulator needs beside those of guest cell ``cell``."""
+        """How many host CPUs the emulator needs beside those of guest cell ``cell``: one, beside those of the first."""
         return int(self.emulator_policy == "isolate" and cell == 0)
 
 

@@ -1,16 +1,18 @@
 """A host cell with what is used of it, and how a placed guest cell changes that."""
 
-from collections.abc import Iterable, Mapping
+import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from agent.errors import AgentError
-from agent.model.topology import Topology
 from agent.numa.guest import PlacedCell
 
+LOG = logging.getLogger(__name__)
 
-class UsageError(AgentError):
-    """An addition or removal that does not fit what is there: a record is wrong."""
+
+class CellUsageError(AgentError):
+    """A placed guest cell that cannot be counted on its host cell, or not be given back: a record is wrong."""
 
     code = "numa.usage"
 
@@ -35,7 +37,8 @@ class HostCell:
     """``shared`` and ``dedicated`` are the host CPUs offered to shared and to dedicated guest CPUs.
 
     ``memory_mib`` and ``memory_used_mib`` in MiB; ``shared_used`` counts shared guest CPUs. ``siblings``: the hardware
-    threads of each core, of those offered. ``physnets`` and ``tunneled``: the networks local to the cell.
+    threads of each core, of those offered. ``physnets`` and ``tunneled``: the networks local to the cell. ``distances``:
+    cell id to distance (10 is local). ``offline``: CPUs that would be offered to dedicated guest CPUs, were they online.
     """
 
     id: int
@@ -51,11 +54,17 @@ class HostCell:
     tunneled: bool = False
     socket: int | None = None
     distances: Mapping[int, int] = field(default_factory=dict)
+    offline: frozenset[int] = frozenset()
 
     @property
     def free_dedicated(self) -> frozenset[int]:
         """Host CPUs that can still be pinned to."""
         return self.dedicated - self.pinned
+
+    @property
+    def degraded(self) -> frozenset[int]:
+        """Host CPUs that went offline under a guest that is pinned to them."""
+        return self.pinned & self.offline
 
     @property
     def free_memory_mib(self) -> int:
@@ -67,6 +76,16 @@ class HostCell:
         """Whether some core has more than one thread."""
         return any(len(core) > 1 for core in self.siblings)
 
+    @property
+    def smallest_page_kib(self) -> int | None:
+        """The size of ordinary pages; None if nothing is known about pages."""
+        return min((pool.size_kib for pool in self.pages), default=None)
+
+    @property
+    def huge_pages(self) -> tuple[Pages, ...]:
+        """The pages of all sizes but the smallest."""
+        return tuple(pool for pool in self.pages if pool.size_kib != self.smallest_page_kib)
+
     def free_cores(self) -> list[list[int]]:
         """The free threads of each core that has some, threads and cores in ascending order."""
         free = self.free_dedicated
@@ -75,67 +94,33 @@ class HostCell:
         return sorted([*cores, *([cpu] for cpu in lone)])
 
     def with_guest(self, placed: PlacedCell) -> Self:
-        """The cell with one more guest cell.
+        """The cell with one more guest cell. A CPU that went offline is still pinned to by who had it.
 
-        :raises UsageError: a CPU is pinned already or is not offered; nothing is added.
+        :raises CellUsageError: a CPU is pinned already or is not offered; nothing is added.
         """
         cpus = placed.pinned_cpus
-        if unknown := cpus - self.dedicated:
-            raise UsageError(f"cell {self.id}: CPUs {sorted(unknown)} are not offered for pinning", "add them to cpu_dedicated_set", cpus=sorted(unknown))
-        if taken := cpus & self.pinned:
-            raise UsageError(f"cell {self.id}: CPUs {sorted(taken)} are pinned already", "two records claim the same CPUs", cpus=sorted(taken))
-        return self._changed(placed, 1, self.pinned | cpus)
+        if unknown := sorted(cpus - self.dedicated - self.offline):
+            raise CellUsageError(f"cell {self.id}: CPUs {unknown} are not offered for pinning", "add them to cpu_dedicated_set", cpus=unknown)
+        if taken := sorted(cpus & self.pinned):
+            raise CellUsageError(f"cell {self.id}: CPUs {taken} are pinned already", "two records claim the same CPUs", cpus=taken)
+        return replace(self._changed(placed, 1), pinned=self.pinned | cpus)
 
     def without_guest(self, placed: PlacedCell) -> Self:
-        """The cell without a guest cell that was added before.
+        """The cell without a guest cell that was added before. No sum falls below 0; if one would, that is logged.
 
-        :raises UsageError: a CPU of it is not pinned, or less is used than it would give back; nothing is removed.
+        :raises CellUsageError: a CPU of it is not pinned; nothing is removed.
         """
-        if free := placed.pinned_cpus - self.pinned:
-            raise UsageError(f"cell {self.id}: CPUs {sorted(free)} are not pinned", "the record was removed before", cpus=sorted(free))
-        after = self._changed(placed, -1, self.pinned - placed.pinned_cpus)
-        if after.memory_used_mib < 0 or after.shared_used < 0 or any(pool.used < 0 for pool in after.pages):
-            raise UsageError(f"cell {self.id}: less is used than the guest cell gives back", "the record was removed before")
-        return after
+        if free := sorted(placed.pinned_cpus - self.pinned):
+            raise CellUsageError(f"cell {self.id}: CPUs {free} are not pinned", "the record was removed before", cpus=free)
+        return replace(self._changed(placed, -1), pinned=self.pinned - placed.pinned_cpus)
 
-    def _changed(self, placed: PlacedCell, sign: int, pinned: frozenset[int]) -> Self:
-        guest, size = placed.cell, placed.page_size_kib
-        if size is None and self.pages:
-            size = min(pool.size_kib for pool in self.pages)
-        pages = tuple(
-            replace(pool, used=pool.used + sign * (guest.memory_mib * 1024 // size)) if pool.size_kib == size else pool for pool in self.pages
-        )
-        return replace(
-            self, memory_used_mib=self.memory_used_mib + sign * guest.memory_mib, shared_used=self.shared_used + sign * len(guest.shared),
-            pinned=pinned, pages=pages,
-        )  # fmt: skip
-
-
-def host_cells(
-    topology: Topology, online: frozenset[int], shared: frozenset[int], dedicated: frozenset[int], reserved_pages: Mapping[tuple[int, int], int]
-) -> tuple[HostCell, ...]:
-    """The cells of a host before any guest. ``reserved_pages``: (cell, size in KiB) to pages kept for the host."""
-    cells = []
-    for cell in topology.cells:
-        usable = cell.cpus & online
-        offered = usable & (shared | dedicated)
-        cells.append(HostCell(
-            cell.id, usable & shared, usable & dedicated, cell.memory_mib,
-            siblings=tuple(core & offered for core in cell.siblings if core & offered),
-            pages=tuple(Pages(pool.size_kib, pool.total, reserved=reserved_pages.get((cell.id, pool.size_kib), 0)) for pool in cell.pages),
-            socket=cell.socket, distances=cell.distances,
-        ))  # fmt: skip
-    return tuple(cells)
-
-
-def counted(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> tuple[HostCell, ...]:
-    """The cells with all of ``placed``, in any order the same.
-
-    :raises UsageError: two of them want the same CPU, or one is on a cell that the host does not have.
-    """
-    by_id = {cell.id: cell for cell in cells}
-    for one in placed:
-        if one.host_cell not in by_id:
-            raise UsageError(f"a guest is placed on cell {one.host_cell}, which the host does not have", "the host changed under the guest")
-        by_id[one.host_cell] = by_id[one.host_cell].with_guest(one)
-    return tuple(by_id.values())
+    def _changed(self, placed: PlacedCell, sign: int) -> Self:
+        guest = placed.cell
+        size = self.smallest_page_kib if placed.page_size_kib is None else placed.page_size_kib
+        memory, cpus = self.memory_used_mib + sign * guest.memory_mib, self.shared_used + sign * len(guest.shared)
+        # A part of a page is a page.
+        used = {pool.size_kib: pool.used + sign * -(-guest.memory_mib * 1024 // size) for pool in self.pages if pool.size_kib == size}
+        if min(memory, cpus, *used.values()) < 0:
+            LOG.error("Accounting fault: cell %d gets back more than was used of it: %d MiB, %d shared CPUs", self.id, guest.memory_mib, len(guest.shared))
+        pages = tuple(replace(pool, used=max(used.get(pool.size_kib, pool.used), 0)) for pool in self.pages)
+        return replace(self, memory_used_mib=max(memory, 0), shared_used=max(cpus, 0), pages=pages)

@@ -4,12 +4,14 @@ Deterministic, and sparing: cores are taken in ascending order, those first that
 needed, so that whole cores stay for later guests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from agent.numa.guest import ThreadPolicy
 
-Cores = Sequence[Sequence[int]]
+Core = Sequence[int]
+Shares = list[tuple[Core, int]]
+"""Cores, and how many threads each gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,67 +22,76 @@ class Pins:
     reserved: frozenset[int] = frozenset()
 
 
-def pin(cores: Cores, need: int, reserve: int, policy: ThreadPolicy | None, *, smt: bool) -> Pins | None:
+def pin(cores: Sequence[Core], need: int, reserve: int, policy: ThreadPolicy | None, *, smt: bool) -> Pins | None:
     """Choose ``need`` CPUs of the free threads ``cores``, and ``reserve`` more for the emulator.
 
     ``smt``: whether the cell has cores with more than one thread, free or not. None: it cannot be done.
     """
+    if sum(len(core) for core in cores) < need + reserve:
+        return None
+    shares = _shares(cores, need, policy, smt=smt)
+    if shares is None:
+        return None
+    cpus = tuple(cpu for core, threads in shares for cpu in core[:threads])
+    return Pins(cpus, frozenset(_rests(cores, cpus)[:reserve]))
+
+
+def _shares(cores: Sequence[Core], need: int, policy: ThreadPolicy | None, *, smt: bool) -> Shares | None:
+    if not need:
+        return []
     if policy == "isolate":
-        return None if smt else _isolated(cores, need, reserve)
-    least = 2 if policy == "require" else 1
-    if policy == "require" and not smt:
-        return None
+        # Without SMT every CPU is a core; with it, Placement has refused the host already.
+        return None if smt else _in_order(cores, need)
+    if policy == "require":
+        return _siblings([core for core in cores if len(core) > 1], need)
+    return _grouped(cores, need, 1) or _in_order(cores, need)
+
+
+def _siblings(cores: Sequence[Core], need: int) -> Shares | None:
+    """Two or more threads of each core, as far as ``need`` can be divided so."""
+    shares = _grouped(cores, need, 2)
+    if shares is None and sum(len(core) for core in cores) >= need:
+        widest_first = sorted(cores, key=len, reverse=True)
+        shares = _in_order(widest_first, need)
+    return None if shares is None else sorted(_without_lone_thread(shares), key=lambda share: share[0][0])
+
+
+def _grouped(cores: Sequence[Core], need: int, least: int) -> Shares | None:
+    """As many threads of each core as possible, and the same number of each; None if not even ``least`` is possible."""
     widest = min(max((len(core) for core in cores), default=0), need)
-    for threads in range(widest, least - 1, -1):
-        chosen = _evenly(cores, need, threads)
-        if chosen is not None and (pins := _with_reserve(cores, chosen, reserve)) is not None:
-            return pins
-    usable = [core for core in cores if len(core) >= least]
-    chosen = _unevenly(usable, need) if policy == "require" else _one_by_one(usable, need)
-    return None if chosen is None else _with_reserve(cores, chosen, reserve)
+    for threads in range(max(widest, least), least - 1, -1):
+        if shares := _evenly(cores, need, threads):
+            return shares
+    return None
 
 
-def _isolated(cores: Cores, need: int, reserve: int) -> Pins | None:
-    """On a host without SMT every CPU is a core."""
-    cpus = [cpu for core in cores for cpu in core]
-    if len(cpus) < need + reserve:
-        return None
-    return Pins(tuple(cpus[:need]), frozenset(cpus[need : need + reserve]))
-
-
-def _evenly(cores: Cores, need: int, threads: int) -> list[int] | None:
+def _evenly(cores: Iterable[Core], need: int, threads: int) -> Shares | None:
     """``threads`` of each core, the last one as many as are left; cores with just so many first."""
     fitting = sorted((core for core in cores if len(core) >= threads), key=lambda core: len(core) != threads)
     if threads * len(fitting) < need:
         return None
-    used = fitting[: -(-need // threads)]
-    return [cpu for core in sorted(used, key=lambda core: core[0]) for cpu in core[:threads]][:need]
+    return _in_order([core[:threads] for core in sorted(fitting[: -(-need // threads)], key=lambda core: core[0])], need)
 
 
-def _unevenly(cores: Cores, need: int) -> list[int] | None:
-    """Whole cores, widest first; the last but one gives up a thread rather than that the last one gives only one."""
-    if sum(len(core) for core in cores) < need:
-        return None
-    shares: list[tuple[Sequence[int], int]] = []
-    left = need
-    for core in sorted(cores, key=lambda core: (-len(core), core[0])):
-        if left:
-            share = min(len(core), left)
-            shares.append((core, share))
-            left -= share
-    if len(shares) > 1 and shares[-1][1] == 1 and shares[-2][1] > 2:
-        shares[-2:] = [(shares[-2][0], shares[-2][1] - 1), (shares[-1][0], 2)]
-    return [cpu for core, share in sorted(shares, key=lambda one: one[0][0]) for cpu in core[:share]]
+def _in_order(cores: Iterable[Core], need: int) -> Shares:
+    """All threads of one core after the other."""
+    shares: Shares = []
+    for core in cores:
+        if need:
+            shares.append((core, min(len(core), need)))
+            need -= shares[-1][1]
+    return shares
 
 
-def _one_by_one(cores: Cores, need: int) -> list[int] | None:
-    cpus = [cpu for core in cores for cpu in core]
-    return cpus[:need] if len(cpus) >= need else None
+def _without_lone_thread(shares: Shares) -> Shares:
+    """The last core gives two threads instead of one, if the first one can spare one."""
+    (first, most), (last, least) = shares[0], shares[-1]
+    if least > 1 or most < 3 or len(last) < 2:
+        return shares
+    return [(first, most - 1), *shares[1:-1], (last, 2)]
 
 
-def _with_reserve(cores: Cores, chosen: list[int], reserve: int) -> Pins | None:
-    """The emulator's CPUs from what remains, out of the most broken cores first."""
-    taken = set(chosen)
-    rests = sorted(([cpu for cpu in core if cpu not in taken] for core in cores), key=len)
-    remaining = [cpu for rest in rests for cpu in rest]
-    return Pins(tuple(chosen), frozenset(remaining[:reserve])) if len(remaining) >= reserve else None
+def _rests(cores: Iterable[Core], taken: Iterable[int]) -> list[int]:
+    """The threads that are not taken, out of the most broken cores first."""
+    rests = sorted(([cpu for cpu in core if cpu not in set(taken)] for core in cores), key=len)
+    return [cpu for rest in rests for cpu in rest]

@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
+from agent.numa import cell_request
 from agent.numa.asked import Asked, boolean, page_size, word
-from agent.numa.cell_request import guest_cells
 from agent.numa.cpu_request import cpu_request
-from agent.numa.guest import Guest, PageRequest, PciPolicy
+from agent.numa.guest import Guest, PageRequest, PageWord, PciPolicy
 from agent.numa.request_error import RequestError
 
-PAGE_WORDS: tuple[str, ...] = ("small", "large", "any")
+PAGE_WORDS: tuple[PageWord, ...] = ("small", "large", "any")
 PCI_POLICIES: tuple[PciPolicy, ...] = ("required", "preferred", "legacy", "socket")
 
 
@@ -20,22 +20,46 @@ def guest_of(vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: 
     asked = Asked(specs, properties)
     cpus = cpu_request(asked, vcpus)
     pages = _pages(asked)
-    pci = word(asked.agreed("pci_numa_affinity_policy", "PciPolicyForbidden"), "hw:pci_numa_affinity_policy", PCI_POLICIES, "InvalidPciPolicy")
-    locked = boolean(asked.agreed("locked_memory", "LockedNeedsPages"))
+    pci: PciPolicy | None = asked.agreed("pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden")
+    locked = asked.agreed("locked_memory", lambda text, _: None if text is None else boolean(text), "LockedNeedsPages") or False
     if locked and pages is None:
         raise RequestError("LockedNeedsPages", "hw:locked_memory", "true", "hw:mem_page_size is not set", "with hw:mem_page_size")
-    if not (asked.flavor("numa_nodes") or asked.image("numa_nodes") or pages or asked.flavor("pmem") or cpus.policy != "shared"):
+    if not (_has_nodes(asked) or pages or asked.flavor("pmem") or cpus.policy != "shared"):
         return None
-    cells = guest_cells(asked, vcpus, memory_mib, cpus.dedicated)
+    cells = cell_request.guest_cells(asked, vcpus, memory_mib, cpus.dedicated)
     return Guest(cells, cpus.policy, cpus.threads, cpus.emulator, pages, pci, locked, cpus.realtime)
+
+
+def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
+    """The keys of cells that have no effect, which is hardly what was meant: worth a warning.
+
+    :raises RequestError: the number of cells cannot be read, or flavor and image contradict each other.
+    """
+    return cell_request.overlooked(Asked(specs, properties))
+
+
+def _has_nodes(asked: Asked) -> bool:
+    return asked.flavor("numa_nodes") is not None or asked.image("numa_nodes") is not None
+
+
+def _pci_policy(text: str | None, key: str) -> PciPolicy | None:
+    return word(text, key, PCI_POLICIES, "InvalidPciPolicy")
 
 
 def _pages(asked: Asked) -> PageRequest | None:
     """The flavor's request; the image may only narrow ``large`` or ``any``."""
-    flavor, image = asked.flavor("mem_page_size"), asked.image("mem_page_size")
-    if image is not None and flavor not in ("large", "any"):
+    flavor, image = _page_request(asked.flavor("mem_page_size"), "hw:mem_page_size"), asked.image("mem_page_size")
+    if image is None:
+        return flavor
+    if flavor not in ("large", "any"):
         raise RequestError("PageSizeForbidden", "hw_mem_page_size", image, f"the flavor says {flavor or 'nothing'}", "only where the flavor says large or any")
-    text, key = (image, "hw_mem_page_size") if image is not None else (flavor, "hw:mem_page_size")
+    return _page_request(image, "hw_mem_page_size")
+
+
+def _page_request(text: str | None, key: str) -> PageRequest | None:
     if text is None:
         return None
-    return text if text in PAGE_WORDS else page_size(text, key)  # type: ignore[return-value]
+    for one in PAGE_WORDS:
+        if text.strip().lower() == one:
+            return one
+    return page_size(text, key)

@@ -8,6 +8,7 @@ and a perfect matching, which costs as many tests as there are sets, not as ther
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from operator import itemgetter
 from typing import Literal
 
 from agent.errors import AgentError
@@ -92,8 +93,8 @@ def fit(
     _check_room(fits, order, misfits)
     sets = Sets(fits, order, tuple(groups.values())).all()
     scores = Scores(host, devices)
-    found = sorted((scores.of(columns), at, columns) for at, columns in enumerate(islice(sets, budget)) if columns)
-    for tests, (reached, _, columns) in enumerate(found, 1):
+    found = sorted(((scores.of(columns), columns) for columns in islice(sets, budget) if columns), key=itemgetter(0))
+    for tests, (reached, columns) in enumerate(found, 1):
         if devices.fits(frozenset(host[column].id for column in columns)):
             return Fit(_placed(table, fits, columns), reached, tests)
     if next(sets, None) is not None:

@@ -19,26 +19,28 @@ def match(fits: Table, columns: Sequence[int]) -> list[int] | None:
     return matching
 
 
-def without(fits: Table, matching: Sequence[int], column: int, others: Sequence[int]) -> list[int] | None:
+def without(fits: Table, matching: list[int], column: int, others: Sequence[int]) -> list[int] | None:
     """A matching of all rows that does without ``column``, all its other columns and perhaps one more of ``others``.
 
     None if there is none.
     """
     if column not in matching:
-        return list(matching)
+        return matching
     changed = list(matching)
     row = changed.index(column)
     changed[row] = -1
     return changed if _seat(fits, changed, row, others, {column}) else None
 
 
-def including(fits: Table, matching: Sequence[int], column: int, kept: Collection[int]) -> list[int] | None:
+def including(fits: Table, matching: list[int], column: int, kept: Collection[int]) -> list[int] | None:
     """A matching of all rows with ``column`` and all ``kept`` columns of ``matching``, in place of another one.
 
     None if there is none.
     """
+    if column in matching:
+        return matching
     changed = list(matching)
-    return changed if column in matching or _displace(fits, changed, column, kept, set()) else None
+    return changed if _displace(fits, changed, column, kept, set()) else None
 
 
 def _seat(fits: Table, matching: list[int], row: int, columns: Sequence[int], seen: set[int]) -> bool:

@@ -3,6 +3,7 @@
 from typing import Literal
 
 from agent.errors import AgentError
+from agent.model.names import printable
 
 Kind = Literal[
     "InvalidNodes", "TopologyForbidden", "Asymmetric", "Incomplete", "CpuOutOfRange", "CpuDuplicate", "CpuUnassigned",
@@ -13,11 +14,11 @@ Kind = Literal[
 
 
 class RequestError(AgentError):
-    """A flavor or image that asks for something impossible. ``kind`` says what; ``key`` and ``value`` where."""
+    """A flavor or image that asks for something impossible: which key and value, why, and what would be ``allowed``."""
 
     code = "numa.request"
 
-    def __init__(self, kind: Kind, key: str, value: object, why: str, allowed: str = "") -> None:
-        super().__init__(f"{key} = {value}: {why}", f"allowed: {allowed}" if allowed else "", kind=kind, key=key, value=str(value))
+    def __init__(self, kind: Kind, key: str, value: object, why: str, allowed: str) -> None:
+        super().__init__(printable(f"{key} = {value}: {why}"), f"allowed: {printable(allowed)}", kind=kind, key=key, value=str(value))
         self.kind = kind
         self.key = key

@@ -22,15 +22,17 @@ class Sets:
     order: Sequence[int]
     groups: Groups
 
-    def all(self) -> Iterator[Columns | None]:
+    def all(self) -> Iterator[Columns]:
         """Every set that has a perfect matching and a column of each group, by the order of its columns.
 
-        None: a dead end, told so that whoever counts sets counts those too.
+        An empty one is a dead end, told so that whoever counts sets counts those too.
         """
         matching = match(self.fits, self.order)
-        return iter(()) if matching is None or not _reachable(self.groups, self.order) else self._completed((), 0, matching, self.groups)
+        if matching is None or not _reachable(self.groups, self.order, len(matching)):
+            return iter(())
+        return self._completed((), 0, matching, self.groups)
 
-    def _completed(self, taken: Columns, start: int, matching: list[int], unmet: Groups) -> Iterator[Columns | None]:
+    def _completed(self, taken: Columns, start: int, matching: list[int], unmet: Groups) -> Iterator[Columns]:
         """The sets of ``taken`` and columns from ``start`` on; ``matching`` is one of those, ``unmet`` still need a column."""
         missing = len(matching) - len(taken)
         if not missing:
@@ -39,22 +41,26 @@ class Sets:
         dead_end = True
         for position in range(start, len(self.order)):
             column, rest = self.order[position], self.order[position + 1 :]
-            joined = including(self.fits, matching, column, taken)
-            if joined is not None:
-                still = [group for group in unmet if column not in group]
-                if not still or (missing > 1 and _reachable(still, rest)):
-                    dead_end = False
-                    yield from self._completed((*taken, column), position + 1, joined, still)
-            if len(rest) < missing or not _reachable(unmet, rest):
+            joined, still = including(self.fits, matching, column, taken), [group for group in unmet if column not in group]
+            if joined is not None and _reachable(still, rest, missing - 1):
+                dead_end = False
+                yield from self._completed((*taken, column), position + 1, joined, still)
+            if len(rest) < missing or not _reachable(unmet, rest, missing):
                 break
             left = without(self.fits, matching, column, (*rest, *taken))
             if left is None:
                 break
             matching = left
         if dead_end:
-            yield None
+            yield ()
 
 
-def _reachable(groups: Groups, columns: Sequence[int]) -> bool:
-    """Whether each group has one of ``columns``."""
-    return not any(group.isdisjoint(columns) for group in groups)
+def _reachable(groups: Groups, columns: Sequence[int], count: int) -> bool:
+    """Whether ``count`` of ``columns`` may do for all groups: each has one there, and not more than ``count`` are apart."""
+    apart, seen = 0, frozenset[int]()
+    for group in groups:
+        if group.isdisjoint(columns):
+            return False
+        if group.isdisjoint(seen):
+            apart, seen = apart + 1, seen | group
+    return apart <= count

@@ -95,7 +95,7 @@ def fit(
     scores = Scores(host, devices)
     found = sorted(((scores.of(columns), columns) for columns in islice(sets, budget) if columns), key=itemgetter(0))
     for tests, (reached, columns) in enumerate(found, 1):
-        if devices.fits(frozenset(host[column].id for column in columns)):
+        if devices.fits(scores.cells(columns)):
             return Fit(_placed(table, fits, columns), reached, tests)
     if next(sets, None) is not None:
         raise BudgetExceeded(f"no answer after {budget} sets of cells", "another host, or fewer guest cells", misfits=misfits, set_tests=len(found))

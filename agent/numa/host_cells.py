@@ -15,22 +15,25 @@ ReservedPages = Mapping[tuple[int, int], int]
 def host_cells(
     topology: Topology,
     online: frozenset[int],
-    shared: frozenset[int],
-    dedicated: frozenset[int],
+    shared: frozenset[int] | None,
+    dedicated: frozenset[int] | None,
     reserved_pages: ReservedPages,
     networks: NetworkAffinity,
 ) -> tuple[HostCell, ...]:
     """The cells before any guest. ``shared`` and ``dedicated``: the host CPUs that the operator offers to each kind.
 
-    What is used is never read from the host, because only the guests' records tell what is promised.
+    A kind that is not configured gets none, or both get all if neither is. What is used is never read from the host,
+    because only the guests' records tell what is promised.
     """
+    everything = frozenset[int]().union(*(cell.cpus for cell in topology.cells)) if shared is None and dedicated is None else frozenset[int]()
+    for_shared, for_dedicated = (everything if kind is None else kind for kind in (shared, dedicated))
 
     def host_cell(cell: Cell) -> HostCell:
-        offered = cell.cpus & online & (shared | dedicated)
+        offered = cell.cpus & online & (for_shared | for_dedicated)
         return HostCell(
             cell.id,
-            offered & shared,
-            offered & dedicated,
+            offered & for_shared,
+            offered & for_dedicated,
             cell.memory_mib,
             siblings=tuple(core & offered for core in cell.siblings if core & offered),
             pages=tuple(Pages(pool.size_kib, pool.total, reserved=reserved_pages.get((cell.id, pool.size_kib), 0)) for pool in page_pools(cell)),
@@ -38,7 +41,7 @@ def host_cells(
             tunneled=cell.id in networks.tunneled,
             socket=cell.socket,
             distances=cell.distances,
-            offline=cell.cpus & dedicated - online,
+            offline=cell.cpus & for_dedicated - online,
         )
 
     return tuple(host_cell(cell) for cell in topology.cells)

@@ -1,6 +1,6 @@
 """Which host cells are better for a guest than others."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Literal
 
@@ -40,9 +40,13 @@ class Scores:
         # Looked up once, because a large host has thousands of sets.
         self._apart = {(one, other): cell.distances.get(host[other].id, 0) for one, cell in enumerate(host) for other in range(len(host))}
 
+    def cells(self, columns: Iterable[int]) -> frozenset[int]:
+        """The ids of the cells at the positions ``columns``."""
+        return frozenset(map(self._ids.__getitem__, columns))
+
     def of(self, columns: Sequence[int]) -> Score:
         """The score of the cells at the positions ``columns``."""
         apart = sum(map(self._apart.__getitem__, combinations(columns, 2)))
         if not self._devices.wanted:
             return 0, 0, apart
-        return (*self._devices.cost(frozenset(self._ids[column] for column in columns)), apart)
+        return (*self._devices.cost(self.cells(columns)), apart)

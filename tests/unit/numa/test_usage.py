@@ -102,6 +102,21 @@ def test_the_cells_of_a_host_offer_what_the_operator_and_the_kernel_say():
     )  # fmt: skip
 
 
+@pytest.mark.parametrize(
+    ("shared", "dedicated", "offered"),
+    [
+        (None, None, (cpus(0, 7), cpus(0, 7))),  # pinned guests may then still come by VCPU
+        (cpus(0, 4), None, (cpus(0, 4), NOTHING)),
+        (None, cpus(4, 4), (NOTHING, cpus(4, 3))),
+        (cpus(0, 4), cpus(4, 4), (cpus(0, 4), cpus(4, 3))),
+    ],
+)
+def test_a_kind_of_cpus_that_is_not_configured_gets_none_unless_neither_is(shared, dedicated, offered):
+    cell = host_cells(topology(), cpus(0, 7), shared, dedicated, {}, NO_NETWORKS)[0]
+    assert (cell.shared, cell.dedicated) == offered
+    assert cell.offline == (NOTHING if dedicated is None and shared is not None else frozenset({7}))
+
+
 def test_ordinary_pages_are_the_rest_of_the_memory_unless_they_are_told():
     told = Topology((Cell(0, cpus(0, 4), 1024, (PagePool(4, 1000), PagePool(2048, 4))),))
     (cell,) = host_cells(told, cpus(0, 4), cpus(0, 4), NOTHING, {}, NO_NETWORKS)

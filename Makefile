@@ -1,11 +1,14 @@
 # What a person types. Everything is set up by itself, in .venv.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STATE := .state
 TESTS ?= tests
 
-.PHONY: help audit test lint docs genconfig clean
+.PHONY: help audit test lint docs genconfig bench clean
 
 help:
 	@echo 'make audit      audit this very machine, against a Placement of its own in $(STATE)'
@@ -13,6 +16,7 @@ help:
 	@echo 'make lint       ruff, mypy --strict, import-linter'
 	@echo 'make docs       the documentation, in docs/_build/html'
 	@echo 'make genconfig  etc/agent.conf.sample; fails if the committed one was out of date'
+	@echo 'make bench      how cost grows with trees and nodes, the sizes that take seconds'
 	@echo 'make clean      remove what the other targets made, and the state of make audit'
 
 # No configuration of this machine is read, because the Placement of a real cloud must not be touched.
@@ -20,7 +24,11 @@ audit: $(VENV)/embedded.stamp
 	@$(BIN)/agent --config-file /dev/null --placement-backend embedded --compute_driver host --store-path $(STATE) --once
 
 test: $(VENV)/test.stamp
-	$(BIN)/python -m pytest -n auto $(TESTS)
+	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python -m bench.growth --quick
+	$(BIN)/python -m bench.numa_fit
 
 lint docs genconfig: $(VENV)/tox.stamp
 	$(BIN)/tox -q -e $@
@@ -28,16 +36,23 @@ lint docs genconfig: $(VENV)/tox.stamp
 clean:
 	rm -rf $(VENV) $(STATE) .tox build docs/_build *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 
+# A dot for each package; all that pip says only if it fails.
+define install
+	@printf 'installing %s into $(VENV), once ' '$(1)' >&2
+	@$(BIN)/python -m pip install --disable-pip-version-check $(1) 2>&1 | tee $(VENV)/pip.log | awk '/^Collecting/ { printf "."; fflush() }' >&2 \
+		|| { echo >&2; tail -n 40 $(VENV)/pip.log >&2; exit 1; }
+	@echo ' done' >&2
+	@touch $@
+endef
+
 # A stamp an extra, older than setup.cfg when it has to be installed again.
-$(VENV)/embedded.stamp $(VENV)/test.stamp: $(VENV)/%.stamp: setup.cfg pyproject.toml | $(VENV)
-	@echo 'Installing into $(VENV); this happens only once ...' >&2
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[$*]'
-	@touch $@
+$(VENV)/embedded.stamp $(VENV)/test.stamp: $(VENV)/%.stamp: setup.cfg pyproject.toml | $(BIN)/pip
+	$(call install,-e '.[$*]')
 
-$(VENV)/tox.stamp: | $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check 'tox>=4.20,<5'
-	@touch $@
+$(VENV)/tox.stamp: | $(BIN)/pip
+	$(call install,'tox~=4.20')
 
-$(VENV):
+# What a virtual environment gets last, so that one whose making was interrupted is made anew.
+$(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed; say which: make PYTHON=python3.11 ...")'
-	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo 'On Debian: apt-get install python3-venv' >&2; exit 1; }
+	@$(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); echo 'On Debian: apt-get install python3-venv' >&2; exit 1; }

@@ -19,6 +19,7 @@ from agent.driver import ChecksConfiguration, Driver, HostContext
 from agent.driver_worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.fleet import Fleet
+from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.placement.connect import http, wants_embedded
 from agent.placement.embedded import FILE, embedded
 from agent.placement.mirror import Freshness
@@ -32,7 +33,9 @@ from agent.store.store import Store, open_read_only, open_store
 
 LOG = logging.getLogger(__name__)
 
-STOP_DEADLINE = 15
+# How long a driver may take to stop, in seconds: as the interface says, and when the whole agent has to be gone within 5.
+STOP_DEADLINE = 15.0
+HASTY_STOP_DEADLINE = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Parts:
 
 
 @contextmanager
-def assembled(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool = False, dry_run: bool = False) -> Iterator[Fleet]:
+def assembled(conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False) -> Iterator[Fleet]:
     """The nodes of this host, ready to be audited; everything is closed at the end.
 
     ``dry_run``: nothing is written, neither to the store nor to disk, and the run lock is not taken.
@@ -56,19 +59,39 @@ def assembled(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool = False, d
     :raises AgentError: configuration, store, identity or driver cannot be used.
     """
     # First, because a configuration that cannot be used leaves no trace.
-    parts = made(conf, cancelled, daemon=daemon)
-    folder, host, notes = Path(conf.store.path), host_name(conf), parts.notes
+    parts = made(conf, cancelled, daemon=False)
+    with opened(conf, dry_run=dry_run) as store, started(conf, parts, store, cancelled, dry_run=dry_run) as fleet:
+        yield fleet
+
+
+@contextmanager
+def opened(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[Store]:
+    """The store, for this run alone.
+
+    :raises StoreError: another run has it, or it cannot be used.
+    """
+    folder = Path(conf.store.path)
     with ExitStack() as stack:
         if not dry_run:
             stack.enter_context(RunLock(folder))
-        store = stack.enter_context((open_read_only if dry_run else open_store)(folder, conf.store.connection))
-        transport = parts.transport
-        mode: Mode = "http" if transport else "embedded"
-        if transport is None:
-            transport = _embedded(folder, cancelled, dry_run=dry_run)
-            notes = (*notes, f"using the embedded Placement in {folder / FILE}")
-        own, provisional = _identity(conf, host, folder, store, dry_run)
-        stack.callback(_stop, parts.driver, parts.worker)
+        yield stack.enter_context((open_read_only if dry_run else open_store)(folder, conf.store.connection))
+
+
+@contextmanager
+def started(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *, daemon: bool = False, dry_run: bool = False) -> Iterator[Fleet]:
+    """The fleet of started parts; the driver is stopped at the end.
+
+    :raises AgentError: identity, driver or the embedded Placement cannot be used.
+    """
+    folder, host, notes = Path(conf.store.path), host_name(conf), parts.notes
+    transport = parts.transport
+    mode: Mode = "http" if transport else "embedded"
+    if transport is None:
+        transport = _embedded(folder, cancelled, dry_run=dry_run)
+        notes = (*notes, f"using the embedded Placement in {folder / FILE}")
+    own, provisional = _identity(conf, host, folder, store, dry_run)
+    with ExitStack() as stack:
+        stack.callback(_stop, parts, cancelled)
         parts.worker.call(parts.driver.start, HostContext(host, own, folder), deadline=conf.compute.start_deadline)
         server = Server(transport, mode, store, keep=not dry_run)
         house = House(server, parts.driver, parts.worker, parts.policy, host, cancelled, conf.compute.facts_deadline, _freshness(conf, daemon))
@@ -83,6 +106,8 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
     """
     errors: list[ConfigError] = []
     with _gathered(errors):
+        _check_host(host_name(conf))
+    with _gathered(errors):
         policy = Policy.from_options(conf)
     with _gathered(errors):
         located(Path(conf.store.path), conf.store.connection)
@@ -90,12 +115,21 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
         transport = None if wants_embedded(conf, daemon=daemon) else http(conf, cancelled)
     with _gathered(errors):
         name, notes = _driver_name(conf, daemon)
-        driver, worker = drivers.load(name, conf), DriverWorker(name, cancelled=cancelled)
+        driver, worker = drivers.load(conf.compute_driver or name, conf), DriverWorker(name, cancelled=cancelled)
         if isinstance(driver, ChecksConfiguration):
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
         raise ConfigErrors(errors)
     return Parts(name, driver, worker, policy, transport, notes)
+
+
+def _check_host(name: str) -> None:
+    """The host's name becomes that of a provider."""
+    if not 1 <= len(name) <= MAX_PROVIDER_NAME:
+        what = f"[DEFAULT] host = {printable(name[:60])}...: it has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+        raise ConfigError(what, "give the host's name")
+    if printable(name) != name:
+        raise ConfigError(f"[DEFAULT] host = {printable(name)}: it has control characters", "give the host's name, on one line")
 
 
 @contextmanager
@@ -138,8 +172,13 @@ def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_r
     return (found, False) if found else (str(uuid.uuid4()), True)
 
 
-def _stop(driver: Driver, worker: DriverWorker) -> None:
+def _stop(parts: Parts, cancelled: Event) -> None:
+    # By a worker of its own, because the fleet's makes no more calls once the agent is stopping.
+    worker, failure = DriverWorker(parts.driver_name), ""
     try:
-        worker.call(driver.stop, deadline=STOP_DEADLINE)
+        worker.call(parts.driver.stop, deadline=HASTY_STOP_DEADLINE if cancelled.is_set() else STOP_DEADLINE)
     except AgentError as error:
-        LOG.warning("the driver did not stop: %s", error)
+        failure = str(error)
+    # Out here, because oslo.log adds the exception that is being handled to every warning, a second time.
+    if failure:
+        LOG.warning("the driver did not stop: %s", failure)

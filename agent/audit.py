@@ -2,47 +2,53 @@
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 
 from agent.audit_record import Mode, Node, Record
+from agent.desired.host_tree import layout_hint
 from agent.desired.policy import Policy
 from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
 from agent.driver_worker import DriverWorker
 from agent.errors import (
+    DRIVER_FAULT,
+    AgentBug,
     AgentError,
+    DriverError,
     GenerationConflict,
+    InvalidTree,
     PlacementError,
     PlacementRefused,
     ProviderIdentityConflict,
     ProviderNameConflict,
+    ReshapeConflict,
     ReshapeFailed,
     ReshapeNeeded,
 )
+from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
 from agent.model.mirror import Knowledge
-from agent.model.names import printable
+from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.model.operation import SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, NodeState, Outcome, Usage
+from agent.placement import clock
 from agent.placement.client import Client, Row
 from agent.placement.consumers import collect, usages
 from agent.placement.flush import Flushed, flush
 from agent.placement.mirror import Freshness
-from agent.placement.names import learn_traits
+from agent.placement.names import learn_traits, names_added
 from agent.placement.notebook import Notebook
 from agent.placement.ownership import Merge, Target, Usages, foreign_share
 from agent.placement.plan import Plan, make_plan
-from agent.placement.reshaping import Move
+from agent.placement.reshaping import Move, moved
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.server import Server
 
 LOG = logging.getLogger(__name__)
-
-DRIVER_FAULT = "report this to whoever wrote the driver"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,17 +74,21 @@ class NodeAudit:
         self._started = False
         self._refusal: NodeReport | None = None
 
-    def run(self, mode: Mode, rows: Sequence[Row] | None = None, *, gone: bool = False) -> NodeReport:
+    def run(
+        self, mode: Mode, rows: Sequence[Row] | None = None, *, gone: bool = False, earlier: Callable[[], object] = lambda: None
+    ) -> NodeReport:
         """Audit the node. ``rows``: its structure in Placement, if a list for many nodes already brought it.
 
-        ``gone``: the driver says that the node is no more; what is ours of its tree is deleted.
+        ``gone``: the driver says that the node is no more; what is ours of its tree is deleted. ``earlier`` waits for
+        the audits that began before this one.
         Never raises an :class:`AgentError`: what went wrong is in the report.
         """
         if self._refusal is not None:
             return self._refusal
-        record, begun = Record(self.house.server.client(), mode), time.monotonic()
+        record, begun = Record(self.house.server.client(), mode, earlier), time.monotonic()
         state: NodeState = "failed"
         try:
+            self._check_name()
             with record.step("facts"):
                 findings = None if gone else self._facts()
             with record.step("usage"):
@@ -91,6 +101,10 @@ class NodeAudit:
         except AgentError as error:
             state = "refused" if isinstance(error, ReshapeFailed) else "failed"
             record.failed(error)
+        except Exception as error:
+            # A bug, or facts that nobody thought of: the other nodes are audited all the same.
+            LOG.exception("node %s", printable(self.node.name))
+            record.failed(AgentBug(f"unexpected error: {type(error).__name__}: {printable(str(error))}"))
         record.seconds["total"] = time.monotonic() - begun
         report = record.report(self.node, state, self.notebook.own_tree(), frozenset(self.notebook.journal.providers))
         self._refusal = report if state == "refused" else None
@@ -108,6 +122,7 @@ class NodeAudit:
                 record.planned(plan, findings.facts if findings else None)
             if record.mode.dry_run:
                 record.outcomes = [Outcome(one) for one in plan.operations]
+                notebook.assume(plan)
                 return True
             with record.step("flush"):
                 flushed = self._flush(record, plan)
@@ -118,6 +133,12 @@ class NodeAudit:
         # What could not go because it is in use is planned once more, as something to hold.
         return not flushed.held
 
+    def _check_name(self) -> None:
+        name = self.node.name
+        if not 1 <= len(name) <= MAX_PROVIDER_NAME:
+            what = f"node {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+            raise InvalidTree(what, "give it another name where the driver finds it")
+
     # --- 1 and 2: facts and usage -----------------------------------------------------------------------------
 
     def _facts(self) -> Findings:
@@ -125,6 +146,8 @@ class NodeAudit:
         driver, name = self.house.driver, self.node.name
         call = partial(self.house.worker.call, deadline=self.house.facts_deadline, node=name)
         facts = call(driver.facts, name)
+        if not isinstance(facts, HostFacts):
+            raise DriverError(f"driver {self.node.driver}: its facts of {printable(name)} are no HostFacts but {type(facts).__name__}", DRIVER_FAULT)
         capabilities = call(driver.capabilities_as_traits) if isinstance(driver, ReportsCapabilities) else {}
 
         def shape(tree: ProviderTree, allocations: Allocations | None) -> None:
@@ -147,7 +170,7 @@ class NodeAudit:
     def _mirror(self, record: Record, rows: Sequence[Row] | None) -> Usages:
         """Bring the view up to date; returns what is used of all that only waits to become free."""
         first, mode, notebook = record.attempts == 1, record.mode, self.notebook
-        self.house.server.connect(record.client, ask=mode.reread and first)
+        self.house.server.connect(record.client)
         try:
             notebook.refresh(record.client, replace(self.house.freshness, everything=mode.reread and first), rows)
         except PlacementRefused as error:
@@ -192,13 +215,16 @@ class NodeAudit:
             if self._started or not record.mode.start:
                 raise
             wish, move = self._reshaped_wish(record, base, findings, needed)
-        return Merge(view, journal, self._names_learned(record.client, wish), base, wish, root, held, take_over=record.mode.adopt).target(), move
+        record.hint = None if findings.shape_all else layout_hint(findings.facts, self.house.policy, view.tree, root)
+        return Merge(view, journal, self._names_learned(record, wish), base, wish, root, held, take_over=record.mode.adopt).target(), move
 
-    def _names_learned(self, client: Client, wish: ProviderTree) -> Knowledge:
+    def _names_learned(self, record: Record, wish: ProviderTree) -> Knowledge:
         """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""
-        tree = self.notebook.view.tree
-        added = {name for one in wish.providers() for name in one.traits - (tree.provider(one.uuid).traits if tree.exists(one.uuid) else frozenset())}
-        return self.house.server.learned(learn_traits(client, self.notebook.knowledge, added, time.time()))
+        traits, classes = names_added(self.notebook.view.tree, wish)
+        if not self.notebook.knowledge.has_confirmed(traits, classes):
+            # Nodes of one kind bring the same names: each is asked for and made by the first of them alone.
+            record.earlier()
+        return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, clock.now()))
 
     def _wish(self, base: ProviderTree, findings: Findings, allocations: Allocations | None) -> ProviderTree:
         house, notebook = self.house, self.notebook
@@ -214,9 +240,7 @@ class NodeAudit:
         except ReshapeNeeded as error:
             what = f"driver error: {self.node.driver} asks for a reshape of {printable(self.node.name)} although it was given the allocations"
             raise ReshapeFailed(what, DRIVER_FAULT) from error
-        if lost := before.keys() - edited.keys():
-            raise ReshapeFailed(f"driver error: {self.node.driver} dropped consumer {min(lost)}", DRIVER_FAULT)
-        return wish, Move(before, {uuid: one.edited(edited[uuid]) for uuid, one in before.items()})
+        return wish, moved(before, edited)
 
     # --- 5: the flush -----------------------------------------------------------------------------------------
 
@@ -225,7 +249,7 @@ class NodeAudit:
         notebook = self.notebook
         plan, skipped = notebook.intend(plan)
         try:
-            flushed = flush(record.client, plan, notebook.view, notebook.knowledge, self.node.uuid, time.time(), may_forget=not record.forgot)
+            flushed = flush(record.client, plan, notebook.view, notebook.knowledge, self.node.uuid, clock.now(), may_forget=not record.forgot)
         except ReshapeFailed:
             notebook.doubt()
             raise
@@ -244,6 +268,8 @@ class NodeAudit:
         :raises GenerationConflict: that was the last attempt.
         """
         LOG.debug("node %s, attempt %s: %s", printable(self.node.name), record.attempts, conflict.message)
+        if record.attempts == MAX_ATTEMPTS and isinstance(conflict, ReshapeConflict):
+            raise ReshapeFailed(f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", "start the agent again when the host is less busy") from conflict
         if record.attempts == MAX_ATTEMPTS:
             what = f"{printable(self.node.name)}: {MAX_ATTEMPTS} attempts met changes by others, last: {conflict.message}"
             raise GenerationConflict(what, "it is tried again in the next pass") from conflict
@@ -257,6 +283,8 @@ class NodeAudit:
         """Keep what was only read, and ask for usages if the report is to show them."""
         if not record.mode.dry_run:
             self.notebook.save()
+        if record.hint and not self._started:
+            LOG.info("node %s: %s", printable(self.node.name), record.hint)
         if record.mode.with_usages:
             tree = self.notebook.own_tree()
             record.used = {str(uuid): used for uuid, used in usages(record.client, {one.uuid: 0 for one in tree.providers() if one.inventory}).items()}

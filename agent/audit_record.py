@@ -1,7 +1,7 @@
 """What one audit gathers on its way, and the report that comes of it."""
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -37,10 +37,14 @@ class Node:
 
 @dataclass(slots=True)
 class Record:
-    """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew."""
+    """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew.
+
+    ``earlier`` waits for the audits that began before this one.
+    """
 
     client: Client
     mode: Mode
+    earlier: Callable[[], object]
     attempts: int = 1
     outcomes: list[Outcome] = field(default_factory=list)
     errors: list[AgentError] = field(default_factory=list)
@@ -51,6 +55,7 @@ class Record:
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     forgot: bool = False
+    hint: str | None = None
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -92,7 +97,8 @@ class Record:
             drift=(*self.drift, *_conflicts(self.errors, node)), tree=self.tree if self.mode.dry_run else tree,
             owned=self.owned or owned, used=self.used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
-            errors=tuple(Problem(one.code, one.message, one.remedy) for one in self.errors), provisional=node.provisional,
+            errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in self.errors), provisional=node.provisional,
+            hint=self.hint,
         )  # fmt: skip
 
 

@@ -1,242 +1,229 @@
 """The service: audits when they are due, obeys signals, tells systemd how it is."""
 
 import logging
+import math
 import os
-import random
-import signal
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
+from contextlib import ExitStack, suppress
+from threading import Event, Thread
+from typing import NoReturn, TypeVar
 
 from oslo_config import cfg
 
-from agent.assembly import assembled, made
+from agent.assembly import opened
 from agent.audit_record import Mode
-from agent.errors import AgentError, NotReady
-from agent.fleet import Fleet
-from agent.model.report import Report
+from agent.errors import AgentError, ConfigError, DriverError, DriverTimeout, NotReady, PlacementUnreachable
+from agent.model.report import NodeReport, Problem, Report
+from agent.news import News, summary
+from agent.render.problems import problems_of
+from agent.running import Running
+from agent.schedule import Schedule
 from agent.sd_notify import Notifier
+from agent.signals import Signals
+from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)
 
-DEFAULT_INTERVAL = 60.0
-# How long a cycle that is under way may go on after SIGTERM, in seconds; systemd and operators expect an end within 5.
-GRACE = 3.5
-# How often waiting looks at signals and feeds the watchdog, in seconds.
+# How long work that is under way may go on after SIGTERM, in seconds; systemd and operators expect an end within 5.
+GRACE = 3.0
+# How often waiting for work looks at signals, in seconds.
 TURN = 0.2
-# The first audit comes at a random time within this part of the interval, so that hosts that start together spread.
-START_JITTER = 0.1
-FIRST_PAUSE = 1.0
+# After how long work is late, in seconds; systemd gives up on a service that is not ready after 90.
+PATIENCE = 30.0
+# The store stays open for as long as the process lives.
+STORE_OPTIONS = ("path", "connection")
 
 Result = TypeVar("Result")
 Reread = Callable[[], cfg.ConfigOpts]
-
-
-class _Abandoned(Exception):
-    """The process has to end although a cycle is still under way."""
+SetUpLog = Callable[[cfg.ConfigOpts], None]
 
 
 class Daemon:
-    """The loop. ``reread`` makes the configuration anew, as the command line and the files say now."""
+    """The loop. Whatever may block is done in a thread of its own, so that this one always hears the signals.
 
-    def __init__(self, conf: cfg.ConfigOpts, reread: Reread, notifier: Notifier) -> None:
-        self._conf, self._reread, self._notifier = conf, reread, notifier
-        self._stop, self._wake = threading.Event(), threading.Event()
-        self._reload_asked = False
-        self._everything = False
-        self._failures = 0
-        self._due = 0.0
-        self._house = ExitStack()
-        self._fleet: Fleet | None = None
+    ``reread`` makes the configuration anew, as the command line and the files say now; ``set_up_log`` logs as it says.
+    """
 
-    def run(self) -> int:
-        """Audit until told to stop. Returns the exit code.
+    def __init__(self, conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, notifier: Notifier, signals: Signals) -> None:
+        self._conf, self._reread, self._set_up_log = conf, reread, set_up_log
+        self._notifier, self._signals, self._stopping = notifier, signals, Event()
+        self._schedule, self._news = Schedule(conf.update_resources_interval), News()
+        # What systemd knows: whether the service is ready, and what was wrong with the configuration it was asked to take.
+        self._told_ready, self._refusal = False, ""
+        self._begun = self._reread_asked = False
+
+    def run(self) -> None:
+        """Audit until told to stop.
 
         :raises AgentError: it could not even begin: configuration, store, identity, or a Placement that never will do.
         """
-        made(self._conf, self._stop, daemon=True)
-        self._due = time.monotonic() + random.uniform(0, START_JITTER) * self._interval
-        started = False
-        try:
-            while not self._stop.is_set():
-                if self._reload_asked:
-                    self._reload()
-                status = self._cycle(starting=not started)
-                LOG.log(logging.DEBUG if started else logging.INFO, status)
-                (self._notifier.status if started else self._notifier.ready)(status)
-                started = True
+        self._notifier.status("starting")
+        running = self._apart("looking at the configuration", lambda: Running(self._conf, self._stopping))
+        with ExitStack() as stack:
+            store = self._apart("opening the store", lambda: stack.enter_context(opened(self._conf)))
+            try:
                 self._rest()
-        except _Abandoned:
-            LOG.warning("stopped in the middle of an audit that did not end; the next start goes on from there")
-            logging.shutdown()
-            # Its threads would keep the interpreter from ending; everything durable is in the store already.
-            os._exit(0)
-        finally:
-            self._notifier.stopping("stopping")
-            self._house.close()
-        return 0
-
-    # --- signals ----------------------------------------------------------------------------------------------
-
-    def stop(self) -> None:
-        """End after the present cycle, or soon."""
-        self._stop.set()
-        self._wake.set()
-
-    def reload(self) -> None:
-        """Read the configuration anew at the next turn, and everything in Placement too."""
-        self._reload_asked = True
-        self._wake.set()
+                while not self._stopping.is_set():
+                    if self._signals.reload:
+                        running = self._reloaded(running, store)
+                    self._cycle(running, store)
+                    self._rest()
+            finally:
+                self._stopping.set()
+                running.close()
+        LOG.info("stopped")
 
     # --- one turn ---------------------------------------------------------------------------------------------
 
-    @property
-    def _interval(self) -> float:
-        configured = self._conf.update_resources_interval
-        return float(configured) if configured > 0 else DEFAULT_INTERVAL
-
-    def _cycle(self, *, starting: bool) -> str:
-        """Wait until the audit is due, do it, and say how things are."""
-        if starting and self._waited_until(self._due):
-            return "stopping"
+    def _cycle(self, running: Running, store: Store) -> None:
+        """Audit every node, and tell of it."""
+        errors: Sequence[Problem] = ()
+        nodes: Sequence[NodeReport] = ()
         try:
-            report = self._in_background(self._audit)
-        except NotReady as error:
-            self._failed()
-            LOG.warning("not ready: %s", error)
-            return f"degraded: {error.message}"
-        fatal = [problem for problem in report.errors if problem.fatal] if starting else []
-        if fatal:
-            raise AgentError(fatal[0].message, fatal[0].remedy)
-        if starting and report.nodes and all(node.state == "refused" for node in report.nodes):
-            raise AgentError(f"every node is refused: {report.nodes[0].errors[0].message}", report.nodes[0].errors[0].remedy)
-        return self._told(report)
-
-    def _audit(self) -> Report:
-        if self._fleet is None:
-            self._fleet = self._house.enter_context(assembled(self._conf, self._stop, daemon=True))
-        mode = Mode(start=True, reread=self._everything)
-        self._everything = False
-        return self._fleet.run(mode, progress=lambda _name: self._notifier.watchdog())
-
-    def _told(self, report: Report) -> str:
-        """Log what went wrong, set the next time, and sum up."""
-        problems = [*report.errors, *(problem for node in report.nodes for problem in node.errors)]
-        for problem in problems:
-            LOG.debug("%s: %s (%s)", problem.code, problem.message, problem.remedy)
-        states = Counter(node.state for node in report.nodes)
-        if report.errors or states["failed"]:
-            self._failed()
-        else:
-            self._failures = 0
-            self._next_due()
-        summary = ", ".join(f"{count} {state}" for state, count in sorted(states.items())) or "no nodes"
-        return f"degraded: {summary}; {problems[0].message}" if problems else f"ready: {summary}"
-
-    def _next_due(self) -> None:
-        """The next multiple of the interval; what was missed is not made up for."""
-        now = time.monotonic()
-        if self._conf.update_resources_interval < 0:
-            self._due = float("inf")
+            report = self._apart("an audit", lambda: self._audit(running, store))
+            errors, nodes = report.errors, report.nodes
+        except AgentError as error:
+            # A driver may need what starts later than the agent; all else that keeps it from its first audit is there to stay.
+            if not self._begun and not isinstance(error, DriverError):
+                raise
+            errors = problems_of(error)
+        if self._stopping.is_set():
             return
-        self._due += self._interval
-        if self._due < now:
-            self._due = now + self._interval
+        if not self._begun:
+            _refuse_to_begin(errors, nodes)
+        self._begun = True
+        self._plan_next(errors, nodes)
+        self._news.tell(errors, nodes)
+        self._say(summary(errors, nodes, running.hanging))
 
-    def _failed(self) -> None:
-        """Pause, longer each time, never longer than the interval, and not in step with other hosts."""
-        self._failures += 1
-        self._due = time.monotonic() + random.uniform(0.5, 1.0) * min(self._interval, FIRST_PAUSE * 2 ** min(self._failures, 16))
+    def _audit(self, running: Running, store: Store) -> Report:
+        mode = Mode(start=True, reread=self._reread_asked)
+        return running.start(store).run(mode, progress=lambda _name: self._notifier.watchdog())
+
+    def _plan_next(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
+        lost = any(problem.code == PlacementUnreachable.code for node in nodes for problem in node.errors)
+        if errors or lost or (nodes and all(node.state == "failed" for node in nodes)):
+            self._schedule.failed()
+        else:
+            self._schedule.succeeded()
+            self._reread_asked = False
 
     def _rest(self) -> None:
-        self._waited_until(self._due)
-
-    def _waited_until(self, due: float) -> bool:
-        """Wait; returns whether the daemon has to stop."""
-        while (left := due - time.monotonic()) > 0 and not self._stop.is_set() and not self._reload_asked:
-            self._wake.wait(min(left, self._turn))
-            self._wake.clear()
+        """Until the next audit is due, or a signal comes."""
+        self._listen(0)
+        while not (self._stopping.is_set() or self._signals.reload):
             self._notifier.watchdog()
-        return self._stop.is_set()
+            if (left := self._schedule.due - time.monotonic()) <= 0:
+                return
+            self._listen(min(left, (self._notifier.watchdog_interval or math.inf) / 3))
 
-    @property
-    def _turn(self) -> float:
-        """How long one wait may last: until the next signal, or until the watchdog is hungry."""
-        return (self._notifier.watchdog_interval or 2 * DEFAULT_INTERVAL) / 3
+    def _say(self, status: str) -> None:
+        """Tell systemd; the first time also that the service is ready."""
+        text = f"{status}; {self._refusal}" if self._refusal else status
+        LOG.log(logging.DEBUG if self._told_ready else logging.INFO, text)
+        (self._notifier.status if self._told_ready else self._notifier.ready)(text)
+        self._told_ready = True
 
-    def _in_background(self, function: Callable[[], Result]) -> Result:
-        """What ``function`` returns, while this thread stays free for signals.
+    # --- signals ----------------------------------------------------------------------------------------------
 
-        :raises _Abandoned: the process was told to stop, and the function did not come back in time.
-        """
-        results: list[Result] = []
-        errors: list[BaseException] = []
+    def _listen(self, seconds: float) -> None:
+        """Take signals, and wait so long for one."""
+        self._signals.take(seconds)
+        if self._signals.stop and not self._stopping.is_set():
+            LOG.info("stopping")
+            self._notifier.stopping("stopping")
+            self._stopping.set()
 
-        def work() -> None:
-            try:
-                results.append(function())
-            except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-                errors.append(error)
+    def _apart(self, what: str, work: Callable[[], Result]) -> Result:
+        """What ``work`` returns or raises, done while this thread listens. If it does not end in time after SIGTERM, the process does."""
+        future: Future[Result] = Future()
+        Thread(target=_do, args=(work, future), name=what, daemon=True).start()
+        late = time.monotonic() + PATIENCE
+        while not wait([future], TURN).done and not self._stopping.is_set():
+            self._listen(0)
+            if time.monotonic() > late:
+                late = math.inf
+                self._say(f"{what} takes longer than {PATIENCE:.0f} s")
+        if not wait([future], GRACE).done:
+            _leave(what)
+        return future.result()
 
-        thread = threading.Thread(target=work, name="cycle", daemon=True)
-        thread.start()
-        while thread.is_alive() and not self._stop.is_set():
-            thread.join(TURN)
-        thread.join(GRACE if self._stop.is_set() else None)
-        if thread.is_alive():
-            raise _Abandoned
-        if errors:
-            raise errors[0]
-        return results[0]
-
-    # --- reload -----------------------------------------------------------------------------------------------
-
-    def _reload(self) -> None:
-        """Take the new configuration if all of it can be used; else say why, and go on with the old one."""
-        self._reload_asked = False
+    def _reloaded(self, running: Running, store: Store) -> Running:
+        """The fleet on the configuration as it is now, if all of that can be used; else say why, and go on with the old one."""
+        self._signals.reload = False
         self._notifier.reloading("reloading the configuration")
-        self._everything = True
+        self._reread_asked = True
+        problems: Sequence[Problem] = ()
         try:
-            new = self._reread()
-            self._in_background(lambda: made(new, self._stop, daemon=True))
-            self._swap(new)
-            LOG.info("the configuration was reloaded")
+            conf = self._reread()
+            running = self._apart("reloading the configuration", lambda: self._changed(running, conf, store))
+            self._schedule = Schedule(conf.update_resources_interval)
         except AgentError as error:
-            LOG.error("the new configuration is refused, the old one stays: %s", error)
-        self._due = time.monotonic()
-        self._notifier.ready("reloaded")
+            problems = problems_of(error)
+        if not self._stopping.is_set():
+            for problem in problems:
+                LOG.error("the new configuration is refused, the old one stays: %s (%s)", problem.message, problem.remedy)
+            self._refusal = f"the new configuration is refused: {problems[0].message}" if problems else ""
+            LOG.info("reading everything again, with the %s configuration", "old" if problems else "new")
+            self._notifier.ready(self._refusal or "the configuration was reloaded")
+            self._schedule.at_once()
+        return running
 
-    def _swap(self, new: cfg.ConfigOpts) -> None:
-        """Build everything anew on ``new``.
+    def _changed(self, before: Running, conf: cfg.ConfigOpts, store: Store) -> Running:
+        """The fleet on ``conf``; the one before is only given up when this one is there.
 
-        :raises AgentError: that did not work; the next cycle builds it on the old configuration.
+        :raises AgentError: ``conf`` cannot be used; nothing has changed.
         """
-        self._house.close()
-        self._fleet = None
-        self._fleet = self._in_background(lambda: self._house.enter_context(assembled(new, self._stop, daemon=True)))
-        self._conf = new
+        if any(before.conf.store[option] != conf.store[option] for option in STORE_OPTIONS):
+            raise ConfigError("[store] path or connection has changed, and the store is open", "restart the agent to use another store")
+        now = Running(conf, self._stopping)
+        # A backend that is away says nothing against the configuration; the next audit tries again, and tells.
+        with suppress(NotReady, DriverTimeout):
+            now.start(store)
+        try:
+            self._set_up_log(conf)
+        except ConfigError:
+            self._set_up_log(before.conf)
+            now.close()
+            raise
+        before.close()
+        return now
 
 
-@contextmanager
-def _signals(daemon: Daemon) -> Iterator[None]:
-    """SIGTERM and SIGINT stop the daemon, SIGHUP reloads it."""
-    handlers = {signal.SIGTERM: daemon.stop, signal.SIGINT: daemon.stop, signal.SIGHUP: daemon.reload}
-    before = {number: signal.signal(number, lambda *_args, act=act: act()) for number, act in handlers.items()}
+def _refuse_to_begin(errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
+    """End a start that no waiting will make a good one.
+
+    :raises AgentError: the reason.
+    """
+    reasons = [problem for problem in errors if problem.fatal]
+    by_node = [[problem for problem in node.errors if problem.fatal or node.state == "refused"] for node in nodes]
+    if by_node and all(by_node):
+        reasons += by_node[0]
+    if reasons:
+        raise AgentError(reasons[0].message, reasons[0].remedy)
+
+
+def _do(work: Callable[[], Result], future: "Future[Result]") -> None:
     try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        future.set_result(work())
+    except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+        future.set_exception(error)
 
 
-def run(conf: cfg.ConfigOpts, reread: Reread) -> int:
+def _leave(what: str) -> NoReturn:
+    """End the process now. Its threads would keep it alive, and all that has to last is in the store."""
+    LOG.warning("stopped in the middle of %s that did not end; the next start goes on from there", what)
+    logging.shutdown()
+    os._exit(0)
+
+
+def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog) -> int:
     """Be the daemon, in the foreground, until a signal ends it. Returns the exit code.
 
     :raises AgentError: it could not begin.
     """
-    daemon = Daemon(conf, reread, Notifier())
-    with _signals(daemon):
-        return daemon.run()
+    with Signals() as signals:
+        Daemon(conf, reread, set_up_log, Notifier(), signals).run()
+    return 0

@@ -7,14 +7,15 @@ implementing one of the small protocols below it. Drivers are found by the entry
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from oslo_config import cfg
 from stevedore import driver as stevedore_driver
 from stevedore import exception as stevedore_exception
 
-from agent.errors import ConfigError
+from agent.errors import DRIVER_FAULT, AgentError, ConfigError
 from agent.model.facts import HostFacts
+from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
 
 NAMESPACE = "compute_node_agent.drivers"
@@ -132,20 +133,26 @@ def canonical_name(name: str) -> str:
 def load(name: str, conf: cfg.ConfigOpts) -> Driver:
     """Make the driver called ``name``.
 
-    :raises ConfigError: there is no such driver, or its libraries are missing.
+    :raises ConfigError: there is no such driver, its libraries are missing, or it cannot be made.
     """
-    known = canonical_name(name)
+    option = printable(f"[DEFAULT] compute_driver = {name}")
     try:
-        manager: Any = stevedore_driver.DriverManager(NAMESPACE, known, invoke_on_load=True, invoke_args=(conf,))
+        manager: Any = stevedore_driver.DriverManager(NAMESPACE, canonical_name(name), invoke_on_load=True, invoke_args=(conf,))
     except stevedore_exception.NoMatches as error:
-        raise ConfigError(
-            f"[DEFAULT] compute_driver = {name}: no such driver", f"installed: {', '.join(sorted(available()))}"
-        ) from error
-    except ImportError as error:
-        raise ConfigError(
-            f"[DEFAULT] compute_driver = {name}: {error}", f"pip install 'compute-node-agent[{known.partition('.')[0]}]'"
-        ) from error
-    return cast(Driver, manager.driver)
+        raise ConfigError(f"{option}: no such driver", f"installed: {', '.join(sorted(available()))}") from error
+    except AgentError:
+        raise
+    except (Exception, SystemExit) as error:
+        missing = isinstance(error, ImportError)
+        what = "it cannot be imported" if missing else f"it failed with {type(error).__name__}"
+        raise ConfigError(f"{option}: {what}: {printable(str(error))}", "install what it needs" if missing else DRIVER_FAULT) from error
+    if not isinstance(manager.driver, Driver):
+        raise ConfigError(f"{option}: it is no driver, because it lacks {', '.join(_lacks(manager.driver))}", DRIVER_FAULT)
+    return manager.driver
+
+
+def _lacks(candidate: object) -> list[str]:
+    return [name for name in ("start", "stop", "nodes", "facts", "is_node_deleted") if not hasattr(candidate, name)]
 
 
 def available() -> set[str]:

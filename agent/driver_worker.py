@@ -135,7 +135,8 @@ class _Call(Generic[T]):
             return self._future.result()
         except AgentError:
             raise
-        except Exception as error:
+        except BaseException as error:
+            # Of these too, because it ended the call's own thread and not this one.
             raise DriverError(f"{self.title} raised {type(error).__name__}: {printable(str(error))}", "see the log of the agent") from error
 
 

@@ -7,11 +7,15 @@ names the file, option, endpoint or provider; ``remedy`` says what the operator 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# The remedy of what nobody else can mend.
+DRIVER_FAULT = "report this to whoever wrote the driver"
+
 
 class AgentError(Exception):
-    """Base of all errors of the agent."""
+    """Base of all errors of the agent. ``fatal``: no waiting will mend it."""
 
     code = "agent.error"
+    fatal = False
 
     def __init__(self, message: str, remedy: str = "", **data: Any) -> None:
         super().__init__(message)
@@ -27,6 +31,7 @@ class ConfigError(AgentError):
     """An option, file or combination of them that cannot be used."""
 
     code = "config.invalid"
+    fatal = True
 
 
 class ConfigErrors(ConfigError):
@@ -47,6 +52,15 @@ class UsageError(AgentError):
     def __init__(self, message: str, remedy: str = "", *, usage: str = "", **data: Any) -> None:
         super().__init__(message, remedy, **data)
         self.usage = usage
+
+
+class AgentBug(AgentError):
+    """What should not happen."""
+
+    code = "agent.bug"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "report it, with the log")
 
 
 class OutputFailed(AgentError):
@@ -151,18 +165,24 @@ class PlacementRefused(PlacementError):
         super().__init__(message, remedy, **data)
         self.status = status
         self.placement_code = placement_code
+        self.fatal = status == 401
 
 
 class PlacementTooOld(PlacementError):
     """The server's highest microversion is below what the agent needs."""
 
     code = "placement.too-old"
+    fatal = True
 
 
 class GenerationConflict(PlacementError):
     """Somebody else changed the tree between reading and writing, more often than the agent retries."""
 
     code = "placement.conflict"
+
+
+class ReshapeConflict(GenerationConflict):
+    """Somebody else changed what a reshape is about, or its answer was lost."""
 
 
 class ProviderNameConflict(PlacementError):

@@ -3,14 +3,14 @@
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from fnmatch import fnmatchcase
 
 from agent.audit import House, NodeAudit
 from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
-from agent.errors import AgentError, ConfigError, PlacementTooOld, PlacementUnreachable
-from agent.model.names import ProviderUuid, printable
+from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError
+from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
 from agent.version import agent_version
@@ -30,9 +30,12 @@ class Fleet:
     def find(self) -> Mapping[str, str]:
         """The nodes that the driver manages now, uuid to name.
 
-        :raises DriverError: the backend does not answer.
+        :raises DriverError: the backend does not answer, or the answer makes no sense.
         """
-        return self.house.worker.call(self.house.driver.nodes, True, deadline=self.house.facts_deadline)
+        found = self.house.worker.call(self.house.driver.nodes, True, deadline=self.house.facts_deadline)
+        if not isinstance(found, Mapping) or not all(is_uuid(uuid) and isinstance(name, str) for uuid, name in found.items()):
+            raise DriverError(f"driver {self._driver_name}: its nodes are not names by uuid, but {printable(str(found))[:200]}", DRIVER_FAULT)
+        return {normal_uuid(uuid): name for uuid, name in found.items()}
 
     def run(self, mode: Mode, names: Sequence[str] = (), progress: Callable[[str], None] | None = None) -> Report:
         """Audit every node, or those that match ``names``. Never raises an :class:`AgentError`."""
@@ -61,7 +64,7 @@ class Fleet:
             version=agent_version(), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
             max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=nodes,
             requests={method: counts.get(method, 0) for method in METHODS},
-            errors=tuple(Problem(one.code, one.message, one.remedy, _is_fatal(one)) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
+            errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
         )  # fmt: skip
 
     def _listed(self, client: Client, found: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
@@ -91,21 +94,23 @@ class Fleet:
     def _audit_all(
         self, nodes: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None, progress: Callable[[str], None], *, gone: bool = False
     ) -> Sequence[NodeReport]:
-        def audit(item: tuple[str, str]) -> NodeReport:
-            uuid, name = item
+        audits: list[Future[NodeReport]] = []
+
+        def audit(place: int, uuid: str, name: str) -> NodeReport:
             one = self._audit_of(uuid, name)
-            report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone)
+            report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone, earlier=lambda: wait(audits[:place]))
             progress(name)
             return report
 
         items = list(nodes.items())
         # The first goes alone, because what it learns of Placement the others need not ask again.
         first, rest = items[:1], items[1:]
-        reports = [audit(item) for item in first]
+        reports = [audit(0, *item) for item in first]
         if rest:
             with ThreadPoolExecutor(self._workers, thread_name_prefix="audit") as pool:
-                reports += pool.map(audit, rest)
-        return reports
+                for place, item in enumerate(rest):
+                    audits.append(pool.submit(audit, place, *item))
+        return [*reports, *(one.result() for one in audits)]
 
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)
@@ -123,8 +128,3 @@ def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row
     if row is not None:
         return [row] if size == 1 else None
     return [] if size == 0 else None
-
-
-def _is_fatal(error: AgentError) -> bool:
-    """Whether no waiting will mend it."""
-    return isinstance(error, PlacementTooOld | ConfigError) or (isinstance(error, PlacementUnreachable) and error.fatal)

@@ -1,5 +1,6 @@
 """Tells systemd how the service is: ready, its status, alive, reloading, stopping."""
 
+import math
 import os
 import socket
 import time
@@ -13,6 +14,8 @@ LOG = logging.getLogger(__name__)
 
 # The longest a full queue at systemd's end may hold up the daemon's loop, in seconds.
 SEND_TIMEOUT = 1.0
+# More messages than this in one WatchdogSec tell systemd nothing, and thousands of nodes would send thousands.
+ENOUGH = 10
 
 
 class Notifier:
@@ -21,7 +24,7 @@ class Notifier:
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         environ = os.environ if environ is None else environ
         self._address = _socket_address(environ.get("NOTIFY_SOCKET", ""))
-        self._failing = False
+        self._failing, self._fed = False, -math.inf
         self.watchdog_interval = watchdog_interval(environ)
         """Seconds in which :meth:`watchdog` must be called at least once (twice, to be safe); None: no watchdog."""
 
@@ -34,8 +37,11 @@ class Notifier:
         self._send(*_status(text))
 
     def watchdog(self) -> None:
-        """Still alive."""
-        self._send("WATCHDOG=1")
+        """Still alive. Call it as often as there is progress: only as much is sent as is needed."""
+        now = time.monotonic()
+        if self.watchdog_interval is not None and now - self._fed >= self.watchdog_interval / ENOUGH:
+            self._fed = now
+            self._send("WATCHDOG=1")
 
     def reloading(self, status: str = "") -> None:
         """A reload begins; :meth:`ready` ends it."""

@@ -31,7 +31,7 @@ def main() -> None:
     conf = load(Options(sources=(Source(Path(sys.argv[1])),)))
     sys.stdin.readline()
     wall, cpu = time.perf_counter(), time.process_time()
-    with assembled(conf, threading.Event(), daemon=True) as fleet:
+    with assembled(conf, threading.Event()) as fleet:
         while True:
             report = fleet.run(Mode(start=True))
             figures = {

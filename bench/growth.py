@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Config, write_config
@@ -102,7 +100,8 @@ def tree(folder: Path, providers: int) -> Config:
     root = {"name": "$NODE", "inventories": {"VCPU": {"total": 256}, "MEMORY_MB": {"total": 1048576}, "DISK_GB": {"total": 10000}}}
     file = folder / "host.yaml"
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(yaml.safe_dump({"providers": [root, *below]}))
+    # JSON is YAML too
+    file.write_text(json.dumps({"providers": [root, *below]}))
     return {"DEFAULT": {"host": "bench", "compute_driver": "fake.file"}, "fake": {"host_file": file}}
 
 

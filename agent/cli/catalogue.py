@@ -1,6 +1,7 @@
 """Every option of the configuration that a command line may set: the agent's, the log's, and those of keystoneauth."""
 
 from collections.abc import Iterable
+from functools import cache
 from importlib.metadata import entry_points
 
 from keystoneauth1 import loading
@@ -18,6 +19,7 @@ def catalogue() -> OptionsByGroup:
     return [*log_options(), *options.by_group(), (PLACEMENT, placement.keystoneauth_options())]
 
 
+@cache
 def log_options() -> OptionsByGroup:
     """The options of oslo.log, from where it publishes them."""
     (published,) = entry_points(group="oslo.config.opts", name="oslo.log")

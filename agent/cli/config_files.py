@@ -79,12 +79,15 @@ def _unreadable(option: str, path: Path, error: OSError) -> ConfigError:
 def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
     """The file, None if there is anything wrong with it."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8")
     except OSError as error:
         return None, [_unreadable("--config-file", path, error)]
     except UnicodeDecodeError as error:
         return None, [ConfigError(f"{path}: not text in UTF-8, at byte {error.start}", "name a configuration file", file=str(path))]
-    errors: dict[int, ConfigError] = {}
+    if "\0" in text:
+        line = text[: text.index("\0")].count("\n") + 1
+        return None, [ConfigError(f"{path}:{line}: a NUL byte, which no text has", "name a configuration file", file=str(path), line=line)]
+    lines, errors = text.split("\n"), dict[int, ConfigError]()
     while True:
         parser = _Parser()
         try:

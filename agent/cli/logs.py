@@ -11,10 +11,18 @@ from agent.errors import ConfigError
 PROGRAM = "agent"
 # A nova.conf sends its log to nova's files; what an operator asks for at a prompt belongs on the terminal.
 ELSEWHERE = {"log_config_append": None, "log_file": None, "log_dir": None, "use_syslog": False, "use_journal": False, "use_json": False}
+IN_THE_REPORT = "agent.placement.outage_log"
 QUIET = {
     # The whole traffic with Placement and identity: tokens hashed, but bodies in full.
-    **dict.fromkeys(("keystoneauth", "keystoneauth.session", "keystoneauth.identity", "urllib3", "urllib3.connectionpool"), logging.WARNING),
+    **dict.fromkeys(("keystoneauth", "keystoneauth.session", "urllib3", "urllib3.connectionpool"), logging.WARNING),
+    # An identity service that cannot be reached is our own error a moment later.
+    "keystoneauth.identity": logging.ERROR,
     "retrying": logging.WARNING,
+    # Each plugin of its own and each step of a schema.
+    "alembic": logging.WARNING,
+    # The embedded Placement: each request that it answers, and that its database is already open after a reload.
+    "placement.requestlog": logging.WARNING,
+    "placement.db_api": logging.ERROR,
     # What cannot be loaded is an error of ours, with a remedy, where it is wanted.
     "stevedore": logging.CRITICAL,
     # What is deprecated in a nova.conf is for nova to say.
@@ -51,6 +59,8 @@ def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> 
     sys.excepthook = sys.__excepthook__
     quiet_libraries()
     if once and not debug:
+        # What the report tells once is not told a second time; the daemon has no report.
+        logging.getLogger(IN_THE_REPORT).setLevel(logging.ERROR)
         # On the handlers too, because default_log_levels lets some loggers say more than their parents.
         for handler in logging.getLogger().handlers:
             handler.setLevel(logging.WARNING)

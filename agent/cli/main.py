@@ -4,6 +4,7 @@ import logging
 import socket
 import sys
 from collections.abc import Sequence
+from functools import partial
 
 from oslo_config import cfg
 
@@ -15,7 +16,7 @@ from agent.cli.options import Options
 from agent.cli.output import write_problems, write_report
 from agent.cli.parser import parse, wants_json
 from agent.conf.default import host_name
-from agent.errors import AgentError, OutputFailed, UsageError
+from agent.errors import AgentBug, AgentError, OutputFailed, UsageError
 from agent.model.report import Problem, Report
 from agent.render.problems import problems_of
 from agent.version import agent_version
@@ -47,8 +48,8 @@ def run(argv: Sequence[str]) -> int:
     except Exception as error:
         # Everything foreseen is an AgentError. This is a bug, and even then there is one document and an exit code.
         LOG.critical("unexpected error", exc_info=True)
-        bug = Problem("agent.bug", f"unexpected error: {type(error).__name__}: {error}", "report it, with the log")
-        return _failed(options, [bug], FAILED, invocation.conf)
+        bug = AgentBug(f"unexpected error: {type(error).__name__}: {error}")
+        return _failed(options, problems_of(bug), FAILED, invocation.conf)
 
 
 class _Invocation:
@@ -67,7 +68,7 @@ class _Invocation:
         set_up_logging(conf, once=not is_daemon, debug=options.debug)
         run = command_table.function(command)
         if is_daemon:
-            code: int = run(conf, lambda: load(options))
+            code: int = run(conf, partial(load, options), partial(set_up_logging, once=False))
         elif command is command_table.AUDIT:
             report: Report = run(conf, options)
             write_report(report, options.format)

@@ -1,4 +1,7 @@
-"""What goes to stdout and stderr. stdout holds the report and nothing else, and one JSON document at most."""
+"""What goes to stdout and stderr. stdout holds the report and nothing else, and one JSON document at most.
+
+What makes text for people is loaded when there is some, because the daemon has none.
+"""
 
 import os
 import sys
@@ -9,13 +12,17 @@ from agent.cli.options import Format
 from agent.errors import OutputFailed
 from agent.model.report import Problem, Report
 from agent.render.json_report import dumps, report_document
-from agent.render.look import look_of
-from agent.render.text import render_problems, render_report
 
 
 def write_report(report: Report, chosen: Format) -> None:
     """The report of a run."""
-    write(dumps(report_document(report)) if chosen == "json" else render_report(report, look_of(sys.stdout)))
+    if chosen == "json":
+        write_document(report_document(report))
+        return
+    from agent.render.look import look_of
+    from agent.render.text import render_report
+
+    write(render_report(report, look_of(sys.stdout)))
 
 
 def write_document(document: Mapping[str, Any]) -> None:
@@ -39,6 +46,9 @@ def write(text: str) -> None:
 
 def write_problems(problems: Sequence[Problem]) -> None:
     """Errors to stderr. Nobody is left to tell if that fails."""
+    from agent.render.look import look_of
+    from agent.render.text import render_problems
+
     try:
         _put(render_problems(problems, look_of(sys.stderr)), sys.stderr)
     except OSError:

@@ -26,23 +26,26 @@ OPTIONS = [
     cfg.IntOpt("reshape_timeout", default=300, min=1, help="Seconds to wait for the answer to a reshape."),
 ]
 
+# What the agent has otherwise than keystoneauth. No retries of its own, because it repeats writes too.
+DEFAULTS = {"service_type": "placement", "valid_interfaces": ["internal", "public"], "connect_retries": 0, "status_code_retries": 0}
+
 
 def register_keystoneauth(conf: cfg.ConfigOpts) -> None:
     """Register the options of keystoneauth's session, adapter and authentication plugin."""
     loading.register_session_conf_options(conf, GROUP)
     loading.register_adapter_conf_options(conf, GROUP, include_deprecated=False)
     loading.register_auth_conf_options(conf, GROUP)
-    conf.set_default("service_type", "placement", GROUP)
-    conf.set_default("valid_interfaces", ["internal", "public"], GROUP)
-    conf.set_default("connect_retries", 0, GROUP)
-    conf.set_default("status_code_retries", 0, GROUP)
+    for name, default in DEFAULTS.items():
+        conf.set_default(name, default, GROUP)
 
 
 def keystoneauth_options() -> list[cfg.Opt]:
     """The same options for the sample file and the reference, with those of the password plugin."""
+    adapter = loading.get_adapter_conf_options(include_deprecated=False)
+    cfg.set_defaults(adapter, **DEFAULTS)
     return [
         *loading.get_session_conf_options(),
-        *loading.get_adapter_conf_options(include_deprecated=False),
+        *adapter,
         *loading.get_auth_common_conf_options(),
         *loading.get_auth_plugin_conf_options("password"),
     ]

@@ -15,6 +15,7 @@ from agent.errors import ConfigError, ConfigErrors, NotReady
 from agent.model.cpu_list import format_cpu_list
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.inventory import Inventories, Record
+from agent.model.names import printable
 from agent.model.provider_tree import Provider, ProviderTree
 
 
@@ -48,14 +49,28 @@ def cell_name(root: str, cell: int) -> str:
     return f"{root}_NUMA{cell}"
 
 
+def _is_cell(name: str, root: str) -> bool:
+    number = name.removeprefix(f"{root}_NUMA")
+    return number.isdecimal() and name == cell_name(root, int(number))
+
+
 def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
     """The configured layout; else that of an existing root, and nested for a new one."""
     if policy.layout:
         return policy.layout
     if not present.exists(root) or not present.has_inventory(root):
         return "nested"
-    prefix = f"{present.name_of(root)}_NUMA"
-    return "nested" if any(present.name_of(child).startswith(prefix) for child in present.children(root)) else "flat"
+    name = present.name_of(root)
+    return "nested" if any(_is_cell(present.name_of(child), name) for child in present.children(root)) else "flat"
+
+
+def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: str) -> str | None:
+    """What to tell an operator whose host has cells that its tree lacks, only because nobody said which layout to have."""
+    count = len(facts.numa.cells) if facts.numa else 0
+    if policy.layout or not count or choose_layout(policy, present, root) == "nested":
+        return None
+    cells = "1 NUMA cell" if count == 1 else f"{count} NUMA cells"
+    return f"the root was found flat and stays flat; [compute] tree_layout = nested would give its {cells} a provider each"
 
 
 def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: Policy) -> None:
@@ -65,8 +80,8 @@ def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: Host
     :raises NotReady: the first facts of a new node are not complete.
     """
     if facts.incomplete and not present.exists(root):
-        what = "; ".join(f"{section}: {why}" for section, why in sorted(facts.incomplete.items()))
-        raise NotReady(f"the first facts of {facts.name} are not complete ({what})", "nothing is written before they are")
+        what = "; ".join(f"{section}: {printable(why)}" for section, why in sorted(facts.incomplete.items()))
+        raise NotReady(f"the first facts of {printable(facts.name)} are not complete ({what})", "nothing is written before they are")
     cpus = offered_cpus(facts.cpu, policy) if facts.cpu and facts.complete("cpu") else None
     layout = choose_layout(policy, present, root)
     nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
@@ -93,7 +108,7 @@ def _root_inventory(tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: 
         if not total:
             return
         if reserved > total:
-            errors.append(ConfigError(f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total {total} of {facts.name}", "lower it"))
+            errors.append(ConfigError(f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total {total} of {printable(facts.name)}", "lower it"))
             return
         present = last.get(name, {}).get("allocation_ratio")
         inventory[name] = {**_amount(total, reserved), "allocation_ratio": ratio.of(present)}
@@ -116,7 +131,7 @@ def _shape_cells(tree: ProviderTree, present: ProviderTree, root: str, facts: Ho
     last = {present.name_of(uuid): present.provider(uuid) for uuid in (present.children(root) if present.exists(root) else ())}
     if not facts.complete("numa"):
         for name, cell in last.items():
-            if name.startswith(f"{root_name}_NUMA"):
+            if _is_cell(name, root_name):
                 _put_cell(tree, root, name, cell.inventory)
     for one in facts.numa.cells if facts.numa else ():
         name = cell_name(root_name, one.id)

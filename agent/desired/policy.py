@@ -8,9 +8,13 @@ import os_resource_classes as orc
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.cpu_list import parse_cpu_list
+from agent.model.cpu_list import format_cpu_list, parse_cpu_list
+from agent.model.inventory import MAX_RATIO
+from agent.model.names import is_token, printable
 
 Layout = Literal["nested", "flat"]
+
+RATIOS = [f"{initial}{what}_allocation_ratio" for what in ("cpu", "ram", "disk") for initial in ("", "initial_")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +55,15 @@ class Policy:
         shared = _cpus(conf, "cpu_shared_set", errors)
         dedicated = _cpus(conf, "cpu_dedicated_set", errors)
         if shared and dedicated and shared & dedicated:
-            both = ", ".join(str(cpu) for cpu in sorted(shared & dedicated))
+            both = format_cpu_list(shared & dedicated)
             errors.append(ConfigError(f"[compute] cpu_shared_set and cpu_dedicated_set both have CPU {both}", "give each CPU to one of them"))
+        owner = conf.compute.owner_trait
+        if not is_token(owner):
+            errors.append(ConfigError(f"[compute] owner_trait = {printable(owner)}: no trait has such a name", "use A-Z, 0-9 and _, like OWNER_NOVA"))
+        errors += [
+            ConfigError(f"[DEFAULT] {option} = {conf[option]}: not a number from 0 to {MAX_RATIO}", "correct or remove it")
+            for option in RATIOS if conf[option] is not None and not 0 <= conf[option] <= MAX_RATIO
+        ]  # fmt: skip
         if errors:
             raise ConfigErrors(errors)
         return cls(
@@ -65,7 +76,7 @@ class Policy:
             reserved_memory_mib=conf.reserved_host_memory_mb,
             reserved_disk_mib=conf.reserved_host_disk_mb,
             layout=conf.compute.tree_layout,
-            owner_trait=conf.compute.owner_trait,
+            owner_trait=owner,
             enabled=conf.enabled,
         )
 
@@ -88,5 +99,5 @@ def _cpus(conf: cfg.ConfigOpts, option: str, errors: list[ConfigError]) -> froze
     try:
         return parse_cpu_list(text) or None
     except ValueError as error:
-        errors.append(ConfigError(f"[compute] {option} = {text}: {error}", "write it like 0-3,8,^2"))
+        errors.append(ConfigError(f"[compute] {option} = {printable(text)}: {error}", "write it like 0-3,8,^2"))
         return None

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from agent.desired.host_tree import shape_host
 from agent.desired.policy import Policy
+from agent.desired.relayout import check_relayout
 from agent.desired.root_traits import put_root_traits
 from agent.driver import Allocations
 from agent.model.facts import HostFacts
@@ -40,6 +41,9 @@ def desired_tree(
     tree = base.copy()
     if not findings.shape_all:
         shape_host(tree, present, root, findings.facts, policy)
+        # Of a tree that is not adopted nothing goes, so that nothing of it moves either.
+        if journal.adopted:
+            check_relayout(tree, present, root, allocations)
     if findings.shape is not None:
         findings.shape(tree, allocations)
         _complete_ratios(tree, policy.configured_ratios)

@@ -4,12 +4,15 @@ from dataclasses import dataclass
 
 from agent.model.inventory import changed
 from agent.model.names import ProviderUuid
-from agent.model.provider_tree import ProviderTree
+from agent.model.provider_tree import Provider, ProviderTree
 
 
 @dataclass(frozen=True, slots=True)
 class ChangeSet:
-    """Each field lists providers: ``added`` parents first, ``removed`` children first, the rest children first."""
+    """Each field lists providers: structure parents first, ``removed`` and contents children first.
+
+    Parents first, a move never closes a loop: whatever is above the new parent hangs where it belongs already.
+    """
 
     added: tuple[ProviderUuid, ...]
     removed: tuple[ProviderUuid, ...]
@@ -27,28 +30,19 @@ def diff(current: ProviderTree, desired: ProviderTree) -> ChangeSet:
     """What must change in ``current`` to make it ``desired``. A new provider also shows up with its contents."""
     before, after = current.get_provider_uuids(), desired.get_provider_uuids()
     present, wanted = set(before), set(after)
-    renamed, reparented, inventory, traits, aggregates = [], [], [], [], []
-    for uuid in reversed(after):
-        new = desired.provider(uuid)
-        old = current.provider(uuid) if uuid in present else None
-        if old is new:
-            continue
-        if old is not None and old.name != new.name:
-            renamed.append(uuid)
-        if old is not None and old.parent_uuid != new.parent_uuid:
-            reparented.append(uuid)
-        if changed(old.inventory if old else {}, new.inventory):
-            inventory.append(uuid)
-        if (old.traits if old else frozenset()) != new.traits:
-            traits.append(uuid)
-        if (old.aggregates if old else frozenset()) != new.aggregates:
-            aggregates.append(uuid)
+    pairs = [(current.provider(new.uuid) if new.uuid in present else _empty(new), new) for new in desired.providers()]
+    different = [(old, new) for old, new in pairs if old is not new]
+    children_first = different[::-1]
     return ChangeSet(
         added=tuple(uuid for uuid in after if uuid not in present),
         removed=tuple(uuid for uuid in reversed(before) if uuid not in wanted),
-        renamed=tuple(renamed),
-        reparented=tuple(reparented),
-        inventory=tuple(inventory),
-        traits=tuple(traits),
-        aggregates=tuple(aggregates),
+        renamed=tuple(new.uuid for old, new in different if old.name != new.name),
+        reparented=tuple(new.uuid for old, new in different if old.parent_uuid != new.parent_uuid),
+        inventory=tuple(new.uuid for old, new in children_first if changed(old.inventory, new.inventory)),
+        traits=tuple(new.uuid for old, new in children_first if old.traits != new.traits),
+        aggregates=tuple(new.uuid for old, new in children_first if old.aggregates != new.aggregates),
     )
+
+
+def _empty(new: Provider) -> Provider:
+    return Provider(new.uuid, new.name, None, new.parent_uuid)

@@ -23,7 +23,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
             raise ValueError(f"{item!r} names a CPU above 1000000")
         target.update(range(low, high + 1))
     cpus = frozenset(included - excluded)
-    if items and not cpus:
+    if text.strip() and not cpus:
         raise ValueError(f"{text!r} leaves no CPU")
     return cpus
 

@@ -40,15 +40,16 @@ def changed(current: Inventories, proposed: Inventories) -> bool:
 def completed(record: Record, present: Record | None = None) -> dict[str, Number]:
     """``record`` with all six fields: what is missing comes from ``present`` (the server's), then from the defaults.
 
-    A sparse record in a PUT would make the server reset the missing fields.
+    A sparse record in a PUT would make the server reset the missing fields. A field that is none of the six stays, for
+    :func:`problems` to name it.
     """
     full = {**DEFAULTS, **(present or {}), **record}
-    return {field: full[field] for field in FIELDS if field in full}
+    return {field: full[field] for field in (*FIELDS, *full) if field in full}
 
 
 def without_empty(inventories: Inventories) -> dict[str, Record]:
     """The classes that can be sent: Placement refuses a total of 0, so such a class is left out."""
-    return {name: record for name, record in inventories.items() if record.get("total", 0) != 0}
+    return {name: record for name, record in inventories.items() if record.get("total") != 0}
 
 
 def capacity(record: Record) -> int:
@@ -67,14 +68,9 @@ def problems(resource_class: str, record: Record) -> Iterator[str]:
     unknown = sorted(set(record) - set(FIELDS))
     if unknown:
         yield f"{resource_class}: unknown field {', '.join(unknown)}"
-    for field, least in (("total", 1), ("reserved", 0), ("min_unit", 1), ("max_unit", 1), ("step_size", 1)):
-        value = record.get(field)
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
-            yield f"{resource_class}: {field} is {value!r}, not a whole number from {least} to {MAX_INT}"
-            return
-    ratio = record.get("allocation_ratio")
-    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= MAX_RATIO:
-        yield f"{resource_class}: allocation_ratio is {ratio!r}, not a number from 0 to {MAX_RATIO:g}"
+    wrong = [*_wrong_amounts(record)]
+    yield from (f"{resource_class}: {text}" for text in wrong)
+    if wrong:
         return
     if record["reserved"] > record["total"]:
         yield f"{resource_class}: reserved {record['reserved']} is above total {record['total']}"
@@ -82,3 +78,13 @@ def problems(resource_class: str, record: Record) -> Iterator[str]:
         yield f"{resource_class}: min_unit {record['min_unit']} is above max_unit {record['max_unit']}"
     if record["step_size"] > record["max_unit"]:
         yield f"{resource_class}: step_size {record['step_size']} is above max_unit {record['max_unit']}"
+
+
+def _wrong_amounts(record: Record) -> Iterator[str]:
+    for field, least in (("total", 1), ("reserved", 0), ("min_unit", 1), ("max_unit", 1), ("step_size", 1)):
+        value = record.get(field)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
+            yield f"{field} is {value!r}, not a whole number from {least} to {MAX_INT}"
+    ratio = record.get("allocation_ratio")
+    if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= MAX_RATIO:
+        yield f"allocation_ratio is {ratio!r}, not a number from 0 to {MAX_RATIO:g}"

@@ -1,9 +1,9 @@
 """What the agent knows of Placement: a view of each node's tree, and what one server offers."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, is_custom
 from agent.model.provider_tree import ProviderTree
 
 
@@ -36,6 +36,12 @@ class Knowledge:
     classes: frozenset[str] = frozenset()
     unknown_traits: Mapping[str, float] = field(default_factory=dict)
     can_reshape: bool = True
+
+    def has_confirmed(self, traits: Iterable[str], classes: Iterable[str]) -> bool:
+        """Whether nothing has to be asked or made sure of before these names are used."""
+        return all(name in self.traits or name in self.unknown_traits for name in traits) and all(
+            name in self.classes or not is_custom(name) for name in classes
+        )
 
     def offers(self, version: str) -> bool:
         """Whether the server can answer at microversion ``version``."""

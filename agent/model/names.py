@@ -10,8 +10,8 @@ ConsumerUuid = NewType("ConsumerUuid", str)
 MAX_PROVIDER_NAME = 200
 MAX_TOKEN = 255
 
-_CUSTOM = re.compile(r"^CUSTOM_[A-Z0-9_]+$")
-_TOKEN = re.compile(r"^[A-Z0-9_]+$")
+_CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
+_TOKEN = re.compile(r"[A-Z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
 
@@ -40,12 +40,12 @@ def child_uuid(root: str, name: str) -> ProviderUuid:
 
 def is_custom(token: str) -> bool:
     """Whether ``token`` is a valid custom trait or resource class name."""
-    return len(token) <= MAX_TOKEN and _CUSTOM.match(token) is not None
+    return len(token) <= MAX_TOKEN and _CUSTOM.fullmatch(token) is not None
 
 
 def is_token(token: str) -> bool:
     """Whether ``token`` is a valid trait or resource class name, standard or custom."""
-    return len(token) <= MAX_TOKEN and _TOKEN.match(token) is not None
+    return len(token) <= MAX_TOKEN and _TOKEN.fullmatch(token) is not None
 
 
 def custom_token(text: str) -> str:

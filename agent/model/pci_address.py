@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Self
 
-_ADDRESS = re.compile(r"^([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
+_ADDRESS = re.compile(r"([0-9a-fA-F]{4,8}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -22,7 +22,7 @@ class PciAddress:
 
         :raises ValueError: ``text`` is no PCI address.
         """
-        match = _ADDRESS.match(text)
+        match = _ADDRESS.fullmatch(text)
         if match is None or int(match[3], 16) > 0x1F:
             raise ValueError(f"{text!r} is not a PCI address of the form DDDD:BB:SS.F")
         return cls(*(int(part, 16) for part in match.groups()))

@@ -6,6 +6,7 @@ method raises ``ValueError`` for an unknown one unless it says otherwise.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -30,6 +31,10 @@ class Provider:
     traits: frozenset[str] | set[str] = frozenset()
     aggregates: frozenset[str] | set[str] = frozenset()
     resources: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: copy(units) for name, units in resources.items()}
 
 
 class ProviderTree:
@@ -86,7 +91,7 @@ class ProviderTree:
             inventory=copied(found.inventory),
             traits=set(found.traits),
             aggregates=set(found.aggregates),
-            resources=dict(found.resources),
+            resources=_copied_units(found.resources),
         )
 
     def provider(self, name_or_uuid: str) -> Provider:
@@ -157,8 +162,8 @@ class ProviderTree:
             return self._add(Provider(self._spelled(uuid), name, generation, above.uuid))
         chosen = self._known_uuids.get(name) or child_uuid(self.root_of(above.uuid), name)
         if chosen in self._providers and name not in self._uuids:
-            self.rename(chosen, name)
             self.reparent(chosen, above.uuid)
+            self.rename(chosen, name)
             return chosen
         return self._add(Provider(chosen, name, generation, above.uuid))
 
@@ -203,6 +208,7 @@ class ProviderTree:
         found = self._find(name_or_uuid)
         if name == found.name:
             return
+        self._editable(found.uuid)
         if name in self._uuids or (name in self._providers and name != found.uuid):
             raise ValueError(f"the name {name!r} is already in the tree")
         del self._uuids[found.name]
@@ -219,6 +225,8 @@ class ProviderTree:
             raise ValueError(f"{above.name!r} lies below {found.name!r} and cannot become its parent")
         if found.parent_uuid == above.uuid:
             return
+        self._editable(found.uuid)
+        self._editable(above.uuid)
         self._children[found.parent_uuid] = tuple(uuid for uuid in self._children[found.parent_uuid] if uuid != found.uuid)
         self._children[above.uuid] = (*self._children.get(above.uuid, ()), found.uuid)
         self._put(replace(found, parent_uuid=above.uuid))
@@ -231,20 +239,20 @@ class ProviderTree:
         :raises ValueError: a parent is neither present nor among the rows, a cycle, a taken name; nothing is changed.
         """
         pending = {self._spelled(row["uuid"]): row for row in rows}
+        parents = {uuid: self._spelled(above) if (above := row.get("parent_provider_uuid")) else None for uuid, row in pending.items()}
         if not pending:
             return
+        self._editable(None)
         work = self.copy()
-        work._children = dict(self._children)
         for uuid in pending:
             if uuid in work._providers:
                 work.remove(uuid)
         while pending:
-            ready = [uuid for uuid, row in pending.items() if row.get("parent_provider_uuid") not in pending]
+            ready = [uuid for uuid in pending if parents[uuid] not in pending]
             if not ready:
                 raise ValueError(f"the rows of {', '.join(sorted(pending))} form a cycle")
             for uuid in ready:
-                row = pending.pop(uuid)
-                parent = row.get("parent_provider_uuid")
+                row, parent = pending.pop(uuid), parents[uuid]
                 if parent is None:
                     work.new_root(row["name"], uuid, row.get("generation"))
                 else:
@@ -342,7 +350,7 @@ class ProviderTree:
     def update_resources(self, name_or_uuid: str, resources: Mapping[str, Any]) -> bool:
         """Replace the assignable units of the host. Returns whether they changed."""
         found = self._find(name_or_uuid)
-        self._put(replace(found, resources=dict(resources)))
+        self._put(replace(found, resources=_copied_units(resources)))
         return dict(found.resources) != dict(resources)
 
     def has_sharing_provider(self, resource_class: str) -> bool:

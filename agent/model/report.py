@@ -40,7 +40,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as the report shows it. ``fatal``: a daemon that meets it at its start need not begin."""
+    """An error as the report shows it. ``fatal``: no waiting will mend it, so that a daemon that meets it at its start need not begin."""
 
     code: str
     message: str
@@ -66,7 +66,7 @@ class NodeReport:
 
     ``tree`` is the tree after the flush, or the desired one in a dry run; ``owned`` the providers that are the
     agent's; ``used`` the amounts in use by provider and class, where known; ``provisional`` says that the uuids were
-    made up for a dry run without an identity.
+    made up for a dry run without an identity; ``hint`` is for people alone: a choice that they could make.
     """
 
     name: str
@@ -84,6 +84,7 @@ class NodeReport:
     seconds: Mapping[str, float] = field(default_factory=dict)
     errors: Sequence[Problem] = ()
     provisional: bool = False
+    hint: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,10 @@ ALLOCATIONS = "1.28"
 RESHAPE = "1.30"
 REPARENT = "1.37"
 
+GENERATION = "resource_provider_generation"
+# What an answer has that is one provider.
+ROW = ("uuid", "name", "generation")
+
 # Proxies commonly stop at 8 KB of URL; half of that leaves room for what they add.
 LONGEST_QUERY = 3900
 
@@ -48,20 +52,22 @@ class Client:
     def _call(self, method: str, path: str, version: str, good: Iterable[int], body: Any = None, timeout: float | None = None) -> Answer:
         answer = self.exchange.send(method, path, version, body, timeout)
         if answer.status not in good:
-            raise answer.refusal()
+            raise answer.refusal() if answer.status >= 400 else _not_placement(answer)
         return answer
 
-    def _read(self, path: str, version: str) -> Any:
-        answer = self._call("GET", path, version, (200,))
-        if not isinstance(answer.body, Mapping):
-            raise self._not_placement(answer)
-        return answer.body
+    def _read(self, path: str, version: str, *keys: str) -> Any:
+        """The answer to a GET, which has at least ``keys``."""
+        return self._body(self._call("GET", path, version, (200,)), *keys)
 
-    def _not_placement(self, answer: Answer) -> PlacementUnreachable:
-        return PlacementUnreachable(
-            f"{self.exchange.transport.endpoint} answered GET {answer.path} with something that is no JSON",
-            "check that the endpoint is Placement's own and not a proxy's or a login page", kind="not-placement",
-        )  # fmt: skip
+    @staticmethod
+    def _body(answer: Answer, *keys: str) -> Any:
+        """The answer's body, which has at least ``keys``.
+
+        :raises PlacementUnreachable: what answered was no Placement, so that nobody knows what became of the request.
+        """
+        if isinstance(answer.body, Mapping) and answer.body.keys() >= {*keys}:
+            return answer.body
+        raise _not_placement(answer)
 
     def max_version(self) -> str:
         """The server's highest microversion.
@@ -72,9 +78,10 @@ class Client:
         if answer.status not in (200, 300):
             raise answer.refusal()
         try:
-            return str(answer.body["versions"][0]["max_version"])
-        except (KeyError, IndexError, TypeError):
-            raise self._not_placement(answer) from None
+            major, minor = map(int, answer.body["versions"][0]["max_version"].split("."))
+        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
+            raise _not_placement(answer) from None
+        return f"{major}.{minor}"
 
     # --- providers --------------------------------------------------------------------------------------------
 
@@ -89,12 +96,12 @@ class Client:
             return []
         if answer.status != 200:
             raise answer.refusal()
-        return [_row(entry) for entry in answer.body["resource_providers"]]
+        return [_row(entry) for entry in self._body(answer, "resource_providers")["resource_providers"]]
 
     def provider(self, uuid: ProviderUuid) -> Row | None:
         """One provider, ``None`` if there is none."""
         answer = self._call("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
-        return _row(answer.body) if answer.status == 200 else None
+        return _row(self._body(answer, *ROW)) if answer.status == 200 else None
 
     def provider_named(self, name: str) -> Row | None:
         """The provider called exactly ``name``, ``None`` if there is none."""
@@ -109,18 +116,18 @@ class Client:
         return list(found.values())
 
     def _rows(self, query: Mapping[str, str]) -> list[Row]:
-        body = self._read(f"/resource_providers?{urlencode(query)}", WITH_CODES)
+        body = self._read(f"/resource_providers?{urlencode(query)}", WITH_CODES, "resource_providers")
         return [_row(entry) for entry in body["resource_providers"]]
 
     def create_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None) -> Row:
         """Create a provider."""
         body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
-        return _row(self._call("POST", "/resource_providers", WITH_CODES, (200,), body).body)
+        return _row(self._body(self._call("POST", "/resource_providers", WITH_CODES, (200,), body), *ROW))
 
     def update_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None, version: str = WITH_CODES) -> Row:
         """Rename a provider, or give it another parent (which needs ``REPARENT``). Not guarded: the last writer wins."""
         body = {"name": name} | ({"parent_provider_uuid": parent} if version == REPARENT else {})
-        return _row(self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body).body)
+        return _row(self._body(self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body), *ROW))
 
     def delete_provider(self, uuid: ProviderUuid) -> None:
         """Delete a provider; that it is gone already is as good."""
@@ -130,41 +137,41 @@ class Client:
 
     def inventories(self, uuid: ProviderUuid) -> tuple[int, Inventories]:
         """Generation and inventories of a provider."""
-        body = self._read(f"/resource_providers/{uuid}/inventories", INVENTORY)
-        return body["resource_provider_generation"], body["inventories"]
+        body = self._read(f"/resource_providers/{uuid}/inventories", INVENTORY, GENERATION, "inventories")
+        return body[GENERATION], body["inventories"]
 
     def set_inventories(self, uuid: ProviderUuid, generation: int, inventories: Inventories) -> tuple[int, Inventories]:
         """Replace all inventories of a provider; returns the new generation and the records as stored."""
-        sent = {"resource_provider_generation": generation, "inventories": inventories}
-        body = self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent).body
-        return body["resource_provider_generation"], body["inventories"]
+        sent = {GENERATION: generation, "inventories": inventories}
+        body = self._body(self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent), GENERATION, "inventories")
+        return body[GENERATION], body["inventories"]
 
     def traits(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
         """Generation and traits of a provider."""
-        body = self._read(f"/resource_providers/{uuid}/traits", WITH_CODES)
-        return body["resource_provider_generation"], frozenset(body["traits"])
+        body = self._read(f"/resource_providers/{uuid}/traits", WITH_CODES, GENERATION, "traits")
+        return body[GENERATION], frozenset(body["traits"])
 
     def set_traits(self, uuid: ProviderUuid, generation: int, traits: Iterable[str]) -> tuple[int, frozenset[str]]:
         """Replace all traits of a provider; returns the new generation and the traits."""
-        sent = {"resource_provider_generation": generation, "traits": sorted(traits)}
-        body = self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent).body
-        return body["resource_provider_generation"], frozenset(body["traits"])
+        sent = {GENERATION: generation, "traits": sorted(traits)}
+        body = self._body(self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent), GENERATION, "traits")
+        return body[GENERATION], frozenset(body["traits"])
 
     def aggregates(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
         """Generation and aggregates of a provider, in their normal form."""
-        body = self._read(f"/resource_providers/{uuid}/aggregates", WITH_CODES)
-        return body["resource_provider_generation"], frozenset(normal_uuid(one) for one in body["aggregates"])
+        body = self._read(f"/resource_providers/{uuid}/aggregates", WITH_CODES, GENERATION, "aggregates")
+        return body[GENERATION], frozenset(normal_uuid(one) for one in body["aggregates"])
 
     def set_aggregates(self, uuid: ProviderUuid, generation: int, aggregates: Iterable[str]) -> tuple[int, frozenset[str]]:
         """Replace all aggregates of a provider; returns the new generation and the aggregates."""
-        sent = {"resource_provider_generation": generation, "aggregates": sorted(aggregates)}
-        body = self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent).body
-        return body["resource_provider_generation"], frozenset(body["aggregates"])
+        sent = {GENERATION: generation, "aggregates": sorted(aggregates)}
+        body = self._body(self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent), GENERATION, "aggregates")
+        return body[GENERATION], frozenset(body["aggregates"])
 
     def usages(self, uuid: ProviderUuid) -> Mapping[str, int]:
         """How much of each class of a provider is allocated; empty if there is no such provider."""
         answer = self._call("GET", f"/resource_providers/{uuid}/usages", WITH_CODES, (200, 404))
-        return dict(answer.body["usages"]) if answer.status == 200 else {}
+        return dict(self._body(answer, "usages")["usages"]) if answer.status == 200 else {}
 
     # --- names ------------------------------------------------------------------------------------------------
 
@@ -172,7 +179,8 @@ class Client:
         """Which of ``names`` the server knows."""
         known: set[str] = set()
         for chunk in _chunks(sorted(names)):
-            known.update(self._read(f"/traits?{urlencode({'name': 'in:' + ','.join(chunk)})}", WITH_CODES)["traits"])
+            query = urlencode({"name": f"in:{','.join(chunk)}"})
+            known.update(self._read(f"/traits?{query}", WITH_CODES, "traits")["traits"])
         return frozenset(known)
 
     def ensure_trait(self, name: str) -> None:
@@ -188,26 +196,34 @@ class Client:
     def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Mapping[str, int]]:
         """What each consumer holds on one provider; empty if there is no such provider."""
         answer = self._call("GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404))
-        held = answer.body["allocations"] if answer.status == 200 else {}
+        held = self._body(answer, "allocations")["allocations"] if answer.status == 200 else {}
         return {ConsumerUuid(consumer): entry["resources"] for consumer, entry in held.items()}
 
     def allocation(self, consumer: ConsumerUuid) -> Allocation | None:
         """All that a consumer holds, ``None`` if Placement does not know it."""
-        body = self._read(f"/allocations/{quote(consumer, safe='')}", ALLOCATIONS)
+        body = self._read(f"/allocations/{quote(consumer, safe='')}", ALLOCATIONS, "allocations")
         if not body["allocations"]:
             return None
         resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in body["allocations"].items()}
-        return Allocation(consumer, resources, body["project_id"], body["user_id"], body["consumer_generation"])
+        generations = {ProviderUuid(uuid): entry["generation"] for uuid, entry in body["allocations"].items()}
+        return Allocation(consumer, resources, body["project_id"], body["user_id"], body["consumer_generation"], generations)
 
     def reshape(self, inventories: Mapping[ProviderUuid, tuple[int, Inventories]], allocations: Iterable[Allocation]) -> None:
         """Change inventories (with the generation of each provider) and allocations in one atomic step."""
         body = {
             "inventories": {
-                uuid: {"resource_provider_generation": generation, "inventories": records} for uuid, (generation, records) in inventories.items()
+                uuid: {GENERATION: generation, "inventories": records} for uuid, (generation, records) in inventories.items()
             },
-            "allocations": {one.consumer: one.as_driver_dict() for one in allocations},
+            "allocations": {one.consumer: one.as_body() for one in allocations},
         }
         self._call("POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape)
+
+
+def _not_placement(answer: Answer) -> PlacementUnreachable:
+    return PlacementUnreachable(
+        f"{answer.endpoint} answered {answer.method} {answer.path} with something that is not Placement's",
+        "check that the endpoint is Placement's own and not a proxy's or a login page", kind="not-placement", outcome_unknown=answer.method != "GET",
+    )  # fmt: skip
 
 
 def _row(entry: Mapping[str, Any]) -> Row:

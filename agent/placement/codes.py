@@ -8,7 +8,7 @@ INVENTORY_IN_USE = "placement.inventory.inuse"
 PROVIDER_IN_USE = "placement.resource_provider.inuse"
 HAS_CHILDREN = "placement.resource_provider.cannot_delete_parent"
 
-OUTAGE_STATUSES = frozenset({429, 502, 503, 504})
+OUTAGE_STATUSES = frozenset({408, 429, 502, 503, 504})
 
 
 def is_conflict(error: PlacementRefused) -> bool:

@@ -39,6 +39,8 @@ def http(conf: cfg.ConfigOpts, cancelled: threading.Event) -> Transport:
         raise ConfigError(f"section [placement]: {error}", "compare with the [placement] section of a working nova.conf") from error
     if auth is None:
         raise ConfigError("no credentials in section [placement]", "set auth_type and its options, as in nova.conf")
+    if getattr(auth, "auth_url", None) == "":
+        raise ConfigError("[placement] auth_url is empty", "give the URL of the identity service, as in nova.conf")
     # Identity is asked through the same session; without a bound, a hanging one would block for ever.
     session.timeout = session.timeout or timeouts.read
     return Transport(adapter, timeouts=timeouts, max_in_flight=options.max_in_flight, cancelled=cancelled)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import cast
 
-from agent.errors import GenerationConflict, PlacementError, PlacementRefused, PlacementUnreachable, ReshapeFailed
+from agent.errors import GenerationConflict, PlacementError, PlacementRefused, PlacementUnreachable, ReshapeConflict, ReshapeFailed
 from agent.model.inventory_text import inventory_changes
 from agent.model.mirror import Knowledge, View
 from agent.model.names import ProviderUuid, printable
@@ -39,6 +39,8 @@ LOG = logging.getLogger(__name__)
 
 # From this many inventories up, one reshape that moves nothing and one reading of the generations are fewer requests.
 BULK = 3
+# How many providers or consumers a message names.
+NAMED = 3
 
 Contents = SetInventory | SetAggregates | SetTraits
 
@@ -59,7 +61,8 @@ class Flushed:
     ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in the next pass.
     ``held``: classes, by provider, that could not go because they are in use. ``forgot``: the server refused a name
     that it had confirmed, so that ``knowledge`` has to confirm all of them anew. ``refused``: operations that would
-    be refused again if they were sent again as they are.
+    be refused again if they were sent again as they are. ``doubtful``: providers of which a write may have been applied
+    although no answer said so.
     """
 
     view: View
@@ -71,6 +74,7 @@ class Flushed:
     outage: PlacementError | None = None
     forgot: bool = False
     refused: list[Operation] = field(default_factory=list)
+    doubtful: set[ProviderUuid] = field(default_factory=set)
 
     @property
     def complete(self) -> bool:
@@ -96,9 +100,9 @@ class Flush:
         """Send everything that can be sent."""
         operations = self.plan.operations
         try:
-            self._prerequisites([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait)], self._ensure)
             for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
                 self._prerequisites(wave, lambda one: Done(one, sending.create(self.client, cast(CreateProvider, one))))
+            self._prerequisites([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait)], self._ensure)
             for one in operations:
                 if isinstance(one, RenameProvider | ReparentProvider):
                     self._each([one], self._move)
@@ -169,6 +173,8 @@ class Flush:
 
     def _failed(self, operation: Operation, error: PlacementError) -> None:
         result = self.result
+        if _may_be_applied(error):
+            result.doubtful.update(_about(operation))
         if isinstance(error, GenerationConflict):
             result.conflict = error
         elif isinstance(error, PlacementUnreachable) or (isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status in (401, 403))):
@@ -248,10 +254,10 @@ class Flush:
             if codes.is_outage(error):
                 self._record([Done(operation, error=error)])
             if codes.is_conflict(error) or error.placement_code == codes.INVENTORY_IN_USE:
-                self._record([Done(operation, error=GenerationConflict(f"the reshape met another change: {error.message}"))])
-            raise ReshapeFailed(f"Placement refused the reshape: {error.message}", error.remedy) from error
+                self._record([Done(operation, error=ReshapeConflict(f"the reshape of {_involved(operation)} met another change: {error.message}"))])
+            raise ReshapeFailed(f"Placement refused the reshape of {_involved(operation)}: {error.message}", error.remedy) from error
         except PlacementUnreachable as error:
-            lost = GenerationConflict(f"the answer to the reshape was lost: {error.message}")
+            lost = ReshapeConflict(f"the answer to the reshape of {_involved(operation)} was lost: {error.message}")
             self._record([Done(operation, error=lost if error.outcome_unknown else error)])
         except GenerationConflict as error:
             self._record([Done(operation, error=error)])
@@ -266,17 +272,16 @@ class Flush:
         for uuid, (generation, records) in guarded.items():
             if uuid not in rows:
                 raise GenerationConflict(f"provider {uuid} went away after the reshape")
-            # A reshape moves a generation by two, or one if nothing is left, and once more for allocations there: any
-            # other distance means that somebody wrote too, and then the contents have to be read.
-            expected = generation + (2 if records else 1) + self._has_moved(operation, uuid)
+            # A reshape moves a generation by two, or one if nothing is left, and once more if a consumer in it has something
+            # there afterwards: any other distance means that somebody wrote too, and then the contents have to be read.
+            expected = generation + (2 if records else 1) + self._has_allocations(operation, uuid)
             if rows[uuid].generation != expected:
                 raise GenerationConflict(f"provider {uuid} was changed beside the reshape")
             self.tree.replace(replace(self.tree.provider(uuid), generation=expected, inventory=records))
 
     @staticmethod
-    def _has_moved(operation: Reshape, uuid: ProviderUuid) -> int:
-        consumers = (*operation.old_allocations.values(), *operation.allocations.values())
-        return int(any(uuid in one.resources for one in consumers))
+    def _has_allocations(operation: Reshape, uuid: ProviderUuid) -> int:
+        return int(any(uuid in one.resources for one in operation.allocations.values()))
 
     def _set_all(self, operations: Sequence[Contents]) -> None:
         inventories = [one for one in operations if isinstance(one, SetInventory)]
@@ -322,6 +327,29 @@ class Flush:
             else:
                 results.append(Done(one, present))
         return results
+
+
+def _involved(operation: Reshape) -> str:
+    """Whom a reshape is about, for an operator who has to look after them; a few of many."""
+    return ", ".join(f"{kind} {_few(sorted(uuids))}" for kind, uuids in (("provider", operation.inventories), ("consumer", operation.allocations)) if uuids)
+
+
+def _few(uuids: Sequence[str]) -> str:
+    return " ".join(uuids[:NAMED]) + (f" and {len(uuids) - NAMED} more" if len(uuids) > NAMED else "")
+
+
+def _may_be_applied(error: PlacementError) -> bool:
+    """Whether Placement may have done what was asked although it did not say so."""
+    if isinstance(error, PlacementUnreachable):
+        return error.outcome_unknown
+    return isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status == 500)
+
+
+def _about(operation: Operation) -> Iterable[ProviderUuid]:
+    """The providers that an operation writes."""
+    if isinstance(operation, Reshape):
+        return operation.inventories
+    return [operation.provider.uuid] if operation.provider else []
 
 
 def _log(operation: Operation) -> None:

@@ -6,12 +6,23 @@ from dataclasses import replace
 
 from agent.model.mirror import Knowledge
 from agent.model.names import is_custom
+from agent.model.provider_tree import ProviderTree
 from agent.placement.client import Client
 
 LOG = logging.getLogger(__name__)
 
 # How long a standard trait that the server does not know is left out before it is asked for again, in seconds.
 ASK_AGAIN = 3600.0
+
+
+def names_added(present: ProviderTree, wish: ProviderTree) -> tuple[frozenset[str], frozenset[str]]:
+    """The traits and the resource classes that providers of ``wish`` have and those of ``present`` have not."""
+    traits, classes = set[str](), set[str]()
+    for one in wish.providers():
+        old = present.provider(one.uuid) if present.exists(one.uuid) else None
+        traits |= one.traits - old.traits if old else one.traits
+        classes |= one.inventory.keys() - old.inventory.keys() if old else one.inventory.keys()
+    return frozenset(traits), frozenset(classes)
 
 
 def learn_traits(client: Client, knowledge: Knowledge, wanted: Iterable[str], now: float) -> Knowledge:

@@ -1,28 +1,29 @@
 """What the agent remembers of one node in Placement: view and journal, in memory and in the store."""
 
 import logging
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
-from agent.errors import PlacementError, PlacementRefused, PlacementUnreachable
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
 from agent.model.names import ProviderUuid, printable
-from agent.model.operation import Operation, Reshape
+from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
-from agent.placement import codes
+from agent.placement import clock
 from agent.placement.client import Client, Row
 from agent.placement.consumers import usages
 from agent.placement.flush import Flushed
 from agent.placement.mirror import Freshness, refreshed
+from agent.placement.names import with_names
 from agent.placement.ownership import Usages
 from agent.placement.plan import Plan
 from agent.placement.server import Server
 
 LOG = logging.getLogger(__name__)
+
+Held = Mapping[ProviderUuid, frozenset[str]]
 
 
 class Notebook:
@@ -68,7 +69,7 @@ class Notebook:
         :raises GenerationConflict: a provider changed under every attempt to read it.
         """
         before = self.view
-        self._view = refreshed(client, before, self._root, time.time(), freshness, self._suspects, rows)
+        self._view = refreshed(client, before, self._root, clock.now(), freshness, self._suspects, rows)
         if self._view.tree is not before.tree:
             self._tell_lost_traits(before.tree, self._view.tree, self.journal.providers.keys() - self._suspects)
         self._suspects = frozenset()
@@ -97,6 +98,12 @@ class Notebook:
         self._keep_journal(_either(self.journal, plan.target.journal) if plan.operations else plan.target.journal)
         return plan, [Outcome(one, "skipped", "Placement refused exactly this before") for one in refused]
 
+    def assume(self, plan: Plan) -> None:
+        """Take it for done, as far as the plans of other nodes depend on it: what a dry run does instead of sending it."""
+        traits = [one.name for one in plan.operations if isinstance(one, EnsureTrait)]
+        classes = [one.name for one in plan.operations if isinstance(one, EnsureResourceClass)]
+        self._server.learned(with_names(self.knowledge, traits=traits, classes=classes))
+
     def record(self, plan: Plan, flushed: Flushed) -> None:
         """Write down what came of ``plan``."""
         if flushed.forgot:
@@ -104,12 +111,11 @@ class Notebook:
         else:
             self._server.learned(flushed.knowledge)
         self._view = flushed.view
-        if flushed.outage is not None and _may_be_applied(flushed.outage):
-            self._suspects = frozenset(uuid for one in flushed.outcomes if one.status == "failed" for uuid in _about(one.operation))
+        self._suspects |= flushed.doubtful
         self._refused += flushed.refused
         self.save()
         journal = plan.target.journal if flushed.complete else self.journal
-        self._keep_journal(replace(journal, held={**journal.held, **flushed.held}))
+        self._keep_journal(replace(journal, held=_both(journal.held, flushed.held)))
 
     def save(self) -> None:
         """Keep the view."""
@@ -133,18 +139,8 @@ def _either(before: Journal, after: Journal) -> Journal:
         for uuid in (*before.providers, *after.providers)
         for one, other in [(before.of(uuid), after.of(uuid))]
     }
-    return Journal(providers, after.adopted, {**before.held, **after.held})
+    return Journal(providers, after.adopted, _both(before.held, after.held))
 
 
-def _may_be_applied(outage: PlacementError) -> bool:
-    """Whether Placement may have done what was asked although it did not say so."""
-    if isinstance(outage, PlacementUnreachable):
-        return outage.outcome_unknown
-    return isinstance(outage, PlacementRefused) and codes.is_outage(outage)
-
-
-def _about(operation: Operation) -> Iterable[ProviderUuid]:
-    """The providers that an operation writes."""
-    if isinstance(operation, Reshape):
-        return operation.inventories
-    return [operation.provider.uuid] if operation.provider else []
+def _both(one: Held, other: Held) -> Held:
+    return {uuid: one.get(uuid, frozenset()) | other.get(uuid, frozenset()) for uuid in (*one, *other)}

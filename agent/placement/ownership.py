@@ -6,11 +6,11 @@ What the journal does not list belongs to somebody else: it survives whatever a 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.errors import InvalidTree
+from agent.errors import DRIVER_FAULT, InvalidTree
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
-from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_custom, printable
+from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_custom, is_uuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 
@@ -79,6 +79,7 @@ class Merge:
         self.journal, self.knowledge, self.base, self.wish, self.root, self.usages = journal, knowledge, base, wish, root, usages
         self.adopted = journal.adopted or not self.present.exists(root)
         self.take_over = take_over or not journal.providers
+        self.staying = frozenset[str]() if self.adopted else self._staying()
         self.drift: list[Drift] = []
         self.invalid: list[str] = []
 
@@ -86,10 +87,10 @@ class Merge:
         """The merged tree."""
         tree = self.wish.subtree(self.root) if self.wish.exists(self.root) else ProviderTree()
         for uuid in reversed(tree.get_provider_uuids()):
-            self._drop_unnameable(tree, uuid)
-        for uuid in self._kept():
+            self._drop_unusable(tree, uuid)
+        for uuid in self._kept(tree):
             if not tree.exists(uuid):
-                tree.insert(self.present.provider(uuid))
+                self._put_back(tree, self.present.provider(uuid))
         owned: dict[ProviderUuid, Ownership] = {}
         for uuid in tree.get_provider_uuids():
             if self._is_ours(uuid):
@@ -110,6 +111,13 @@ class Merge:
             return False
         return not self.base.exists(uuid) or self.wish.provider(uuid) is not self.base.provider(uuid)
 
+    def _wished(self, uuid: ProviderUuid) -> bool:
+        """Whether the wish has the provider, and not only as what :func:`foreign_share` left of it for others to hang from."""
+        if not self.wish.exists(uuid) or uuid == self.root or not self.journal.owns(uuid):
+            return self.wish.exists(uuid)
+        emptied = self.base.exists(uuid) and self.present.exists(uuid) and self.base.provider(uuid) is not self.present.provider(uuid)
+        return not emptied or self._touched(uuid)
+
     def _is_ours(self, uuid: ProviderUuid) -> bool:
         if uuid == self.root or self.journal.owns(uuid) or not self.present.exists(uuid):
             return True
@@ -124,26 +132,40 @@ class Merge:
                 tree.reparent(present.uuid, present.parent_uuid)
         except ValueError as error:
             raise InvalidTree(
-                f"driver error: it moved provider {printable(present.name)}, which is somebody else's: {error}", "report this to whoever wrote the driver"
-            ) from error
+                f"driver error: it moved provider {printable(present.name)}, which is somebody else's: {error}", DRIVER_FAULT
+            ) from error  # fmt: skip
         tree.replace(present)
 
-    def _drop_unnameable(self, tree: ProviderTree, uuid: ProviderUuid) -> None:
+    @staticmethod
+    def _put_back(tree: ProviderTree, present: Provider) -> None:
+        """Have a provider that the wish lacks and that cannot go."""
+        try:
+            tree.insert(present)
+        except ValueError as error:
+            raise InvalidTree(f"driver error: it made another {printable(present.name)}, but the one in Placement stays: {error}", DRIVER_FAULT) from error
+
+    def _drop_unusable(self, tree: ProviderTree, uuid: ProviderUuid) -> None:
         name = tree.name_of(uuid)
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
-            self.invalid.append(f"provider {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}")
-            tree.remove(uuid)
+            wrong = f"provider {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+        elif not is_uuid(uuid):
+            wrong = f"provider {printable(name)!r}: {printable(uuid)!r} is no uuid"
+        else:
+            return
+        self.invalid.append(wrong)
+        tree.remove(uuid)
 
-    def _kept(self) -> Iterator[ProviderUuid]:
-        """Present providers that stay although the wish lacks them, and what they hang from, parents first."""
+    def _kept(self, tree: ProviderTree) -> Iterator[ProviderUuid]:
+        """Present providers that stay although ``tree``, the usable part of the wish, lacks them, and what they hang from, parents first."""
         keep: set[ProviderUuid] = set()
         for uuid in reversed(self.present.get_provider_uuids()):
-            if uuid in keep or (self.wish.exists(uuid) and self._is_ours(uuid)):
+            wished = self._wished(uuid)
+            gone = self.journal.owns(uuid) and not wished
+            if gone and not self.adopted:
+                self._drift_adoption(self.present.provider(uuid), "the node no longer has it")
+            usable, free = wished and tree.exists(uuid) and self._is_ours(uuid), gone and self.adopted and not self._held_classes(uuid)
+            if uuid in keep or usable or free:
                 continue
-            if self.journal.owns(uuid) and self.adopted and not self._held_classes(uuid):
-                continue
-            if self.journal.owns(uuid) and not self.adopted:
-                self._drift_adoption(uuid, "the node no longer has it")
             ancestor: ProviderUuid | None = uuid
             while ancestor is not None:
                 keep.add(ancestor)
@@ -152,26 +174,42 @@ class Merge:
 
     def _held_classes(self, uuid: ProviderUuid) -> frozenset[str]:
         used = self.usages.get(uuid, {})
-        wanted = without_empty(self.wish.provider(uuid).inventory) if self.wish.exists(uuid) else {}
+        wanted = self._wished_inventory(uuid)
         return frozenset(name for name in self.journal.held.get(uuid, ()) if used.get(name, 0) > 0 and name not in wanted)
+
+    def _wished_inventory(self, uuid: ProviderUuid) -> Inventories:
+        return without_empty(self.wish.provider(uuid).inventory) if self._wished(uuid) else {}
+
+    def _staying(self) -> frozenset[str]:
+        """Classes that some provider of a tree that is not adopted keeps against the wish; in another one they would count twice."""
+        stay: set[str] = set()
+        for one in self.present.providers():
+            if self._is_ours(one.uuid):
+                stay |= _foreign_inventory(one, self.journal.of(one.uuid), adopted=False).keys() - self._wished_inventory(one.uuid).keys()
+        return frozenset(name for name in stay if not is_custom(name))
 
     # --- contents ---------------------------------------------------------------------------------------------
 
     def _ours(self, wished: Provider) -> tuple[Provider, Ownership]:
         present = self.present.provider(wished.uuid) if self.present.exists(wished.uuid) else Provider(wished.uuid, wished.name)
         own = self.journal.of(wished.uuid)
-        if not self.wish.exists(wished.uuid) and not self.adopted:
+        if not self._wished(wished.uuid) and not self.adopted:
             return present, own
-        # One that only stays for what hangs from it, or until it is free, gives nothing but keeps its marks.
-        wanted = wished if self.wish.exists(wished.uuid) else replace(present, inventory={})
+        wanted = wished if self._wished(wished.uuid) else self._remains(present, own)
         inventory = self._inventory(wanted, present, own)
-        traits, aggregates = self._traits(wanted, present, own), wanted.aggregates | (present.aggregates - own.aggregates)
+        traits, aggregates = self._traits(wanted, present, own), self._aggregates(wanted, present, own)
         ownership = Ownership(
             classes=_own_classes(inventory, present.inventory, own),
             traits=frozenset(name for name in traits if name in own.traits or name not in present.traits),
             aggregates=frozenset(name for name in aggregates if name in own.aggregates or name not in present.aggregates),
         )
-        return replace(wished, inventory=inventory, traits=traits, aggregates=frozenset(aggregates), generation=present.generation), ownership
+        return replace(wished, inventory=inventory, traits=traits, aggregates=aggregates, generation=present.generation), ownership
+
+    def _remains(self, present: Provider, own: Ownership) -> Provider:
+        """What is wanted of a provider that is gone: until it is free its marks; nothing, if only others hang from it."""
+        if self._held_classes(present.uuid):
+            return replace(present, inventory={})
+        return replace(present, inventory={}, traits=present.traits - own.traits, aggregates=present.aggregates - own.aggregates)
 
     def _inventory(self, wanted: Provider, present: Provider, own: Ownership) -> Inventories:
         """The records to have."""
@@ -183,7 +221,10 @@ class Merge:
         foreign = {name: record for name, record in _foreign_inventory(present, own, self.adopted).items() if name not in inventory}
         for name in foreign:
             if not is_custom(name):
-                self._drift_adoption(wanted.uuid, f"the node does not have its {name}")
+                self._drift_adoption(wanted, f"the node does not have its {name}")
+        for name in sorted(self.staying & inventory.keys() - present.inventory.keys()):
+            self._drift_adoption(wanted, f"{name} would move here")
+            del inventory[name]
         held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name]) for name in self._held_classes(wanted.uuid)}
         for name in held:
             self._drift_held(present, name)
@@ -195,10 +236,16 @@ class Merge:
         retracted = {name for name in base - wanted.traits if not is_custom(name) and name != STATUS_DISABLED}
         return frozenset((wanted.traits | (present.traits - own.traits - retracted)) - self.knowledge.unknown_traits.keys())
 
+    def _aggregates(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
+        """Everybody's aggregates."""
+        wrong = sorted(aggregate for aggregate in wanted.aggregates if not is_uuid(aggregate))
+        self.invalid.extend(f"provider {printable(wanted.name)!r}: aggregate {printable(aggregate)!r} is no uuid" for aggregate in wrong)
+        return frozenset(wanted.aggregates - set(wrong) | (present.aggregates - own.aggregates))
+
     # --- drift ------------------------------------------------------------------------------------------------
 
     def _report_foreign(self, uuid: ProviderUuid) -> None:
-        name = self.present.name_of(uuid)
+        name = printable(self.present.name_of(uuid))
         if self.base.exists(uuid) and not self.wish.exists(uuid):
             self.drift.append(Drift("foreign-provider", "info", f"the driver wanted to remove {name}, which is somebody else's", "none; it stays", uuid))
         elif self._touched(uuid):
@@ -206,12 +253,12 @@ class Merge:
         else:
             self.drift.append(Drift("foreign-provider", "info", f"{name} was put there by somebody else", "none; it stays as it is", uuid))
 
-    def _drift_adoption(self, uuid: ProviderUuid, why: str) -> None:
-        self.drift.append(Drift("adoption-needed", "warning", f"{self.present.name_of(uuid)}: {why}, but the tree is not adopted", ADOPT, uuid))
+    def _drift_adoption(self, one: Provider, why: str) -> None:
+        self.drift.append(Drift("adoption-needed", "warning", f"{printable(one.name)}: {why}, but the tree is not adopted", ADOPT, one.uuid))
 
     def _drift_held(self, present: Provider, name: str) -> None:
         self.drift.append(Drift(
-            "held-device", "warning", f"{present.name}: {name} is gone from the node but {self.usages[present.uuid][name]} of it are allocated",
+            "held-device", "warning", f"{printable(present.name)}: {name} is gone from the node but {self.usages[present.uuid][name]} of it are allocated",
             "move or delete its consumers; until then nothing new can claim it", present.uuid,
         ))  # fmt: skip
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.errors import ReshapeFailed
 from agent.model.change_set import ChangeSet, diff
 from agent.model.inventory import Inventories
 from agent.model.mirror import Knowledge, View
@@ -41,7 +42,8 @@ class Plan:
 def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUuid, move: Move | None = None) -> Plan:
     """The operations that take Placement from ``view`` to ``target``.
 
-    Parents are created before and deleted after their children; a reshape needs the new providers to be there and the
+    Providers come first, because a name or uuid that somebody else has ends it before anything is written; parents are
+    created before and deleted after their children; a reshape needs the new providers to be there and the
     old ones not yet gone, and moves every generation, so that single writes come after it; inventories come before
     traits, so that no provider advertises what it cannot give.
 
@@ -51,14 +53,17 @@ def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUu
     changes = diff(present, target.tree)
     drift = list(target.drift)
     reshaped: list[Operation] = []
-    if move and move.changed:
+    if move is not None:
         if not target.journal.adopted:
-            drift.append(Drift("adoption-needed", "warning", "allocations would move, but the tree is not adopted", ADOPT, root))
+            drift.append(Drift("adoption-needed", "warning", "inventory and its allocations would move, but the tree is not adopted", ADOPT, root))
             return Plan((), target, tuple(drift))
-        reshaped = [reshape(present, target.tree, frozenset(target.journal.providers), move)]
+        if target.invalid:
+            raise ReshapeFailed(f"the node's wish cannot be had as a whole: {target.invalid[0]}", "a reshape is not done in parts")
+        whole = reshape(present, target.tree, frozenset(target.journal.providers), move)
+        reshaped = [whole] if whole.inventories else []
     operations = (
-        *_names(changes, present, target.tree, knowledge),
         *_creations(changes, target.tree),
+        *_names(changes, present, target.tree, knowledge),
         *_renames(changes, present, target.tree),
         *_moves(changes, present, target.tree, knowledge, drift),
         *reshaped,

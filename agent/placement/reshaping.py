@@ -1,9 +1,11 @@
 """Building a reshape: one atomic move of inventories and of the allocations that go with them."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from agent.errors import ReshapeFailed
+from agent.errors import DRIVER_FAULT, ReshapeFailed
 from agent.model.allocation import Allocation
 from agent.model.inventory import Inventories, capacity, changed
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -26,6 +28,26 @@ class Move:
         return frozenset(uuid for uuid, one in self.after.items() if one.resources != self.before[uuid].resources)
 
 
+def moved(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> Move:
+    """What a driver made of the allocations that it was given to edit: it may move them and swap classes one for one.
+
+    :raises ReshapeFailed: it lost or invented a consumer, a record lost its form, or a consumer has more or less than before.
+    """
+    for consumer in sorted(before.keys() ^ edited.keys()):
+        did = "dropped" if consumer in before else "invented"
+        raise ReshapeFailed(f"driver error: it {did} consumer {consumer}", DRIVER_FAULT, consumer=consumer)
+    after = {}
+    for uuid, one in before.items():
+        try:
+            after[uuid] = one.edited(edited[uuid])
+            held, left = _amount(one), _amount(after[uuid])
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ReshapeFailed(f"driver error: the allocations of consumer {uuid} lost their form: {error!r}", DRIVER_FAULT, consumer=uuid) from error
+        if left != held:
+            raise ReshapeFailed(f"driver error: consumer {uuid} would hold {left} units in all instead of {held}", DRIVER_FAULT, consumer=uuid)
+    return Move(before, after)
+
+
 def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: Move) -> Reshape:
     """The one operation that takes ``present`` to ``target`` for every provider involved.
 
@@ -34,8 +56,8 @@ def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], 
 
     :raises ReshapeFailed: the result would not hold.
     """
-    moved = move.changed
-    named = {uuid for consumer in moved for uuid in (*move.before[consumer].resources, *move.after[consumer].resources)}
+    consumers = move.changed
+    named = {uuid for one in consumers for uuid in (*move.before[one].resources, *move.after[one].resources)}
     inventories: dict[ProviderUuid, Inventories] = {}
     for one in target.providers():
         old = present.provider(one.uuid).inventory if present.exists(one.uuid) else {}
@@ -47,31 +69,45 @@ def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], 
         reason="inventory moves between providers and the allocations on it move along",
         old_inventories={uuid: present.provider(uuid).inventory if present.exists(uuid) else {} for uuid in inventories},
         inventories=inventories,
-        old_allocations={uuid: move.before[uuid] for uuid in moved},
-        allocations={uuid: move.after[uuid] for uuid in moved},
+        old_allocations={uuid: move.before[uuid] for uuid in consumers},
+        allocations={uuid: move.after[uuid] for uuid in consumers},
     )
 
 
 def _check(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: Move) -> None:
     """Everything that the server would refuse, or that would leave an allocation on nothing."""
-    sums: dict[tuple[ProviderUuid, str], int] = {}
-    for consumer, one in move.after.items():
-        if not any(one.resources.values()):
-            raise ReshapeFailed(f"consumer {consumer} would be left without any allocation", "this is a fault of the driver", consumer=consumer)
-        for provider, resources in one.resources.items():
-            for name, amount in resources.items():
-                if amount < 1:
-                    raise ReshapeFailed(f"consumer {consumer} would hold {amount} {name} on {provider}", "this is a fault of the driver", consumer=consumer)
-                sums[provider, name] = sums.get((provider, name), 0) + amount
-                if (provider in inventories or target.exists(provider)) and name not in _records(target, inventories, provider):
-                    raise ReshapeFailed(
-                        f"{name} is dropped from provider {provider} but used by consumer {consumer}", "the driver has to move that allocation too",
-                        consumer=consumer, provider=provider,
-                    )  # fmt: skip
-    involved = {uuid for consumer in move.changed for uuid in move.after[consumer].resources}
-    for (provider, name), amount in sums.items():
-        if provider in involved and target.exists(provider) and amount > (limit := capacity(_records(target, inventories, provider)[name])):
+    for one in move.after.values():
+        _check_consumer(one, target, inventories)
+    before, after = _sums(move.before), _sums(move.after)
+    for (provider, name), amount in after.items():
+        # What is over-committed already may stay so: the server refuses only to add to it.
+        if target.exists(provider) and amount > max(limit := capacity(_records(target, inventories, provider)[name]), before[provider, name]):
             raise ReshapeFailed(f"provider {provider} would have {amount} {name} allocated of {limit}", "free some of it first", provider=provider)
+
+
+def _check_consumer(one: Allocation, target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories]) -> None:
+    for provider, resources in one.resources.items():
+        for name, amount in resources.items():
+            if amount < 1:
+                raise ReshapeFailed(f"consumer {one.consumer} would hold {amount} {name} on {provider}", DRIVER_FAULT, consumer=one.consumer)
+            if (provider in inventories or target.exists(provider)) and name not in _records(target, inventories, provider):
+                raise ReshapeFailed(
+                    f"{name} is dropped from provider {provider} but used by consumer {one.consumer}", "the driver has to move that allocation too",
+                    consumer=one.consumer, provider=provider,
+                )  # fmt: skip
+
+
+def _amount(one: Allocation) -> int:
+    return sum(amount for resources in one.resources.values() for amount in resources.values())
+
+
+def _sums(consumers: Consumers) -> Counter[tuple[ProviderUuid, str]]:
+    """How much is allocated in all, by provider and class."""
+    sums: Counter[tuple[ProviderUuid, str]] = Counter()
+    for one in consumers.values():
+        for provider, resources in one.resources.items():
+            sums.update({(provider, name): amount for name, amount in resources.items()})
+    return sums
 
 
 def _records(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], provider: ProviderUuid) -> Inventories:

@@ -1,4 +1,4 @@
-"""The one retry policy: exponential waits with full jitter and a cap, ended at once by a shutdown."""
+"""The one retry policy: exponential waits with jitter and a cap, ended at once by a shutdown."""
 
 import random
 import threading
@@ -12,13 +12,19 @@ from agent.placement.codes import OUTAGE_STATUSES
 MAX_ATTEMPTS = 4
 LEAST_WAIT = 0.1
 LONGEST_WAIT = 2.0
+LEAST_READ_WAIT = 0.05
+LONGEST_READ_WAIT = 0.2
+
+
+def _seconds(attempt: int, least: float, longest: float) -> float:
+    return random.uniform(least, min(longest, least * 4**attempt))
 
 
 def _jittered(cancelled: threading.Event, least: float, longest: float) -> Callable[[int, int], int]:
     """A wait function for ``retrying`` that waits itself, because the library's own sleep cannot be interrupted."""
 
     def wait(attempt: int, _elapsed_ms: int) -> int:
-        cancelled.wait(random.uniform(least, min(longest, least * 4**attempt)))
+        cancelled.wait(_seconds(attempt, least, longest))
         return 0
 
     return wait
@@ -31,11 +37,11 @@ def read_policy(cancelled: threading.Event) -> Retrying:
         return isinstance(error, PlacementUnreachable) and error.kind in ("connect", "broken", "timeout") and not cancelled.is_set()
 
     return Retrying(
-        stop_max_attempt_number=2, wait_func=_jittered(cancelled, 0.05, 0.2), retry_on_exception=worth_repeating,
+        stop_max_attempt_number=2, wait_func=_jittered(cancelled, LEAST_READ_WAIT, LONGEST_READ_WAIT), retry_on_exception=worth_repeating,
         retry_on_result=lambda answer: answer.status in OUTAGE_STATUSES and not cancelled.is_set(), wrap_exception=False,
     )  # fmt: skip
 
 
 def conflict_wait(attempt: int, cancelled: threading.Event) -> bool:
     """Wait before attempt number ``attempt`` + 1 of a cycle. Returns whether the cycle was cancelled meanwhile."""
-    return cancelled.wait(random.uniform(LEAST_WAIT, min(LONGEST_WAIT, LEAST_WAIT * 4**attempt)))
+    return cancelled.wait(_seconds(attempt, LEAST_WAIT, LONGEST_WAIT))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from http.client import HTTPException
 
 import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
@@ -14,7 +15,7 @@ _NEVER_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.Connect
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """``message`` may use ``{url}``, ``{reason}``, ``{region}`` and ``{interface}``. ``sent``: a request may have left."""
+    """``message`` may use what :func:`unreachable` has for it. ``sent``: a request may have left."""
 
     errors: type[BaseException]
     kind: str
@@ -35,15 +36,18 @@ _MEANINGS = (
         "set auth_type and its options, as in nova.conf", fatal=True,
     ),
     _Meaning(
-        ksa.Unauthorized, "credentials", "credentials for placement refused by identity: {reason}",
+        ksa.Unauthorized, "credentials", "credentials for placement refused by identity at {url}: {reason}",
         "check the user, password and project in [placement]", fatal=True,
     ),
     _Meaning(ksa.AuthorizationFailure, "credentials", "credentials incomplete or contradictory: {reason}", "check section [placement]", fatal=True),
     _Meaning(ksa.SSLError, "tls", "certificate of {url} not accepted: {reason}", "set [placement] cafile to the bundle that signed it", fatal=True),
-    _Meaning(ksa.HttpError, "identity", "identity service failed: {reason}", "nothing to do if it comes back; it is asked again"),
+    _Meaning(ksa.HttpError, "identity", "identity service at {url} failed: {reason}", "nothing to do if it comes back; it is asked again"),
     _Meaning(ksa.DiscoveryFailure, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
     _Meaning(ksa.VersionNotAvailable, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
-    _Meaning(ksa.ConnectTimeout, "timeout", "no answer from {url} in time", "check the service, or raise [placement] read_timeout", sent=True),
+    _Meaning(
+        ksa.ConnectTimeout, "timeout", "no answer from {url} in time; waited up to {waited}",
+        "check the service, or raise [placement] read_timeout", sent=True,
+    ),
     _Meaning(ksa.ConnectFailure, "connect", "cannot connect to {url}: {reason}", "check that it runs and can be reached from here", sent=True),
     _Meaning(Exception, "broken", "connection to {url} broken: {reason}", "check what stands between this host and Placement", sent=True),
 )  # fmt: skip
@@ -65,20 +69,32 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 def _reason(error: BaseException) -> str:
     """The innermost text that tells something, in one line."""
-    system = [str(one.strerror) for one in _chain(error) if isinstance(one, OSError) and one.strerror]
-    return printable(" ".join((system or [str(error)])[-1].split()))
+    told = [text for one in _chain(error) if (text := _told(one))]
+    return printable(" ".join((told or [str(error)])[-1].split()))
+
+
+def _told(error: BaseException) -> str:
+    """What the system or HTTP says, empty for those that only wrap another error."""
+    if isinstance(error, OSError):
+        first = error.args[0] if error.args else None
+        return error.strerror or (first if isinstance(first, str) else "")
+    return str(error) if isinstance(error, HTTPException) else ""
 
 
 def _url(error: BaseException, default: str) -> str:
     """The URL that was asked, which is the identity service's when that is what does not answer."""
+    if isinstance(error, ksa.HttpError) and error.url:
+        return str(error.url)
     requests = (getattr(one, "request", None) for one in _chain(error))
     asked = [str(url) for one in requests if (url := getattr(one, "url", None))]
     return asked[0].partition("?")[0] if asked else default
 
 
-def unreachable(error: Exception, url: str, region: str | None, interface: str | None) -> PlacementUnreachable:
+def unreachable(error: Exception, url: str, region: str | None, interface: str | None, waited: str) -> PlacementUnreachable:
     """The one error that callers see for ``error``, raised by keystoneauth on the way to ``url``."""
     meaning = next(one for one in _MEANINGS if isinstance(error, one.errors))
     never_sent = any(isinstance(one, _NEVER_SENT) for one in _chain(error))
-    message = meaning.message.format(url=_url(error, url), reason=_reason(error), region=region or "any", interface=interface or "any")
+    message = meaning.message.format(
+        url=_url(error, url), reason=_reason(error), region=region or "any", interface=interface or "any", waited=waited
+    )  # fmt: skip
     return PlacementUnreachable(message, meaning.remedy, kind=meaning.kind, outcome_unknown=meaning.sent and not never_sent, fatal=meaning.fatal)

@@ -54,6 +54,7 @@ def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
         ("operations", operation_lines(node, look)),
         ("drift", [line for drift in node.drift for line in _drift(drift, hidden, look)]),
         ("errors", _errors(node.errors, look, hidden)),
+        ("hint", hanging(shown(node.hint), look) if node.hint else []),
     ]
     lines = header_lines(node, look.signs)
     for title, body in sections:

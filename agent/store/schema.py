@@ -3,7 +3,7 @@
 Lists and mappings are JSON text with sorted names, so that equal contents are equal texts.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text, UniqueConstraint
+from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, MetaData, PrimaryKeyConstraint, String, Table, Text, UniqueConstraint
 
 # The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
 VERSION = "0001"
@@ -15,6 +15,9 @@ APPLICATION_ID = 0x636E6167
 METADATA = MetaData(
     naming_convention={"pk": "pk_%(table_name)s", "fk": "fk_%(table_name)s_%(referred_table_name)s", "uq": "uq_%(table_name)s_%(column_0_name)s"}
 )
+
+# alembic's, and not ours to change: beside the other tables, so that it is not taken for one of them.
+VERSIONS = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), nullable=False), PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"))
 
 # Keyed by host, because hosts that share a database must not find each other's.
 IDENTITY = Table(

@@ -18,7 +18,7 @@ from agent.model.names import ProviderUuid
 from agent.store import engines, folder, journal_rows, knowledge_rows, mirror_rows
 from agent.store.failure import damaged, translated
 from agent.store.location import Location, located
-from agent.store.migration import check_sound, upgrade, version
+from agent.store.migration import check_sound, create, upgrade, version
 from agent.store.schema import APPLICATION_ID, IDENTITY, METADATA, VERSION
 from agent.store.snapshot import LEFTOVERS, snapshot
 
@@ -209,7 +209,7 @@ def _create(location: Location, file: Path) -> None:
         leftover.unlink(missing_ok=True)
     engine = engines.on_disk(Location(location.url.set(database=str(unfinished)), location.option, unfinished))
     try:
-        upgrade(engine)
+        create(engine)
     finally:
         engine.dispose()
     # The last connection to close leaves nothing beside the file.

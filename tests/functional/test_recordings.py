@@ -76,7 +76,9 @@ def sysfs_root(name: str, folder: Path) -> Path:
     with tarfile.open(HOSTS / "sysfs" / f"{name}.tar.bz2") as archive:
         # Not the links to memory blocks: thousands that nobody reads.
         members = [member for member in archive if "/node/node" not in member.name or not member.issym()]
-        archive.extractall(folder, members, filter="tar")
+        # not by argument, because Debian's Python 3.11.2 does not have it yet
+        archive.extraction_filter = getattr(tarfile, "tar_filter", None)
+        archive.extractall(folder, members)
     return folder / name / "sys"
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from keystoneauth1.adapter import Adapter
+from keystoneauth1.session import Session
 
 from agent.audit import House
 from agent.audit_record import Mode
@@ -77,13 +78,15 @@ class AgentUnderTest:
         self.freshness: Freshness = options.pop("freshness", Freshness())
         self.read_timeout: float = options.pop("read_timeout", 30)
         self.url: str | None = options.pop("url", None)
+        self.session: Session | None = options.pop("session", None)
         self.cancelled = threading.Event()
         assert not options, options
         self._fleet: Fleet | None = None
         self._store: Any = None
 
     def _start(self, *, dry_run: bool = False) -> Fleet:
-        adapter = Adapter(self.placement.session(self.roles), service_type="placement", **({"endpoint_override": self.url} if self.url else {}))
+        session = self.session or self.placement.session(self.roles)
+        adapter = Adapter(session, service_type="placement", **({"endpoint_override": self.url} if self.url else {}))
         transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
         self._store = (open_read_only if dry_run else open_store)(self.folder)
         server = Server(transport, "http", self._store, keep=not dry_run)
@@ -124,6 +127,10 @@ class AgentUnderTest:
     def fleet(self) -> Fleet:
         assert self._fleet is not None
         return self._fleet
+
+    @property
+    def transport(self) -> Transport:
+        return self.fleet.house.server.transport
 
 
 def total(amount: int, **fields: Any) -> dict[str, Any]:

@@ -21,4 +21,5 @@ def undone() -> Iterator[None]:
                 handler.close()
         loggers[0].handlers[:] = handlers
         for logger, level in levels:
-            logger.setLevel(level)
+            if logger.level != level:
+                logger.setLevel(level)

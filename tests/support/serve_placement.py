@@ -1,6 +1,7 @@
 """The process behind ``HttpPlacement``: the real Placement on a SQLite file, with a log of the requests it handles."""
 
 import io
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,13 +14,22 @@ from tests.support.exchange import OBSERVER_HEADER, arrived
 
 
 class Recorder:
-    """WSGI middleware that writes down one line for each request answered."""
+    """WSGI middleware that writes down one line for each request answered.
+
+    Any number may be under way, but Placement gets one at a time, because SQLite does not let two transactions write,
+    and Placement says 500 then.
+    """
 
     def __init__(self, app: placement_app.WSGIApp, file: Path) -> None:
         self._app = app
         self._file = file
+        self._turn = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        with self._turn:
+            return self._handle(environ, start_response)
+
+    def _handle(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
         headers = webob.headers.EnvironHeaders(environ)
         if OBSERVER_HEADER in headers:
             return self._app(environ, start_response)
@@ -31,7 +41,6 @@ class Recorder:
         def start(status: str, answered: list[tuple[str, str]], *rest: Any) -> Any:
             exchange.status = int(status.split(maxsplit=1)[0])
             exchange.server_request_id = dict(answered).get("x-openstack-request-id")
-            # one write of a whole line in append mode, because several threads log at once
             with self._file.open("a") as log:
                 log.write(exchange.to_json() + "\n")
             return start_response(status, answered, *rest)

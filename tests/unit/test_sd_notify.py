@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 
 import pytest
 
@@ -19,7 +20,7 @@ def manager(tmp_path):
 
 @pytest.fixture
 def notifier(manager):
-    return Notifier({"NOTIFY_SOCKET": manager.getsockname()})
+    return Notifier({"NOTIFY_SOCKET": manager.getsockname(), "WATCHDOG_USEC": "500000"})
 
 
 def received(manager):
@@ -52,8 +53,26 @@ def test_an_abstract_socket_is_reached():
         name = f"compute-node-agent-test-{os.getpid()}"
         channel.bind(f"\0{name}")
         channel.settimeout(2)
-        Notifier({"NOTIFY_SOCKET": f"@{name}"}).watchdog()
-        assert received(channel) == ["WATCHDOG=1"]
+        Notifier({"NOTIFY_SOCKET": f"@{name}"}).ready()
+        assert received(channel) == ["READY=1"]
+
+
+def test_the_watchdog_gets_as_much_as_it_needs(manager, notifier):
+    end = time.monotonic() + 0.3
+    while time.monotonic() < end:
+        notifier.watchdog()
+    notifier.status("end")
+    messages = [received(manager) for _ in range(4)]
+    while messages[-1] == ["WATCHDOG=1"]:
+        messages.append(received(manager))
+    assert 3 <= messages.count(["WATCHDOG=1"]) <= 6
+
+
+def test_a_watchdog_that_is_off_gets_nothing(manager):
+    notifier = Notifier({"NOTIFY_SOCKET": manager.getsockname()})
+    notifier.watchdog()
+    notifier.status("end")
+    assert received(manager) == ["STATUS=end"]
 
 
 def test_without_a_manager_nothing_is_sent():
@@ -63,7 +82,7 @@ def test_without_a_manager_nothing_is_sent():
 def test_a_manager_that_went_away_is_logged_once(tmp_path, caplog):
     notifier = Notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")})
     for _ in range(3):
-        notifier.watchdog()
+        notifier.status("unheard")
     assert len([record for record in caplog.records if "NOTIFY_SOCKET" in record.getMessage()]) == 1
 
 

@@ -1,39 +1,15 @@
 """Fixtures of the command line: an agent on a real Placement over HTTP, in this process where another one adds nothing."""
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.ini import Config
+from tests.functional.cli.setups import on
 from tests.support.placement import Placement
 from tests.support.system import AgentHere
-
-Agent = Callable[..., AgentHere]
-
-
-def merged(*configs: Config) -> dict[str, dict[str, Any]]:
-    """Configurations one over the other."""
-    found: dict[str, dict[str, Any]] = {}
-    for config in configs:
-        for group, options in config.items():
-            found.setdefault(group, {}).update(options)
-    return found
-
-
-def towards(placement: Placement, url: str | None = None) -> Config:
-    """The section that leads to ``placement``, through a proxy's ``url`` if given."""
-    # One request at a time, because Placement on SQLite answers 500 to writes side by side.
-    return {"placement": {**placement.credentials(url), "max_in_flight": 1}}
 
 
 @pytest.fixture
 def agent(http_placement: Placement, tmp_path: Path) -> AgentHere:
     """``fake.numa`` called node-a on ``http_placement``."""
     return AgentHere(tmp_path / "agent", on(http_placement))
-
-
-def on(placement: Placement, driver: str = "fake.numa", *configs: Config) -> dict[str, dict[str, Any]]:
-    """The configuration of a host called node-a with ``driver`` on ``placement``, and ``configs`` over it."""
-    return merged({"DEFAULT": {"compute_driver": driver, "host": "node-a", "state_path": "/nonexistent"}}, towards(placement), *configs)

@@ -1,6 +1,5 @@
 """``agent --once --dry-run``: writes nothing anywhere, and prints what the run after it sends."""
 
-import json
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.functional.cli.conftest import merged, on
+from tests.functional.cli.setups import from_file, host_file, merged, on
 from tests.support.folder import all_of
 from tests.support.http_placement import HttpPlacement
 from tests.support.system import AgentCommand, AgentHere, Result
@@ -26,20 +25,6 @@ HOST: dict[str, Any] = {
         {"name": "$NODE-fpga", "inventories": {"FPGA": {"total": 2}, "CUSTOM_LICENSE": {"total": 7}}},
     ],
 }
-
-
-def host_file(agent: AgentCommand, host: Mapping[str, Any]) -> Path:
-    """Write the host file of ``fake.file``."""
-    file = agent.folder / "host.yaml"
-    # JSON is YAML, and its strings are quoted, so that an address stays text.
-    file.write_text(json.dumps(host))
-    return file
-
-
-def from_file(placement: HttpPlacement, folder: Path, host: Mapping[str, Any] = HOST) -> AgentHere:
-    agent = AgentHere(folder)
-    agent.configure(on(placement, "fake.file", {"fake": {"host_file": host_file(agent, host)}}))
-    return agent
 
 
 def operations(result: Result) -> list[dict[str, Any]]:
@@ -131,7 +116,7 @@ def test_an_empty_folder_stays_empty(agent: AgentHere, http_placement: HttpPlace
 
 
 def test_a_changed_host_file(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent")
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     host_file(agent, {**HOST, "memory_mib": 32768, "traits": ["CUSTOM_RACK_7"], "cpu": {"online": "0-3"}})
     told, _ = foretold(agent, http_placement)
@@ -141,7 +126,7 @@ def test_a_changed_host_file(http_placement: HttpPlacement, tmp_path: Path) -> N
 
 
 def test_a_removed_device(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent")
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     host_file(agent, {**HOST, "providers": HOST["providers"][1:]})
     told, _ = foretold(agent, http_placement)
@@ -149,11 +134,12 @@ def test_a_removed_device(http_placement: HttpPlacement, tmp_path: Path) -> None
 
 
 def test_a_moved_and_a_replaced_device(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent")
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     gpu, fpga = HOST["providers"]
     aggregate = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"
-    host_file(agent, {**HOST, "providers": [{**gpu, "parent": "$NODE-shelf", "aggregates": [aggregate]}, {"name": "$NODE-shelf"}, {**fpga, "name": "$NODE-new"}]})
+    moved = {**gpu, "parent": "$NODE-shelf", "aggregates": [aggregate]}
+    host_file(agent, {**HOST, "providers": [moved, {"name": "$NODE-shelf"}, {**fpga, "name": "$NODE-new"}]})
     told, _ = foretold(agent, http_placement)
     assert {one["op"] for one in operations(told)} == {"create-provider", "delete-provider", "reparent-provider", "set-inventory", "set-aggregates"}
 
@@ -174,6 +160,21 @@ def test_several_nodes(http_placement: HttpPlacement, tmp_path: Path) -> None:
         "blade-6": ["set-inventory"],
         "blade-7": ["create-provider", "set-inventory", "set-traits"],
     }
+
+
+def test_names_that_several_nodes_bring_are_made_by_the_first_of_them(http_placement: HttpPlacement, tmp_path: Path) -> None:
+    kinds = ["GOLD", "SILVER", "SILVER", "BRONZE", "SILVER", "BRONZE", "GOLD", "IRON"]
+    nodes = [
+        {"name": f"blade-{number}", "traits": [f"CUSTOM_{kind}"], "providers": [{"name": "$NODE", "inventories": {f"CUSTOM_RACK_{kind}": {"total": 1}}}]}
+        for number, kind in enumerate(kinds)
+    ]
+    agent = from_file(http_placement, tmp_path / "agent", {"nodes": nodes})
+    told, done = dry(agent, http_placement), really(agent)
+    assert operations(told) == without_uuids(operations(done), names_of(done))
+    names = [one["after"] for one in operations(told) if one["op"].startswith("ensure")]
+    assert sorted(names) == sorted({"CUSTOM_COMPUTE_NODE_AGENT_NODE_A", *(f"CUSTOM_{kind}" for kind in kinds), *(f"CUSTOM_RACK_{kind}" for kind in kinds)})
+    made = [one for one in http_placement.writes() if one.path.startswith(("/traits", "/resource_classes"))]
+    assert len(made) == len(names)
 
 
 def test_one_of_several_nodes(http_placement: HttpPlacement, tmp_path: Path) -> None:
@@ -201,15 +202,14 @@ def test_an_adoption(agent: AgentHere, http_placement: HttpPlacement, tmp_path: 
 
 def test_what_others_changed_meanwhile(agent: AgentHere, http_placement: HttpPlacement) -> None:
     really(agent)
-    other, (root, cell, *_) = http_placement.other, sorted(http_placement.dump()["providers"], key=lambda uuid: http_placement.other.provider(uuid)["name"])
+    other, (root, cell, *_) = http_placement.other, list(http_placement.dump()["providers"])
     other.set_traits(root, ["CUSTOM_OPS"])
     other.set_inventory(root, {"VCPU": 3})
     other.rename(cell, "stolen")
     told, done = foretold(agent, http_placement)
     assert {one["op"] for one in operations(told)} == {"rename-provider", "set-inventory", "set-traits"}
     assert told.json["nodes"][0]["drift"] == done.json["nodes"][0]["drift"]
-    foretold_trait = http_placement.other.traits(root)
-    assert "CUSTOM_OPS" in foretold_trait
+    assert "CUSTOM_OPS" in other.traits(root)
 
 
 def test_reading_everything_again_writes_nothing_either(agent: AgentHere, http_placement: HttpPlacement) -> None:
@@ -218,7 +218,7 @@ def test_reading_everything_again_writes_nothing_either(agent: AgentHere, http_p
 
 
 def test_the_text_shows_the_same_operations_as_the_run_after_it(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent")
+    agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     host_file(agent, {**HOST, "memory_mib": 32768, "providers": HOST["providers"][:1]})
     told, done = (agent.run("--once", *more).stdout.partition("operations\n")[2].splitlines() for more in (["--dry-run"], []))

@@ -23,9 +23,9 @@ def agent_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Conflicts are tried again at once."""
-    monkeypatch.setattr(retry, "LEAST_WAIT", 0.0)
-    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.0)
+    """Whatever is tried again is tried at once."""
+    for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
+        monkeypatch.setattr(retry, wait, 0.0)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from agent.model.names import child_uuid
+from agent.model.provider_tree import ProviderTree
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
@@ -213,9 +214,9 @@ def test_s_51b_a_child_deleted_behind_our_back_is_made_again_with_its_uuid_and_c
 def test_s_51b_a_child_with_a_uuid_of_the_drivers_own_gets_it_back(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
     chosen = new_uuid()
 
-    def shape(tree: object) -> None:
-        shaped(ROOT_INVENTORY)(tree)  # type: ignore[arg-type]
-        tree.new_child("PF0", NAME, chosen)  # type: ignore[attr-defined]
+    def shape(tree: ProviderTree) -> None:
+        shaped(ROOT_INVENTORY)(tree)
+        tree.new_child("PF0", NAME, chosen)
 
     agent = host(shape)
     agent.cycle(start=True)

@@ -14,6 +14,7 @@ from tests.support.traffic import traffic
 
 VCPU = {"VCPU": total(16)}
 ASK_TRAITS = f"GET traits?name=in:COMPUTE_NODE,{AGENT_TRAIT},OWNER_NOVA -> 200"
+ASK_TRAIT = f"GET traits?name=in:{AGENT_TRAIT} -> 200"
 MAKE_TRAIT = f"PUT traits {AGENT_TRAIT} -> 201"
 N0, PF0 = child_uuid(ROOT, "N0"), child_uuid(ROOT, "PF0")
 NAMES = {ROOT: "R", N0: "N0", PF0: "PF0"}
@@ -43,8 +44,8 @@ def test_s_01_the_first_cycle_on_an_empty_server(host: Host, placement: Placemen
         "GET / -> 200",
         "GET in_tree=R -> 200",
         ASK_TRAITS,
-        MAKE_TRAIT,
         "POST RP R -> 200",
+        MAKE_TRAIT,
         "PUT inv R g0 -> 200",
         "PUT tr R g1 -> 200",
     ]
@@ -87,7 +88,7 @@ def test_s_04_a_lost_answer_to_the_post_does_not_make_a_second_provider(host: Ho
     assert seen(placement)[-1] == "POST RP R -> read-timeout"
     placement.clear()
     assert agent.cycle().state == "changed"
-    assert seen(placement) == ["GET in_tree=R -> 200", *READ_R, "PUT inv R g0 -> 200", "PUT tr R g1 -> 200"]
+    assert seen(placement) == ["GET in_tree=R -> 200", *READ_R, ASK_TRAIT, MAKE_TRAIT, "PUT inv R g0 -> 200", "PUT tr R g1 -> 200"]
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
@@ -97,11 +98,13 @@ def test_s_05_a_root_that_another_agent_made_meanwhile_is_adopted(host: Host, pl
     report = agent.cycle(start=True)
     assert (report.state, report.attempts) == ("changed", 2)
     # A new plan rather than a patched one, because what was found may have contents: hence the second structure GET.
-    assert seen(placement)[4:] == [
+    assert seen(placement)[3:] == [
         "POST RP R -> 409",
         "GET RP R -> 200",
         "GET in_tree=R -> 200",
         *READ_R,
+        ASK_TRAIT,
+        MAKE_TRAIT,
         "PUT inv R g0 -> 200",
         "PUT tr R g1 -> 200",
     ]
@@ -117,7 +120,7 @@ def test_s_06_a_name_held_by_another_uuid_is_told_and_left_alone(host: Host, pla
     agent = host(shaped(VCPU))
     report = agent.cycle(start=True)
     assert report.state == "degraded"
-    assert {one.status for one in report.outcomes if one.operation.op != "ensure-trait"} == {"failed", "skipped"}
+    assert [one.status for one in report.outcomes] == ["failed", *["skipped"] * 3]
     (error,) = report.errors
     assert error.code == "placement.name-conflict"
     assert ROOT in error.message
@@ -125,13 +128,12 @@ def test_s_06_a_name_held_by_another_uuid_is_told_and_left_alone(host: Host, pla
     assert holder in error.remedy
     assert [one.kind for one in report.drift] == ["name-conflict"]
     refused = ["POST RP R -> 409", "GET RP R -> 404", f"GET name={NAME} -> 200"]
-    assert seen(placement)[4:] == refused
-    # The agent's own trait was made before: a name, and nothing that anybody else has.
-    assert placement.dump() == before | {"custom_traits": [AGENT_TRAIT]}
+    assert seen(placement)[3:] == refused
+    assert placement.dump() == before
     placement.clear()
     assert agent.cycle().errors == report.errors
-    assert seen(placement) == ["GET in_tree=R -> 200", *refused]
-    assert placement.dump() == before | {"custom_traits": [AGENT_TRAIT]}
+    assert seen(placement) == ["GET in_tree=R -> 200", ASK_TRAIT, *refused]
+    assert placement.dump() == before
     clean(placement, agent_log)
 
 
@@ -267,8 +269,8 @@ def test_s_12_a_node_whose_own_name_is_too_long_is_not_written_at_all(host: Host
     report = agent.cycle(start=True)
     assert "201 characters" in report.errors[0].message
     assert placement.writes() == []
-    # Its trait is asked for each time, because it cannot be created before the node can be.
-    settled(agent, placement, agent_log, {}, state="degraded", reads=2)
+    assert seen(placement) == ["GET / -> 200"]
+    settled(agent, placement, agent_log, {}, state="failed", reads=0)
 
 
 def test_s_13_without_the_role_service_a_cycle_without_reshape_works(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:

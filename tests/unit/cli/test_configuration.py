@@ -167,8 +167,8 @@ def test_leftovers_of_another_plugin_are_ignored(file):
 
 
 def test_a_reference_to_nothing_is_told_once(file):
-    path = file("[DEFAULT]\nstate_path = $pybasedir/x\n")
-    assert errors_of("--config-file", path) == [f"{path}:2: [DEFAULT] state_path = $pybasedir/x: what $ refers to is not set here or does not fit"]
+    path = file("[DEFAULT]\nstate_path = $nowhere/x\n")
+    assert errors_of("--config-file", path) == [f"{path}:2: [DEFAULT] state_path = $nowhere/x: what $ refers to is not set here or does not fit"]
 
 
 def test_secrets_are_not_shown(file):

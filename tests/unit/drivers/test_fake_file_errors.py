@@ -138,7 +138,7 @@ def test_devices_that_cannot_be(tmp_path, devices, message):
         ("[{name: x}, {name: x}]", "1: providers[1].name: 'x' is here twice"),
         ("[{name: $NODE, parent: $NODE}]", "1: providers[0].parent: the node itself has no parent"),
         ("[{name: x, inventories: {vcpu: {total: 1}}}]", "1: providers[0].inventories.vcpu: cannot be a key here"),
-        ("[{name: x, inventories: {VCPU: {total: 0}}}]", "1: providers[0].inventories.VCPU: VCPU: total is 0, not a whole number from 1 to 2147483647"),
+        ("[{name: x, inventories: {A: {total: 0, max_unit: 1}}}]", "1: providers[0].inventories.A: A: total is 0, not a whole number from 1 to 2147483647"),
         ("[{name: x, inventories: {VCPU: {reserved: 0}}}]", "1: providers[0].inventories.VCPU: lacks total"),
         ("[{name: x, aggregates: [a]}]", "1: providers[0].aggregates[0]: is 'a'"),
         ("[{name: x, traits: [A, A]}]", "1: providers[0].traits: has an item twice"),

@@ -19,7 +19,7 @@ from sqlalchemy.schema import CreateTable
 from agent.errors import StoreError
 from agent.store import engines
 from agent.store.location import located
-from agent.store.migration import config, upgrade
+from agent.store.migration import config, create, upgrade
 from agent.store.schema import METADATA, VERSION, VERSION_TABLE
 from agent.store.store import open_read_only, open_store
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, node_view
@@ -62,6 +62,19 @@ def test_constraints_have_the_names_that_the_migrations_give(migrated: Engine) -
     for table in METADATA.tables.values():
         for constraint in table.constraints:
             assert f"CONSTRAINT {constraint.name} " in made
+
+
+def test_a_new_store_is_what_the_migrations_make(migrated: Engine) -> None:
+    made = engines.in_memory(engines.memory())
+    create(made)
+    schemas = []
+    for engine in (migrated, made):
+        with engine.connect() as connection:
+            statements = connection.exec_driver_sql("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL").scalars()
+            versions = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalars()
+            schemas.append((sorted(" ".join(sql.split()) for sql in statements), list(versions)))
+    made.dispose()
+    assert schemas[0] == schemas[1]
 
 
 def test_the_newest_migration_is_the_version_the_code_knows(migrated: Engine) -> None:
@@ -111,7 +124,6 @@ def test_a_version_of_another_kind_is_refused_and_left_alone(folder: Path) -> No
 
 
 def test_alembic_is_not_loaded_when_there_is_nothing_to_migrate(folder: Path) -> None:
-    open_store(folder).close()
     program = (
         "import sys; from pathlib import Path; from agent.store.store import open_store, open_read_only\n"
         "open_store(Path(sys.argv[1])).close(); open_read_only(Path(sys.argv[1])).close(); open_read_only(Path('/nowhere')).close()\n"

@@ -1,0 +1,43 @@
+"""When the next audit is due."""
+
+import math
+import random
+import time
+
+DEFAULT_INTERVAL = 60.0
+# The first audit comes within this part of the interval, because hosts that got power at the same moment start together.
+START_JITTER = 0.05
+# The first pause after a failure, in seconds; every further one is twice as long.
+FIRST_PAUSE = 1.0
+
+
+class Schedule:
+    """Due times in seconds of the monotonic clock, so that a clock that is set moves none.
+
+    ``interval``: seconds as in [DEFAULT] update_resources_interval, where 0 is the default and -1 never.
+    """
+
+    def __init__(self, interval: int) -> None:
+        now = time.monotonic()
+        self._interval = interval if interval > 0 else DEFAULT_INTERVAL
+        self._never = interval < 0
+        # A host's own place within the interval, so that many hosts spread over all of it.
+        self._phase = now + random.uniform(0, self._interval)
+        self._failures = 0
+        self.due = now + random.uniform(0, START_JITTER) * self._interval
+
+    def at_once(self) -> None:
+        """The next audit is due now."""
+        self.due = time.monotonic()
+
+    def succeeded(self) -> None:
+        """The next one comes at its place in the interval; those that were missed are not made up for."""
+        self._failures = 0
+        periods = math.floor((time.monotonic() - self._phase) / self._interval) + 1
+        self.due = math.inf if self._never else self._phase + periods * self._interval
+
+    def failed(self) -> None:
+        """Pause, longer each time, never longer than the interval, and not in step with other hosts."""
+        longest = min(self._interval, FIRST_PAUSE * 2 ** min(self._failures, 16))
+        self._failures += 1
+        self.due = time.monotonic() + random.uniform(0.5, 1.0) * longest

@@ -1,0 +1,63 @@
+"""What every bad input must come to: an exit code, one message with a remedy, one JSON document, nothing written."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.folder import all_of
+from tests.support.placement import Placement
+from tests.support.system import AgentCommand
+
+REQUEST_ID = re.compile(r" \(Request-ID: req-[0-9a-f-]+\)")
+DOCUMENT = ("schema", "agent", "placement", "dry_run", "nodes", "requests", "errors", "exit_code")
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """Every file below, but the run lock's, which has the pid of the last run in it."""
+    return {name: content for name, (*_, content) in all_of(folder).items() if (folder / name).is_file() and Path(name).name != "lock"}
+
+
+def refused(
+    agent: AgentCommand,
+    placement: Placement | None,
+    *arguments: str,
+    code: int = 1,
+    env: Mapping[str, str] | None = None,
+    command: tuple[str, ...] = ("--once",),
+) -> list[dict[str, Any]]:
+    """Run, as JSON and as text. Returns the problems that were told.
+
+    Neither Placement nor a file of the agent's has changed afterwards, and the agent's folder was not made if there was none.
+    """
+    before, existed = (contents(agent.folder), placement and placement.dump()), agent.store.exists()
+    document = agent.run(*command, "--format", "json", *arguments, env=env)
+    assert document.code == code, document
+    assert tuple(document.json) == DOCUMENT
+    assert document.json["exit_code"] == code
+    problems = [*document.json["errors"], *(error for node in document.json["nodes"] for error in node["errors"])]
+    text = agent.run(*command, *arguments, env=env)
+    assert text.code == code, text
+    shown = REQUEST_ID.sub("", text.stdout + text.stderr)
+    for problem in problems:
+        assert problem.keys() == {"code", "message", "remedy"}
+        assert problem["message"]
+        assert problem["remedy"], problem
+        assert shown.count(REQUEST_ID.sub("", f"✗ {problem['message']} [{problem['code']}]\n")) == 1, text
+        assert problem["remedy"] in shown
+    for result in (document, text):
+        assert "Traceback" not in result.stderr, result
+        assert "\x1b" not in result.stdout + result.stderr
+    assert (contents(agent.folder), placement and placement.dump()) == before
+    assert existed or not agent.store.exists() or problems_of_a_first_run(problems)
+    return problems
+
+
+def problems_of_a_first_run(problems: list[dict[str, Any]]) -> bool:
+    """Whether they can only be found with the store open: by then the node has its identity, which it keeps."""
+    return all(problem["code"] != "config.invalid" for problem in problems)
+
+
+def the_only(problems: list[dict[str, Any]]) -> dict[str, Any]:
+    (problem,) = problems
+    return problem

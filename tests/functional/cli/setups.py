@@ -1,0 +1,45 @@
+"""Configurations of the agents under test."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.support.ini import Config
+from tests.support.placement import Placement
+from tests.support.system import AgentCommand, AgentHere
+
+
+def merged(*configs: Config) -> dict[str, dict[str, Any]]:
+    """Configurations one over the other."""
+    found: dict[str, dict[str, Any]] = {}
+    for config in configs:
+        for group, options in config.items():
+            found.setdefault(group, {}).update(options)
+    return found
+
+
+def towards(placement: Placement, url: str | None = None) -> Config:
+    """The section that leads to ``placement``, through a proxy's ``url`` if given."""
+    # One request at a time, because Placement on SQLite answers 500 to writes side by side.
+    return {"placement": {**placement.credentials(url), "max_in_flight": 1}}
+
+
+def on(placement: Placement, driver: str = "fake.numa", *configs: Config) -> dict[str, dict[str, Any]]:
+    """The configuration of a host called node-a with ``driver`` on ``placement``, and ``configs`` over it."""
+    return merged({"DEFAULT": {"compute_driver": driver, "host": "node-a", "state_path": "/nonexistent"}}, towards(placement), *configs)
+
+
+def host_file(agent: AgentCommand, host: Mapping[str, Any]) -> Path:
+    """Write the host file of ``fake.file``."""
+    file = agent.folder / "host.yaml"
+    # JSON is YAML, and its strings are quoted, so that an address stays text.
+    file.write_text(json.dumps(host, ensure_ascii=False))
+    return file
+
+
+def from_file(placement: Placement, folder: Path, host: Mapping[str, Any]) -> AgentHere:
+    """``fake.file`` with a host on ``placement``."""
+    agent = AgentHere(folder)
+    agent.configure(on(placement, "fake.file", {"fake": {"host_file": host_file(agent, host)}}))
+    return agent

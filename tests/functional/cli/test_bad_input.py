@@ -1,0 +1,471 @@
+"""Bad input: whatever is wrong with Placement, identity, configuration, files or folders."""
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from agent.model.names import child_uuid
+from tests.functional.cli.refusals import contents, refused, the_only
+from tests.functional.cli.setups import from_file, host_file, merged, on
+from tests.support import faults
+from tests.support.faults import Action
+from tests.support.http_placement import HttpPlacement
+from tests.support.ini import Config, Value
+from tests.support.keystone import AGENT, Keystone
+from tests.support.proxy import FaultProxy
+from tests.support.system import AgentHere
+
+UUID = "0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c"
+
+
+def identified(agent: AgentHere, *, connected: bool = True) -> AgentHere:
+    """The agent after a run that came to nothing: its node has its identity, and everything is still to be done."""
+    arguments = ["--node", "nobody"] if connected else ["--placement-endpoint", "http://127.0.0.1:1/"]
+    assert agent.run("--once", *arguments).code == 1
+    assert sorted(contents(agent.store)) == ["compute_id", "store.sqlite"]
+    return agent
+
+
+# --- Placement --------------------------------------------------------------------------------------------------
+
+WRONG_ANSWERS = {
+    "401": (faults.answer(401), "placement.refused", "401", "credentials"),
+    "403": (faults.answer(403), "placement.refused", "403", "role"),
+    "404": (faults.answer(404), "placement.refused", "404", "endpoint_override"),
+    "406": (faults.answer(406), "placement.refused", "406", "endpoint_override"),
+    "500": (faults.answer(500), "placement.refused", "500", "log"),
+    "503": (faults.answer(503), "placement.refused", "503", "log"),
+    "429": (faults.answer(429), "placement.refused", "429", "log"),
+    "HTML with 200": (faults.html(200), "placement.unreachable", "not Placement's", "login page"),
+    "HTML with 401": (faults.html(401), "placement.refused", "401", "credentials"),
+    "HTML with 404": (faults.html(404), "placement.refused", "not Placement's own", "endpoint_override"),
+    "HTML with 502": (faults.html(502), "placement.refused", "not Placement's own", "in front of it"),
+    "cut off": (faults.cut(), "placement.unreachable", "closed connection", "reached"),
+    "half an answer": (faults.half_answer(), "placement.unreachable", "IncompleteRead", "between"),
+    "no answer": (faults.read_timeout(), "placement.unreachable", "no answer", "read_timeout"),
+}
+
+
+@pytest.fixture
+def disturbed(agent: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> AgentHere:
+    """An agent that reaches Placement through the proxy."""
+    agent.configure(on(http_placement, "fake.numa", {"placement": {"endpoint": proxy.url, "read_timeout": 1}}))
+    return agent
+
+
+@pytest.mark.parametrize(
+    ("fault", "connected"),
+    # The connection itself is asked for once, everything else each time: both must tell the same.
+    [*((fault, True) for fault in WRONG_ANSWERS), *((fault, False) for fault in ("401", "403", "404", "503", "HTML with 200", "cut off"))],
+)
+def test_placement_answers_wrongly(disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy, fault: str, connected: bool) -> None:
+    action, code, what, remedy = WRONG_ANSWERS[fault]
+    identified(disturbed, connected=connected)
+    rule = proxy.faults.add(action, times=None)
+    problem = the_only(refused(disturbed, http_placement))
+    assert rule.hits >= 2
+    assert problem["code"] == code
+    assert proxy.url in problem["message"]
+    assert what in problem["message"]
+    assert remedy in problem["remedy"]
+
+
+def test_nobody_listens(disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
+    identified(disturbed)
+    with proxy.down():
+        problem = the_only(refused(disturbed, http_placement))
+    assert problem["code"] == "placement.unreachable"
+    assert f"cannot connect to {proxy.url}" in problem["message"]
+    assert "Connection refused" in problem["message"]
+
+
+def test_a_host_that_does_not_exist(disturbed: AgentHere, http_placement: HttpPlacement) -> None:
+    identified(disturbed)
+    problem = the_only(refused(disturbed, http_placement, "--placement-endpoint", "http://no-such-host.invalid/placement"))
+    assert "cannot connect to http://no-such-host.invalid/placement" in problem["message"]
+
+
+@pytest.mark.parametrize("endpoint", ["nonsense", "ftp://placement.test/", "http://[::1/"])
+def test_an_endpoint_that_is_no_url(disturbed: AgentHere, http_placement: HttpPlacement, endpoint: str) -> None:
+    identified(disturbed)
+    problem = the_only(refused(disturbed, http_placement, "--placement-endpoint", endpoint))
+    assert endpoint.rstrip("/") in problem["message"]
+
+
+def test_another_service_answers(disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
+    identified(disturbed, connected=False)
+    proxy.faults.add(json_answer('{"versions": [{"id": "v2.1", "version": "2.79", "min_version": "2.1"}]}'), times=None)
+    problem = the_only(refused(disturbed, http_placement))
+    assert "GET / with something that is not Placement's" in problem["message"]
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT"])
+@pytest.mark.parametrize("action", [faults.html(200), faults.read_timeout(), faults.cut(), faults.answer(403), faults.answer(503)], ids=lambda one: one.name)
+def test_writes_that_fail_are_told_and_tried_again(
+    disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy, action: Action, method: str
+) -> None:  # fmt: skip
+    proxy.faults.add(action, method=method, times=None)
+    result = disturbed.run("--once", "--format", "json")
+    # What came before the failure is done, if there was anything.
+    assert result.code == (1 if method == "POST" else 3)
+    (node,) = result.json["nodes"]
+    assert node["state"] == "degraded"
+    problem = the_only(node["errors"])
+    assert proxy.url in problem["message"]
+    assert problem["remedy"]
+    assert "Traceback" not in result.stderr
+    proxy.faults.clear()
+    assert disturbed.run("--once").code == 0
+    assert disturbed.run("--once", "--format", "json").json["nodes"][0]["state"] == "in-sync"
+    assert len(http_placement.dump()["providers"]) == 5
+
+
+def json_answer(text: str) -> Action:
+    return Action("json", reply=faults.Reply(200, text.encode(), {"Content-Type": "application/json"}))
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"]], ids=["run", "dry run"])
+def test_a_placement_that_is_too_old(tmp_path: Path, arguments: list[str]) -> None:
+    old = HttpPlacement(tmp_path, max_version="1.29")
+    old.start()
+    try:
+        agent = identified(AgentHere(tmp_path / "agent", on(old)), connected=False)
+        problem = the_only(refused(agent, old, *arguments))
+        assert (problem["code"], "upgrade" in problem["remedy"]) == ("placement.too-old", True)
+        assert f"needs placement 1.30, server offers 1.29 ({old.url})" in problem["message"]
+        assert old.lines() == ["GET / -> 200", "GET / -> 200"]
+    finally:
+        old.stop()
+
+
+# --- keystone ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def through_keystone(keystone: Keystone, keystone_placement: HttpPlacement, tmp_path: Path) -> Callable[..., AgentHere]:
+    """Configures one agent with credentials for ``keystone``, some of them wrong."""
+    agent = AgentHere(tmp_path / "agent")
+
+    def configured(**wrong: Value) -> AgentHere:
+        options = {**keystone.credentials(), "max_in_flight": 1, **wrong}
+        agent.configure({"DEFAULT": {"compute_driver": "fake.numa", "host": "node-a", "state_path": "/nonexistent"}, "placement": options})
+        return agent
+
+    identified(configured())
+    return configured
+
+
+def test_what_the_identity_service_refuses(
+    through_keystone: Callable[..., AgentHere], keystone: Keystone, keystone_placement: HttpPlacement
+) -> None:  # fmt: skip
+    for wrong in ({"password": "wrong"}, {"username": "nobody"}, {"project_name": "nothing"}):
+        problem = the_only(refused(through_keystone(**wrong), keystone_placement))
+        assert f"credentials for placement refused by identity at {keystone.url}" in problem["message"]
+        assert "[placement]" in problem["remedy"]
+        assert "wrong" not in problem["message"]
+    assert keystone_placement.count() == 1, "the first connection, and nothing without credentials"
+
+
+def test_what_the_catalog_lacks(through_keystone: Callable[..., AgentHere], keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+    problem = the_only(refused(through_keystone(region_name="Elsewhere"), keystone_placement))
+    assert "no placement endpoint for region Elsewhere, interface internal, public in the service catalog" in problem["message"]
+    assert "[placement] region_name" in problem["remedy"]
+    problem = the_only(refused(through_keystone(valid_interfaces="admin"), keystone_placement))
+    assert "interface admin" in problem["message"]
+    keystone.unregister_placement()
+    problem = the_only(refused(through_keystone(), keystone_placement))
+    assert "no placement endpoint for region any" in problem["message"]
+
+
+def test_an_identity_service_that_is_not_there(through_keystone: Callable[..., AgentHere], keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+    problem = the_only(refused(through_keystone(auth_url="http://127.0.0.1:1/v3"), keystone_placement))
+    assert "cannot connect to http://127.0.0.1:1/v3" in problem["message"]
+    problem = the_only(refused(through_keystone(auth_url=keystone_placement.url), keystone_placement))
+    assert "auth_url" in problem["message"]
+    keystone.suspend()
+    try:
+        problem = the_only(refused(through_keystone(read_timeout=1), keystone_placement))
+    finally:
+        keystone.resume()
+    assert f"no answer from {keystone.url}" in problem["message"]
+
+
+def test_a_user_that_is_disabled_and_enabled_again(through_keystone: Callable[..., AgentHere], keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+    keystone.disable(AGENT)
+    assert "refused by identity" in the_only(refused(through_keystone(), keystone_placement))["message"]
+    keystone.enable(AGENT)
+    assert through_keystone().run("--once", "--dry-run").code == 0
+
+
+# --- identity and names in Placement ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--adopt"], ["--reread"]], ids=" ".join)
+def test_the_same_name_with_another_uuid(agent: AgentHere, http_placement: HttpPlacement, arguments: list[str]) -> None:
+    identified(agent)
+    own = (agent.store / "compute_id").read_text().strip()
+    holder = http_placement.other.create_provider("node-a")
+    before = http_placement.dump()
+    document = agent.run("--once", "--format", "json", *arguments)
+    assert document.code == 1
+    (node,) = document.json["nodes"]
+    problem = the_only(node["errors"])
+    assert problem["code"] == "placement.name-conflict"
+    assert own in problem["message"]
+    assert holder in problem["message"]
+    assert "compute_id" in problem["remedy"]
+    assert [(one["kind"], one["severity"]) for one in node["drift"]] == [("name-conflict", "warning")]
+    assert http_placement.dump() == before
+
+
+def test_the_remedy_for_a_name_with_another_uuid_helps(agent: AgentHere, http_placement: HttpPlacement) -> None:
+    holder = http_placement.other.create_provider("node-a")
+    agent.store.mkdir()
+    (agent.store / "compute_id").write_text(holder)
+    assert agent.run("--once").code == 0
+    assert holder in http_placement.dump()["providers"]
+
+
+def test_a_root_that_has_another_name(agent: AgentHere, http_placement: HttpPlacement) -> None:
+    identified(agent)
+    own = (agent.store / "compute_id").read_text().strip()
+    http_placement.other.create_provider("somebody", own)
+    problem = the_only(refused(agent, http_placement))
+    assert problem["code"] == "placement.identity-conflict"
+    assert own in problem["message"]
+    assert "'somebody'" in problem["message"]
+
+
+def test_a_child_that_hangs_under_another_root(agent: AgentHere, http_placement: HttpPlacement) -> None:
+    assert agent.run("--once").code == 0
+    own = (agent.store / "compute_id").read_text().strip()
+    rack = http_placement.other.create_provider("rack")
+    cell = child_uuid(own, "node-a_NUMA3")
+    http_placement.other.reparent(cell, rack)
+    before = http_placement.dump()
+    for _ in range(2):
+        result = agent.run("--once", "--format", "json")
+        assert result.code == 1
+        (node,) = result.json["nodes"]
+        problem = the_only(node["errors"])
+        assert problem["code"] == "placement.identity-conflict"
+        assert cell in problem["message"]
+        assert rack in problem["message"]
+        assert problem["remedy"]
+        assert [one["kind"] for one in node["drift"]] == ["identity"]
+        assert http_placement.dump() == before
+
+
+# --- configuration ----------------------------------------------------------------------------------------------
+
+BAD_CONFIGURATIONS: dict[str, tuple[Config, list[str]]] = {
+    "unknown driver": ({"DEFAULT": {"compute_driver": "nonsense"}}, ["[DEFAULT] compute_driver = nonsense: no such driver"]),
+    "not a number": ({"compute": {"workers": "many"}}, ["agent.conf:", "[compute] workers = many", "a whole number from 1 to 64"]),
+    "not a choice": ({"compute": {"tree_layout": "round"}}, ["[compute] tree_layout = round", "nested, flat"]),
+    "unknown plugin": ({"placement": {"auth_type": "pigeon"}}, ["[placement] auth_type = pigeon"]),
+    "credentials without a URL": ({"placement": {"auth_type": "password"}}, ["[placement]", "auth_url"]),
+    "credentials with an empty URL": ({"placement": {"auth_type": "password", "auth_url": "", "username": "u", "password": "p"}}, ["auth_url"]),
+    "no credentials": ({"placement": {"backend": "http", "auth_type": ""}}, ["no credentials", "[placement]"]),
+    "CPU list": ({"compute": {"cpu_shared_set": "4-1"}}, ["[compute] cpu_shared_set = 4-1"]),
+    "no CPU left": ({"compute": {"cpu_dedicated_set": "0,^0"}}, ["[compute] cpu_dedicated_set = 0,^0"]),
+    "far too many CPUs": ({"compute": {"cpu_shared_set": "0-99999999999"}}, ["[compute] cpu_shared_set"]),
+    "overlapping CPU sets": ({"compute": {"cpu_shared_set": "0-4", "cpu_dedicated_set": "4-8"}}, ["cpu_shared_set and cpu_dedicated_set", "CPU 4"]),
+    "owner trait": ({"compute": {"owner_trait": "no trait"}}, ["[compute] owner_trait = no trait"]),
+    "negative ratio": ({"DEFAULT": {"cpu_allocation_ratio": -1}}, ["[DEFAULT] cpu_allocation_ratio = -1"]),
+    "infinite ratio": ({"DEFAULT": {"ram_allocation_ratio": "inf"}}, ["[DEFAULT] ram_allocation_ratio = inf"]),
+    "no number as ratio": ({"DEFAULT": {"initial_disk_allocation_ratio": "nan"}}, ["[DEFAULT] initial_disk_allocation_ratio = nan"]),
+    "store connection": ({"store": {"connection": "nonsense"}}, ["[store] connection"]),
+    "log": ({"DEFAULT": {"default_log_levels": "x"}}, ["log cannot be set up"]),
+    "no host": ({"DEFAULT": {"host": ""}}, ["[DEFAULT] host", "0 characters"]),
+    "long host": ({"DEFAULT": {"host": "x" * 201}}, ["[DEFAULT] host", "201 characters"]),
+    "no host file": ({"DEFAULT": {"compute_driver": "fake.file"}}, ["[fake] host_file"]),
+    "missing host file": ({"DEFAULT": {"compute_driver": "fake.file"}, "fake": {"host_file": "/nonexistent/host.yaml"}}, ["/nonexistent/host.yaml"]),
+    "folder as host file": ({"DEFAULT": {"compute_driver": "fake.file"}, "fake": {"host_file": "/usr"}}, ["/usr"]),
+    "no sysfs": ({"DEFAULT": {"compute_driver": "host"}, "host": {"sysfs_root": "/nonexistent"}}, ["[host] sysfs_root = /nonexistent"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
+def test_a_configuration_that_cannot_be_used_leaves_no_trace(agent: AgentHere, http_placement: HttpPlacement, name: str) -> None:
+    config, told = BAD_CONFIGURATIONS[name]
+    agent.configure(merged(on(http_placement), config))
+    for arguments in ([], ["--dry-run"]):
+        problem = the_only(refused(agent, http_placement, *arguments))
+        assert problem["code"] == "config.invalid"
+        assert all(text in problem["message"] for text in told), problem
+    assert not agent.store.exists()
+    assert http_placement.requests == []
+    if name != "log":
+        assert refused(agent, None, command=("config", "check")) == [problem]
+
+
+BAD_FILES = {
+    "no assignment": (b"[DEFAULT]\nhost = x\nnonsense\n", "agent.conf:3:"),
+    "no section": (b"host = x\n", "agent.conf:1:"),
+    "no text": (b"[DEFAULT]\nhost = \xff\xfe\n", "agent.conf: not text in UTF-8, at byte 17"),
+    "NUL": (b"[DEFAULT]\nhost = a\0b\n", "agent.conf:2: a NUL byte"),
+    "name on two lines": (b"[DEFAULT]\nhost = a\n    b\n[placement]\nbackend = embedded\n", "[DEFAULT] host = a\\nb"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_FILES)
+def test_a_configuration_file_that_cannot_be_read(agent: AgentHere, name: str) -> None:
+    content, told = BAD_FILES[name]
+    agent.config_file.write_bytes(content)
+    assert told in the_only(refused(agent, None, "--store-path", str(agent.store)))["message"]
+    assert not agent.store.exists()
+
+
+@pytest.mark.parametrize("option", ["--config-file", "--config-dir"])
+def test_a_configuration_that_is_not_there(agent: AgentHere, http_placement: HttpPlacement, option: str) -> None:
+    problem = the_only(refused(agent, http_placement, option, "/nonexistent/x"))
+    assert problem["message"].startswith(f"{option} /nonexistent/x: No such file")
+
+
+def test_everything_wrong_is_told_at_once(agent: AgentHere, http_placement: HttpPlacement) -> None:
+    file = agent.folder / "host.yaml"
+    file.write_text("cpu:\n  online: 0-x\nmemry_mib: 3\n")
+    wrong = {"compute": {"cpu_shared_set": "4-1", "cpu_dedicated_set": "x"}, "fake": {"host_file": file}, "store": {"connection": "x"}}
+    agent.configure(merged(on(http_placement, "fake.file", {"DEFAULT": {"host": ""}}), wrong, {"placement": {"auth_type": "password"}}))
+    for command in (("--once",), ("config", "check")):
+        messages = [problem["message"] for problem in refused(agent, http_placement, command=command)]
+        for told in ("[DEFAULT] host", "cpu_shared_set", "cpu_dedicated_set", "[store] connection", "auth_url", f"{file}:2:", f"{file}:3:"):
+            assert len([message for message in messages if told in message]) == 1, (told, messages)
+        assert len(messages) == 7
+
+
+# --- what only the host's facts show ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["first run", "later run"])
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"compute": {"cpu_shared_set": "0-65"}}, ["[compute] cpu_shared_set: CPUs 64-65 not online, online are 0-63"]),
+        ({"compute": {"cpu_dedicated_set": "64"}}, ["[compute] cpu_dedicated_set: CPUs 64 not online, online are 0-63"]),
+        ({"DEFAULT": {"reserved_host_cpus": 65}}, ["[DEFAULT] reserved_host_cpus: 65 of VCPU reserved, above the total 64 of node-a"]),
+        (
+            {"DEFAULT": {"reserved_host_memory_mb": 999999, "reserved_host_disk_mb": 99999999}},
+            ["[DEFAULT] reserved_host_memory_mb: 999999", "[DEFAULT] reserved_host_disk_mb: 97657"],
+        ),
+    ],
+    ids=["shared CPUs", "dedicated CPUs", "reserved CPUs", "reserved memory and disk"],
+)
+def test_what_does_not_fit_the_host(agent: AgentHere, http_placement: HttpPlacement, config: Config, told: list[str], later: bool) -> None:
+    if later:
+        assert agent.run("--once").code == 0
+    else:
+        identified(agent)
+    agent.configure(merged(on(http_placement), config))
+    problems = refused(agent, http_placement)
+    assert [problem["code"] for problem in problems] == ["config.invalid"] * len(told)
+    for problem, text in zip(problems, told, strict=True):
+        assert text in problem["message"]
+
+
+def test_a_host_file_that_becomes_wrong(http_placement: HttpPlacement, tmp_path: Path) -> None:
+    agent = from_file(http_placement, tmp_path / "agent", {"memory_mib": 4096})
+    assert agent.run("--once").code == 0
+    file = host_file(agent, {"memory_mib": -1, "cpu": {"online": "0-x"}})
+    problems = refused(agent, http_placement)
+    assert [problem["message"].split(":")[0] for problem in problems] == [str(file)] * 2
+    file.write_text("a: [1,\n")
+    assert the_only(refused(agent, http_placement))["message"].startswith(f"{file}:2:")
+
+
+# --- the store --------------------------------------------------------------------------------------------------
+
+
+def test_a_state_path_that_is_no_folder(agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("somebody's")
+    for path in (file, file / "below", Path("/proc/nowhere")):
+        problem = the_only(refused(agent, http_placement, "--store-path", str(path)))
+        assert (problem["code"], f"[store] path {path}" in problem["message"]) == ("store.unusable", True)
+    assert file.read_text() == "somebody's"
+
+
+BAD_IDENTITIES = {"nonsense": b"no uuid \x1b[31m\n", "empty": b"", "two": f"{UUID}\n{UUID}\n".encode(), "no text": b"\xff\xfe"}
+
+
+@pytest.mark.parametrize("where", ["own", "nova"])
+@pytest.mark.parametrize("name", BAD_IDENTITIES)
+def test_an_identity_that_is_none(agent: AgentHere, http_placement: HttpPlacement, name: str, where: str) -> None:
+    identified(agent)
+    if where == "nova":
+        (agent.store / "compute_id").unlink()
+    folder = agent.store if where == "own" else agent.folder / "nova"
+    folder.mkdir(exist_ok=True)
+    (folder / "compute_id").write_bytes(BAD_IDENTITIES[name])
+    problem = the_only(refused(agent, http_placement, "--state_path", str(agent.folder / "nova")))
+    assert problem["code"] == "identity.mismatch"
+    assert str(folder / "compute_id") in problem["message"]
+    assert (folder / "compute_id").read_bytes() == BAD_IDENTITIES[name]
+
+
+def test_two_identities(agent: AgentHere, http_placement: HttpPlacement) -> None:
+    assert agent.run("--once").code == 0
+    file = agent.store / "compute_id"
+    own = file.read_text().strip()
+    file.write_text(UUID)
+    problem = the_only(refused(agent, http_placement))
+    assert all(text in problem["message"] for text in (own, UUID, str(file)))
+    assert own in problem["remedy"]
+
+
+def somebody_elses(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("CREATE TABLE letters (text)")
+        database.commit()
+
+
+def damaged(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    content[4096:8192] = os.urandom(4096)
+    file.write_bytes(content)
+
+
+def from_the_future(file: Path) -> None:
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("UPDATE compute_node_agent_schema SET version_num = '9999'")
+        database.commit()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "told"),
+    [
+        (lambda file: file.write_bytes(b"garbage" * 1000), "not a database"),
+        (lambda file: file.write_bytes(b""), "is not a store"),
+        (lambda file: (file.unlink(), somebody_elses(file)), "is not a store"),
+        (damaged, "store.sqlite"),
+        (from_the_future, "made by a newer agent"),
+    ],
+    ids=["garbage", "empty", "somebody else's", "damaged", "from the future"],
+)
+def test_a_store_that_is_none(agent: AgentHere, http_placement: HttpPlacement, spoil: Callable[[Path], object], told: str) -> None:
+    assert agent.run("--once").code == 0
+    spoil(agent.store / "store.sqlite")
+    for arguments in ([], ["--dry-run"]):
+        problem = the_only(refused(agent, http_placement, *arguments))
+        assert problem["code"] == "store.unusable"
+        assert str(agent.store / "store.sqlite") in problem["message"]
+        assert told in problem["message"]
+
+
+def test_an_embedded_placement_that_is_none(tmp_path: Path) -> None:
+    agent = AgentHere(tmp_path / "agent", {"DEFAULT": {"compute_driver": "fake", "host": "node-a", "state_path": "/nonexistent"}})
+    agent.store.mkdir()
+    file = agent.store / "placement.sqlite"
+    file.write_bytes(b"garbage" * 1000)
+    for arguments in (["--dry-run"], []):
+        result = super(AgentHere, agent).run("--once", "--format", "json", *arguments)
+        assert result.code == 1
+        problem = the_only(result.json["errors"])
+        assert problem["code"] == "store.unusable"
+        assert str(file) in problem["message"]
+        assert "move the file away" in problem["remedy"]
+        assert file.read_bytes() == b"garbage" * 1000

@@ -1,0 +1,182 @@
+"""Scenarios S-92 and S-93: what the identity service has to do with it, with a real keystone."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from keystoneauth1.access import AccessInfo
+from keystoneauth1.identity import v3
+from keystoneauth1.session import Session
+
+from agent.placement import transport
+from agent.placement.outage_log import OutageLog
+from tests.functional.placement.conftest import Host
+from tests.support.agent import NAME, AgentUnderTest, shaped, total
+from tests.support.http_placement import HttpPlacement
+from tests.support.keystone import AGENT, PASSWORD, Keystone
+from tests.support.settled import clean, node, settled
+
+HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
+NO_ENDPOINT = "no placement endpoint for region any, interface any in the service catalog"
+
+pytestmark = [pytest.mark.usefixtures("short_waits"), pytest.mark.xdist_group("keystone")]
+
+
+class Counting(v3.Password):
+    """Authentication by password that counts the tokens it was given."""
+
+    tokens = 0
+
+    def get_auth_ref(self, session: Session, **options: Any) -> AccessInfo:
+        self.tokens += 1
+        return super().get_auth_ref(session, **options)
+
+
+class Clock:
+    """The monotonic time of the transport, as the test says."""
+
+    now = 10_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(transport, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def auth(keystone: Keystone) -> Counting:
+    options: dict[str, Any] = {name: value for name, value in keystone.credentials().items() if name != "auth_type"}
+    return Counting(**options)
+
+
+@pytest.fixture
+def agent(host: Host, auth: Counting, clock: Clock, keystone_placement: HttpPlacement) -> AgentUnderTest:
+    """A host that finds Placement in keystone's catalog, just synchronised."""
+    agent = host(shaped(HAS), placement=keystone_placement, session=Session(auth=auth))
+    assert agent.cycle(start=True).state == "changed"
+    keystone_placement.clear()
+    auth.tokens = 0
+    return agent
+
+
+def told(log: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """What an operator sees, libraries included."""
+    ours = ("agent", "keystoneauth")
+    return [(one.levelname, one.getMessage()) for one in log.records if one.levelno > logging.DEBUG and one.name.partition(".")[0] in ours]
+
+
+def lost(agent: AgentUnderTest) -> str:
+    """The message of a period that could not reach Placement at all."""
+    report = agent.period()
+    problems = [*report.errors, *(problem for one in report.nodes for problem in one.errors)]
+    assert [one.code for one in problems] == ["placement.unreachable"]
+    return problems[0].message
+
+
+def test_s_92_an_endpoint_that_the_catalog_lacks_is_found_without_a_restart_once_it_is_there(
+    agent: AgentUnderTest, auth: Counting, clock: Clock, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+) -> None:
+    keystone.unregister_placement()
+    # The next token brings the catalog as it is now.
+    auth.invalidate()
+    agent.transport.outages = OutageLog(clock.monotonic)
+    agent_log.clear()
+    for _ in range(5):
+        clock.now += 10
+        assert lost(agent) == NO_ENDPOINT
+    # The token that was due, and the catalog anew at once; then not again within the minute.
+    assert auth.tokens == 2
+    assert told(agent_log) == [("WARNING", f"placement unreachable: {NO_ENDPOINT}")]
+    assert keystone_placement.requests == []
+    for _ in range(12):
+        clock.now += 10
+        lost(agent)
+    assert auth.tokens == 4
+    keystone.register_placement(keystone_placement.url)
+    clock.now += 10
+    # The minute since the last look is not over, then it is.
+    lost(agent)
+    assert auth.tokens == 4
+    clock.now += 10
+    lost(agent)
+    agent_log.clear()
+    clock.now += 10
+    assert agent.cycle().state == "in-sync"
+    assert auth.tokens == 5
+    assert told(agent_log) == [("INFO", "placement reachable again after 190 s")]
+    # The view was never in doubt.
+    assert [line.partition("?")[0] for line in keystone_placement.lines()] == ["GET /resource_providers"]
+    settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
+
+
+@pytest.mark.parametrize("way", ["expired", "revoked"])
+def test_s_93_a_token_that_is_no_longer_good_costs_one_authentication_and_no_word(
+    way: str, agent: AgentUnderTest, auth: Counting, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+) -> None:
+    if way == "expired":
+        keystone.invalidate_tokens()
+    else:
+        keystone.revoke(str(agent.transport.adapter.get_token()))
+    agent_log.clear()
+    report = agent.cycle()
+    assert (report.state, report.requests["GET"]) == ("in-sync", 2)
+    assert [line.rpartition(" ")[2] for line in keystone_placement.lines()] == ["401", "200"]
+    assert auth.tokens == 1
+    assert told(agent_log) == []
+    settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
+
+
+def test_s_93_a_write_is_repeated_with_the_new_token_as_well(
+    agent: AgentUnderTest, auth: Counting, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+) -> None:
+    more: Mapping[str, Any] = {**HAS, "VCPU": total(18)}
+
+    def shape(tree: Any) -> None:
+        # Between the read and the write, where nobody looks.
+        keystone.invalidate_tokens()
+        shaped(more)(tree)
+
+    agent.driver.script = shape
+    assert agent.cycle().state == "changed"
+    assert [line.partition(" ")[0] + line.rpartition(" ")[2] for line in keystone_placement.lines()][-2:] == ["PUT401", "PUT200"]
+    agent.driver.script = shaped(more)
+    settled(agent, keystone_placement, agent_log, {NAME: node(more)})
+
+
+def test_an_identity_service_that_is_away_is_named_and_its_return_needs_no_restart(
+    agent: AgentUnderTest, auth: Counting, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+) -> None:
+    keystone.kill()
+    auth.invalidate()
+    agent_log.clear()
+    assert lost(agent).startswith(f"cannot connect to {keystone.url}/auth/tokens: ")
+    lost(agent)
+    assert len([text for _, text in told(agent_log) if text.startswith("placement unreachable")]) == 1
+    assert keystone_placement.requests == []
+    keystone.start()
+    assert agent.cycle().state == "in-sync"
+    assert keystone_placement.count() == 1
+    settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
+
+
+def test_credentials_that_identity_refuses_name_it_and_count_as_no_request(
+    agent: AgentUnderTest, auth: Counting, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+) -> None:
+    keystone.disable(AGENT)
+    auth.invalidate()
+    report = agent.cycle()
+    (error,) = report.errors
+    assert error.code == "placement.unreachable"
+    assert error.fatal
+    assert error.message.startswith(f"credentials for placement refused by identity at {keystone.url}/auth/tokens")
+    assert report.requests["GET"] == 0
+    keystone.enable(AGENT)
+    assert agent.cycle().state == "in-sync"
+    clean(keystone_placement, agent_log)
+    assert PASSWORD not in agent_log.text

@@ -1,0 +1,242 @@
+"""Scenarios S-91 and S-102, and what each kind of failure of the connection is taken for."""
+
+import logging
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from agent.errors import PlacementRefused, PlacementUnreachable
+from agent.news import News
+from agent.placement import retry
+from agent.placement.client import Client
+from agent.placement.outage_log import OutageLog
+from tests.functional.placement.conftest import Host
+from tests.support import faults
+from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
+from tests.support.faults import Action
+from tests.support.placement import PlacementServer
+from tests.support.settled import clean, node, settled
+from tests.support.traffic import traffic
+
+HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
+MORE = {**HAS, "VCPU": total(18)}
+INVENTORY = "/inventories$"
+
+
+class Clock:
+    """The time, as the test says."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def told(log: pytest.LogCaptureFixture, least: int = logging.INFO) -> list[tuple[str, str]]:
+    """What an operator sees of the agent."""
+    return [(one.levelname, one.getMessage()) for one in log.records if one.levelno >= least and one.name.startswith("agent.")]
+
+
+def seen(placement: PlacementServer) -> list[str]:
+    return traffic(placement.requests, {ROOT: "R"})
+
+
+def client_of(agent: AgentUnderTest) -> Client:
+    return agent.fleet.house.server.client()
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_s_91_an_outage_of_half_an_hour_is_seven_lines_and_one_at_its_end(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    clock, news, before = Clock(), News(), placement.dump()
+    node_a.transport.outages = OutageLog(clock)
+    placement.faults.add(faults.refused(), times=None)
+    agent_log.clear()
+    for minute in range(31):
+        clock.now = 60.0 * minute
+        report = node_a.period()
+        news.tell(report.errors, report.nodes)
+        (one,) = report.nodes
+        assert (one.state, [error.code for error in one.errors]) == ("failed", ["placement.unreachable"])
+        assert [provider.generation for provider in one.tree.providers()] == [before["providers"][ROOT]["generation"]]
+    line = f"placement unreachable: cannot connect to {placement.url}/resource_providers: Connection refused"
+    assert told(agent_log) == [("WARNING", line)] + [("WARNING", f"{line} (suppressed 4)")] * 6
+    placement.faults.clear()
+    placement.clear()
+    agent_log.clear()
+    clock.now = 1860.0
+    report = node_a.period()
+    news.tell(report.errors, report.nodes)
+    assert told(agent_log) == [("INFO", "placement reachable again after 1860 s")]
+    assert seen(placement) == ["GET in_tree=R -> 200"]
+    settled(node_a, placement, agent_log, {NAME: node(HAS)})
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_an_outage_of_a_host_with_many_nodes_costs_one_request_and_one_repetition_a_period(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    agent = host(shaped(HAS))
+    agent.driver.managed = {new_uuid(): f"node-{number}" for number in range(20)}
+    agent.period(start=True)
+    placement.faults.add(faults.answer(503), times=None)
+    placement.clear()
+    agent_log.clear()
+    for _ in range(3):
+        report = agent.period()
+        assert report.nodes == ()
+        assert [one.code for one in report.errors] == ["placement.refused"]
+    assert [one.partition("?")[0] for one in placement.lines()] == ["GET /resource_providers"] * 6
+    assert len(told(agent_log)) == 1
+    placement.faults.clear()
+    placement.clear()
+    assert {one.state for one in agent.period().nodes} == {"in-sync"}
+    assert placement.count() == 1
+    clean(placement, agent_log)
+
+
+# --- what each failure is ----------------------------------------------------------------------------------------
+
+LOST = [
+    (faults.refused(), "connect", "cannot connect to {url}: Connection refused", False),
+    (faults.unresolved(), "connect", "cannot connect to {url}: Name or service not known", False),
+    (faults.no_route(), "connect", "cannot connect to {url}: No route to host", False),
+    (faults.connect_timeout(), "timeout", "no answer from {url} in time; waited up to 5 s for a connection and 30 s for an answer", False),
+    (faults.read_timeout(), "timeout", "no answer from {url} in time; waited up to 5 s for a connection and 30 s for an answer", True),
+    (faults.cut(), "connect", "cannot connect to {url}: Remote end closed connection without response", True),
+    (faults.reset(), "connect", "cannot connect to {url}: Connection reset by peer", True),
+    (faults.bad_certificate(), "tls", "certificate of {url} not accepted: [SSL: CERTIFICATE_VERIFY_FAILED]", False),
+]
+
+
+@pytest.mark.parametrize(("loss", "kind", "message", "outcome_unknown"), LOST, ids=[one[0].name for one in LOST])
+def test_a_lost_write_says_how_and_whether_it_may_have_been_applied(
+    loss: Action, kind: str, message: str, outcome_unknown: bool, node_a: AgentUnderTest, placement: PlacementServer
+) -> None:
+    placement.faults.add(loss, times=None)
+    with pytest.raises(PlacementUnreachable) as caught:
+        client_of(node_a).set_inventories(ROOT, 2, MORE)
+    error = caught.value
+    assert (error.kind, error.outcome_unknown, error.fatal) == (kind, outcome_unknown, kind == "tls")
+    assert error.message.startswith(message.format(url=f"{placement.url}/resource_providers/{ROOT}/inventories"))
+    assert error.remedy
+    # A write is never repeated by itself.
+    assert placement.count() == 1
+
+
+def test_an_answer_that_breaks_off_leaves_the_outcome_open(node_a: AgentUnderTest, placement: PlacementServer) -> None:
+    placement.faults.add(faults.half_answer(), method="PUT")
+    generation = placement.other.generation(ROOT)
+    with pytest.raises(PlacementUnreachable) as caught:
+        client_of(node_a).set_inventories(ROOT, generation, MORE)
+    assert caught.value.kind == "broken"
+    assert caught.value.outcome_unknown
+    assert placement.other.generation(ROOT) == generation + 1
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("loss", [one[0] for one in LOST[:-1]], ids=[one[0].name for one in LOST[:-1]])
+def test_a_lost_read_is_repeated_once(loss: Action, node_a: AgentUnderTest, placement: PlacementServer) -> None:
+    placement.faults.add(loss)
+    assert [row.name for row in client_of(node_a).tree(ROOT)] == [NAME]
+    assert placement.count("GET") == 2
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_a_certificate_that_is_not_accepted_is_not_tried_again(node_a: AgentUnderTest, placement: PlacementServer) -> None:
+    placement.faults.add(faults.bad_certificate())
+    with pytest.raises(PlacementUnreachable):
+        client_of(node_a).tree(ROOT)
+    assert placement.count() == 1
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
+def test_a_status_that_says_outage_is_told_with_both_request_ids_and_repeated_for_reads_alone(
+    status: int, node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    placement.faults.add(faults.answer(status), times=None)
+    client = client_of(node_a)
+    agent_log.clear()
+    with pytest.raises(PlacementRefused) as caught:
+        client.tree(ROOT)
+    assert caught.value.status == status
+    assert placement.count("GET") == 2
+    with pytest.raises(PlacementRefused):
+        client.set_inventories(ROOT, 2, MORE)
+    assert placement.count("PUT") == 1
+    trace = f"[global {client.exchange.request_id}, server req-injected]"
+    assert told(agent_log, logging.WARNING) == [
+        ("WARNING", f"placement unreachable: placement GET /resource_providers?in_tree={ROOT} -> {status}  {trace}"),
+    ]
+
+
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("loss", [faults.cut(applied=True), faults.read_timeout(applied=True), faults.html(502, applied=True)], ids=lambda one: one.name)
+def test_after_a_write_of_unknown_outcome_only_what_moved_is_read(
+    loss: Action, node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    node_a.driver.script = shaped(MORE)
+    placement.faults.add(loss, method="PUT", path=INVENTORY)
+    assert node_a.cycle().state == "degraded"
+    placement.clear()
+    assert node_a.cycle().state == "in-sync"
+    assert seen(placement) == ["GET in_tree=R -> 200", "GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
+    settled(node_a, placement, agent_log, {NAME: node(MORE)})
+
+
+@pytest.mark.usefixtures("short_waits")
+def test_after_a_write_that_surely_never_left_nothing_is_read_anew(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    node_a.driver.script = shaped(MORE)
+    placement.faults.add(faults.refused(), method="PUT", path=INVENTORY)
+    assert node_a.cycle().state == "degraded"
+    placement.clear()
+    assert node_a.cycle().state == "changed"
+    assert seen(placement) == ["GET in_tree=R -> 200", "PUT inv R g2 -> 200"]
+    settled(node_a, placement, agent_log, {NAME: node(MORE)})
+
+
+# --- stopping ----------------------------------------------------------------------------------------------------
+
+WAITED_FOR: Sequence[tuple[str, Action, str]] = [
+    ("a conflict", faults.answer(409, "placement.concurrent_update"), "PUT"),
+    ("a read", faults.refused(), "GET"),
+]
+
+
+@pytest.mark.parametrize(("fault", "method"), [one[1:] for one in WAITED_FOR], ids=[one[0] for one in WAITED_FOR])
+def test_s_102_who_waits_to_try_again_stops_within_a_second_and_sends_nothing_more(
+    fault: Action, method: str, node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
+        monkeypatch.setattr(retry, wait, 30.0)
+    node_a.driver.script = shaped(MORE)
+    stopped: list[float] = []
+
+    def stop() -> None:
+        stopped.append(time.monotonic())
+        node_a.cancelled.set()
+
+    # The shutdown comes a moment after the fault, when the agent waits.
+    placement.faults.add(replace(fault, before=lambda _: threading.Timer(0.1, stop).start()), method=method)
+    report = node_a.cycle()
+    assert time.monotonic() - stopped[0] < 1
+    assert report.state == "failed"
+    sent = placement.count()
+    time.sleep(0.1)
+    assert placement.count() == sent
+    assert placement.requests[-1].method == method
+    # That it stops is no trouble of Placement's.
+    assert told(agent_log, logging.WARNING) == []
+    node_a.cancelled.clear()
+    node_a.stop()
+    placement.clear()
+    assert node_a.once().state == "changed"
+    assert seen(placement)[-1] == "PUT inv R g2 -> 200"
+    settled(node_a, placement, agent_log, {NAME: node(MORE)})

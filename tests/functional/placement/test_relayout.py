@@ -1,0 +1,66 @@
+"""Another layout of an existing tree: dedicated CPUs move in one step, or not at all."""
+
+import time
+from typing import Any
+
+import pytest
+
+from agent.desired.policy import Policy
+from agent.model.facts import CpuFacts, HostFacts
+from agent.model.topology import Cell, Topology
+from tests.functional.placement.conftest import Host
+from tests.support.agent import NAME, ROOT, AgentUnderTest
+from tests.support.placement import PlacementServer
+
+CELLS = Topology((Cell(0, frozenset({0, 1, 2, 3}), 4096), Cell(1, frozenset({4, 5, 6, 7}), 4096)))
+PCPU = {"flat": {NAME: 4, f"{NAME}_NUMA0": 0}, "nested": {NAME: 0, f"{NAME}_NUMA0": 2}}
+
+
+@pytest.fixture
+def laid_out(host: Host) -> Any:
+    """Makes the agent of one and the same host, of one layout or the other."""
+
+    def agent(layout: Any) -> AgentUnderTest:
+        policy = Policy(shared_cpus=frozenset({0, 1}), dedicated_cpus=frozenset({2, 3, 4, 5}), layout=layout)
+        made = host(policy=policy)
+        made.driver.facts_of = lambda name: HostFacts(name, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(8))), memory_mib=8192, numa=CELLS)
+        return made
+
+    return agent
+
+
+def dedicated(placement: PlacementServer) -> dict[str, int]:
+    """PCPU of the root and the first cell."""
+    found = {one["name"]: one["inventories"] for one in placement.dump()["providers"].values()}
+    return {name: found.get(name, {}).get("PCPU", {}).get("total", 0) for name in PCPU["flat"]}
+
+
+@pytest.mark.parametrize(("one", "other"), [("flat", "nested"), ("nested", "flat")])
+def test_dedicated_cpus_that_nobody_uses_move_in_one_step(one: str, other: str, laid_out: Any, placement: PlacementServer) -> None:
+    laid_out(one).once()
+    assert dedicated(placement) == PCPU[one]
+    placement.clear()
+    report = laid_out(other).once()
+    assert (report.state, dedicated(placement)) == ("changed", PCPU[other])
+    assert len([str(request) for request in placement.writes() if "reshaper" in str(request)]) == 1
+    assert laid_out(other).once().state == "in-sync"
+
+
+@pytest.mark.parametrize(("one", "other"), [("flat", "nested"), ("nested", "flat")])
+def test_dedicated_cpus_in_use_are_not_offered_a_second_time(one: str, other: str, laid_out: Any, placement: PlacementServer) -> None:
+    laid_out(one).once()
+    place = ROOT if one == "flat" else placement.other.call("GET", f"/resource_providers?name={NAME}_NUMA0").json()["resource_providers"][0]["uuid"]
+    placement.other.claim({place: {"PCPU": 2}})
+    before = placement.dump()
+    report = laid_out(other).once()
+    assert report.state == "refused"
+    assert [error.code for error in report.errors] == ["reshape.failed"]
+    assert placement.dump() == before
+    assert laid_out(one).once().state == "in-sync"
+
+
+def test_a_period_that_is_no_start_moves_nothing(laid_out: Any, placement: PlacementServer) -> None:
+    laid_out("flat").once()
+    report = laid_out("nested").cycle(start=False)
+    assert (report.state, [error.code for error in report.errors]) == ("failed", ["reshape.needed"])
+    assert dedicated(placement) == PCPU["flat"]

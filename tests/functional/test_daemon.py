@@ -1,0 +1,317 @@
+"""The daemon as a process of its own, with a test in systemd's place and the real Placement over HTTP."""
+
+import json
+import re
+import time
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import faults, hanging_driver
+from tests.support.child import CHECKOUT
+from tests.support.http_placement import HttpPlacement
+from tests.support.service_manager import STOP, Service, until
+from tests.support.system import AgentCommand, AgentHere
+
+ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
+HOST = "uuid: {root}\nproviders:\n- name: $NODE\n  inventories:\n    VCPU: {{total: {vcpus}}}\n- name: $NODE_NUMA0\n  inventories:\n    PCPU: {{total: 4}}\n"
+
+
+class Host:
+    """A host file, a configuration around it, and the daemon that they are for."""
+
+    def __init__(self, folder: Path, url: str, watchdog: float = 0) -> None:
+        self.folder, self.file = folder, folder / "host.yaml"
+        self.config: dict[str, dict[str, Any]] = {
+            "DEFAULT": {
+                "compute_driver": "fake.file", "host": "node-a", "state_path": folder / "nova", "update_resources_interval": 1,
+                "log_file": folder / "agent.log",
+            },
+            "fake": {"host_file": self.file},
+            "placement": {"auth_type": "admin_token", "endpoint": url, "token": "a-token", "max_in_flight": 1},
+            "compute": {"facts_deadline": 1},
+        }  # fmt: skip
+        self.command = AgentCommand(folder, self.config)
+        self.service = Service(self.command, watchdog)
+        self.has(8)
+
+    def has(self, vcpus: int) -> None:
+        """Edit the host file, as one does: all at once."""
+        new = self.file.with_suffix(".new")
+        new.write_text(HOST.format(root=ROOT, vcpus=vcpus))
+        new.replace(self.file)
+
+    def set(self, group: str, **options: Any) -> None:
+        """Edit the configuration file."""
+        self.config.setdefault(group, {}).update(options)
+        self.command.configure(self.config)
+
+
+@pytest.fixture
+def host(http_placement, tmp_path):
+    return Host(tmp_path / "agent", http_placement.url)
+
+
+def vcpus(placement: HttpPlacement) -> int:
+    """The total of VCPU that Placement has."""
+    records = placement.other.inventory(ROOT)
+    return int(records["VCPU"]["total"])
+
+
+def ended_well(service: Service) -> None:
+    code, seconds = service.stop()
+    assert (code, seconds < STOP) == (0, True), f"{code} after {seconds} s: {service}"
+    assert "Traceback" not in service.log
+    assert service.process.communicate() == ("", "")
+
+
+def test_systemd_hears_of_a_start_of_life_and_of_an_end(http_placement, tmp_path):
+    host = Host(tmp_path / "agent", http_placement.url, watchdog=0.6)
+    host.set("DEFAULT", update_resources_interval=6)
+    with host.service.running() as service:
+        ready = service.wait_for("READY", "1")
+        assert ready.says["STATUS"] == "ready: 1 changed"
+        assert vcpus(http_placement) == 8, "READY came before the first audit was through"
+        assert service.said()[0].says == {"STATUS": "starting"}
+        until(lambda: len(service.said("WATCHDOG", since=ready.at)) >= 6)
+        beats = [one.at for one in service.said("WATCHDOG", since=ready.at)]
+        assert max(later - earlier for earlier, later in pairwise(beats)) < 0.6
+        ended_well(service)
+    assert service.said()[-1].says == {"STOPPING": "1", "STATUS": "stopping"}
+    assert "READY" not in service.said(since=ready.at)[-1].says
+
+
+def test_an_edit_of_the_host_file_shows_one_period_later(host, http_placement):
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        edited = time.monotonic()
+        host.has(12)
+        until(lambda: vcpus(http_placement) == 12)
+        assert time.monotonic() - edited < 2.5
+        until(lambda: service.status == "ready: 1 in-sync", lambda: service)
+        http_placement.clear()
+        until(lambda: http_placement.count() >= 2)
+        assert {one.target for one in http_placement.requests} == {f"/resource_providers?in_tree={ROOT}"}, "a quiet period costs one request"
+        ended_well(service)
+
+
+def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_lost(host, http_placement):
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        consumer = http_placement.other.claim({ROOT: {"VCPU": 2}})
+        before = http_placement.dump()
+        http_placement.kill()
+        lost = service.wait_for("STATUS", "cannot connect to")
+        host.has(16)
+        back = time.monotonic()
+        http_placement.start()
+        service.wait_for("STATUS", "ready: 1 in-sync", since=back)
+        assert vcpus(http_placement) == 16
+        assert http_placement.other.allocations(consumer)["allocations"][ROOT]["resources"] == {"VCPU": 2}
+        assert http_placement.dump()["consumers"] == before["consumers"]
+        assert http_placement.dump()["providers"].keys() == before["providers"].keys()
+        assert not service.said("READY", since=lost.at), "it never stopped being up"
+        ended_well(service)
+    assert len(re.findall("WARNING.*cannot connect to", service.log)) == 1, service.log
+
+
+def test_it_starts_before_placement_is_up_and_needs_one_audit_when_it_is(host, http_placement, proxy):
+    host.set("placement", endpoint=proxy.url)
+    proxy.stop()
+    with host.service.running() as service:
+        ready = service.wait_for("READY", "1")
+        assert ready.says["STATUS"].startswith(f"degraded: cannot connect to {proxy.url}")
+        until(lambda: len(service.said("STATUS")) >= 4, lambda: service)
+        assert service.process.poll() is None
+        proxy.start()
+        service.wait_for("STATUS", "ready: 1 changed")
+        assert vcpus(http_placement) == 8
+        assert [one.path for one in proxy.requests].count("/") == 1, "the first audit that got through was the only one needed"
+        ended_well(service)
+
+
+def test_sigterm_ends_it_at_once_while_it_pauses_because_placement_is_down(host, proxy):
+    host.set("placement", endpoint=proxy.url)
+    host.set("DEFAULT", update_resources_interval=20)
+    proxy.stop()
+    with host.service.running() as service:
+        until(lambda: len(service.said("STATUS")) >= 3, lambda: service)
+        code, seconds = service.stop()
+        assert (code, seconds < 2) == (0, True)
+
+
+def test_a_hanging_placement_shows_in_the_watchdog_and_sigterm_ends_it_all_the_same(http_placement, proxy, tmp_path):
+    host = Host(tmp_path / "agent", proxy.url, watchdog=0.6)
+    with host.service.running() as service:
+        service.wait_for("STATUS", "ready: 1 in-sync")
+        proxy.faults.add(faults.read_timeout())
+        until(lambda: any(not one.reached for one in proxy.requests), lambda: service)
+        stuck = time.monotonic()
+        time.sleep(1)
+        assert not service.said("WATCHDOG", since=stuck + 0.2), "systemd would think that all is well"
+        code, seconds = service.stop()
+        assert (code, seconds < STOP) == (0, True)
+        assert "STOPPING" in service.said()[-1].says
+        assert "stopped in the middle of an audit" in service.log
+
+
+def test_a_driver_call_that_hangs_does_not_stop_the_loop_and_is_seen(http_placement, tmp_path):
+    host = Host(tmp_path / "agent", http_placement.url, watchdog=3)
+    host.set("DEFAULT", compute_driver=hanging_driver.NAME)
+    site = hanging_driver.install(host.folder)
+    hang = host.folder / hanging_driver.HANG
+    with host.service.running(PYTHONPATH=f"{CHECKOUT}:{site}") as service:
+        service.wait_for("STATUS", "ready")
+        hang.touch()
+        hung = service.wait_for("STATUS", "degraded: 1 failed; driver hanging: facts of node node-a did not answer within 1 s")
+        service.wait_for("WATCHDOG", "1", since=hung.at)
+        hang.unlink()
+        service.wait_for("STATUS", "ready: 1 in-sync", since=hung.at)
+        hang.touch()
+        again = service.wait_for("STATUS", "degraded", since=time.monotonic())
+        assert "hanging driver calls: 1" in again.says["STATUS"]
+        code, seconds = service.stop()
+        assert (code, seconds < STOP) == (0, True)
+    warnings = [line for line in service.log.splitlines() if "WARNING agent.news" in line and "did not answer" in line]
+    assert len(warnings) == 2, "once for each time, not for each audit"
+    assert service.log.count("node node-a: well again") == 1
+    assert service.log.count("the driver did not stop") == 1
+
+
+def test_a_driver_whose_backend_starts_later_is_waited_for(http_placement, tmp_path):
+    host = Host(tmp_path / "agent", http_placement.url)
+    host.set("DEFAULT", compute_driver=hanging_driver.NAME)
+    site = hanging_driver.install(host.folder)
+    absent = host.folder / hanging_driver.ABSENT
+    absent.touch()
+    with host.service.running(PYTHONPATH=f"{CHECKOUT}:{site}") as service:
+        assert service.wait_for("READY", "1").says["STATUS"] == "degraded: the backend does not answer"
+        assert not http_placement.requests
+        absent.unlink()
+        service.wait_for("STATUS", "ready: 1 changed")
+        ended_well(service)
+
+
+def test_sighup_takes_a_good_configuration_and_reads_everything_again(host, http_placement):
+    with host.service.running() as service:
+        service.wait_for("STATUS", "ready: 1 in-sync")
+        other_file = host.folder / "other.yaml"
+        other_file.write_text(HOST.format(root=ROOT, vcpus=24))
+        host.set("fake", host_file=other_file)
+        host.set("DEFAULT", debug=True)
+        http_placement.clear()
+        asked = service.reload()
+        reloading = service.wait_for("RELOADING", "1", since=asked)
+        assert int(reloading.says["MONOTONIC_USEC"]) / 1_000_000 == pytest.approx(reloading.at, abs=0.5)
+        ready = service.wait_for("READY", "1", since=asked)
+        assert reloading.at <= ready.at
+        service.wait_for("STATUS", "ready: 1 changed", since=ready.at)
+        assert vcpus(http_placement) == 24
+        read = {one.path.rpartition("/")[2] for one in http_placement.requests if one.method == "GET"}
+        assert read >= {"inventories", "traits", "aggregates"}, "what generations cannot show was read too"
+        until(lambda: " DEBUG agent.daemon " in service.log)
+        ended_well(service)
+
+
+def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(host, http_placement):
+    with host.service.running() as service:
+        service.wait_for("STATUS", "ready: 1 in-sync")
+        host.set("compute", cpu_shared_set="0-x", workers="many")
+        host.set("fake", host_file=host.folder / "nowhere.yaml")
+        asked = service.reload()
+        assert "the new configuration is refused" in service.wait_for("READY", "1", since=asked).says["STATUS"]
+        assert re.search("ERROR agent.daemon .*the old one stays: .*workers", service.log)
+        host.set("compute", workers=2)
+        asked = service.reload()
+        service.wait_for("READY", "1", since=asked)
+        host.set("store", path=host.folder / "elsewhere")
+        asked = service.reload()
+        service.wait_for("READY", "1", since=asked)
+        for option in ("cpu_shared_set", "nowhere.yaml", "\\[store\\] path"):
+            assert re.search(f"ERROR agent.daemon .*refused, the old one stays: .*{option}", service.log), service.log
+        http_placement.clear()
+        host.has(10)
+        until(lambda: vcpus(http_placement) == 10, lambda: service)
+        assert re.match("ready: .*; the new configuration is refused: ", service.status)
+        host.config["store"] = {}
+        host.set("compute", cpu_shared_set="0")
+        host.set("fake", host_file=host.file)
+        asked = service.reload()
+        service.wait_for("STATUS", "the configuration was reloaded", since=asked)
+        until(lambda: "refused" not in service.status, lambda: service)
+        ended_well(service)
+
+
+def test_a_killed_daemon_goes_on_where_it_was(host, http_placement):
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        host.has(20)
+        service.kill()
+    before = http_placement.dump()
+    http_placement.clear()
+    service = Service(host.command)
+    with service.running():
+        service.wait_for("READY", "1")
+        until(lambda: vcpus(http_placement) == 20, lambda: service)
+        assert http_placement.dump()["providers"].keys() == before["providers"].keys()
+        ended_well(service)
+
+
+def test_nobody_else_uses_the_store_while_it_runs(host):
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        for arguments in ((), ("--once",)):
+            refused = AgentHere(host.folder, host.config).run(*arguments)
+            assert refused.code == 1
+            assert f"in use by another run of the agent, pid {service.process.pid}" in refused.stderr
+        ended_well(service)
+    assert AgentHere(host.folder, host.config).run("--once").code == 0
+
+
+# --- starts that are refused: exit 1, the reason on stderr --------------------------------------------------------
+
+
+@pytest.fixture
+def refused(host, monkeypatch):
+    """Run the daemon in this process, for it ends by itself; what it said on stderr."""
+
+    def run() -> str:
+        done = AgentHere(host.folder, host.config).run()
+        assert (done.code, done.stdout) == (1, "")
+        return done.stderr
+
+    return run
+
+
+def test_without_credentials_it_does_not_start(host, refused):
+    host.config["placement"] = {}
+    assert "no credentials in section [placement]" in refused()
+    assert not (host.folder / "store").exists(), "nothing was touched"
+
+
+def test_everything_wrong_with_its_configuration_is_told_at_once(host, refused):
+    host.config["placement"] = {}
+    host.config["DEFAULT"]["compute_driver"] = "none-such"
+    host.config["compute"]["cpu_shared_set"] = "0-x"
+    told = refused()
+    assert all(one in told for one in ("[placement]", "none-such", "cpu_shared_set"))
+
+
+def test_wrong_credentials_end_it(host, refused, proxy):
+    proxy.faults.add(faults.answer(401))
+    host.config["placement"]["endpoint"] = proxy.url
+    assert "401" in refused()
+
+
+def test_a_placement_that_is_too_old_ends_it(host, refused, proxy):
+    old = {"id": "v1.0", "max_version": "1.20", "min_version": "1.0", "status": "CURRENT", "links": []}
+    proxy.faults.add(faults.Action("old", reply=faults.Reply(200, json.dumps({"versions": [old]}).encode(), {"Content-Type": "application/json"})))
+    host.config["placement"]["endpoint"] = proxy.url
+    assert "needs placement 1.30, server offers 1.20" in refused()
+
+
+def test_a_bad_host_file_ends_it(host, refused):
+    host.file.write_text("cpu: many")
+    assert str(host.file) in refused()

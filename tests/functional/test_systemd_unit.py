@@ -1,0 +1,77 @@
+"""The files for systemd, looked at by systemd's own tools."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support import backends
+from tests.support.child import CHECKOUT
+
+FILES = CHECKOUT / "systemd"
+NAME = "compute-node-agent"
+# In tenths, as systemd-analyze security counts: 0 is locked up, 100 wide open.
+EXPOSURE = 20
+
+
+def tool(name: str) -> str:
+    """The path of one of systemd's commands."""
+    found = shutil.which(name)
+    if found is None:
+        backends.missing(f"{name} is not installed")
+    assert found is not None
+    return found
+
+
+def run(*command: str | Path) -> str:
+    """Standard output of a command that has nothing to complain about."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    assert (done.returncode, done.stderr) == (0, ""), f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture
+def unit(tmp_path):
+    """The unit as it would be for an agent in this environment."""
+    agent = Path(sys.executable).parent / "agent"
+    text = (FILES / f"{NAME}.service").read_text()
+    assert "ExecStart=/usr/bin/agent\n" in text
+    path = tmp_path / f"{NAME}.service"
+    path.write_text(text.replace("ExecStart=/usr/bin/agent\n", f"ExecStart={agent}\n"))
+    return path
+
+
+def test_the_unit_is_clean_with_the_path_of_this_environment(unit):
+    run(tool("systemd-analyze"), "verify", "--man=no", unit)
+
+
+def test_verification_would_see_a_command_that_is_not_there(unit):
+    unit.write_text(unit.read_text().replace("ExecStart=", "ExecStart=/nonexistent"))
+    with pytest.raises(AssertionError, match="is not executable"):
+        run(tool("systemd-analyze"), "verify", "--man=no", unit)
+
+
+def test_the_service_stays_locked_up(unit):
+    run(tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE}", unit)
+
+
+def test_user_and_folders_are_made_as_the_unit_needs_them(unit, tmp_path):
+    sysusers, tmpfiles = tool("systemd-sysusers"), tool("systemd-tmpfiles")
+    if os.geteuid() != 0:
+        backends.missing("only root can make the folders of another user")
+    root = tmp_path / "root"
+    (root / "etc").mkdir(parents=True)
+    subprocess.run([sysusers, f"--root={root}", FILES / f"{NAME}.sysusers"], capture_output=True, check=True)
+    (uid, gid) = next(line.split(":")[2:4] for line in (root / "etc" / "passwd").read_text().splitlines() if line.startswith(f"{NAME}:"))
+    run(tmpfiles, "--create", f"--root={root}", FILES / f"{NAME}.tmpfiles")
+
+    def seen(path: str) -> tuple[str, int, int]:
+        found = (root / path).stat()
+        return oct(found.st_mode & 0o7777), found.st_uid, found.st_gid
+
+    assert f"User={NAME}\n" in unit.read_text()
+    assert seen(f"var/lib/{NAME}") == ("0o750", int(uid), int(gid))
+    assert seen(f"etc/{NAME}") == ("0o750", 0, int(gid))

@@ -1,0 +1,52 @@
+import pytest
+
+from agent.desired.policy import Policy
+from agent.desired.wish import Findings, desired_tree
+from agent.errors import ReshapeNeeded
+from agent.model.journal import Journal
+from tests.unit.desired.nodes import FACTS, NAME, ROOT, contents, root_only
+
+CAPABILITIES = {"COMPUTE_NODE_X": True}
+
+
+def wished(findings, allocations=None, base=None):
+    return desired_tree(base or root_only().freeze(), root_only(), ROOT, findings, Policy(), Journal(), "agent", allocations)
+
+
+def test_facts_then_the_drivers_shape_then_the_agents_traits():
+    seen = []
+
+    def shape(tree, allocations):
+        seen.append((set(contents(tree)), allocations))
+        tree.add_traits(ROOT, "CUSTOM_A")
+        tree.remove_traits(ROOT, "COMPUTE_NODE")
+        tree.new_child("gpu", ROOT)
+
+    tree = wished(Findings(FACTS, CAPABILITIES, shape), allocations := {})
+    assert seen == [({NAME, f"{NAME}_NUMA0", f"{NAME}_NUMA8"}, allocations)]
+    assert seen[0][1] is allocations
+    assert tree.exists("gpu")
+    assert tree.has_traits(ROOT, ["CUSTOM_A", "COMPUTE_NODE", "COMPUTE_NODE_X", "OWNER_NOVA"])
+
+
+def test_a_driver_that_shapes_all_gets_nothing_from_the_facts():
+    tree = wished(Findings(FACTS, {}, lambda tree, _: tree.update_inventory(ROOT, {"VCPU": {"total": 1}}), shape_all=True))
+    assert contents(tree) == {NAME: {"VCPU": {"total": 1}}}
+    assert tree.has_traits(ROOT, ["COMPUTE_NODE"])
+
+
+def test_a_driver_need_not_shape_anything():
+    assert set(contents(wished(Findings(FACTS, {})))[NAME]) == {"VCPU", "MEMORY_MB", "DISK_GB"}
+
+
+def test_the_base_is_left_alone_even_when_the_driver_gives_up_half_way():
+    base = root_only()
+
+    def shape(tree, allocations):
+        tree.new_child("gpu", ROOT)
+        raise ReshapeNeeded
+
+    with pytest.raises(ReshapeNeeded):
+        wished(Findings(FACTS, {}, shape), base=base)
+    assert contents(base) == {NAME: {}}
+    assert base.data(ROOT).traits == set()

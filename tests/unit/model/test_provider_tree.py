@@ -1,0 +1,450 @@
+"""The operations that drivers written for nova use (placement.md 2.2)."""
+
+import pytest
+
+from agent.model.names import child_uuid
+from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
+from tests.unit.model.trees import AGGREGATE, FREE_UUID, N0, N1, OTHER_AGGREGATE, PF0, ROOT, STORAGE, forest, row, state
+
+CALLS = {
+    "new_child": lambda tree, n: tree.new_child("x", n),
+    "remove": lambda tree, n: tree.remove(n),
+    "data": lambda tree, n: tree.data(n),
+    "provider": lambda tree, n: tree.provider(n),
+    "name_of": lambda tree, n: tree.name_of(n),
+    "root_of": lambda tree, n: tree.root_of(n),
+    "depth": lambda tree, n: tree.depth(n),
+    "children": lambda tree, n: tree.children(n),
+    "get_provider_uuids": lambda tree, n: tree.get_provider_uuids(n),
+    "get_provider_uuids_in_tree": lambda tree, n: tree.get_provider_uuids_in_tree(n),
+    "rename": lambda tree, n: tree.rename(n, "x"),
+    "reparent": lambda tree, n: tree.reparent(n, ROOT),
+    "reparent to": lambda tree, n: tree.reparent(N1, n),
+    "set_generation": lambda tree, n: tree.set_generation(n, 1),
+    "has_inventory": lambda tree, n: tree.has_inventory(n),
+    "has_inventory_changed": lambda tree, n: tree.has_inventory_changed(n, {}),
+    "update_inventory": lambda tree, n: tree.update_inventory(n, {}),
+    "has_traits": lambda tree, n: tree.has_traits(n, []),
+    "have_traits_changed": lambda tree, n: tree.have_traits_changed(n, []),
+    "update_traits": lambda tree, n: tree.update_traits(n, []),
+    "add_traits": lambda tree, n: tree.add_traits(n),
+    "remove_traits": lambda tree, n: tree.remove_traits(n),
+    "in_aggregates": lambda tree, n: tree.in_aggregates(n, []),
+    "have_aggregates_changed": lambda tree, n: tree.have_aggregates_changed(n, []),
+    "update_aggregates": lambda tree, n: tree.update_aggregates(n, []),
+    "add_aggregates": lambda tree, n: tree.add_aggregates(n),
+    "remove_aggregates": lambda tree, n: tree.remove_aggregates(n),
+    "update_resources": lambda tree, n: tree.update_resources(n, {}),
+    "subtree": lambda tree, n: tree.subtree(n),
+    "scoped": lambda tree, n: tree.scoped(n),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("unknown", ["nobody", FREE_UUID, ""])
+def test_an_unknown_provider_is_refused_by_every_method(name, unknown):
+    tree = forest()
+    before = state(tree)
+    with pytest.raises(ValueError, match="no provider"):
+        CALLS[name](tree, unknown)
+    assert state(tree) == before
+
+
+# --- looking up -------------------------------------------------------------------------------------------------
+
+
+def test_an_empty_forest():
+    tree = ProviderTree()
+    assert (list(tree.roots), tree.get_provider_uuids(), len(tree)) == ([], [], 0)
+    assert not tree.exists("node-a")
+    assert not tree.has_sharing_provider("DISK_GB")
+
+
+@pytest.mark.parametrize("key", ["N0", N0, N0.upper(), N0.replace("-", "")])
+def test_every_lookup_takes_a_name_or_a_uuid_in_any_spelling(key):
+    tree = forest()
+    assert tree.exists(key)
+    assert key in tree
+    assert tree.data(key).uuid == N0
+
+
+@pytest.mark.parametrize("key", ["nobody", FREE_UUID, "", "n0"])
+def test_exists_never_raises(key):
+    assert not forest().exists(key)
+
+
+def test_enumerations_put_parents_before_their_children_and_children_in_the_order_they_came():
+    tree = forest()
+    assert tree.get_provider_uuids() == [ROOT, N0, PF0, N1, STORAGE]
+    assert tree.get_provider_uuids("N0") == [N0, PF0]
+    assert tree.get_provider_uuids_in_tree("PF0") == [ROOT, N0, PF0, N1]
+    assert [one.name for one in tree.providers()] == ["node-a", "N0", "PF0", "N1", "storage"]
+    assert [one.name for one in tree.roots] == ["node-a", "storage"]
+    assert tree.children("node-a") == [N0, N1]
+    assert (tree.root_of("PF0"), tree.depth("PF0"), tree.depth(ROOT), tree.name_of(PF0)) == (ROOT, 2, 0, "PF0")
+
+
+def test_the_data_of_a_provider_is_read_by_name():
+    data = forest().data("node-a")
+    assert (data.uuid, data.name, data.generation, data.parent_uuid) == (ROOT, "node-a", 7, None)
+    assert data.inventory == {"VCPU": {"total": 16, "allocation_ratio": 4.0}}
+    assert (data.traits, data.aggregates, data.resources) == ({"COMPUTE_NODE"}, {AGGREGATE}, {})
+    assert forest().data("PF0").parent_uuid == N0
+
+
+def test_editing_what_was_handed_out_does_not_change_the_tree():
+    tree = forest()
+    tree.update_resources(ROOT, {"CUSTOM_PMEM": {"ns0"}})
+    before = state(tree)
+    data = tree.data(ROOT)
+    data.inventory["VCPU"]["total"] = 1
+    data.inventory["PCPU"] = {}
+    data.traits.add("HW_NEW")
+    data.aggregates.clear()
+    data.resources["CUSTOM_PMEM"].add("ns1")
+    data.resources["OTHER"] = set()
+    assert state(tree) == before
+
+
+def test_editing_what_was_handed_in_does_not_change_the_tree():
+    tree = forest()
+    inventory, traits, aggregates, resources = {"PCPU": {"total": 2}}, {"HW_A"}, {OTHER_AGGREGATE}, {"CUSTOM_PMEM": {"ns0"}}
+    tree.update_inventory(N0, inventory)
+    tree.update_traits(N0, traits)
+    tree.update_aggregates(N0, aggregates)
+    tree.update_resources(N0, resources)
+    before = state(tree)
+    inventory["PCPU"]["total"] = 5
+    traits.add("HW_B")
+    aggregates.clear()
+    resources["CUSTOM_PMEM"].add("ns1")
+    assert state(tree) == before
+
+
+# --- building ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid"),
+    [
+        ("node-a", FREE_UUID),
+        ("new", ROOT),
+        ("new", ROOT.upper()),
+        ("new", N0),
+        ("PF0", FREE_UUID),
+        (ROOT, FREE_UUID),
+    ],
+)
+def test_names_and_uuids_are_unique_in_the_whole_forest(name, uuid):
+    for add in (lambda tree: tree.new_root(name, uuid), lambda tree: tree.new_child(name, "storage", uuid)):
+        tree = forest()
+        before = state(tree)
+        with pytest.raises(ValueError, match="already in the tree"):
+            add(tree)
+        assert state(tree) == before
+
+
+def test_no_uuid_may_be_the_name_of_another_provider():
+    tree = forest()
+    tree.new_child(FREE_UUID, ROOT)
+    with pytest.raises(ValueError, match="already in the tree"):
+        tree.new_child("x", ROOT, FREE_UUID)
+
+
+def test_a_provider_may_be_called_by_its_own_uuid():
+    tree = ProviderTree()
+    assert tree.new_root(ROOT, ROOT) == ROOT
+    assert tree.name_of(ROOT) == ROOT
+
+
+def test_a_new_provider_has_the_generation_that_it_is_given_and_none_else():
+    tree = ProviderTree()
+    assert tree.new_root("node-a", ROOT.upper(), 4) == ROOT
+    assert tree.data("node-a").generation == 4
+    tree.new_child("N0", "node-a", N0)
+    assert tree.data("N0").generation is None
+
+
+def test_a_child_without_a_uuid_gets_one_made_of_the_roots_uuid_and_its_name():
+    tree = forest()
+    assert tree.new_child("VF", "PF0") == child_uuid(ROOT, "VF")
+    assert tree.data("VF").parent_uuid == PF0
+
+
+def test_a_child_that_somebody_renamed_gets_its_name_and_place_back():
+    tree = forest()
+    made = tree.new_child("GPU", "N0")
+    tree.add_traits(made, "HW_GPU")
+    tree.rename(made, "GPU-renamed")
+    tree.reparent(made, "N1")
+    assert tree.new_child("GPU", "N0") == made
+    data = tree.data("GPU")
+    assert (data.parent_uuid, data.traits) == (N0, {"HW_GPU"})
+    assert not tree.exists("GPU-renamed")
+
+
+def test_a_renamed_child_that_cannot_have_its_place_back_keeps_its_name_too():
+    tree = forest()
+    made = tree.new_child("GPU", "N0")
+    tree.rename(made, "GPU-renamed")
+    below = tree.new_child("below", made)
+    before = state(tree)
+    with pytest.raises(ValueError, match="cannot become its parent"):
+        tree.new_child("GPU", below)
+    assert state(tree) == before
+
+
+def test_a_child_that_is_there_is_not_added_twice():
+    tree = forest()
+    tree.new_child("GPU", "N0")
+    with pytest.raises(ValueError, match="already in the tree"):
+        tree.new_child("GPU", "N0")
+
+
+def test_removing_takes_everything_below_along():
+    tree = forest()
+    tree.remove("N0")
+    assert tree.get_provider_uuids() == [ROOT, N1, STORAGE]
+    assert not tree.exists("PF0")
+    tree.new_child("PF0", "N1", PF0)
+    tree.remove(ROOT)
+    assert tree.get_provider_uuids() == [STORAGE]
+
+
+def test_a_removed_child_that_comes_again_by_its_name_has_its_old_uuid_in_a_drivers_tree():
+    tree = forest().scoped(ROOT)
+    tree.remove("N0")
+    assert tree.new_child("N0", "node-a") == N0
+    assert tree.new_child("PF0", "N0") == PF0
+    assert tree.data("PF0").generation is None
+
+
+def test_a_name_can_change_and_be_used_again():
+    tree = forest()
+    tree.rename("N0", "cell")
+    assert tree.data(N0).name == "cell"
+    assert tree.new_child("N0", "cell", FREE_UUID) == FREE_UUID
+    tree.rename("cell", "cell")
+    assert tree.get_provider_uuids("cell") == [N0, PF0, FREE_UUID]
+
+
+@pytest.mark.parametrize("name", ["N1", N1, "storage"])
+def test_a_taken_name_is_refused_and_nothing_changes(name):
+    tree = forest()
+    before = state(tree)
+    with pytest.raises(ValueError, match="already in the tree"):
+        tree.rename("N0", name)
+    assert state(tree) == before
+    assert tree.data("N0").uuid == N0
+
+
+def test_a_provider_moves_with_everything_below_it():
+    tree = forest()
+    tree.reparent("N0", "N1")
+    assert tree.get_provider_uuids(ROOT) == [ROOT, N1, N0, PF0]
+    tree.reparent("N0", "N1")
+    assert tree.get_provider_uuids("N1") == [N1, N0, PF0]
+    assert tree.depth("PF0") == 3
+
+
+@pytest.mark.parametrize("parent", ["N0", "PF0"])
+def test_a_provider_cannot_move_below_itself(parent):
+    tree = forest()
+    before = state(tree)
+    with pytest.raises(ValueError, match="lies below"):
+        tree.reparent("N0", parent)
+    assert state(tree) == before
+
+
+def test_a_root_moves_below_another():
+    tree = forest()
+    tree.reparent("storage", "node-a")
+    assert [one.name for one in tree.roots] == ["node-a"]
+    assert tree.root_of("storage") == ROOT
+
+
+def test_a_whole_provider_is_inserted_below_its_parent():
+    tree, other = ProviderTree(), forest()
+    tree.new_root("node-a", ROOT)
+    tree.insert(other.provider("N0"))
+    assert tree.provider("N0") is other.provider("N0")
+    with pytest.raises(ValueError, match="already in the tree"):
+        tree.insert(other.provider("N0"))
+    tree.remove(ROOT)
+    with pytest.raises(ValueError, match="no provider"):
+        tree.insert(other.provider("N0"))
+
+
+# --- populate_from_iterable -------------------------------------------------------------------------------------
+
+
+def test_rows_come_in_any_order():
+    tree = ProviderTree()
+    tree.populate_from_iterable(iter([row(PF0, "PF0", N0), row(N0, "N0", ROOT, 3), row(ROOT, "node-a"), row(STORAGE, "storage")]))
+    assert sorted(tree.get_provider_uuids()) == sorted([ROOT, N0, PF0, STORAGE])
+    assert tree.get_provider_uuids(ROOT) == [ROOT, N0, PF0]
+    assert tree.data("N0").generation == 3
+
+
+def test_rows_may_spell_uuids_as_they_like():
+    tree = ProviderTree()
+    tree.populate_from_iterable([row(N0.upper(), "N0", ROOT.upper()), row(ROOT.replace("-", ""), "node-a")])
+    assert tree.get_provider_uuids() == [ROOT, N0]
+
+
+def test_rows_add_below_what_is_there_and_leave_the_rest_alone():
+    tree = forest()
+    before = {one.uuid: one for one in tree.providers()}
+    tree.populate_from_iterable([row(FREE_UUID, "VF", PF0)])
+    assert tree.data("VF").parent_uuid == PF0
+    assert all(tree.provider(uuid) is one for uuid, one in before.items())
+
+
+def test_a_replaced_provider_loses_its_contents_and_every_descendant_that_is_not_among_the_rows():
+    tree = forest()
+    tree.add_traits("N0", "HW_NUMA_ROOT")
+    tree.populate_from_iterable([row(N0, "N0", ROOT, 8)])
+    assert tree.data("N0").traits == set()
+    assert tree.data("N0").generation == 8
+    assert not tree.exists("PF0")
+    assert tree.data(ROOT).traits == {"COMPUTE_NODE"}
+    assert tree.exists("N1")
+
+
+def test_a_replaced_root_keeps_what_is_among_the_rows():
+    tree = forest()
+    tree.populate_from_iterable([row(ROOT, "renamed"), row(PF0, "PF0", ROOT)])
+    assert tree.get_provider_uuids(ROOT) == [ROOT, PF0]
+    assert tree.data(ROOT).inventory == {}
+    assert tree.exists("storage")
+
+
+def test_two_rows_may_swap_their_names():
+    tree = forest()
+    tree.populate_from_iterable([row(N0, "N1", ROOT), row(N1, "N0", ROOT)])
+    assert (tree.name_of(N0), tree.name_of(N1)) == ("N1", "N0")
+
+
+def test_no_rows_change_nothing():
+    tree = forest()
+    before = state(tree)
+    tree.populate_from_iterable([])
+    assert state(tree) == before
+
+
+@pytest.mark.parametrize(
+    ("rows", "text"),
+    [
+        ([row(FREE_UUID, "ok", ROOT), row(PF0, "PF0", "5f9c2a34-7d1e-4a8b-9c46-0000000000ee")], "no provider"),
+        ([row(N0, "N0", PF0), row(PF0, "PF0", N0)], "form a cycle"),
+        ([row(N0, "N0", N0)], "form a cycle"),
+        ([row(N0, "N0", PF0)], "no provider"),
+        ([row(FREE_UUID, "ok", ROOT), row(PF0, "N1", N0)], "already in the tree"),
+        ([row(FREE_UUID, "twin", ROOT), row(PF0, "twin", N0)], "already in the tree"),
+    ],
+)
+def test_of_rows_that_cannot_be_none_is_taken(rows, text):
+    tree = forest()
+    before = state(tree)
+    with pytest.raises(ValueError, match=text):
+        tree.populate_from_iterable(rows)
+    assert state(tree) == before
+
+
+# --- contents ---------------------------------------------------------------------------------------------------
+
+
+def test_an_inventory_is_replaced_only_if_it_changed():
+    tree = forest()
+    assert tree.has_inventory(ROOT)
+    assert not tree.has_inventory("N0")
+    assert not tree.has_inventory_changed(ROOT, {"VCPU": {"total": 16}})
+    assert not tree.update_inventory(ROOT, {"VCPU": {"total": 16}})
+    assert tree.data(ROOT).inventory["VCPU"]["allocation_ratio"] == 4.0
+    assert tree.update_inventory(ROOT, {"VCPU": {"total": 17}})
+    assert tree.data(ROOT).inventory == {"VCPU": {"total": 17}}
+    assert tree.update_inventory(ROOT, None)
+    assert not tree.has_inventory(ROOT)
+    assert not tree.has_inventory_changed(ROOT, None)
+
+
+@pytest.mark.parametrize(
+    ("update", "same", "other"),
+    [
+        ("update_inventory", {"VCPU": {"total": 16}}, {}),
+        ("update_traits", ["COMPUTE_NODE"], []),
+        ("update_aggregates", [AGGREGATE], []),
+    ],
+)
+def test_a_generation_is_stored_even_if_nothing_changed_and_is_never_made_up(update, same, other):
+    tree = forest()
+    assert not getattr(tree, update)(ROOT, same, 8)
+    assert tree.data(ROOT).generation == 8
+    assert getattr(tree, update)(ROOT, other)
+    assert tree.data(ROOT).generation == 8
+    tree.set_generation(ROOT, 11)
+    assert tree.data(ROOT).generation == 11
+
+
+def test_traits_are_a_set():
+    tree = forest()
+    assert tree.update_traits("N0", ["HW_B", "HW_A", "HW_B"])
+    assert not tree.update_traits("N0", ("HW_A", "HW_B"))
+    assert not tree.have_traits_changed("N0", ["HW_B", "HW_A"])
+    assert tree.have_traits_changed("N0", ["HW_A"])
+    assert tree.has_traits("N0", ["HW_A"])
+    assert tree.has_traits("N0", [])
+    assert not tree.has_traits("N0", ["HW_A", "HW_C"])
+
+
+def test_traits_come_and_go_one_by_one():
+    tree = forest()
+    tree.add_traits(ROOT, "HW_A", "HW_B", "HW_A")
+    assert tree.data(ROOT).traits == {"COMPUTE_NODE", "HW_A", "HW_B"}
+    tree.remove_traits(ROOT, "HW_A", "HW_NOBODY")
+    tree.add_traits(ROOT)
+    tree.remove_traits(ROOT)
+    assert tree.data(ROOT).traits == {"COMPUTE_NODE", "HW_B"}
+    assert tree.data(ROOT).generation == 7
+
+
+def test_aggregates_are_a_set_in_normal_form():
+    tree = forest()
+    loud = OTHER_AGGREGATE.upper()
+    assert tree.update_aggregates("N0", [loud, OTHER_AGGREGATE])
+    assert tree.data("N0").aggregates == {OTHER_AGGREGATE}
+    assert not tree.have_aggregates_changed("N0", [loud.replace("-", "")])
+    assert tree.have_aggregates_changed("N0", [AGGREGATE])
+    assert tree.in_aggregates("N0", [loud])
+    assert not tree.in_aggregates("N0", [loud, AGGREGATE])
+    assert tree.in_aggregates("N0", [])
+    tree.add_aggregates("N0", AGGREGATE.upper())
+    tree.remove_aggregates("N0", loud)
+    assert tree.data("N0").aggregates == {AGGREGATE}
+    assert tree.data("N0").generation == 3
+
+
+def test_assignable_resources_stay_local_and_compare_by_equality():
+    tree = forest()
+    assert tree.update_resources("N0", {"CUSTOM_PMEM": {"ns0", "ns1"}})
+    assert not tree.update_resources("N0", {"CUSTOM_PMEM": {"ns1", "ns0"}})
+    assert tree.update_resources("N0", {})
+    assert tree.data("N0").generation == 3
+
+
+def test_a_provider_shares_by_its_trait_and_its_inventory():
+    tree = forest()
+    assert tree.has_sharing_provider("DISK_GB")
+    assert not tree.has_sharing_provider("VCPU")
+    tree.remove_traits("storage", SHARING_TRAIT)
+    assert not tree.has_sharing_provider("DISK_GB")
+
+
+def test_replacing_contents_keeps_name_and_place():
+    tree, other = forest(), forest()
+    other.rename("N0", "cell")
+    other.reparent("cell", "N1")
+    other.add_traits("cell", "HW_NUMA_ROOT")
+    tree.replace(other.provider("cell"))
+    assert tree.data("N0").traits == {"HW_NUMA_ROOT"}
+    assert (tree.name_of(N0), tree.data(N0).parent_uuid) == ("N0", ROOT)

@@ -1,0 +1,162 @@
+"""Copies of a tree share what did not change and never what does; a frozen or shared provider refuses every edit."""
+
+import time
+
+import pytest
+
+from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
+from tests.unit.model.trees import AGGREGATE, FREE_UUID, N0, N1, OTHER_AGGREGATE, PF0, ROOT, STORAGE, forest, row, state
+
+EDITS = {
+    "new_child": lambda tree, n: tree.new_child("x", n),
+    "remove": lambda tree, n: tree.remove(n),
+    "rename": lambda tree, n: tree.rename(n, "x"),
+    "reparent": lambda tree, n: tree.reparent(n, "N1"),
+    "reparent below": lambda tree, n: tree.reparent("N1", n),
+    "populate": lambda tree, n: tree.populate_from_iterable([row(tree.data(n).uuid, "x")]),
+    "populate below": lambda tree, n: tree.populate_from_iterable([row(FREE_UUID, "x", tree.data(n).uuid)]),
+    "insert": lambda tree, n: tree.insert(type(tree.provider(n))(FREE_UUID, "x", None, tree.data(n).uuid)),
+    "replace": lambda tree, n: tree.replace(tree.data(n)),
+    "set_generation": lambda tree, n: tree.set_generation(n, 1),
+    "update_inventory": lambda tree, n: tree.update_inventory(n, {}),
+    "update_traits": lambda tree, n: tree.update_traits(n, []),
+    "add_traits": lambda tree, n: tree.add_traits(n, "HW_A"),
+    "remove_traits": lambda tree, n: tree.remove_traits(n, "HW_A"),
+    "update_aggregates": lambda tree, n: tree.update_aggregates(n, []),
+    "add_aggregates": lambda tree, n: tree.add_aggregates(n, OTHER_AGGREGATE),
+    "remove_aggregates": lambda tree, n: tree.remove_aggregates(n, AGGREGATE),
+    "update_resources": lambda tree, n: tree.update_resources(n, {}),
+}
+
+
+def large(cells: int = 8, devices: int = 63) -> ProviderTree:
+    """513 providers."""
+    tree = ProviderTree()
+    tree.new_root("node-a", ROOT)
+    for cell in range(cells):
+        tree.new_child(f"N{cell}", ROOT)
+        for device in range(devices):
+            tree.new_child(f"N{cell}-{device}", f"N{cell}")
+    return tree
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_frozen_tree_refuses_every_edit(edit):
+    tree = forest()
+    assert tree.freeze() is tree
+    before = state(tree)
+    with pytest.raises(ValueError, match="frozen"):
+        EDITS[edit](tree, "N0")
+    assert state(tree) == before
+    assert tree.data("N0").uuid == N0
+
+
+def test_a_frozen_tree_takes_no_new_root():
+    with pytest.raises(ValueError, match="frozen"):
+        forest().freeze().new_root("x", FREE_UUID)
+
+
+@pytest.mark.parametrize("made", [ProviderTree.copy, lambda tree: tree.subtree(ROOT), lambda tree: tree.scoped(ROOT)])
+def test_a_copy_of_a_frozen_tree_can_be_edited(made):
+    tree = forest().freeze()
+    before = state(tree)
+    copy = made(tree)
+    for edit in EDITS.values():
+        edit(made(tree), "N0")
+    copy.remove("N0")
+    assert not copy.exists("PF0")
+    assert state(tree) == before
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_an_edit_of_a_copy_or_of_the_original_is_not_seen_by_the_other(edit):
+    tree = forest()
+    before, copy = state(tree), tree.copy()
+    EDITS[edit](copy, "N0")
+    assert state(tree) == before
+    edited = state(copy)
+    EDITS[edit](tree, "N0")
+    tree.remove(ROOT)
+    assert state(copy) == edited
+
+
+def test_a_copy_shares_what_did_not_change():
+    tree = forest()
+    copy = tree.copy()
+    copy.add_traits("N0", "HW_NUMA_ROOT")
+    assert [uuid for uuid in tree.get_provider_uuids() if copy.provider(uuid) is not tree.provider(uuid)] == [N0]
+
+
+@pytest.mark.parametrize("made", [ProviderTree.copy, lambda tree: tree.scoped(ROOT)])
+def test_a_copy_of_513_providers_takes_about_a_millisecond(made):
+    tree = large().freeze()
+    assert len(tree) == 513
+
+    def seconds() -> float:
+        begun = time.perf_counter()
+        made(tree)
+        return time.perf_counter() - begun
+
+    assert min(seconds() for _ in range(20)) < 0.005
+
+
+# --- subtrees ---------------------------------------------------------------------------------------------------
+
+
+def test_a_subtree_has_one_tree_and_nothing_else():
+    tree = forest()
+    sub = tree.subtree("node-a")
+    assert sub.get_provider_uuids() == [ROOT, N0, PF0, N1]
+    assert not sub.has_sharing_provider("DISK_GB")
+    assert [one.name for one in sub.roots] == ["node-a"]
+    assert sub.new_root("storage", STORAGE) == STORAGE
+
+
+@pytest.mark.parametrize("made", [ProviderTree.subtree, ProviderTree.scoped])
+def test_only_a_root_has_a_tree_of_its_own(made):
+    with pytest.raises(ValueError, match="is not a root"):
+        made(forest(), "N0")
+
+
+def test_a_drivers_tree_shows_the_roots_that_share_with_it():
+    tree = forest().scoped("node-a")
+    assert tree.get_provider_uuids() == [ROOT, N0, PF0, N1, STORAGE]
+    assert tree.has_sharing_provider("DISK_GB")
+    assert tree.read_only == {STORAGE}
+
+
+def test_a_root_shares_only_by_its_trait_and_a_common_aggregate():
+    apart = forest()
+    apart.update_aggregates(STORAGE, [OTHER_AGGREGATE])
+    assert apart.scoped(ROOT).get_provider_uuids() == [ROOT, N0, PF0, N1]
+    apart.update_aggregates(PF0, [OTHER_AGGREGATE])
+    assert apart.scoped(ROOT).read_only == {STORAGE}
+    apart.remove_traits(STORAGE, SHARING_TRAIT)
+    assert apart.scoped(ROOT).read_only == frozenset()
+
+
+@pytest.mark.parametrize("edit", EDITS)
+def test_a_root_that_only_shares_refuses_every_edit(edit):
+    tree = forest().scoped(ROOT)
+    before = state(tree)
+    with pytest.raises(ValueError, match="shared from outside"):
+        EDITS[edit](tree, "storage")
+    assert state(tree) == before
+
+
+def test_a_copy_of_a_drivers_tree_is_guarded_as_well():
+    copy = forest().scoped(ROOT).copy()
+    with pytest.raises(ValueError, match="shared from outside"):
+        copy.add_traits("storage", "HW_A")
+    copy.remove("N0")
+    assert copy.new_child("N0", ROOT) == N0
+
+
+def test_the_node_itself_may_share():
+    tree = forest()
+    tree.add_traits(ROOT, SHARING_TRAIT)
+    scoped = tree.scoped(ROOT)
+    assert scoped.read_only == {STORAGE}
+    scoped.add_traits(ROOT, "HW_A")
+    assert scoped.has_sharing_provider("VCPU")
+    assert scoped.data("N1").uuid == N1

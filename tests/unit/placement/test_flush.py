@@ -1,0 +1,185 @@
+"""The flush on a real Placement: whatever fails, what was done stays and is in the view."""
+
+import dataclasses
+
+import pytest
+
+from agent.errors import GenerationConflict, PlacementUnreachable
+from agent.model.journal import Journal
+from agent.model.mirror import View
+from agent.model.operation import CreateProvider, DeleteProvider, SetInventory, SetTraits
+from agent.placement.client import Client
+from agent.placement.flush import flush
+from agent.placement.mirror import Freshness, refreshed
+from agent.placement.ownership import Target
+from agent.placement.plan import make_plan
+from tests.support import faults
+from tests.unit.placement.conftest import transport_to
+from tests.unit.placement.nodes import KNOWLEDGE, NAME, ROOT, total
+
+NAMES = [f"N{number}" for number in range(6)]
+ALONE = dataclasses.replace(KNOWLEDGE, can_reshape=False)
+
+
+@pytest.fixture(params=[1, 4])
+def client(placement, request):
+    """One request at a time, and several."""
+    return Client(transport_to(placement, request.param).exchange("req-00000000-0000-4000-8000-000000000001"))
+
+
+@pytest.fixture
+def children(placement):
+    """The uuids of six children, by name."""
+    placement.other.create_provider(NAME, ROOT)
+    return {name: placement.other.create_provider(name, parent=ROOT) for name in NAMES}
+
+
+@pytest.fixture
+def sent(placement, client):
+    """Plans what an edit makes of the tree as it is, and sends it; the result, and the view before."""
+
+    def send(edit, knowledge=ALONE, prepare=lambda: None):
+        view = refreshed(client, View(), ROOT, 100.0, Freshness())
+        tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
+        edit(tree)
+        plan = make_plan(view, Target(tree.freeze(), Journal(adopted=True), (), ()), knowledge, ROOT)
+        prepare()
+        placement.clear()
+        return flush(client, plan, view, knowledge, ROOT, 200.0)
+
+    return send
+
+
+def stocked(tree):
+    for name in NAMES:
+        tree.update_inventory(name, {"VCPU": total(4)})
+        tree.add_traits(name, "HW_NUMA_ROOT")
+
+
+def statuses(flushed, kind):
+    return {one.operation.provider.name: one.status for one in flushed.outcomes if isinstance(one.operation, kind)}
+
+
+def as_in_placement(flushed, client):
+    """The view after the flush is what Placement has."""
+    true = refreshed(client, View(), ROOT, 300.0, Freshness()).tree
+    return [flushed.view.tree.data(one.uuid) == one for one in (true.data(uuid) for uuid in true.get_provider_uuids())]
+
+
+def test_a_plan_is_done_and_the_view_is_what_placement_has(sent, client, children):
+    flushed = sent(stocked)
+    assert flushed.complete
+    assert (flushed.errors, flushed.conflict, flushed.outage, flushed.doubtful) == ([], None, None, set())
+    assert all(as_in_placement(flushed, client))
+
+
+def test_a_new_tree_comes_into_the_view(sent, client):
+    def build(tree):
+        tree.new_root(NAME, ROOT)
+        for name in NAMES:
+            tree.new_child(name, ROOT)
+        stocked(tree)
+
+    flushed = sent(build)
+    assert flushed.complete
+    assert set(flushed.view.read_at.values()) == {200.0}
+    assert all(as_in_placement(flushed, client))
+
+
+def test_the_others_results_stay_when_one_meets_a_conflict(sent, client, children, placement):
+    flushed = sent(stocked, prepare=lambda: placement.other.set_inventory(children["N2"], {"PCPU": 1}))
+    assert isinstance(flushed.conflict, GenerationConflict)
+    inventories = statuses(flushed, SetInventory)
+    assert (inventories.pop("N2"), set(inventories.values())) == ("failed", {"done"})
+    assert statuses(flushed, SetTraits)["N2"] == "skipped"
+    assert as_in_placement(flushed, client).count(False) == 1
+    assert flushed.doubtful == set()
+
+
+def test_the_others_results_stay_when_one_is_in_use(sent, client, children, placement):
+    sent(stocked)
+    placement.other.claim({children["N2"]: {"VCPU": 1}})
+
+    def smaller(tree):
+        for name in NAMES:
+            tree.update_inventory(name, {"PCPU": total(1)})
+
+    flushed = sent(smaller)
+    inventories = statuses(flushed, SetInventory)
+    assert (inventories.pop("N2"), set(inventories.values())) == ("failed", {"done"})
+    assert flushed.held == {children["N2"]: frozenset({"VCPU"})}
+    assert len(flushed.errors) == 1
+    assert all(as_in_placement(flushed, client))
+
+
+def test_the_others_results_stay_when_one_answer_is_lost(sent, client, children, placement):
+    placement.faults.add(faults.cut(applied=True), method="PUT", path=f"{children['N2']}/inventories", times=None)
+    flushed = sent(stocked)
+    assert isinstance(flushed.outage, PlacementUnreachable)
+    assert flushed.doubtful == {children["N2"]}
+    assert statuses(flushed, SetInventory)["N2"] == "failed"
+    assert as_in_placement(flushed, client).count(False) == 1
+
+
+def test_each_write_is_doubted_by_itself(sent, children, placement):
+    placement.faults.add(faults.read_timeout(), method="PUT", path=f"{children['N0']}/inventories", times=None)
+    placement.faults.add(faults.refused(), method="PUT", path=f"{children['N5']}/inventories", times=None)
+    flushed = sent(stocked)
+    assert flushed.doubtful == {children["N0"]}
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
+def test_a_write_that_met_an_outage_is_in_doubt(status, sent, children, placement):
+    placement.faults.add(faults.html(status), method="PUT", path=f"{children['N0']}/inventories", times=None)
+    flushed = sent(lambda tree: tree.update_inventory("N0", {"VCPU": total(4)}))
+    assert flushed.doubtful == {children["N0"]}
+    assert not flushed.complete
+
+
+def test_what_was_not_reached_is_skipped_when_the_agent_stops(sent, client, children, placement):
+    stop = client.exchange.transport.cancelled.set
+    placement.faults.add(faults.after(lambda _: stop()), method="PUT", path=f"{children['N3']}/inventories", times=1)
+    flushed = sent(stocked)
+    assert flushed.outage.kind == "cancelled"
+    assert flushed.doubtful == set()
+    assert statuses(flushed, SetInventory)["N3"] == "done"
+    client.exchange.transport.cancelled.clear()
+    assert all(as_in_placement(flushed, client)), "what was done before is in the view"
+    assert not flushed.complete
+
+
+def test_without_a_parent_nothing_below_it_is_tried(sent, placement):
+    def build(tree):
+        tree.new_root(NAME, ROOT)
+        tree.new_child("N0", ROOT)
+
+    placement.faults.add(faults.answer(400), method="POST", times=None)
+    flushed = sent(build)
+    assert [(one.operation.provider.name, one.status) for one in flushed.outcomes] == [(NAME, "failed"), ("N0", "skipped")]
+    assert [type(one.operation) for one in flushed.outcomes] == [CreateProvider] * 2
+    assert placement.count("POST") == 1
+
+
+def test_a_provider_in_use_keeps_its_parent_and_lets_the_others_go(sent, children, placement):
+    below = placement.other.create_provider("below", parent=children["N0"])
+    placement.other.set_inventory(below, {"VGPU": 1})
+    placement.other.claim({below: {"VGPU": 1}})
+    flushed = sent(lambda tree: [tree.remove(name) for name in NAMES])
+    deletes = statuses(flushed, DeleteProvider)
+    assert (deletes.pop("below"), deletes.pop("N0"), set(deletes.values())) == ("failed", "skipped", {"done"})
+    assert flushed.held == {below: frozenset({"VGPU"})}
+    assert set(flushed.view.tree.get_provider_uuids()) == {ROOT, children["N0"], below}
+
+
+def test_many_inventories_go_in_one_request_and_one_by_one_without_the_role(sent, placement, children):
+    def grow(amount):
+        return lambda tree: [tree.update_inventory(name, {"VCPU": total(amount)}) for name in NAMES]
+
+    flushed = sent(grow(4), KNOWLEDGE)
+    assert flushed.complete
+    assert [str(one) for one in placement.requests] == ["POST /reshaper -> 204", f"GET /resource_providers?in_tree={ROOT} -> 200"]
+    placement.faults.add(faults.answer(403), path="^/reshaper", times=None)
+    flushed = sent(grow(5), KNOWLEDGE)
+    assert flushed.complete
+    assert not flushed.knowledge.can_reshape
+    assert placement.count("PUT") == len(NAMES)

@@ -1,0 +1,239 @@
+"""The mirror on a real Placement: one request a pass, reading in full only what moved (placement.md 3)."""
+
+import dataclasses
+import logging
+
+import pytest
+
+from agent.errors import GenerationConflict
+from agent.model.mirror import View
+from agent.placement.mirror import Freshness, refreshed
+from tests.support import faults
+from tests.unit.placement.nodes import NAME, ROOT, STORAGE, THEIR_AGGREGATE, total
+
+N0 = "00000000-7d1e-4a8b-9c46-000000000010"
+N1 = "ffff0000-7d1e-4a8b-9c46-000000000011"
+ABOVE = "5f9c2a34-7d1e-4a8b-9c46-0000000000aa"
+STRUCTURE = f"GET /resource_providers?in_tree={ROOT} -> 200"
+NEVER = Freshness(sharing=0)
+
+
+@pytest.fixture
+def other(placement):
+    other = placement.other
+    other.create_provider(NAME, ROOT)
+    other.create_provider("N0", N0, ROOT)
+    other.create_provider("N1", N1, ROOT)
+    other.set_inventory(ROOT, {"VCPU": 8})
+    other.set_traits(N0, ["HW_NUMA_ROOT"])
+    return other
+
+
+@pytest.fixture
+def look(placement, client, other):
+    """Refresh a view; says what was asked."""
+
+    def refresh(view=None, now=100.0, freshness=NEVER, **more):
+        placement.clear()
+        return refreshed(client, view or View(), ROOT, now, freshness, **more), [str(one) for one in placement.requests]
+
+    return refresh
+
+
+def deep(*providers):
+    return [f"GET /resource_providers/{one}/{what} -> 200" for one in providers for what in ("inventories", "aggregates", "traits")]
+
+
+def test_a_first_look_reads_all(look):
+    view, asked = look()
+    assert asked == [STRUCTURE, *deep(ROOT, N0, N1)]
+    assert [(one.name, one.parent_uuid, one.generation) for one in view.tree.providers()] == [(NAME, None, 1), ("N0", ROOT, 1), ("N1", ROOT, 0)]
+    assert view.tree.data(ROOT).inventory["VCPU"]["total"] == 8
+    assert view.tree.data(N0).traits == {"HW_NUMA_ROOT"}
+    assert view.read_at == dict.fromkeys((ROOT, N0, N1), 100.0)
+
+
+def test_the_view_is_the_same_object_if_nothing_moved(look):
+    view, _ = look()
+    assert look(view, now=9999.0) == (view, [STRUCTURE])
+    assert look(view)[0] is view
+
+
+def test_only_what_moved_is_read(look, other):
+    view, _ = look()
+    other.set_inventory(N0, {"PCPU": 2})
+    seen, asked = look(view, now=200.0)
+    assert asked == [STRUCTURE, *deep(N0)]
+    assert seen.tree.data(N0).inventory["PCPU"]["total"] == 2
+    assert (seen.read_at[N0], seen.read_at[ROOT]) == (200.0, 100.0)
+    assert seen.tree.provider(ROOT).inventory is view.tree.provider(ROOT).inventory
+
+
+def test_rows_that_are_there_already_need_no_request(look, client):
+    rows = client.tree(ROOT)
+    view, asked = look(rows=rows)
+    assert asked == deep(ROOT, N0, N1)
+    assert look(view, rows=rows) == (view, [])
+
+
+def test_names_and_parents_show_without_a_generation(look, other):
+    view, _ = look()
+    other.rename(N0, "cell")
+    other.reparent(N1, N0)
+    seen, asked = look(view)
+    assert asked == [STRUCTURE]
+    assert (seen.tree.name_of(N0), seen.tree.data(N1).parent_uuid) == ("cell", N0)
+    assert seen.tree.data(N0).traits == {"HW_NUMA_ROOT"}
+
+
+def test_what_is_in_doubt_is_read_whatever_its_generation_says(look):
+    view, _ = look()
+    assert look(view, suspects=[N0, "5f9c2a34-7d1e-4a8b-9c46-0000000000ee"])[1] == [STRUCTURE, *deep(N0)]
+
+
+def test_everything_is_read_again_on_request(look):
+    view, _ = look()
+    assert look(view, freshness=Freshness(everything=True))[1] == [STRUCTURE, *deep(ROOT, N0, N1)]
+
+
+def test_a_node_that_an_operator_put_below_another_is_a_root_of_its_own(look, other):
+    view, _ = look()
+    other.create_provider("rack", ABOVE)
+    other.reparent(ROOT, ABOVE)
+    seen, asked = look(view)
+    assert asked == [STRUCTURE]
+    assert [(one.name, one.parent_uuid) for one in seen.tree.providers()] == [(NAME, None), ("N0", ROOT), ("N1", ROOT)]
+
+
+def test_a_node_that_placement_does_not_know_is_an_empty_view(look, other):
+    for one in (N0, N1, ROOT):
+        other.delete_provider(one)
+    view, asked = look()
+    assert (len(view.tree), view.read_at, asked) == (0, {}, [STRUCTURE])
+
+
+# --- going back -------------------------------------------------------------------------------------------------
+
+
+def test_a_lower_generation_drops_the_whole_view(look, other, caplog):
+    view, _ = look()
+    newer = view.tree.copy()
+    newer.set_generation(N0, 9)
+    seen, asked = look(dataclasses.replace(view, tree=newer.freeze()))
+    assert asked == [STRUCTURE, *deep(ROOT, N0, N1)]
+    assert seen.tree.data(N0).generation == 1
+    (warning,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
+    assert warning == "placement state went back or was changed outside (N0); everything is read again"
+
+
+def test_a_provider_that_somebody_deleted_drops_the_view_and_one_that_we_deleted_does_not(look, other, caplog):
+    view, _ = look()
+    other.delete_provider(N1)
+    assert look(view)[1] == [STRUCTURE, *deep(ROOT, N0)]
+    assert "went back" in caplog.text
+    caplog.clear()
+    ours = dataclasses.replace(view, read_at={one: at for one, at in view.read_at.items() if one != N1})
+    seen, asked = look(ours)
+    assert (asked, caplog.text) == ([STRUCTURE], "")
+    assert seen.tree.get_provider_uuids() == [ROOT, N0]
+
+
+# --- age --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("age", "read"), [(499.0, []), (501.0, [N0]), (1001.0, [ROOT]), (-5000.0, [])])
+def test_what_was_read_long_ago_is_read_again_each_at_its_own_time_and_few_at_once(look, age, read):
+    view, _ = look()
+    if read == [ROOT]:
+        view = dataclasses.replace(view, read_at={**view.read_at, N0: 100.0 + age})
+    assert look(view, now=100.0 + age, freshness=Freshness(sharing=0, reread=1000))[1] == [STRUCTURE, *deep(*read)]
+
+
+def test_without_an_interval_nothing_is_read_by_its_age(look):
+    view, _ = look()
+    assert look(view, now=1e9)[1] == [STRUCTURE]
+
+
+# --- consistency ------------------------------------------------------------------------------------------------
+
+
+def test_contents_of_different_generations_are_read_again(look, placement, other):
+    placement.faults.add(faults.after(lambda _: other.set_traits(N1, ["HW_NUMA_ROOT"])), method="GET", path=f"{N1}/inventories", times=1)
+    view, asked = look()
+    assert asked == [STRUCTURE, *deep(ROOT, N0, N1, N1)]
+    assert (view.tree.data(N1).generation, view.tree.data(N1).traits) == (1, {"HW_NUMA_ROOT"})
+
+
+def test_a_provider_that_never_stands_still_is_a_conflict(look, placement, other):
+    placement.faults.add(faults.after(lambda _: other.set_aggregates(N1, [THEIR_AGGREGATE])), method="GET", path=f"{N1}/inventories", times=None)
+    with pytest.raises(GenerationConflict, match="changed every time it was read"):
+        look()
+
+
+def test_a_provider_that_goes_away_while_it_is_read_is_a_conflict(look, placement, other):
+    placement.faults.add(faults.before(lambda _: other.delete_provider(N1)), method="GET", path=f"{N1}/inventories", times=1)
+    with pytest.raises(GenerationConflict, match="went away while it was read"):
+        look()
+
+
+# --- sharing ----------------------------------------------------------------------------------------------------
+
+SHARING = f"GET /resource_providers?member_of=in%3A{THEIR_AGGREGATE}&required=MISC_SHARES_VIA_AGGREGATE -> 200"
+
+
+@pytest.fixture
+def storage(other):
+    other.create_provider("storage", STORAGE)
+    other.set_inventory(STORAGE, {"DISK_GB": total(100)})
+    other.set_traits(STORAGE, ["MISC_SHARES_VIA_AGGREGATE"])
+    other.set_aggregates(STORAGE, [THEIR_AGGREGATE])
+    other.set_aggregates(N0, [THEIR_AGGREGATE])
+    return other
+
+
+def test_who_shares_is_asked_for_when_due_and_when_the_aggregates_change(look, storage):
+    often = Freshness(sharing=300)
+    view, asked = look(freshness=often)
+    assert asked == [STRUCTURE, *deep(ROOT, N0, N1), SHARING, *deep(STORAGE)]
+    assert (view.tree.has_sharing_provider("DISK_GB"), view.sharing_read_at) == (True, 100.0)
+    assert look(view, now=399.0, freshness=often) == (view, [STRUCTURE])
+    again, asked = look(view, now=400.0, freshness=often)
+    assert asked == [STRUCTURE, SHARING]
+    assert again.sharing_read_at == 400.0
+    storage.set_aggregates(N0, [])
+    alone, asked = look(again, now=401.0, freshness=often)
+    assert asked == [STRUCTURE, *deep(N0)]
+    assert [one.name for one in alone.tree.roots] == [NAME]
+    assert (alone.sharing_read_at, alone.sharing_aggregates) == (None, frozenset())
+
+
+def test_who_shares_is_asked_for_once_without_an_interval(look, storage):
+    view, _ = look()
+    assert look(view, now=1e9)[1] == [STRUCTURE]
+
+
+def test_a_root_that_no_longer_shares_is_forgotten_and_one_that_changed_is_read(look, storage):
+    often = Freshness(sharing=1)
+    view, _ = look(freshness=often)
+    storage.set_inventory(STORAGE, {"DISK_GB": total(50)})
+    smaller, asked = look(view, now=200.0, freshness=often)
+    assert asked == [STRUCTURE, SHARING, *deep(STORAGE)]
+    assert smaller.tree.data(STORAGE).inventory["DISK_GB"]["total"] == 50
+    storage.set_traits(STORAGE, [])
+    gone, _ = look(smaller, now=300.0, freshness=often)
+    assert not gone.tree.exists(STORAGE)
+
+
+def test_one_of_our_own_that_shares_is_no_root_from_outside(look, storage):
+    storage.set_traits(N0, ["MISC_SHARES_VIA_AGGREGATE"])
+    view, _ = look()
+    assert [one.name for one in view.tree.roots] == [NAME, "storage"]
+    assert view.tree.data(N0).parent_uuid == ROOT
+
+
+def test_a_root_that_shares_stays_through_a_change_of_our_tree(look, storage):
+    view, _ = look()
+    storage.set_inventory(ROOT, {"VCPU": 9})
+    seen, asked = look(view)
+    assert asked == [STRUCTURE, *deep(ROOT)]
+    assert seen.tree.has_sharing_provider("DISK_GB")

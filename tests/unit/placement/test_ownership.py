@@ -1,0 +1,444 @@
+"""Ours and theirs (placement.md 2.4)."""
+
+import dataclasses
+
+import pytest
+
+from agent.errors import InvalidTree
+from agent.model.change_set import diff
+from agent.model.journal import Journal, Ownership
+from agent.model.provider_tree import ProviderTree
+from agent.placement.ownership import foreign_share, held_record
+from tests.unit.placement.nodes import (
+    BW,
+    EMPTY,
+    JOURNAL,
+    KNOWLEDGE,
+    N0,
+    NAME,
+    OTHER_UUID,
+    OURS_AGGREGATE,
+    ROOT,
+    STORAGE,
+    THEIR_AGGREGATE,
+    merged,
+    same,
+    total,
+    tree_in_placement,
+    view,
+)  # fmt: skip
+
+
+def nothing(tree):
+    """The wish of a driver whose node has nothing."""
+
+
+def also(edit):
+    def both(tree):
+        same(tree)
+        edit(tree)
+
+    return both
+
+
+def present():
+    return tree_in_placement().subtree(ROOT)
+
+
+def kinds(target):
+    return [(one.kind, one.severity, one.provider) for one in target.drift]
+
+
+FOREIGN = ("foreign-provider", "info", BW)
+
+
+# --- what a driver starts from ----------------------------------------------------------------------------------
+
+
+def test_a_driver_starts_from_what_is_not_ours():
+    base = foreign_share(view(), JOURNAL, ROOT, NAME)
+    assert base.get_provider_uuids() == [ROOT, N0, BW, STORAGE]
+    root = base.data(ROOT)
+    assert set(root.inventory) == {"CUSTOM_LICENSE"}
+    assert root.traits == {"CUSTOM_RACK7", "HW_THEIRS", "COMPUTE_STATUS_DISABLED"}
+    assert root.aggregates == {THEIR_AGGREGATE}
+    assert (base.data(N0).inventory, base.data(N0).traits) == ({}, set())
+    assert base.provider(BW) is tree_in_placement_provider(base)
+    assert base.read_only == {STORAGE}
+
+
+def tree_in_placement_provider(base):
+    """The foreign child as it is in Placement: equal, and not to be touched."""
+    assert base.data(BW) == present().data(BW)
+    return base.provider(BW)
+
+
+def test_our_children_without_foreign_ones_are_taken_out_and_keep_their_uuid():
+    tree = tree_in_placement()
+    tree.remove(BW)
+    base = foreign_share(view(tree), JOURNAL, ROOT, NAME)
+    assert not base.exists("N0")
+    assert base.new_child("N0", ROOT) == N0
+
+
+def test_before_anything_is_in_the_journal_all_children_and_traits_are_somebody_elses():
+    base = foreign_share(view(), EMPTY, ROOT, NAME)
+    assert base.data(N0) == present().data(N0)
+    assert base.data(ROOT).traits == present().data(ROOT).traits
+    assert set(base.data(ROOT).inventory) == {"CUSTOM_A", "CUSTOM_LICENSE"}
+
+
+def test_a_node_that_placement_lacks_starts_with_its_root():
+    base = foreign_share(view(ProviderTree()), EMPTY, ROOT, NAME)
+    assert [(one.uuid, one.name, one.generation) for one in base.providers()] == [(ROOT, NAME, None)]
+
+
+# --- ours and theirs on one provider ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_wish_that_placement_fulfils_changes_nothing(whole):
+    target = merged(same, whole=whole)
+    assert not diff(present(), target.tree)
+    assert target.journal == JOURNAL
+    assert (target.invalid, kinds(target)) == ((), [FOREIGN])
+
+
+def test_what_the_driver_no_longer_wants_of_ours_goes_and_theirs_stays():
+    def less(tree):
+        tree.update_inventory(ROOT, {"VCPU": total(8, allocation_ratio=4.0)})
+
+    root = merged(less).tree.data(ROOT)
+    assert set(root.inventory) == {"VCPU", "CUSTOM_LICENSE"}
+    assert root.traits == {"CUSTOM_RACK7", "HW_THEIRS", "COMPUTE_STATUS_DISABLED"}
+    assert root.aggregates == {THEIR_AGGREGATE}
+
+
+def test_a_driver_that_replaces_everything_keeps_their_custom_traits_and_aggregates():
+    def replace(tree):
+        same(tree)
+        tree.update_traits(ROOT, ["COMPUTE_NODE"])
+        tree.update_aggregates(ROOT, [])
+        tree.update_inventory(ROOT, {"VCPU": total(8, allocation_ratio=4.0)})
+
+    root = merged(replace, whole=True).tree.data(ROOT)
+    assert root.aggregates == {THEIR_AGGREGATE}
+    assert set(root.inventory) == {"VCPU", "CUSTOM_LICENSE"}
+    assert root.traits == {"COMPUTE_NODE", "CUSTOM_RACK7", "COMPUTE_STATUS_DISABLED"}
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_standard_trait_that_the_driver_takes_off_is_off_whoever_wrote_it(whole):
+    def take_off(tree):
+        tree.remove_traits(ROOT, "HW_THEIRS", "CUSTOM_RACK7", "COMPUTE_STATUS_DISABLED")
+
+    traits = merged(also(take_off), whole=whole).tree.data(ROOT).traits
+    assert traits == {"COMPUTE_NODE", "CUSTOM_RACK7", "COMPUTE_STATUS_DISABLED"}
+
+
+def test_what_is_new_becomes_ours_and_what_was_there_stays_whose_it_was():
+    def more(tree):
+        tree.update_inventory(ROOT, {**tree.data(ROOT).inventory, "CUSTOM_B": total(1), "CUSTOM_LICENSE": total(3)})
+        tree.add_traits(ROOT, "HW_NEW", "CUSTOM_RACK7")
+        tree.add_aggregates(ROOT, OTHER_UUID, THEIR_AGGREGATE)
+
+    own = merged(also(more)).journal.of(ROOT)
+    assert own == Ownership(
+        frozenset({"VCPU", "CUSTOM_A", "CUSTOM_B"}), frozenset({"COMPUTE_NODE", "HW_NEW"}), frozenset({OURS_AGGREGATE, OTHER_UUID})
+    )
+
+
+def test_a_foreign_class_that_the_driver_gives_other_amounts_becomes_ours():
+    def change(tree):
+        tree.update_inventory(ROOT, {**tree.data(ROOT).inventory, "CUSTOM_LICENSE": total(5)})
+
+    target = merged(also(change))
+    assert target.tree.data(ROOT).inventory["CUSTOM_LICENSE"] == total(5)
+    assert "CUSTOM_LICENSE" in target.journal.of(ROOT).classes
+
+
+def test_sparse_records_are_completed_from_placement_and_then_from_the_defaults():
+    def sparse(tree):
+        tree.update_inventory(ROOT, {**tree.data(ROOT).inventory, "VCPU": {"total": 9}})
+        tree.update_inventory("N0", {"PCPU": {"total": 2}})
+
+    tree = merged(also(sparse)).tree
+    assert tree.data(ROOT).inventory["VCPU"] == {**total(8, allocation_ratio=4.0), "total": 9}
+    assert tree.data(N0).inventory["PCPU"]["max_unit"] == 2147483647
+
+
+def test_a_class_of_0_is_left_out():
+    def none_left(tree):
+        tree.update_inventory("N0", {"VGPU": {"total": 0}})
+
+    assert merged(also(none_left)).tree.data(N0).inventory == {}
+
+
+def test_a_trait_that_the_server_does_not_know_is_left_out():
+    knowledge = dataclasses.replace(KNOWLEDGE, unknown_traits={"HW_FUTURE": 99.0})
+    target = merged(also(lambda tree: tree.add_traits(ROOT, "HW_FUTURE", "HW_NEW")), knowledge=knowledge)
+    assert target.tree.data(ROOT).traits == present().data(ROOT).traits | {"HW_NEW"}
+    assert "HW_FUTURE" not in target.journal.of(ROOT).traits
+
+
+def test_generations_are_those_of_placement():
+    def create(tree):
+        tree.set_generation(ROOT, 99)
+        tree.new_child("new", ROOT, generation=5)
+
+    tree = merged(also(create)).tree
+    assert [tree.data(one).generation for one in (ROOT, N0, BW, "new")] == [7, 3, 2, None]
+
+
+def test_the_roots_that_share_are_no_part_of_the_target():
+    assert not merged(same).tree.exists(STORAGE)
+
+
+def test_the_target_is_frozen():
+    with pytest.raises(ValueError, match="frozen"):
+        merged(same).tree.add_traits(ROOT, "HW_A")
+
+
+# --- whole providers --------------------------------------------------------------------------------------------
+
+
+def test_a_new_provider_is_ours():
+    target = merged(also(lambda tree: tree.new_child("GPU", ROOT)))
+    assert target.journal.owns(target.tree.data("GPU").uuid)
+
+
+def test_our_provider_that_the_node_no_longer_has_goes():
+    tree = tree_in_placement()
+    tree.remove(BW)
+    target = merged(nothing, found=view(tree))
+    assert target.tree.get_provider_uuids() == [ROOT]
+    assert set(target.journal.providers) == {ROOT}
+    assert kinds(target) == []
+
+
+@pytest.mark.parametrize(
+    ("whole", "edit"), [(False, nothing), (True, lambda tree: tree.remove(N0)), (True, lambda tree: (tree.reparent(BW, ROOT), tree.remove(N0)))]
+)
+def test_our_provider_stays_empty_for_what_hangs_from_it(whole, edit):
+    target = merged(edit, whole=whole)
+    assert target.tree.get_provider_uuids() == [ROOT, N0, BW]
+    assert (target.tree.data(N0).inventory, target.tree.data(N0).traits) == ({}, set())
+    assert target.tree.data(BW) == present().data(BW)
+    assert target.journal.owns(N0)
+
+
+SPOILS = {
+    "inventory": lambda tree: tree.update_inventory(BW, {}),
+    "traits": lambda tree: tree.update_traits(BW, ["HW_A"]),
+    "aggregates": lambda tree: tree.add_aggregates(BW, OTHER_UUID),
+    "name": lambda tree: tree.rename(BW, "mine"),
+    "parent": lambda tree: tree.reparent(BW, ROOT),
+    "parent and its removal": lambda tree: (tree.reparent(BW, ROOT), tree.remove(N0)),
+    "name, and made anew": lambda tree: (tree.rename(BW, "theirs"), tree.new_child("BW", ROOT)),
+}
+
+
+@pytest.mark.parametrize("spoil", SPOILS)
+def test_whatever_a_driver_does_to_somebody_elses_provider_is_undone_and_told(spoil):
+    target = merged(also(SPOILS[spoil]))
+    assert target.tree.data(BW) == present().data(BW)
+    assert not target.journal.owns(BW)
+    (drift,) = (one for one in target.drift if one.provider == BW)
+    assert (drift.kind, drift.severity) == ("foreign-provider", "warning")
+    assert drift.detail == "the driver wanted to change BW, which is somebody else's"
+
+
+def test_somebody_elses_provider_is_not_removed():
+    target = merged(also(lambda tree: tree.remove(BW)))
+    assert target.tree.data(BW) == present().data(BW)
+    assert [one.detail for one in target.drift] == ["the driver wanted to remove BW, which is somebody else's"]
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda tree: (tree.rename(BW, "theirs"), tree.new_child("BW", ROOT, OTHER_UUID)),
+        lambda tree: (tree.remove(BW), tree.new_child("BW", ROOT, OTHER_UUID)),
+    ],
+)
+def test_a_driver_that_takes_somebody_elses_name_is_told_so(edit):
+    with pytest.raises(InvalidTree, match=r"driver error: .* BW") as error:
+        merged(also(edit))
+    assert error.value.remedy == "report this to whoever wrote the driver"
+
+
+def test_a_root_that_went_away_makes_the_whole_tree_ours_again():
+    target = merged(same, found=view(ProviderTree()), journal=Journal(JOURNAL.providers))
+    assert target.journal.adopted
+    assert target.journal.owns(target.tree.data("N0").uuid)
+
+
+# --- adoption ---------------------------------------------------------------------------------------------------
+
+
+def test_with_an_empty_journal_what_the_pass_produces_is_ours_and_the_rest_is_not():
+    target = merged(same, journal=EMPTY)
+    assert set(target.journal.providers) == {ROOT, N0}
+    assert not target.journal.adopted
+    assert target.journal.of(ROOT) == Ownership()
+    assert not diff(present(), target.tree)
+
+
+def test_without_an_empty_journal_a_name_alone_takes_nothing_over():
+    journal = Journal({ROOT: JOURNAL.of(ROOT)}, adopted=True)
+    assert set(merged(same, journal=journal).journal.providers) == {ROOT}
+    assert set(merged(same, journal=journal, take_over=True).journal.providers) == {ROOT, N0}
+
+
+def test_before_the_adoption_nothing_of_ours_goes():
+    target = merged(nothing, journal=dataclasses.replace(JOURNAL, adopted=False))
+    assert not diff(present(), target.tree).removed
+    assert target.tree.data(N0) == present().data(N0)
+    assert ("adoption-needed", "warning", N0) in kinds(target)
+    assert target.journal.owns(N0)
+
+
+def test_before_the_adoption_a_standard_class_that_the_node_lacks_stays_and_is_told():
+    target = merged(lambda tree: tree.add_traits(ROOT, "HW_NEW"), journal=EMPTY)
+    assert target.tree.data(ROOT).inventory == present().data(ROOT).inventory
+    assert [(one.kind, one.detail) for one in target.drift if one.provider == ROOT] == [
+        ("adoption-needed", f"{NAME}: the node does not have its VCPU, but the tree is not adopted")
+    ]
+
+
+def test_after_the_adoption_a_standard_class_that_the_node_lacks_goes():
+    target = merged(nothing, journal=Journal(JOURNAL.providers | {ROOT: Ownership()}, adopted=True))
+    assert set(target.tree.data(ROOT).inventory) == {"CUSTOM_A", "CUSTOM_LICENSE"}
+
+
+def test_before_the_adoption_no_class_is_counted_twice():
+    def move(tree):
+        tree.new_child("N1", ROOT)
+        tree.update_inventory("N1", {"VCPU": total(8), "PCPU": total(2)})
+
+    target = merged(move, journal=EMPTY)
+    assert set(target.tree.data("N1").inventory) == {"PCPU"}
+    details = [one.detail for one in target.drift if one.kind == "adoption-needed"]
+    assert "N1: VCPU would move here, but the tree is not adopted" in details
+
+
+# --- held -------------------------------------------------------------------------------------------------------
+
+
+def held_journal(*classes, provider=N0):
+    return dataclasses.replace(JOURNAL, held={provider: frozenset(classes)})
+
+
+@pytest.mark.parametrize(("amount", "used", "kept"), [(4, 2, 4), (4, 6, 6)])
+def test_a_held_record_is_all_reserved_and_never_below_its_use(amount, used, kept):
+    assert held_record(total(amount), used) == {**total(amount), "total": kept, "reserved": kept}
+
+
+def test_a_provider_that_is_gone_and_used_stays_with_all_of_it_reserved():
+    target = merged(nothing, journal=held_journal("VGPU"), usages={N0: {"VGPU": 1}})
+    assert target.tree.data(N0).inventory == {"VGPU": {**total(2), "reserved": 2}}
+    assert target.tree.data(N0).traits == {"HW_NUMA_ROOT"}
+    assert target.journal.held == {N0: frozenset({"VGPU"})}
+    assert ("held-device", "warning", N0) in kinds(target)
+
+
+def test_a_class_that_is_gone_and_used_stays_beside_what_the_node_has():
+    def other(tree):
+        tree.update_inventory("N0", {"PCPU": total(4)})
+
+    target = merged(also(other), journal=held_journal("VGPU"), usages={N0: {"VGPU": 2}})
+    assert target.tree.data(N0).inventory == {"PCPU": total(4), "VGPU": {**total(2), "reserved": 2}}
+
+
+def test_what_is_free_again_goes():
+    target = merged(also(lambda tree: tree.update_inventory("N0", {})), journal=held_journal("VGPU"), usages={N0: {"VGPU": 0}})
+    assert target.tree.data(N0).inventory == {}
+    assert target.journal.held == {}
+
+
+def test_what_the_node_has_again_is_not_held():
+    target = merged(same, journal=held_journal("VGPU"), usages={N0: {"VGPU": 2}})
+    assert target.tree.data(N0).inventory == {"VGPU": total(2)}
+    assert target.journal.held == {}
+
+
+def test_nothing_is_held_that_the_flush_did_not_meet():
+    target = merged(also(lambda tree: tree.update_inventory("N0", {})), usages={N0: {"VGPU": 2}})
+    assert target.tree.data(N0).inventory == {}
+
+
+# --- invalid ----------------------------------------------------------------------------------------------------
+
+
+def test_an_inventory_with_a_wrong_record_stays_as_it_is_and_the_rest_goes_on():
+    def wrong(tree):
+        tree.update_inventory(ROOT, {"VCPU": total(9, reserved=20), "MEMORY_MB": total(1, min_unit=3)})
+        tree.add_traits(ROOT, "HW_NEW")
+        tree.update_inventory("N0", {"VGPU": total(5)})
+
+    target = merged(also(wrong))
+    assert target.invalid == (
+        "provider 'node-a': VCPU: reserved 20 is above total 9",
+        "provider 'node-a': MEMORY_MB: min_unit 3 is above max_unit 1",
+    )
+    assert target.tree.data(ROOT).inventory == present().data(ROOT).inventory
+    assert target.tree.has_traits(ROOT, ["HW_NEW"])
+    assert target.tree.data(N0).inventory == {"VGPU": total(5)}
+    assert target.journal.of(ROOT).classes == JOURNAL.of(ROOT).classes
+
+
+def test_a_new_provider_with_a_wrong_record_comes_without_inventory():
+    def wrong(tree):
+        tree.new_child("GPU", ROOT)
+        tree.update_inventory("GPU", {"VGPU": {"totl": 1}, "vgpu": total(1)})
+
+    target = merged(also(wrong))
+    assert target.tree.data("GPU").inventory == {}
+    assert [text.partition(": ")[2] for text in target.invalid] == [
+        "VGPU: unknown field totl", "VGPU: total is None, not a whole number from 1 to 2147483647", "resource class 'vgpu' is not made of A-Z, 0-9 and _",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "uuid", "text"),
+    [
+        ("n" * 201, None, f"provider '{'n' * 60}'...: its name has 201 characters, Placement takes 1 to 200"),
+        ("", None, "provider ''...: its name has 0 characters, Placement takes 1 to 200"),
+        ("GPU", "gpu-0", "provider 'GPU': 'gpu-0' is no uuid"),
+    ],
+)
+def test_a_provider_that_placement_could_not_take_is_left_out_with_all_below_it(name, uuid, text):
+    def add(tree):
+        made = tree.new_child(name, ROOT, uuid)
+        tree.insert(dataclasses.replace(tree.provider(made), uuid=OTHER_UUID, name="below", parent_uuid=made))
+
+    target = merged(also(add))
+    assert target.invalid == (text,)
+    assert target.tree.get_provider_uuids() == [ROOT, N0, BW]
+
+
+def test_a_name_of_200_characters_of_any_kind_is_taken():
+    name = "rack 7/a&b#c+d ä" + "n" * 184
+    assert merged(also(lambda tree: tree.new_child(name, ROOT))).tree.exists(name)
+
+
+def test_a_provider_of_ours_stays_as_it_is_when_its_new_name_cannot_be():
+    tree = tree_in_placement()
+    tree.remove(BW)
+    target = merged(also(lambda tree: tree.rename(N0, "n" * 201)), found=view(tree), whole=True)
+    assert target.tree.data(N0) == tree.data(N0)
+    assert len(target.invalid) == 1
+    assert target.journal.of(N0) == JOURNAL.of(N0)
+
+
+def test_an_aggregate_that_is_no_uuid_is_left_out():
+    target = merged(also(lambda tree: tree.add_aggregates(ROOT, "rack-7", OTHER_UUID.upper())))
+    assert target.invalid == ("provider 'node-a': aggregate 'rack-7' is no uuid",)
+    assert target.tree.data(ROOT).aggregates == {OURS_AGGREGATE, THEIR_AGGREGATE, OTHER_UUID}
+
+
+def test_names_in_messages_are_printable():
+    tree = tree_in_placement()
+    tree.rename(BW, "B\nW")
+    details = [one.detail for one in merged(same, found=view(tree)).drift]
+    assert details == ["B\\nW was put there by somebody else"]

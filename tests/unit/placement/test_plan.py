@@ -1,0 +1,227 @@
+"""The plan: what is sent, in which order (placement.md 4.1), and why."""
+
+import dataclasses
+import time
+
+import pytest
+
+from agent.errors import ReshapeFailed
+from agent.model.allocation import Allocation
+from agent.model.journal import Journal, Ownership
+from agent.model.mirror import Knowledge
+from agent.model.operation import (
+    CreateProvider,
+    DeleteProvider,
+    EnsureResourceClass,
+    EnsureTrait,
+    RenameProvider,
+    ReparentProvider,
+    Reshape,
+    SetAggregates,
+    SetInventory,
+    SetTraits,
+)
+from agent.model.provider_tree import ProviderTree
+from agent.placement.ownership import Target
+from agent.placement.plan import make_plan
+from agent.placement.reshaping import Move
+from tests.unit.placement.nodes import BW, KNOWLEDGE, N0, NAME, OTHER_UUID, OURS_AGGREGATE, ROOT, total, tree_in_placement, view
+
+CONSUMER = "c0000000-0000-4000-8000-000000000001"
+KNOWN = dataclasses.replace(KNOWLEDGE, classes=frozenset({"CUSTOM_A", "CUSTOM_LICENSE"}), traits=frozenset({"CUSTOM_RACK7"}))
+
+
+def target_of(tree: ProviderTree, *, adopted: bool = True, invalid: tuple[str, ...] = ()) -> Target:
+    return Target(tree.freeze(), Journal({one.uuid: Ownership() for one in tree.providers()}, adopted), (), invalid)
+
+
+def planned(edit, knowledge: Knowledge = KNOWN, move: Move | None = None, **target):
+    tree = tree_in_placement().subtree(ROOT)
+    edit(tree)
+    return make_plan(view(), target_of(tree, **target), knowledge, ROOT, move)
+
+
+def kinds(plan):
+    return [(type(one), one.provider.name if one.provider else one.name) for one in plan.operations]
+
+
+def test_nothing_to_do():
+    plan = planned(lambda tree: None)
+    assert (plan.operations, plan.drift) == ((), ())
+
+
+def test_a_new_node_providers_first_then_names_then_contents_from_the_bottom_up():
+    tree = tree_in_placement().subtree(ROOT)
+    plan = make_plan(view(ProviderTree()), target_of(tree), KNOWLEDGE, ROOT)
+    assert kinds(plan) == [
+        (CreateProvider, NAME), (CreateProvider, "N0"), (CreateProvider, "BW"),
+        (EnsureResourceClass, "CUSTOM_A"), (EnsureResourceClass, "CUSTOM_LICENSE"),
+        (EnsureTrait, "CUSTOM_PHYSNET_A"), (EnsureTrait, "CUSTOM_RACK7"),
+        (SetInventory, "BW"), (SetTraits, "BW"), (SetInventory, "N0"), (SetTraits, "N0"), (SetInventory, NAME), (SetAggregates, NAME), (SetTraits, NAME),
+    ]  # fmt: skip
+    creations = [one for one in plan.operations if isinstance(one, CreateProvider)]
+    assert [one.parent for one in creations] == [None, ROOT, N0]
+    assert {one.reason for one in creations} == {"the node has it, Placement does not"}
+
+
+def test_deletes_come_from_the_bottom_up_and_before_contents():
+    def edit(tree):
+        tree.remove(N0)
+        tree.add_traits(ROOT, "HW_NEW")
+
+    plan = planned(edit)
+    assert kinds(plan) == [(DeleteProvider, "BW"), (DeleteProvider, "N0"), (SetTraits, NAME)]
+    assert plan.operations[1].inventory == {"VGPU": total(2)}
+
+
+def test_inventories_come_before_aggregates_and_these_before_traits():
+    def edit(tree):
+        tree.add_traits(N0, "HW_NEW")
+        tree.add_aggregates(N0, OURS_AGGREGATE)
+        tree.update_inventory(N0, {"VGPU": total(3)})
+
+    assert kinds(planned(edit)) == [(SetInventory, "N0"), (SetAggregates, "N0"), (SetTraits, "N0")]
+
+
+def test_renames_and_moves_come_after_creations_and_before_deletes():
+    def edit(tree):
+        tree.rename(N0, "cell")
+        tree.new_child("N1", ROOT, OTHER_UUID)
+        tree.reparent(BW, OTHER_UUID)
+
+    plan = planned(edit)
+    assert kinds(plan) == [(CreateProvider, "N1"), (RenameProvider, "cell"), (ReparentProvider, "BW")]
+    rename, move = plan.operations[1:]
+    assert (rename.old_name, rename.before, rename.after) == ("N0", "N0", "cell")
+    assert (move.old_parent, move.parent) == (N0, OTHER_UUID)
+
+
+def test_a_move_that_the_server_cannot_make_is_told_and_not_sent():
+    old = dataclasses.replace(KNOWN, max_version="1.36")
+    plan = planned(lambda tree: tree.reparent(BW, ROOT), old)
+    assert plan.operations == ()
+    (drift,) = plan.drift
+    assert (drift.kind, drift.provider, drift.remedy) == ("identity", BW, "upgrade Placement to 1.37, or delete the provider")
+
+
+def test_a_provider_that_takes_the_place_of_its_parent_moves_first():
+    def turn_over(tree):
+        tree.reparent(BW, ROOT)
+        tree.reparent(N0, BW)
+
+    assert [one.provider.name for one in planned(turn_over).operations] == ["BW", "N0"]
+
+
+# --- names ------------------------------------------------------------------------------------------------------
+
+
+def test_only_custom_names_that_are_new_and_not_confirmed_are_ensured():
+    def edit(tree):
+        tree.update_inventory(N0, {"VGPU": total(2), "CUSTOM_A": total(1), "CUSTOM_B": total(1), "PCPU": total(1)})
+        tree.update_inventory(ROOT, {**tree.data(ROOT).inventory, "CUSTOM_LICENSE": total(4)})
+        tree.add_traits(ROOT, "CUSTOM_NEW", "HW_NEW")
+
+    unaware = dataclasses.replace(KNOWN, classes=frozenset({"CUSTOM_A"}), traits=frozenset())
+    assert kinds(planned(edit, unaware))[:3] == [(EnsureResourceClass, "CUSTOM_B"), (EnsureTrait, "CUSTOM_NEW"), (SetInventory, "N0")]
+
+
+def test_each_name_is_ensured_once():
+    def edit(tree):
+        for name in ("N1", "N2"):
+            tree.new_child(name, ROOT)
+            tree.update_inventory(name, {"CUSTOM_B": total(1)})
+            tree.add_traits(name, "CUSTOM_NEW")
+
+    ensured = [one.name for one in planned(edit).operations if isinstance(one, EnsureResourceClass | EnsureTrait)]
+    assert ensured == ["CUSTOM_B", "CUSTOM_NEW"]
+
+
+# --- reasons ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("inventory", "reason"),
+    [
+        ({"VGPU": total(3)}, "other amounts of VGPU"),
+        ({}, "the node no longer has VGPU"),
+        ({"VGPU": total(2), "PCPU": total(1), "CUSTOM_A": total(1)}, "the node now has CUSTOM_A, PCPU"),
+        ({"PCPU": total(1)}, "the node now has PCPU; the node no longer has VGPU"),
+    ],
+)
+def test_an_inventory_says_what_differs(inventory, reason):
+    (operation,) = (one for one in planned(lambda tree: tree.update_inventory(N0, inventory)).operations if isinstance(one, SetInventory))
+    assert (operation.old, operation.new, operation.reason) == ({"VGPU": total(2)}, inventory, reason)
+
+
+def test_a_first_inventory_says_so():
+    def edit(tree):
+        tree.new_child("N1", ROOT)
+        tree.update_inventory("N1", {"PCPU": total(1)})
+
+    assert planned(edit).operations[-1].reason == "Placement has none yet"
+
+
+def test_every_operation_has_a_reason():
+    tree = tree_in_placement().subtree(ROOT)
+    everything = make_plan(view(ProviderTree()), target_of(tree), KNOWLEDGE, ROOT).operations
+    assert all(one.reason for one in everything)
+
+
+# --- reshapes ---------------------------------------------------------------------------------------------------
+
+BEFORE = {CONSUMER: Allocation(CONSUMER, {ROOT: {"VCPU": 2}}, "project", "user", 1)}
+AFTER = {CONSUMER: dataclasses.replace(BEFORE[CONSUMER], resources={OTHER_UUID: {"VCPU": 2}})}
+
+
+def move_vcpu(tree):
+    tree.update_inventory(ROOT, {name: record for name, record in tree.data(ROOT).inventory.items() if name != "VCPU"})
+    tree.new_child("N1", ROOT, OTHER_UUID)
+    tree.update_inventory("N1", {"VCPU": total(8), "CUSTOM_B": total(1)})
+    tree.add_traits("N1", "HW_NEW")
+
+
+def gone(tree):
+    tree.remove(N0)
+    move_vcpu(tree)
+
+
+def test_a_reshape_comes_after_creations_and_names_and_before_deletes_and_carries_all_inventories():
+    plan = planned(gone, move=Move(BEFORE, AFTER))
+    assert [type(one) for one in plan.operations] == [CreateProvider, EnsureResourceClass, Reshape, DeleteProvider, DeleteProvider, SetTraits]
+    reshape = plan.operations[2]
+    assert set(reshape.inventories) == {ROOT, OTHER_UUID, N0, BW}
+    assert reshape.allocations == AFTER
+
+
+def test_a_reshape_that_moves_no_allocation_writes_the_inventories():
+    plan = planned(move_vcpu, move=Move({}, {}))
+    assert [type(one) for one in plan.operations] == [CreateProvider, EnsureResourceClass, Reshape, SetTraits]
+
+
+def test_a_reshape_that_changes_nothing_is_not_sent():
+    assert planned(lambda tree: None, move=Move({}, {})).operations == ()
+
+
+def test_nothing_moves_before_the_adoption():
+    plan = planned(move_vcpu, move=Move(BEFORE, AFTER), adopted=False)
+    assert plan.operations == ()
+    assert [(one.kind, one.provider) for one in plan.drift] == [("adoption-needed", ROOT)]
+
+
+def test_a_reshape_is_not_done_in_parts():
+    with pytest.raises(ReshapeFailed, match="VCPU: total is 0"):
+        planned(move_vcpu, move=Move(BEFORE, AFTER), invalid=("VCPU: total is 0",))
+
+
+def test_a_plan_of_513_providers_without_a_change_is_quick():
+    tree = ProviderTree()
+    tree.new_root(NAME, ROOT, 0)
+    for number in range(512):
+        tree.insert(dataclasses.replace(tree.provider(tree.new_child(f"n{number}", ROOT)), uuid=f"{number}", name=f"x{number}", inventory={"VCPU": total(8)}))
+    found, copy = view(tree.subtree(ROOT)), ProviderTree()
+    for one in tree.providers():
+        copy.insert(dataclasses.replace(one))
+    target = target_of(copy)
+    begun = time.perf_counter()
+    assert make_plan(found, target, KNOWN, ROOT).operations == ()
+    assert time.perf_counter() - begun < 0.1

@@ -1,0 +1,108 @@
+"""One retry policy: how long it waits, what it repeats, and that a shutdown ends it."""
+
+import dataclasses
+import threading
+import time
+
+import pytest
+from retrying import RetryError
+
+from agent.errors import PlacementRefused, PlacementUnreachable
+from agent.placement import retry
+from agent.placement.retry import conflict_wait, read_policy
+
+
+class Waits(threading.Event):
+    """An event that notes how long it was waited for, and does not wait."""
+
+    def __init__(self):
+        super().__init__()
+        self.seconds = []
+
+    def wait(self, timeout=None):
+        self.seconds.append(timeout)
+        return self.is_set()
+
+
+@dataclasses.dataclass
+class Said:
+    status: int
+
+
+def calls(*answers):
+    """A function that gives or raises one after the other."""
+    left = list(answers)
+
+    def call():
+        one = left.pop(0)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    call.left = left
+    return call
+
+
+def lost(kind):
+    return PlacementUnreachable("lost", kind=kind)
+
+
+def test_waits_between_attempts_grow_up_to_two_seconds():
+    for attempt, longest in ((1, 0.4), (2, 1.6), (3, 2.0), (50, 2.0)):
+        waits = Waits()
+        assert [conflict_wait(attempt, waits) for _ in range(200)] == [False] * 200
+        assert all(retry.LEAST_WAIT <= one <= longest for one in waits.seconds)
+        assert max(waits.seconds) > longest * 0.8
+        assert len(set(waits.seconds)) > 100
+
+
+def test_a_shutdown_ends_a_wait_at_once(monkeypatch):
+    monkeypatch.setattr(retry, "LEAST_WAIT", 10.0)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 10.0)
+    cancelled = threading.Event()
+    threading.Timer(0.05, cancelled.set).start()
+    begun = time.monotonic()
+    assert conflict_wait(1, cancelled)
+    assert time.monotonic() - begun < 1.0
+
+
+@pytest.mark.parametrize("first", [lost("connect"), lost("broken"), lost("timeout"), *map(Said, (408, 429, 502, 503, 504))])
+def test_a_read_is_repeated_once_after_a_short_wait(first):
+    waits, call = Waits(), calls(first, Said(200))
+    assert read_policy(waits).call(call) == Said(200)
+    assert len(waits.seconds) == 1
+    assert retry.LEAST_READ_WAIT <= waits.seconds[0] <= retry.LONGEST_READ_WAIT
+
+
+@pytest.mark.parametrize("first", [lost("tls"), lost("catalog"), lost("credentials"), lost("cancelled"), PlacementRefused("no", status=503), ValueError("bug")])
+def test_what_would_fail_again_is_not_repeated(first):
+    call = calls(first, Said(200))
+    with pytest.raises(type(first)):
+        read_policy(Waits()).call(call)
+    assert len(call.left) == 1
+
+
+@pytest.mark.parametrize("status", [200, 400, 401, 403, 404, 409, 500])
+def test_an_answer_that_is_one_is_not_repeated(status):
+    assert read_policy(Waits()).call(calls(Said(status))) == Said(status)
+
+
+def test_the_second_failure_is_the_last():
+    call = calls(lost("connect"), lost("timeout"), Said(200))
+    with pytest.raises(PlacementUnreachable) as failure:
+        read_policy(Waits()).call(call)
+    assert failure.value.kind == "timeout"
+    with pytest.raises(RetryError) as exhausted:
+        read_policy(Waits()).call(calls(Said(503), Said(502), Said(200)))
+    assert exhausted.value.last_attempt.value == Said(502)
+
+
+@pytest.mark.parametrize("first", [lost("connect"), Said(503)])
+def test_nothing_is_repeated_once_the_agent_is_stopping(first):
+    waits, call = Waits(), calls(first, Said(200))
+    waits.set()
+    try:
+        assert read_policy(waits).call(call) is first
+    except PlacementUnreachable as failure:
+        assert failure is first
+    assert (waits.seconds, len(call.left)) == ([], 1)

@@ -1,0 +1,95 @@
+"""What one server offers: asked for once, refused if too old, learned by many nodes together."""
+
+import dataclasses
+
+import pytest
+
+from agent.errors import PlacementTooOld, PlacementUnreachable
+from agent.model.mirror import Knowledge
+from agent.placement.server import Server
+from tests.support import faults
+from tests.support.placement import PlacementServer
+from tests.unit.placement.conftest import transport_to
+
+
+class Kept:
+    """The part of a store that a server uses, in memory."""
+
+    def __init__(self):
+        self.saved = {}
+
+    def knowledge(self, endpoint):
+        return self.saved.get(endpoint)
+
+    def save_knowledge(self, knowledge):
+        self.saved[knowledge.endpoint] = knowledge
+
+
+def server_of(placement, kept=None, **options) -> Server:
+    return Server(transport_to(placement), "http", kept or Kept(), **options)
+
+
+def test_a_server_is_asked_once_and_remembered_over_restarts(placement):
+    kept = Kept()
+    server = server_of(placement, kept)
+    known = server.connect(server.client())
+    assert (known.endpoint, known.max_version) == (placement.url, "1.39")
+    assert server.connect(server.client()) is known is server.knowledge
+    assert server_of(placement, kept).connect(server.client()) == known
+    assert placement.count() == 1
+
+
+def test_a_server_that_is_asked_again_is_known_anew(placement):
+    kept = Kept()
+    kept.save_knowledge(Knowledge(placement.url, "1.30", traits=frozenset({"CUSTOM_A"}), can_reshape=False))
+    server = server_of(placement, kept)
+    assert server.connect(server.client(), ask=True) == Knowledge(placement.url, "1.39")
+    assert kept.saved[placement.url].can_reshape
+
+
+def test_nothing_is_kept_in_a_dry_run(placement):
+    kept = Kept()
+    server = server_of(placement, kept, keep=False)
+    known = server.connect(server.client())
+    server.learned(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"})))
+    server.forget(known)
+    assert kept.saved == {}
+
+
+@pytest.mark.parametrize(("offered", "good"), [("1.29", False), ("1.9", False), ("1.30", True), ("1.36", True)])
+def test_a_server_must_offer_1_30(offered, good):
+    placement = PlacementServer(max_version=offered)
+    kept = Kept()
+    server = server_of(placement, kept)
+    if good:
+        assert server.connect(server.client()).max_version == offered
+    else:
+        with pytest.raises(PlacementTooOld, match=rf"needs placement 1\.30, server offers {offered} \({placement.url}\)"):
+            server.connect(server.client())
+        assert kept.saved == {}
+    placement.close()
+
+
+def test_what_is_no_placement_is_told_so(placement):
+    placement.faults.add(faults.html(200), times=None)
+    server = server_of(placement)
+    with pytest.raises(PlacementUnreachable) as refused:
+        server.connect(server.client())
+    assert refused.value.kind == "not-placement"
+
+
+def test_what_several_nodes_learn_adds_up(placement):
+    server = server_of(placement)
+    known = server.connect(server.client())
+    server.learned(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), can_reshape=False))
+    merged = server.learned(dataclasses.replace(known, classes=frozenset({"CUSTOM_B"})))
+    assert merged == server.knowledge == dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), classes=frozenset({"CUSTOM_B"}), can_reshape=False)
+    server.forget(known)
+    assert server.knowledge == known
+
+
+def test_each_client_has_a_request_id_of_its_own(placement):
+    server = server_of(placement)
+    one, other = server.client(), server.client()
+    assert one.exchange.request_id.startswith("req-")
+    assert one.exchange.request_id != other.exchange.request_id

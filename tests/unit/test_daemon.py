@@ -1,0 +1,244 @@
+"""The daemon's loop in this process: the real core on a real Placement, the test in place of signals and of systemd."""
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from agent import assembly, daemon, schedule
+from agent.cli.configuration import load
+from agent.cli.parser import parse
+from agent.daemon import Daemon
+from agent.errors import AgentError, ConfigError, ReshapeNeeded
+from agent.placement.transport import Timeouts, Transport
+from tests.support import faults
+from tests.support.ini import write_config
+
+
+class Manager:
+    """A notifier that keeps what it is told, and when."""
+
+    watchdog_interval: float | None = None
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def ready(self, status: str = "") -> None:
+        self.told.append(("ready", status))
+
+    def status(self, text: str) -> None:
+        self.told.append(("status", text))
+
+    def watchdog(self) -> None:
+        self.told.append(("watchdog", ""))
+
+    def reloading(self, status: str = "") -> None:
+        self.told.append(("reloading", status))
+
+    def stopping(self, status: str = "") -> None:
+        self.told.append(("stopping", status))
+
+    def of(self, kind: str) -> list[str]:
+        return [text for one, text in self.told if one == kind]
+
+
+class Operator:
+    """Signals as a function of the test's sends them: it is called whenever the daemon listens."""
+
+    def __init__(self, script: Callable[["Operator"], object]) -> None:
+        self.stop = self.reload = False
+        self._script = script
+
+    def take(self, seconds: float = 0) -> None:
+        self._script(self)
+        if not (self.stop or self.reload):
+            time.sleep(min(seconds, 0.01))
+
+
+@pytest.fixture
+def service(placement, tmp_path, monkeypatch):
+    """Run the daemon until ``script`` stops it, with due times a millisecond apart; what systemd was told."""
+    host_file = tmp_path / "host.yaml"
+    host_file.write_text("providers:\n- name: $NODE\n  inventories:\n    VCPU: {total: 8}\n")
+    config = {
+        "DEFAULT": {"compute_driver": "fake.file", "host": "node-a", "state_path": tmp_path / "nova"},
+        "fake": {"host_file": host_file},
+        "store": {"path": tmp_path / "store"},
+        "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "t"},
+    }
+    file = write_config(tmp_path / "agent.conf", config)
+    monkeypatch.setattr(assembly, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
+    monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
+    manager = Manager()
+
+    def run(script: Callable[[Operator], object]) -> Manager:
+        def reread():
+            return load(parse(["--config-file", str(file)]), {})
+
+        Daemon(reread(), reread, lambda _conf: None, manager, Operator(script)).run()
+        return manager
+
+    run.manager = manager
+    return run
+
+
+def audits(manager: Manager) -> int:
+    return len([text for kind, text in manager.told if kind in ("ready", "status") and text.startswith(("ready:", "degraded:"))])
+
+
+def test_a_thousand_audits_leave_nothing_behind(service, placement):
+    measured = {}
+
+    def script(operator):
+        done = audits(service.manager)
+        if done == 1 and not measured:
+            measured[1] = None
+            # From here on Placement's answer is always the same, and is not worked out a thousand times.
+            (tree,) = {one.target for one in placement.requests if "in_tree" in one.target}
+            same = faults.Reply(200, placement.other.call("GET", tree).content, {"Content-Type": "application/json"})
+            placement.faults.add(faults.Action("the same again", reply=same), times=None)
+        if done in (200, 1000) and done not in measured:
+            placement.clear()
+            gc.collect()
+            service.manager.told = service.manager.told[-1:] * done
+            measured[done] = (threading.active_count(), psutil.Process().num_fds(), len(gc.get_objects()))
+        operator.stop = done >= 1000
+
+    service(script)
+    (threads, files, objects), (threads_later, files_later, objects_later) = measured[200], measured[1000]
+    assert (threads_later, files_later) == (threads, files)
+    assert objects_later - objects < 300
+
+
+def test_many_reloads_leave_nothing_behind(service):
+    measured = {}
+
+    def script(operator):
+        done = len(service.manager.of("reloading"))
+        if done in (3, 12) and done not in measured:
+            gc.collect()
+            measured[done] = (threading.active_count(), psutil.Process().num_fds())
+        operator.reload, operator.stop = done < 12, done >= 12
+
+    service(script)
+    assert measured[3] == measured[12]
+
+
+def test_it_is_ready_once_the_first_audit_is_through_and_listens_to_the_end(service, placement):
+    manager = service(lambda operator: setattr(operator, "stop", audits(service.manager) >= 3))
+    words = [kind for kind, _ in manager.told if kind != "watchdog"]
+    assert words == ["status", "ready", "status", "status", "stopping"]
+    assert manager.of("status") == ["starting", "ready: 1 in-sync", "ready: 1 in-sync"]
+    assert manager.of("ready") == ["ready: 1 changed"]
+    assert [one.method for one in placement.requests].count("POST") == 1
+
+
+def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(service, placement, monkeypatch):
+    monkeypatch.setattr(daemon, "PATIENCE", 0.1)
+    monkeypatch.setattr(daemon, "TURN", 0.02)
+    placement.faults.add(faults.delay(0.5), times=1)
+    manager = service(lambda operator: setattr(operator, "stop", audits(service.manager) >= 1))
+    assert manager.of("ready")[0].startswith("an audit takes longer than")
+    assert manager.of("status")[1:] == ["ready: 1 changed"]
+
+
+def test_the_watchdog_is_not_fed_while_an_audit_is_stuck(service, placement, monkeypatch):
+    monkeypatch.setattr(daemon, "TURN", 0.02)
+    seen = []
+
+    def script(operator):
+        seen.append([kind for kind, _ in service.manager.told].count("watchdog"))
+        operator.stop = audits(service.manager) >= 1
+
+    placement.faults.add(faults.delay(0.5), times=1)
+    service(script)
+    stuck = max(map(seen.count, seen))
+    assert stuck >= 15, "listened all the time, and said nothing"
+
+
+def test_after_stop_nothing_more_is_sent(service, placement, monkeypatch):
+    """S-102, seen from the daemon: the audit under way ends at its next request."""
+    monkeypatch.setattr(daemon, "TURN", 0.02)
+    placement.faults.add(faults.delay(0.3), path="/")
+    manager = service(lambda operator: setattr(operator, "stop", placement.count() >= 1))
+    assert [one.path for one in placement.requests] == ["/"]
+    assert [kind for kind, _ in manager.told if kind != "watchdog"] == ["status", "stopping"], "and nobody is told of a degraded service"
+
+
+def test_a_full_reread_that_was_asked_for_outlasts_an_outage(service, placement):
+    phases = []
+
+    def script(operator):
+        done = audits(service.manager)
+        if done >= 2 and not phases:
+            phases.append("asked")
+            placement.clear()
+            placement.faults.add(faults.answer(503), times=None)
+            operator.reload = True
+        elif "asked" in phases and any("degraded" in text for text in service.manager.of("status")) and "back" not in phases:
+            phases.append("back")
+            placement.faults.clear()
+            placement.clear()
+        operator.stop = "back" in phases and service.manager.of("status")[-1] == "ready: 1 in-sync"
+
+    service(script)
+    assert any(one.path.endswith("/inventories") for one in placement.requests)
+
+
+def test_a_refused_configuration_stays_in_the_status_until_a_good_one_comes(service, monkeypatch, tmp_path):
+    good = (tmp_path / "agent.conf").read_text
+    phases = []
+
+    def script(operator):
+        statuses = service.manager.of("status")
+        if audits(service.manager) >= 1 and not phases:
+            phases.append(good())
+            (tmp_path / "agent.conf").write_text(phases[0].replace("fake.file", "none-such"))
+            operator.reload = True
+        elif len(phases) == 1 and "refused" in statuses[-1]:
+            phases.append("good")
+            (tmp_path / "agent.conf").write_text(phases[0])
+            operator.reload = True
+        operator.stop = len(phases) == 2 and statuses[-1] == "ready: 1 in-sync"
+
+    manager = service(script)
+    assert [text.partition(":")[0] for text in manager.of("ready")[1:]] == ["the new configuration is refused", "the configuration was reloaded"]
+    assert any(text.startswith("ready: 1 in-sync; the new configuration is refused: ") for text in manager.of("status"))
+
+
+def test_a_log_that_cannot_be_set_up_refuses_the_configuration(service, monkeypatch):
+    """The part about logs comes last, and is undone."""
+    set_up = []
+
+    def set_up_log(conf):
+        set_up.append(conf)
+        if len(set_up) == 1:
+            raise ConfigError("the log cannot be set up")
+
+    original = Daemon.__init__
+    monkeypatch.setattr(Daemon, "__init__", lambda self, conf, reread, _set_up, *rest: original(self, conf, reread, set_up_log, *rest))
+
+    def script(operator):
+        operator.reload = audits(service.manager) >= 1 and not service.manager.of("reloading")
+        operator.stop = audits(service.manager) >= 3
+
+    manager = service(script)
+    assert "the new configuration is refused: the log cannot be set up" in manager.of("ready")
+    assert len(set_up) == 2
+    assert set_up[0] is not set_up[1]
+
+
+def test_every_node_refused_is_no_start(service, monkeypatch):
+    from drivers.fake.file import FileDriver
+
+    def shape(*_args):
+        raise ReshapeNeeded
+
+    monkeypatch.setattr(FileDriver, "shape", shape)
+    with pytest.raises(AgentError, match="asks for a reshape of node-a although it was given the allocations"):
+        service(lambda _operator: None)
+    assert not service.manager.of("ready")
+    assert threading.active_count() == 1 or not [one for one in threading.enumerate() if one.name == "an audit"]

@@ -1,0 +1,155 @@
+"""A trouble is told when it comes and when it goes."""
+
+import logging
+
+import pytest
+
+from agent.model.report import Drift, NodeReport, Problem
+from agent.news import News, summary
+
+BROKEN = Problem("driver.failed", "it is broken", "mend it")
+ODD = Problem("driver.failed", "it is odd", "")
+OUTAGE = Problem("placement.unreachable", "cannot connect", "")
+TAKEN = Problem("placement.name-conflict", "the name is held by another", "rename one")
+
+
+def node(*errors, state=None, name="n", drift=()):
+    return NodeReport(name, "u", "fake", state or ("failed" if errors else "in-sync"), errors=errors, drift=drift)
+
+
+class Clock:
+    """The time, as the test says."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def told(caplog, clock):
+    """Tell ``news``; what that logged."""
+    caplog.set_level(logging.INFO, "agent.news")
+    news = News(clock)
+
+    def tell(*nodes, errors=()):
+        caplog.clear()
+        news.tell(errors, nodes)
+        return [(record.levelname, record.getMessage()) for record in caplog.records]
+
+    return tell
+
+
+def test_a_trouble_is_told_once_and_its_end_once(told):
+    assert told(node(BROKEN)) == [("WARNING", "node n: it is broken (mend it)")]
+    assert told(node(BROKEN)) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+    assert told(node()) == []
+    assert told(node(BROKEN)) == [("WARNING", "node n: it is broken (mend it)")]
+
+
+def test_one_more_trouble_is_told_and_one_less_is_not_yet_the_end(told):
+    told(node(BROKEN))
+    assert told(node(BROKEN, ODD)) == [("WARNING", "node n: it is odd")]
+    assert told(node(ODD)) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+
+
+def test_each_node_has_its_own_news(told):
+    told(node(BROKEN, name="a"), node(name="b"))
+    assert told(node(BROKEN, name="a"), node(BROKEN, name="b")) == [("WARNING", "node b: it is broken (mend it)")]
+    assert told(node(name="a"), node(BROKEN, name="b")) == [("INFO", "node a: well again")]
+
+
+def test_nodes_that_could_not_be_looked_at_are_not_well_again(told):
+    told(node(BROKEN))
+    assert told(errors=[ODD]) == [("WARNING", "the agent: it is odd")]
+    assert told(node(BROKEN)) == [("INFO", "the agent: well again")]
+
+
+def test_a_node_that_is_no_more_is_forgotten(told):
+    told(node(BROKEN))
+    assert told() == []
+    assert told(node(BROKEN)) == [("WARNING", "node n: it is broken (mend it)")]
+
+
+def test_a_node_that_is_degraded_without_a_word_is_not_well_again(told):
+    told(node(BROKEN, state="degraded"))
+    assert told(node(state="degraded")) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+
+
+def test_drift_is_told_too_unless_it_is_told_elsewhere(told):
+    drift = [
+        Drift("adoption-needed", "warning", "not adopted", "adopt it"), Drift("foreign-provider", "info", "foreign", "none"),
+        Drift("overcommitted", "warning", "too much", "move"), Drift("identity", "warning", BROKEN.message, ""),
+    ]  # fmt: skip
+    assert told(node(BROKEN, drift=drift)) == [("WARNING", "node n: it is broken (mend it)"), ("WARNING", "node n: not adopted (adopt it)")]
+
+
+@pytest.mark.parametrize(
+    ("code", "level"),
+    [
+        ("driver.failed", "WARNING"), ("placement.name-conflict", "ERROR"), ("placement.identity-conflict", "ERROR"),
+        ("reshape.needed", "ERROR"), ("reshape.failed", "CRITICAL"),
+    ],
+)  # fmt: skip
+def test_the_level_says_how_bad_it_is(told, code, level):
+    assert told(node(Problem(code, "wrong", ""))) == [(level, "node n: wrong")]
+
+
+def test_a_name_that_another_holds_is_told_again_each_hour(told, clock):
+    line = [("ERROR", "node n: the name is held by another (rename one)")]
+    assert told(node(TAKEN)) == line
+    clock.now += 3599
+    assert told(node(TAKEN)) == []
+    clock.now += 1
+    assert told(node(TAKEN)) == line
+    clock.now += 3599
+    assert told(node(TAKEN)) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+    assert told(node(TAKEN)) == line
+
+
+def test_other_troubles_are_never_told_again_while_they_last(told, clock):
+    told(node(BROKEN))
+    clock.now += 1_000_000
+    assert told(node(BROKEN)) == []
+
+
+def test_an_outage_and_its_end_are_told_elsewhere(told):
+    assert told(node(OUTAGE)) == []
+    assert told(node()) == []
+
+
+def test_an_outage_is_not_the_end_of_another_trouble(told):
+    told(node(BROKEN))
+    assert told(node(OUTAGE)) == []
+    assert told(node(BROKEN)) == []
+    assert told(node(OUTAGE)) == []
+    assert told(node()) == [("INFO", "node n: well again")]
+
+
+def test_names_are_printable(told):
+    assert told(node(ODD, name="a\nb")) == [("WARNING", "node a\\nb: it is odd")]
+
+
+@pytest.mark.parametrize(
+    ("errors", "nodes", "hanging", "line"),
+    [
+        ((), [node(), node(), node(state="changed")], 0, "ready: 1 changed, 2 in-sync"),
+        ((), [], 0, "ready: no nodes"),
+        ((), [node(), node(BROKEN)], 0, "degraded: 1 failed, 1 in-sync; it is broken"),
+        ((BROKEN,), [], 0, "degraded: it is broken"),
+        ((), [node()], 2, "degraded: 1 in-sync; hanging driver calls: 2"),
+        ((), [node(state="degraded")], 0, "degraded: 1 degraded"),
+        ((BROKEN,), [], 1, "degraded: it is broken; hanging driver calls: 1"),
+    ],
+)
+def test_the_status_is_one_line(errors, nodes, hanging, line):
+    assert summary(errors, nodes, hanging) == line

@@ -1,0 +1,61 @@
+"""Signals are taken when they are asked for, and are lost never."""
+
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+from agent.signals import RELOAD, STOP, Signals
+
+
+@pytest.fixture
+def signals():
+    with Signals() as signals:
+        yield signals
+
+
+def send(number):
+    os.kill(os.getpid(), number)
+
+
+@pytest.mark.parametrize(("number", "stop", "reload"), [(signal.SIGTERM, True, False), (signal.SIGINT, True, False), (signal.SIGHUP, False, True)])
+def test_each_signal_has_its_meaning(signals, number, stop, reload):
+    send(number)
+    assert not (signals.stop or signals.reload), "nothing happens before it is asked for"
+    signals.take()
+    assert (signals.stop, signals.reload) == (stop, reload)
+
+
+def test_all_that_came_are_taken_at_once(signals):
+    send(signal.SIGHUP)
+    send(signal.SIGTERM)
+    signals.take()
+    assert signals.stop
+    assert signals.reload
+
+
+def test_a_signal_ends_the_waiting_for_it(signals):
+    timer = threading.Timer(0.1, send, [signal.SIGTERM])
+    begun = time.monotonic()
+    timer.start()
+    signals.take(30)
+    timer.join()
+    assert signals.stop
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.01])
+def test_waiting_in_vain_ends(signals, seconds):
+    signals.take(seconds)
+    assert not (signals.stop or signals.reload)
+
+
+def test_a_second_one_on_the_way_out_does_no_harm_and_all_is_as_before():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    with Signals():
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before | STOP | RELOAD
+        send(signal.SIGTERM)
+        send(signal.SIGHUP)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

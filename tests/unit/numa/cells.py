@@ -91,12 +91,6 @@ def refused(host: Sequence[HostCell] | HostCell, guest: Guest, **more: Any) -> N
     raise AssertionError(f"it fits: {found}")
 
 
-def with_all(cell: HostCell, *guests: PlacedCell) -> HostCell:
-    for guest in guests:
-        cell = cell.with_guest(guest)
-    return cell
-
-
 def pages(**pools: int) -> tuple[Pages, ...]:
     """Pools by size: ``pages(k4=1024, k2048=512)``."""
     return tuple(Pages(int(size[1:]), total) for size, total in pools.items())

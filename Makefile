@@ -28,6 +28,7 @@ test: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m bench.growth --quick
+	$(BIN)/python -m bench.numa_fit
 
 lint docs genconfig: $(VENV)/tox.stamp
 	$(BIN)/tox -q -e $@

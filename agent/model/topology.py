@@ -18,8 +18,8 @@ class Cell:
     """One NUMA node. Ids may have gaps; a cell may have memory and no CPU (GPU or HBM memory), or the reverse.
 
     ``cpus``: all CPUs of the cell, offline ones too. ``memory_mib``: MiB, rounded down. ``distances``: cell id to
-    distance (10 is local). ``siblings``: the online hardware threads of each core, disjoint. ``sockets``: the
-    packages its online CPUs belong to.
+    distance (10 is local). ``pages``: the huge ones; ordinary pages are the rest of the memory. ``siblings``: the online
+    hardware threads of each core, disjoint. ``sockets``: the packages its online CPUs belong to.
     """
 
     id: int

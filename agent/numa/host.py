@@ -1,0 +1,126 @@
+"""A host cell with what is used of it, and how a placed guest cell changes that."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
+
+from agent.errors import AgentError
+from agent.numa.guest import PlacedCell
+
+LOG = logging.getLogger(__name__)
+
+
+class CellUsageError(AgentError):
+    """A placed guest cell that cannot be counted on its host cell, or not be given back: a record is wrong."""
+
+    code = "numa.usage"
+
+
+@dataclass(frozen=True, slots=True)
+class Pages:
+    """Pages of one size: ``size_kib`` in KiB, the rest in pages."""
+
+    size_kib: int
+    total: int
+    used: int = 0
+    reserved: int = 0
+
+    @property
+    def free(self) -> int:
+        """Pages that a guest can have."""
+        return self.total - self.used - self.reserved
+
+
+@dataclass(frozen=True, slots=True)
+class HostCell:
+    """``shared`` and ``dedicated`` are the host CPUs offered to shared and to dedicated guest CPUs.
+
+    ``memory_mib`` and ``memory_used_mib`` in MiB; ``shared_used`` counts shared guest CPUs. ``siblings``: the hardware
+    threads of each core, of those offered. ``physnets`` and ``tunneled``: the networks local to the cell. ``distances``:
+    cell id to distance (10 is local). ``offline``: CPUs that would be offered to dedicated guest CPUs, were they online.
+    """
+
+    id: int
+    shared: frozenset[int]
+    dedicated: frozenset[int]
+    memory_mib: int
+    memory_used_mib: int = 0
+    shared_used: int = 0
+    pinned: frozenset[int] = frozenset()
+    siblings: tuple[frozenset[int], ...] = ()
+    pages: tuple[Pages, ...] = ()
+    physnets: frozenset[str] = frozenset()
+    tunneled: bool = False
+    socket: int | None = None
+    distances: Mapping[int, int] = field(default_factory=dict)
+    offline: frozenset[int] = frozenset()
+
+    @property
+    def free_dedicated(self) -> frozenset[int]:
+        """Host CPUs that can still be pinned to."""
+        return self.dedicated - self.pinned
+
+    @property
+    def degraded(self) -> frozenset[int]:
+        """Host CPUs that went offline under a guest that is pinned to them."""
+        return self.pinned & self.offline
+
+    @property
+    def free_memory_mib(self) -> int:
+        """MiB that are not promised."""
+        return self.memory_mib - self.memory_used_mib
+
+    @property
+    def smt(self) -> bool:
+        """Whether some core has more than one thread."""
+        return any(len(core) > 1 for core in self.siblings)
+
+    @property
+    def smallest_page_kib(self) -> int | None:
+        """The size of ordinary pages; None if nothing is known about pages."""
+        return min((pool.size_kib for pool in self.pages), default=None)
+
+    @property
+    def huge_pages(self) -> tuple[Pages, ...]:
+        """The pages of all sizes but the smallest."""
+        return tuple(pool for pool in self.pages if pool.size_kib != self.smallest_page_kib)
+
+    def free_cores(self) -> list[list[int]]:
+        """The free threads of each core that has some, threads and cores in ascending order."""
+        free = self.free_dedicated
+        cores = [sorted(core & free) for core in self.siblings if core & free]
+        lone = free.difference(*self.siblings)
+        return sorted([*cores, *([cpu] for cpu in lone)])
+
+    def with_guest(self, placed: PlacedCell) -> Self:
+        """The cell with one more guest cell. A CPU that went offline is still pinned to by who had it.
+
+        :raises CellUsageError: a CPU is pinned already or is not offered; nothing is added.
+        """
+        cpus = placed.pinned_cpus
+        if unknown := sorted(cpus - self.dedicated - self.offline):
+            raise CellUsageError(f"cell {self.id}: CPUs {unknown} are not offered for pinning", "add them to cpu_dedicated_set", cpus=unknown)
+        if taken := sorted(cpus & self.pinned):
+            raise CellUsageError(f"cell {self.id}: CPUs {taken} are pinned already", "two records claim the same CPUs", cpus=taken)
+        return replace(self._changed(placed, 1), pinned=self.pinned | cpus)
+
+    def without_guest(self, placed: PlacedCell) -> Self:
+        """The cell without a guest cell that was added before. No sum falls below 0; if one would, that is logged.
+
+        :raises CellUsageError: a CPU of it is not pinned; nothing is removed.
+        """
+        if free := sorted(placed.pinned_cpus - self.pinned):
+            raise CellUsageError(f"cell {self.id}: CPUs {free} are not pinned", "the record was removed before", cpus=free)
+        return replace(self._changed(placed, -1), pinned=self.pinned - placed.pinned_cpus)
+
+    def _changed(self, placed: PlacedCell, sign: int) -> Self:
+        guest = placed.cell
+        size = self.smallest_page_kib if placed.page_size_kib is None else placed.page_size_kib
+        memory, cpus = self.memory_used_mib + sign * guest.memory_mib, self.shared_used + sign * len(guest.shared)
+        # A part of a page is a page.
+        used = {pool.size_kib: pool.used + sign * -(-guest.memory_mib * 1024 // size) for pool in self.pages if pool.size_kib == size}
+        if min(memory, cpus, *used.values()) < 0:
+            LOG.error("Accounting fault: cell %d gets back more than was used of it: %d MiB, %d shared CPUs", self.id, guest.memory_mib, len(guest.shared))
+        pages = tuple(replace(pool, used=max(used.get(pool.size_kib, pool.used), 0)) for pool in self.pages)
+        return replace(self, memory_used_mib=max(memory, 0), shared_used=max(cpus, 0), pages=pages)

@@ -1,0 +1,125 @@
+"""The pair test: one guest cell on one host cell.
+
+Four rules, in this order:
+
+1. The memory is there, in pages of a size that the guest accepts.
+2. The cell has as many CPUs of each kind, used or not: a guest may not overcommit against itself.
+3. As many CPUs as it wants dedicated are free, and the thread policy can be kept.
+4. With its shared CPUs and its memory, the cell stays within the ratios. Equal to a limit is a fit.
+"""
+
+from dataclasses import dataclass
+
+from agent.numa.guest import Guest, GuestCell, PageRequest, PlacedCell
+from agent.numa.host import HostCell, Pages
+from agent.numa.pinning import Pins, pin
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How far a cell may be overcommitted: ratios of shared CPUs and of memory."""
+
+    cpu_ratio: float
+    memory_ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Why a guest cell does not fit a host cell: the number of the first rule that fails, what it needs and what is there."""
+
+    rule: int
+    what: str
+    needed: object
+    available: object
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.needed} needed, {self.available} available"
+
+
+def pair(guest: Guest, index: int, host: HostCell, limits: Limits | None) -> PlacedCell | Misfit:
+    """Guest cell ``index`` on ``host``, or why not. Neither is changed. ``limits`` None: nothing is forced on the host."""
+    cell, emulator = guest.cells[index], guest.emulator_cpus(index)
+    size = _page_size(guest, cell, host)
+    if isinstance(size, Misfit):
+        return size
+    if misfit := _cpus(cell, host, emulator):
+        return misfit
+    pins = _pins(guest, cell, host, emulator)
+    if isinstance(pins, Misfit):
+        return pins
+    if limits and (misfit := _within_limits(cell, host, size, limits)):
+        return misfit
+    return PlacedCell(cell, host.id, size, dict(zip(sorted(cell.dedicated), pins.cpus, strict=True)), pins.reserved)
+
+
+def _page_size(guest: Guest, cell: GuestCell, host: HostCell) -> int | Misfit | None:
+    """The page size to use; None if the host tells nothing about pages."""
+    memory = cell.memory_mib
+    if guest.pages is not None:
+        for pool in _candidates(guest.pages, host.pages):
+            if memory * 1024 % pool.size_kib == 0 and memory * 1024 <= pool.free * pool.size_kib:
+                return pool.size_kib
+        return Misfit(1, f"MiB in free pages ({guest.pages})", memory, {pool.size_kib: pool.free for pool in host.pages})
+    if host.pages:
+        pool = min(host.pages, key=lambda pool: pool.size_kib)
+        # Guests that are not pinned may share memory that is promised twice, but none may be larger than the cell.
+        there = pool.free if guest.pinned else pool.total
+        if memory * 1024 % pool.size_kib or memory * 1024 > there * pool.size_kib:
+            return Misfit(1, f"MiB in pages of {pool.size_kib} KiB", memory, there * pool.size_kib // 1024)
+        return pool.size_kib
+    available = host.free_memory_mib if guest.pinned else host.memory_mib
+    return Misfit(1, "MiB", memory, available) if memory > available else None
+
+
+def _candidates(request: PageRequest, pools: tuple[Pages, ...]) -> list[Pages]:
+    """The pools that the request admits, in the order to try them."""
+    ordered = sorted(pools, key=lambda pool: pool.size_kib)
+    if request == "small":
+        return ordered[:1]
+    if request == "large":
+        return ordered[:0:-1]
+    if request == "any":
+        return ordered[::-1]
+    return [pool for pool in ordered if pool.size_kib == request]
+
+
+def _cpus(cell: GuestCell, host: HostCell, emulator: int) -> Misfit | None:
+    if len(cell.dedicated) + emulator > len(host.dedicated):
+        return Misfit(2, "dedicated CPUs", len(cell.dedicated) + emulator, len(host.dedicated))
+    if len(cell.shared) > len(host.shared):
+        return Misfit(2, "shared CPUs", len(cell.shared), len(host.shared))
+    return None
+
+
+def _pins(guest: Guest, cell: GuestCell, host: HostCell, emulator: int) -> Pins | Misfit:
+    needed, free = len(cell.dedicated) + emulator, len(host.free_dedicated)
+    if not needed:
+        return Pins(())
+    if needed > free:
+        return Misfit(3, "free dedicated CPUs", needed, free)
+    cores = host.free_cores()
+    pins = pin(cores, len(cell.dedicated), emulator, guest.thread_policy, smt=host.smt)
+    return pins or Misfit(3, f"free cores for thread policy {guest.thread_policy or 'prefer'}", needed, cores)
+
+
+def _within_limits(cell: GuestCell, host: HostCell, size: int | None, limits: Limits) -> Misfit | None:
+    if not cell.shared:
+        return None
+    cpus, room = host.shared_used + len(cell.shared), len(host.shared) * limits.cpu_ratio
+    if cpus > room:
+        return Misfit(4, "shared CPUs within the ratio", cpus, room)
+    if size != host.smallest_page_kib:
+        # Huge pages cannot be overcommitted: their free count has decided already.
+        return None
+    memory, most = _ordinary_used_mib(host) + cell.memory_mib, _ordinary_mib(host) * limits.memory_ratio
+    return Misfit(4, "MiB within the ratio", memory, most) if memory > most else None
+
+
+def _ordinary_mib(host: HostCell) -> int:
+    """The memory that is not set aside as huge pages."""
+    return host.memory_mib - sum(pool.size_kib * pool.total for pool in host.huge_pages) // 1024
+
+
+def _ordinary_used_mib(host: HostCell) -> int:
+    """What is promised of that memory."""
+    return host.memory_used_mib - sum(pool.size_kib * pool.used for pool in host.huge_pages) // 1024

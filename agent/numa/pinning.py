@@ -1,0 +1,97 @@
+"""Pinning: which free host CPUs of one cell a guest cell's dedicated CPUs get.
+
+Deterministic, and sparing: cores are taken in ascending order, those first that have no more free threads than are
+needed, so that whole cores stay for later guests.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent.numa.guest import ThreadPolicy
+
+Core = Sequence[int]
+Shares = list[tuple[Core, int]]
+"""Cores, and how many threads each gives."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pins:
+    """Host CPUs for the guest's CPUs in their order, and for the emulator."""
+
+    cpus: tuple[int, ...]
+    reserved: frozenset[int] = frozenset()
+
+
+def pin(cores: Sequence[Core], need: int, reserve: int, policy: ThreadPolicy | None, *, smt: bool) -> Pins | None:
+    """Choose ``need`` CPUs of the free threads ``cores``, and ``reserve`` more for the emulator.
+
+    ``smt``: whether the cell has cores with more than one thread, free or not. None: it cannot be done.
+    """
+    if sum(len(core) for core in cores) < need + reserve:
+        return None
+    shares = _shares(cores, need, policy, smt=smt)
+    if shares is None:
+        return None
+    cpus = tuple(cpu for core, threads in shares for cpu in core[:threads])
+    return Pins(cpus, frozenset(_rests(cores, cpus)[:reserve]))
+
+
+def _shares(cores: Sequence[Core], need: int, policy: ThreadPolicy | None, *, smt: bool) -> Shares | None:
+    if not need:
+        return []
+    if policy == "isolate":
+        # Without SMT every CPU is a core; with it, Placement has refused the host already.
+        return None if smt else _in_order(cores, need)
+    if policy == "require":
+        return _siblings([core for core in cores if len(core) > 1], need)
+    return _grouped(cores, need, 1) or _in_order(cores, need)
+
+
+def _siblings(cores: Sequence[Core], need: int) -> Shares | None:
+    """Two or more threads of each core, as far as ``need`` can be divided so."""
+    shares = _grouped(cores, need, 2)
+    if shares is None and sum(len(core) for core in cores) >= need:
+        widest_first = sorted(cores, key=len, reverse=True)
+        shares = _in_order(widest_first, need)
+    return None if shares is None else sorted(_without_lone_thread(shares), key=lambda share: share[0][0])
+
+
+def _grouped(cores: Sequence[Core], need: int, least: int) -> Shares | None:
+    """As many threads of each core as possible, and the same number of each; None if not even ``least`` is possible."""
+    widest = min(max((len(core) for core in cores), default=0), need)
+    for threads in range(max(widest, least), least - 1, -1):
+        if shares := _evenly(cores, need, threads):
+            return shares
+    return None
+
+
+def _evenly(cores: Iterable[Core], need: int, threads: int) -> Shares | None:
+    """``threads`` of each core, the last one as many as are left; cores with just so many first."""
+    fitting = sorted((core for core in cores if len(core) >= threads), key=lambda core: len(core) != threads)
+    if threads * len(fitting) < need:
+        return None
+    return _in_order([core[:threads] for core in sorted(fitting[: -(-need // threads)], key=lambda core: core[0])], need)
+
+
+def _in_order(cores: Iterable[Core], need: int) -> Shares:
+    """All threads of one core after the other."""
+    shares: Shares = []
+    for core in cores:
+        if need:
+            shares.append((core, min(len(core), need)))
+            need -= shares[-1][1]
+    return shares
+
+
+def _without_lone_thread(shares: Shares) -> Shares:
+    """The last core gives two threads instead of one, if the first one can spare one."""
+    (first, most), (last, least) = shares[0], shares[-1]
+    if least > 1 or most < 3 or len(last) < 2:
+        return shares
+    return [(first, most - 1), *shares[1:-1], (last, 2)]
+
+
+def _rests(cores: Iterable[Core], taken: Iterable[int]) -> list[int]:
+    """The threads that are not taken, out of the most broken cores first."""
+    rests = sorted(([cpu for cpu in core if cpu not in set(taken)] for core in cores), key=len)
+    return [cpu for rest in rests for cpu in rest]

@@ -1,0 +1,65 @@
+"""From a flavor and an image to the topology that the guest asks for."""
+
+from collections.abc import Mapping
+
+from agent.numa import cell_request
+from agent.numa.asked import Asked, boolean, page_size, word
+from agent.numa.cpu_request import cpu_request
+from agent.numa.guest import Guest, PageRequest, PageWord, PciPolicy
+from agent.numa.request_error import RequestError
+
+PAGE_WORDS: tuple[PageWord, ...] = ("small", "large", "any")
+PCI_POLICIES: tuple[PciPolicy, ...] = ("required", "preferred", "legacy", "socket")
+
+
+def guest_of(vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: Mapping[str, str]) -> Guest | None:
+    """The topology that a flavor of ``vcpus`` and ``memory_mib`` (MiB) asks for; None if the guest floats.
+
+    :raises RequestError: flavor and image contradict each other, or ask for something impossible.
+    """
+    asked = Asked(specs, properties)
+    cpus = cpu_request(asked, vcpus)
+    pages = _pages(asked)
+    pci: PciPolicy | None = asked.agreed("pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden")
+    locked = asked.agreed("locked_memory", lambda text, _: None if text is None else boolean(text), "LockedNeedsPages") or False
+    if locked and pages is None:
+        raise RequestError("LockedNeedsPages", "hw:locked_memory", "true", "hw:mem_page_size is not set", "with hw:mem_page_size")
+    if not (_has_nodes(asked) or pages or asked.flavor("pmem") or cpus.policy != "shared"):
+        return None
+    cells = cell_request.guest_cells(asked, vcpus, memory_mib, cpus.dedicated)
+    return Guest(cells, cpus.policy, cpus.threads, cpus.emulator, pages, pci, locked, cpus.realtime)
+
+
+def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
+    """The keys of cells that have no effect, which is hardly what was meant: worth a warning.
+
+    :raises RequestError: the number of cells cannot be read, or flavor and image contradict each other.
+    """
+    return cell_request.overlooked(Asked(specs, properties))
+
+
+def _has_nodes(asked: Asked) -> bool:
+    return asked.flavor("numa_nodes") is not None or asked.image("numa_nodes") is not None
+
+
+def _pci_policy(text: str | None, key: str) -> PciPolicy | None:
+    return word(text, key, PCI_POLICIES, "InvalidPciPolicy")
+
+
+def _pages(asked: Asked) -> PageRequest | None:
+    """The flavor's request; the image may only narrow ``large`` or ``any``."""
+    flavor, image = _page_request(asked.flavor("mem_page_size"), "hw:mem_page_size"), asked.image("mem_page_size")
+    if image is None:
+        return flavor
+    if flavor not in ("large", "any"):
+        raise RequestError("PageSizeForbidden", "hw_mem_page_size", image, f"the flavor says {flavor or 'nothing'}", "only where the flavor says large or any")
+    return _page_request(image, "hw_mem_page_size")
+
+
+def _page_request(text: str | None, key: str) -> PageRequest | None:
+    if text is None:
+        return None
+    for one in PAGE_WORDS:
+        if text.strip().lower() == one:
+            return one
+    return page_size(text, key)

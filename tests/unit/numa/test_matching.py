@@ -1,0 +1,154 @@
+"""Scenarios 39 to 46: who sits where, and how many sets of cells are tested for that."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.numa.fit import BudgetExceeded, Networks, fit
+from agent.numa.matching import match
+from agent.numa.sets import Sets
+from tests.unit.numa.cells import changed, cpus, dedicated, full, h4, host_cell, pages, placed_on, refused, shared
+from tests.unit.numa.devices import LocalDevices
+
+
+def cells_of(*counts: int, **more):
+    """Cells with so many dedicated CPUs each."""
+    return tuple(host_cell(number, cpus(100 * number, count), **more) for number, count in enumerate(counts))
+
+
+def networks(*cells: int) -> Networks:
+    """A guest on a physnet for each of ``cells``."""
+    return Networks(frozenset(f"p{cell}" for cell in cells))
+
+
+def each_with_its_physnet(count: int):
+    return tuple(host_cell(number, cpus(4 * number, 4), physnets=frozenset({f"p{number}"})) for number in range(count))
+
+
+def test_39_the_first_guest_cell_leaves_the_only_cell_of_the_second():
+    assert placed_on(cells_of(8, 4), dedicated((4, 1024), (8, 1024))) == [1, 0]
+
+
+def test_40_a_unique_matching_is_found_and_a_missing_one_refused():
+    assert placed_on(cells_of(8, 6, 4), dedicated((4, 512), (6, 512), (8, 512))) == [2, 1, 0]
+    reason = refused(cells_of(8, 6, 4), dedicated((5, 512), (5, 512), (8, 512)))
+    assert (reason.failed, reason.set_tests) == ("matching", 0)
+    assert {(guest, host): (one.needed, one.available) for (guest, host), one in reason.misfits.items()} == {
+        (0, 2): (5, 4), (1, 2): (5, 4), (2, 1): (8, 6), (2, 2): (8, 4),
+    }  # fmt: skip
+
+
+def test_41_a_full_cell_is_left_out():
+    assert placed_on(full(h4(), 2), dedicated((2, 1024), (2, 1024), (2, 1024))) == [0, 1, 3]
+
+
+def test_42_the_only_cell_with_large_pages_goes_to_who_wants_them():
+    first = host_cell(0, cpus(0, 8), shared=True, pages=pages(k4=1048576, k2048=512))
+    second = host_cell(1, cpus(8, 8), shared=True, pages=pages(k4=262144))
+    # The pages of a guest are one request, so that only the memory tells its cells apart.
+    assert placed_on((first, second), shared((1, 1024), (1, 2048), pages="small")) == [1, 0]
+    assert refused((first, second), shared((1, 1024), (1, 1024), pages=2048)).failed == "matching"
+
+
+def test_43_a_guest_cell_larger_than_every_host_cell_is_refused():
+    reason = refused(cells_of(8, 8, 8), dedicated((4, 512), (4, 512), (64, 512)))
+    assert reason.failed == "pair"
+    assert reason.message == "guest cell 2 fits no host cell"
+    assert [(where, one.rule, one.needed, one.available) for where, one in reason.misfits.items()] == [((2, cell), 2, 64, 8) for cell in range(3)]
+
+
+def test_44_eight_cells_on_eight_are_one_set_to_test():
+    host = cells_of(*[8] * 8)
+    devices = LocalDevices(host, [3], 2)
+    reason = refused(host, dedicated(*[(4, 1024)] * 8), devices=devices)
+    assert (reason.failed, reason.set_tests, devices.tests) == ("devices", 1, 1)
+
+
+def test_45_networks_leave_one_set_to_test():
+    host, guest = each_with_its_physnet(8), dedicated(*[(2, 1024)] * 4)
+    found = fit(host, guest, networks=networks(4, 5, 6, 7))
+    assert ([cell.host_cell for cell in found.cells], found.set_tests) == ([4, 5, 6, 7], 1)
+    devices = LocalDevices(host, [0], 1)
+    assert refused(host, guest, networks=networks(4, 5, 6, 7), devices=devices).set_tests == devices.tests == 1
+
+
+def test_46_a_guest_cell_that_fits_nowhere_is_refused_before_any_set_is_tested():
+    host = cells_of(*[4] * 8)
+    devices = LocalDevices(host, [0], 1)
+    reason = refused(host, dedicated((2, 1024), (6, 1024)), devices=devices)
+    assert sorted(reason.misfits) == [(1, cell) for cell in range(8)]
+    assert (reason.failed, reason.set_tests, devices.tests) == ("pair", 0, 0)
+
+
+# --- the search ------------------------------------------------------------------------------------------------
+
+
+def test_sixteen_cells_on_sixteen_are_decided_with_a_reason_by_one_set():
+    host, guest = each_with_its_physnet(16), dedicated(*[(2, 1024)] * 16)
+    assert fit(host, guest).set_tests == 1
+    devices = LocalDevices(host, [3], 2)
+    assert (refused(host, guest, devices=devices).failed, devices.tests) == ("devices", 1)
+    assert refused(full(host, 5), guest).failed == "matching"
+
+
+def test_eight_cells_on_sixteen_are_all_sets_and_no_more():
+    host = cells_of(*[8] * 16)
+    devices = LocalDevices(host, [3], 2)
+    assert refused(host, dedicated(*[(4, 1024)] * 8), devices=devices).set_tests == devices.tests == 12870
+
+
+def test_only_sets_with_room_and_networks_are_tested():
+    host = full(full(each_with_its_physnet(8), 0), 1)
+    devices = LocalDevices(host, [0], 1)
+    assert refused(host, dedicated(*[(2, 1024)] * 4), networks=networks(7), devices=devices).set_tests == devices.tests == 10
+
+
+def test_the_budget_ends_the_search_without_a_no():
+    host = cells_of(*[8] * 8)
+    devices = LocalDevices(host, [3], 2)
+    with pytest.raises(BudgetExceeded) as error:
+        fit(host, dedicated((4, 1024), (4, 1024)), devices=devices, budget=27)
+    assert (devices.tests, error.value.data["set_tests"]) == (27, 27)
+    assert refused(host, dedicated((4, 1024), (4, 1024)), devices=devices, budget=28).set_tests == 28
+
+
+def test_a_large_host_answers_within_the_budget_what_needs_no_devices():
+    host, guest = each_with_its_physnet(32), dedicated(*[(2, 1024)] * 16)
+    assert fit(host, guest, budget=500, networks=networks(*range(16, 32))).set_tests == 1
+    assert fit(host, guest, budget=500).set_tests == 1
+
+
+def test_dead_ends_count_like_sets():
+    # Both networks are on cells of which the guest can have only one.
+    fits = [[True, True, False, False], [False, False, True, True]]
+    groups = [frozenset({0}), frozenset({1})]
+    assert list(Sets(fits, [0, 1, 2, 3], groups).all()) == [()]
+    assert list(Sets(fits, [2, 3, 0, 1], groups[:1]).all()) == [(2, 0), (3, 0)]
+
+
+def test_a_search_given_up_among_dead_ends_is_no_no_either():
+    # Two cells of 4 have a network each, but the guest has only one cell that small.
+    host, guest = cells_of(4, 4, 8, 8, 8), dedicated((4, 512), (8, 512), (8, 512))
+    host = tuple(replace(cell, physnets=frozenset({f"p{cell.id}"})) for cell in host)
+    assert refused(host, guest, networks=networks(0, 1)).failed == "networks"
+    with pytest.raises(BudgetExceeded):
+        fit(host, guest, networks=networks(0, 1), budget=1)
+
+
+def test_guest_cells_keep_their_order_where_they_can():
+    assert match([[True] * 3] * 3, [0, 1, 2]) == [0, 1, 2]
+    assert match([[True] * 3] * 2, [2, 0, 1]) == [2, 0]
+
+
+def test_cells_near_each_other_are_better():
+    distances = ({0: 10, 1: 21, 2: 12}, {0: 21, 1: 10, 2: 21}, {0: 12, 1: 21, 2: 10})
+    host = tuple(host_cell(number, cpus(8 * number, 8), distances=one) for number, one in enumerate(distances))
+    found = fit(changed(host, 2, memory_used_mib=4096), dedicated((2, 1024), (2, 1024)))
+    assert [cell.host_cell for cell in found.cells] == [0, 2]
+    assert found.score == (0, 0, 12)
+
+
+def test_cell_ids_may_have_gaps():
+    host = (host_cell(8, cpus(8, 8)), host_cell(0, cpus(0, 4)))
+    assert placed_on(host, dedicated((4, 512), (8, 512))) == [0, 8]
+    assert list(refused(host, dedicated((9, 512))).misfits) == [(0, 8), (0, 0)]

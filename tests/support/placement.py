@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import sqlite3
 from typing import Any
 
@@ -104,7 +105,11 @@ class PlacementServer(Placement):
     def restore(self, snapshot: sqlite3.Connection) -> None:
         """Have the state of a snapshot, of this server or another."""
         with placement_app.ONE_AT_A_TIME:
-            snapshot.backup(placement_app.connection_of(self._database))
+            target = placement_app.connection_of(self._database)
+            # A cursor that nobody has finished yet would keep the database locked, and the copy waiting for ever.
+            gc.collect()
+            target.rollback()
+            snapshot.backup(target, sleep=0.01)
 
     def dump(self) -> dict[str, Any]:
         with placement_app.ONE_AT_A_TIME:

@@ -137,9 +137,9 @@ def test_it_is_ready_once_the_first_audit_is_through_and_listens_to_the_end(serv
 
 
 def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(service, placement, monkeypatch):
-    monkeypatch.setattr(daemon, "PATIENCE", 0.1)
+    monkeypatch.setattr(daemon, "PATIENCE", 0.5)
     monkeypatch.setattr(daemon, "TURN", 0.02)
-    placement.faults.add(faults.delay(0.5), times=1)
+    placement.faults.add(faults.delay(1.5), times=1)
     manager = service(lambda operator: setattr(operator, "stop", audits(service.manager) >= 1))
     assert manager.of("ready")[0].startswith("an audit takes longer than")
     assert manager.of("status")[1:] == ["ready: 1 changed"]
@@ -153,7 +153,7 @@ def test_the_watchdog_is_not_fed_while_an_audit_is_stuck(service, placement, mon
         seen.append([kind for kind, _ in service.manager.told].count("watchdog"))
         operator.stop = audits(service.manager) >= 1
 
-    placement.faults.add(faults.delay(0.5), times=1)
+    placement.faults.add(faults.delay(1.5), times=1)
     service(script)
     stuck = max(map(seen.count, seen))
     assert stuck >= 15, "listened all the time, and said nothing"

@@ -7,9 +7,9 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from agent.model.guest import Guest, GuestCell
 from agent.numa.devices import Devices
 from agent.numa.fit import BudgetExceeded, Networks, NoFit, fit
-from agent.numa.guest import Guest, GuestCell
 from agent.numa.host import HostCell
 
 CPUS = 16

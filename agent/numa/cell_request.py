@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.model.cpu_list import format_cpu_list, parse_cpu_list
+from agent.model.guest import GuestCell
 from agent.numa.asked import Asked, number
-from agent.numa.guest import GuestCell
 from agent.numa.request_error import RequestError
 
 Spread = list[tuple[frozenset[int], int]]

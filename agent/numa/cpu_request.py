@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from agent.model.guest import CpuPolicy, EmulatorPolicy, ThreadPolicy
 from agent.numa.asked import Asked, boolean, mask, number
-from agent.numa.guest import CpuPolicy, EmulatorPolicy, ThreadPolicy
 from agent.numa.request_error import RequestError
 
 CPU_POLICIES: tuple[CpuPolicy, ...] = ("shared", "dedicated", "mixed")

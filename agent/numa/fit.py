@@ -12,8 +12,8 @@ from operator import itemgetter
 from typing import Literal
 
 from agent.errors import AgentError
+from agent.model.guest import Guest, PlacedCell
 from agent.numa.devices import Devices, NoDevices
-from agent.numa.guest import Guest, PlacedCell
 from agent.numa.host import HostCell
 from agent.numa.matching import match
 from agent.numa.pair import Limits, Misfit, pair

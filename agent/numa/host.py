@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from agent.errors import AgentError
-from agent.numa.guest import PlacedCell
+from agent.model.guest import PlacedCell
 
 LOG = logging.getLogger(__name__)
 

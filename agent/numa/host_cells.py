@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 
+from agent.model.guest import PlacedCell
 from agent.model.topology import Cell, Topology
-from agent.numa.guest import PlacedCell
 from agent.numa.host import CellUsageError, HostCell, Pages
 from agent.numa.network_affinity import NetworkAffinity
 from agent.numa.page_pools import page_pools

@@ -10,7 +10,7 @@ Four rules, in this order:
 
 from dataclasses import dataclass
 
-from agent.numa.guest import Guest, GuestCell, PageRequest, PlacedCell
+from agent.model.guest import Guest, GuestCell, PageRequest, PlacedCell
 from agent.numa.host import HostCell, Pages
 from agent.numa.pinning import Pins, pin
 

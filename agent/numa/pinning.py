@@ -7,7 +7,7 @@ needed, so that whole cores stay for later guests.
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.numa.guest import ThreadPolicy
+from agent.model.guest import ThreadPolicy
 
 Core = Sequence[int]
 Shares = list[tuple[Core, int]]

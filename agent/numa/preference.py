@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from itertools import combinations
 from typing import Literal
 
+from agent.model.guest import Guest
 from agent.numa.devices import Devices
-from agent.numa.guest import Guest
 from agent.numa.host import HostCell
 
 Strategy = Literal["spread", "pack"]

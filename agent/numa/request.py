@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from agent.model.guest import Guest, PageRequest, PageWord, PciPolicy
 from agent.numa import cell_request
 from agent.numa.asked import Asked, boolean, page_size, word
 from agent.numa.cpu_request import cpu_request
-from agent.numa.guest import Guest, PageRequest, PageWord, PciPolicy
 from agent.numa.request_error import RequestError
 
 PAGE_WORDS: tuple[PageWord, ...] = ("small", "large", "any")

@@ -9,8 +9,8 @@ import random
 
 import pytest
 
+from agent.model.guest import Guest, GuestCell
 from agent.numa.fit import Fit, Networks, NoFit, fit
-from agent.numa.guest import Guest, GuestCell
 from agent.numa.host import HostCell, Pages
 
 NOTHING = frozenset[int]()

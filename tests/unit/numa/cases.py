@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
+from agent.model.guest import Guest, GuestCell
 from agent.numa.fit import Networks
-from agent.numa.guest import Guest, GuestCell
 from agent.numa.host import HostCell, Pages
 from agent.numa.pair import Limits
 from tests.unit.numa.cells import NOTHING, cpus

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from agent.numa.guest import PciPolicy
+from agent.model.guest import PciPolicy
 from agent.numa.host import HostCell
 
 REMOTE = 255

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from itertools import permutations
 
+from agent.model.guest import Guest
 from agent.numa.fit import Networks
-from agent.numa.guest import Guest
 from agent.numa.host import HostCell
 from agent.numa.pair import Limits
 from tests.unit.numa.devices import LocalDevices

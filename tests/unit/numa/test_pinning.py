@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from agent.numa.guest import Guest, GuestCell, PlacedCell
+from agent.model.guest import Guest, GuestCell, PlacedCell
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.pinning import Pins, pin
 from tests.unit.numa.cells import NOTHING, cpus, dedicated, h2, host_cell, ht1, pinned_to, placed, placed_on, refused

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
+from agent.model.guest import Guest
 from agent.numa.devices import NoDevices
 from agent.numa.fit import Fit, NoFit, fit
-from agent.numa.guest import Guest
 from agent.numa.host import HostCell
 from tests.unit.numa.cases import Case, cases
 from tests.unit.numa.oracle import possible

@@ -5,7 +5,7 @@ from typing import get_args
 
 import pytest
 
-from agent.numa.guest import Guest, GuestCell
+from agent.model.guest import Guest, GuestCell
 from agent.numa.request import guest_of, overlooked
 from agent.numa.request_error import Kind, RequestError
 

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
+from agent.model.guest import PlacedCell
 from agent.model.topology import Cell, PagePool, Topology
-from agent.numa.guest import PlacedCell
 from agent.numa.host import CellUsageError, HostCell, Pages
 from agent.numa.host_cells import counted, host_cells
 from agent.numa.network_affinity import NetworkAffinity

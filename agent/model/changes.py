@@ -1,0 +1,45 @@
+"""Changes: the records that one operation writes, all or none.
+
+Every record carries the version it was read with, 0 for one that does not exist yet. Writing it raises that by one, and
+fails with a conflict if somebody else wrote it meanwhile: then the operation is planned anew on what is there now.
+"""
+
+from dataclasses import dataclass, fields
+from typing import Self
+
+from agent.model.assigned_unit import UnitRow
+from agent.model.claim import Claim
+from agent.model.compute_node import ComputeNode
+from agent.model.held_device import DeviceRow
+from agent.model.instance import Instance
+from agent.model.lease import Lease
+from agent.model.migration import Migration
+from agent.model.names import ProviderUuid
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Records as they are to be, with the versions they were read with; ``dropped_…`` are removed, guarded the same way."""
+
+    nodes: tuple[ComputeNode, ...] = ()
+    instances: tuple[Instance, ...] = ()
+    migrations: tuple[Migration, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    devices: tuple[DeviceRow, ...] = ()
+    units: tuple[UnitRow, ...] = ()
+    leases: tuple[Lease, ...] = ()
+    dropped_devices: tuple[DeviceRow, ...] = ()
+    dropped_units: tuple[UnitRow, ...] = ()
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, one.name) for one in fields(self))
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(*(getattr(self, one.name) + getattr(other, one.name) for one in fields(self)))
+
+    @property
+    def touched(self) -> frozenset[ProviderUuid]:
+        """The nodes of which something changes: their own versions grow too."""
+        on_nodes = (self.claims, self.devices, self.units, self.dropped_devices, self.dropped_units)
+        nodes = {record.node for records in on_nodes for record in records}
+        return frozenset(nodes | {instance.node for instance in self.instances if instance.node is not None})

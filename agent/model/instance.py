@@ -1,0 +1,69 @@
+"""An instance: what the records say of one guest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from agent.model.flavor import Flavor
+from agent.model.names import ConsumerUuid, ProviderUuid
+
+VmState = Literal[
+    "building", "active", "paused", "suspended", "stopped", "rescued", "resized", "soft-delete", "deleted", "error", "shelved", "shelved_offloaded",
+]  # fmt: skip
+TaskState = Literal[
+    "scheduling", "block_device_mapping", "networking", "spawning", "image_snapshot", "image_snapshot_pending", "image_pending_upload",
+    "image_uploading", "image_backup", "updating_password", "resize_prep", "resize_migrating", "resize_migrated", "resize_finish",
+    "resize_reverting", "resize_confirming", "rebooting", "reboot_pending", "reboot_started", "rebooting_hard", "reboot_pending_hard",
+    "reboot_started_hard", "pausing", "unpausing", "suspending", "resuming", "powering-off", "powering-on", "rescuing", "unrescuing",
+    "rebuilding", "rebuild_block_device_mapping", "rebuild_spawning", "migrating", "deleting", "soft-deleting", "restoring", "shelving",
+    "shelving_image_pending_upload", "shelving_image_uploading", "shelving_offloading", "unshelving",
+]  # fmt: skip
+VM_STATES: frozenset[VmState] = frozenset(get_args(VmState))
+TASK_STATES: frozenset[TaskState] = frozenset(get_args(TaskState))
+
+# The guest is off its host for good, or for as long as it is shelved.
+REMOVED: frozenset[VmState] = frozenset({"deleted", "shelved_offloaded"})
+RESIZING: frozenset[TaskState] = frozenset(
+    {"resize_prep", "resize_migrating", "resize_migrated", "resize_finish", "resize_reverting", "resize_confirming"}
+)
+REBUILDING: frozenset[TaskState] = frozenset({"rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """One guest. ``host`` and ``node``: who owns it now, both None while nobody does; ``launched_on``: the host of its last build.
+
+    ``flavor`` is the one it has; during a resize ``old_flavor`` is what a revert gives back and ``new_flavor`` what it
+    is to become. ``hidden``: the twin of a move between cells that does not count. ``version``: see
+    :mod:`agent.model.changes`; times in seconds since the epoch.
+    """
+
+    uuid: ConsumerUuid
+    project_id: str
+    user_id: str
+    flavor: Flavor
+    os_type: str | None = None
+    host: str | None = None
+    node: ProviderUuid | None = None
+    launched_on: str | None = None
+    vm_state: VmState = "building"
+    task_state: TaskState | None = None
+    old_flavor: Flavor | None = None
+    new_flavor: Flavor | None = None
+    image_properties: Mapping[str, str] = field(default_factory=dict)
+    volume_backed: bool = False
+    hidden: bool = False
+    deleted: bool = False
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    version: int = 0
+
+    @property
+    def removed(self) -> bool:
+        """Whether it takes nothing of its host any more. A shelved one that is being built again does."""
+        return self.deleted or (self.vm_state in REMOVED and not (self.vm_state == "shelved_offloaded" and self.task_state == "spawning"))
+
+    @property
+    def moving(self) -> bool:
+        """Whether it is between two places: a resize or migration not yet confirmed, an evacuation, a live migration."""
+        return self.vm_state == "resized" or self.task_state in RESIZING | REBUILDING or self.task_state == "migrating"

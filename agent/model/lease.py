@@ -1,0 +1,19 @@
+"""A lease: the proof that a host, and no other, manages a node now."""
+
+from dataclasses import dataclass
+
+from agent.model.names import ProviderUuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """``expires_at`` in seconds since the epoch; ``version``: see :mod:`agent.model.changes`."""
+
+    node: ProviderUuid
+    host: str
+    expires_at: float
+    version: int = 0
+
+    def live(self, now: float) -> bool:
+        """Whether the holder can still be there."""
+        return now < self.expires_at

@@ -1,0 +1,56 @@
+"""A migration: the move of one instance from one place to another."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from agent.model.names import ConsumerUuid, ProviderUuid
+
+MigrationType = Literal["resize", "migration", "live-migration", "evacuation"]
+MigrationStatus = Literal[
+    "queued", "accepted", "pre-migrating", "preparing", "migrating", "running", "post-migrating", "finished", "reverting", "confirming",
+    "error", "confirmed", "reverted", "completed", "done", "failed", "cancelled",
+]  # fmt: skip
+TYPES: frozenset[MigrationType] = frozenset(get_args(MigrationType))
+STATUSES: frozenset[MigrationStatus] = frozenset(get_args(MigrationStatus))
+ENDED: frozenset[MigrationStatus] = frozenset({"confirmed", "reverted", "completed", "done", "failed", "cancelled"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One move. Its uuid is also a consumer: while it runs, that holds the allocation at the source.
+
+    ``dest_host``: the address of the destination, an IP. What it holds at either end is in its claims: the half ``old``
+    at the source, ``new`` at the destination. ``version``: see :mod:`agent.model.changes`; times in seconds since the epoch.
+    """
+
+    uuid: ConsumerUuid
+    instance: ConsumerUuid
+    type: MigrationType
+    status: MigrationStatus
+    source_compute: str | None
+    source_node: ProviderUuid | None
+    dest_compute: str | None = None
+    dest_node: ProviderUuid | None = None
+    dest_host: str | None = None
+    old_flavor_id: str | None = None
+    new_flavor_id: str | None = None
+    hidden: bool = False
+    cross_cell_move: bool = False
+    created_at: float = 0.0
+    updated_at: float = 0.0
+    version: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over, however it ended."""
+        return self.status in ENDED
+
+    @property
+    def in_progress(self) -> bool:
+        """Whether it goes on; ``finished`` does, because it waits to be confirmed or reverted."""
+        return not self.ended and self.status != "error"
+
+    @property
+    def same_node(self) -> bool:
+        """Whether it leads back to where it begins."""
+        return self.source_node is not None and self.source_node == self.dest_node

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tests.support.keystone import Keystone
     from tests.support.other_client import OtherClient
     from tests.support.placement import PlacementServer
+    from tests.support.postgresql import PostgreSQL
     from tests.support.proxy import FaultProxy
     from tests.support.system import AgentCommand
 
@@ -103,6 +104,24 @@ def keystone_placement(_keystone_stack: tuple[Keystone, HttpPlacement]) -> HttpP
         server.start()
     server.reset()
     return server
+
+
+@pytest.fixture(scope="session")
+def _postgresql() -> Iterator[PostgreSQL]:
+    backends.require("psycopg")
+    from tests.support.postgresql import PostgreSQL
+
+    server = PostgreSQL()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def postgresql(_postgresql: PostgreSQL) -> PostgreSQL:
+    """A running PostgreSQL; a test may stop or kill it, and makes the databases that it needs."""
+    if not _postgresql.running:
+        _postgresql.start()
+    return _postgresql
 
 
 @pytest.fixture

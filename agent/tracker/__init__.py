@@ -1,0 +1,1 @@
+"""The tracker: what is promised on each node, and every change of it."""

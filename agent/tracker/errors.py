@@ -1,0 +1,100 @@
+"""Why the tracker refuses. Nothing was written when one of these is raised."""
+
+from collections.abc import Sequence
+
+from agent.errors import AgentError
+
+
+class TrackerError(AgentError):
+    """An operation on claims that cannot be done."""
+
+    code = "tracker.refused"
+
+
+class InvalidRequest(TrackerError):
+    """The request contradicts itself, whatever the node may have."""
+
+    code = "request.invalid"
+
+
+class UnknownNode(TrackerError):
+    """No node of this agent has that uuid."""
+
+    code = "node.unknown"
+
+
+class NodeUnavailable(TrackerError):
+    """The driver does not offer the node now."""
+
+    code = "node.unavailable"
+
+
+class NodeNotReady(TrackerError):
+    """The node was not audited yet, so that nobody knows what it has."""
+
+    code = "node.not-ready"
+
+
+class NodeDegraded(TrackerError):
+    """Records of the node contradict each other, so that nobody knows what is free."""
+
+    code = "node.degraded"
+
+
+class NodeHeldElsewhere(TrackerError):
+    """Another host manages the node."""
+
+    code = "node.elsewhere"
+    fatal = True
+
+
+class UnknownInstance(TrackerError):
+    """No record knows the instance."""
+
+    code = "instance.unknown"
+
+
+class InstanceElsewhere(TrackerError):
+    """Another host or node owns the instance."""
+
+    code = "instance.elsewhere"
+
+
+class UnknownClaim(TrackerError):
+    """No claim or move has that id."""
+
+    code = "claim.unknown"
+
+
+class ClaimIdTaken(TrackerError):
+    """The id belongs to another request."""
+
+    code = "claim.id-taken"
+
+
+class InstanceClaimed(TrackerError):
+    """The instance has another claim that excludes this one."""
+
+    code = "instance.claimed"
+
+
+class WrongState(TrackerError):
+    """The instance, migration or claim is not in the state that the operation needs."""
+
+    code = "state.wrong"
+
+
+class StaleVersion(TrackerError):
+    """The record was changed since the caller read it."""
+
+    code = "record.changed"
+
+
+class ResourcesUnavailable(TrackerError):
+    """The node does not have what is asked for. ``reasons``: all of them, a line each."""
+
+    code = "resources.unavailable"
+
+    def __init__(self, reasons: Sequence[str]) -> None:
+        super().__init__(f"resources unavailable: {'; '.join(reasons)}", "another host, or a smaller guest", reasons=list(reasons))
+        self.reasons = tuple(reasons)

@@ -1,0 +1,19 @@
+"""The host's side of a node: what it has and keeps for itself, before any guest."""
+
+from dataclasses import dataclass
+
+from agent.model.amounts import NOTHING, Amounts
+from agent.numa.host import HostCell
+
+
+@dataclass(frozen=True, slots=True)
+class HostSide:
+    """``reserved``: what the operator keeps for the host. ``cells``: empty where there is nothing to fit. ``taken_at``: of the facts.
+
+    ``available``: whether the driver offers the node. All that a claim needs to know beside the records.
+    """
+
+    reserved: Amounts = NOTHING
+    cells: tuple[HostCell, ...] = ()
+    taken_at: float = 0.0
+    available: bool = True

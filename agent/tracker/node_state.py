@@ -1,0 +1,162 @@
+"""The state of one node: its records, what they add up to, and what of them cannot be counted. Frozen."""
+
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from typing import Self, TypeVar
+
+from agent.model.amounts import Amounts
+from agent.model.assigned_unit import UnitRow
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.compute_node import ComputeNode
+from agent.model.held_device import DeviceRow
+from agent.model.instance import Instance
+from agent.model.migration import Migration
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.node_records import NodeRecords
+from agent.model.report import Usage
+from agent.numa.host import CellUsageError, HostCell
+from agent.numa.host_cells import counted
+from agent.tracker.host_side import HostSide
+
+LOG = logging.getLogger(__name__)
+
+Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRow, UnitRow)
+UnitKey = tuple[ProviderUuid, str, str]
+"""Provider, resource class, identifier."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeState:
+    """``claims`` are the open ones; ``used`` and ``cells`` are what they and the host's own share add up to.
+
+    ``uncounted``: the claims whose pins contradict others', by id, with the reason: their amounts count, their cells do
+    not. ``damaged``: a line for each record that makes no sense.
+    """
+
+    node: ComputeNode
+    host: HostSide
+    claims: Mapping[str, Claim]
+    instances: Mapping[ConsumerUuid, Instance]
+    migrations: Mapping[ConsumerUuid, Migration]
+    devices: Mapping[str, DeviceRow]
+    units: Mapping[UnitKey, UnitRow]
+    used: Amounts
+    cells: tuple[HostCell, ...]
+    uncounted: Mapping[str, str] = field(default_factory=dict)
+    damaged: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, records: NodeRecords, host: HostSide) -> Self:
+        """The state that the records make on the host. One bad record never hides the others."""
+        used, cells, uncounted = _sums(records.claims, host)
+        return cls(
+            node=records.node,
+            host=host,
+            claims={one.id: one for one in records.claims},
+            instances={one.uuid: one for one in records.instances},
+            migrations={one.uuid: one for one in records.migrations},
+            devices={one.address: one for one in records.devices},
+            units={unit_key(one): one for one in records.units},
+            used=used,
+            cells=cells,
+            uncounted=uncounted,
+            damaged=tuple(f"{one.table} {printable(one.key)}: {printable(one.why)}" for one in records.damaged),
+        )
+
+    def on(self, host: HostSide) -> Self:
+        """The same records on other facts of the host."""
+        used, cells, uncounted = _sums(self.claims.values(), host)
+        return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
+
+    def after(self, changes: Changes) -> Self:
+        """The state once ``changes`` are written: of every record that version which the store has then."""
+        uuid = self.node.uuid
+        node = next((one for one in changes.nodes if one.uuid == uuid), self.node)
+        changed = replace(
+            self,
+            node=_grown(node) if node is not self.node or uuid in changes.touched else node,
+            migrations={**self.migrations, **{one.uuid: _grown(one) for one in changes.migrations}},
+            devices={
+                **{address: one for address, one in self.devices.items() if one not in changes.dropped_devices},
+                **{one.address: _grown(one) for one in changes.devices if one.node == uuid},
+            },
+            units={
+                **{key: one for key, one in self.units.items() if one not in changes.dropped_units},
+                **{unit_key(one): _grown(one) for one in changes.units if one.node == uuid},
+            },
+        )._counting([one for one in changes.claims if one.node == uuid])
+        instances = {**self.instances, **{one.uuid: _grown(one) for one in changes.instances}}
+        claimed = {one.instance for one in changed.claims.values()}
+        here = {key: one for key, one in instances.items() if key in claimed or (one.node == uuid and not one.deleted)}
+        return replace(changed, instances=here)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """All that keeps anybody from knowing what is free."""
+        return (*self.damaged, *(f"claim {claim}: {why}" for claim, why in sorted(self.uncounted.items())))
+
+    @property
+    def usage(self) -> Usage:
+        """The sums, as the report shows them."""
+        tracked = {one.instance for one in self.claims.values() if one.half != "new" and one.purpose != "devices"}
+        moves = {one.migration for one in self.claims.values() if one.migration is not None}
+        return Usage(self.used.vcpus, self.used.memory_mb, self.used.disk_mb, len(tracked), len(self.claims), len(moves))
+
+    def claims_of(self, instance: ConsumerUuid) -> list[Claim]:
+        """The instance's open claims on this node."""
+        return [one for one in self.claims.values() if one.instance == instance]
+
+    def _counting(self, changed: Iterable[Claim]) -> Self:
+        """The state with claims that were opened, changed or released."""
+        claims, used, cells = dict(self.claims), self.used, {one.id: one for one in self.cells}
+        plain = not self.uncounted
+        for claim in changed:
+            before = claims.pop(claim.id, None)
+            now = _grown(claim)
+            if before is not None:
+                used -= before.amounts
+            if now.open:
+                claims[now.id] = now
+                used += now.amounts
+            plain = plain and _recount(cells, before, now)
+        if not plain:
+            used, all_cells, uncounted = _sums(claims.values(), self.host)
+            return replace(self, claims=claims, used=used, cells=all_cells, uncounted=uncounted)
+        return replace(self, claims=claims, used=used, cells=tuple(cells.values()))
+
+
+def unit_key(unit: UnitRow) -> UnitKey:
+    """What tells units of one node apart."""
+    return unit.provider, unit.resource_class, unit.identifier
+
+
+def _recount(cells: dict[int, HostCell], before: Claim | None, now: Claim) -> bool:
+    """Move the pins, pages and memory of a claim. False: it cannot be done, so that everything has to be counted anew."""
+    try:
+        for placed in before.cells if before is not None else ():
+            cells[placed.host_cell] = cells[placed.host_cell].without_guest(placed)
+        for placed in now.cells if now.open else ():
+            cells[placed.host_cell] = cells[placed.host_cell].with_guest(placed)
+    except (CellUsageError, KeyError):
+        return False
+    return True
+
+
+def _sums(claims: Iterable[Claim], host: HostSide) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str]]:
+    """What the claims add up to, the oldest first; and those whose cells cannot be counted, with the reason."""
+    used, cells, uncounted = host.reserved, host.cells, {}
+    for claim in sorted(claims, key=attrgetter("created_at", "id")):
+        used += claim.amounts
+        try:
+            cells = counted(cells, claim.cells) if claim.cells else cells
+        except CellUsageError as error:
+            uncounted[claim.id] = f"instance {claim.instance}: {error.message}"
+            LOG.error("claim %s of instance %s cannot be counted: %s", claim.id, claim.instance, error)
+    return used, cells, uncounted
+
+
+def _grown(record: Versioned) -> Versioned:
+    return replace(record, version=record.version + 1)

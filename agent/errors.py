@@ -129,6 +129,15 @@ class StoreLocked(StoreError):
     code = "store.locked"
 
 
+class RecordConflict(StoreError):
+    """Somebody else wrote the same records meanwhile; nothing was written. Planned anew on what is there now it may succeed."""
+
+    code = "store.conflict"
+
+    def __init__(self, message: str, remedy: str = "try again", **data: Any) -> None:
+        super().__init__(message, remedy, **data)
+
+
 class IdentityError(StoreError):
     """The node's persisted identity is damaged or contradicts another one."""
 

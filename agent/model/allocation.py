@@ -7,6 +7,8 @@ from typing import Any, Self
 from agent.model.names import ConsumerUuid, ProviderUuid
 
 Resources = Mapping[str, int]
+# What is held, or asked for, by provider.
+Holdings = Mapping[ProviderUuid, Resources]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +16,16 @@ class Allocation:
     """All that one consumer holds, on every provider, also those of other hosts.
 
     ``generation`` is the consumer's, ``None`` when Placement does not know the consumer; ``provider_generations`` are those
-    of the providers when it was read, for drivers to see.
+    of the providers when it was read, for drivers to see; ``consumer_type`` is ``None`` where there is none or it was not asked for.
     """
 
     consumer: ConsumerUuid
-    resources: Mapping[ProviderUuid, Resources]
+    resources: Holdings
     project_id: str
     user_id: str
     generation: int | None
     provider_generations: Mapping[ProviderUuid, int] = field(default_factory=dict)
+    consumer_type: str | None = None
 
     def as_driver_dict(self) -> dict[str, Any]:
         """The shape that ``update_provider_tree`` receives and edits in place."""
@@ -39,6 +42,7 @@ class Allocation:
             "project_id": self.project_id,
             "user_id": self.user_id,
             "consumer_generation": self.generation,
+            **({"consumer_type": self.consumer_type} if self.consumer_type else {}),
         }
 
     def edited(self, record: Mapping[str, Any]) -> Self:

@@ -19,7 +19,8 @@ PURPOSES: frozenset[Purpose] = frozenset(get_args(Purpose))
 class Claim:
     """One promise, with its own amounts, so that it is given back as it was made whatever the instance has become.
 
-    ``half``: of a move the source's or the destination's; the one that stays becomes ``only`` again. ``state``: ``held``
+    ``half``: of a move the source's or the destination's; the one that stays becomes ``only`` again. ``migration``: the move
+    under way that it is a half of, None for an ``only`` one; ``origin``: the move that it was made for, whatever came after. ``state``: ``held``
     until the guest is there, then ``consumed``; ``released`` counts no more and is kept so that repeating is harmless.
     ``cells``: where the guest's cells sit, empty for one that floats. ``digest`` tells whether the same request came
     again; ``flavor_id`` is the flavor counted. Devices and units name the claim that holds them. ``version``: see
@@ -36,6 +37,7 @@ class Claim:
     cells: tuple[PlacedCell, ...] = ()
     flavor_id: str | None = None
     migration: ConsumerUuid | None = None
+    origin: ConsumerUuid | None = None
     digest: str = ""
     created_at: float = 0.0
     updated_at: float = 0.0

@@ -1,0 +1,176 @@
+"""Claims of new guests and of single devices: planned purely, from a node's state and what the store knows."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.held_device import DeviceRow, DeviceState
+from agent.model.instance import Instance
+from agent.model.names import printable
+from agent.tracker.errors import ClaimIdTaken, InstanceClaimed, InstanceElsewhere, NodeDegraded, NodeUnavailable, UnknownClaim, UnknownInstance, WrongState
+from agent.tracker.known import Known, Planned
+from agent.tracker.node_state import NodeState
+from agent.tracker.releasing import released
+from agent.tracker.requests import DeviceClaim, DeviceRequest, InstanceClaim, MoveClaim, digest
+from agent.tracker.reserving import Reserved, Wanted, only_devices, reserve
+
+
+def claim_instance(state: NodeState, known: Known, request: InstanceClaim, now: float) -> Planned:
+    """Room for a new guest, which this node owns from now on.
+
+    :raises TrackerError: the reason why not.
+    """
+    if (before := repeated(known, request)) is not None:
+        return Planned(before)
+    check_ready(state)
+    check_not_elsewhere(request.instance, state)
+    instance = _with_record(request.instance, known.instance)
+    check_not_elsewhere(instance, state)
+    if known.claims:
+        raise InstanceClaimed(f"instance {instance.uuid} has claim {known.claims[0].id} already", "abort that first, or use its id", claim=known.claims[0].id)
+    wanted = Wanted(instance.flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices)
+    reserved = reserve(state, wanted)
+    node = state.node
+    claim = Claim(
+        id=request.id, purpose="instance", instance=instance.uuid, node=node.uuid, amounts=reserved.amounts, cells=reserved.cells,
+        flavor_id=instance.flavor.id, digest=digest(request), created_at=now, updated_at=now,
+    )  # fmt: skip
+    owned = replace(instance, host=node.host, node=node.uuid, launched_on=node.host, created_at=instance.created_at or now, updated_at=now)
+    return Planned(claim, Changes(instances=(owned,), claims=(claim,)) + holding(claim, reserved, "allocated"))
+
+
+def abort_claim(known: Known, now: float) -> Planned:
+    """Give the claim of a guest or of devices back. Harmless when that was done before.
+
+    :raises UnknownClaim: there never was one.
+    :raises WrongState: it is part of a move.
+    """
+    claim = existing(known)
+    if not claim.open:
+        return Planned(claim)
+    if claim.migration is not None:
+        raise WrongState(f"claim {claim.id} is part of migration {claim.migration}", "abort, confirm or revert that")
+    changes = released([claim], known, now)
+    instance = known.instance
+    if claim.purpose != "devices":
+        # Devices attached afterwards go with the guest.
+        changes += released([one for one in known.claims if one.purpose == "devices" and one.node == claim.node], known, now)
+        if instance is not None and instance.node == claim.node:
+            changes += Changes(instances=(replace(instance, host=None, node=None, updated_at=now),))
+    return Planned(changes.claims[0], changes)
+
+
+def claim_devices(state: NodeState, known: Known, request: DeviceClaim, now: float) -> Planned:
+    """Devices for a guest that is here, or on its way.
+
+    :raises TrackerError: the reason why not.
+    """
+    if (before := repeated(known, request)) is not None:
+        return Planned(before)
+    check_ready(state)
+    if known.instance is None:
+        raise UnknownInstance(f"no record of instance {request.instance}", "claim its room first")
+    if all(one.node != state.node.uuid for one in known.claims):
+        raise InstanceElsewhere(f"instance {request.instance} has no claim on node {printable(state.node.name)}", "claim its room first")
+    devices = only_devices(state, request.devices)
+    claim = Claim(
+        id=request.id, purpose="devices", instance=request.instance, node=state.node.uuid, digest=digest(request), created_at=now, updated_at=now
+    )
+    return Planned(claim, Changes(claims=(claim,), devices=tuple(taken(devices, claim, "claimed"))))
+
+
+def allocate_devices(known: Known, now: float) -> Planned:
+    """The claimed devices are in use now.
+
+    :raises UnknownClaim: there is no such claim.
+    :raises WrongState: it was released.
+    """
+    claim = existing(known)
+    if not claim.open:
+        raise WrongState(f"claim {claim.id} was released", "claim the devices again")
+    waiting = [one for one in known.devices if one.holder == claim.id and one.state == "claimed"]
+    if not waiting:
+        return Planned(claim)
+    used = replace(claim, state="consumed", updated_at=now) if claim.purpose == "devices" else claim
+    return Planned(used, Changes(claims=(used,), devices=tuple(replace(one, state="allocated") for one in waiting)))
+
+
+def free_devices_of(state: NodeState, known: Known, only: DeviceState | None, now: float) -> Changes:
+    """Free the devices that the guest got beside its claim on this node; ``only`` those in that state."""
+    kinds: dict[str, set[str]] = {}
+    for one in known.devices:
+        if one.holder is not None:
+            kinds.setdefault(one.holder, set()).add(one.state)
+    ended = [one for one in known.claims if one.purpose == "devices" and one.node == state.node.uuid and (only is None or kinds.get(one.id) == {only})]
+    return released(ended, known, now)
+
+
+# --- what claims and moves share ------------------------------------------------------------------------------------
+
+
+def check_ready(state: NodeState) -> None:
+    """Whether new claims can be made on the node.
+
+    :raises TrackerError: they cannot.
+    """
+    name = printable(state.node.name)
+    if not state.host.available or state.node.deleted:
+        raise NodeUnavailable(f"the driver does not offer node {name} now", "try again when it does, or another host")
+    if state.problems:
+        raise NodeDegraded(f"node {name} is degraded: {'; '.join(state.problems)}", "see agent status; correct or remove the records named")
+
+
+def repeated(known: Known, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
+    """The claim that the same request made before.
+
+    :raises ClaimIdTaken: another request made it.
+    """
+    if known.claim is None:
+        return None
+    if known.claim.digest != digest(request):
+        raise ClaimIdTaken(f"claim {request.id} exists, with another request", "use a new id for a new claim")
+    return known.claim
+
+
+def existing(known: Known) -> Claim:
+    """The claim that was asked for.
+
+    :raises UnknownClaim: there is none.
+    """
+    if known.claim is None:
+        raise UnknownClaim("no claim has that id", "see agent claims")
+    return known.claim
+
+
+def check_not_elsewhere(instance: Instance, state: NodeState) -> None:
+    """Whether nobody else owns the instance.
+
+    :raises InstanceElsewhere: somebody does.
+    """
+    node = state.node
+    if instance.host is not None and (instance.host != node.host or instance.node not in (None, node.uuid)):
+        where = f"{printable(instance.host)}, node {instance.node}" if instance.node else printable(instance.host)
+        raise InstanceElsewhere(f"instance {instance.uuid} belongs to host {where}", "claim a move of it, or correct its record", host=instance.host)
+
+
+def holding(claim: Claim, reserved: Reserved, state: DeviceState) -> Changes:
+    """The devices and units, held by the claim."""
+    return Changes(devices=tuple(taken(reserved.devices, claim, state)), units=tuple(replace(one, holder=claim.id) for one in reserved.units))
+
+
+def taken(devices: Iterable[tuple[DeviceRow, DeviceRequest]], claim: Claim, state: DeviceState) -> Iterable[DeviceRow]:
+    """The devices as the claim holds them."""
+    return (replace(device, state=state, holder=claim.id, request=request.id) for device, request in devices)
+
+
+def _with_record(given: Instance, kept: Instance | None) -> Instance:
+    """The instance as the caller describes it; who owns it, and what only we know, is as it was kept.
+
+    :raises WrongState: it is deleted.
+    """
+    if kept is None:
+        return given
+    if kept.deleted:
+        raise WrongState(f"instance {kept.uuid} is deleted", "use another uuid")
+    return replace(given, host=kept.host, node=kept.node, launched_on=kept.launched_on, created_at=kept.created_at, version=kept.version)

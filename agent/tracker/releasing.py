@@ -1,0 +1,29 @@
+"""How a claim is given back, with everything that it holds. Pure; a released claim releases nothing more."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.held_device import DeviceRow
+from agent.tracker.known import Known
+
+
+def released(claims: Iterable[Claim], known: Known, now: float) -> Changes:
+    """The claims released, their devices and units free. What is gone from the host is dropped instead."""
+    ended = [one for one in claims if one.open]
+    ids = {one.id for one in ended}
+    devices = [one for one in known.devices if one.holder in ids]
+    units = [one for one in known.units if one.holder in ids]
+    return Changes(
+        claims=tuple(replace(one, state="released", cells=(), updated_at=now) for one in ended),
+        devices=tuple(freed(one) for one in devices if one.present),
+        units=tuple(replace(one, holder=None) for one in units if one.present),
+        dropped_devices=tuple(one for one in devices if not one.present),
+        dropped_units=tuple(one for one in units if not one.present),
+    )
+
+
+def freed(device: DeviceRow) -> DeviceRow:
+    """The device without a holder."""
+    return replace(device, state="available", holder=None, request=None)

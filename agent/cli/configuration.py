@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 from keystoneauth1 import exceptions as ksa
 from keystoneauth1 import loading
@@ -12,6 +13,7 @@ from agent.cli.catalogue import PLACEMENT, OptionsByGroup, catalogue, log_option
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, read_all, sources_of
 from agent.cli.option_values import is_registered, origin, override_problems, problems
 from agent.cli.options import Options
+from agent.conf import neutron
 from agent.conf import options as agent_options
 from agent.errors import ConfigError, ConfigErrors
 
@@ -28,6 +30,9 @@ def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.Confi
     conf, known = _parsed(files), catalogue()
     now = [one for one in options.overrides if is_registered(conf, one.group, one.name)]
     errors += override_problems(conf, known, now)
+    # A list of networks that cannot be read is told below, with its place.
+    with suppress(ValueError, cfg.Error):
+        known += neutron.register_physnets(conf)
     try:
         known += _plugin_options(conf, files, environ)
     except ConfigError as error:

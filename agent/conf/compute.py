@@ -15,6 +15,10 @@ OPTIONS = [
     cfg.StrOpt("owner_trait", default="OWNER_NOVA", help="Trait that says which service owns the node's providers."),
     cfg.StrOpt("cpu_shared_set", help="Host CPUs for shared guest CPUs (VCPU), as a list like 0-3,^2."),
     cfg.StrOpt("cpu_dedicated_set", help="Host CPUs for dedicated guest CPUs (PCPU)."),
+    cfg.BoolOpt(
+        "packing_host_numa_cells_allocation_strategy", default=False,
+        help="Fill the fullest NUMA cells that have room first, instead of spreading guests over the emptiest.",
+    ),
     cfg.IntOpt(
         "resource_provider_association_refresh", default=300, min=0,
         help="Seconds between queries for sharing providers; 0: only once.",

@@ -64,6 +64,10 @@ OPTIONS = [
         "reserved_host_disk_mb", default=0, min=0,
         help="MiB kept for the host, out of DISK_GB, rounded up to GiB.",
     ),
+    cfg.MultiStrOpt(
+        "reserved_huge_pages", default=[],
+        help="Pages of a NUMA node kept for the host, as node:0,size:2048,count:64; size in KiB or like 1GB. May be given several times.",
+    ),
 ]
 
 

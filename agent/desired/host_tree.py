@@ -12,7 +12,6 @@ import os_traits
 
 from agent.desired.policy import Layout, Policy, Ratio
 from agent.errors import ConfigError, ConfigErrors, NotReady
-from agent.model.cpu_list import format_cpu_list
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
@@ -32,16 +31,11 @@ def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
 
     :raises ConfigErrors: a set names CPUs that are not online.
     """
-    errors = []
-    for option, cpus in (("cpu_shared_set", policy.shared_cpus), ("cpu_dedicated_set", policy.dedicated_cpus)):
-        if cpus and cpus - cpu.online:
-            missing, online = format_cpu_list(cpus - cpu.online), format_cpu_list(cpu.online)
-            errors.append(ConfigError(f"[compute] {option}: CPUs {missing} not online, online are {online}", "take them out of the set"))
-    if errors:
+    if errors := [*policy.host.offline(cpu.online)]:
         raise ConfigErrors(errors)
-    if policy.shared_cpus is None and policy.dedicated_cpus is None:
+    if policy.host.shared is None and policy.host.dedicated is None:
         return Cpus(cpu.online, frozenset())
-    return Cpus(policy.shared_cpus or frozenset(), policy.dedicated_cpus or frozenset())
+    return Cpus(policy.host.shared or frozenset(), policy.host.dedicated or frozenset())
 
 
 def cell_name(root: str, cell: int) -> str:

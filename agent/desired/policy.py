@@ -1,16 +1,16 @@
-"""What the operator decided: sets of CPUs, ratios, reserved amounts, layout, traits. Read once from the options."""
+"""What the operator decided: CPUs and cells, ratios, reserved amounts, layout, traits. Read once from the options."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Self
 
 import os_resource_classes as orc
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.cpu_list import format_cpu_list, parse_cpu_list
 from agent.model.inventory import MAX_RATIO
 from agent.model.names import is_token, printable
+from agent.numa.host_policy import HostPolicy
 
 Layout = Literal["nested", "flat"]
 
@@ -31,10 +31,9 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Reserved memory and disk in MiB; ``shared_cpus`` and ``dedicated_cpus`` None if not set."""
+    """Reserved memory and disk in MiB."""
 
-    shared_cpus: frozenset[int] | None = None
-    dedicated_cpus: frozenset[int] | None = None
+    host: HostPolicy = field(default_factory=HostPolicy)
     cpu_ratio: Ratio = Ratio(initial=4.0)
     memory_ratio: Ratio = Ratio()
     disk_ratio: Ratio = Ratio()
@@ -52,11 +51,10 @@ class Policy:
         :raises ConfigErrors: everything that is wrong with them.
         """
         errors: list[ConfigError] = []
-        shared = _cpus(conf, "cpu_shared_set", errors)
-        dedicated = _cpus(conf, "cpu_dedicated_set", errors)
-        if shared and dedicated and shared & dedicated:
-            both = format_cpu_list(shared & dedicated)
-            errors.append(ConfigError(f"[compute] cpu_shared_set and cpu_dedicated_set both have CPU {both}", "give each CPU to one of them"))
+        try:
+            host = HostPolicy.from_options(conf)
+        except ConfigErrors as several:
+            errors += several.errors
         owner = conf.compute.owner_trait
         if not is_token(owner):
             errors.append(ConfigError(f"[compute] owner_trait = {printable(owner)}: no trait has such a name", "use A-Z, 0-9 and _, like OWNER_NOVA"))
@@ -67,8 +65,7 @@ class Policy:
         if errors:
             raise ConfigErrors(errors)
         return cls(
-            shared_cpus=shared,
-            dedicated_cpus=dedicated,
+            host=host,
             cpu_ratio=Ratio(conf.cpu_allocation_ratio, conf.initial_cpu_allocation_ratio),
             memory_ratio=Ratio(conf.ram_allocation_ratio, conf.initial_ram_allocation_ratio),
             disk_ratio=Ratio(conf.disk_allocation_ratio, conf.initial_disk_allocation_ratio),
@@ -90,14 +87,3 @@ class Policy:
     def reserved_disk_gib(self) -> int:
         """GiB, rounded up: what is reserved must not become less by rounding."""
         return -(-self.reserved_disk_mib // 1024)
-
-
-def _cpus(conf: cfg.ConfigOpts, option: str, errors: list[ConfigError]) -> frozenset[int] | None:
-    text = conf.compute[option]
-    if text is None:
-        return None
-    try:
-        return parse_cpu_list(text) or None
-    except ValueError as error:
-        errors.append(ConfigError(f"[compute] {option} = {printable(text)}: {error}", "write it like 0-3,8,^2"))
-        return None

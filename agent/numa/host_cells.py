@@ -1,15 +1,13 @@
 """The cells of a host: as they are before any guest, and with all guests counted."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from agent.model.guest import PlacedCell
 from agent.model.topology import Cell, Topology
 from agent.numa.host import CellUsageError, HostCell, Pages
 from agent.numa.network_affinity import NetworkAffinity
 from agent.numa.page_pools import page_pools
-
-ReservedPages = Mapping[tuple[int, int], int]
-"""(cell, size in KiB) to pages kept for the host."""
+from agent.numa.reserved_pages import ReservedPages
 
 
 def host_cells(

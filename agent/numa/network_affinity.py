@@ -1,10 +1,16 @@
 """Which cells a network is local to, as the operator says it. No I/O."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
+from oslo_config import cfg
+
+from agent.conf import neutron, neutron_tunnel
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
+
+TUNNELS = f"[{neutron_tunnel.GROUP}] numa_nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,30 +20,34 @@ class NetworkAffinity:
     physnets: Mapping[str, frozenset[int]] = field(default_factory=dict)
     tunneled: frozenset[int] = frozenset()
 
+    @classmethod
+    def from_options(cls, conf: cfg.ConfigOpts) -> Self:
+        """The affinity that the options say.
 
-def network_affinity(physnets: Mapping[str, Sequence[str]], tunnels: Sequence[str], present: Sequence[int]) -> NetworkAffinity:
-    """Read the cells of each physnet and those of tunnels, as written; ``present`` are the ids of the host's cells.
+        :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+        """
+        nodes = neutron.physnet_nodes(conf)
+        errors = [*_nameless(nodes)]
+        if errors:
+            raise ConfigErrors(errors)
+        return cls({name: frozenset(cells) for name, cells in nodes.items()}, frozenset(conf[neutron_tunnel.GROUP].numa_nodes))
 
-    :raises ConfigErrors: everything that is wrong with them.
-    """
-    errors: list[ConfigError] = []
-    has = f"the host has {', '.join(str(cell) for cell in sorted(present)) or 'none'}"
+    def misplaced(self, present: Sequence[int]) -> Iterator[ConfigError]:
+        """Every cell that the host does not have; ``present`` are the ids of those that it has."""
+        has = f"the host has {', '.join(str(cell) for cell in sorted(present)) or 'none'}"
+        for option, cells in [*((_option(name), cells) for name, cells in self.physnets.items()), (TUNNELS, self.tunneled)]:
+            for cell in sorted(cells.difference(present)):
+                yield ConfigError(f"{option}: NUMA node {cell} is not there", has)
 
-    def cells(network: str, texts: Sequence[str]) -> frozenset[int]:
-        found = set()
-        for text in (text.strip() for text in texts):
-            if not (text.isascii() and text.isdecimal()):
-                errors.append(ConfigError(f"{network}: NUMA node {printable(text)!r} is no number", has))
-            elif int(text) not in present:
-                errors.append(ConfigError(f"{network}: NUMA node {int(text)} is not there", has))
-            else:
-                found.add(int(text))
-        return frozenset(found)
 
-    for name, texts in physnets.items():
-        if not texts:
-            errors.append(ConfigError(f"physical network {printable(name)}: no NUMA node given", has))
-    affinity = NetworkAffinity({name: cells(f"physical network {printable(name)}", texts) for name, texts in physnets.items()}, cells("tunnels", tunnels))
-    if errors:
-        raise ConfigErrors(errors)
-    return affinity
+def _nameless(nodes: Mapping[str, Sequence[int]]) -> Iterator[ConfigError]:
+    for name, cells in nodes.items():
+        if not name:
+            yield ConfigError(f"[{neutron.GROUP}] physnets: a physical network has no name", "remove the comma too many")
+        elif not cells:
+            what = f"{_option(name)} is not set, although [{neutron.GROUP}] physnets names {printable(name)}"
+            yield ConfigError(what, "list its NUMA nodes, or remove it there")
+
+
+def _option(name: str) -> str:
+    return f"[{printable(neutron.physnet_group(name))}] numa_nodes"

@@ -11,6 +11,7 @@ from agent.conf import options
 from agent.desired.policy import Policy
 from agent.driver import HostContext
 from agent.errors import NotReady
+from agent.numa.host_policy import HostPolicy
 from drivers.fake import chaos
 from drivers.fake.catalogue import MultiNodeDriver
 from drivers.fake.chaos import ChaosDriver
@@ -324,7 +325,7 @@ RUNS = 1000
 
 def chaotic(placement: PlacementServer, folder: Path, driver: Any) -> AgentUnderTest:
     driver.start(HostContext("node-a", IDENTITY, folder))
-    return AgentUnderTest(placement, folder, driver, policy=Policy(shared_cpus=frozenset(range(8)), dedicated_cpus=frozenset(range(8, 64))))
+    return AgentUnderTest(placement, folder, driver, policy=Policy(HostPolicy(frozenset(range(8)), frozenset(range(8, 64)))))
 
 
 def test_d40_after_1000_disturbed_runs_the_tree_is_that_of_an_undisturbed_one(

@@ -8,6 +8,7 @@ import pytest
 from agent.desired.policy import Policy
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.topology import Cell, Topology
+from agent.numa.host_policy import HostPolicy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest
 from tests.support.placement import PlacementServer
@@ -21,7 +22,7 @@ def laid_out(host: Host) -> Any:
     """Makes the agent of one and the same host, of one layout or the other."""
 
     def agent(layout: Any) -> AgentUnderTest:
-        policy = Policy(shared_cpus=frozenset({0, 1}), dedicated_cpus=frozenset({2, 3, 4, 5}), layout=layout)
+        policy = Policy(HostPolicy(frozenset({0, 1}), frozenset({2, 3, 4, 5})), layout=layout)
         made = host(policy=policy)
         made.driver.facts_of = lambda name: HostFacts(name, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(8))), memory_mib=8192, numa=CELLS)
         return made

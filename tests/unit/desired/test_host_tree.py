@@ -8,6 +8,7 @@ from agent.errors import ConfigErrors, NotReady
 from agent.model.facts import CpuFacts
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell, Topology
+from agent.numa.host_policy import HostPolicy
 from tests.unit.desired.nodes import FACTS, NAME, ROOT, amount, contents, facts, root_only, with_storage
 
 CELLS = (f"{NAME}_NUMA0", f"{NAME}_NUMA8")
@@ -15,7 +16,7 @@ PLAIN = {"VCPU": amount(8, 4.0), "MEMORY_MB": amount(8192, reserved=512), "DISK_
 
 
 def cpus(shared=None, dedicated=None, **more) -> Policy:
-    return Policy(shared_cpus=shared and frozenset(shared), dedicated_cpus=dedicated and frozenset(dedicated), **more)
+    return Policy(HostPolicy(shared and frozenset(shared), dedicated and frozenset(dedicated)), **more)
 
 
 def shaped(host=FACTS, policy=None, present=None, tree=None):

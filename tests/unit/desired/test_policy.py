@@ -4,6 +4,7 @@ from oslo_config import cfg
 from agent.conf import options
 from agent.desired.policy import Policy, Ratio
 from agent.errors import ConfigErrors
+from agent.numa.host_policy import HostPolicy
 
 
 def policy(default=None, compute=None) -> Policy:
@@ -25,7 +26,7 @@ def complaints(**compute):
 def test_the_defaults_are_the_documented_ones():
     assert policy() == Policy()
     assert Policy() == Policy(
-        None, None, Ratio(None, 4.0), Ratio(None, 1.0), Ratio(None, 1.0), reserved_memory_mib=512, owner_trait="OWNER_NOVA", enabled=None,
+        HostPolicy(None, None), Ratio(None, 4.0), Ratio(None, 1.0), Ratio(None, 1.0), reserved_memory_mib=512, owner_trait="OWNER_NOVA", enabled=None,
     )  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def test_options_become_policy():
         },
         {"cpu_shared_set": "0-3,^2", "cpu_dedicated_set": "4,5", "tree_layout": "flat", "owner_trait": "CUSTOM_OWNER"},
     ) == Policy(
-        frozenset({0, 1, 3}), frozenset({4, 5}), Ratio(8.0, 4.0), Ratio(None, 1.2), Ratio(0.9, 1.0), 2, 1024, 1025, "flat", "CUSTOM_OWNER", False
+        HostPolicy(frozenset({0, 1, 3}), frozenset({4, 5})), Ratio(8.0, 4.0), Ratio(None, 1.2), Ratio(0.9, 1.0), 2, 1024, 1025, "flat", "CUSTOM_OWNER", False
     )  # fmt: skip
 
 
@@ -67,7 +68,7 @@ def test_reserved_disk_is_rounded_up_to_gib(mib, gib):
 
 @pytest.mark.parametrize("text", ["", "  "])
 def test_an_empty_cpu_set_is_none(text):
-    assert policy(compute={"cpu_shared_set": text}).shared_cpus is None
+    assert policy(compute={"cpu_shared_set": text}).host.shared is None
 
 
 def test_all_that_is_wrong_is_told_at_once():

@@ -6,6 +6,7 @@ from agent.desired.wish import Findings, desired_tree
 from agent.errors import ReshapeFailed, ReshapeNeeded
 from agent.model.journal import Journal
 from agent.model.provider_tree import ProviderTree
+from agent.numa.host_policy import HostPolicy
 from tests.unit.desired.nodes import FACTS, NAME, ROOT, amount, root_only
 
 CELL = f"{NAME}_NUMA0"
@@ -65,7 +66,7 @@ def test_who_uses_something_else_or_elsewhere_is_not_in_the_way():
 
 @pytest.mark.parametrize("adopted", [True, False])
 def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
-    policy = Policy(dedicated_cpus=frozenset({1, 4}), layout="nested")
+    policy = Policy(HostPolicy(dedicated=frozenset({1, 4})), layout="nested")
 
     def wish():
         return desired_tree(root_only(), tree(root=2), ROOT, Findings(FACTS, {}), policy, Journal(adopted=adopted), "agent")

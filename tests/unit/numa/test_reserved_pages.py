@@ -3,31 +3,27 @@ import pytest
 from agent.errors import ConfigErrors
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.page_size import parse_page_size
-from agent.numa.reserved_pages import reserved_pages
+from agent.numa.reserved_pages import parse_reserved_pages, unreservable
 
 HOST = Topology((Cell(0, frozenset(), 8192, (PagePool(2048, 512), PagePool(1048576, 4))), Cell(8, frozenset(), 1024)))
 
 
 def wrong(*texts: str) -> list[str]:
     with pytest.raises(ConfigErrors) as errors:
-        reserved_pages(texts, HOST)
+        parse_reserved_pages(texts)
     return [error.message for error in errors.value.errors]
 
 
 def test_pages_are_reserved_by_cell_and_size():
-    assert reserved_pages([], HOST) == {}
-    assert reserved_pages(["node:0,size:2048,count:64", " count : 4, size: 1GB , node:0", "node:8,size:4,count:0"], HOST) == {
-        (0, 2048): 64, (0, 1048576): 4, (8, 4): 0,
-    }  # fmt: skip
+    assert parse_reserved_pages([]) == {}
+    pages = parse_reserved_pages(["node:0,size:2048,count:64", " count : 4, size: 1GB , node:0", "node:8,size:4,count:0"])
+    assert pages == {(0, 2048): 64, (0, 1048576): 4, (8, 4): 0}
+    assert list(unreservable(pages, HOST)) == []
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("node:7,size:2048,count:1", "node 7 is not there"),
-        ("node:0,size:4096,count:1", "node 0 has no pages of 4096 KiB"),
-        ("node:8,size:2MB,count:1", "node 8 has no pages of 2048 KiB"),
-        ("node:0,size:2048,count:513", "node 0 has only 512 pages of 2048 KiB"),
         ("node:0,size:2048,count:x", "count 'x' is no number"),
         ("node:0,size:2048,count:-1", "count '-1' is no number"),
         ("node:٣,size:2048,count:1", "node '٣' is no number"),
@@ -42,21 +38,25 @@ def test_pages_are_reserved_by_cell_and_size():
         ("node:0,size:2048,count:\x1b[2J", r"\x1b[2J"),
     ],
 )
-def test_what_cannot_be_reserved_is_named(text, message):
+def test_what_cannot_be_read_is_named(text, message):
     (found,) = wrong(text)
     assert message in found
-    assert found.startswith("reserved pages '")
+    assert found.startswith("[DEFAULT] reserved_huge_pages = ")
     assert found.isprintable()
 
 
 def test_everything_wrong_is_told_at_once():
-    assert len(wrong("node:7,size:2048,count:1", "node:0,size:2048,count:1", "node:0", "node:0,size:2MB,count:2")) == 3
+    assert len(wrong("size:2048,count:1", "node:0,size:2048,count:1", "node:0", "node:0,size:2MB,count:2")) == 3
 
 
-def test_the_remedy_says_what_there_is():
-    with pytest.raises(ConfigErrors) as errors:
-        reserved_pages(["node:7,size:2048,count:1", "node:0,size:64,count:1"], HOST)
-    assert [error.remedy for error in errors.value.errors] == ["the host has 0, 8", "it has 4, 2048, 1048576"]
+def test_what_the_host_cannot_give_is_named_with_what_there_is():
+    errors = list(unreservable({(7, 2048): 1, (0, 4096): 1, (8, 2048): 1, (0, 2048): 513, (0, 1048576): 4}, HOST))
+    assert [(error.message, error.remedy) for error in errors] == [
+        ("[DEFAULT] reserved_huge_pages = node:7,size:2048,count:1: node 7 is not there", "the host has 0, 8"),
+        ("[DEFAULT] reserved_huge_pages = node:0,size:4096,count:1: node 0 has no pages of 4096 KiB", "it has 4, 2048, 1048576"),
+        ("[DEFAULT] reserved_huge_pages = node:8,size:2048,count:1: node 8 has no pages of 2048 KiB", "it has 4"),
+        ("[DEFAULT] reserved_huge_pages = node:0,size:2048,count:513: node 0 has only 512 pages of 2048 KiB", "reserve fewer"),
+    ]
 
 
 @pytest.mark.parametrize(

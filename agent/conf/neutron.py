@@ -1,0 +1,39 @@
+"""[neutron]: physical networks, and the section [neutron_physnet_<name>] of each."""
+
+from collections.abc import Mapping, Sequence
+
+from oslo_config import cfg, types
+
+GROUP = "neutron"
+
+OPTIONS = [
+    cfg.ListOpt(
+        "physnets",
+        default=[],
+        help=(
+            "Physical networks that are local to some NUMA nodes of this host. Each has a section "
+            "[neutron_physnet_<name>], whose numa_nodes lists these. Any other network is as near to one node as to another."
+        ),
+    ),
+]
+
+NUMA_NODES = cfg.ListOpt("numa_nodes", default=[], item_type=types.Integer(min=0), help="NUMA nodes that the physical network is local to.")
+
+
+def physnet_group(name: str) -> str:
+    """The section of a physical network."""
+    return f"neutron_physnet_{name}"
+
+
+def register_physnets(conf: cfg.ConfigOpts) -> list[tuple[str, list[cfg.Opt]]]:
+    """Register the section of every physical network that ``conf`` names; what was registered, by group."""
+    sections: list[tuple[str, list[cfg.Opt]]] = [(physnet_group(name), [NUMA_NODES]) for name in conf[GROUP].physnets]
+    for group, options in sections:
+        conf.register_opts(options, group)
+    return sections
+
+
+def physnet_nodes(conf: cfg.ConfigOpts) -> Mapping[str, Sequence[int]]:
+    """The NUMA nodes of each physical network."""
+    register_physnets(conf)
+    return {name: conf[physnet_group(name)].numa_nodes for name in conf[GROUP].physnets}

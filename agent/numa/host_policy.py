@@ -1,0 +1,92 @@
+"""What the operator decided about the cells of a host: CPU sets, reserved pages, networks, preference. Read once from the options."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+
+from oslo_config import cfg
+
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.cpu_list import format_cpu_list, parse_cpu_list
+from agent.model.names import printable
+from agent.model.topology import Topology
+from agent.numa.host import HostCell
+from agent.numa.host_cells import host_cells
+from agent.numa.network_affinity import NetworkAffinity
+from agent.numa.preference import Strategy
+from agent.numa.reserved_pages import ReservedPages, parse_reserved_pages, unreservable
+
+SHARED, DEDICATED = "cpu_shared_set", "cpu_dedicated_set"
+
+Part = TypeVar("Part")
+
+
+@dataclass(frozen=True, slots=True)
+class HostPolicy:
+    """``shared`` and ``dedicated``: the host CPUs offered to shared and to dedicated guest CPUs, None if not set."""
+
+    shared: frozenset[int] | None = None
+    dedicated: frozenset[int] | None = None
+    reserved_pages: ReservedPages = field(default_factory=dict)
+    networks: NetworkAffinity = field(default_factory=NetworkAffinity)
+    strategy: Strategy = "spread"
+
+    @classmethod
+    def from_options(cls, conf: cfg.ConfigOpts) -> Self:
+        """The policy that the options say.
+
+        :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+        """
+        errors: list[ConfigError] = []
+
+        def read(part: Callable[[], Part], otherwise: Part) -> Part:
+            try:
+                return part()
+            except ConfigErrors as several:
+                errors.extend(several.errors)
+                return otherwise
+
+        shared = read(lambda: _cpus(conf, SHARED), None)
+        dedicated = read(lambda: _cpus(conf, DEDICATED), None)
+        if shared and dedicated and shared & dedicated:
+            both = format_cpu_list(shared & dedicated)
+            errors.append(ConfigError(f"[compute] {SHARED} and {DEDICATED} both have CPU {both}", "give each CPU to one of them"))
+        nothing: ReservedPages = {}
+        pages = read(lambda: parse_reserved_pages(conf.reserved_huge_pages), nothing)
+        networks = read(lambda: NetworkAffinity.from_options(conf), NetworkAffinity())
+        if errors:
+            raise ConfigErrors(errors)
+        return cls(shared, dedicated, pages, networks, "pack" if conf.compute.packing_host_numa_cells_allocation_strategy else "spread")
+
+    def offline(self, online: frozenset[int]) -> Iterator[ConfigError]:
+        """Every set with CPUs that do not run."""
+        for option, cpus in self._sets():
+            if missing := cpus - online:
+                what = f"CPUs {format_cpu_list(missing)} not online, online are {format_cpu_list(online)}"
+                yield ConfigError(f"[compute] {option}: {what}", "take them out of the set")
+
+    def cells(self, topology: Topology, online: frozenset[int]) -> tuple[HostCell, ...]:
+        """The host's cells before any guest. A CPU of a set that is not online is only not offered, because it may have been at the start.
+
+        :raises ConfigErrors: everything in which the policy contradicts the host.
+        """
+        present = frozenset[int]().union(*(cell.cpus for cell in topology.cells))
+        errors = [
+            ConfigError(f"[compute] {option}: CPUs {format_cpu_list(cpus - present)} are on no NUMA node", f"the nodes have {format_cpu_list(present)}")
+            for option, cpus in self._sets() if cpus - present
+        ]  # fmt: skip
+        errors += [*unreservable(self.reserved_pages, topology), *self.networks.misplaced([cell.id for cell in topology.cells])]
+        if errors:
+            raise ConfigErrors(errors)
+        return host_cells(topology, online, self.shared, self.dedicated, self.reserved_pages, self.networks)
+
+    def _sets(self) -> list[tuple[str, frozenset[int]]]:
+        return [(option, cpus) for option, cpus in ((SHARED, self.shared), (DEDICATED, self.dedicated)) if cpus]
+
+
+def _cpus(conf: cfg.ConfigOpts, option: str) -> frozenset[int] | None:
+    text = conf.compute[option]
+    try:
+        return parse_cpu_list(text or "") or None
+    except ValueError as error:
+        raise ConfigErrors([ConfigError(f"[compute] {option} = {printable(text)}: {error}", "write it like 0-3,8,^2")]) from error

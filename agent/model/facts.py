@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agent.model.devices import PciDevice
+from agent.model.domain import Domain
 from agent.model.topology import Topology
 
-Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption"]
+Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption", "domains"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class HostFacts:
     disk_gib: int | None = None
     numa: Topology | None = None
     pci: tuple[PciDevice, ...] | None = None
+    domains: tuple[Domain, ...] | None = None
     incomplete: Mapping[Section, str] = field(default_factory=dict)
 
     def complete(self, section: Section) -> bool:

@@ -3,8 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from agent.model.names import ProviderUuid, is_custom
+from agent.model.allocation import Resources
+from agent.model.names import ConsumerUuid, ProviderUuid, is_custom
 from agent.model.provider_tree import ProviderTree
+
+Consumers = Mapping[ProviderUuid, Mapping[ConsumerUuid, Resources]]
+"""Who holds what, by provider."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +18,18 @@ class View:
     Every provider's contents belong to the generation beside them. ``tree`` is frozen. ``read_at`` (seconds since the
     epoch) says when a provider was last read in full; ``sharing_read_at`` when the sharing roots were last asked for,
     and ``sharing_aggregates`` by which aggregates.
+
+    ``consumers``: of the providers for which that was asked, who held what when it was; nobody knows that of the others.
+    A removal moves no generation, so that some of it may be given back since. ``unknown_since``: consumers that no record
+    knows, and when that was first noticed.
     """
 
     tree: ProviderTree = field(default_factory=lambda: ProviderTree().freeze())
     read_at: Mapping[ProviderUuid, float] = field(default_factory=dict)
     sharing_read_at: float | None = None
     sharing_aggregates: frozenset[str] = frozenset()
+    consumers: Consumers = field(default_factory=dict)
+    unknown_since: Mapping[ConsumerUuid, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

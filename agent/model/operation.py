@@ -4,10 +4,10 @@ A plan is an ordered list of these, printed by a dry run and sent by a flush: th
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from agent.model.allocation import Allocation
+from agent.model.allocation import Allocation, Resources
 from agent.model.inventory import Inventories
 from agent.model.names import ConsumerUuid, ProviderUuid
 
@@ -219,3 +219,45 @@ class Reshape(Operation):
 
 def _reshaped(inventories: Mapping[ProviderUuid, Inventories], allocations: Mapping[ConsumerUuid, Allocation]) -> Mapping[str, Any]:
     return {"inventories": inventories, "allocations": {uuid: one.resources for uuid, one in allocations.items()}}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationOperation(Operation):
+    """A change of all that one consumer holds, guarded by its generation. ``old``: as it was read for this."""
+
+    old: Allocation
+
+    @property
+    def wanted(self) -> Allocation:
+        """The consumer's allocations afterwards; none at all remove it."""
+        return replace(self.old, resources={})
+
+    @property
+    def before(self) -> Mapping[ConsumerUuid, Mapping[ProviderUuid, Resources]]:
+        """What the consumer holds now."""
+        return {self.old.consumer: self.old.resources}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteAllocations(AllocationOperation):
+    """Take everything from a consumer."""
+
+    op = "delete-allocations"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAllocations(AllocationOperation):
+    """Let a consumer hold ``new``, which is not empty, in place of what it holds."""
+
+    op = "set-allocations"
+    new: Mapping[ProviderUuid, Resources]
+
+    @property
+    def wanted(self) -> Allocation:
+        """The consumer's allocations afterwards."""
+        return replace(self.old, resources=self.new)
+
+    @property
+    def after(self) -> Mapping[ConsumerUuid, Mapping[ProviderUuid, Resources]]:
+        """What the consumer will hold."""
+        return {self.old.consumer: self.new}

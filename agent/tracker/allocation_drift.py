@@ -1,0 +1,82 @@
+"""Guests whose allocation is missing or other than what was promised to them on a node. Pure; nothing is changed."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from agent.model.allocation import Resources
+from agent.model.claim import Claim
+from agent.model.flavor import Flavor
+from agent.model.names import ConsumerUuid
+from agent.model.report import Drift
+from agent.tracker.allocations import Holding, amounts_text
+from agent.tracker.consumer_book import ConsumerRecords
+
+# The classes that say one thing together, and how much of them a claim promises.
+CPU, MEMORY, DISK = ("VCPU", "PCPU"), ("MEMORY_MB",), ("DISK_GB",)
+GROUPS = (CPU, MEMORY, DISK)
+# A flavor that sizes a class itself: resources:VCPU, resources1:DISK_GB, resources_gpu:CUSTOM_X.
+SIZED = re.compile(r"resources[A-Za-z0-9_-]*:([A-Z0-9_]+)")
+MIB_IN_GIB = 1024
+
+
+def drift(holding: Holding, records: ConsumerRecords) -> Iterator[Drift]:
+    """What of the guests that are on the node, and of those that left and may come back, Placement does not know as it is.
+
+    One that is still being made is not looked at. While a move goes on the migration holds the source's half.
+    """
+    held, promised = holding.by_consumer(), _promised(records)
+    for instance in sorted(promised):
+        claims = promised[instance]
+        holders = [instance, *(one.uuid for one in records.migrations.values() if one.instance == instance and not one.ended)]
+        has = sum((Counter(held[one]) for one in holders if one in held), Counter[str]())
+        if not has:
+            yield _missing(instance, held, records)
+        elif wrong := list(_differences(claims, has, holding.offered - _sized(instance, records))):
+            yield Drift(
+                "allocation-mismatch", "warning", f"instance {instance} holds {'; '.join(wrong)}",
+                "correct its allocation, or claim it again with the flavor that it has", consumer=instance,
+            )  # fmt: skip
+
+
+def _promised(records: ConsumerRecords) -> Mapping[ConsumerUuid, list[Claim]]:
+    """The claims of every guest that has come."""
+    claims: dict[ConsumerUuid, list[Claim]] = {}
+    for one in records.claims:
+        if one.open and one.purpose != "devices":
+            claims.setdefault(one.instance, []).append(one)
+    return {instance: some for instance, some in claims.items() if any(one.state == "consumed" for one in some)}
+
+
+def _missing(instance: ConsumerUuid, held: Mapping[ConsumerUuid, Resources], records: ConsumerRecords) -> Drift:
+    left = next((one for one in records.migrations.values() if one.instance == instance and one.uuid in held), None)
+    if left is not None:
+        detail = f"instance {instance} has no allocation here; its migration {left.uuid}, which is over ({left.status}), still holds one"
+        return Drift("missing-allocation", "warning", detail, "move the migration's allocation back to the instance", consumer=instance)
+    detail = f"instance {instance} is counted here, but has no allocation: what it uses may be promised to another"
+    return Drift("missing-allocation", "warning", detail, "give it its allocation again, or delete its record if it is gone", consumer=instance)
+
+
+def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) -> Iterator[str]:
+    for group, amount in zip(GROUPS, _amounts(claims), strict=True):
+        # A class of the group that is not compared may hold the rest.
+        present = {name: has[name] for name in group if name in has}
+        if any(name in compared for name in group) and all(name in compared for name in present) and sum(present.values()) != amount:
+            yield f"{amounts_text(present or {group[0]: 0})} instead of {amount}"
+
+
+def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
+    """CPUs, those for the emulator among them; MiB; GiB, each claim's rounded up as it was when it was asked for."""
+    return (
+        sum(one.amounts.vcpus + sum(len(cell.reserved) for cell in one.cells) for one in claims),
+        sum(one.amounts.memory_mb for one in claims),
+        sum(-(-one.amounts.disk_mb // MIB_IN_GIB) for one in claims),
+    )
+
+
+def _sized(instance: ConsumerUuid, records: ConsumerRecords) -> frozenset[str]:
+    """The groups of which a flavor of the guest says itself how much of which class it takes."""
+    known = records.instances.get(instance)
+    flavors: list[Flavor] = [one for one in (known.flavor, known.old_flavor, known.new_flavor) if one is not None] if known else []
+    named = {found.group(1) for flavor in flavors for spec in flavor.extra_specs if (found := SIZED.fullmatch(spec))}
+    return frozenset(name for group in GROUPS if named & {*group} for name in group)

@@ -11,7 +11,7 @@ NodeState = Literal["in-sync", "changed", "pending", "degraded", "failed", "refu
 OperationStatus = Literal["planned", "done", "failed", "skipped"]
 DriftKind = Literal[
     "orphaned-allocation", "missing-allocation", "allocation-mismatch", "overcommitted", "foreign-provider",
-    "unknown-domain", "missing-domain", "held-device", "identity", "name-conflict", "adoption-needed",
+    "unknown-domain", "missing-domain", "held-device", "identity", "name-conflict", "adoption-needed", "stranded-claim",
 ]  # fmt: skip
 METHODS = ("GET", "POST", "PUT", "DELETE")
 STEPS = ("facts", "usage", "tree", "plan", "flush", "total")

@@ -19,12 +19,10 @@ from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import released
 from agent.tracker.requests import MoveClaim, digest
 from agent.tracker.reserving import Reserved, Wanted, reserve
+from agent.tracker.verdicts import ARRIVED
 
 # How a move that is given up ends.
 GIVEN_UP: dict[MigrationType, MigrationStatus] = {"resize": "error", "migration": "error", "live-migration": "cancelled", "evacuation": "failed"}
-# How one ends that has arrived; a resize and a cold migration wait to be confirmed.
-ARRIVED: dict[MigrationType, MigrationStatus] = {"resize": "finished", "migration": "finished", "live-migration": "completed", "evacuation": "done"}
-WAITS: frozenset[MigrationType] = frozenset({"resize", "migration"})
 
 
 def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float) -> Planned:
@@ -68,14 +66,14 @@ def finish(known: Known, now: float) -> Planned:
         return Planned(claim)
     arrived = replace(claim, state="consumed", updated_at=now)
     changes = Changes()
-    if migration.type not in WAITS:
+    if migration.type in ARRIVED:
         arrived = replace(arrived, half="only", migration=None)
         changes = released(_halves(known, migration, "old"), known, now)
     instance = _instance(known)
     flavor = instance.new_flavor if migration.type == "resize" and instance.new_flavor is not None else instance.flavor
     owned = replace(instance, host=migration.dest_compute, node=claim.node, flavor=flavor, updated_at=now)
     devices = tuple(replace(one, state="allocated") for one in known.devices if one.holder == claim.id and one.state == "claimed")
-    ended = replace(migration, status=ARRIVED[migration.type], updated_at=now)
+    ended = replace(migration, status=ARRIVED.get(migration.type, "finished"), updated_at=now)
     return Planned(arrived, changes + Changes(instances=(owned,), migrations=(ended,), claims=(arrived,), devices=devices))
 
 

@@ -1,0 +1,61 @@
+"""Brings the rows of devices and units in line with what the host shows. Pure; what is held is never dropped."""
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from agent.model.assigned_unit import UnitRow
+from agent.model.changes import Changes
+from agent.model.held_device import DeviceRow
+from agent.tracker.node_state import unit_key
+from agent.tracker.releasing import freed
+
+Row = TypeVar("Row", DeviceRow, UnitRow)
+
+
+def synced_devices(rows: Iterable[DeviceRow], shown: Iterable[DeviceRow] | None, holders: Collection[str]) -> Changes:
+    """``shown``: the devices of the host, None if it did not say. ``holders``: the claims that may hold any."""
+    kept = [_without_ghost(one, holders, freed) for one in rows]
+    changed, dropped = _compared(kept, {one.address: one for one in rows}, shown, lambda one: one.address, _described_device)
+    return Changes(devices=tuple(changed), dropped_devices=tuple(dropped))
+
+
+def synced_units(rows: Iterable[UnitRow], shown: Iterable[UnitRow] | None, holders: Collection[str]) -> Changes:
+    """The same for units."""
+    kept = [_without_ghost(one, holders, lambda unit: replace(unit, holder=None)) for one in rows]
+    changed, dropped = _compared(kept, {unit_key(one): one for one in rows}, shown, unit_key, lambda old, new: replace(old, metadata=new.metadata))
+    return Changes(units=tuple(changed), dropped_units=tuple(dropped))
+
+
+def _without_ghost(row: Row, holders: Collection[str], free: Callable[[Row], Row]) -> Row:
+    """A row whose holder is no open claim is free."""
+    return free(row) if row.holder is not None and row.holder not in holders else row
+
+
+def _compared(
+    rows: Iterable[Row], before: Mapping[Hashable, Row], shown: Iterable[Row] | None, key: Callable[[Row], Hashable], described: Callable[[Row, Row], Row]
+) -> tuple[list[Row], list[Row]]:
+    """The rows to write and those to drop."""
+    found: dict[Hashable, Row] | None = None if shown is None else {key(one): one for one in shown}
+    known: set[Hashable] = set()
+    after: list[Row] = []
+    dropped: list[Row] = []
+    for row in rows:
+        known.add(key(row))
+        here = None if found is None else found.get(key(row))
+        present = row.present if found is None else here is not None
+        if not present and row.holder is None:
+            dropped.append(before[key(row)])
+            continue
+        # What a holder has stays as it was given; a free one is described as the host shows it now.
+        now = described(row, here) if here is not None and row.holder is None else row
+        after.append(replace(now, present=present))
+    changed = [one for one in after if one != before[key(one)]]
+    new = [] if found is None else [one for place, one in found.items() if place not in known]
+    return changed + new, dropped
+
+
+def _described_device(old: DeviceRow, new: DeviceRow) -> DeviceRow:
+    return replace(
+        old, vendor_id=new.vendor_id, product_id=new.product_id, type=new.type, parent=new.parent, numa_node=new.numa_node, tags=new.tags
+    )

@@ -1,0 +1,147 @@
+"""The audit of one node's records: what is over is given back, what lags behind is caught up, what is doubtful is told. Pure."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from agent.model.amounts import NOTHING, Amounts
+from agent.model.assigned_unit import UnitRow
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.domain import Domain
+from agent.model.held_device import DeviceRow
+from agent.model.instance import Instance
+from agent.model.migration import Migration
+from agent.model.names import ConsumerUuid, printable
+from agent.model.node_records import NodeRecords
+from agent.model.report import Drift
+from agent.tracker.inventory_sync import synced_devices, synced_units
+from agent.tracker.known import Known
+from agent.tracker.releasing import released
+from agent.tracker.verdicts import ARRIVED, Verdict, verdict
+
+# Of a move that has begun; one that is only asked for may well be about another claim than the present one.
+BEGUN = ("pre-migrating", "preparing", "migrating", "running", "post-migrating")
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the host shows now; None where it did not say."""
+
+    devices: tuple[DeviceRow, ...] | None = None
+    units: tuple[UnitRow, ...] | None = None
+    domains: tuple[Domain, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``stranded_after``: seconds that a move may rest. ``count_orphans``: whether guests without records count."""
+
+    stranded_after: float = 3600.0
+    count_orphans: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What is to be written, what to be told, what guests without records take, and the claims found stranded."""
+
+    changes: Changes
+    drift: tuple[Drift, ...]
+    orphans: Amounts
+    stranded: frozenset[str]
+
+
+def reconciled(records: NodeRecords, shown: Shown, rules: Rules, told: Collection[str], now: float) -> Reconciled:
+    """Compare a node's records with themselves and with the host. ``told``: the claims found stranded before, which end now."""
+    instances = {one.uuid: one for one in records.instances}
+    migrations = {one.uuid: one for one in records.migrations}
+    verdicts = {
+        one.id: verdict(
+            one, instances.get(one.instance), migrations.get(one.migration) if one.migration else None, records.node.uuid,
+            rules.stranded_after - (now - one.updated_at),
+        ) for one in records.claims
+    }  # fmt: skip
+    verdicts |= dict(_lone_devices(records, verdicts))
+    stranded = frozenset(claim for claim, one in verdicts.items() if one.what == "stranded")
+    changes = _carried_out(records, verdicts, stranded & frozenset(told), migrations, now)
+    gone = {one.id for one in changes.claims if not one.open}
+    holders = {one.id for one in records.claims if one.id not in gone}
+    drift = [*_told(records.claims, verdicts), *_domains(records, instances, shown.domains)]
+    return Reconciled(
+        changes + _competing(records, migrations, now)
+        + synced_devices(records.devices, shown.devices, holders) + synced_units(records.units, shown.units, holders),
+        tuple(drift), _orphans(records, shown.domains) if rules.count_orphans else NOTHING, stranded,
+    )  # fmt: skip
+
+
+def _lone_devices(records: NodeRecords, verdicts: dict[str, Verdict]) -> Iterator[tuple[str, Verdict]]:
+    """Devices of a guest that has nothing else here any more go with it."""
+    staying = {one.instance for one in records.claims if one.purpose != "devices" and verdicts[one.id].what != "release"}
+    for one in records.claims:
+        if one.purpose == "devices" and one.instance not in staying:
+            yield one.id, Verdict("release", "its instance is not on this node")
+
+
+def _carried_out(
+    records: NodeRecords, verdicts: dict[str, Verdict], ending: frozenset[str], migrations: dict[ConsumerUuid, Migration], now: float
+) -> Changes:
+    """The verdicts as changes. Devices and units are set free by comparing holders, so that each row is written once."""
+    over = [one for one in records.claims if verdicts[one.id].what == "release" or one.id in ending]
+    ended = {one.migration for one in over if one.id in ending}
+    changes = released(over, Known(), now)
+    for claim in records.claims:
+        found = verdicts[claim.id].what
+        back = claim.half == "old" and claim.migration in ended
+        if found in ("only", "arrived") or back:
+            state = claim.state if claim.half == "old" else "consumed"
+            changes += Changes(claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),))
+        migration = migrations.get(claim.migration) if claim.migration else None
+        if migration is not None and found == "arrived":
+            changes += Changes(migrations=(replace(migration, status=ARRIVED[migration.type], updated_at=now),))
+        elif migration is not None and claim.id in ending and migration.in_progress:
+            changes += Changes(migrations=(replace(migration, status="error", updated_at=now),))
+    return changes
+
+
+def _competing(records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float) -> Changes:
+    """Moves to this node that have begun although the instance is in another one, as its claims say: they are in error.
+
+    Only the destination says so; who was faster with the record wins, because it is guarded by its version.
+    """
+    moving = {one.instance: one.migration for one in records.claims if one.migration is not None}
+    wrong = [
+        one for one in migrations.values()
+        if one.dest_node == records.node.uuid and one.status in BEGUN and moving.get(one.instance, one.uuid) != one.uuid
+    ]  # fmt: skip
+    return Changes(migrations=tuple(replace(one, status="error", updated_at=now) for one in wrong))
+
+
+def _told(claims: Sequence[Claim], verdicts: dict[str, Verdict]) -> Iterator[Drift]:
+    for claim in claims:
+        found = verdicts[claim.id]
+        if found.what in ("stranded", "unknown"):
+            abort = f"if the guest is gone: agent claim abort {claim.id}"
+            remedy = "the next audit releases it, unless the move goes on" if found.what == "stranded" else abort
+            yield Drift("stranded-claim", "warning", f"claim {claim.id}: {found.why}", remedy, consumer=claim.instance)
+
+
+def _domains(records: NodeRecords, instances: dict[ConsumerUuid, Instance], domains: tuple[Domain, ...] | None) -> Iterator[Drift]:
+    """Guests without records, and records without guests."""
+    for one in _strangers(records, domains):
+        what = f"domain {printable(one.name)} ({one.uuid}, {one.memory_mib} MiB) runs here, and no record knows it"
+        yield Drift("unknown-domain", "warning", what, "agent guests import makes a record of it", consumer=one.uuid)
+    running = None if domains is None else {one.uuid for one in domains}
+    for claim in records.claims:
+        known = instances.get(claim.instance)
+        here = known is not None and known.node == claim.node and known.vm_state == "active" and not known.moving
+        if running is not None and claim.state == "consumed" and here and claim.instance not in running:
+            what = f"instance {claim.instance} should run here, and the hypervisor does not show it"
+            yield Drift("missing-domain", "warning", what, "start it, or correct its record", consumer=claim.instance)
+
+
+def _strangers(records: NodeRecords, domains: Iterable[Domain] | None) -> list[Domain]:
+    known = {one.instance for one in records.claims} | {one.uuid for one in records.instances} | {one.instance for one in records.migrations}
+    return [one for one in domains or () if one.uuid not in known]
+
+
+def _orphans(records: NodeRecords, domains: Iterable[Domain] | None) -> Amounts:
+    return sum((Amounts(one.memory_mib, one.vcpus or 0) for one in _strangers(records, domains)), NOTHING)

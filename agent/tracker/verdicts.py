@@ -1,0 +1,63 @@
+"""What an audit finds of each open claim: whether it still stands. Pure; what is not proven over is kept."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from agent.model.claim import Claim
+from agent.model.instance import Instance
+from agent.model.migration import Migration, MigrationStatus, MigrationType
+from agent.model.names import ProviderUuid
+
+What = Literal["keep", "release", "only", "arrived", "stranded", "unknown"]
+STAYS = ("confirmed", "completed", "done")
+# How a move ends that waits for no confirmation.
+ARRIVED: Mapping[MigrationType, MigrationStatus] = {"evacuation": "done", "live-migration": "completed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """``only``: no move goes on any more and this half stays. ``arrived``: so it is, and the record of the move lags behind.
+
+    ``stranded``: of a move that nobody goes on with; ``unknown``: no record of its instance, which may be on its way.
+    """
+
+    what: What
+    why: str = ""
+
+
+KEEP = Verdict("keep")
+
+
+def verdict(claim: Claim, instance: Instance | None, migration: Migration | None, node: ProviderUuid, left: float) -> Verdict:
+    """The verdict on one open claim of ``node``; ``left``: for how many seconds more its move may rest before it counts as stranded."""
+    if instance is None:
+        return Verdict("unknown", "no record of its instance")
+    if instance.removed:
+        return Verdict("release", f"its instance is {'deleted' if instance.deleted else instance.vm_state}")
+    if claim.half == "only":
+        return KEEP if instance.node in (None, node) else Verdict("release", f"its instance is on node {instance.node}")
+    if migration is None:
+        return KEEP
+    if migration.ended:
+        return _after(claim, migration, instance, node)
+    return _before(claim, migration, instance, node, left)
+
+
+def _before(claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid, left: float) -> Verdict:
+    """The move goes on, or it failed and nobody knows where that left it."""
+    if claim.half == "old":
+        back = migration.status == "error" and instance.node == node and not migration.same_node
+        return Verdict("only", "its migration failed and the instance is still here") if back else KEEP
+    if migration.type in ARRIVED and instance.node == node:
+        return Verdict("arrived", "its instance is here already")
+    rests = claim.state == "held" and not instance.moving and migration.status != "finished" and left <= 0
+    return Verdict("stranded", f"migration {migration.uuid} is {migration.status}, but its instance is not being moved") if rests else KEEP
+
+
+def _after(claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid) -> Verdict:
+    """The move is over: one half stays."""
+    stays = "new" if migration.status in STAYS else "old"
+    if claim.half == stays and instance.node in (None, node):
+        return Verdict("only", f"its migration is {migration.status}")
+    return Verdict("release", f"its migration is {migration.status}")

@@ -9,14 +9,18 @@ from sqlalchemy.pool import QueuePool
 from agent.store.location import Location
 
 BUSY_SECONDS = 10
-# Taking the write lock at once, because a reader that turns writer fails at once when another wrote in between.
+IDLE_SECONDS = 60
+# SQLite: taking the write lock at once, because a reader that turns writer fails at once when another wrote in between.
+# A database server locks rows, and is not told.
 WRITE = {"begin": "BEGIN IMMEDIATE"}
 
 
 def on_disk(location: Location) -> Engine:
     """An engine for the store's place. Connects when it is first used."""
     if location.file is None:
-        return create_engine(location.url, pool_pre_ping=True)
+        engine = create_engine(location.url, pool_pre_ping=True)
+        event.listen(engine, "connect", _connected_to_server)
+        return engine
     engine = create_engine(location.url, connect_args={"timeout": BUSY_SECONDS})
     return _prepared(engine)
 
@@ -29,6 +33,13 @@ def in_memory(connection: sqlite3.Connection) -> Engine:
 def memory() -> sqlite3.Connection:
     """An empty database that is gone with its connection."""
     return sqlite3.connect(":memory:", check_same_thread=False)
+
+
+def _connected_to_server(raw: Any, _record: object) -> None:
+    # Else rows that an agent had locked when its host died would stay locked until the server noticed, which takes hours.
+    raw.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
+    raw.execute(f"SET lock_timeout = '{BUSY_SECONDS}s'")
+    raw.commit()
 
 
 def _prepared(engine: Engine) -> Engine:

@@ -9,26 +9,63 @@ from pathlib import Path
 
 from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
-from agent.errors import StoreError
+from agent.errors import RecordConflict, StoreError
 from agent.model.names import printable
 from agent.store.location import Location
 
+REPORT = "report it, with the log: no such record should ever be written"
+# https://www.sqlite.org/rescode.html and https://www.postgresql.org/docs/current/errcodes-appendix.html
+CONFLICTS = frozenset({
+    sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY,
+    "23505", "23503",  # unique, foreign key
+    "40001", "40P01",  # serialization, deadlock
+})  # fmt: skip
+# Values that no database takes: halves of surrogates, integers beyond 64 bits.
+NO_VALUE = (UnicodeError, OverflowError)
+MAX_REASON = 300
+# A connection that was never made tells no SQLSTATE.
+CHECK_URL = "check that the database server runs, and server, user, password and database in [store] connection"
+# By SQLSTATE, then by its class.
+SERVER_REMEDIES = {
+    "42501": "grant the user of [store] connection the right to create and use tables in the database",
+    "25006": "name the primary server in [store] connection; this one is a standby",
+    "53": "make room or raise the limits on the database server; what was saved before is still there",
+    "55P03": "another agent has the same records locked for too long; see agent status there",
+    "22": REPORT,
+    "23": REPORT,
+}
 START_EMPTY = "restore it from a backup, or move it away to start with an empty store and take the tree over with agent --once --adopt"
 
 
 @contextmanager
 def translated(location: Location, doing: str) -> Iterator[None]:
-    """Raise every failure of the database or its files as :class:`StoreError`. ``doing``: opened, read, written."""
+    """Raise every failure of the database or its files as :class:`StoreError`. ``doing``: opened, read, written.
+
+    One that only says that somebody else was first is a :class:`RecordConflict`.
+    """
     try:
         yield
-    except (SQLAlchemyError, sqlite3.Error, OSError) as error:
+    except (SQLAlchemyError, sqlite3.Error, OSError, *NO_VALUE) as error:
         original = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
-        reason = original.strerror if isinstance(original, OSError) else str(original).partition("\n")[0]
-        raise StoreError(
-            f"{location.option}: the store {location} cannot be {doing}: {printable(reason or type(original).__name__)}",
-            _remedy(original, location),
-            place=str(location),
-        ) from error
+        message = f"{location.option}: the store {location} cannot be {doing}: {_reason(original)}"
+        if code_of(original) in CONFLICTS:
+            raise RecordConflict(message, place=str(location)) from error
+        raise StoreError(message, _remedy(original, location), place=str(location)) from error
+
+
+def code_of(error: BaseException) -> object:
+    """SQLite's extended result code, PostgreSQL's SQLSTATE, or None."""
+    return getattr(error, "sqlite_errorcode", None) or getattr(error, "sqlstate", None)
+
+
+def _reason(error: BaseException) -> str:
+    said = error.strerror if isinstance(error, OSError) else _said(error)
+    return printable(" ".join((said or type(error).__name__).split()))[:MAX_REASON]
+
+
+def _said(error: BaseException) -> str:
+    # PostgreSQL's message proper, because what follows it quotes values.
+    return getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
 
 
 def damaged(location: Location, reason: str) -> StoreError:
@@ -49,10 +86,21 @@ def _cause(error: OSError) -> str:
 def _remedy(error: BaseException, location: Location) -> str:
     if isinstance(error, OSError):
         return _file_remedy(error.errno, location.option)
-    if location.file is None:
-        return "check the database and the URL in [store] connection"
-    # The low byte is the error, the rest says more of it: https://www.sqlite.org/rescode.html
+    if isinstance(error, NO_VALUE):
+        return REPORT
+    return _server_remedy(error) if location.file is None else _sqlite_remedy(error, location)
+
+
+def _server_remedy(error: BaseException) -> str:
+    state = str(getattr(error, "sqlstate", None) or "")
+    return SERVER_REMEDIES.get(state) or SERVER_REMEDIES.get(state[:2]) or CHECK_URL
+
+
+def _sqlite_remedy(error: BaseException, location: Location) -> str:
+    # The low byte is the error, the rest says more of it.
     code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_CONSTRAINT, sqlite3.SQLITE_MISMATCH, sqlite3.SQLITE_TOOBIG):
+        return REPORT
     if code in (sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
         return START_EMPTY
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):

@@ -2,11 +2,12 @@
 
 from typing import Any
 
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select
 
 from agent.model.mirror import Knowledge
 from agent.store.schema import ENDPOINT
 from agent.store.texts import mapping_reader, mapping_text, names_reader, names_text
+from agent.store.upsert import insert_or_update
 
 
 def load(connection: Connection, endpoint: str) -> Knowledge | None:
@@ -18,16 +19,12 @@ def load(connection: Connection, endpoint: str) -> Knowledge | None:
     if found is None:
         return None
     names = names_reader()
-    return Knowledge(
-        found.endpoint, found.max_version, names(found.traits), names(found.classes), mapping_reader()(found.unknown_traits), found.can_reshape
-    )
+    return Knowledge(found.endpoint, found.max_version, names(found.traits), names(found.classes), mapping_reader()(found.unknown_traits), found.can_reshape)
 
 
 def save(connection: Connection, knowledge: Knowledge) -> None:
     """Write the server's row."""
-    row = _row(knowledge)
-    if not connection.execute(update(ENDPOINT).where(ENDPOINT.c.endpoint == knowledge.endpoint).values(row)).rowcount:
-        connection.execute(insert(ENDPOINT).values(row))
+    connection.execute(insert_or_update(connection, ENDPOINT), _row(knowledge))
 
 
 def _row(knowledge: Knowledge) -> dict[str, Any]:

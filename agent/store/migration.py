@@ -59,33 +59,34 @@ def check_sound(engine: Engine, location: Location) -> None:
 
 def _versions(connection: Connection) -> list[str] | None:
     """What the version table holds, None if there is no such table."""
+    stored = text(f"SELECT version_num FROM {VERSION_TABLE}")  # noqa: S608
     try:
-        return list(connection.execute(text(f"SELECT version_num FROM {VERSION_TABLE}")).scalars())  # noqa: S608
+        return list(connection.execute(stored).scalars())
     except DatabaseError:
         connection.rollback()
-        # Only a missing table is an answer; any other failure is raised by this, or again.
-        if inspect(connection).has_table(VERSION_TABLE):
-            raise
-        return None
-
-
-def create(engine: Engine) -> None:
-    """Make all tables of the newest version in an empty database, as the migrations would.
-
-    Not by them, because alembic costs a daemon that starts for the first time 11 MB for good.
-    """
-    with engine.execution_options(**WRITE).begin() as connection:
-        METADATA.create_all(connection)
-        VERSIONS.create(connection)
-        connection.execute(insert(VERSIONS).values(version_num=VERSION))
+        if not inspect(connection).has_table(VERSION_TABLE):
+            return None
+        # Another agent made it just now, or it is not the table that is missing: then the failure is raised by this.
+        return list(connection.execute(stored).scalars())
 
 
 def upgrade(engine: Engine) -> None:
-    """Bring the schema to the newest version, in one transaction."""
-    from alembic import command
+    """Bring the schema to the newest version, in one transaction.
 
+    An empty database gets all tables at once, because alembic costs a daemon that starts for the first time 11 MB for good.
+    """
     with engine.execution_options(**WRITE).begin() as connection:
-        command.upgrade(config(connection), "head")
+        if connection.dialect.name == "postgresql":
+            # Else agents that start at the same time would make the same tables.
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPLICATION_ID})
+        if inspect(connection).has_table(VERSION_TABLE):
+            from alembic import command
+
+            command.upgrade(config(connection), "head")
+        else:
+            METADATA.create_all(connection)
+            VERSIONS.create(connection)
+            connection.execute(insert(VERSIONS).values(version_num=VERSION))
 
 
 def config(connection: Connection) -> "Config":
@@ -100,6 +101,4 @@ def config(connection: Connection) -> "Config":
 
 
 def _not_ours(location: Location) -> StoreError:
-    return StoreError(
-        f"{location.option}: {location} is not a store of this agent", f"move it away, or point {location.option} elsewhere", place=str(location)
-    )
+    return StoreError(f"{location.option}: {location} is not a store of this agent", f"move it away, or point {location.option} elsewhere", place=str(location))

@@ -5,6 +5,8 @@ Lists and mappings are JSON text with sorted names, so that equal contents are e
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, MetaData, PrimaryKeyConstraint, String, Table, Text, UniqueConstraint
 
+from agent.store.outside_text import OUTSIDE_TEXT
+
 # The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
 VERSION = "0001"
 # Not alembic's own default, because a shared database may hold other projects' version table.
@@ -56,7 +58,7 @@ MIRROR_PROVIDER = Table(
     Column("mirror", ForeignKey("mirror.id", ondelete="CASCADE"), primary_key=True),
     Column("uuid", String(36), primary_key=True),
     Column("ordinal", Integer, nullable=False),
-    Column("name", Text, nullable=False),
+    Column("name", OUTSIDE_TEXT, nullable=False),
     Column("parent", String(36)),
     Column("generation", BigInteger),
     Column("inventory", Text, nullable=False),

@@ -3,12 +3,12 @@
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sqlalchemy import Connection, Engine, insert, select
+from sqlalchemy import Connection, Engine, select
 from sqlalchemy.exc import NoSuchModuleError
 
 from agent.errors import StoreError
@@ -18,9 +18,10 @@ from agent.model.names import ProviderUuid
 from agent.store import engines, folder, journal_rows, knowledge_rows, mirror_rows
 from agent.store.failure import damaged, translated
 from agent.store.location import Location, located
-from agent.store.migration import check_sound, create, upgrade, version
-from agent.store.schema import APPLICATION_ID, IDENTITY, METADATA, VERSION
+from agent.store.migration import check_sound, upgrade, version
+from agent.store.schema import APPLICATION_ID, IDENTITY, VERSION
 from agent.store.snapshot import LEFTOVERS, snapshot
+from agent.store.upsert import insert_once
 
 Loaded = TypeVar("Loaded")
 
@@ -32,7 +33,7 @@ class Store:
         self._engine = engine
         self._writer = engine.execution_options(**engines.WRITE)
         # Threads queue here, because SQLite's own queue sleeps and is not fair.
-        self._writing_lock = threading.Lock()
+        self._queue: AbstractContextManager[object] = threading.Lock() if location.file is not None else nullcontext()
         self._read_only = read_only
         self._location = location
         # What the database holds, as far as it was loaded or saved: nobody else writes it while the run lock is held.
@@ -96,10 +97,8 @@ class Store:
     def save_identity(self, host: str, uuid: ProviderUuid) -> ProviderUuid:
         """Keep the identity of a host that has none kept yet. Returns the one that is kept."""
         with self._written() as connection:
-            kept = _identity(connection, host)
-            if kept is None:
-                connection.execute(insert(IDENTITY).values(host=host, uuid=uuid))
-            return kept or uuid
+            connection.execute(insert_once(connection, IDENTITY), {"host": host, "uuid": uuid})
+            return _identity(connection, host) or uuid
 
     def close(self) -> None:
         """Close the database."""
@@ -126,7 +125,7 @@ class Store:
     def _written(self) -> Iterator[Connection]:
         if self._read_only:
             raise StoreError(f"the store {self} is open to be read only", "run without --dry-run and --offline to write")
-        with translated(self._location, "written"), self._writing_lock, self._writer.begin() as connection:
+        with translated(self._location, "written"), self._queue, self._writer.begin() as connection:
             yield connection
 
 
@@ -180,15 +179,18 @@ def _usable(engine: Engine, location: Location) -> Engine:
 
 def _empty(location: Location) -> Store:
     engine = engines.in_memory(engines.memory())
-    METADATA.create_all(engine)
+    upgrade(engine)
     return Store(engine, location, read_only=True)
 
 
 def _served_read_only(location: Location) -> Store:
     engine = _engine(location)
-    found = version(engine, location)
-    if found is None:
+    try:
+        found = version(engine, location)
+    finally:
+        # Also after a failure, and else the store makes new ones.
         engine.dispose()
+    if found is None:
         return _empty(location)
     if found != VERSION:
         raise StoreError(f"{location.option}: the store {location} has an older schema", "run agent db upgrade", place=str(location))
@@ -199,7 +201,7 @@ def _engine(location: Location) -> Engine:
     try:
         return engines.on_disk(location)
     except (NoSuchModuleError, ImportError) as error:
-        raise StoreError(f"[store] connection {location}: {error}", "install the database's Python driver, or name another one in the URL") from error
+        raise StoreError(f"[store] connection {location}: {error}", "pip install 'compute-node-agent[postgresql]'") from error
 
 
 def _create(location: Location, file: Path) -> None:
@@ -209,7 +211,7 @@ def _create(location: Location, file: Path) -> None:
         leftover.unlink(missing_ok=True)
     engine = engines.on_disk(Location(location.url.set(database=str(unfinished)), location.option, unfinished))
     try:
-        create(engine)
+        upgrade(engine)
     finally:
         engine.dispose()
     # The last connection to close leaves nothing beside the file.

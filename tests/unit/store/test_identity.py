@@ -11,8 +11,9 @@ import pytest
 
 from agent.errors import IdentityError, StoreError
 from agent.store.identity import establish, find
-from agent.store.store import Store, open_read_only, open_store
+from agent.store.store import Store, open_read_only
 from tests.unit.store.ordinary_user import as_ordinary_user
+from tests.unit.store.place import Place
 from tests.unit.store.trees import folder_state, names_in, uuid_of
 
 A, B = uuid_of("a"), uuid_of("b")
@@ -108,7 +109,7 @@ def test_a_file_that_contradicts_the_store_is_refused_with_both_uuids_and_places
     store.save_identity("host", A)
     (folder / "compute_id").write_text(B)
     error = _refusal(folder, nova, store)
-    for named in (A, B, str(folder / "compute_id"), str(folder / "store.sqlite")):
+    for named in (A, B, str(folder / "compute_id"), str(store)):
         assert named in error.message
 
 
@@ -127,16 +128,16 @@ def test_a_lost_file_and_another_uuid_of_novas_is_refused(folder: Path, nova: Pa
     store.save_identity("host", A)
     (nova / "compute_id").write_text(B)
     error = _refusal(folder, nova, store)
-    for named in (A, B, str(nova / "compute_id"), str(folder / "store.sqlite")):
+    for named in (A, B, str(nova / "compute_id"), str(store)):
         assert named in error.message
     assert str(folder / "compute_id") in error.remedy
 
 
-def test_a_lost_store_learns_the_identity_from_the_file(folder: Path, nova: Path) -> None:
-    with open_store(folder) as store:
+def test_a_lost_store_learns_the_identity_from_the_file(folder: Path, place: Place, nova: Path) -> None:
+    with place.open() as store:
         made = establish(folder, nova, "host", store)
-    (folder / "store.sqlite").unlink()
-    with open_store(folder) as store:
+    place.execute("DELETE FROM identity")
+    with place.open() as store:
         assert establish(folder, nova, "host", store) == made
         assert store.identity("host") == made
 
@@ -163,17 +164,18 @@ from pathlib import Path
 from agent.store.identity import establish
 from agent.store.store import open_store
 folder = Path(sys.argv[1])
-with open_store(folder) as store:
+with open_store(folder, sys.argv[2]) as store:
     print("ready", flush=True)
     sys.stdin.readline()
     print(establish(folder, folder, "host", store), flush=True)
 """
 
 
-def test_runs_that_race_for_the_identity_agree(folder: Path) -> None:
-    open_store(folder).close()
+def test_runs_that_race_for_the_identity_agree(place: Place) -> None:
+    folder = place.folder
     for _ in range(3):
-        racers = [subprocess.Popen([sys.executable, "-c", RACER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        command = [sys.executable, "-c", RACER, str(folder), place.url or ""]
+        racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
         for racer in racers:
             assert racer.stdout is not None
             assert racer.stdout.readline() == "ready\n"
@@ -183,7 +185,6 @@ def test_runs_that_race_for_the_identity_agree(folder: Path) -> None:
             racer.stdin.flush()
         said = {racer.communicate()[0] for racer in racers}
         assert said == {(folder / "compute_id").read_text()}
-        assert names_in(folder) == ["compute_id", "store.sqlite"]
-        for name in ("compute_id", "store.sqlite"):
-            (folder / name).unlink()
-        open_store(folder).close()
+        assert [name for name in names_in(folder) if "sqlite" not in name] == ["compute_id"]
+        (folder / "compute_id").unlink()
+        place.execute("DELETE FROM identity")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge
-from agent.store.store import Store, open_store
-from tests.unit.store.test_mirror import write_locked
+from agent.store.store import Store
+from tests.unit.store.place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, uuid_of
 
 OWNED = Ownership(frozenset({"VCPU", "MEMORY_MB"}), frozenset({"COMPUTE_NODE"}), frozenset({uuid_of("aggregate")}))
@@ -24,16 +24,16 @@ def test_no_journal_is_an_empty_one(store: Store) -> None:
     assert store.journal(ROOT) == Journal()
 
 
-def test_a_journal_comes_back_as_it_was_after_a_restart(folder: Path) -> None:
-    with open_store(folder) as store:
+def test_a_journal_comes_back_as_it_was_after_a_restart(place: Place) -> None:
+    with place.open() as store:
         store.save_journal(ROOT, JOURNAL)
         store.save_journal(uuid_of("other"), Journal({uuid_of("other"): Ownership()}))
-    with open_store(folder) as store:
+    with place.open() as store:
         assert store.journal(ROOT) == JOURNAL
         assert store.journal(uuid_of("other")) == Journal({uuid_of("other"): Ownership()})
 
 
-def test_every_kind_of_change_to_a_journal_is_kept(folder: Path) -> None:
+def test_every_kind_of_change_to_a_journal_is_kept(place: Place) -> None:
     changes = [
         Journal(),
         JOURNAL,
@@ -43,25 +43,25 @@ def test_every_kind_of_change_to_a_journal_is_kept(folder: Path) -> None:
         replace(JOURNAL, providers={uuid_of("new"): OWNED}),
         Journal(),
     ]
-    with open_store(folder) as store:
+    with place.open() as store:
         for journal in changes:
             store.save_journal(ROOT, journal)
-            with open_store(folder) as fresh:
+            with place.open() as fresh:
                 assert fresh.journal(ROOT) == journal
 
 
-def test_an_equal_journal_is_not_written(folder: Path) -> None:
-    with open_store(folder) as store:
+def test_an_equal_journal_is_not_written(place: Place) -> None:
+    with place.open() as store:
         store.save_journal(ROOT, JOURNAL)
-    with open_store(folder) as store, write_locked(folder):
+    with place.open() as store, place.write_locked():
         store.save_journal(ROOT, JOURNAL)
 
 
-def test_only_the_changed_provider_of_a_journal_is_written(folder: Path, store: Store) -> None:
-    store.save_journal(ROOT, JOURNAL)
+def test_only_the_changed_provider_of_a_journal_is_written(folder: Path, file_store: Store) -> None:
+    file_store.save_journal(ROOT, JOURNAL)
     with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
         before = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
-        store.save_journal(ROOT, replace(JOURNAL, providers=JOURNAL.providers | {uuid_of("cell"): OWNED, uuid_of("x"): OWNED}))
+        file_store.save_journal(ROOT, replace(JOURNAL, providers=JOURNAL.providers | {uuid_of("cell"): OWNED, uuid_of("x"): OWNED}))
         after = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
     assert {uuid for uuid, row in after.items() if before.get(uuid) != row} <= {uuid_of("cell"), uuid_of("x")}
     assert after.keys() - before.keys() == {uuid_of("x")}
@@ -71,19 +71,19 @@ def test_a_server_never_asked_is_none(store: Store) -> None:
     assert store.knowledge(ENDPOINT) is None
 
 
-def test_knowledge_comes_back_as_it_was_after_a_restart(folder: Path) -> None:
-    with open_store(folder) as store:
+def test_knowledge_comes_back_as_it_was_after_a_restart(place: Place) -> None:
+    with place.open() as store:
         store.save_knowledge(replace(KNOWLEDGE, traits=frozenset(), can_reshape=True))
         store.save_knowledge(KNOWLEDGE)
         store.save_knowledge(Knowledge("http://elsewhere/", "1.30"))
-    with open_store(folder) as store:
+    with place.open() as store:
         assert store.knowledge(ENDPOINT) == KNOWLEDGE
         assert store.knowledge("http://elsewhere/") == Knowledge("http://elsewhere/", "1.30")
 
 
-def test_equal_knowledge_is_not_written(folder: Path, store: Store) -> None:
+def test_equal_knowledge_is_not_written(place: Place, store: Store) -> None:
     store.save_knowledge(KNOWLEDGE)
-    with open_store(folder) as fresh:
+    with place.open() as fresh:
         assert fresh.knowledge(ENDPOINT) == KNOWLEDGE
-        with write_locked(folder):
+        with place.write_locked():
             fresh.save_knowledge(KNOWLEDGE)

@@ -18,6 +18,7 @@ from agent.model.journal import Journal, Ownership
 from agent.model.mirror import View
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store, open_store
+from tests.unit.store.place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, node_view, provider, tree_of, uuid_of, view_of
 
 
@@ -28,31 +29,20 @@ def written_rows(folder: Path) -> Iterator[list[tuple[str, str]]]:
     with closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as outside:
         outside.execute("CREATE TABLE done (what, uuid)")
         for what, row in (("insert", "new"), ("update", "new"), ("delete", "old")):
-            outside.execute(
-                f"CREATE TRIGGER log_{what} AFTER {what} ON mirror_provider BEGIN INSERT INTO done VALUES ('{what}', {row}.uuid); END"
-            )
+            outside.execute(f"CREATE TRIGGER log_{what} AFTER {what} ON mirror_provider BEGIN INSERT INTO done VALUES ('{what}', {row}.uuid); END")
         yield done
         done.extend(outside.execute("SELECT what, uuid FROM done"))
-
-
-@contextmanager
-def write_locked(folder: Path) -> Iterator[None]:
-    """Nobody else can begin a write meanwhile."""
-    with closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as outside:
-        outside.execute("BEGIN IMMEDIATE")
-        yield
-        outside.execute("ROLLBACK")
 
 
 def test_nothing_saved_is_none(store: Store) -> None:
     assert store.view(ENDPOINT, ROOT) is None
 
 
-def test_a_view_comes_back_as_it_was_after_a_restart(folder: Path) -> None:
+def test_a_view_comes_back_as_it_was_after_a_restart(place: Place) -> None:
     view = replace(node_view(), sharing_read_at=1.5, sharing_aggregates=frozenset({uuid_of("shared")}))
-    with open_store(folder) as store:
+    with place.open() as store:
         store.save_view(ENDPOINT, ROOT, None, view)
-    with open_store(folder) as store:
+    with place.open() as store:
         loaded = store.view(ENDPOINT, ROOT)
     assert contents(loaded) == contents(view)
     assert loaded is not None
@@ -94,13 +84,13 @@ def test_local_resources_are_not_kept(store: Store) -> None:
     assert loaded.tree.provider(ROOT).resources == {}
 
 
-def test_an_equal_view_is_not_written(folder: Path, store: Store) -> None:
+def test_an_equal_view_is_not_written(place: Place, store: Store) -> None:
     store.save_view(ENDPOINT, ROOT, None, node_view())
-    with write_locked(folder):
+    with place.write_locked():
         store.save_view(ENDPOINT, ROOT, node_view(), node_view())
 
 
-def test_only_differing_rows_are_written(folder: Path, store: Store) -> None:
+def test_only_differing_rows_are_written(folder: Path, file_store: Store) -> None:
     old = node_view(cells=20)
     tree = old.tree.copy()
     tree.set_generation("cell 7", 5)
@@ -108,24 +98,24 @@ def test_only_differing_rows_are_written(folder: Path, store: Store) -> None:
     tree.remove("cell 11")
     tree.new_child("cell new", "root")
     new = View(tree.freeze(), dict(old.read_at) | {uuid_of("cell 13"): 1.0})
-    store.save_view(ENDPOINT, ROOT, None, old)
+    file_store.save_view(ENDPOINT, ROOT, None, old)
     with written_rows(folder) as done:
-        store.save_view(ENDPOINT, ROOT, old, new)
+        file_store.save_view(ENDPOINT, ROOT, old, new)
     touched = {tree.name_of(uuid) if tree.exists(uuid) else "gone" for _, uuid in done}
     assert touched == {"cell 7", "cell 9", "gone", "cell new", "cell 13"}
-    loaded = store.view(ENDPOINT, ROOT)
+    loaded = file_store.view(ENDPOINT, ROOT)
     assert loaded is not None
     assert list(loaded.tree.providers()) == list(new.tree.providers())
 
 
-def test_a_change_of_the_sharing_question_alone_is_kept(folder: Path, store: Store) -> None:
+def test_a_change_of_the_sharing_question_alone_is_kept(folder: Path, file_store: Store) -> None:
     old = node_view()
     new = replace(old, sharing_read_at=3.25, sharing_aggregates=frozenset({uuid_of("a")}))
-    store.save_view(ENDPOINT, ROOT, None, old)
+    file_store.save_view(ENDPOINT, ROOT, None, old)
     with written_rows(folder) as done:
-        store.save_view(ENDPOINT, ROOT, old, new)
+        file_store.save_view(ENDPOINT, ROOT, old, new)
     assert done == []
-    assert contents(store.view(ENDPOINT, ROOT)) == contents(new)
+    assert contents(file_store.view(ENDPOINT, ROOT)) == contents(new)
 
 
 def test_a_view_saved_without_an_old_one_replaces_what_is_there(store: Store) -> None:
@@ -161,18 +151,16 @@ def test_an_emptied_view_stays_empty(store: Store) -> None:
     assert contents(store.view(ENDPOINT, ROOT)) == contents(View())
 
 
-def test_rows_that_make_no_tree_are_reported_as_damage(folder: Path, store: Store) -> None:
+def test_rows_that_make_no_tree_are_reported_as_damage(place: Place, store: Store) -> None:
     store.save_view(ENDPOINT, ROOT, None, node_view())
-    with closing(sqlite3.connect(folder / "store.sqlite")) as outside, outside:
-        outside.execute("UPDATE mirror_provider SET parent = 'nobody' WHERE name = 'cell 1'")
-    with pytest.raises(StoreError, match=r"store\.sqlite is damaged.*--adopt"):
+    place.execute("UPDATE mirror_provider SET parent = 'nobody' WHERE name = 'cell 1'")
+    with pytest.raises(StoreError, match=r"the store .* is damaged.*--adopt"):
         store.view(ENDPOINT, ROOT)
 
 
-def test_text_that_is_no_json_is_reported_as_damage(folder: Path, store: Store) -> None:
+def test_text_that_is_no_json_is_reported_as_damage(place: Place, store: Store) -> None:
     store.save_view(ENDPOINT, ROOT, None, node_view())
-    with closing(sqlite3.connect(folder / "store.sqlite")) as outside, outside:
-        outside.execute("UPDATE mirror_provider SET inventory = '{' WHERE name = 'cell 1'")
+    place.execute("UPDATE mirror_provider SET inventory = '{' WHERE name = 'cell 1'")
     with pytest.raises(StoreError, match="damaged"):
         store.view(ENDPOINT, ROOT)
 

@@ -18,7 +18,7 @@ from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names
 OPENINGS = [open_store, open_read_only]
 Opening = Callable[..., Store]
 IN_MEMORY = ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"]
-UNUSABLE = [*IN_MEMORY, "no url", "://", "postgresql+nothing://u:secret@h/d", "nothing://u:secret@h/d"]
+UNUSABLE = [*IN_MEMORY, "no url", "://", "postgresql+nothing://u:secret@h/d", "nothing://u:secret@h/d", "mysql://u:secret@h/d"]
 
 
 def _refusal(opening: Opening, folder: Path, connection: str | None = None) -> StoreError:
@@ -35,7 +35,7 @@ def test_a_new_folder_is_its_owners_only(folder: Path) -> None:
     assert names_in(folder / "below") == ["store.sqlite"]
 
 
-def test_the_database_is_durable_and_keeps_its_references(folder: Path, store: Store) -> None:
+def test_the_database_is_durable_and_keeps_its_references(folder: Path, file_store: Store) -> None:
     with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
         assert outside.execute("PRAGMA journal_mode").fetchone() == ("wal",)
     engine = engines.on_disk(located(folder, None))

@@ -16,6 +16,7 @@ from agent.model.journal import Journal
 from agent.model.mirror import Knowledge, View
 from agent.store.lock import RunLock
 from agent.store.store import open_read_only, open_store
+from tests.unit.store.place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names_in, node_view
 
 DAEMON = """
@@ -23,6 +24,7 @@ import sys
 from pathlib import Path
 from agent.store.lock import RunLock
 from agent.store.store import open_store
+from tests.unit.store.place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, names_in, node_view
 
 with RunLock(Path(sys.argv[1])), open_store(Path(sys.argv[1])) as store:
@@ -55,13 +57,13 @@ def _read(folder: Path) -> View | None:
     return view
 
 
-def test_a_store_that_is_not_there_is_empty_and_is_not_made(folder: Path) -> None:
-    with open_read_only(folder) as store:
+def test_a_store_that_is_not_there_is_empty_and_is_not_made(place: Place) -> None:
+    with place.open_read_only() as store:
         assert store.view(ENDPOINT, ROOT) is None
         assert store.journal(ROOT) == Journal()
         assert store.knowledge(ENDPOINT) is None
         assert store.identity("host") is None
-    assert not folder.exists()
+    assert not place.folder.exists()
 
 
 def test_an_empty_folder_stays_empty(folder: Path) -> None:
@@ -125,10 +127,10 @@ def test_what_the_daemon_saves_later_is_not_seen(folder: Path) -> None:
         assert reader.view(ENDPOINT, ROOT) is None
 
 
-def test_threads_may_share_what_was_opened(folder: Path) -> None:
-    with open_store(folder) as store:
+def test_threads_may_share_what_was_opened(place: Place) -> None:
+    with place.open() as store:
         store.save_view(ENDPOINT, ROOT, None, node_view(cells=30))
-    with open_read_only(folder) as store, ThreadPoolExecutor(8) as threads:
+    with place.open_read_only() as store, ThreadPoolExecutor(8) as threads:
         views = list(threads.map(lambda _: store.view(ENDPOINT, ROOT), range(100)))
     assert all(contents(view) == contents(node_view(cells=30)) for view in views)
 
@@ -140,9 +142,9 @@ def test_a_folder_with_odd_characters_is_read(tmp_path: Path) -> None:
     assert contents(_read(folder)) == contents(node_view())
 
 
-def test_nothing_can_be_saved(folder: Path) -> None:
-    open_store(folder).close()
-    with open_read_only(folder) as store:
+def test_nothing_can_be_saved(place: Place) -> None:
+    place.open().close()
+    with place.open_read_only() as store:
         for save in (
             lambda: store.save_view(ENDPOINT, ROOT, None, node_view()),
             lambda: store.save_journal(ROOT, Journal(adopted=True)),

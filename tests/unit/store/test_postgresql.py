@@ -1,0 +1,184 @@
+"""A store on a database server: what can go wrong with the server, and what hosts that share it must not do to each other."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import make_url
+
+from agent.errors import StoreError
+from agent.model.journal import Journal
+from agent.model.mirror import Knowledge
+from agent.store.schema import METADATA, VERSION_TABLE
+from agent.store.store import Store, open_read_only, open_store
+from tests.unit.store.place import Place
+from tests.unit.store.trees import ENDPOINT, ROOT, contents, names_in, node_view, uuid_of
+
+if TYPE_CHECKING:
+    from tests.support.postgresql import PostgreSQL
+
+SECRET = "horse&battery"
+OPENINGS = [open_store, open_read_only]
+
+
+@pytest.fixture
+def place(postgresql: "PostgreSQL", folder: Path) -> Iterator[Place]:
+    database = postgresql.create()
+    yield Place(folder, postgresql.url(database))
+    postgresql.drop(database)
+
+
+def _refusals(folder: Path, url: str) -> list[StoreError]:
+    """How both ways of opening refuse, without a word of the password."""
+    errors = []
+    for opening in OPENINGS:
+        with pytest.raises(StoreError) as refused:
+            opening(folder, url)
+        error = refused.value
+        assert error.message.startswith("[store] connection")
+        assert "\n" not in str(error)
+        assert error.remedy
+        assert SECRET not in str(error)
+        assert SECRET not in repr(error.data)
+        errors.append(error)
+    return errors
+
+
+def test_a_server_that_does_not_answer_is_named_and_the_password_is_not(folder: Path) -> None:
+    for error in _refusals(folder, f"postgresql://agent:horse%26battery@127.0.0.1:1/records?password={SECRET.replace('&', '%26')}"):
+        assert "postgresql+psycopg://agent:***@127.0.0.1:1/records" in error.message
+        assert "Connection refused" in error.message
+        assert "check that the database server runs" in error.remedy
+
+
+def test_a_wrong_password_is_refused(postgresql: "PostgreSQL", place: Place) -> None:
+    from tests.support.postgresql import ASKED, PASSWORD
+
+    url = make_url(place.url or "").set(username=ASKED)
+    for error in _refusals(place.folder, url.set(password=SECRET).render_as_string(hide_password=False)):
+        assert "password authentication failed" in error.message
+    with postgresql.connected(str(url.database)) as connection:
+        connection.execute(f"GRANT CREATE ON SCHEMA public TO {ASKED}".encode())
+    with open_store(place.folder, url.set(password=PASSWORD).render_as_string(hide_password=False)) as store:
+        assert PASSWORD not in str(store)
+
+
+def test_a_user_who_may_make_no_tables_is_told(place: Place) -> None:
+    from tests.support.postgresql import ASKED, PASSWORD
+
+    url = make_url(place.url or "").set(username=ASKED, password=PASSWORD).render_as_string(hide_password=False)
+    with pytest.raises(StoreError, match="permission denied for schema public") as refused:
+        open_store(place.folder, url)
+    assert "grant the user" in refused.value.remedy
+
+
+def test_a_database_that_is_not_there_is_named(postgresql: "PostgreSQL", folder: Path) -> None:
+    for error in _refusals(folder, postgresql.url("nowhere")):
+        assert 'database "nowhere" does not exist' in error.message
+
+
+def test_somebody_elses_database_is_refused_and_left_alone(place: Place) -> None:
+    place.execute("CREATE TABLE alembic_version (version_num text)")
+    for error in _refusals(place.folder, place.url or ""):
+        assert "is not a store of this agent" in error.message
+    with place.outside() as connection:
+        assert list(connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")) == [("alembic_version",)]
+
+
+def test_a_newer_schema_is_refused(place: Place) -> None:
+    place.open().close()
+    place.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0999'")
+    for error in _refusals(place.folder, place.url or ""):
+        assert "made by a newer agent" in error.message
+
+
+def test_an_empty_database_is_read_as_an_empty_store_and_stays_empty(place: Place) -> None:
+    with place.open_read_only() as store:
+        assert store.view(ENDPOINT, ROOT) is None
+        assert store.journal(ROOT) == Journal()
+    with place.outside() as connection:
+        assert list(connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")) == []
+    assert not place.folder.exists()
+
+
+def test_an_older_schema_is_not_changed_by_who_only_reads(place: Place) -> None:
+    place.open().close()
+    place.execute(f"UPDATE {VERSION_TABLE} SET version_num = '0000'")
+    with pytest.raises(StoreError, match="has an older schema") as refused:
+        place.open_read_only()
+    assert refused.value.remedy == "run agent db upgrade"
+
+
+def test_what_one_agent_saves_another_reads_and_the_folder_keeps_only_what_is_the_hosts_own(place: Place, tmp_path: Path) -> None:
+    with place.open() as store, open_store(tmp_path / "other", place.url) as other:
+        store.save_view(ENDPOINT, ROOT, None, node_view())
+        assert contents(other.view(ENDPOINT, ROOT)) == contents(node_view())
+    assert names_in(place.folder) == []
+
+
+def test_agents_that_start_at_the_same_time_make_one_store(place: Place) -> None:
+    def start(number: int) -> Store:
+        return open_store(place.folder / str(number), place.url)
+
+    with ThreadPoolExecutor(8) as threads:
+        stores = list(threads.map(start, range(8)))
+    for store in stores:
+        store.save_knowledge(Knowledge(ENDPOINT, "1.39"))
+        store.close()
+    with place.outside() as connection:
+        tables = {name for (name,) in connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+        assert list(connection.exec_driver_sql(f"SELECT count(*) FROM {VERSION_TABLE}")) == [(1,)]
+    assert tables == {*METADATA.tables, VERSION_TABLE}
+
+
+def test_agents_that_learn_of_one_server_at_the_same_time_all_keep_it(place: Place) -> None:
+    with ThreadPoolExecutor(8) as threads, place.open() as first:
+
+        def learn(number: int) -> None:
+            with open_store(place.folder, place.url) as store:
+                for round_ in range(10):
+                    store.save_knowledge(Knowledge(f"http://placement-{round_}/", f"1.{number}"))
+
+        list(threads.map(learn, range(8)))
+        assert all(first.knowledge(f"http://placement-{round_}/") for round_ in range(10))
+
+
+def test_hosts_that_share_a_database_do_not_wait_for_each_others_nodes(place: Place) -> None:
+    with place.open() as store:
+        for name in ("one", "two"):
+            store.save_view(ENDPOINT, uuid_of(name), None, node_view())
+        with place.outside() as connection:
+            connection.exec_driver_sql("SELECT * FROM mirror WHERE root = %s FOR UPDATE", (uuid_of("one"),))
+            store.save_view(ENDPOINT, uuid_of("two"), node_view(), node_view(cells=5))
+        assert contents(store.view(ENDPOINT, uuid_of("two"))) == contents(node_view(cells=5))
+
+
+def test_a_server_that_was_restarted_is_used_again(postgresql: "PostgreSQL", place: Place) -> None:
+    with place.open() as store:
+        store.save_view(ENDPOINT, ROOT, None, node_view())
+        postgresql.kill()
+        with pytest.raises(StoreError, match="cannot be read") as refused:
+            store.view(ENDPOINT, ROOT)
+        assert "check that the database server runs" in refused.value.remedy
+        with pytest.raises(StoreError, match="cannot be written"):
+            store.save_view(ENDPOINT, ROOT, node_view(), node_view(cells=5))
+        postgresql.start()
+        assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view())
+        store.save_view(ENDPOINT, ROOT, node_view(), node_view(cells=5))
+        assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=5))
+
+
+def test_the_connections_notice_a_peer_that_is_gone(place: Place) -> None:
+    with place.open(), place.outside() as connection:
+        settings = dict(connection.exec_driver_sql("SELECT name, setting FROM pg_settings").all())
+        assert settings["idle_in_transaction_session_timeout"] == "60000"
+        assert settings["lock_timeout"] == "10000"
+        assert settings["application_name"] == "compute-node-agent"
+
+
+def test_an_option_of_the_url_is_not_overridden(place: Place) -> None:
+    named = Place(place.folder, make_url(place.url or "").update_query_dict({"application_name": "mine"}).render_as_string(hide_password=False))
+    with named.outside() as connection:
+        assert connection.exec_driver_sql("SHOW application_name").scalar() == "mine"

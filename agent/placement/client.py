@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from agent.errors import PlacementUnreachable
-from agent.model.allocation import Allocation
+from agent.model.allocation import Allocation, Resources
 from agent.model.inventory import Inventories
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, normal_uuid
 from agent.model.provider_tree import SHARING_TRAIT
@@ -21,7 +21,12 @@ WITH_CODES = "1.23"
 INVENTORY = "1.26"
 ALLOCATIONS = "1.28"
 RESHAPE = "1.30"
+CANDIDATES = "1.36"
 REPARENT = "1.37"
+# From here on a consumer has a type, and every write of allocations has to name it.
+CONSUMER_TYPES = "1.38"
+# How a consumer without a type is shown.
+UNTYPED = "unknown"
 
 GENERATION = "resource_provider_generation"
 # What an answer has that is one provider.
@@ -39,6 +44,14 @@ class Row:
     name: str
     generation: int
     parent_uuid: ProviderUuid | None
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a consumer has on one provider. ``generation`` is the consumer's."""
+
+    resources: Resources
+    generation: int
 
 
 class Client:
@@ -103,9 +116,13 @@ class Client:
         answer = self._call("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
         return _row(self._body(answer, *ROW)) if answer.status == 200 else None
 
+    def providers_named(self, name: str) -> list[Row]:
+        """The providers called exactly ``name``: one, or none."""
+        return [row for row in self._rows({"name": name}) if row.name == name]
+
     def provider_named(self, name: str) -> Row | None:
         """The provider called exactly ``name``, ``None`` if there is none."""
-        return next((row for row in self._rows({"name": name}) if row.name == name), None)
+        return next(iter(self.providers_named(name)), None)
 
     def sharing(self, aggregates: Iterable[str]) -> list[Row]:
         """The providers that share through any of ``aggregates``, each once."""
@@ -193,27 +210,59 @@ class Client:
 
     # --- allocations ------------------------------------------------------------------------------------------
 
-    def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Mapping[str, int]]:
-        """What each consumer holds on one provider; empty if there is no such provider."""
+    def holdings(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Holding] | None:
+        """What each consumer holds on one provider, ``None`` if there is no such provider."""
         answer = self._call("GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404))
-        held = self._body(answer, "allocations")["allocations"] if answer.status == 200 else {}
-        return {ConsumerUuid(consumer): entry["resources"] for consumer, entry in held.items()}
+        if answer.status == 404:
+            return None
+        held = self._body(answer, "allocations")["allocations"]
+        return {ConsumerUuid(consumer): Holding(entry["resources"], entry["consumer_generation"]) for consumer, entry in held.items()}
 
-    def allocation(self, consumer: ConsumerUuid) -> Allocation | None:
-        """All that a consumer holds, ``None`` if Placement does not know it."""
-        body = self._read(f"/allocations/{quote(consumer, safe='')}", ALLOCATIONS, "allocations")
+    def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Resources]:
+        """What each consumer holds on one provider; empty if there is no such provider."""
+        return {consumer: held.resources for consumer, held in (self.holdings(uuid) or {}).items()}
+
+    def allocation(self, consumer: ConsumerUuid, version: str = ALLOCATIONS) -> Allocation | None:
+        """All that a consumer holds, ``None`` if Placement does not know it. Its type is told from ``CONSUMER_TYPES`` on."""
+        body = self._read(f"/allocations/{quote(consumer, safe='')}", version, "allocations")
         if not body["allocations"]:
             return None
+        kind = body.get("consumer_type")
         resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in body["allocations"].items()}
         generations = {ProviderUuid(uuid): entry["generation"] for uuid, entry in body["allocations"].items()}
-        return Allocation(consumer, resources, body["project_id"], body["user_id"], body["consumer_generation"], generations)
+        return Allocation(
+            consumer, resources, body["project_id"], body["user_id"], body["consumer_generation"], generations, None if kind == UNTYPED else kind
+        )  # fmt: skip
+
+    def set_allocation(self, consumer: ConsumerUuid, body: Mapping[str, Any], version: str = ALLOCATIONS) -> None:
+        """Replace all that a consumer holds, guarded by the generation in ``body``."""
+        self._call("PUT", f"/allocations/{consumer}", version, (204,), body)
+
+    def set_allocations(self, bodies: Mapping[ConsumerUuid, Mapping[str, Any]], version: str = ALLOCATIONS) -> None:
+        """As :meth:`set_allocation` for many consumers, in one atomic step."""
+        self._call("POST", "/allocations", version, (204,), bodies)
+
+    def delete_allocation(self, consumer: ConsumerUuid) -> bool:
+        """Take everything from a consumer, whatever it has become meanwhile. Returns whether it had anything."""
+        return self._call("DELETE", f"/allocations/{consumer}", WITH_CODES, (204, 404)).status == 204
+
+    def candidates(self, query: str, version: str = CANDIDATES) -> Mapping[str, Any]:
+        """The ways to place what ``query``, already encoded, asks for; as answered."""
+        body: Mapping[str, Any] = self._read(f"/allocation_candidates?{query}", version, "allocation_requests", "provider_summaries")
+        return body
+
+    def owner_usages(self, project_id: str, user_id: str | None = None) -> Mapping[str, int]:
+        """How much of each class a project, or a user in it, has allocated. Asked for patiently."""
+        query = {"project_id": project_id} | ({"user_id": user_id} if user_id is not None else {})
+        answer = self.exchange.send("GET", f"/usages?{urlencode(query)}", WITH_CODES, patient=True)
+        if answer.status != 200:
+            raise answer.refusal()
+        return dict(self._body(answer, "usages")["usages"])
 
     def reshape(self, inventories: Mapping[ProviderUuid, tuple[int, Inventories]], allocations: Iterable[Allocation]) -> None:
         """Change inventories (with the generation of each provider) and allocations in one atomic step."""
         body = {
-            "inventories": {
-                uuid: {GENERATION: generation, "inventories": records} for uuid, (generation, records) in inventories.items()
-            },
+            "inventories": {uuid: {GENERATION: generation, "inventories": records} for uuid, (generation, records) in inventories.items()},
             "allocations": {one.consumer: one.as_body() for one in allocations},
         }
         self._call("POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape)
@@ -248,5 +297,3 @@ def _chunks(values: Iterable[str]) -> Iterator[list[str]]:
         length += len(value) + 3  # a comma is three characters when encoded
     if chunk:
         yield chunk
-
-

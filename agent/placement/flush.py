@@ -173,7 +173,7 @@ class Flush:
 
     def _failed(self, operation: Operation, error: PlacementError) -> None:
         result = self.result
-        if _may_be_applied(error):
+        if codes.may_be_applied(error):
             result.doubtful.update(_about(operation))
         if isinstance(error, GenerationConflict):
             result.conflict = error
@@ -336,13 +336,6 @@ def _involved(operation: Reshape) -> str:
 
 def _few(uuids: Sequence[str]) -> str:
     return " ".join(uuids[:NAMED]) + (f" and {len(uuids) - NAMED} more" if len(uuids) > NAMED else "")
-
-
-def _may_be_applied(error: PlacementError) -> bool:
-    """Whether Placement may have done what was asked although it did not say so."""
-    if isinstance(error, PlacementUnreachable):
-        return error.outcome_unknown
-    return isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status == 500)
 
 
 def _about(operation: Operation) -> Iterable[ProviderUuid]:

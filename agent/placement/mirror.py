@@ -34,7 +34,7 @@ def refreshed(
     ``suspects`` are read in full whatever their generation says, because an own write's outcome is unknown. ``rows``:
     the structure, if a list for many nodes already brought it.
     """
-    rows = _below(client.tree(root) if rows is None else rows, root)
+    rows = below(client.tree(root) if rows is None else rows, root)
     if freshness.everything or _went_back(view, rows, root):
         view = View()
     known = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
@@ -53,8 +53,8 @@ def refreshed(
     return _with_sharing(client, view, root, now, freshness.sharing)
 
 
-def _below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
-    """The rows at and below ``root``, parents first. An operator may have put the node below a provider of his own."""
+def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
+    """The rows at and below ``root``, parents first; none if it is not among them. An operator may have put the node below a provider of his own."""
     children: dict[ProviderUuid | None, list[Row]] = {}
     for row in rows:
         children.setdefault(row.parent_uuid, []).append(row)
@@ -90,9 +90,7 @@ def _overdue(view: View, rows: Sequence[Row], now: float, interval: float) -> se
 
 def _restructured(known: ProviderTree, rows: Sequence[Row]) -> bool:
     """Whether names, parents or members differ, which no generation shows."""
-    return len(known) != len(rows) or any(
-        (one := known.provider(row.uuid)).name != row.name or one.parent_uuid != row.parent_uuid for row in rows
-    )
+    return len(known) != len(rows) or any((one := known.provider(row.uuid)).name != row.name or one.parent_uuid != row.parent_uuid for row in rows)
 
 
 def _assembled(known: ProviderTree, rows: Sequence[Row], read: Mapping[ProviderUuid, Provider]) -> ProviderTree:

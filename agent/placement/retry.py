@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from retrying import Retrying
 
-from agent.errors import PlacementUnreachable
+from agent.errors import GenerationConflict, PlacementUnreachable
 from agent.placement.codes import OUTAGE_STATUSES
 
 MAX_ATTEMPTS = 4
@@ -14,6 +14,8 @@ LEAST_WAIT = 0.1
 LONGEST_WAIT = 2.0
 LEAST_READ_WAIT = 0.05
 LONGEST_READ_WAIT = 0.2
+# What an operation on allocations waits at most before each of its repetitions, in seconds.
+REPETITION_WAITS = (0.5, 1.0, 2.0)
 
 
 def _seconds(attempt: int, least: float, longest: float) -> float:
@@ -30,14 +32,34 @@ def _jittered(cancelled: threading.Event, least: float, longest: float) -> Calla
     return wait
 
 
-def read_policy(cancelled: threading.Event) -> Retrying:
-    """For GETs: one more attempt after a short wait, if the service could not answer."""
+def _spread(cancelled: threading.Event) -> Callable[[int, int], int]:
+    """As :func:`_jittered`, with the waits of operations on allocations."""
+
+    def wait(attempt: int, _elapsed_ms: int) -> int:
+        cancelled.wait(random.uniform(0, REPETITION_WAITS[attempt - 1]))
+        return 0
+
+    return wait
+
+
+def conflict_policy(cancelled: threading.Event) -> Retrying:
+    """For operations on allocations: ``MAX_ATTEMPTS`` in all, as long as somebody else is in the way."""
+    return Retrying(
+        stop_max_attempt_number=MAX_ATTEMPTS, wait_func=_spread(cancelled), wrap_exception=False,
+        retry_on_exception=lambda error: isinstance(error, GenerationConflict),
+    )  # fmt: skip
+
+
+def read_policy(cancelled: threading.Event, *, patient: bool = False) -> Retrying:
+    """For GETs: one more attempt after a short wait, if the service could not answer; ``patient``: three more."""
 
     def worth_repeating(error: BaseException) -> bool:
         return isinstance(error, PlacementUnreachable) and error.kind in ("connect", "broken", "timeout") and not cancelled.is_set()
 
     return Retrying(
-        stop_max_attempt_number=2, wait_func=_jittered(cancelled, LEAST_READ_WAIT, LONGEST_READ_WAIT), retry_on_exception=worth_repeating,
+        stop_max_attempt_number=MAX_ATTEMPTS if patient else 2,
+        wait_func=_spread(cancelled) if patient else _jittered(cancelled, LEAST_READ_WAIT, LONGEST_READ_WAIT),
+        retry_on_exception=worth_repeating,
         retry_on_result=lambda answer: answer.status in OUTAGE_STATUSES and not cancelled.is_set(), wrap_exception=False,
     )  # fmt: skip
 

@@ -166,14 +166,14 @@ class Exchange:
         with self._lock:
             self._counts[method] += how_many
 
-    def send(self, method: str, path: str, version: str | None, body: Any = None, timeout: float | None = None) -> Answer:
-        """Send one request; a GET is sent once more if the service could not answer.
+    def send(self, method: str, path: str, version: str | None, body: Any = None, timeout: float | None = None, *, patient: bool = False) -> Answer:
+        """Send one request; a GET is sent once more if the service could not answer, a ``patient`` one up to three times.
 
         :raises PlacementUnreachable: no answer came, or the agent is stopping and nothing was sent.
         """
         outages = self.transport.outages
         try:
-            answer = self._repeated(method, path, version, body, timeout) if method == "GET" else self._send(method, path, version, body, timeout)
+            answer = self._repeated(path, version, timeout, patient) if method == "GET" else self._send(method, path, version, body, timeout)
         except PlacementUnreachable as failure:
             if failure.kind != "cancelled":
                 outages.failed(failure.kind, failure.message, self.request_id)
@@ -184,9 +184,9 @@ class Exchange:
             outages.answered()
         return answer
 
-    def _repeated(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> Answer:
+    def _repeated(self, path: str, version: str | None, timeout: float | None, patient: bool) -> Answer:
         try:
-            answer: Answer = read_policy(self.transport.cancelled).call(self._send, method, path, version, body, timeout)
+            answer: Answer = read_policy(self.transport.cancelled, patient=patient).call(self._send, "GET", path, version, None, timeout)
         except RetryError as exhausted:
             answer = exhausted.last_attempt.value
         return answer

@@ -1,0 +1,70 @@
+"""Hosts in aggregates: a provider becomes a member of one, or is one no longer; other members and aggregates stay."""
+
+from collections.abc import Callable
+
+from agent.errors import GenerationConflict, PlacementError, PlacementRefused
+from agent.model.names import ProviderUuid, printable
+from agent.placement import codes
+from agent.placement.allocations.checks import provider_uuid
+from agent.placement.allocations.errors import BadRequest, ProviderNotFound
+from agent.placement.allocations.providers import provider_by_name
+from agent.placement.allocations.writing import repeated
+from agent.placement.client import Client
+
+Aggregates = frozenset[str]
+
+
+def add_host(client: Client, aggregate: str, *, host: str | None = None, provider: str | None = None) -> bool:
+    """Put a host, by its name or its provider's uuid, into an aggregate. Returns whether it was not in it before.
+
+    :raises ProviderNotFound: there is no such host.
+    :raises BadRequest: neither or both of host and provider are given, or they make no sense; it is a ``ValueError`` too.
+    :raises OutOfRetries: somebody else was faster every time.
+    """
+    one = provider_uuid(aggregate, "aggregate")
+    return _edited(client, _provider(client, host, provider), lambda present: present | {one})
+
+
+def remove_host(client: Client, aggregate: str, *, host: str | None = None, provider: str | None = None) -> bool:
+    """Take a host out of an aggregate. Returns whether it was in it.
+
+    :raises ProviderNotFound, BadRequest, OutOfRetries: as :func:`add_host`.
+    """
+    one = provider_uuid(aggregate, "aggregate")
+    return _edited(client, _provider(client, host, provider), lambda present: present - {one})
+
+
+def _provider(client: Client, host: str | None, provider: str | None) -> ProviderUuid:
+    if (host is None) == (provider is None):
+        raise BadRequest("one of host and provider has to be given", "give the host's name or the provider's uuid")
+    return provider_uuid(provider) if provider is not None else provider_by_name(client, host or "").uuid
+
+
+def _edited(client: Client, provider: ProviderUuid, edit: Callable[[Aggregates], Aggregates]) -> bool:
+    def attempt() -> bool:
+        try:
+            generation, present = client.aggregates(provider)
+            wanted = edit(present)
+            if wanted != present:
+                _write(client, provider, generation, wanted)
+        except PlacementRefused as error:
+            raise _meaning(error, provider) from error
+        return wanted != present
+
+    return repeated(client, attempt, f"provider {provider}")
+
+
+def _write(client: Client, provider: ProviderUuid, generation: int, wanted: Aggregates) -> None:
+    try:
+        client.set_aggregates(provider, generation, wanted)
+    except PlacementError as error:
+        if not (codes.may_be_applied(error) and client.aggregates(provider)[1] == wanted):
+            raise
+
+
+def _meaning(error: PlacementRefused, provider: ProviderUuid) -> PlacementError:
+    if error.status == 404:
+        return ProviderNotFound(f"there is no provider {printable(provider)}", "check the host's name or uuid", provider=provider)
+    if codes.is_conflict(error):
+        return GenerationConflict(f"provider {provider} was changed meanwhile")
+    return error

@@ -1,0 +1,75 @@
+"""Changing what a consumer holds, by amounts or by providers: computed anew whenever somebody else was faster."""
+
+from collections.abc import Callable, Collection
+from dataclasses import replace
+
+from agent.model.allocation import Allocation, Holdings
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.placement.allocations.arithmetic import added, subtracted, without
+from agent.placement.allocations.checks import consumer_uuid, holdings_problems, normal_holdings, provider_uuid, refuse
+from agent.placement.allocations.reading import existing, members
+from agent.placement.allocations.writing import repeated, write
+from agent.placement.client import Client
+
+
+def add_resources(client: Client, consumer: str, more: Holdings) -> None:
+    """Give a consumer ``more``, which may be nothing.
+
+    :raises ConsumerNotFound: it holds nothing, so that nobody knows its owner.
+    :raises NotEnoughRoom: there is no room for it.
+    :raises OutOfRetries: somebody else was faster every time.
+    :raises BadRequest: the input makes no sense.
+    """
+    _changed(client, consumer, more, lambda held, amounts: added(held.resources, amounts))
+
+
+def remove_resources(client: Client, consumer: str, less: Holdings) -> None:
+    """Take ``less``, which may be nothing, from a consumer; one that is left with nothing is gone.
+
+    :raises ConsumerNotFound: it holds nothing.
+    :raises NotAllocated: it has nothing of a provider or class.
+    :raises NegativeResult: it has less of it.
+    :raises OutOfRetries: somebody else was faster every time.
+    :raises BadRequest: the input makes no sense.
+    """
+    _changed(client, consumer, less, lambda held, amounts: subtracted(held.resources, amounts, held.consumer))
+
+
+def _changed(client: Client, consumer: str, amounts: Holdings, change: Callable[[Allocation, Holdings], Holdings]) -> None:
+    uuid = consumer_uuid(consumer)
+    refuse(holdings_problems(amounts))
+    if not amounts:
+        return
+    normal = normal_holdings(amounts)
+
+    def attempt() -> None:
+        held = existing(client, uuid)
+        write(client, replace(held, resources=change(held, normal)))
+
+    repeated(client, attempt, f"consumer {uuid}")
+
+
+def remove_tree(client: Client, consumer: str, root: str) -> int:
+    """Take from a consumer all that it has at and below ``root``; what it has elsewhere, it keeps.
+
+    Returns on how many providers that was.
+
+    :raises ConsumerNotFound: it holds nothing at all.
+    :raises OutOfRetries: somebody else was faster every time.
+    :raises BadRequest: the input makes no sense.
+    """
+    uuid, top = consumer_uuid(consumer), provider_uuid(root)
+    return remove_from(client, uuid, lambda: members(client, top))
+
+
+def remove_from(client: Client, consumer: ConsumerUuid, providers: Callable[[], Collection[ProviderUuid]]) -> int:
+    """As :func:`remove_tree`, from ``providers``, which are asked for once the consumer is known to hold something."""
+
+    def attempt() -> int:
+        held = existing(client, consumer)
+        kept = without(held.resources, providers())
+        if removed := len(held.resources) - len(kept):
+            write(client, replace(held, resources=kept))
+        return removed
+
+    return repeated(client, attempt, f"consumer {consumer}")

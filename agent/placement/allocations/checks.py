@@ -1,0 +1,108 @@
+"""Input, checked before anything is sent: what is right comes back in its normal form, what is wrong all at once."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from agent.model.allocation import Allocation, Holdings
+from agent.model.names import MAX_PROVIDER_NAME, ConsumerUuid, ProviderUuid, is_token, is_uuid, normal_uuid, printable
+from agent.placement.allocations.errors import BadRequest
+
+LARGEST = 2147483647
+LONGEST_OWNER = 255
+REMEDY = "correct what was asked for"
+
+
+def refuse(wrong: Iterable[str]) -> None:
+    """Refuse input with everything that is wrong with it.
+
+    :raises BadRequest: there is something.
+    """
+    if found := list(wrong):
+        raise BadRequest("; ".join(found), REMEDY)
+
+
+def consumer_uuid(text: str, what: str = "consumer") -> ConsumerUuid:
+    """A consumer's uuid in its normal form.
+
+    :raises BadRequest: it is none.
+    """
+    return ConsumerUuid(provider_uuid(text, what))
+
+
+def provider_uuid(text: str, what: str = "provider") -> ProviderUuid:
+    """A uuid in its normal form: Placement answers 404 to any other spelling.
+
+    :raises BadRequest: it is none.
+    """
+    refuse(_uuid_problems(text, what))
+    return normal_uuid(text)
+
+
+def _uuid_problems(text: Any, what: str) -> Iterator[str]:
+    if not isinstance(text, str) or not is_uuid(text):
+        yield f"{what} {_shown(text)} is no uuid"
+
+
+def provider_name(name: str) -> str:
+    """A name that a provider may have.
+
+    :raises BadRequest: it is empty or too long.
+    """
+    if not 1 <= len(name) <= MAX_PROVIDER_NAME:
+        raise BadRequest(f"the provider's name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}", REMEDY)
+    return name
+
+
+def owner_problems(project_id: Any, user_id: Any) -> Iterator[str]:
+    """What is wrong with the owner of a consumer."""
+    for what, one in (("project", project_id), ("user", user_id)):
+        if not isinstance(one, str) or not 1 <= len(one) <= LONGEST_OWNER:
+            yield f"the {what}'s id {_shown(one)} has not 1 to {LONGEST_OWNER} characters"
+
+
+def holdings_problems(holdings: Any) -> Iterator[str]:
+    """What is wrong with amounts by provider and class: nothing may be empty, zero, negative or huge."""
+    if not isinstance(holdings, Mapping):
+        yield "the amounts are no mapping of providers"
+        return
+    for provider, resources in holdings.items():
+        yield from _uuid_problems(provider, "provider")
+        if not isinstance(resources, Mapping) or not resources:
+            yield f"nothing is named of provider {_shown(provider)}"
+            continue
+        for name, amount in resources.items():
+            yield from amount_problems(name, amount)
+
+
+def amount_problems(name: Any, amount: Any) -> Iterator[str]:
+    """What is wrong with an amount of one class."""
+    if not isinstance(name, str) or not is_token(name):
+        yield f"{_shown(name)} is no resource class"
+    # A bool is an int, and none of Placement's.
+    if not isinstance(amount, int) or isinstance(amount, bool) or not 1 <= amount <= LARGEST:
+        yield f"the amount {_shown(amount)} of {_shown(name)} is no whole number from 1 to {LARGEST}"
+
+
+def normal_holdings(holdings: Holdings) -> dict[ProviderUuid, dict[str, int]]:
+    """Right amounts with their providers in normal form; one that stands there in two spellings is one."""
+    normal: dict[ProviderUuid, dict[str, int]] = {}
+    for provider, resources in holdings.items():
+        there = normal.setdefault(normal_uuid(provider), {})
+        for name, amount in resources.items():
+            there[name] = there.get(name, 0) + amount
+    return normal
+
+
+def record_problems(record: Allocation) -> Iterator[str]:
+    """What is wrong with a consumer's whole record."""
+    yield from _uuid_problems(record.consumer, "consumer")
+    yield from owner_problems(record.project_id, record.user_id)
+    yield from holdings_problems(record.resources)
+    if not record.resources and record.generation is None:
+        # It would leave a consumer that nobody sees and that refuses every first claim.
+        yield f"consumer {_shown(record.consumer)} would be made with nothing"
+
+
+def _shown(value: Any) -> str:
+    text = printable(str(value))
+    return repr(text if len(text) <= 60 else f"{text[:60]}...")

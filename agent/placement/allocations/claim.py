@@ -1,0 +1,104 @@
+"""Claim: a consumer gets what one of several allocation requests names, or keeps its source beside it; and put."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from agent.model.allocation import Allocation, Holdings
+from agent.model.names import ConsumerUuid
+from agent.placement.allocations.arithmetic import Doubling, doubled
+from agent.placement.allocations.checks import consumer_uuid, normal_holdings, owner_problems, record_problems, refuse
+from agent.placement.allocations.errors import ConsumerChanged, NotEnoughRoom
+from agent.placement.allocations.request import AllocationRequest
+from agent.placement.allocations.writing import generation_of, write_decided
+from agent.placement.client import Client
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Whose a consumer is. ``consumer_type`` only where consumer types are in use."""
+
+    project_id: str
+    user_id: str
+    consumer_type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What was claimed: by which of the requests, and all that the consumer holds now."""
+
+    request: AllocationRequest
+    resources: Holdings
+
+
+def claim(
+    client: Client, consumer: str, requests: Sequence[AllocationRequest], owner: Owner, *, doubling: Doubling, generation: int | None = None,
+) -> Claimed:  # fmt: skip
+    """Give ``consumer`` what the first of ``requests`` with room names. ``doubling``: what if it holds something already.
+
+    ``generation`` is the consumer's, if the caller decided at an earlier one than the present. Claiming again what is
+    claimed already sends nothing but a GET.
+
+    :raises NotEnoughRoom: none of the requests fits.
+    :raises ConsumerChanged: the consumer holds something that the caller did not count on.
+    :raises OutOfRetries: providers were raced for all the time.
+    :raises BadRequest: the input makes no sense.
+    """
+    uuid = consumer_uuid(consumer)
+    refuse(_problems(requests, owner))
+    held = client.allocation(uuid)
+    for place, request in enumerate(requests, 1):
+        try:
+            return _claim(client, uuid, request, owner, held, doubling, generation)
+        except NotEnoughRoom as error:
+            LOG.debug("request %s of %s: %s", place, len(requests), error.message)
+            if place == len(requests):
+                raise
+    raise AssertionError("requests are never empty here")
+
+
+def _problems(requests: Sequence[AllocationRequest], owner: Owner) -> list[str]:
+    wrong = [*owner_problems(owner.project_id, owner.user_id), *(one for request in requests for one in request.problems())]
+    if not requests:
+        wrong.append("there is no allocation request to claim")
+    if not wrong:
+        wrong += [
+            f"an allocation request of microversion {one.version} is written {'with' if one.needs_type else 'without'} a consumer type"
+            for one in requests if one.needs_type != bool(owner.consumer_type)
+        ]  # fmt: skip
+    return wrong
+
+
+def _claim(
+    client: Client, consumer: ConsumerUuid, request: AllocationRequest, owner: Owner, held: Allocation | None, doubling: Doubling, generation: int | None,
+) -> Claimed:  # fmt: skip
+    wanted, extra = _wanted(consumer, request, held, doubling)
+    claimed = Claimed(request, wanted)
+    if held is not None and held.resources == wanted and (held.project_id, held.user_id) == (owner.project_id, owner.user_id):
+        return claimed
+    present = generation_of(held) if generation is None else generation
+    record = Allocation(consumer, wanted, owner.project_id, owner.user_id, present, consumer_type=owner.consumer_type)
+    write_decided(client, record, request.version, extra)
+    return claimed
+
+
+def _wanted(consumer: ConsumerUuid, request: AllocationRequest, held: Allocation | None, doubling: Doubling) -> tuple[Holdings, Mapping[str, Any]]:
+    """What the consumer is to hold, and what goes into the body as it was read."""
+    if held is None or (doubling is Doubling.REFUSE and held.resources == request.resources):
+        return request.resources, request.body
+    if doubling is Doubling.REFUSE:
+        raise ConsumerChanged(f"consumer {consumer} holds something already", "look at it, and decide anew", consumer=consumer)
+    body = {key: value for key, value in request.body.items() if key != "allocations"}
+    return doubled(held.resources, request.resources, doubling), body
+
+
+def put(client: Client, record: Allocation) -> None:
+    """Write all that a consumer holds, as the caller decided on the record with that generation.
+
+    :raises ConsumerChanged, OutOfRetries, NotEnoughRoom, BadRequest: as :func:`claim`.
+    """
+    refuse(record_problems(record))
+    write_decided(client, replace(record, consumer=consumer_uuid(record.consumer), resources=normal_holdings(record.resources)))

@@ -1,0 +1,148 @@
+"""Taking a node out of service: its consumers let go of it, its providers go. What cannot go is told, not forced."""
+
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.errors import PlacementError, PlacementRefused
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.placement import codes
+from agent.placement.allocations.change import remove_from
+from agent.placement.allocations.checks import consumer_uuid, provider_uuid
+from agent.placement.allocations.errors import ConsumerNotFound, ForeignProvider, ProviderInUse
+from agent.placement.client import Client, Row
+from agent.placement.mirror import below
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What became of consumers: on how many providers each let go, and why some did not."""
+
+    done: Mapping[ConsumerUuid, int]
+    failed: Mapping[ConsumerUuid, PlacementError]
+
+
+@dataclass(frozen=True, slots=True)
+class Decommissioned:
+    """``deleted`` in the order sent; ``kept`` with the reason; ``unknown``: consumers there whom nobody named, by provider."""
+
+    released: Released
+    deleted: Sequence[ProviderUuid]
+    kept: Mapping[ProviderUuid, PlacementError]
+    unknown: Mapping[ConsumerUuid, Sequence[ProviderUuid]]
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing is left of the node."""
+        return not (self.released.failed or self.kept)
+
+
+def evacuated_cleanup(client: Client, root: str, consumers: Iterable[str]) -> Released:
+    """Have consumers that were evacuated away let go of the tree at and below ``root``; their new hosts they keep.
+
+    They are those of a migration of type evacuation that is done, from this host and node, that do not run here. One
+    that cannot does not keep the others; one that holds nothing there is well.
+
+    :raises BadRequest: the input makes no sense.
+    """
+    top, uuids = provider_uuid(root), [consumer_uuid(one) for one in consumers]
+    return _released(client, uuids, below(client.tree(top), top)) if uuids else Released({}, {})
+
+
+def _released(client: Client, consumers: Iterable[ConsumerUuid], rows: Sequence[Row]) -> Released:
+    each, providers = dict.fromkeys(consumers, 0), frozenset(row.uuid for row in rows)
+    if not providers:
+        return Released(each, {})
+    done, failed = dict[ConsumerUuid, int](), dict[ConsumerUuid, PlacementError]()
+    for consumer in each:
+        try:
+            done[consumer] = remove_from(client, consumer, lambda: providers)
+        except ConsumerNotFound:
+            done[consumer] = 0
+        except PlacementError as error:
+            LOG.warning("consumer %s did not let go: %s", consumer, error.message)
+            failed[consumer] = error
+    return Released(done, failed)
+
+
+def decommission(
+    client: Client, root: str, *, known: Iterable[str], evacuated: Iterable[str] = (), owned: Collection[str] | None = None
+) -> Decommissioned:  # fmt: skip
+    """Delete the tree at and below ``root``. Once it is gone, the same again is a success.
+
+    ``known``: the consumers that belong to the node, and ``evacuated`` those that did; they keep what they hold elsewhere.
+    Any other is told, and stays. ``owned``: the providers that may be deleted, ``None`` for all of them; above one that
+    stays nothing is.
+
+    :raises BadRequest: the input makes no sense.
+    """
+    top = provider_uuid(root)
+    ours = [consumer_uuid(one) for some in (known, evacuated) for one in some]
+    rows = below(client.tree(top), top)
+    held = dict(zip((row.uuid for row in rows), client.exchange.each(lambda row: client.consumers(row.uuid), rows), strict=True))
+    released = _released(client, ours, rows)
+    staying = {uuid: sorted(consumers.keys() - released.done.keys()) for uuid, consumers in held.items()}
+    unknown: dict[ConsumerUuid, list[ProviderUuid]] = {}
+    for uuid, consumers in staying.items():
+        for consumer in consumers:
+            if consumer not in released.failed:
+                unknown.setdefault(consumer, []).append(uuid)
+    return Decommissioned(released, *_deleted(client, rows, owned, staying), unknown)
+
+
+def _deleted(
+    client: Client, rows: Sequence[Row], owned: Collection[str] | None, staying: Mapping[ProviderUuid, Sequence[ConsumerUuid]]
+) -> tuple[list[ProviderUuid], dict[ProviderUuid, PlacementError]]:  # fmt: skip
+    """Delete what can go, children first."""
+    deleted, kept = list[ProviderUuid](), dict[ProviderUuid, PlacementError]()
+    parents: set[ProviderUuid | None] = set()
+    for row in reversed(rows):
+        error = _obstacle(row, owned, staying[row.uuid], row.uuid in parents) or _refusal(client, row)
+        if error is None:
+            deleted.append(row.uuid)
+            continue
+        kept[row.uuid] = error
+        parents.add(row.parent_uuid)
+    return deleted, kept
+
+
+def _obstacle(row: Row, owned: Collection[str] | None, consumers: Sequence[ConsumerUuid], is_parent: bool) -> PlacementError | None:
+    """Why the provider has to stay, ``None`` if nothing is known against it."""
+    name = f"provider {printable(row.name)} ({row.uuid})"
+    if owned is not None and row.uuid not in owned:
+        return ForeignProvider(f"{name} was made by somebody else", "have it deleted by whoever made it", provider=row.uuid)
+    if consumers:
+        others = f" and {len(consumers) - 1} more" if len(consumers) > 1 else ""
+        return ProviderInUse(f"{name} is in use by consumer {consumers[0]}{others}", "move or delete what is there", provider=row.uuid)
+    if is_parent:
+        return ProviderInUse(f"{name} has children that stay", "see why they stay", provider=row.uuid)
+    return None
+
+
+def _refusal(client: Client, row: Row) -> PlacementError | None:
+    """Delete the provider. ``None`` if it is gone, else why it is not."""
+    name = f"provider {printable(row.name)} ({row.uuid})"
+    try:
+        _delete(client, row.uuid)
+    except PlacementRefused as error:
+        if codes.is_in_use(error):
+            return ProviderInUse(f"{name} is in use by somebody who came meanwhile", "do the same again", provider=row.uuid)
+        if error.placement_code == codes.HAS_CHILDREN:
+            return ProviderInUse(f"{name} got a child meanwhile", "do the same again", provider=row.uuid)
+        return error
+    except PlacementError as error:
+        return error
+    LOG.info("deleted %s", name)
+    return None
+
+
+def _delete(client: Client, uuid: ProviderUuid) -> None:
+    try:
+        client.delete_provider(uuid)
+    except PlacementError as error:
+        if not codes.may_be_applied(error):
+            raise
+        # That it is gone by now is as good.
+        client.delete_provider(uuid)

@@ -43,7 +43,8 @@ def cell_name(root: str, cell: int) -> str:
     return f"{root}_NUMA{cell}"
 
 
-def _is_cell(name: str, root: str) -> bool:
+def is_cell_name(name: str, root: str) -> bool:
+    """Whether ``name`` is that of a NUMA cell of the root called ``root``."""
     number = name.removeprefix(f"{root}_NUMA")
     return number.isdecimal() and name == cell_name(root, int(number))
 
@@ -55,7 +56,7 @@ def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
     if not present.exists(root) or not present.has_inventory(root):
         return "nested"
     name = present.name_of(root)
-    return "nested" if any(_is_cell(present.name_of(child), name) for child in present.children(root)) else "flat"
+    return "nested" if any(is_cell_name(present.name_of(child), name) for child in present.children(root)) else "flat"
 
 
 def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: str) -> str | None:
@@ -125,7 +126,7 @@ def _shape_cells(tree: ProviderTree, present: ProviderTree, root: str, facts: Ho
     last = {present.name_of(uuid): present.provider(uuid) for uuid in (present.children(root) if present.exists(root) else ())}
     if not facts.complete("numa"):
         for name, cell in last.items():
-            if _is_cell(name, root_name):
+            if is_cell_name(name, root_name):
                 _put_cell(tree, root, name, cell.inventory)
     for one in facts.numa.cells if facts.numa else ():
         name = cell_name(root_name, one.id)

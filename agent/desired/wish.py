@@ -7,6 +7,7 @@ from agent.desired.host_tree import shape_host
 from agent.desired.policy import Policy
 from agent.desired.relayout import check_relayout
 from agent.desired.root_traits import put_root_traits
+from agent.desired.units import put_units
 from agent.driver import Allocations
 from agent.model.facts import HostFacts
 from agent.model.journal import Journal
@@ -47,6 +48,9 @@ def desired_tree(
     if findings.shape is not None:
         findings.shape(tree, allocations)
         _complete_ratios(tree, policy.configured_ratios)
+    if not findings.shape_all:
+        # After the driver's part, because that may have the providers that count the units.
+        put_units(tree, present, root, findings.facts)
     put_root_traits(tree, present, root, journal, policy, agent, findings.capabilities)
     return tree
 

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agent.model.assignable_unit import AssignableUnit
 from agent.model.devices import PciDevice
 from agent.model.domain import Domain
 from agent.model.topology import Topology
 
-Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption", "domains"]
+Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption", "domains", "units"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class HostFacts:
     numa: Topology | None = None
     pci: tuple[PciDevice, ...] | None = None
     domains: tuple[Domain, ...] | None = None
+    units: tuple[AssignableUnit, ...] | None = None
     incomplete: Mapping[Section, str] = field(default_factory=dict)
 
     def complete(self, section: Section) -> bool:

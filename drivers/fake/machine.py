@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agent.model.assignable_unit import AssignableUnit
 from agent.model.devices import PciDevice
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.topology import Topology
@@ -31,6 +32,7 @@ class Machine:
     disk_gib: int | None = None
     numa: Topology | None = None
     pci: tuple[PciDevice, ...] | None = None
+    units: tuple[AssignableUnit, ...] | None = None
     incomplete: Mapping[Section, str] = field(default_factory=dict)
     providers: tuple[ProviderEntry, ...] = ()
 
@@ -46,6 +48,7 @@ class Machine:
             disk_gib=self.disk_gib,
             numa=self.numa,
             pci=self.pci,
+            units=self.units,
             incomplete=self.incomplete,
             providers=self.providers,
         )

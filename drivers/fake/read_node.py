@@ -4,18 +4,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from agent.model.assignable_unit import AssignableUnit
 from agent.model.cpu_list import format_cpu_list
 from agent.model.facts import CpuFacts
 from agent.model.topology import Topology
 from drivers.fake.document import Where
-from drivers.fake.entry import NODE, ProviderEntry
+from drivers.fake.entry import NODE, ProviderEntry, named
 from drivers.fake.machine import Machine, processor
 from drivers.fake.part import Part
 from drivers.fake.read_cells import read_cells
 from drivers.fake.read_devices import read_devices
 from drivers.fake.read_providers import read_providers
+from drivers.fake.read_units import read_units
 
-LISTS = ("cells", "pci", "providers")
+LISTS = ("cells", "pci", "providers", "units")
 
 
 class Node:
@@ -42,6 +44,7 @@ class Node:
         whole = part.whole if part else "cells" not in self.described
         ids = [cell.id for cell in cells.cells] if cells and whole else None
         pci = self._list("pci")
+        providers = self._providers((ids or []) if whole else None)
         hypervisor = self.data.get("hypervisor", {})
         return Machine(
             hypervisor_type=hypervisor.get("type", "fake"),
@@ -51,8 +54,9 @@ class Node:
             disk_gib=int(self.data["disk_gib"]) if "disk_gib" in self.data else None,
             numa=cells,
             pci=read_devices(pci, ids) if pci else None,
+            units=self._units((ids or []) if whole else None, providers),
             incomplete=self.data.get("incomplete", {}),
-            providers=self._providers((ids or []) if whole else None),
+            providers=providers,
         )
 
     def _list(self, key: str) -> Part | None:
@@ -85,3 +89,13 @@ class Node:
         traits, part = self.data.get("traits"), self._list("providers")
         root = (ProviderEntry(NODE, traits=frozenset(traits)),) if traits else ()
         return root + (read_providers(part, self.name or NODE, cells) if part else ())
+
+    def _units(self, cells: list[int] | None, providers: Iterable[ProviderEntry]) -> tuple[AssignableUnit, ...] | None:
+        """The units; on the node, on its cells or on what is described outright."""
+        part, described = self._list("units"), self._list("providers")
+        if part is None:
+            return None
+        known = cells is not None and (described.whole if described else "providers" not in self.described)
+        node = self.name or NODE
+        names = {node, *(f"{node}_NUMA{cell}" for cell in cells or ()), *(named(one.name, node) for one in providers)}
+        return read_units(part, node, names if known else None)

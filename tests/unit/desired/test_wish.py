@@ -3,8 +3,9 @@ import pytest
 from agent.desired.policy import Policy
 from agent.desired.wish import Findings, desired_tree
 from agent.errors import ReshapeNeeded
+from agent.model.assignable_unit import AssignableUnit
 from agent.model.journal import Journal
-from tests.unit.desired.nodes import FACTS, NAME, ROOT, contents, root_only
+from tests.unit.desired.nodes import FACTS, NAME, ROOT, amount, contents, facts, root_only
 
 CAPABILITIES = {"COMPUTE_NODE_X": True}
 
@@ -50,3 +51,17 @@ def test_the_base_is_left_alone_even_when_the_driver_gives_up_half_way():
         wished(Findings(FACTS, {}, shape), base=base)
     assert contents(base) == {NAME: {}}
     assert base.data(ROOT).traits == set()
+
+
+def test_units_are_counted_on_a_provider_that_the_driver_makes():
+    def shape(tree, allocations):
+        tree.new_child(f"{NAME}-card", ROOT)
+        tree.add_traits(f"{NAME}-card", "CUSTOM_CARD")
+
+    tree = wished(Findings(facts(units=(AssignableUnit("CUSTOM_PORT", "p0", "-card"),)), {}, shape))
+    assert contents(tree)[f"{NAME}-card"] == {"CUSTOM_PORT": amount(1)}
+
+
+def test_a_driver_that_shapes_all_counts_its_units_itself():
+    tree = wished(Findings(facts(units=(AssignableUnit("CUSTOM_PORT", "p0"),)), {}, lambda tree, _: None, shape_all=True))
+    assert contents(tree) == {NAME: {}}

@@ -4,6 +4,7 @@ import uuid
 import pytest
 
 from agent.errors import ConfigError, ConfigErrors, DriverError
+from agent.model.assignable_unit import AssignableUnit
 from agent.model.pci_address import PciAddress
 from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, record, root_tree, shaped, started
 
@@ -24,7 +25,7 @@ def facts_of(host_file, text):
 
 def test_a_section_that_is_not_in_the_file_is_not_in_the_facts(host_file):
     facts = facts_of(host_file, "traits: [CUSTOM_A]")
-    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci) == (None,) * 5
+    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci, facts.units) == (None,) * 6
     assert (facts.hypervisor_type, facts.hypervisor_version, dict(facts.incomplete)) == ("fake", 1000, {})
 
 
@@ -99,6 +100,29 @@ def test_virtual_functions_go_on_in_the_next_slot(host_file):
     text = "pci: [{address: 0000:01:00.6, vendor_id: 15b3, product_id: 1017, virtual_functions: {count: 3, product_id: 1018}}]"
     devices = facts_of(host_file, text).pci
     assert [str(device.address) for device in devices] == ["0000:01:00.6", "0000:01:00.7", "0000:01:01.0", "0000:01:01.1"]
+
+
+def test_units_are_on_the_node_on_a_cell_or_on_a_described_provider(host_file):
+    text = """
+        cells: [{id: 3, cpus: 0-1, memory_mib: 10}]
+        providers: [{name: $NODE-card}]
+        units:
+          - {resource_class: CUSTOM_PMEM, identifier: ns_1, metadata: {path: /dev/pmem1, size: '4'}}
+          - {resource_class: CUSTOM_PMEM, identifier: ns_0, provider: $NODE_NUMA3}
+          - {resource_class: CUSTOM_PORT, identifier: '0', provider: $NODE-card}
+          - {resource_class: CUSTOM_PMEM, identifier: ns_0, provider: $NODE}
+        incomplete: {units: one namespace could not be read}
+    """
+    facts = facts_of(host_file, text)
+    assert facts.units == (
+        AssignableUnit("CUSTOM_PMEM", "ns_1", None, {"path": "/dev/pmem1", "size": "4"}),
+        AssignableUnit("CUSTOM_PMEM", "ns_0", "_NUMA3"),
+        AssignableUnit("CUSTOM_PORT", "0", "-card"),
+        AssignableUnit("CUSTOM_PMEM", "ns_0"),
+    )
+    assert [unit.provider_name(facts.name) for unit in facts.units] == ["cn1", "cn1_NUMA3", "cn1-card", "cn1"]
+    assert not facts.complete("units")
+    assert facts_of(host_file, "units: []").units == ()
 
 
 def test_incomplete_sections_are_passed_on(host_file):

@@ -129,6 +129,37 @@ def test_devices_that_cannot_be(tmp_path, devices, message):
     assert errors_of(tmp_path, f"pci: {devices}\ncells: [{{id: 0, cpus: '', memory_mib: 1}}]") == [message]
 
 
+UNIT = "resource_class: CUSTOM_PMEM, identifier: ns_0"
+
+
+@pytest.mark.parametrize(
+    ("units", "message"),
+    [
+        ("[{identifier: ns_0}]", "1: units[0]: lacks resource_class"),
+        ("[{resource_class: CUSTOM_PMEM}]", "1: units[0]: lacks identifier"),
+        ("[{resource_class: pmem, identifier: ns_0}]", "1: units[0].resource_class: is 'pmem'"),
+        ("[{resource_class: VCPU, identifier: '0'}]", "1: units[0].resource_class: VCPU is no class of units: the agent counts it by itself"),
+        ("[{resource_class: CUSTOM_PMEM, identifier: ''}]", "1: units[0].identifier: is ''"),
+        ('[{resource_class: CUSTOM_PMEM, identifier: "ns\\x1b"}]', "1: units[0].identifier: 'ns\\x1b' has a control character"),
+        ('[{resource_class: CUSTOM_PMEM, identifier: ns, metadata: {a: "b\\n"}}]', "1: units[0].metadata.a: 'b\\n' has a control character"),
+        ("[{resource_class: CUSTOM_PMEM, identifier: ns, metadata: {a: 1}}]", "1: units[0].metadata.a: is 1, not text"),
+        (f"[{{{UNIT}}}, {{{UNIT}, provider: $NODE}}]", "1: units[1].identifier: the unit 'ns_0' of CUSTOM_PMEM is here twice"),
+        (f"[{{{UNIT}, provider: card}}]", "1: units[0].provider: is 'card'"),
+        (f"[{{{UNIT}, provider: $NODE_NUMA1}}]", "1: units[0].provider: there is no provider 'cn1_NUMA1'"),
+        (f"[{{{UNIT}, size: 4}}]", "1: units[0].size: is an unknown key"),
+        (f"[{{{UNIT}, provider: $NODE_NUMA0}}, {{{UNIT}, provider: $NODE-x}}, {{{UNIT}}}, {{}}]", "1: units[3]: lacks resource_class"),
+    ],
+)
+def test_units_that_cannot_be(tmp_path, units, message):
+    text = f"units: {units}\ncells: [{{id: 0, cpus: '', memory_mib: 1}}]\nproviders: [{{name: cn1-x}}]"
+    assert errors_of(tmp_path, text)[0] == message
+
+
+def test_units_of_a_provider_that_cannot_be_read_are_not_held_against_it(tmp_path):
+    text = "units: [{resource_class: CUSTOM_PMEM, identifier: ns_0, provider: $NODE-x}]\nproviders: [{nam: $NODE-x}]"
+    assert errors_of(tmp_path, text) == ["2: providers[0]: lacks name", "2: providers[0].nam: is an unknown key"]
+
+
 @pytest.mark.parametrize(
     ("providers", "message"),
     [

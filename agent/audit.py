@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 
+from agent.audit_allocations import Judged, NodeAllocations
 from agent.audit_record import Mode, Node, Record
 from agent.desired.host_tree import layout_hint
 from agent.desired.policy import Policy
@@ -32,7 +33,7 @@ from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
 from agent.model.mirror import Knowledge
 from agent.model.names import MAX_PROVIDER_NAME, printable
-from agent.model.operation import SetInventory
+from agent.model.operation import AllocationOperation, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, NodeState, Outcome, Usage
 from agent.placement import clock
@@ -47,13 +48,17 @@ from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import Move, moved
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.server import Server
+from agent.tracker.consumer_book import ConsumerBook
 
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class House:
-    """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in seconds."""
+    """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in seconds.
+
+    ``book`` None: there are no records, so that nobody's allocations are judged.
+    """
 
     server: Server
     driver: Driver
@@ -63,6 +68,7 @@ class House:
     cancelled: Event
     facts_deadline: float = 60
     freshness: Freshness = field(default_factory=Freshness)
+    book: ConsumerBook | None = None
 
 
 class NodeAudit:
@@ -117,9 +123,11 @@ class NodeAudit:
             with record.step("tree"):
                 held = self._mirror(record, rows)
                 target, move = self._desired(record, findings, held)
+                judged = self._judged(record, findings, target)
             with record.step("plan"):
-                plan = make_plan(notebook.view, target, notebook.knowledge, root, move)
+                plan = judged.added_to(make_plan(notebook.view, target, notebook.knowledge, root, move))
                 record.planned(plan, findings.facts if findings else None)
+                record.errors += judged.errors
             if record.mode.dry_run:
                 record.outcomes = [Outcome(one) for one in plan.operations]
                 notebook.assume(plan)
@@ -242,6 +250,14 @@ class NodeAudit:
             raise ReshapeFailed(what, DRIVER_FAULT) from error
         return wish, moved(before, edited)
 
+    def _judged(self, record: Record, findings: Findings | None, target: Target) -> Judged:
+        """Whose the node's allocations are."""
+        house = self.house
+        if house.book is None or findings is None:
+            return Judged()
+        allocations = NodeAllocations(self.node.uuid, self.notebook, house.book, house.policy.purge_after)
+        return allocations.judged(record.client, target.journal.providers, findings.facts, record.tried)
+
     # --- 5: the flush -----------------------------------------------------------------------------------------
 
     def _flush(self, record: Record, plan: Plan) -> Flushed:
@@ -259,6 +275,7 @@ class NodeAudit:
         # Of a plan that is thrown away only what was done counts: the rest comes again in the next one.
         record.outcomes += [one for one in flushed.outcomes if one.status == "done" or flushed.conflict is None]
         record.outcomes += skipped
+        record.tried |= {one.operation.old.consumer for one in flushed.outcomes if isinstance(one.operation, AllocationOperation) and one.status == "failed"}
         record.drift += self._overcommitted(record.client, flushed)
         return flushed
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agent.errors import AgentError, ConfigErrors, ProviderIdentityConflict, ProviderNameConflict
 from agent.model.facts import HostFacts
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, STEPS, Drift, DriftKind, NodeReport, NodeState, Outcome, Problem, Usage
 from agent.placement.client import Client
@@ -39,7 +39,7 @@ class Node:
 class Record:
     """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew.
 
-    ``earlier`` waits for the audits that began before this one.
+    ``earlier`` waits for the audits that began before this one. ``tried``: consumers whose allocations could not be removed.
     """
 
     client: Client
@@ -55,6 +55,7 @@ class Record:
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     forgot: bool = False
+    tried: set[ConsumerUuid] = field(default_factory=set)
     hint: str | None = None
 
     @contextmanager

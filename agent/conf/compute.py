@@ -23,6 +23,14 @@ OPTIONS = [
         "resource_provider_association_refresh", default=300, min=0,
         help="Seconds between queries for sharing providers; 0: only once.",
     ),
+    cfg.BoolOpt(
+        "purge_unknown_allocations", default=False,
+        help="Remove allocations on the node's providers of whose consumer no record has known for a long time.",
+    ),
+    cfg.IntOpt(
+        "purge_unknown_allocations_grace", default=86400, min=0,
+        help="Seconds for which no record has to know a consumer before its allocations are removed; two audits at least.",
+    ),
     cfg.IntOpt(
         "facts_deadline", default=60, min=1,
         help="Seconds a driver may take for one node's facts before the call is abandoned.",

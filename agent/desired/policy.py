@@ -31,7 +31,7 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Reserved memory and disk in MiB."""
+    """Reserved memory and disk in MiB. ``purge_after``: seconds after which allocations go of which no record knows, or None."""
 
     host: HostPolicy = field(default_factory=HostPolicy)
     cpu_ratio: Ratio = Ratio(initial=4.0)
@@ -43,6 +43,7 @@ class Policy:
     layout: Layout | None = None
     owner_trait: str = "OWNER_NOVA"
     enabled: bool | None = None
+    purge_after: float | None = None
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
@@ -75,6 +76,7 @@ class Policy:
             layout=conf.compute.tree_layout,
             owner_trait=owner,
             enabled=conf.enabled,
+            purge_after=conf.compute.purge_unknown_allocations_grace if conf.compute.purge_unknown_allocations else None,
         )
 
     @property

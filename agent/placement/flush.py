@@ -6,6 +6,7 @@ next plan starts from Placement's real state.
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import cast
@@ -15,6 +16,7 @@ from agent.model.inventory_text import inventory_changes
 from agent.model.mirror import Knowledge, View
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
+    AllocationOperation,
     CreateProvider,
     DeleteProvider,
     EnsureResourceClass,
@@ -31,7 +33,9 @@ from agent.model.operation import (
 from agent.model.provider_tree import Provider
 from agent.model.report import OperationStatus, Outcome
 from agent.placement import codes, sending
+from agent.placement.allocations.writing import write
 from agent.placement.client import Client
+from agent.placement.known_consumers import follow
 from agent.placement.names import forget_names, with_names
 from agent.placement.plan import Plan
 
@@ -78,8 +82,8 @@ class Flushed:
 
     @property
     def complete(self) -> bool:
-        """Whether everything that was planned is done."""
-        return all(one.status == "done" for one in self.outcomes)
+        """Whether everything that was planned for the tree is done."""
+        return all(one.status == "done" for one in self.outcomes if not isinstance(one.operation, AllocationOperation))
 
 
 class _Stop(Exception):
@@ -93,30 +97,36 @@ class Flush:
         self.client, self.plan, self.root, self.now, self.may_forget = client, plan, root, now, may_forget
         self.tree = view.tree.copy()
         self.read_at = dict(view.read_at)
+        self.consumers = dict(view.consumers)
         self.result = Flushed(view, knowledge)
         self._tried: dict[int, Outcome] = {}
 
     def run(self) -> Flushed:
         """Send everything that can be sent."""
         operations = self.plan.operations
-        try:
-            for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
-                self._prerequisites(wave, lambda one: Done(one, sending.create(self.client, cast(CreateProvider, one))))
-            self._prerequisites([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait)], self._ensure)
-            for one in operations:
-                if isinstance(one, RenameProvider | ReparentProvider):
-                    self._each([one], self._move)
-            for one in operations:
-                if isinstance(one, Reshape):
-                    self._reshape(one)
-            self._delete_all(self._of(DeleteProvider))
-            self._set_all([one for one in operations if isinstance(one, SetInventory | SetAggregates | SetTraits)])
-        except _Stop:
-            pass
+        with suppress(_Stop):
+            self._tree(operations)
+        if self.result.conflict is None and self.result.outage is None:
+            with suppress(_Stop):
+                self._each(self._of(AllocationOperation), self._allocations)
         result = self.result
         result.outcomes = [self._tried.get(id(one), Outcome(one, "skipped")) for one in operations]
-        result.view = replace(result.view, tree=self.tree.freeze(), read_at=self.read_at)
+        result.view = replace(result.view, tree=self.tree.freeze(), read_at=self.read_at, consumers=self.consumers)
         return result
+
+    def _tree(self, operations: Sequence[Operation]) -> None:
+        """Everything that is about providers."""
+        for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
+            self._prerequisites(wave, lambda one: Done(one, sending.create(self.client, cast(CreateProvider, one))))
+        self._prerequisites([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait)], self._ensure)
+        for one in operations:
+            if isinstance(one, RenameProvider | ReparentProvider):
+                self._each([one], self._move)
+        for one in operations:
+            if isinstance(one, Reshape):
+                self._reshape(one)
+        self._delete_all(self._of(DeleteProvider))
+        self._set_all([one for one in operations if isinstance(one, SetInventory | SetAggregates | SetTraits)])
 
     def _of(self, kind: type[Operation]) -> list[Operation]:
         return [one for one in self.plan.operations if isinstance(one, kind)]
@@ -148,6 +158,7 @@ class Flush:
                 self._failed(done.operation, done.error)
                 continue
             _log(done.operation)
+            follow(self.consumers, done.operation)
             if done.provider is not None:
                 self._store(done.provider)
             elif isinstance(done.operation, DeleteProvider):
@@ -175,7 +186,7 @@ class Flush:
         result = self.result
         if codes.may_be_applied(error):
             result.doubtful.update(_about(operation))
-        if isinstance(error, GenerationConflict):
+        if isinstance(error, GenerationConflict) and not isinstance(operation, AllocationOperation):
             result.conflict = error
         elif isinstance(error, PlacementUnreachable) or (isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status in (401, 403))):
             result.outage = error
@@ -212,6 +223,14 @@ class Flush:
             self.client.ensure_trait(operation.name)
         elif isinstance(operation, EnsureResourceClass):
             self.client.ensure_resource_class(operation.name)
+        return Done(operation)
+
+    def _allocations(self, operation: Operation) -> Done:
+        """Each consumer by itself, and once a pass: one that is being changed says nothing about the others, nor about the tree."""
+        try:
+            write(self.client, cast(AllocationOperation, operation).wanted)
+        except GenerationConflict as error:
+            raise GenerationConflict(error.message, "it is tried again in the next pass") from error
         return Done(operation)
 
     def _move(self, operation: Operation) -> Done:
@@ -351,6 +370,8 @@ def _log(operation: Operation) -> None:
         LOG.info("inventory of %s: %s", printable(operation.provider.name), "; ".join(inventory_changes(operation.old, operation.new)))
     elif isinstance(operation, Reshape):
         LOG.info("reshaped %s providers and %s consumers", len(operation.inventories), len(operation.allocations))
+    elif isinstance(operation, AllocationOperation):
+        LOG.info("took allocations from consumer %s: %s", operation.old.consumer, printable(operation.reason))
 
 
 def flush(

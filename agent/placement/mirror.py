@@ -36,7 +36,7 @@ def refreshed(
     """
     rows = below(client.tree(root) if rows is None else rows, root)
     if freshness.everything or _went_back(view, rows, root):
-        view = View()
+        view = View(unknown_since=view.unknown_since)
     known = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
     suspects = set(suspects) | _overdue(view, rows, now, freshness.reread)
     moved = [row for row in rows if row.uuid in suspects or not known.exists(row.uuid) or known.provider(row.uuid).generation != row.generation]
@@ -49,7 +49,9 @@ def refreshed(
             _add_root(tree, one)
     read_at = {row.uuid: view.read_at.get(row.uuid, now) for row in rows} | dict.fromkeys(read, now)
     if tree is not view.tree or read_at != view.read_at:
-        view = replace(view, tree=tree.freeze(), read_at=read_at)
+        # Whoever came since the consumers were read moved the generation of what he has something of.
+        consumers = {uuid: held for uuid, held in view.consumers.items() if uuid in read_at and uuid not in read}
+        view = replace(view, tree=tree.freeze(), read_at=read_at, consumers=consumers)
     return _with_sharing(client, view, root, now, freshness.sharing)
 
 

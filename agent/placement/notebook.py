@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import cast
 
+from agent.model.allocation import Allocation
 from agent.model.journal import Journal, Ownership
-from agent.model.mirror import Knowledge, View
-from agent.model.names import ProviderUuid, printable
+from agent.model.mirror import Consumers, Knowledge, View
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
@@ -15,6 +16,7 @@ from agent.placement import clock
 from agent.placement.client import Client, Row
 from agent.placement.consumers import usages
 from agent.placement.flush import Flushed
+from agent.placement.known_consumers import holding
 from agent.placement.mirror import Freshness, refreshed
 from agent.placement.names import with_names
 from agent.placement.ownership import Usages
@@ -88,6 +90,30 @@ class Notebook:
     def held(self, client: Client) -> Usages:
         """What is used of the classes and providers that only wait to become free."""
         return usages(client, {uuid: 0 for uuid in self.journal.held if self.view.tree.exists(uuid)})
+
+    def consumers(self, client: Client, ours: Iterable[ProviderUuid]) -> Consumers:
+        """Who holds what on each of the providers ``ours``; asked for where the provider was read anew since it was last asked."""
+        wanted = list(ours)
+        missing = [uuid for uuid in wanted if uuid not in self.view.consumers]
+        if missing:
+            read = zip(missing, client.exchange.each(client.consumers, missing), strict=True)
+            self._view = replace(self.view, consumers={**self.view.consumers, **dict(read)})
+        return {uuid: self.view.consumers[uuid] for uuid in wanted}
+
+    def allocations(self, client: Client, consumers: Sequence[ConsumerUuid]) -> Mapping[ConsumerUuid, Allocation]:
+        """All that each of ``consumers`` holds now; those that hold nothing any more are left out."""
+        found = dict(zip(consumers, client.exchange.each(client.allocation, consumers), strict=True))
+        known = self.view.consumers
+        for consumer, allocation in found.items():
+            known = holding(known, consumer, allocation.resources if allocation else {})
+        if found:
+            self._view = replace(self.view, consumers=known)
+        return {consumer: one for consumer, one in found.items() if one is not None}
+
+    def unknown(self, since: Mapping[ConsumerUuid, float]) -> None:
+        """Remember since when nobody knows the consumers that nobody knows."""
+        if since != self.view.unknown_since:
+            self._view = replace(self.view, unknown_since=since)
 
     # --- writing ----------------------------------------------------------------------------------------------
 

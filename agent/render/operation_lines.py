@@ -5,10 +5,12 @@ from typing import Any
 
 from rich.text import Text
 
+from agent.model.allocation import Resources
 from agent.model.inventory_text import inventory_changes
-from agent.model.names import printable
+from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
     CreateProvider,
+    DeleteAllocations,
     DeleteProvider,
     EnsureResourceClass,
     EnsureTrait,
@@ -17,6 +19,7 @@ from agent.model.operation import (
     ReparentProvider,
     Reshape,
     SetAggregates,
+    SetAllocations,
     SetInventory,
     SetTraits,
 )
@@ -114,6 +117,15 @@ def _reshape(operation: Reshape, names: Names, signs: Signs) -> Told:
     return signs.reshape, f"reshape with {moved} consumer" + ("" if moved == 1 else "s"), "of " + ", ".join(changes)
 
 
+def _delete_allocations(operation: DeleteAllocations, names: Names, _: Signs) -> Told:
+    return "-", operation.old.consumer, "allocations: " + _held(operation.old.resources, names)
+
+
+def _allocations(operation: SetAllocations, names: Names, signs: Signs) -> Told:
+    before, after = (_held(resources, names) for resources in (operation.old.resources, operation.new))
+    return "~", operation.old.consumer, f"allocations: {before} {signs.change} {after}"
+
+
 TELLERS: Mapping[type[Operation], Callable[[Any, Names, Signs], Told]] = {
     CreateProvider: _create,
     DeleteProvider: _delete,
@@ -125,11 +137,20 @@ TELLERS: Mapping[type[Operation], Callable[[Any, Names, Signs], Told]] = {
     EnsureResourceClass: _resource_class,
     EnsureTrait: _trait,
     Reshape: _reshape,
+    DeleteAllocations: _delete_allocations,
+    SetAllocations: _allocations,
 }
 
 
 def _called(uuid: str | None, names: Names) -> str:
     return "none" if uuid is None else names.get(uuid, uuid)
+
+
+def _held(resources: Mapping[ProviderUuid, Resources], names: Names) -> str:
+    """``MEMORY_MB 2048, VCPU 1 of node-1; VGPU 1 of node-1_NUMA0``."""
+    return "; ".join(
+        f"{', '.join(f'{name} {amount}' for name, amount in sorted(amounts.items()))} of {_called(uuid, names)}" for uuid, amounts in resources.items()
+    )
 
 
 def _joined(parts: Iterable[str]) -> str:

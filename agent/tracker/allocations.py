@@ -27,11 +27,13 @@ class Holding:
     """A node's tree and who holds what of it, as far as that is ours to look after.
 
     ``offered``: the resource classes of which nobody can have his share elsewhere, because only this tree has them here.
+    ``running``: the guests that the hypervisor itself shows, ``None`` if nobody can tell.
     """
 
     node: ProviderUuid
     consumers: Consumers
     offered: frozenset[str] = frozenset()
+    running: frozenset[ConsumerUuid] | None = frozenset()
 
     def by_consumer(self) -> Mapping[ConsumerUuid, Resources]:
         """What each consumer holds of the whole tree."""
@@ -95,7 +97,7 @@ class _Judgement:
     def __init__(
         self, holding: Holding, records: ConsumerRecords, unknown_since: Mapping[ConsumerUuid, float], now: float, purge_after: float | None
     ) -> None:
-        self.node, self.held, self.records = holding.node, holding.by_consumer(), records
+        self.node, self.held, self.running, self.records = holding.node, holding.by_consumer(), holding.running, records
         self.unknown_since, self.now, self.purge_after = unknown_since, now, purge_after
         self.tracked = {claim.instance for claim in records.claims}
         self.unknown: dict[ConsumerUuid, float] = {}
@@ -141,8 +143,10 @@ class _Judgement:
         return instance.host == self.records.host and instance.node == self.node
 
     def _evacuated(self, instance: Instance) -> bool:
-        """Whether it was evacuated from here for good: the end of that told, nothing under way that may bring it back."""
-        if instance.hidden or instance.host is None or self._here(instance) or instance.task_state is not None or instance.uuid in self.records.running:
+        """Whether it was evacuated from here for good: the end of that told, no copy left, nothing under way that may bring it back."""
+        if instance.hidden or instance.host is None or self._here(instance) or instance.task_state is not None:
+            return False
+        if self.running is None or instance.uuid in self.running:
             return False
         moves = [one for one in self.records.migrations.values() if one.instance == instance.uuid]
         if any(one.in_progress or (not one.ended and self.node in (one.source_node, one.dest_node)) for one in moves):

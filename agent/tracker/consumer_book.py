@@ -16,15 +16,13 @@ class ConsumerRecords:
 
     ``host``: this host's name. ``instances``: those among the consumers and those with an open claim on the node, deleted
     ones too. ``migrations``: those among the consumers, and every one of these instances, ended ones too. ``claims``: the
-    open ones of the node. ``running``: the guests that the hypervisor itself runs on the node, as far as known.
-    ``unreadable``: consumers of which there is a record that makes no sense.
+    open ones of the node. ``unreadable``: consumers of which there is a record that makes no sense.
     """
 
     host: str
     instances: Mapping[ConsumerUuid, Instance] = field(default_factory=dict)
     migrations: Mapping[ConsumerUuid, Migration] = field(default_factory=dict)
     claims: Collection[Claim] = ()
-    running: frozenset[ConsumerUuid] = frozenset()
     unreadable: frozenset[ConsumerUuid] = frozenset()
 
 

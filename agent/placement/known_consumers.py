@@ -1,0 +1,42 @@
+"""Who is known to hold what: how that part of a view follows what is read and what is written."""
+
+from collections.abc import Mapping
+
+from agent.model.allocation import Resources
+from agent.model.mirror import Consumers
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.operation import AllocationOperation, CreateProvider, DeleteProvider, Operation, Reshape, SetInventory
+
+Known = dict[ProviderUuid, Mapping[ConsumerUuid, Resources]]
+
+
+def holding(consumers: Consumers, consumer: ConsumerUuid, resources: Mapping[ProviderUuid, Resources]) -> Known:
+    """``consumers`` once it is known that one of them holds exactly ``resources``."""
+    return {uuid: _with(held, consumer, resources.get(uuid)) for uuid, held in consumers.items()}
+
+
+def _with(held: Mapping[ConsumerUuid, Resources], consumer: ConsumerUuid, resources: Resources | None) -> Mapping[ConsumerUuid, Resources]:
+    if held.get(consumer) == resources:
+        return held
+    others = {uuid: one for uuid, one in held.items() if uuid != consumer}
+    return others | {consumer: resources} if resources else others
+
+
+def follow(consumers: Known, operation: Operation) -> None:
+    """Have ``consumers`` be what is known once ``operation`` is done.
+
+    Nobody holds anything of a provider that is new or had no inventory: whoever came in between would have moved the
+    generation that guards the write. What a reshape left where is not known.
+    """
+    if isinstance(operation, AllocationOperation):
+        consumers.update(holding(consumers, operation.wanted.consumer, operation.wanted.resources))
+    elif isinstance(operation, CreateProvider):
+        consumers[operation.provider.uuid] = {}
+    elif isinstance(operation, SetInventory) and not operation.old:
+        consumers.setdefault(operation.provider.uuid, {})
+    elif isinstance(operation, DeleteProvider):
+        consumers.pop(operation.provider.uuid, None)
+    elif isinstance(operation, Reshape):
+        moved = (uuid for one in operation.allocations.values() for uuid in one.resources)
+        for uuid in (*operation.inventories, *moved):
+            consumers.pop(uuid, None)

@@ -5,18 +5,17 @@ Lists and mappings are JSON text with sorted names, so that equal contents are e
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, MetaData, PrimaryKeyConstraint, String, Table, Text, UniqueConstraint
 
+# The tables of the records are part of the schema by being imported.
+from agent.store import record_schema  # noqa: F401
+from agent.store.metadata import METADATA
 from agent.store.outside_text import OUTSIDE_TEXT
 
 # The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
-VERSION = "0001"
+VERSION = "0002"
 # Not alembic's own default, because a shared database may hold other projects' version table.
 VERSION_TABLE = "compute_node_agent_schema"
 # In the header of every SQLite file of ours ("cnag"), so that nobody else's file is ever taken for one.
 APPLICATION_ID = 0x636E6167
-
-METADATA = MetaData(
-    naming_convention={"pk": "pk_%(table_name)s", "fk": "fk_%(table_name)s_%(referred_table_name)s", "uq": "uq_%(table_name)s_%(column_0_name)s"}
-)
 
 # alembic's, and not ours to change: beside the other tables, so that it is not taken for one of them.
 VERSIONS = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), nullable=False), PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"))
@@ -78,7 +77,7 @@ JOURNAL = Table(
 JOURNAL_PROVIDER = Table(
     "journal_provider",
     METADATA,
-    Column("root", ForeignKey("journal.root", ondelete="CASCADE"), primary_key=True),
+    Column("root", ForeignKey("journal.root", name="fk_journal_provider_journal", ondelete="CASCADE"), primary_key=True),
     Column("provider", String(36), primary_key=True),
     Column("classes", Text),
     Column("traits", Text),

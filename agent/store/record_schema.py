@@ -1,0 +1,190 @@
+"""The tables of the records: what is promised on each node, and to whom.
+
+Every row has a ``version``, see :mod:`agent.model.changes`. Mappings and lists are JSON text. The states that a record
+can be in are closed here too, so that no agent ever counts what it does not understand. Nodes that other agents keep in
+another store have no row here; that is why only claims, devices and units refer to theirs.
+"""
+
+from collections.abc import Iterable
+
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Double, ForeignKey, Index, Integer, String, Table, Text, text
+
+from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES
+from agent.model.held_device import DEVICE_STATES, DEVICE_TYPES
+from agent.model.instance import TASK_STATES, VM_STATES
+from agent.model.migration import ENDED, STATUSES, TYPES
+from agent.store.metadata import METADATA
+from agent.store.outside_text import OUTSIDE_TEXT
+
+
+def _quoted(words: Iterable[str]) -> str:
+    return ", ".join(f"'{word}'" for word in sorted(words))
+
+
+def _closed(column: str, words: Iterable[str]) -> CheckConstraint:
+    return CheckConstraint(f"{column} IN ({_quoted(words)})", name=column)
+
+
+def _not_negative(*columns: str) -> list[CheckConstraint]:
+    return [CheckConstraint(f"{column} >= 0", name=column) for column in columns]
+
+
+# The same words in queries, because both databases use an index of some rows only where they recognize its condition.
+NOT_DELETED = text("NOT deleted")
+OPEN = text("state <> 'released'")
+NOT_ENDED = text(f"status NOT IN ({_quoted(ENDED)})")
+
+COMPUTE_NODE = Table(
+    "compute_node",
+    METADATA,
+    Column("uuid", String(36), primary_key=True),
+    Column("host", OUTSIDE_TEXT, nullable=False),
+    Column("name", OUTSIDE_TEXT, nullable=False),
+    Column("host_ip", OUTSIDE_TEXT),
+    Column("vcpus", BigInteger),
+    Column("memory_mb", BigInteger),
+    Column("local_gb", BigInteger),
+    Column("hypervisor_type", OUTSIDE_TEXT, nullable=False),
+    Column("hypervisor_version", BigInteger, nullable=False),
+    Column("cpu_info", OUTSIDE_TEXT, nullable=False),
+    Column("cpu_allocation_ratio", Double, nullable=False),
+    Column("ram_allocation_ratio", Double, nullable=False),
+    Column("disk_allocation_ratio", Double, nullable=False),
+    Column("failed_builds", Integer, nullable=False),
+    Column("dirty", Boolean, nullable=False),
+    Column("deleted", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    *_not_negative("vcpus", "memory_mb", "local_gb", "failed_builds"),
+)
+Index("uq_compute_node_host_name", COMPUTE_NODE.c.host, COMPUTE_NODE.c.name, unique=True, sqlite_where=NOT_DELETED, postgresql_where=NOT_DELETED)
+
+INSTANCE = Table(
+    "instance",
+    METADATA,
+    Column("uuid", String(36), primary_key=True),
+    Column("project_id", OUTSIDE_TEXT, nullable=False),
+    Column("user_id", OUTSIDE_TEXT, nullable=False),
+    Column("flavor", Text, nullable=False),
+    Column("os_type", OUTSIDE_TEXT),
+    Column("host", OUTSIDE_TEXT),
+    Column("node", String(36)),
+    Column("launched_on", OUTSIDE_TEXT),
+    Column("vm_state", String(32), nullable=False),
+    Column("task_state", String(32)),
+    Column("old_flavor", Text),
+    Column("new_flavor", Text),
+    Column("image_properties", Text, nullable=False),
+    Column("volume_backed", Boolean, nullable=False),
+    Column("hidden", Boolean, nullable=False),
+    Column("deleted", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    _closed("vm_state", VM_STATES),
+    _closed("task_state", TASK_STATES),
+)
+Index("ix_instance_node", INSTANCE.c.node, sqlite_where=NOT_DELETED, postgresql_where=NOT_DELETED)
+
+MIGRATION = Table(
+    "migration",
+    METADATA,
+    Column("uuid", String(36), primary_key=True),
+    Column("instance", ForeignKey("instance.uuid"), nullable=False),
+    Column("type", String(32), nullable=False),
+    Column("status", String(32), nullable=False),
+    Column("source_compute", OUTSIDE_TEXT),
+    Column("source_node", String(36)),
+    Column("dest_compute", OUTSIDE_TEXT),
+    Column("dest_node", String(36)),
+    Column("dest_host", OUTSIDE_TEXT),
+    Column("old_flavor_id", OUTSIDE_TEXT),
+    Column("new_flavor_id", OUTSIDE_TEXT),
+    Column("hidden", Boolean, nullable=False),
+    Column("cross_cell_move", Boolean, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    _closed("type", TYPES),
+    _closed("status", STATUSES),
+)
+Index("ix_migration_instance", MIGRATION.c.instance)
+Index("ix_migration_source_node", MIGRATION.c.source_node, sqlite_where=NOT_ENDED, postgresql_where=NOT_ENDED)
+Index("ix_migration_dest_node", MIGRATION.c.dest_node, sqlite_where=NOT_ENDED, postgresql_where=NOT_ENDED)
+
+CLAIM = Table(
+    "claim",
+    METADATA,
+    Column("id", String(36), primary_key=True),
+    Column("purpose", String(16), nullable=False),
+    Column("instance", ForeignKey("instance.uuid"), nullable=False),
+    Column("node", ForeignKey("compute_node.uuid"), nullable=False),
+    Column("half", String(16), nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("memory_mb", BigInteger, nullable=False),
+    Column("vcpus", BigInteger, nullable=False),
+    Column("disk_mb", BigInteger, nullable=False),
+    Column("cells", Text, nullable=False),
+    Column("flavor_id", OUTSIDE_TEXT),
+    Column("migration", ForeignKey("migration.uuid")),
+    Column("origin", ForeignKey("migration.uuid")),
+    Column("digest", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("updated_at", Double, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    _closed("purpose", PURPOSES),
+    _closed("half", HALVES),
+    _closed("state", CLAIM_STATES),
+    *_not_negative("memory_mb", "vcpus", "disk_mb"),
+)
+Index("ix_claim_node", CLAIM.c.node, sqlite_where=OPEN, postgresql_where=OPEN)
+Index("ix_claim_instance", CLAIM.c.instance, sqlite_where=OPEN, postgresql_where=OPEN)
+Index("ix_claim_migration", CLAIM.c.migration)
+
+# One holder a row, so that a second one is a conflict of versions and not a second row.
+DEVICE = Table(
+    "device",
+    METADATA,
+    Column("node", ForeignKey("compute_node.uuid"), primary_key=True),
+    Column("address", String(32), primary_key=True),
+    Column("vendor_id", String(16), nullable=False),
+    Column("product_id", String(16), nullable=False),
+    Column("type", String(16), nullable=False),
+    Column("parent", String(32)),
+    Column("numa_node", Integer),
+    Column("tags", Text, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("holder", ForeignKey("claim.id")),
+    Column("request", OUTSIDE_TEXT),
+    Column("present", Boolean, nullable=False),
+    Column("version", BigInteger, nullable=False),
+    _closed("type", DEVICE_TYPES),
+    _closed("state", DEVICE_STATES),
+    CheckConstraint("(holder IS NULL) = (state = 'available')", name="holder"),
+)
+Index("ix_device_holder", DEVICE.c.holder)
+
+UNIT = Table(
+    "unit",
+    METADATA,
+    Column("node", ForeignKey("compute_node.uuid"), primary_key=True),
+    Column("provider", String(36), primary_key=True),
+    Column("resource_class", String(255), primary_key=True),
+    Column("identifier", OUTSIDE_TEXT, primary_key=True),
+    Column("metadata", Text, nullable=False),
+    Column("holder", ForeignKey("claim.id")),
+    Column("present", Boolean, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)
+Index("ix_unit_holder", UNIT.c.holder)
+
+# Taken before there is a record of the node.
+LEASE = Table(
+    "lease",
+    METADATA,
+    Column("node", String(36), primary_key=True),
+    Column("host", OUTSIDE_TEXT, nullable=False),
+    Column("expires_at", Double, nullable=False),
+    Column("version", BigInteger, nullable=False),
+)

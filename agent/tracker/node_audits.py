@@ -1,0 +1,176 @@
+"""The audits of the nodes' records: the step "usage" of a pass. Reads all, reconciles it purely, writes it at once, swaps it in."""
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from typing import cast
+
+from agent.desired.policy import Policy
+from agent.errors import ConfigError, ConfigErrors, RecordConflict
+from agent.model.amounts import NOTHING, Amounts
+from agent.model.assigned_unit import UnitRow
+from agent.model.changes import Changes
+from agent.model.facts import HostFacts
+from agent.model.held_device import DeviceRow
+from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.node_records import NodeRecords
+from agent.model.report import Drift
+from agent.numa.host import HostCell
+from agent.numa.host_policy import HostPolicy
+from agent.numa.present_guests import check_present_guests
+from agent.tracker.host_side import HostSide
+from agent.tracker.node_record import Agent, Found, node_record
+from agent.tracker.node_state import NodeState
+from agent.tracker.node_view import NodeView
+from agent.tracker.reconcile import Rules, Shown, reconciled
+from agent.tracker.record_store import Reading, RecordStore, Transaction
+from agent.tracker.slot import Slot, locked
+from agent.tracker.stats import stats
+from agent.tracker.tracker import ATTEMPTS, Clock
+
+LOG = logging.getLogger(__name__)
+
+Devices = Callable[[ProviderUuid, HostFacts], tuple[DeviceRow, ...] | None]
+"""What of a node's devices is managed, None if the host did not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator decided, and who we are."""
+
+    agent: Agent
+    policy: Policy
+    cells: HostPolicy
+    rules: Rules
+    devices: Devices
+
+
+class NodeAudits:
+    """Keeps ``slots``, by node, in line with the store and the facts. Threads may share it."""
+
+    def __init__(self, records: RecordStore, slots: dict[ProviderUuid, Slot], settings: Settings, clock: Clock) -> None:
+        self._records, self._slots, self._settings, self._clock = records, slots, settings, clock
+        self._adding = threading.Lock()
+
+    def audit(self, node: ProviderUuid, facts: HostFacts, *, start: bool, dry_run: bool = False) -> NodeView:
+        """Count what is promised on the node, on these facts; facts older than the last ones change nothing.
+
+        ``start``: what must not be wrong when an agent starts is an error.
+
+        :raises NodeHeldElsewhere: another host manages the node.
+        :raises ConfigErrors: the options contradict the host or what its guests have.
+        :raises StoreError: the records cannot be read or written.
+        """
+        host = self._host(facts)
+        with self._adding:
+            slot = self._slots.setdefault(node, Slot(HostSide())) if not dry_run else self._slots.get(node, Slot(HostSide()))
+        with locked({node: slot}, [node]):
+            if slot.state is not None and facts.taken_at < slot.host.taken_at:
+                LOG.debug("node %s: facts of %s are older than the last ones", printable(facts.name), facts.taken_at)
+                return _view(slot.state, ())
+            for _ in range(ATTEMPTS):
+                try:
+                    return self._audited(node, facts, host, slot, start=start, dry_run=dry_run)
+                except RecordConflict as conflict:
+                    LOG.debug("node %s: %s", printable(facts.name), conflict.message)
+        raise RecordConflict(f"the records of node {printable(facts.name)} change all the time", "it is audited again in the next pass")
+
+    def unavailable(self, present: Collection[ProviderUuid]) -> None:
+        """The driver offers only the nodes ``present`` now: nothing new is promised on the others."""
+        for node, slot in list(self._slots.items()):
+            if node not in present:
+                with locked(self._slots, [node]):
+                    slot.host = replace(slot.host, available=False)
+                    slot.state = slot.state.on(slot.host) if slot.state is not None else None
+
+    def remove(self, node: ProviderUuid) -> None:
+        """The node is no more, as its backend says: its record ends, and nobody holds it."""
+        with self._adding, locked(self._slots, [node]), self._records.transaction([node]) as transaction:
+            found, lease, now = transaction.node(node), transaction.lease(node), self._clock()
+            gone = Changes(nodes=(replace(found, deleted=True, updated_at=now),)) if found is not None and not found.deleted else Changes()
+            if lease is not None and lease.host == self._settings.agent.host and lease.live(now):
+                gone += Changes(leases=(replace(lease, expires_at=now),))
+            if gone:
+                transaction.write(gone)
+            self._slots.pop(node, None)
+
+    def let_go(self) -> None:
+        """End the leases of all nodes, so that another host can take them over at once."""
+        with self._records.transaction(list(self._slots)) as transaction:
+            now, mine = self._clock(), [transaction.lease(node) for node in self._slots]
+            ended = tuple(replace(one, expires_at=now) for one in mine if one is not None and one.host == self._settings.agent.host)
+            if ended:
+                transaction.write(Changes(leases=ended))
+
+    # --- parts -------------------------------------------------------------------------------------------------------
+
+    def _host(self, facts: HostFacts) -> HostSide:
+        """The host's own side, without guests that no record knows."""
+        policy = self._settings.policy
+        reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib) if facts.cpu is not None else NOTHING
+        cells: tuple[HostCell, ...] = ()
+        if facts.numa is not None and facts.cpu is not None:
+            cells = self._settings.cells.cells(facts.numa, facts.cpu.online)
+        return HostSide(reserved, cells, facts.taken_at)
+
+    def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostSide, slot: Slot, *, start: bool, dry_run: bool) -> NodeView:
+        """One attempt: all that was planned is written, or nothing."""
+        with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
+            records, changes, created = self._recorded(reading, node, facts)
+            now = self._clock()
+            found = reconciled(records, self._shown(node, facts), self._settings.rules, slot.told, now)
+            changes += found.changes
+            state = NodeState.of(records, replace(host, reserved=host.reserved + found.orphans)).after(changes)
+            if start:
+                self._check_start(state)
+            if changes and not dry_run:
+                cast(Transaction, reading).write(changes)
+        if not dry_run:
+            slot.host, slot.state, slot.told, slot.created = state.host, state, found.stranded, created
+        for problem in state.problems:
+            LOG.error("node %s: %s", printable(facts.name), problem)
+        return _view(state, found.drift)
+
+    def _recorded(self, reading: Reading, node: ProviderUuid, facts: HostFacts) -> tuple[NodeRecords, Changes, bool]:
+        """The node's records as they will be with its own record brought up to date, and whether that is new."""
+        settings = self._settings
+        found = Found(reading.node(node), reading.node_named(settings.agent.host, facts.name), reading.lease(node))
+        record, changes = node_record(found, node, facts, settings.agent, settings.policy, self._clock())
+        records = reading.load(node) or NodeRecords(record)
+        return replace(records, node=record), changes, found.node is None
+
+    def _shown(self, node: ProviderUuid, facts: HostFacts) -> Shown:
+        units = None
+        if facts.complete("units"):
+            units = tuple(
+                UnitRow(
+                    node=node, provider=node if one.provider is None else child_uuid(node, one.provider_name(facts.name)),
+                    resource_class=one.resource_class, identifier=one.identifier, metadata=one.metadata,
+                ) for one in facts.units or ()
+            )  # fmt: skip
+        return Shown(self._settings.devices(node, facts), units, facts.domains if facts.complete("domains") else None)
+
+    def _check_start(self, state: NodeState) -> None:
+        """What an agent must not start on.
+
+        :raises ConfigErrors: units that are assigned are gone; guests have CPUs that are not offered.
+        """
+        name = printable(state.node.name)
+        errors = [
+            ConfigError(
+                f"unit {printable(one.identifier)} of class {one.resource_class} is gone from node {name}, and claim {one.holder} has it",
+                "configure it again, or remove the guest first",
+            ) for one in state.units.values() if not one.present and one.holder is not None
+        ]  # fmt: skip
+        try:
+            check_present_guests(self._settings.cells, {one.instance: one.cells for one in state.claims.values() if one.purpose != "devices"})
+        except ConfigErrors as several:
+            errors += several.errors
+        if errors:
+            raise ConfigErrors(errors)
+
+
+def _view(state: NodeState, drift: tuple[Drift, ...]) -> NodeView:
+    node = state.node
+    return NodeView(node.uuid, state.usage, state.problems, drift, stats(state.instances.values(), {}, node.failed_builds), node.version)

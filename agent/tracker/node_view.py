@@ -1,0 +1,22 @@
+"""What an audit tells of one node's records."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.model.names import ProviderUuid
+from agent.model.report import Drift, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """``problems``: the records that cannot be counted, a line each; ``stats``: names and numbers for operators.
+
+    ``version``: of the node's record, to tell whether anything has changed since.
+    """
+
+    node: ProviderUuid
+    usage: Usage
+    problems: tuple[str, ...] = ()
+    drift: tuple[Drift, ...] = ()
+    stats: Mapping[str, int | str | None] = field(default_factory=dict)
+    version: int = 0

@@ -1,0 +1,73 @@
+"""What the tracker needs of a store."""
+
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from agent.model.assigned_unit import UnitRow
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.compute_node import ComputeNode
+from agent.model.held_device import DeviceRow
+from agent.model.instance import Instance
+from agent.model.lease import Lease
+from agent.model.migration import Migration
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import NodeRecords
+
+
+class Reading(Protocol):
+    """Reads records, all at one moment. None or empty for what there is not."""
+
+    def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
+        """The version of each of these nodes that there is."""
+
+    def load(self, node: ProviderUuid) -> NodeRecords | None:
+        """All records of one node."""
+
+    def node(self, uuid: ProviderUuid) -> ComputeNode | None:
+        """One node, deleted or not."""
+
+    def node_named(self, host: str, name: str) -> ComputeNode | None:
+        """The node of that name on that host, deleted or not."""
+
+    def lease(self, node: ProviderUuid) -> Lease | None:
+        """Who manages the node."""
+
+    def instance(self, uuid: ConsumerUuid) -> Instance | None:
+        """One instance, deleted or not."""
+
+    def migration(self, uuid: ConsumerUuid) -> Migration | None:
+        """One migration, ended or not."""
+
+    def claim(self, id: str) -> Claim | None:
+        """One claim, open or not."""
+
+    def claims_of(self, instance: ConsumerUuid) -> tuple[Claim, ...]:
+        """The instance's open claims on all nodes."""
+
+    def held_by(self, claims: Collection[str]) -> tuple[tuple[DeviceRow, ...], tuple[UnitRow, ...]]:
+        """The devices and units that these claims hold."""
+
+
+class Transaction(Reading, Protocol):
+    """Reads and writes; what it has read nobody else changes before its end."""
+
+    def write(self, changes: Changes) -> None:
+        """Write all of them, and let the versions of the nodes that are touched grow.
+
+        :raises RecordConflict: a record was written by somebody else since it was read, or exists already.
+        """
+
+
+class RecordStore(Protocol):
+    """The store of records. Durable once a transaction has ended."""
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        """Read without holding anybody up."""
+
+    def transaction(self, nodes: Collection[ProviderUuid]) -> AbstractContextManager[Transaction]:
+        """Work on the records of these nodes and of their instances, alone; an exception undoes all of it.
+
+        :raises RecordConflict: another transaction was faster.
+        """

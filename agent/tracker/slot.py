@@ -1,0 +1,35 @@
+"""One node's place in memory: its lock, its state, and what its audits remember."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+import fasteners
+
+from agent.model.names import ProviderUuid
+from agent.tracker.host_side import HostSide
+from agent.tracker.node_state import NodeState
+
+
+@dataclass(slots=True)
+class Slot:
+    """``state`` is None until it is read, and after a failure left unknown what the store holds. Everything but ``lock`` belongs
+    to who has the lock. ``told``: the claims that the last audit found stranded; ``created``: whether it made the record.
+    """
+
+    host: HostSide
+    state: NodeState | None = None
+    told: frozenset[str] = frozenset()
+    created: bool = False
+    # First come, first served, so that nobody waits for ever on a busy node.
+    lock: fasteners.ReaderWriterLock = field(default_factory=fasteners.ReaderWriterLock)
+
+
+@contextmanager
+def locked(slots: Mapping[ProviderUuid, Slot], nodes: Collection[ProviderUuid]) -> Iterator[list[Slot]]:
+    """The slots of those of ``nodes`` that are ours, locked in one order that all keep, so that nobody waits for each other."""
+    with ExitStack() as stack:
+        mine = [slots[uuid] for uuid in sorted(nodes) if uuid in slots]
+        for slot in mine:
+            stack.enter_context(slot.lock.write_lock())
+        yield mine

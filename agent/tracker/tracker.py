@@ -1,0 +1,289 @@
+"""The tracker: every operation on the claims of this host's nodes, one at a time a node.
+
+An operation is planned purely, written in one transaction, and then swapped into memory; there is no I/O but the store
+under a node's lock. Whoever else wrote to a node's records has raised the node's version, so that it is read again.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from agent.errors import RecordConflict
+from agent.model.changes import Changes
+from agent.model.claim import Half
+from agent.model.held_device import DeviceState
+from agent.model.instance import Instance
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.tracker import claims, moves, updates
+from agent.tracker.errors import NodeNotReady, TrackerError, UnknownClaim, UnknownNode
+from agent.tracker.known import Known, Planned
+from agent.tracker.node_state import NodeState
+from agent.tracker.record_store import Reading, RecordStore
+from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
+from agent.tracker.slot import Slot, locked
+from agent.tracker.updates import BuildResult, InstanceUpdate
+
+ATTEMPTS = 10
+
+Answer = TypeVar("Answer")
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom an operation is about, as far as the caller knows."""
+
+    node: ProviderUuid | None = None
+    instance: ConsumerUuid | None = None
+    claim: str | None = None
+    migration: ConsumerUuid | None = None
+
+
+class Tracker:
+    """The claims of the nodes of one host. Threads may share it.
+
+    ``slots``: the nodes that were audited, by uuid. ``changed``: called with each node of which something was promised or given back, after that is durable.
+    """
+
+    def __init__(self, records: RecordStore, slots: Mapping[ProviderUuid, Slot], clock: Clock, changed: Callable[[ProviderUuid], None]) -> None:
+        self._records, self._slots, self._clock, self._changed = records, slots, clock, changed
+
+    # --- claims of guests and devices ----------------------------------------------------------------------------
+
+    def claim(self, request: InstanceClaim) -> Planned:
+        """Claim room for a new guest.
+
+        :raises TrackerError: it cannot be had; nothing was written.
+        """
+        subject = Subject(request.node, request.instance.uuid, request.id)
+        return self._on_node(subject, lambda state, known: claims.claim_instance(state, known, request, self._clock()))
+
+    def abort(self, claim: str) -> Planned:
+        """Give back what a claim of a guest, a move or devices got; harmless when repeated.
+
+        :raises TrackerError: there is no such claim, or what it was made for has happened.
+        """
+
+        def plan(known: Known) -> Planned:
+            by_purpose = moves.abort if known.claim is not None and known.claim.purpose == "move" else claims.abort_claim
+            return by_purpose(known, self._clock())
+
+        return self._on_claim(claim, plan)
+
+    def claim_devices(self, request: DeviceClaim) -> Planned:
+        """Claim devices for a guest that is here.
+
+        :raises TrackerError: they cannot be had; nothing was written.
+        """
+        subject = Subject(request.node, request.instance, request.id)
+        return self._on_node(subject, lambda state, known: claims.claim_devices(state, known, request, self._clock()))
+
+    def allocate_devices(self, claim: str) -> Planned:
+        """The claimed devices are in use; harmless when repeated.
+
+        :raises TrackerError: there is no such claim, or it was given back.
+        """
+        return self._on_claim(claim, lambda known: claims.allocate_devices(known, self._clock()))
+
+    def free_devices(self, node: ProviderUuid, instance: ConsumerUuid, only: DeviceState | None) -> int:
+        """Free what the guest got beside its claim on the node, ``only`` in that state. Returns how many devices.
+
+        :raises TrackerError: the node is not ours.
+        """
+        subject = Subject(node, instance)
+        changes = self._changing(subject, lambda state, known: claims.free_devices_of(state, known, only, self._clock()))
+        return len(changes.devices) + len(changes.dropped_devices)
+
+    # --- moves ---------------------------------------------------------------------------------------------------
+
+    def claim_move(self, request: MoveClaim) -> Planned:
+        """Claim room for a guest that comes here, or gets another flavor here.
+
+        :raises TrackerError: it cannot be had; nothing was written.
+        """
+        migration = request.migration.uuid if request.migration is not None else ConsumerUuid(request.id)
+        subject = Subject(request.node, request.instance.uuid, request.id, migration)
+        return self._on_node(subject, lambda state, known: moves.claim_move(state, known, request, self._clock()))
+
+    def finish(self, move: str) -> Planned:
+        """The guest has arrived at the destination.
+
+        :raises TrackerError: there is no such move, or it was given up.
+        """
+        return self._on_claim(move, lambda known: moves.finish(known, self._clock()))
+
+    def confirm(self, move: str) -> Planned:
+        """The guest stays at the destination; the source is free.
+
+        :raises TrackerError: there is no such move, or it has not arrived.
+        """
+        return self._on_claim(move, lambda known: moves.confirm(known, self._clock()))
+
+    def revert(self, move: str) -> Planned:
+        """The guest goes back to the source; the destination is free.
+
+        :raises TrackerError: there is no such move, or the instance is not about to go back.
+        """
+        return self._on_claim(move, lambda known: moves.revert(known, self._clock()))
+
+    def drop(self, node: ProviderUuid, instance: ConsumerUuid, migration: ConsumerUuid, half: Half) -> Changes:
+        """Give one half of a move back, and nothing else.
+
+        :raises TrackerError: the node is not ours.
+        """
+        return self._changing(Subject(node, instance, migration=migration), lambda _, known: moves.drop(known, migration, half, self._clock()))
+
+    # --- instances and builds --------------------------------------------------------------------------------------
+
+    def update(self, instance: ConsumerUuid, update: InstanceUpdate) -> Instance:
+        """Take note of a guest's new state; one that is gone gives everything back.
+
+        :raises TrackerError: it is not here, or somebody changed it since.
+        """
+        node = self._node_of(instance)
+        self._changing(Subject(node, instance), lambda state, known: updates.update_instance(state, known, update, self._clock()))
+        with self._records.reading() as reading:
+            found = reading.instance(instance)
+        assert found is not None
+        return found
+
+    def count_build(self, node: ProviderUuid, result: BuildResult) -> int:
+        """Count failed builds in a row. Returns how many there are now.
+
+        :raises TrackerError: the node is not ours.
+        """
+        self._changing(Subject(node), lambda state, _: updates.count_build(state, result, self._clock()))
+        return self.view(node).node.failed_builds
+
+    # --- views -------------------------------------------------------------------------------------------------------
+
+    def view(self, node: ProviderUuid) -> NodeState:
+        """The node as it is now, whoever changed it last.
+
+        :raises TrackerError: it is not ours, or was not audited yet.
+        """
+        with locked(self._slots, [node]) as slots, self._records.reading() as reading:
+            if not slots:
+                raise _unknown(node)
+            return self._current(node, slots[0], reading)
+
+    def nodes(self) -> list[ProviderUuid]:
+        """The nodes of this host."""
+        return list(self._slots)
+
+    # --- how an operation is carried out -------------------------------------------------------------------------------
+
+    def _on_node(self, subject: Subject, plan: Callable[[NodeState, Known], Planned]) -> Planned:
+        """An operation that needs to know what a node has."""
+        node = subject.node
+        assert node is not None
+        return self._carried_out(subject, lambda states, known: plan(_of(states, node), known), lambda planned: planned.changes)
+
+    def _on_claim(self, claim: str, plan: Callable[[Known], Planned]) -> Planned:
+        """An operation on a claim, which says itself where it is."""
+        return self._carried_out(Subject(claim=claim), lambda _, known: plan(known), lambda planned: planned.changes)
+
+    def _changing(self, subject: Subject, plan: Callable[[NodeState, Known], Changes]) -> Changes:
+        """An operation that answers with nothing but what it changed."""
+        node = subject.node
+        assert node is not None
+        return self._carried_out(subject, lambda states, known: plan(_of(states, node), known), lambda changes: changes)
+
+    def _carried_out(
+        self, subject: Subject, plan: Callable[[Mapping[ProviderUuid, NodeState], Known], Answer], changes_of: Callable[[Answer], Changes]
+    ) -> Answer:
+        """Plan, write, swap; anew if somebody else was faster."""
+        nodes = self._nodes_of(subject)
+        for _ in range(ATTEMPTS):
+            with locked(self._slots, nodes):
+                try:
+                    with self._records.transaction(nodes) as transaction:
+                        known = _known(transaction, subject)
+                        if not (places := _places(known)) <= nodes:
+                            nodes |= places
+                            continue
+                        states = {uuid: self._current(uuid, self._slots[uuid], transaction) for uuid in nodes if uuid in self._slots}
+                        answer = plan(states, known)
+                        if changes := changes_of(answer):
+                            transaction.write(changes)
+                except RecordConflict:
+                    self._forget(nodes)
+                    continue
+                except TrackerError:
+                    raise
+                except Exception:
+                    # The commit may have come through although its answer did not.
+                    self._forget(nodes)
+                    raise
+                for uuid, state in states.items():
+                    self._slots[uuid].state = state.after(changes) if changes else state
+            for uuid in changes.touched & self._slots.keys():
+                self._changed(uuid)
+            return answer
+        raise RecordConflict(f"the records of nodes {', '.join(sorted(nodes))} change all the time", "try again")
+
+    def _nodes_of(self, subject: Subject) -> frozenset[ProviderUuid]:
+        """The nodes whose claims an operation may change, as far as can be told before it begins.
+
+        :raises TrackerError: none of them is ours.
+        """
+        if subject.node is not None:
+            if subject.node not in self._slots:
+                raise _unknown(subject.node)
+            return frozenset({subject.node})
+        with self._records.reading() as reading:
+            nodes = _places(_known(reading, subject, held=False))
+        if not nodes:
+            raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
+        if not nodes & self._slots.keys():
+            raise UnknownNode(f"claim {subject.claim} is on node {', '.join(sorted(nodes))}, which is not managed here", "ask the agent of its host")
+        return nodes
+
+    def _node_of(self, instance: ConsumerUuid) -> ProviderUuid:
+        """The node of ours where an instance is, or has something."""
+        with self._records.reading() as reading:
+            found, held = reading.instance(instance), reading.claims_of(instance)
+        places = [*([found.node] if found is not None and found.node is not None else []), *(one.node for one in held)]
+        mine = [uuid for uuid in places if uuid in self._slots]
+        if not mine and not self._slots:
+            raise NodeNotReady("no node was audited yet", "try again in a minute")
+        return mine[0] if mine else next(iter(self._slots))
+
+    def _current(self, node: ProviderUuid, slot: Slot, reading: Reading) -> NodeState:
+        """The node's state, read again if it is not what memory has."""
+        state = slot.state
+        if state is None or reading.node_versions([node]).get(node) != state.node.version:
+            records = reading.load(node)
+            if records is None:
+                raise NodeNotReady(f"node {node} has no record yet", "wait for its first audit")
+            state = slot.state = NodeState.of(records, slot.host)
+        return state
+
+    def _forget(self, nodes: Collection[ProviderUuid]) -> None:
+        for uuid in nodes:
+            if uuid in self._slots:
+                self._slots[uuid].state = None
+
+
+def _known(reading: Reading, subject: Subject, *, held: bool = True) -> Known:
+    """What the store says of those whom an operation is about. ``held``: devices and units too."""
+    claim = reading.claim(subject.claim) if subject.claim is not None else None
+    instance = subject.instance or (claim.instance if claim is not None else None)
+    if instance is None:
+        return Known(claim=claim)
+    open_ones = reading.claims_of(instance)
+    migration = subject.migration or (claim.origin if claim is not None else next((one.migration for one in open_ones if one.migration), None))
+    devices, units = reading.held_by([one.id for one in open_ones]) if held and open_ones else ((), ())
+    return Known(reading.instance(instance), reading.migration(migration) if migration else None, claim, open_ones, devices, units)
+
+
+def _places(known: Known) -> frozenset[ProviderUuid]:
+    return frozenset(one.node for one in (*known.claims, *([known.claim] if known.claim is not None else [])))
+
+
+def _of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:
+    return states[node]
+
+
+def _unknown(node: ProviderUuid) -> UnknownNode:
+    return UnknownNode(f"no node {node} here", "see agent status for the nodes of this host")

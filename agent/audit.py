@@ -49,6 +49,7 @@ from agent.placement.reshaping import Move, moved
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.server import Server
 from agent.tracker.consumer_book import ConsumerBook
+from agent.tracker.node_audits import NodeAudits
 
 LOG = logging.getLogger(__name__)
 
@@ -57,7 +58,7 @@ LOG = logging.getLogger(__name__)
 class House:
     """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in seconds.
 
-    ``book`` None: there are no records, so that nobody's allocations are judged.
+    ``audits`` and ``book`` None: there are no records, so that nothing is counted and nobody's allocations are judged.
     """
 
     server: Server
@@ -68,6 +69,7 @@ class House:
     cancelled: Event
     facts_deadline: float = 60
     freshness: Freshness = field(default_factory=Freshness)
+    audits: NodeAudits | None = None
     book: ConsumerBook | None = None
 
 
@@ -98,7 +100,7 @@ class NodeAudit:
             with record.step("facts"):
                 findings = None if gone else self._facts()
             with record.step("usage"):
-                record.usage = self._usage(findings)
+                self._count(record, findings)
             for record.attempts in range(1, MAX_ATTEMPTS + 1):
                 if self._attempt(record, findings, rows if record.attempts == 1 else None):
                     break
@@ -166,12 +168,16 @@ class NodeAudit:
 
         return Findings(facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree))
 
-    def _usage(self, findings: Findings | None) -> Usage:
+    def _count(self, record: Record, findings: Findings | None) -> None:
         """What is promised on the node. Without records, the host's own share is all that counts."""
-        policy = self.house.policy
-        if findings is None or findings.facts.cpu is None:
-            return Usage()
-        return Usage(policy.reserved_cpus, policy.reserved_memory_mib, policy.reserved_disk_mib)
+        policy, audits, mode = self.house.policy, self.house.audits, record.mode
+        if findings is None:
+            if audits is not None and not mode.dry_run:
+                audits.remove(self.node.uuid)
+        elif audits is not None:
+            record.counted(audits.audit(self.node.uuid, findings.facts, start=mode.start and not self._started, dry_run=mode.dry_run))
+        elif findings.facts.cpu is not None:
+            record.usage = Usage(policy.reserved_cpus, policy.reserved_memory_mib, policy.reserved_disk_mib)
 
     # --- mirror -----------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, STEPS, Drift, DriftKind, NodeReport, NodeState, Outcome, Problem, Usage
 from agent.placement.client import Client
 from agent.placement.plan import Plan
+from agent.tracker.errors import NodeDegraded
+from agent.tracker.node_view import NodeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,8 @@ class Node:
 class Record:
     """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew.
 
-    ``earlier`` waits for the audits that began before this one. ``tried``: consumers whose allocations could not be removed.
+    ``earlier`` waits for the audits that began before this one. ``records``: what the records of the node show.
+    ``tried``: consumers whose allocations could not be removed.
     """
 
     client: Client
@@ -54,6 +57,7 @@ class Record:
     owned: frozenset[str] = frozenset()
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
+    records: NodeView | None = None
     forgot: bool = False
     tried: set[ConsumerUuid] = field(default_factory=set)
     hint: str | None = None
@@ -67,11 +71,18 @@ class Record:
         finally:
             self.seconds[name] += time.monotonic() - begun
 
+    def counted(self, records: NodeView) -> None:
+        """What the node's records show."""
+        self.records, self.usage = records, records.usage
+
     def planned(self, plan: Plan, facts: HostFacts | None) -> None:
         """What a plan shows, in place of what an earlier attempt saw."""
-        self.drift = list(plan.drift)
+        shown = self.records
+        self.drift = [*(shown.drift if shown is not None else ()), *plan.drift]
         self.tree, self.owned = plan.target.tree, frozenset(plan.target.journal.providers)
         self.errors = [AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid]
+        if shown is not None:
+            self.errors += [NodeDegraded(text, "correct or remove the record; until then nothing new is promised") for text in shown.problems]
         if facts is not None:
             self.errors += [
                 AgentError(f"facts of {printable(facts.name)}: {section} is not complete: {printable(why)}", "its last good values stay")

@@ -8,6 +8,7 @@ from agent.model.assigned_unit import UnitRow
 from agent.model.changes import Changes
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
+from agent.model.consumers import Consumers
 from agent.model.held_device import DeviceRow
 from agent.model.instance import Instance
 from agent.model.lease import Lease
@@ -48,6 +49,9 @@ class Reading(Protocol):
 
     def held_by(self, claims: Collection[str]) -> tuple[tuple[DeviceRow, ...], tuple[UnitRow, ...]]:
         """The devices and units that these claims hold."""
+
+    def consumers(self, uuids: Collection[ConsumerUuid]) -> Consumers:
+        """What is known of these consumers, however many."""
 
 
 class Transaction(Reading, Protocol):

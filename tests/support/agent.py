@@ -24,6 +24,7 @@ from agent.placement.mirror import Freshness
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.store import open_read_only, open_store
+from agent.tracker.consumer_book import ConsumerBook
 from tests.support.placement import SERVICE_ROLES, Placement
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
@@ -79,6 +80,7 @@ class AgentUnderTest:
         self.read_timeout: float = options.pop("read_timeout", 30)
         self.url: str | None = options.pop("url", None)
         self.session: Session | None = options.pop("session", None)
+        self.book: ConsumerBook | None = options.pop("book", None)
         self.cancelled = threading.Event()
         assert not options, options
         self._fleet: Fleet | None = None
@@ -90,7 +92,7 @@ class AgentUnderTest:
         transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
         self._store = (open_read_only if dry_run else open_store)(self.folder)
         server = Server(transport, "http", self._store, keep=not dry_run)
-        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness)
+        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, book=self.book)
         return Fleet(house, "scripted", "host-1", 4)
 
     def stop(self) -> None:

@@ -1,0 +1,550 @@
+"""Reconciliation of allocations on a real Placement: the table of resource-tracker.md section 4 row by row; S62 to S97 of its section 8."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+
+from agent.desired.policy import Policy
+from agent.errors import StoreError
+from agent.model.domain import Domain
+from agent.model.names import ConsumerUuid, child_uuid
+from agent.model.operation import DeleteAllocations, SetAllocations
+from agent.model.report import Drift, NodeReport
+from agent.placement import clock
+from tests.functional.placement.conftest import Host
+from tests.support import faults
+from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, operations, shaped, total
+from tests.support.consumer_book import Book
+from tests.support.placement import PlacementServer
+
+HAS = {"VCPU": total(16), "MEMORY_MB": total(65536), "DISK_GB": total(1000)}
+CELL = child_uuid(ROOT, "N0")
+F1 = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
+SHAPE = shaped(HAS, {"N0": (NAME, {"PCPU": total(8)})})
+HOUR = 3600.0
+
+
+@pytest.fixture
+def book() -> Book:
+    return Book(ROOT)
+
+
+@pytest.fixture
+def node(host: Host, placement: PlacementServer, book: Book) -> AgentUnderTest:
+    """``node-a`` on host-1 with a cell below it, in sync, and the book that its test writes."""
+    agent = host(SHAPE, book=book)
+    assert agent.cycle(start=True).state == "changed"
+    placement.clear()
+    return agent
+
+
+@pytest.fixture
+def hb(placement: PlacementServer) -> str:
+    """Another host's provider."""
+    provider = placement.other.create_provider("node-hb")
+    placement.other.set_inventory(provider, {"VCPU": 16, "MEMORY_MB": 65536, "DISK_GB": 1000})
+    return provider
+
+
+Claims = Callable[..., str]
+
+
+@pytest.fixture
+def claims(placement: PlacementServer) -> Claims:
+    """Claims F1 for a consumer: on the node, or on the providers given."""
+
+    def claim(*providers: str, consumer: str | None = None) -> str:
+        return placement.other.claim(dict.fromkeys(providers or (ROOT,), F1), consumer)
+
+    return claim
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock to so many hours from now."""
+    now = clock.now()
+    return lambda hours: monkeypatch.setattr(clock, "now", lambda: now + hours * HOUR)
+
+
+def kept(placement: PlacementServer, report: NodeReport, consumer: str) -> list[Drift]:
+    """What is said of a consumer that is as it was."""
+    assert placement.other.allocations(consumer)["allocations"]
+    assert (report.state, report.outcomes, placement.writes()) == ("in-sync", (), [])
+    return [one for one in report.drift if one.consumer == consumer]
+
+
+def warned(told: list[Drift], *words: str) -> bool:
+    (one,) = told
+    return (one.kind, one.severity) == ("orphaned-allocation", "warning") and all(word in one.detail for word in words)
+
+
+def gone(placement: PlacementServer, consumer: str) -> bool:
+    return not placement.other.allocations(consumer)["allocations"]
+
+
+# --- what stays -------------------------------------------------------------------------------------------------
+
+
+def test_row_a1_a_tracked_instance_is_kept(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    book.tracked(one := claims())
+    assert kept(placement, node.cycle(), one) == []
+
+
+@pytest.mark.parametrize("status", ["accepted", "pre-migrating", "finished", "confirming", "error"])
+def test_row_a2_s_96_the_migration_of_a_move_that_goes_on_or_failed_is_kept(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, status: str
+) -> None:
+    book.migration(m4 := claims(), new_uuid(), status=status)
+    assert kept(placement, node.cycle(), m4) == []
+
+
+def test_row_a3_a_consumer_that_no_record_knows_is_kept_and_told(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, at: Callable[[float], None]
+) -> None:
+    book.tracked(claims())
+    stranger = claims()
+    for hours in (0, 25, 1000):
+        at(hours)
+        (told,) = kept(placement, node.cycle(), stranger)
+        assert (told.kind, told.severity) == ("orphaned-allocation", "info")
+        assert "VCPU 1" in told.detail
+
+
+@pytest.mark.parametrize(("there", "words"), [({"host": None, "node": None}, None), ({"host": "host-b", "node": new_uuid()}, "host-b(")])
+def test_row_a5_s_95_a_deleted_hidden_instance_is_kept(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, there: dict[str, Any], words: str | None
+) -> None:
+    book.instance(i9 := claims(), deleted=True, hidden=True, **there)
+    told = kept(placement, node.cycle(), i9)
+    assert warned(told, words) if words else told == []
+
+
+def test_row_a6_s_97_an_instance_without_a_host_is_kept(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    book.instance(one := claims(), host=None, node=None, task_state="scheduling")
+    assert kept(placement, node.cycle(), one) == []
+
+
+def test_row_a7_s_97_an_untracked_instance_that_is_being_made_is_kept_quietly(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    book.instance(one := claims(), vm_state="building", task_state="spawning")
+    assert kept(placement, node.cycle(), one) == []
+
+
+def test_row_a8_s_97_an_untracked_instance_that_does_nothing_is_kept_with_one_warning(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    book.instance(one := claims(ROOT), vm_state="deleted")
+    assert warned(kept(placement, node.cycle(), one), "deleted", "VCPU 1")
+
+
+def test_row_a9_s_97_an_instance_of_another_host_is_kept_with_a_warning(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, hb: str
+) -> None:
+    book.instance(one := claims(ROOT, hb), host="host-b", node=hb)
+    assert warned(kept(placement, node.cycle(), one), f"host-b({hb})")
+
+
+def test_row_a10_s_97_an_instance_of_this_hosts_other_node_is_kept_with_a_warning(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    book.instance(one := claims(), node=(node_b := new_uuid()))
+    assert warned(kept(placement, node.cycle(), one), "another node of this host", node_b)
+
+
+def test_a_consumer_of_many_providers_is_judged_once(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+    one = placement.other.claim({ROOT: {"MEMORY_MB": 2048}, CELL: {"PCPU": 2}})
+    book.instance(one)
+    assert warned(kept(placement, node.cycle(), one), "MEMORY_MB 2048", "PCPU 2")
+
+
+def test_what_holds_something_of_a_foreign_provider_alone_is_not_judged(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    theirs = placement.other.create_provider("bandwidth", parent=ROOT)
+    placement.other.set_inventory(theirs, {"NET_BW_EGR_KILOBIT_PER_SEC": 1000})
+    one = placement.other.claim({theirs: {"NET_BW_EGR_KILOBIT_PER_SEC": 100}})
+    book.instance(one, deleted=True)
+    assert kept(placement, node.cycle(), one) == []
+
+
+# --- what goes --------------------------------------------------------------------------------------------------
+
+
+def test_row_a4_s_94_the_allocation_of_a_deleted_instance_is_removed(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    tracked, i9 = claims(), claims()
+    book.tracked(tracked)
+    book.instance(i9, deleted=True)
+    report = node.cycle()
+    assert report.state == "changed"
+    ((operation,), drift) = operations(report), report.drift
+    assert isinstance(operation, DeleteAllocations)
+    assert (operation.before, operation.after, operation.reason) == ({i9: {ROOT: F1}}, None, "the instance is deleted")
+    assert drift == ()
+    assert gone(placement, i9)
+    assert placement.other.allocations(tracked)["allocations"]
+    (write,) = placement.writes()
+    assert (write.method, write.path) == ("PUT", f"/allocations/{i9}")
+    assert (write.body["allocations"], write.body["consumer_generation"]) == ({}, 1)
+    assert node.cycle().state == "in-sync"
+
+
+def test_row_a4_a_hidden_record_of_an_instance_that_is_deleted_only_later_protects_it_until_then(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    book.instance(one := claims(), deleted=True, hidden=True, host=None, node=None)
+    assert kept(placement, node.cycle(), one) == []
+    book.instance(one, deleted=True)
+    assert node.cycle().state == "changed"
+    assert gone(placement, one)
+
+
+def test_s_94_a_conflict_is_counted_the_others_are_handled_and_the_next_pass_tries_again(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    first, busy, last = sorted(claims() for _ in range(3))
+    for one in (first, busy, last):
+        book.instance(one, deleted=True)
+    placement.faults.add(faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 2}}, busy)), method="PUT", path=f"/allocations/{busy}$")
+    report = node.cycle()
+    assert (report.state, report.attempts) == ("degraded", 1)
+    assert {one.operation.before.popitem()[0]: one.status for one in report.outcomes} == {first: "done", busy: "failed", last: "done"}
+    assert [one.code for one in report.errors] == ["placement.conflict"]
+    assert busy in report.errors[0].message
+    assert len(placement.writes()) == 3
+    assert gone(placement, first)
+    assert gone(placement, last)
+    assert placement.other.allocations(busy)["allocations"][ROOT]["resources"] == {"VCPU": 2}
+    assert node.cycle().state == "changed"
+    assert gone(placement, busy)
+
+
+@pytest.mark.parametrize("status", ["confirmed", "reverted", "completed", "done", "failed", "cancelled"])
+def test_row_a11_s_96_the_allocation_of_a_migration_that_is_over_is_removed(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, status: str
+) -> None:
+    book.migration(m4 := claims(), new_uuid(), status=status)
+    report = node.cycle()
+    assert report.state == "changed"
+    assert [one.reason.endswith(f"is over ({status})") for one in operations(report)] == [True]
+    assert gone(placement, m4)
+
+
+@pytest.mark.parametrize("status", ["reverted", "failed", "cancelled"])
+def test_row_a11_a_migration_that_came_to_nothing_keeps_what_is_all_that_its_guest_has(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, status: str
+) -> None:
+    book.tracked(guest := new_uuid())
+    book.migration(m4 := claims(), guest, status=status)
+    report = node.cycle()
+    assert kept(placement, report, m4) == []
+    (told,) = report.drift
+    assert (told.kind, told.consumer) == ("missing-allocation", guest)
+    assert m4 in told.detail
+    # Once the guest has its own again, the left-over goes.
+    claims(consumer=guest)
+    assert node.cycle().state == "changed"
+    assert gone(placement, m4)
+
+
+def test_row_a11_the_hidden_twin_of_a_migration_is_kept(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    book.migration(m4 := claims(), new_uuid(), status="confirmed", hidden=True, cross_cell_move=True)
+    assert kept(placement, node.cycle(), m4) == []
+
+
+def test_row_a3_s_95_an_unknown_consumer_goes_after_the_grace_in_a_later_audit_if_that_is_enabled(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, at: Callable[[float], None]
+) -> None:
+    node.policy = Policy(purge_after=24 * HOUR)
+    node.stop()
+    stranger = claims()
+    at(100)
+    node.cycle()
+    at(101)
+    (told,) = kept(placement, node.cycle(), stranger)
+    assert told.severity == "info"
+    # Also over a restart, which forgets nothing.
+    node.stop()
+    at(100 + 25)
+    report = node.cycle()
+    (operation,) = operations(report)
+    assert isinstance(operation, DeleteAllocations)
+    assert "25 hours" in operation.reason
+    assert gone(placement, stranger)
+
+
+def test_row_a3_one_audit_alone_never_removes_an_unknown_consumer(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, at: Callable[[float], None]
+) -> None:
+    node.policy = Policy(purge_after=0.0)
+    node.stop()
+    stranger = claims()
+    at(1)
+    assert kept(placement, node.cycle(), stranger)
+    at(2)
+    assert node.cycle().state == "changed"
+    assert gone(placement, stranger)
+
+
+def test_row_a3_a_consumer_that_a_record_knows_meanwhile_begins_anew(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, at: Callable[[float], None]
+) -> None:
+    node.policy = Policy(purge_after=24 * HOUR)
+    node.stop()
+    one = claims()
+    at(1)
+    node.cycle()
+    book.instance(one, host=None, node=None)
+    at(20)
+    assert kept(placement, node.cycle(), one) == []
+    del book.instances[ConsumerUuid(one)]
+    for hours in (26, 49):
+        at(hours)
+        assert kept(placement, node.cycle(), one)
+
+
+# --- evacuations ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def evacuated(book: Book, claims: Claims, hb: str) -> str:
+    """i1, with something on this node, its cell and where it is now, evacuated from here to there."""
+    i1 = claims(ROOT, hb)
+    book.instance(i1, host="host-b", node=hb)
+    book.migration(new_uuid(), i1, type="evacuation", status="done", dest_compute="host-b", dest_node=hb)
+    return i1
+
+
+def test_s_70_what_an_evacuated_instance_left_here_is_taken_out_of_its_allocation(
+    node: AgentUnderTest, placement: PlacementServer, evacuated: str, hb: str
+) -> None:
+    placement.other.claim({ROOT: F1, CELL: {"PCPU": 1}, hb: F1}, evacuated)
+    report = node.cycle()
+    assert report.state == "changed"
+    (operation,) = operations(report)
+    assert isinstance(operation, SetAllocations)
+    assert operation.before == {evacuated: {ROOT: F1, CELL: {"PCPU": 1}, hb: F1}}
+    assert operation.after == {evacuated: {hb: F1}}
+    assert f"host-b({hb})" in operation.reason
+    assert {one: held["resources"] for one, held in placement.other.allocations(evacuated)["allocations"].items()} == {hb: F1}
+    assert node.cycle().state == "in-sync"
+
+
+def test_s_70_an_evacuated_instance_that_has_something_only_here_has_nothing_left(
+    node: AgentUnderTest, placement: PlacementServer, evacuated: str
+) -> None:
+    placement.other.claim({ROOT: F1}, evacuated)
+    assert [type(one) for one in operations(node.cycle())] == [DeleteAllocations]
+    assert gone(placement, evacuated)
+
+
+def test_s_69_while_the_evacuation_goes_on_the_allocation_stays(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, hb: str
+) -> None:
+    i1 = claims(ROOT, hb)
+    book.tracked(i1)
+    book.migration(new_uuid(), i1, type="evacuation", status="pre-migrating", dest_compute="host-b", dest_node=hb)
+    assert kept(placement, node.cycle(), i1) == []
+    # Nor if the agent counts it no more.
+    book.claims.clear()
+    book.instance(i1, task_state="rebuild_spawning")
+    assert kept(placement, node.cycle(), i1) == []
+
+
+def doing(book: Book, i1: str, hb: str) -> None:
+    """It is being sent somewhere: the allocation may be the one that was just made for here."""
+    book.instance(i1, host="host-b", node=hb, task_state="resize_prep")
+
+
+def on_its_way(book: Book, i1: str, hb: str) -> None:
+    book.migration(new_uuid(), i1, status="accepted", source_compute="host-b", source_node=hb)
+
+
+def failed_here(book: Book, i1: str, hb: str) -> None:
+    book.migration(new_uuid(), i1, status="error", source_compute="host-b", source_node=hb, dest_compute="host-1", dest_node=ROOT)
+
+
+def other_source(book: Book, i1: str, hb: str) -> None:
+    for uuid, one in book.migrations.items():
+        book.migrations[uuid] = replace(one, source_compute="host-c")
+
+
+def other_kind(book: Book, i1: str, hb: str) -> None:
+    for uuid, one in book.migrations.items():
+        book.migrations[uuid] = replace(one, type="live-migration", status="completed")
+
+
+@pytest.mark.parametrize("doubt", [doing, on_its_way, failed_here, other_source, other_kind])
+def test_s_70_what_may_be_coming_back_or_was_not_evacuated_from_here_stays(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, evacuated: str, hb: str, doubt: Callable[[Book, str, str], None]
+) -> None:
+    doubt(book, evacuated, hb)
+    assert warned(kept(placement, node.cycle(), evacuated), "host-b(")
+
+
+def test_s_70_a_copy_that_the_hypervisor_still_shows_keeps_its_allocation(node: AgentUnderTest, placement: PlacementServer, evacuated: str) -> None:
+    facts = node.driver.facts_of
+    node.driver.facts_of = lambda name: replace(facts(name), domains=(Domain(ConsumerUuid(evacuated), "i1", 2048),))
+    assert warned(kept(placement, node.cycle(), evacuated), "host-b(")
+    node.driver.facts_of = lambda name: replace(facts(name), incomplete={"domains": "libvirt did not answer"})
+    assert node.cycle().outcomes == ()
+    node.driver.facts_of = lambda name: replace(facts(name), domains=())
+    assert node.cycle().state == "changed"
+
+
+# --- what is missing or other -----------------------------------------------------------------------------------
+
+
+def test_a_tracked_instance_without_allocation_is_told(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    book.tracked(one := new_uuid())
+    (told,) = node.cycle().drift
+    assert (told.kind, told.severity, told.consumer) == ("missing-allocation", "warning", one)
+    claims(consumer=one)
+    assert node.cycle().drift == ()
+
+
+def test_an_instance_that_is_only_being_made_is_not_missed(node: AgentUnderTest, book: Book) -> None:
+    book.tracked(new_uuid(), state="held")
+    book.tracked(new_uuid(), purpose="devices")
+    assert node.cycle().drift == ()
+
+
+def test_amounts_other_than_the_claims_are_told(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+    one = placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 2048}, CELL: {"PCPU": 1}})
+    book.tracked(one)
+    (told,) = node.cycle().drift
+    assert (told.kind, told.severity, told.consumer) == ("allocation-mismatch", "warning", one)
+    assert told.detail == f"instance {one} holds PCPU 1, VCPU 2 instead of 1; DISK_GB 0 instead of 20"
+
+
+def test_dedicated_and_shared_cpus_count_together(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+    one = placement.other.claim({ROOT: {"MEMORY_MB": 2048, "DISK_GB": 20}, CELL: {"PCPU": 1}})
+    book.tracked(one)
+    assert node.cycle().drift == ()
+
+
+def test_classes_that_the_tree_does_not_offer_are_not_compared(host: Host, placement: PlacementServer, book: Book) -> None:
+    agent = host(shaped({"CUSTOM_METAL": total(1)}), book=book)
+    agent.cycle(start=True)
+    book.tracked(placement.other.claim({ROOT: {"CUSTOM_METAL": 1}}))
+    assert agent.cycle().drift == ()
+
+
+def test_while_a_move_goes_on_the_migration_has_the_half_of_the_source(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, hb: str
+) -> None:
+    book.tracked(guest := claims(hb), half="old")
+    book.migration(held := claims(ROOT), guest, status="finished")
+    assert node.cycle().drift == ()
+    assert placement.other.allocations(held)["allocations"]
+
+
+def test_a_resize_on_the_same_host_has_both_halves(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    book.tracked(guest := claims(), half="old")
+    book.tracked(guest, half="new", state="held", purpose="move")
+    book.migration(claims(), guest, dest_compute="host-1", dest_node=ROOT)
+    assert node.cycle().drift == ()
+    book.claims.pop()
+    assert [one.kind for one in node.cycle().drift] == ["allocation-mismatch"]
+
+
+# --- what it reads, and when ------------------------------------------------------------------------------------
+
+
+def test_a_dry_run_shows_what_would_go_and_leaves_it(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    book.instance(i9 := claims(), deleted=True)
+    report = node.once(dry_run=True)
+    assert report.state == "pending"
+    assert [one.op for one in operations(report)] == ["delete-allocations"]
+    assert placement.writes() == []
+    assert not gone(placement, i9)
+
+
+def test_a_node_without_records_reads_no_consumers(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    claims()
+    assert node.cycle().state == "in-sync"
+    assert [one for one in placement.requests if one.path.endswith("/allocations")] == []
+    assert book.asked == 0
+
+
+def test_the_pass_that_makes_the_nodes_record_judges_nobody(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    book.instance(i9 := claims(), deleted=True)
+    book.new = True
+    assert kept(placement, node.cycle(), i9) == []
+    book.new = False
+    assert node.cycle().state == "changed"
+
+
+def test_what_let_go_without_moving_a_generation_is_not_written(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    i9 = claims()
+    book.tracked(i9)
+    assert node.cycle().drift == ()
+    placement.other.release(i9)
+    book.claims.clear()
+    book.instance(i9, deleted=True)
+    placement.clear()
+    for asked in (1, 0):
+        assert node.cycle().state == "in-sync"
+        # A write of nothing would leave an invisible record that refuses the next claim.
+        assert placement.writes() == []
+        assert len([one for one in placement.requests if one.path == f"/allocations/{i9}"]) == asked
+        placement.clear()
+
+
+def test_a_failure_to_read_the_consumers_is_told_and_the_tree_is_served(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    book.instance(i9 := claims(), deleted=True)
+    node.driver.script = shaped(HAS | {"VGPU": total(1)}, {"N0": (NAME, {"PCPU": total(8)})})
+    placement.faults.add(faults.answer(500), method="GET", path=f"/resource_providers/{ROOT}/allocations$")
+    report = node.cycle()
+    assert (report.state, [one.op for one in operations(report)], [one.code for one in report.errors]) == ("degraded", ["set-inventory"], ["placement.refused"])
+    assert not gone(placement, i9)
+    assert [one.op for one in operations(node.cycle())] == ["delete-allocations"]
+
+
+def test_records_that_cannot_be_read_are_told_and_the_tree_is_served(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise StoreError("the store is away", "bring it back")
+
+    book.instance(claims(), deleted=True)
+    monkeypatch.setattr(book, "records", fail)
+    node.driver.script = shaped(HAS, {"N0": (NAME, {"PCPU": total(4)})})
+    report = node.cycle()
+    assert (report.state, [one.op for one in operations(report)], [one.code for one in report.errors]) == ("degraded", ["set-inventory"], ["store.unusable"])
+
+
+def test_a_lost_answer_to_a_removal_is_looked_for(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    book.instance(i9 := claims(), deleted=True)
+    placement.faults.add(faults.cut(applied=True), method="PUT", path=f"/allocations/{i9}$")
+    assert node.cycle().state == "changed"
+    assert gone(placement, i9)
+
+
+def test_a_provider_that_cannot_be_made_keeps_no_allocation_alive(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    placement.other.create_provider("N1")
+    book.instance(i9 := claims(), deleted=True)
+    node.driver.script = shaped(HAS, {"N0": (NAME, {"PCPU": total(8)}), "N1": (NAME, {"PCPU": total(8)})})
+    report = node.cycle()
+    assert {one.operation.op: one.status for one in report.outcomes}["delete-allocations"] == "done"
+    assert gone(placement, i9)
+
+
+def test_an_outage_ends_the_pass_and_the_rest_comes_later(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+    both = [claims(), claims()]
+    for one in both:
+        book.instance(one, deleted=True)
+    placement.faults.add(faults.refused(), method="PUT", path="/allocations/", times=None)
+    assert node.cycle().state == "degraded"
+    placement.faults.clear()
+    assert node.cycle().state == "changed"
+    assert all(map(partial(gone, placement), both))

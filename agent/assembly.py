@@ -20,6 +20,8 @@ from agent.driver_worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.fleet import Fleet
 from agent.model.names import MAX_PROVIDER_NAME, printable
+from agent.monitors.loading import load_monitors
+from agent.monitors.poll import Monitors
 from agent.placement.connect import http, wants_embedded
 from agent.placement.embedded import FILE, embedded
 from agent.placement.mirror import Freshness
@@ -46,6 +48,7 @@ class Parts:
     driver: Driver
     worker: DriverWorker
     policy: Policy
+    monitors: Monitors
     transport: Transport | None
     notes: tuple[str, ...]
 
@@ -110,6 +113,8 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
     with _gathered(errors):
         policy = Policy.from_options(conf)
     with _gathered(errors):
+        monitors = Monitors(load_monitors(conf), conf.compute.monitor_deadline, cancelled)
+    with _gathered(errors):
         located(Path(conf.store.path), conf.store.connection)
     with _gathered(errors):
         transport = None if wants_embedded(conf, daemon=daemon) else http(conf, cancelled)
@@ -120,7 +125,7 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
         raise ConfigErrors(errors)
-    return Parts(name, driver, worker, policy, transport, notes)
+    return Parts(name, driver, worker, policy, monitors, transport, notes)
 
 
 def _check_host(name: str) -> None:

@@ -26,10 +26,11 @@ class DriverWorker:
     :param max_stuck: as many abandoned calls may be still under way; from then on further calls are refused at
         once, because each would only cost one more thread.
     :param cancelled: once set, calls that wait are abandoned within ``CANCEL_POLL`` seconds and new ones refused.
+    :param kind: what it is, for messages, if it is a plug-in of another kind.
     """
 
-    def __init__(self, driver: str, max_stuck: int = 4, cancelled: threading.Event | None = None) -> None:
-        self._driver = printable(driver)
+    def __init__(self, driver: str, max_stuck: int = 4, cancelled: threading.Event | None = None, kind: str = "driver") -> None:
+        self._driver, self._kind = printable(driver), kind
         self._max_stuck = max_stuck
         self._cancelled = cancelled if cancelled is not None else threading.Event()
         self._lock = threading.Lock()
@@ -63,7 +64,7 @@ class DriverWorker:
         if self.critical:
             raise DriverTimeout(
                 f"{call.title} was not called: {self._stuck} earlier calls hang",
-                "restart what the driver talks to, or the agent",
+                f"restart what the {self._kind} talks to, or the agent",
                 critical=True,
                 **data,
             )
@@ -74,13 +75,13 @@ class DriverWorker:
             raise DriverCancelled(f"{call.title} was abandoned: the agent is stopping", **data)
         raise DriverTimeout(
             f"{call.title} did not answer within {deadline:g} s and was abandoned",
-            "check that what the driver talks to answers, or raise the call's deadline in [compute]",
+            f"check that what the {self._kind} talks to answers, or raise the call's deadline in [compute]",
             critical=False,
             **data,
         )
 
     def _start(self, call: "_Call[T]") -> None:
-        threading.Thread(target=call.run, args=(self._returned,), name=f"driver {self._driver}", daemon=True).start()
+        threading.Thread(target=call.run, args=(self._returned,), name=f"{self._kind} {self._driver}", daemon=True).start()
 
     def _wait(self, call: "_Call[T]", deadline: float) -> bool:
         """Whether the call came back in time and nobody told the agent to stop."""
@@ -108,7 +109,7 @@ class DriverWorker:
 
     def _describe(self, function: Callable[..., object], node: str) -> str:
         about = f" of node {printable(node)}" if node else ""
-        return f"driver {self._driver}: {_name(function)}{about}"
+        return f"{self._kind} {self._driver}: {_name(function)}{about}"
 
 
 class _Call(Generic[T]):

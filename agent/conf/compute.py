@@ -36,5 +36,7 @@ OPTIONS = [
         help="Seconds a driver may take for one node's facts before the call is abandoned.",
     ),
     cfg.IntOpt("start_deadline", default=60, min=1, help="Seconds a driver may take to start."),
+    cfg.ListOpt("monitors", default=[], help="Monitors of the host whose metrics are shown: cpu, memory, and whatever else is installed."),
+    cfg.IntOpt("monitor_deadline", default=5, min=1, help="Seconds a monitor may take before it is left out."),
     cfg.IntOpt("workers", default=4, min=1, max=64, help="Nodes audited at the same time."),
 ]

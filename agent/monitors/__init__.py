@@ -1,0 +1,1 @@
+"""Monitors: plug-ins that measure the host, and the built-in ones."""

@@ -1,0 +1,46 @@
+"""The host's processors: frequency, and what their time is spent on."""
+
+import time
+from collections.abc import Mapping
+
+import psutil
+
+from agent.monitors.monitor import Metric
+
+# Counted in user time already.
+GUESTS = ("guest", "guest_nice")
+
+
+class CpuMonitor:
+    """Times are those of all CPUs since the host started; percentages are those since the last reading, none in the first."""
+
+    type = "cpu"
+
+    def __init__(self) -> None:
+        self._last: Mapping[str, float] | None = None
+
+    def unsupported(self) -> str | None:
+        """Every host has processors."""
+        return None
+
+    def metrics(self) -> list[Metric]:
+        """Frequency, where the host tells it, times and percentages."""
+        now, times = time.time(), _times()
+        last, self._last = self._last, times
+        figures = [(f"cpu.{kind}.time", times[kind], "seconds") for kind in times if kind != "all"]
+        if last is not None and (elapsed := times["all"] - last["all"]) > 0:
+            # A counter may go back a little on some kernels.
+            figures += [(f"cpu.{kind}.percent", max(times[kind] - last[kind], 0.0) * 100 / elapsed, "percent") for kind in times if kind != "all"]
+        frequency = psutil.cpu_freq()
+        if frequency is not None and frequency.current > 0:
+            figures.append(("cpu.frequency", float(frequency.current), "megahertz"))
+        return [Metric(name, value, unit, "psutil", now) for name, value, unit in figures]
+
+
+def _times() -> Mapping[str, float]:
+    """Seconds by what they were spent on, and in all."""
+    found = psutil.cpu_times()
+    every = {kind: float(seconds) for kind, seconds in found._asdict().items() if kind not in GUESTS}
+    return {
+        "user": every["user"] + every["nice"], "kernel": every["system"], "idle": every["idle"], "iowait": every["iowait"], "all": sum(every.values()),
+    }  # fmt: skip

@@ -1,6 +1,6 @@
 """Whether the CPU sets still have room for the guests that a host has when the agent starts. No I/O."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.cpu_list import format_cpu_list
@@ -9,8 +9,8 @@ from agent.numa.host_policy import DEDICATED, SHARED, HostPolicy
 
 MAX_NAMED = 5
 
-PresentGuests = Mapping[str, Sequence[PlacedCell]]
-"""A guest's uuid to its placed cells; a guest without any floats on shared CPUs."""
+PresentGuests = Sequence[tuple[str, Sequence[PlacedCell]]]
+"""Guests' uuids with their placed cells; one without any floats on shared CPUs. One that moves may be there twice."""
 
 
 def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:
@@ -26,21 +26,22 @@ def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:
 def _without_set(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
     """Only if one of the sets is there: without any, all CPUs are offered to both kinds."""
     if policy.dedicated and not policy.shared:
-        yield from _unset(SHARED, DEDICATED, "shared", [guest for guest, cells in guests.items() if not cells or any(one.cell.shared for one in cells)])
+        yield from _unset(SHARED, DEDICATED, "shared", [guest for guest, cells in guests if not cells or any(one.cell.shared for one in cells)])
     if policy.shared and not policy.dedicated:
-        yield from _unset(DEDICATED, SHARED, "dedicated", [guest for guest, cells in guests.items() if any(one.cell.dedicated for one in cells)])
+        yield from _unset(DEDICATED, SHARED, "dedicated", [guest for guest, cells in guests if any(one.cell.dedicated for one in cells)])
 
 
-def _unset(option: str, other: str, kind: str, guests: Sequence[str]) -> Iterator[ConfigError]:
-    if not guests:
+def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator[ConfigError]:
+    if not found:
         return
+    guests = list(dict.fromkeys(found))
     more = f" and {len(guests) - MAX_NAMED} more" if len(guests) > MAX_NAMED else ""
     what = f"[compute] {other} is set and {option} is not, but there are guests with {kind} CPUs: {', '.join(guests[:MAX_NAMED])}{more}"
     yield ConfigError(what, f"set {option}, or move these guests away first", guests=tuple(guests))
 
 
 def _lost_cpus(dedicated: frozenset[int] | None, guests: PresentGuests) -> Iterator[ConfigError]:
-    for guest, cells in guests.items() if dedicated else ():
+    for guest, cells in guests if dedicated else ():
         pinned = frozenset[int]().union(*(one.pinned_cpus for one in cells))
         if lost := pinned - (dedicated or frozenset()):
             what = f"[compute] {DEDICATED} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned"

@@ -164,7 +164,7 @@ class NodeAudits:
             ) for one in state.units.values() if not one.present and one.holder is not None
         ]  # fmt: skip
         try:
-            check_present_guests(self._settings.cells, {one.instance: one.cells for one in state.claims.values() if one.purpose != "devices"})
+            check_present_guests(self._settings.cells, [(one.instance, one.cells) for one in state.claims.values() if one.purpose != "devices"])
         except ConfigErrors as several:
             errors += several.errors
         if errors:

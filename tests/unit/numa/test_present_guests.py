@@ -13,7 +13,7 @@ from tests.unit.numa.cells import NOTHING, cpus
 SHARED = PlacedCell(GuestCell(cpus(0, 2), NOTHING, 1024), 0)
 PINNED = PlacedCell(GuestCell(NOTHING, cpus(0, 2), 1024), 0, pins={0: 2, 1: 3})
 MIXED = PlacedCell(GuestCell(cpus(0, 1), cpus(1, 1), 1024), 0, pins={1: 7})
-GUESTS = {"floats": [], "shares": [SHARED], "pinned": [PINNED], "mixed": [MIXED]}
+GUESTS = [("floats", []), ("shares", [SHARED]), ("pinned", [PINNED]), ("mixed", [MIXED])]
 
 
 def complaints(policy: HostPolicy, guests) -> list[str]:
@@ -28,7 +28,7 @@ def test_64_a_set_may_not_shrink_under_a_pinned_guest():
 
 
 def test_64_a_cpu_of_the_emulator_is_pinned_too():
-    guest = {"a": [replace(PINNED, pins={0: 4, 1: 5}, reserved=frozenset({3}))], "b": [replace(PINNED, pins={0: 6, 1: 7})]}
+    guest = [("a", [replace(PINNED, pins={0: 4, 1: 5}, reserved=frozenset({3}))]), ("b", [replace(PINNED, pins={0: 6, 1: 7})])]
     assert complaints(HostPolicy(dedicated=cpus(4, 4)), guest) == ["[compute] cpu_dedicated_set lacks CPUs 3, to which guest a is pinned"]
 
 
@@ -51,9 +51,17 @@ def test_without_sets_and_with_both_every_guest_may_be_there(policy):
 
 @pytest.mark.parametrize(("policy", "guest"), [(HostPolicy(cpus(0, 8)), []), (HostPolicy(cpus(0, 8)), [SHARED]), (HostPolicy(dedicated=cpus(2, 6)), [PINNED])])
 def test_one_set_is_enough_for_guests_of_its_kind(policy, guest):
-    check_present_guests(policy, {"a": guest})
+    check_present_guests(policy, [("a", guest)])
 
 
 def test_of_many_guests_a_few_are_named():
-    (message,) = complaints(HostPolicy(dedicated=cpus(0, 8)), {f"g{number}": [] for number in range(7)})
+    (message,) = complaints(HostPolicy(dedicated=cpus(0, 8)), [(f"g{number}", []) for number in range(7)])
     assert message.endswith("guests with shared CPUs: g0, g1, g2, g3, g4 and 2 more")
+
+
+def test_both_halves_of_a_move_on_one_host_count():
+    halves = [("a", [replace(PINNED, pins={0: 4, 1: 5})]), ("a", [PINNED]), ("b", []), ("b", [SHARED])]
+    assert complaints(HostPolicy(dedicated=cpus(4, 4)), halves) == [
+        "[compute] cpu_dedicated_set is set and cpu_shared_set is not, but there are guests with shared CPUs: b",
+        "[compute] cpu_dedicated_set lacks CPUs 2-3, to which guest a is pinned",
+    ]

@@ -10,9 +10,6 @@ from agent.store.location import Location
 
 BUSY_SECONDS = 10
 IDLE_SECONDS = 60
-# SQLite: taking the write lock at once, because a reader that turns writer fails at once when another wrote in between.
-# A database server locks rows, and is not told.
-WRITE = {"begin": "BEGIN IMMEDIATE"}
 
 
 def on_disk(location: Location) -> Engine:
@@ -23,6 +20,21 @@ def on_disk(location: Location) -> Engine:
         return engine
     engine = create_engine(location.url, connect_args={"timeout": BUSY_SECONDS})
     return _prepared(engine)
+
+
+def reader(engine: Engine) -> Engine:
+    """The engine for transactions that only read, and see everything as it is at one moment."""
+    if engine.dialect.name == "sqlite":
+        # It does so anyway.
+        return engine
+    return engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
+
+
+def writer(engine: Engine) -> Engine:
+    """The engine for transactions that write."""
+    # Taking SQLite's write lock at once, because a reader that turns writer fails at once when another wrote in between.
+    # A database server locks rows when it is told which, and shows what others have written while it waited for them.
+    return engine.execution_options(begin="BEGIN IMMEDIATE")
 
 
 def in_memory(connection: sqlite3.Connection) -> Engine:

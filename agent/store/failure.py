@@ -11,6 +11,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 
 from agent.errors import RecordConflict, StoreError
 from agent.model.names import printable
+from agent.model.node_records import DamagedRecord
 from agent.store.location import Location
 
 REPORT = "report it, with the log: no such record should ever be written"
@@ -71,6 +72,12 @@ def _said(error: BaseException) -> str:
 def damaged(location: Location, reason: str) -> StoreError:
     """The error for a store whose contents make no sense."""
     return StoreError(f"{location.option}: the store {location} is damaged: {printable(reason)}", START_EMPTY, place=str(location))
+
+
+def damaged_record(location: Location, record: DamagedRecord) -> StoreError:
+    """The error for one record that makes no sense."""
+    what = f"{location.option}: in the store {location} the {record.table} {printable(record.key)} is damaged: {printable(record.why)}"
+    return StoreError(what, "restore the store from a backup, or remove the record", place=str(location), table=record.table, key=record.key)
 
 
 def folder_unusable(folder: Path, error: OSError) -> StoreError:

@@ -8,10 +8,11 @@ from sqlalchemy import Connection, Engine, insert, inspect, text
 from sqlalchemy.exc import DatabaseError
 
 from agent.errors import StoreError
-from agent.store.engines import WRITE
+from agent.store.engines import writer
 from agent.store.failure import damaged
 from agent.store.location import Location
-from agent.store.schema import APPLICATION_ID, METADATA, VERSION, VERSION_TABLE, VERSIONS
+from agent.store.metadata import METADATA
+from agent.store.schema import APPLICATION_ID, VERSION, VERSION_TABLE, VERSIONS
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -75,7 +76,7 @@ def upgrade(engine: Engine) -> None:
 
     An empty database gets all tables at once, because alembic costs a daemon that starts for the first time 11 MB for good.
     """
-    with engine.execution_options(**WRITE).begin() as connection:
+    with writer(engine).begin() as connection:
         if connection.dialect.name == "postgresql":
             # Else agents that start at the same time would make the same tables.
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": APPLICATION_ID})

@@ -31,11 +31,11 @@ class Store:
 
     def __init__(self, engine: Engine, location: Location, read_only: bool = False) -> None:
         self._engine = engine
-        self._writer = engine.execution_options(**engines.WRITE)
+        self._reader, self._writer = engines.reader(engine), engines.writer(engine)
         # Threads queue here, because SQLite's own queue sleeps and is not fair.
         self._queue: AbstractContextManager[object] = threading.Lock() if location.file is not None else nullcontext()
         self._read_only = read_only
-        self._location = location
+        self.location = location
         # What the database holds, as far as it was loaded or saved: nobody else writes it while the run lock is held.
         self._knowledge: dict[str, Knowledge] = {}
         self._journals: dict[ProviderUuid, Journal] = {}
@@ -51,7 +51,7 @@ class Store:
         """Keep what is known of a server; nothing is written if it is what was kept before."""
         if self._knowledge.get(knowledge.endpoint) == knowledge:
             return
-        with self._written() as connection:
+        with self.writing() as connection:
             knowledge_rows.save(connection, knowledge)
         self._knowledge[knowledge.endpoint] = knowledge
 
@@ -67,7 +67,7 @@ class Store:
         """Keep a view, writing only what differs from ``old``, which is what was saved before."""
         if old is not None and not mirror_rows.differs(old, new):
             return
-        with self._written() as connection:
+        with self.writing() as connection:
             mirror_rows.save(connection, endpoint, root, old, new)
 
     def journal(self, root: ProviderUuid) -> Journal:
@@ -86,7 +86,7 @@ class Store:
             return
         # Forgotten meanwhile, because a failed commit may have come through.
         self._journals.pop(root, None)
-        with self._written() as connection:
+        with self.writing() as connection:
             journal_rows.save(connection, root, old, journal)
         self._journals[root] = journal
 
@@ -96,13 +96,13 @@ class Store:
 
     def save_identity(self, host: str, uuid: ProviderUuid) -> ProviderUuid:
         """Keep the identity of a host that has none kept yet. Returns the one that is kept."""
-        with self._written() as connection:
+        with self.writing() as connection:
             connection.execute(insert_once(connection, IDENTITY), {"host": host, "uuid": uuid})
             return _identity(connection, host) or uuid
 
     def close(self) -> None:
         """Close the database."""
-        with translated(self._location, "closed"):
+        with translated(self.location, "closed"):
             self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -112,20 +112,34 @@ class Store:
         self.close()
 
     def __str__(self) -> str:
-        return str(self._location)
+        return str(self.location)
 
     def _loaded(self, load: Callable[[Connection], Loaded]) -> Loaded:
         try:
-            with translated(self._location, "read"), self._engine.connect() as connection:
+            with self.reading() as connection:
                 return load(connection)
         except (ValueError, TypeError) as error:
-            raise damaged(self._location, str(error)) from error
+            raise damaged(self.location, str(error)) from error
 
     @contextmanager
-    def _written(self) -> Iterator[Connection]:
+    def reading(self) -> Iterator[Connection]:
+        """A connection that shows the database as it is at one moment.
+
+        :raises StoreError: the store cannot be read.
+        """
+        with translated(self.location, "read"), self._reader.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A connection in a transaction, which is durable once it has ended; an exception undoes it.
+
+        :raises RecordConflict: somebody else was faster.
+        :raises StoreError: the store cannot be written.
+        """
         if self._read_only:
             raise StoreError(f"the store {self} is open to be read only", "run without --dry-run and --offline to write")
-        with translated(self._location, "written"), self._queue, self._writer.begin() as connection:
+        with translated(self.location, "written"), self._queue, self._writer.begin() as connection:
             yield connection
 
 

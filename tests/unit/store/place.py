@@ -45,7 +45,7 @@ class Place:
     @contextmanager
     def write_locked(self) -> Iterator[None]:
         """Nobody else can write meanwhile."""
-        with self.engine() as engine, engine.execution_options(**engines.WRITE).connect() as connection:
+        with self.engine() as engine, engines.writer(engine).connect() as connection:
             connection.begin()
             if self.url is not None:
                 tables = ", ".join(inspect(connection).get_table_names())

@@ -1,0 +1,81 @@
+"""The questions that are asked of the records. Made once, because making a statement costs more than running it."""
+
+from typing import Any
+
+from sqlalchemy import BindParameter, Column, ColumnElement, Select, and_, bindparam, or_, select
+
+from agent.store.claim_rows import CLAIMS
+from agent.store.compute_node_rows import NODES
+from agent.store.device_rows import DEVICES
+from agent.store.instance_rows import INSTANCES
+from agent.store.lease_rows import LEASES
+from agent.store.migration_rows import MIGRATIONS
+from agent.store.record_schema import CLAIM, COMPUTE_NODE, DEVICE, INSTANCE, LEASE, MIGRATION, NOT_DELETED, NOT_ENDED, OPEN, UNIT
+from agent.store.unit_rows import UNITS
+
+KEY: BindParameter[str] = bindparam("key")
+NODE: BindParameter[str] = bindparam("node")
+HOST: BindParameter[str] = bindparam("host")
+NAME: BindParameter[str] = bindparam("name")
+MARKER: BindParameter[str] = bindparam("marker")
+SOME: BindParameter[list[str]] = bindparam("some", expanding=True)
+
+# --- compute nodes -----------------------------------------------------------------------------------------------
+
+NODE_BY_UUID = NODES.all.where(COMPUTE_NODE.c.uuid == KEY)
+# One that is deleted may have had the name before.
+NODE_BY_NAME = NODES.all.where(COMPUTE_NODE.c.host == HOST, COMPUTE_NODE.c.name == NAME).order_by(COMPUTE_NODE.c.deleted, COMPUTE_NODE.c.uuid).limit(1)
+NODE_VERSIONS = select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version).where(COMPUTE_NODE.c.uuid.in_(SOME)).order_by(COMPUTE_NODE.c.uuid)
+# In the order of their uuids, so that two who want the same nodes wait for each other and not both for the other.
+NODES_LOCKED = NODE_VERSIONS.with_for_update()
+NODES_OF_HOST = NODES.all.where(COMPUTE_NODE.c.host == HOST, NOT_DELETED).order_by(COMPUTE_NODE.c.uuid)
+ALL_NODES = NODES.all.where(NOT_DELETED).order_by(COMPUTE_NODE.c.uuid)
+LEASE_OF_NODE = LEASES.all.where(LEASE.c.node == KEY)
+
+# --- all of one node ----------------------------------------------------------------------------------------------
+
+
+def _claimed_here(column: Column[Any]) -> Select[Any]:
+    return select(column).where(CLAIM.c.node == NODE, OPEN)
+
+
+CLAIMS_HERE = CLAIMS.all.where(CLAIM.c.node == NODE, OPEN).order_by(CLAIM.c.created_at, CLAIM.c.id)
+INSTANCES_HERE = INSTANCES.all.where(
+    or_(and_(INSTANCE.c.node == NODE, NOT_DELETED), INSTANCE.c.uuid.in_(_claimed_here(CLAIM.c.instance)))
+).order_by(INSTANCE.c.created_at, INSTANCE.c.uuid)  # fmt: skip
+MIGRATIONS_HERE = MIGRATIONS.all.where(
+    or_(
+        and_(MIGRATION.c.source_node == NODE, NOT_ENDED),
+        and_(MIGRATION.c.dest_node == NODE, NOT_ENDED),
+        MIGRATION.c.uuid.in_(_claimed_here(CLAIM.c.migration)),
+    )
+).order_by(MIGRATION.c.created_at, MIGRATION.c.uuid)
+DEVICES_HERE = DEVICES.all.where(DEVICE.c.node == NODE).order_by(DEVICE.c.address)
+UNITS_HERE = UNITS.all.where(UNIT.c.node == NODE).order_by(UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier)
+
+# --- one by one, and what belongs to it ---------------------------------------------------------------------------
+
+INSTANCE_BY_UUID = INSTANCES.all.where(INSTANCE.c.uuid == KEY)
+SOME_INSTANCES = INSTANCES.all.where(INSTANCE.c.uuid.in_(SOME))
+MIGRATION_BY_UUID = MIGRATIONS.all.where(MIGRATION.c.uuid == KEY)
+SOME_MIGRATIONS = MIGRATIONS.all.where(MIGRATION.c.uuid.in_(SOME))
+MIGRATIONS_OF_INSTANCES = MIGRATIONS.all.where(MIGRATION.c.instance.in_(SOME)).order_by(MIGRATION.c.created_at, MIGRATION.c.uuid)
+CLAIM_BY_ID = CLAIMS.all.where(CLAIM.c.id == KEY)
+CLAIMS_OF_INSTANCE = CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(CLAIM.c.created_at, CLAIM.c.id)
+DEVICES_HELD = DEVICES.all.where(DEVICE.c.holder.in_(SOME)).order_by(DEVICE.c.node, DEVICE.c.address)
+UNITS_HELD = UNITS.all.where(UNIT.c.holder.in_(SOME)).order_by(UNIT.c.node, UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier)
+
+# --- lists, page by page -------------------------------------------------------------------------------------------
+
+
+def _pages(every: Select[Any], key: Column[Any], *conditions: ColumnElement[bool]) -> Select[Any]:
+    return every.where(key > MARKER, *conditions).order_by(key).limit(bindparam("limit"))
+
+
+INSTANCE_PAGES = _pages(INSTANCES.all, INSTANCE.c.uuid)
+INSTANCE_PAGES_HERE = _pages(INSTANCES.all, INSTANCE.c.uuid, INSTANCE.c.node == NODE)
+MIGRATION_PAGES = _pages(MIGRATIONS.all, MIGRATION.c.uuid)
+MIGRATION_PAGES_HERE = _pages(MIGRATIONS.all, MIGRATION.c.uuid, or_(MIGRATION.c.source_node == NODE, MIGRATION.c.dest_node == NODE))
+CLAIM_PAGES = _pages(CLAIMS.all, CLAIM.c.id)
+CLAIM_PAGES_HERE = _pages(CLAIMS.all, CLAIM.c.id, CLAIM.c.node == NODE)
+DEVICE_PAGES_HERE = _pages(DEVICES.all, DEVICE.c.address, DEVICE.c.node == NODE)

@@ -1,0 +1,78 @@
+"""The records: read at one moment, or worked on alone in one short transaction."""
+
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
+from sqlalchemy import bindparam, update
+
+from agent.model.changes import Changes
+from agent.model.names import ProviderUuid
+from agent.store import record_queries as queries
+from agent.store.claim_rows import CLAIMS
+from agent.store.compute_node_rows import NODES
+from agent.store.device_rows import DEVICES
+from agent.store.instance_rows import INSTANCES
+from agent.store.lease_rows import LEASES
+from agent.store.migration_rows import MIGRATIONS
+from agent.store.reading import Reading
+from agent.store.record_schema import COMPUTE_NODE
+from agent.store.store import Store
+from agent.store.unit_rows import UNITS
+
+TOUCH = update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == bindparam("touched")).values(version=COMPUTE_NODE.c.version + 1)
+
+
+class Transaction(Reading):
+    """Reads and writes. What it has read of its nodes nobody else changes before its end."""
+
+    def lock(self, nodes: Collection[ProviderUuid]) -> None:
+        """Wait until nobody else works on these nodes. SQLite has one writer anyway."""
+        self._connection.execute(queries.NODES_LOCKED, {"some": sorted(nodes)})
+
+    def write(self, changes: Changes) -> None:
+        """Write all of them, and let the versions of the nodes that are touched grow.
+
+        :raises RecordConflict: a record was written by somebody else since it was read, or exists already.
+        """
+        to = self._connection
+        # What is referred to before what refers to it, and what is dropped before what takes its place.
+        INSTANCES.write(to, changes.instances)
+        MIGRATIONS.write(to, changes.migrations)
+        NODES.write(to, changes.nodes)
+        touched = sorted(changes.touched - {node.uuid for node in changes.nodes})
+        if touched:
+            to.execute(TOUCH, [{"touched": uuid} for uuid in touched])
+        CLAIMS.write(to, changes.claims)
+        DEVICES.delete(to, changes.dropped_devices)
+        UNITS.delete(to, changes.dropped_units)
+        DEVICES.write(to, changes.devices)
+        UNITS.write(to, changes.units)
+        LEASES.write(to, changes.leases)
+
+
+class Records:
+    """The records of a store. Threads may share it."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @contextmanager
+    def reading(self) -> Iterator[Reading]:
+        """Read without holding anybody up.
+
+        :raises StoreError: the store cannot be read.
+        """
+        with self._store.reading() as connection:
+            yield Reading(connection, self._store.location)
+
+    @contextmanager
+    def transaction(self, nodes: Collection[ProviderUuid]) -> Iterator[Transaction]:
+        """Work on the records of these nodes alone. Durable once it has ended; an exception undoes all of it.
+
+        :raises RecordConflict: another transaction was faster.
+        :raises StoreError: the store cannot be written.
+        """
+        with self._store.writing() as connection:
+            transaction = Transaction(connection, self._store.location)
+            transaction.lock(nodes)
+            yield transaction

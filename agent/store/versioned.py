@@ -1,0 +1,108 @@
+"""A table whose rows have versions: records in and out of it, one statement for all of a kind."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from sqlalchemy import Connection, Executable, Row, Table, bindparam, delete, insert, select, update
+
+from agent.errors import RecordConflict
+from agent.model.names import printable
+from agent.model.node_records import DamagedRecord
+
+
+class Versioned(Protocol):
+    """A record, as far as all of them are alike."""
+
+    @property
+    def version(self) -> int:
+        """0 before it is written for the first time."""
+
+
+Record = TypeVar("Record", bound=Versioned)
+Values = Mapping[str, Any]
+# What a row that makes no sense makes of the code that reads it.
+NONSENSE = (ValueError, TypeError, KeyError, AttributeError)
+
+
+class Found(NamedTuple, Generic[Record]):
+    """The records that make sense, and those that do not."""
+
+    records: tuple[Record, ...]
+    damaged: tuple[DamagedRecord, ...] = ()
+
+
+class VersionedTable(Generic[Record]):
+    """``to_row`` gives all columns but the version; ``to_record`` reads a whole row."""
+
+    def __init__(self, table: Table, to_row: Callable[[Record], dict[str, Any]], to_record: Callable[[Row[Any]], Record]) -> None:
+        self._table, self._to_row, self._to_record = table, to_row, to_record
+        self._keys = [column.name for column in table.primary_key]
+        same = [table.c[name] == bindparam(f"the_{name}") for name in self._keys]
+        expected = table.c.version == bindparam("expected")
+        # Made once, because making a statement costs more than running it.
+        self._insert, self._update, self._delete = insert(table), update(table).where(*same, expected), delete(table).where(*same, expected)
+        self.all = select(*table.c)
+        self._same = select(table.c.version).where(*same, expected)
+
+    def read(self, connection: Connection, statement: Executable, values: Values | None = None) -> Found[Record]:
+        """What a statement on :attr:`all` finds."""
+        records, damaged = [], []
+        for row in connection.execute(statement, values or {}):
+            try:
+                records.append(self._to_record(row))
+            except NONSENSE as error:
+                damaged.append(DamagedRecord(self._table.name, self._key_text(row), f"{type(error).__name__}: {error}"))
+        return Found(tuple(records), tuple(damaged))
+
+    def write(self, connection: Connection, records: Iterable[Record]) -> None:
+        """Insert what has version 0, update the rest; each has the next version then.
+
+        :raises RecordConflict: somebody else wrote one of them meanwhile.
+        """
+        # In one order everywhere, so that two writers wait for each other and not both for the other.
+        ordered = sorted(records, key=attrgetter(*self._keys))
+        new = [{**self._to_row(one), "version": 1} for one in ordered if one.version == 0]
+        old = [one for one in ordered if one.version]
+        if new:
+            connection.execute(self._insert, new)
+        if old:
+            self._guarded(connection, self._update, old, [self._changed(one) for one in old])
+
+    def delete(self, connection: Connection, records: Sequence[Record]) -> None:
+        """Remove records.
+
+        :raises RecordConflict: somebody else wrote or removed one of them meanwhile.
+        """
+        if records:
+            ordered = sorted(records, key=attrgetter(*self._keys))
+            self._guarded(connection, self._delete, ordered, [self._which(one) for one in ordered])
+
+    def _guarded(self, connection: Connection, statement: Executable, records: Sequence[Record], values: Sequence[Values]) -> None:
+        if len(records) == 1:
+            if connection.execute(statement, values[0]).rowcount != 1:
+                raise self._conflict(records[0])
+            return
+        attempt = connection.begin_nested()
+        if connection.execute(statement, values).rowcount != len(records):
+            # Undone, because a batch tells only how many rows it met, and these now have other versions too.
+            attempt.rollback()
+            raise self._conflict(next(one for one in records if not self._unchanged(connection, one)))
+        attempt.commit()
+
+    def _unchanged(self, connection: Connection, record: Record) -> bool:
+        return connection.execute(self._same, self._which(record)).first() is not None
+
+    def _conflict(self, record: Record) -> RecordConflict:
+        name = "/".join(printable(str(getattr(record, name))) for name in self._keys)
+        return RecordConflict(f"{self._table.name} {name} was changed by somebody else meanwhile", table=self._table.name, key=name)
+
+    def _which(self, record: Record) -> dict[str, Any]:
+        return {**{f"the_{name}": getattr(record, name) for name in self._keys}, "expected": record.version}
+
+    def _changed(self, record: Record) -> dict[str, Any]:
+        row = {name: value for name, value in self._to_row(record).items() if name not in self._keys}
+        return {**row, **self._which(record), "version": record.version + 1}
+
+    def _key_text(self, row: Row[Any]) -> str:
+        return "/".join(str(row._mapping[name]) for name in self._keys)

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 from agent.model.mirror import View
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import Provider, ProviderTree
+from agent.store import consumer_rows
 from agent.store.schema import MIRROR, MIRROR_PROVIDER
 from agent.store.texts import mapping_reader, mapping_text, names_reader, names_text
 
@@ -37,7 +38,8 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> View | No
         children.setdefault(parent, []).append(one)
         if at is not None:
             read_at[uuid] = at
-    return View(_tree(children), read_at, found.sharing_read_at, names(found.sharing_aggregates))
+    consumers, unknown_since = consumer_rows.load(connection, found.id)
+    return View(_tree(children), read_at, found.sharing_read_at, names(found.sharing_aggregates), consumers, unknown_since)
 
 
 def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTree:
@@ -56,6 +58,7 @@ def differs(old: View, new: View) -> bool:
         _header(old) != _header(new)
         or (old.tree is not new.tree and old.tree.get_provider_uuids() != new.tree.get_provider_uuids())
         or any(True for _ in _changed(old, new))
+        or consumer_rows.differ(old, new)
     )
 
 
@@ -76,6 +79,7 @@ def save(connection: Connection, endpoint: str, root: ProviderUuid, old: View | 
     _replace(connection, mirror, (stored.keys() - ordinals.keys()) | (stored.keys() & written), [
         {"mirror": mirror, "ordinal": ordinals[uuid], **_row(new, new.tree.provider(uuid))} for uuid in ordinals if uuid in written
     ])  # fmt: skip
+    consumer_rows.save(connection, mirror, old, new)
 
 
 def _replace(connection: Connection, mirror: int, gone: set[ProviderUuid], rows: list[dict[str, Any]]) -> None:

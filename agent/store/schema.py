@@ -11,7 +11,7 @@ from agent.store.metadata import METADATA
 from agent.store.outside_text import OUTSIDE_TEXT
 
 # The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
-VERSION = "0002"
+VERSION = "0003"
 # Not alembic's own default, because a shared database may hold other projects' version table.
 VERSION_TABLE = "compute_node_agent_schema"
 # In the header of every SQLite file of ours ("cnag"), so that nobody else's file is ever taken for one.
@@ -64,6 +64,24 @@ MIRROR_PROVIDER = Table(
     Column("traits", Text, nullable=False),
     Column("aggregates", Text, nullable=False),
     Column("read_at", Double),
+)
+
+# Who held what of a provider when that was last asked; no row for one of which it was not.
+MIRROR_CONSUMERS = Table(
+    "mirror_consumers",
+    METADATA,
+    Column("mirror", ForeignKey("mirror.id", ondelete="CASCADE"), primary_key=True),
+    Column("provider", String(36), primary_key=True),
+    Column("consumers", Text, nullable=False),
+)
+
+# Since when no record knows a consumer.
+MIRROR_UNKNOWN = Table(
+    "mirror_unknown",
+    METADATA,
+    Column("mirror", ForeignKey("mirror.id", ondelete="CASCADE"), primary_key=True),
+    Column("consumer", String(36), primary_key=True),
+    Column("since", Double, nullable=False),
 )
 
 JOURNAL = Table(

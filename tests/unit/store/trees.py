@@ -43,7 +43,8 @@ def node_view(cells: int = 3, generation: int = 1) -> View:
 def contents(view: View | None) -> tuple[object, ...]:
     """All that a store keeps of a view, the order of the providers included."""
     assert view is not None
-    return list(view.tree.providers()), dict(view.read_at), view.sharing_read_at, view.sharing_aggregates
+    held = {provider: dict(consumers) for provider, consumers in view.consumers.items()}
+    return list(view.tree.providers()), dict(view.read_at), view.sharing_read_at, view.sharing_aggregates, held, dict(view.unknown_since)
 
 
 def folder_state(folder: Path) -> Mapping[str, str]:

@@ -17,7 +17,8 @@ QUIET = {
     **dict.fromkeys(("keystoneauth", "keystoneauth.session", "urllib3", "urllib3.connectionpool"), logging.WARNING),
     # An identity service that cannot be reached is our own error a moment later.
     "keystoneauth.identity": logging.ERROR,
-    "retrying": logging.WARNING,
+    # Each failed attempt, with a traceback; the request's own line has told of it.
+    "retrying": logging.CRITICAL,
     # Each plugin of its own and each step of a schema.
     "alembic": logging.WARNING,
     # The embedded Placement: each request that it answers, and that its database is already open after a reload.

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 from tests.support.exchange import Exchange
@@ -38,9 +39,17 @@ def _place(one: Exchange) -> str:
     if parts[0] == "resource_providers":
         guard = f" g{one.body['resource_provider_generation']}" if isinstance(one.body, Mapping) else ""
         return f"{WHAT[parts[2]]} {parts[1]}{guard}"
+    if parts[0] == "allocations" and isinstance(one.body, Mapping):
+        bodies = {parts[1]: one.body} if len(parts) == 2 else one.body
+        return "allocations " + ", ".join(f"{consumer} cg {_generation(body)}" for consumer, body in bodies.items())
     if one.query:
         return f"{parts[0]}?" + "&".join(f"{name}={value}" for name, value in parse_qsl(one.query))
     return one.path if parts == [""] else " ".join(parts)
+
+
+def _generation(body: Mapping[str, Any]) -> str:
+    """A consumer's generation as it was sent."""
+    return "null" if body["consumer_generation"] is None else str(body["consumer_generation"])
 
 
 def _of_all(one: Exchange) -> str:

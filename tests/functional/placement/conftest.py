@@ -9,6 +9,7 @@ import pytest
 
 from agent.placement import retry
 from tests.support.agent import AgentUnderTest, ScriptedDriver, Shape, shaped, total
+from tests.support.allocation_scene import Scene
 from tests.support.placement import PlacementServer
 
 Host = Callable[..., AgentUnderTest]
@@ -26,6 +27,13 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is tried again is tried at once."""
     for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
         monkeypatch.setattr(retry, wait, 0.0)
+    monkeypatch.setattr(retry, "REPETITION_WAITS", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def scene(placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> Scene:
+    """Two nodes and a shared store, for operations on allocations."""
+    return Scene(placement, agent_log)
 
 
 @pytest.fixture

@@ -1,14 +1,17 @@
 """The rows of who holds what: the part of a mirror that changes with the guests."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from sqlalchemy import Connection, Table, bindparam, delete, insert, select
 
+from agent.model.allocation import Resources
 from agent.model.mirror import Consumers, View
-from agent.model.names import ConsumerUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.store.schema import MIRROR_CONSUMERS, MIRROR_UNKNOWN
 from agent.store.texts import mapping_reader, mapping_text
+
+Holders = Mapping[ConsumerUuid, Resources]
 
 
 def load(connection: Connection, mirror: int) -> tuple[Consumers, Mapping[ConsumerUuid, float]]:
@@ -19,7 +22,8 @@ def load(connection: Connection, mirror: int) -> tuple[Consumers, Mapping[Consum
     mapping = mapping_reader()
     held = connection.execute(select(MIRROR_CONSUMERS.c.provider, MIRROR_CONSUMERS.c.consumers).where(MIRROR_CONSUMERS.c.mirror == mirror))
     unknown = connection.execute(select(MIRROR_UNKNOWN.c.consumer, MIRROR_UNKNOWN.c.since).where(MIRROR_UNKNOWN.c.mirror == mirror))
-    return {provider: mapping(text) for provider, text in held}, {consumer: since for consumer, since in unknown}
+    consumers = {ProviderUuid(provider): cast(Holders, mapping(text)) for provider, text in held}
+    return consumers, {ConsumerUuid(row.consumer): row.since for row in unknown}
 
 
 def differ(old: View, new: View) -> bool:
@@ -29,7 +33,7 @@ def differ(old: View, new: View) -> bool:
 
 def save(connection: Connection, mirror: int, old: View, new: View) -> None:
     """Write what differs from ``old``, whatever the database holds of the rest."""
-    held = {uuid: mapping_text(one) for uuid, one in new.consumers.items()}
+    held = {uuid: mapping_text(cast(Mapping[str, Resources], one)) for uuid, one in new.consumers.items()}
     _write(connection, MIRROR_CONSUMERS, mirror, held, [uuid for uuid, one in new.consumers.items() if old.consumers.get(uuid) != one])
     _write(connection, MIRROR_UNKNOWN, mirror, new.unknown_since, [uuid for uuid, one in new.unknown_since.items() if old.unknown_since.get(uuid) != one])
 

@@ -1,13 +1,16 @@
-"""Scenarios 56 to 60 and 63: which cells are preferred, what placed guests use, and the cells of a host."""
+"""Scenarios 56 to 60, 62 and 63: which cells are preferred, what placed guests use, and the cells of a host."""
 
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from agent.model.guest import PlacedCell
 from agent.model.topology import Cell, PagePool, Topology
+from agent.numa.fit import NoFit, fit
 from agent.numa.host import CellUsageError, HostCell, Pages
 from agent.numa.host_cells import counted, host_cells
+from agent.numa.host_policy import HostPolicy
 from agent.numa.network_affinity import NetworkAffinity
 from tests.unit.numa.cells import NOTHING, cpus, dedicated, h2, h4, host_cell, pages, pinned_to, placed, placed_on, refused, shared
 
@@ -73,6 +76,27 @@ def topology() -> Topology:
         Cell(8, cpus(8, 8), 16384, (), {0: 21, 8: 10}, tuple(cpus(first, 2) for first in range(8, 16, 2)), frozenset({0, 1})),
     )
     return Topology(cells)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_62_after_a_restart_the_usage_is_as_before(seed):
+    policy, chance = HostPolicy(cpus(0, 4), cpus(4, 12), {(0, 2048): 64}), Random(seed)
+    kinds = [dedicated((2, 512)), dedicated((1, 256), (1, 256), emulator_policy="isolate"), shared((2, 1024)), dedicated((1, 64), pages="large")]
+    cells, guests = policy.cells(topology(), cpus(0, 16)), []
+    for _ in range(40):
+        if guests and chance.random() < 0.4:
+            for one in guests.pop(chance.randrange(len(guests))):
+                cells = tuple(cell.without_guest(one) if cell.id == one.host_cell else cell for cell in cells)
+            continue
+        try:
+            placed_cells = fit(cells, chance.choice(kinds)).cells
+        except NoFit:
+            continue
+        guests.append(placed_cells)
+        cells = counted(cells, placed_cells)
+    chance.shuffle(guests)
+    assert guests
+    assert counted(policy.cells(topology(), cpus(0, 16)), [one for guest in guests for one in guest]) == cells
 
 
 def test_63_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():

@@ -130,9 +130,13 @@ def test_config_check_names_the_files(agent, tmp_path):
 def test_config_check_finds_what_is_wrong_between_options(agent):
     code, out, err = agent(
         "config", "check", "--compute_driver", "no-such", "--compute-cpu_shared_set", "1-x", "--compute-cpu_dedicated_set", "9-1",
-        "--store-connection", "nonsense", "--placement-auth_type", "password",
+        "--store-connection", "nonsense", "--placement-auth_type", "password", "--reserved_huge_pages", "node:0", "--reserved_huge_pages", "size:4",
+        "--neutron-physnets", "red", "--compute-monitors", "cpu,cqu",
     )  # fmt: skip
     assert (code, out) == (1, "")
-    for wrong in ("no-such", "cpu_shared_set", "cpu_dedicated_set", "[store] connection", "[placement]"):
+    for wrong in (
+        "no-such", "cpu_shared_set", "cpu_dedicated_set", "[store] connection", "[placement]", "reserved_huge_pages = node:0", "reserved_huge_pages = size:4",
+        "[neutron_physnet_red] numa_nodes", "cqu: no such monitor",
+    ):  # fmt: skip
         assert wrong in err
-    assert err.count("✗") == 5
+    assert err.count("✗") == 9

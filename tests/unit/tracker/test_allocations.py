@@ -1,0 +1,205 @@
+"""The judgement of consumers: what it may never do, whatever the records say, and what its rules do not show one by one."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.model.allocation import Allocation
+from agent.model.instance import Instance
+from agent.model.migration import STATUSES, TYPES, Migration
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.operation import DeleteAllocations, SetAllocations
+from agent.tracker.allocations import Holding, Removal, judge, operations
+from agent.tracker.consumer_book import ConsumerRecords
+from tests.support.consumer_book import HOST, claim, instance
+
+NODE, CELL, ELSEWHERE = (ProviderUuid(f"node-{name}") for name in ("a", "a-cell", "b"))
+WHO = [ConsumerUuid(f"consumer-{number}") for number in range(4)]
+NOW, GRACE = 1_000_000.0, 86400.0
+DONE = {"type": "evacuation", "status": "done", "source_compute": HOST, "source_node": NODE, "dest_compute": "host-b", "dest_node": ELSEWHERE}
+
+
+def holding(*consumers: ConsumerUuid, **changes: Any) -> Holding:
+    return Holding(NODE, {NODE: {one: {"VCPU": 1} for one in consumers}, CELL: {}}, **changes)
+
+
+def migration(uuid: str, of: str, **fields: Any) -> Migration:
+    known = {"type": "migration", "status": "running", "source_compute": HOST, "source_node": NODE, **fields}
+    return Migration(uuid=ConsumerUuid(uuid), instance=ConsumerUuid(of), **known)
+
+
+def records(instances: list[Instance], migrations: list[Migration] | None = None, **changes: Any) -> ConsumerRecords:
+    return ConsumerRecords(
+        host=HOST, instances={one.uuid: one for one in instances}, migrations={one.uuid: one for one in migrations or []}, **changes
+    )  # fmt: skip
+
+
+INSTANCES = st.builds(
+    instance,
+    st.sampled_from(WHO), host=st.sampled_from([None, HOST, "host-b"]), node=st.sampled_from([None, NODE, ELSEWHERE]),
+    task_state=st.sampled_from([None, "spawning", "resize_prep"]), vm_state=st.sampled_from(["active", "deleted", "resized", "error"]),
+    hidden=st.booleans(), deleted=st.booleans(),
+)  # fmt: skip
+MIGRATIONS = st.builds(
+    migration,
+    st.sampled_from([*WHO, "m1", "m2"]), st.sampled_from([*WHO, "somebody"]), type=st.sampled_from(sorted(TYPES)), status=st.sampled_from(sorted(STATUSES)),
+    source_compute=st.sampled_from([HOST, "host-b"]), source_node=st.sampled_from([NODE, ELSEWHERE]), dest_node=st.sampled_from([NODE, ELSEWHERE]),
+    hidden=st.booleans(),
+)  # fmt: skip
+CLAIMS = st.builds(claim, st.sampled_from(WHO), st.just(NODE), state=st.sampled_from(["held", "consumed"]))
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Holding, ConsumerRecords, Mapping[ConsumerUuid, float]]:
+    held = draw(st.sets(st.sampled_from(WHO), min_size=1))
+    running = draw(st.none() | st.frozensets(st.sampled_from(WHO)))
+    known = records(
+        draw(st.lists(INSTANCES, max_size=4)), draw(st.lists(MIGRATIONS, max_size=4)), claims=tuple(draw(st.lists(CLAIMS, max_size=2))),
+        unreadable=frozenset(draw(st.sets(st.sampled_from(WHO), max_size=1))),
+    )  # fmt: skip
+    since = {one: draw(st.floats(0, 2 * NOW)) for one in draw(st.sets(st.sampled_from(WHO)))}
+    return holding(*held, running=running), known, since
+
+
+@settings(max_examples=500)
+@given(case=cases(), purge_after=st.none() | st.floats(0, 2 * NOW))
+def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float | None) -> None:
+    held, known, since = case
+    tracked = {one.instance for one in known.claims}
+    verdicts = judge(held, known, since, NOW, purge_after)
+    for removal in verdicts.removals:
+        who = removal.consumer
+        assert who in held.consumers[NODE]
+        assert who not in tracked
+        assert who not in known.unreadable
+        guest, move = known.instances.get(who), known.migrations.get(who)
+        if not removal.whole:
+            assert guest is not None
+            assert not guest.deleted
+            assert not guest.hidden
+            assert guest.task_state is None
+            assert (guest.host, guest.node) != (HOST, NODE)
+            assert held.running is not None
+            assert who not in held.running
+            moves = [one for one in known.migrations.values() if one.instance == who]
+            assert not any(one.in_progress for one in moves)
+            assert any(one.type == "evacuation" and one.status == "done" and one.source_node == NODE for one in moves)
+        elif guest is not None:
+            assert guest.deleted
+            assert not guest.hidden
+        elif move is not None:
+            assert move.ended
+            assert not move.hidden
+        else:
+            assert purge_after is not None
+            assert NOW - since[who] > purge_after
+
+
+@given(case=cases())
+def test_everybody_is_judged_once(case: Any) -> None:
+    held, known, since = case
+    verdicts = judge(held, known, since, NOW, GRACE)
+    named = [one.consumer for one in verdicts.removals] + [one.consumer for one in verdicts.drift]
+    assert len(named) == len(set(named))
+    assert set(named) <= {*held.consumers[NODE]}
+    assert verdicts.unknown_since.keys() == {
+        one for one in held.consumers[NODE]
+        if one not in known.instances and one not in known.migrations and one not in known.unreadable and one not in {c.instance for c in known.claims}
+    }  # fmt: skip
+
+
+@given(case=cases())
+def test_without_the_option_nobody_unknown_goes(case: Any) -> None:
+    held, _, since = case
+    verdicts = judge(held, ConsumerRecords(host=HOST), since, NOW, None)
+    assert verdicts.removals == ()
+    assert {one.severity for one in verdicts.drift} == {"info"}
+
+
+def test_the_age_of_an_unknown_consumer_is_that_of_the_first_audit_that_met_it() -> None:
+    first = judge(holding(WHO[0]), records([]), {}, NOW, GRACE)
+    assert first.unknown_since == {WHO[0]: NOW}
+    assert judge(holding(WHO[0], WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE).unknown_since == {WHO[0]: NOW, WHO[1]: NOW + 60}
+    assert judge(holding(WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE).unknown_since == {WHO[1]: NOW + 60}
+
+
+@pytest.mark.parametrize(("age", "goes"), [(-100.0, False), (0.0, False), (3600.0, False), (GRACE, False), (GRACE + 1, True)])
+def test_an_unknown_consumer_goes_only_when_it_is_older_than_the_grace(age: float, goes: bool) -> None:
+    verdicts = judge(holding(WHO[0]), records([]), {WHO[0]: NOW - age}, NOW, GRACE)
+    assert bool(verdicts.removals) == goes
+
+
+def test_a_clock_that_was_set_back_does_not_keep_a_consumer_young_for_ever() -> None:
+    assert judge(holding(WHO[0]), records([]), {WHO[0]: NOW + 1e9}, NOW, GRACE).unknown_since == {WHO[0]: NOW}
+
+
+def test_a_record_that_cannot_be_read_protects_its_consumer() -> None:
+    verdicts = judge(holding(WHO[0]), records([], unreadable=frozenset({WHO[0]})), {WHO[0]: 0.0}, NOW, 0.0)
+    assert (verdicts.removals, verdicts.drift, verdicts.unknown_since) == ((), (), {})
+
+
+@pytest.mark.parametrize("host", ["host-b", None])
+def test_names_from_outside_are_shown_escaped(host: str | None) -> None:
+    (told,) = judge(holding(WHO[0]), records([instance(WHO[0], host="host\nERROR", node=ELSEWHERE)]), {}, NOW).drift
+    assert "\n" not in told.detail
+    assert r"host\nERROR" in told.detail
+
+
+def test_an_old_evacuation_does_not_take_a_guest_that_came_back() -> None:
+    known = records([instance(WHO[0], host=HOST, node=NODE)], [migration("m1", WHO[0], **DONE)])
+    verdicts = judge(holding(WHO[0]), known, {}, NOW)
+    assert verdicts.removals == ()
+
+
+def test_an_evacuated_instance_that_was_deleted_since_goes_wholly() -> None:
+    known = records([instance(WHO[0], host="host-b", node=ELSEWHERE, deleted=True)], [migration("m1", WHO[0], **DONE)])
+    assert judge(holding(WHO[0]), known, {}, NOW).removals == (Removal(WHO[0], "the instance is deleted"),)
+
+
+# --- from removals to operations --------------------------------------------------------------------------------
+
+
+def allocation(*providers: ProviderUuid) -> Allocation:
+    return Allocation(WHO[0], {one: {"VCPU": 1} for one in providers}, "p", "u", 3)
+
+
+PARTLY = Removal(WHO[0], "evacuated", whole=False)
+
+
+def test_of_an_evacuated_instance_the_whole_tree_is_taken_and_nothing_else() -> None:
+    (operation,) = operations([PARTLY], {WHO[0]: allocation(NODE, CELL, ELSEWHERE)}, [NODE, CELL])
+    assert isinstance(operation, SetAllocations)
+    assert operation.new == {ELSEWHERE: {"VCPU": 1}}
+    assert operation.wanted == replace(allocation(ELSEWHERE))
+
+
+def test_an_operation_that_leaves_nothing_is_a_deletion() -> None:
+    for removal, held in ((PARTLY, (NODE, CELL)), (Removal(WHO[0], "deleted"), (NODE, ELSEWHERE))):
+        (operation,) = operations([removal], {WHO[0]: allocation(*held)}, [NODE, CELL])
+        assert isinstance(operation, DeleteAllocations)
+        assert operation.wanted.resources == {}
+        assert operation.wanted.generation == 3
+        assert operation.before == {WHO[0]: {one: {"VCPU": 1} for one in held}}
+
+
+@pytest.mark.parametrize("found", [{}, {WHO[0]: allocation(ELSEWHERE)}])
+def test_who_holds_nothing_here_any_more_is_left_alone(found: Mapping[ConsumerUuid, Allocation]) -> None:
+    assert list(operations([PARTLY, Removal(WHO[0], "deleted")], found, [NODE, CELL])) == []
+
+
+@given(
+    removals=st.lists(st.builds(Removal, st.sampled_from(WHO), st.just("it is over"), st.booleans()), unique_by=lambda one: one.consumer),
+    holders=st.dictionaries(st.sampled_from(WHO), st.sets(st.sampled_from([NODE, CELL, ELSEWHERE]), min_size=1)),
+)
+def test_what_is_elsewhere_goes_only_with_everything(removals: list[Removal], holders: dict[ConsumerUuid, set[ProviderUuid]]) -> None:
+    found = {one: replace(allocation(*tree), consumer=one) for one, tree in holders.items()}
+    made = {one.old.consumer: one for one in operations(removals, found, [NODE, CELL])}
+    assert made.keys() == {one.consumer for one in removals if holders.get(one.consumer, set()) & {NODE, CELL}}
+    for removal in removals:
+        if removal.consumer in made:
+            expected = set() if removal.whole else holders[removal.consumer] & {ELSEWHERE}
+            assert made[removal.consumer].wanted.resources.keys() == expected

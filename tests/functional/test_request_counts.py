@@ -16,6 +16,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.placement import retry
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, Shape, new_uuid, shaped, total
+from tests.support.consumer_book import Book
 from tests.support.other_client import PROJECT, USER
 from tests.support.placement import PlacementServer
 
@@ -217,6 +218,73 @@ def test_the_recovery_after_an_outage_is_one_request(agent: AgentUnderTest, plac
     placement.clear()
     assert agent.cycle().state == "in-sync"
     assert placement.count() == 1
+
+
+@pytest.fixture
+def book(agent: AgentUnderTest, placement: PlacementServer) -> Book:
+    """Records of a guest that the node holds, and one that is deleted and holds nothing yet. ``agent`` has read who holds what."""
+    agent.book = Book(ROOT)
+    agent.book.tracked(placement.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 2048}}))
+    agent.stop()
+    assert agent.cycle(start=True).state == "in-sync"
+    assert [one for one in agent.cycle().drift if one.severity == "warning"] == []
+    placement.clear()
+    return agent.book
+
+
+@pytest.mark.usefixtures("book")
+def test_with_records_a_steady_pass_and_a_restart_are_one_request(agent: AgentUnderTest, placement: PlacementServer) -> None:
+    for following in (agent.cycle, agent.cycle, agent.once):
+        assert following().state == "in-sync"
+        assert placement.count() == 1
+        placement.clear()
+
+
+@pytest.mark.usefixtures("book")
+def test_with_records_a_provider_that_moved_is_one_request_more(agent: AgentUnderTest, placement: PlacementServer) -> None:
+    placement.other.claim({ROOT: {"VCPU": 1}})
+    assert agent.cycle().state == "in-sync"
+    # The structure, three readings of what moved, and who holds what of it.
+    assert placement.count() == placement.count("GET") == 1 + 3 + 1
+
+
+@pytest.mark.usefixtures("book")
+def test_with_records_everything_read_again_is_four_requests_a_provider(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
+    assert agent.once(reread=True).state == "in-sync"
+    assert placement.count() == placement.count("GET") == 4 * size.providers + 2
+    placement.clear()
+    agent.stop()
+    shutil.rmtree(agent.folder)
+    assert agent.once().state == "in-sync"
+    assert placement.count() == placement.count("GET") == 4 * size.providers + 2
+
+
+def test_with_records_the_first_pass_costs_no_more_and_the_second_is_one_request(placement: PlacementServer, tmp_path: Path, size: Size) -> None:
+    book = Book(ROOT)
+    book.tracked(new_uuid())
+    agent = AgentUnderTest(placement, tmp_path, ScriptedDriver(shape_of(size)), book=book)
+    assert agent.once().state == "changed"
+    assert placement.count() == size.first
+    for following in (agent.once, agent.cycle, agent.cycle):
+        placement.clear()
+        assert [one.kind for one in following().drift] == ["missing-allocation"]
+        assert placement.count() == 1
+    agent.stop()
+
+
+def test_a_removal_is_two_requests_a_consumer(agent: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+    gone = [placement.other.claim({ROOT: {"VCPU": 1}}) for _ in range(3)]
+    agent.cycle()
+    for one in gone:
+        book.instance(one, deleted=True)
+    placement.clear()
+    assert agent.cycle().state == "changed"
+    # The structure; then what each holds is read again and taken away.
+    assert (placement.count(), placement.count("PUT")) == (1 + 2 * len(gone), len(gone))
+    placement.clear()
+    # That moved the root's generation.
+    assert agent.cycle().state == "in-sync"
+    assert placement.count() == 1 + 3 + 1
 
 
 def test_something_held_is_one_request_more(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:

@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -19,9 +19,10 @@ from agent.driver import ChecksConfiguration, Driver, HostContext
 from agent.driver_worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.fleet import Fleet
-from agent.model.names import MAX_PROVIDER_NAME, printable
+from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
 from agent.monitors.loading import load_monitors
 from agent.monitors.poll import Monitors
+from agent.placement import clock
 from agent.placement.connect import http, wants_embedded
 from agent.placement.embedded import FILE, embedded
 from agent.placement.mirror import Freshness
@@ -30,8 +31,13 @@ from agent.placement.transport import Transport
 from agent.store import identity
 from agent.store.location import in_file, located
 from agent.store.lock import RunLock
+from agent.store.records import Records
 from agent.store.snapshot import snapshot
 from agent.store.store import Store, open_read_only, open_store
+from agent.tracker.node_audits import Settings
+from agent.tracker.node_record import Agent
+from agent.tracker.reconcile import Rules
+from agent.tracker.tracking import Tracking, tracking
 
 LOG = logging.getLogger(__name__)
 
@@ -81,8 +87,13 @@ def opened(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[Store]:
 
 
 @contextmanager
-def started(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *, daemon: bool = False, dry_run: bool = False) -> Iterator[Fleet]:
+def started(
+    conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *,
+    daemon: bool = False, dry_run: bool = False, changed: Callable[[ProviderUuid], None] = lambda _node: None,
+) -> Iterator[Fleet]:  # fmt: skip
     """The fleet of started parts; the driver is stopped at the end.
+
+    ``changed``: called with each node of which something was promised or given back.
 
     :raises AgentError: identity, driver or the embedded Placement cannot be used.
     """
@@ -97,7 +108,12 @@ def started(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, 
         stack.callback(_stop, parts, cancelled)
         parts.worker.call(parts.driver.start, HostContext(host, own, folder), deadline=conf.compute.start_deadline)
         server = Server(transport, mode, store, keep=not dry_run)
-        house = House(server, parts.driver, parts.worker, parts.policy, host, cancelled, conf.compute.facts_deadline, _freshness(conf, daemon))
+        records = _tracking(conf, parts, store, changed)
+        if not dry_run:
+            stack.callback(_let_go, records)
+        house = House(
+            server, parts.driver, parts.worker, parts.policy, host, cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records
+        )
         yield Fleet(house, parts.driver_name, host, conf.compute.workers, provisional=provisional, notice="; ".join(notes))
 
 
@@ -175,6 +191,24 @@ def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_r
         return identity.establish(folder, nova, host, store), False
     found = identity.find(folder, nova, host, store)
     return (found, False) if found else (str(uuid.uuid4()), True)
+
+
+def _tracking(conf: cfg.ConfigOpts, parts: Parts, store: Store, changed: Callable[[ProviderUuid], None]) -> Tracking:
+    """The tracker on the store's records."""
+    rules = Rules(conf.tracker.stranded_after, conf.tracker.count_orphans)
+    settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, lambda _node, _facts: None)
+    return tracking(Records(store), settings, clock.now, changed)
+
+
+def _let_go(records: Tracking) -> None:
+    """Let another host take the nodes over at once. If that fails, it only has to wait."""
+    failure = ""
+    try:
+        records.audits.let_go()
+    except AgentError as error:
+        failure = str(error)
+    if failure:
+        LOG.warning("the leases of this host's nodes could not be ended: %s", failure)
 
 
 def _stop(parts: Parts, cancelled: Event) -> None:

@@ -48,8 +48,7 @@ from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import Move, moved
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.server import Server
-from agent.tracker.consumer_book import ConsumerBook
-from agent.tracker.node_audits import NodeAudits
+from agent.tracker.tracking import Tracking
 
 LOG = logging.getLogger(__name__)
 
@@ -58,7 +57,7 @@ LOG = logging.getLogger(__name__)
 class House:
     """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in seconds.
 
-    ``audits`` and ``book`` None: there are no records, so that nothing is counted and nobody's allocations are judged.
+    ``records`` None: there are none, so that nothing is counted and nobody's allocations are judged.
     """
 
     server: Server
@@ -69,8 +68,7 @@ class House:
     cancelled: Event
     facts_deadline: float = 60
     freshness: Freshness = field(default_factory=Freshness)
-    audits: NodeAudits | None = None
-    book: ConsumerBook | None = None
+    records: Tracking | None = None
 
 
 class NodeAudit:
@@ -170,12 +168,12 @@ class NodeAudit:
 
     def _count(self, record: Record, findings: Findings | None) -> None:
         """What is promised on the node. Without records, the host's own share is all that counts."""
-        policy, audits, mode = self.house.policy, self.house.audits, record.mode
+        policy, records, mode = self.house.policy, self.house.records, record.mode
         if findings is None:
-            if audits is not None and not mode.dry_run:
-                audits.remove(self.node.uuid)
-        elif audits is not None:
-            record.counted(audits.audit(self.node.uuid, findings.facts, start=mode.start and not self._started, dry_run=mode.dry_run))
+            if records is not None and not mode.dry_run:
+                records.audits.remove(self.node.uuid)
+        elif records is not None:
+            record.counted(records.audits.audit(self.node.uuid, findings.facts, start=mode.start and not self._started, dry_run=mode.dry_run))
         elif findings.facts.cpu is not None:
             record.usage = Usage(policy.reserved_cpus, policy.reserved_memory_mib, policy.reserved_disk_mib)
 
@@ -259,9 +257,9 @@ class NodeAudit:
     def _judged(self, record: Record, findings: Findings | None, target: Target) -> Judged:
         """Whose the node's allocations are."""
         house = self.house
-        if house.book is None or findings is None:
+        if house.records is None or findings is None:
             return Judged()
-        allocations = NodeAllocations(self.node.uuid, self.notebook, house.book, house.policy.purge_after)
+        allocations = NodeAllocations(self.node.uuid, self.notebook, house.records.book, house.policy.purge_after)
         return allocations.judged(record.client, target.journal.providers, findings.facts, record.tried)
 
     # --- 5: the flush -----------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """What the records say of some consumers of allocations."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from agent.model.instance import Instance
 from agent.model.migration import Migration
@@ -13,6 +14,6 @@ class Consumers:
     ended ones too; ``unreadable``: those of which there is a record that makes no sense.
     """
 
-    instances: tuple[Instance, ...] = ()
-    migrations: tuple[Migration, ...] = ()
+    instances: Mapping[ConsumerUuid, Instance] = field(default_factory=dict)
+    migrations: Mapping[ConsumerUuid, Migration] = field(default_factory=dict)
     unreadable: frozenset[ConsumerUuid] = frozenset()

@@ -1,21 +1,21 @@
 """Reads records, all at one moment. A record that makes no sense is set aside where many are read, and an error where it is asked for."""
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, Executable
+from sqlalchemy import Column, ColumnElement, Connection, Executable, or_
 
 from agent.model.assigned_unit import UnitRow
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
+from agent.model.consumers import Consumers
 from agent.model.held_device import DeviceRow
 from agent.model.instance import Instance
 from agent.model.lease import Lease
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import DamagedRecord, NodeRecords
+from agent.model.node_records import NodeRecords
 from agent.store import record_queries as queries
 from agent.store.claim_rows import CLAIMS
 from agent.store.compute_node_rows import NODES
@@ -25,22 +25,15 @@ from agent.store.instance_rows import INSTANCES
 from agent.store.lease_rows import LEASES
 from agent.store.location import Location
 from agent.store.migration_rows import MIGRATIONS
+from agent.store.record_schema import CLAIM, DEVICE, INSTANCE, MIGRATION
 from agent.store.unit_rows import UNITS
 from agent.store.versioned import Found, Record, VersionedTable
 
 Key = TypeVar("Key", bound=str)
+Nodes = Collection[ProviderUuid] | None
 # Fewer values than any database refuses in one statement.
 CHUNK = 1000
 PAGE = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Consumers:
-    """What is known of some consumers; ``damaged``: the records of which nobody knows what they say."""
-
-    instances: Mapping[ConsumerUuid, Instance]
-    migrations: Mapping[ConsumerUuid, Migration]
-    damaged: tuple[DamagedRecord, ...] = ()
 
 
 class Reading:
@@ -119,39 +112,37 @@ class Reading:
     # --- consumers -------------------------------------------------------------------------------------------------
 
     def consumers(self, uuids: Collection[ConsumerUuid]) -> Consumers:
-        """The instances and migrations among these consumers."""
-        instances, migrations = self._some(INSTANCES, queries.SOME_INSTANCES, uuids), self._some(MIGRATIONS, queries.SOME_MIGRATIONS, uuids)
-        return Consumers({one.uuid: one for one in instances.records}, {one.uuid: one for one in migrations.records}, instances.damaged + migrations.damaged)
+        """The instances and migrations among these consumers, and the migrations of these instances.
 
-    def migrations_of(self, instances: Collection[ConsumerUuid]) -> Found[Migration]:
-        """All migrations of these instances, those that ended too."""
-        return self._some(MIGRATIONS, queries.MIGRATIONS_OF_INSTANCES, instances)
+        An instance is as unreadable as any migration of its.
+        """
+        instances, migrations = self._some(INSTANCES, queries.SOME_INSTANCES, uuids), self._some(MIGRATIONS, queries.SOME_MIGRATIONS, uuids)
+        damaged = [one.key for one in migrations.damaged]
+        unreadable = {*damaged, *(one.key for one in instances.damaged)}
+        for some in _chunks(damaged):
+            unreadable.update(self._connection.execute(queries.INSTANCES_OF_MIGRATIONS, {"some": some}).scalars())
+        return Consumers({one.uuid: one for one in instances.records}, {one.uuid: one for one in migrations.records}, frozenset(map(ConsumerUuid, unreadable)))
 
     # --- lists -----------------------------------------------------------------------------------------------------
 
-    def instances(self, node: ProviderUuid | None = None, marker: str = "", limit: int = PAGE) -> Found[Instance]:
-        """Instances in the order of their uuids, at most ``limit`` after ``marker``; all, or those of one node. Deleted ones too."""
-        return self._page(INSTANCES, queries.INSTANCE_PAGES, queries.INSTANCE_PAGES_HERE, node, marker, limit)
+    def instances(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> Found[Instance]:
+        """Instances in the order of their uuids, at most ``limit`` after ``marker``; all, or those of some nodes. Deleted ones too."""
+        return INSTANCES.page(self._connection, marker, limit, *_on(nodes, INSTANCE.c.node))
 
-    def migrations(self, node: ProviderUuid | None = None, marker: str = "", limit: int = PAGE) -> Found[Migration]:
-        """Migrations in the order of their uuids; all, or those from or to one node. Ended ones too."""
-        return self._page(MIGRATIONS, queries.MIGRATION_PAGES, queries.MIGRATION_PAGES_HERE, node, marker, limit)
+    def migrations(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> Found[Migration]:
+        """Migrations in the order of their uuids; all, or those from or to some nodes. Ended ones too."""
+        return MIGRATIONS.page(self._connection, marker, limit, *_on(nodes, MIGRATION.c.source_node, MIGRATION.c.dest_node))
 
-    def claims(self, node: ProviderUuid | None = None, marker: str = "", limit: int = PAGE) -> Found[Claim]:
-        """Claims in the order of their ids; all, or those on one node. Released ones too."""
-        return self._page(CLAIMS, queries.CLAIM_PAGES, queries.CLAIM_PAGES_HERE, node, marker, limit)
+    def claims(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE, *, released: bool = False) -> Found[Claim]:
+        """Open claims in the order of their ids, or ``released`` ones too; all, or those on some nodes."""
+        wanted = () if released else (CLAIM.c.state != "released",)
+        return CLAIMS.page(self._connection, marker, limit, *wanted, *_on(nodes, CLAIM.c.node))
 
-    def devices(self, node: ProviderUuid, marker: str = "", limit: int = PAGE) -> Found[DeviceRow]:
-        """Devices of one node in the order of their addresses."""
-        return self._read(DEVICES, queries.DEVICE_PAGES_HERE, {"node": node, "marker": marker, "limit": limit})
+    def devices(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> Found[DeviceRow]:
+        """Devices in the order of their nodes and addresses; all, or those of some nodes."""
+        return DEVICES.page(self._connection, marker, limit, *_on(nodes, DEVICE.c.node))
 
     # --- parts -----------------------------------------------------------------------------------------------------
-
-    def _page(
-        self, table: VersionedTable[Record], everywhere: Executable, here: Executable, node: ProviderUuid | None, marker: str, limit: int
-    ) -> Found[Record]:
-        page: dict[str, Any] = {"marker": marker, "limit": limit}
-        return self._read(table, everywhere, page) if node is None else self._read(table, here, {**page, "node": node})
 
     def _read(self, table: VersionedTable[Record], statement: Executable, values: Mapping[str, Any]) -> Found[Record]:
         return table.read(self._connection, statement, values)
@@ -167,6 +158,10 @@ class Reading:
         for one in found.damaged:
             raise damaged_record(self._location, one)
         return found.records
+
+
+def _on(nodes: Nodes, *columns: Column[Any]) -> list[ColumnElement[bool]]:
+    return [] if nodes is None else [or_(*(column.in_(nodes) for column in columns))]
 
 
 def _chunks(keys: Collection[Key]) -> Iterator[list[Key]]:

@@ -33,8 +33,8 @@ class Book:
             found = reading.consumers(who)
         return ConsumerRecords(
             host=self._host,
-            instances={one.uuid: one for one in found.instances},
-            migrations={one.uuid: one for one in found.migrations},
+            instances=found.instances,
+            migrations=found.migrations,
             claims=claims,
             unreadable=found.unreadable,
         )

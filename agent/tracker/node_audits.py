@@ -17,7 +17,6 @@ from agent.model.names import ProviderUuid, child_uuid, printable
 from agent.model.node_records import NodeRecords
 from agent.model.report import Drift
 from agent.numa.host import HostCell
-from agent.numa.host_policy import HostPolicy
 from agent.numa.present_guests import check_present_guests
 from agent.tracker.host_side import HostSide
 from agent.tracker.node_record import Agent, Found, node_record
@@ -41,7 +40,6 @@ class Settings:
 
     agent: Agent
     policy: Policy
-    cells: HostPolicy
     rules: Rules
     devices: Devices
 
@@ -111,8 +109,8 @@ class NodeAudits:
         reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib) if facts.cpu is not None else NOTHING
         cells: tuple[HostCell, ...] = ()
         if facts.numa is not None and facts.cpu is not None:
-            cells = self._settings.cells.cells(facts.numa, facts.cpu.online)
-        return HostSide(reserved, cells, facts.taken_at)
+            cells = policy.host.cells(facts.numa, facts.cpu.online)
+        return HostSide(reserved, cells, policy.host.strategy, facts.taken_at)
 
     def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostSide, slot: Slot, *, start: bool, dry_run: bool) -> NodeView:
         """One attempt: all that was planned is written, or nothing."""
@@ -164,7 +162,7 @@ class NodeAudits:
             ) for one in state.units.values() if not one.present and one.holder is not None
         ]  # fmt: skip
         try:
-            check_present_guests(self._settings.cells, [(one.instance, one.cells) for one in state.claims.values() if one.purpose != "devices"])
+            check_present_guests(self._settings.policy.host, [(one.instance, one.cells) for one in state.claims.values() if one.purpose != "devices"])
         except ConfigErrors as several:
             errors += several.errors
         if errors:

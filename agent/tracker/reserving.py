@@ -100,7 +100,7 @@ def _fitted(
         return (), []
     devices = FreeDevices(free, wanted.devices, state.cells, guest.pci_policy or "legacy")
     try:
-        found = fit(state.cells, guest, limits=wanted.limits.cells, devices=devices if devices.wanted else None)
+        found = fit(state.cells, guest, limits=wanted.limits.cells, devices=devices if devices.wanted else None, strategy=state.host.strategy)
     except (NoFit, BudgetExceeded) as error:
         reasons.append(_told(error))
         return (), []

@@ -4,6 +4,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,17 @@ from agent.model.facts import HostFacts
 from agent.model.operation import Operation
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import NodeReport, Report
+from agent.placement import clock
 from agent.placement.mirror import Freshness
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
+from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
 from agent.tracker.consumer_book import ConsumerBook
+from agent.tracker.node_audits import Settings
+from agent.tracker.node_record import Agent
+from agent.tracker.reconcile import Rules
+from agent.tracker.tracking import tracking
 from tests.support.placement import SERVICE_ROLES, Placement
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
@@ -92,7 +99,10 @@ class AgentUnderTest:
         transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
         self._store = (open_read_only if dry_run else open_store)(self.folder)
         server = Server(transport, "http", self._store, keep=not dry_run)
-        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, book=self.book)
+        settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), lambda _node, _facts: None)
+        self.tracking = tracking(Records(self._store), settings, clock.now, lambda _node: None)
+        records = replace(self.tracking, book=self.book) if self.book is not None else self.tracking
+        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, records)
         return Fleet(house, "scripted", "host-1", 4)
 
     def stop(self) -> None:

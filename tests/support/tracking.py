@@ -109,7 +109,7 @@ class Host:
         """Forget all that is only in memory."""
         slots: dict[ProviderUuid, Slot] = {}
         agent = Agent(self.name, "192.0.2.1", self.lease_seconds)
-        settings = Settings(agent, self.policy, self.cells, self.rules, lambda _node, _facts: self.devices)
+        settings = Settings(agent, replace(self.policy, host=self.cells), self.rules, lambda _node, _facts: self.devices)
         self.audits = NodeAudits(self.records, slots, settings, self.time)
         self.tracker = Tracker(self.records, slots, self.time, self.changed.append)
         self.book = Book(self.records, slots, self.name)

@@ -1,0 +1,27 @@
+"""The tracker's parts put together: operations, audits and the book of consumers, on one memory of the nodes."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from agent.model.names import ProviderUuid
+from agent.tracker.book import Book
+from agent.tracker.consumer_book import ConsumerBook
+from agent.tracker.node_audits import NodeAudits, Settings
+from agent.tracker.record_store import RecordStore
+from agent.tracker.slot import Slot
+from agent.tracker.tracker import Clock, Tracker
+
+
+@dataclass(frozen=True, slots=True)
+class Tracking:
+    """All that there is to do with records."""
+
+    tracker: Tracker
+    audits: NodeAudits
+    book: ConsumerBook
+
+
+def tracking(records: RecordStore, settings: Settings, clock: Clock, changed: Callable[[ProviderUuid], None]) -> Tracking:
+    """The parts. ``changed``: called with each node of which something was promised or given back."""
+    slots: dict[ProviderUuid, Slot] = {}
+    return Tracking(Tracker(records, slots, clock, changed), NodeAudits(records, slots, settings, clock), Book(records, slots, settings.agent.host))

@@ -5,6 +5,7 @@ from agent.model.inventory import completed
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import (
     CreateProvider,
+    DeleteAllocations,
     DeleteProvider,
     EnsureTrait,
     ProviderRef,
@@ -12,6 +13,7 @@ from agent.model.operation import (
     ReparentProvider,
     Reshape,
     SetAggregates,
+    SetAllocations,
     SetInventory,
     SetTraits,
 )
@@ -26,6 +28,7 @@ FOREIGN = ProviderUuid("e5591d63-91ab-5b18-b087-83b388d8de1c")
 SHARED = ProviderUuid("f1572d6e-ec8a-56ba-91b6-f280d9840406")
 AGGREGATE = "aaaaaaaa-9b1d-4a9c-8a0e-0d6b6c1f7a11"
 CONSUMER = ConsumerUuid("bbbbbbbb-9b1d-4a9c-8a0e-0d6b6c1f7a11")
+ELSEWHERE = ProviderUuid("cccccccc-9b1d-4a9c-8a0e-0d6b6c1f7a11")
 
 ROOT_REF = ProviderRef(ROOT, "node-1")
 CELL_REF = ProviderRef(CELL, "node-1_NUMA0")
@@ -50,6 +53,8 @@ def tree() -> ProviderTree:
 
 def outcomes() -> tuple[Outcome, ...]:
     moved = Allocation(CONSUMER, {CELL: {"PCPU": 2}}, "project", "user", 1)
+    held = Allocation(CONSUMER, {ROOT: {"VCPU": 2, "MEMORY_MB": 2048}, CELL: {"PCPU": 1}}, "project", "user", 1)
+    both = Allocation(CONSUMER, {ROOT: {"VCPU": 2}, ELSEWHERE: {"VCPU": 2}}, "project", "user", 1)
     return (
         Outcome(EnsureTrait(name="CUSTOM_GOLD", reason="the driver wants it"), "done"),
         Outcome(CreateProvider(provider=CELL_REF, parent=ROOT, reason="new cell"), "done"),
@@ -69,6 +74,8 @@ def outcomes() -> tuple[Outcome, ...]:
         Outcome(SetTraits(provider=ROOT_REF, old=frozenset({"OLD"}), new=frozenset({"NEW"}), reason="facts differ"), "failed", "409 from\nPlacement"),
         Outcome(SetAggregates(provider=ROOT_REF, old=frozenset(), new=frozenset({AGGREGATE}), reason="shares"), "skipped"),
         Outcome(DeleteProvider(provider=ProviderRef(GONE, "node-1_NUMA1"), inventory={"PCPU": PCPU}, reason="cell is gone"), "planned"),
+        Outcome(DeleteAllocations(old=held, reason="the instance is deleted"), "done"),
+        Outcome(SetAllocations(old=both, new={ELSEWHERE: {"VCPU": 2}}, reason="it was evacuated"), "done"),
     )
 
 

@@ -4,7 +4,7 @@ from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, Problem
 from agent.render.json_report import dumps, node_document, report_document, tree_document
-from tests.unit.render.reports import AGGREGATE, CELL, CONSUMER, FOREIGN, GONE, PCPU, ROOT, node, outcomes, report, stored, tree
+from tests.unit.render.reports import AGGREGATE, CELL, CONSUMER, ELSEWHERE, FOREIGN, GONE, PCPU, ROOT, node, outcomes, report, stored, tree
 
 SIX = {"total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio"}
 
@@ -90,6 +90,10 @@ def test_operations_print_before_after_status_and_error():
     assert (operations["set-traits"]["before"], operations["set-traits"]["after"]) == (["OLD"], ["NEW"])
     assert (operations["set-traits"]["status"], operations["set-traits"]["error"]) == ("failed", "409 from\nPlacement")
     assert operations["reshape"]["after"] == {"inventories": {ROOT: {}, CELL: {"PCPU": PCPU}}, "allocations": {CONSUMER: {CELL: {"PCPU": 2}}}}
+    deleted, changed = operations["delete-allocations"], operations["set-allocations"]
+    assert (deleted["provider"], deleted["before"], deleted["after"]) == (None, {CONSUMER: {ROOT: {"VCPU": 2, "MEMORY_MB": 2048}, CELL: {"PCPU": 1}}}, None)
+    assert changed["before"] == {CONSUMER: {ROOT: {"VCPU": 2}, ELSEWHERE: {"VCPU": 2}}}
+    assert changed["after"] == {CONSUMER: {ELSEWHERE: {"VCPU": 2}}}
     assert operations["delete-provider"]["after"] is None
     assert operations["delete-provider"]["provider"]["uuid"] == GONE
 
@@ -136,7 +140,8 @@ def test_provisional_uuids_within_texts_are_names():
 def test_provisional_node_keeps_uuids_that_others_gave():
     document = node_document(node(provisional=True))
     assert document["tree"][0]["aggregates"] == [AGGREGATE]
-    assert document["operations"][-1]["provider"]["uuid"] == GONE
+    (deleted,) = [one for one in document["operations"] if one["op"] == "delete-provider"]
+    assert deleted["provider"]["uuid"] == GONE
 
 
 def test_report_of_errors_alone_is_a_whole_document():

@@ -7,7 +7,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import Problem
 from agent.render.look import Look
 from agent.render.text import render_problems, render_report, render_trees
-from tests.unit.render.reports import CELL, CONSUMER, ROOT, node, report, stored, tree
+from tests.unit.render.reports import CELL, CONSUMER, ELSEWHERE, ROOT, node, report, stored, tree
 
 PLAIN = Look()
 
@@ -72,6 +72,8 @@ def test_roots_that_only_share_are_not_shown():
         "~ node-1 name: old-1 → node-1 — renamed",
         "~ node-1_NUMA0 parent: none → node-1 — moved",
         "⇄ reshape with 1 consumer of node-1 (-PCPU), node-1_NUMA0 (+PCPU 24) — PCPU belongs to the cell",
+        f"- {CONSUMER} allocations: MEMORY_MB 2048, VCPU 2 of node-1; PCPU 1 of node-1_NUMA0 — the instance is deleted",
+        f"~ {CONSUMER} allocations: VCPU 2 of node-1; VCPU 2 of {ELSEWHERE} → VCPU 2 of {ELSEWHERE} — it was evacuated",
         "~ node-1 inventory: -FPGA; +PCPU 24; VCPU total 32 → 64, reserved 0 → 2 — facts differ",
         r"~ node-1 traits: +NEW -OLD — facts differ ✗ failed: 409 from\nPlacement",
         "~ node-1 aggregates: +aaaaaaaa-9b1d-4a9c-8a0e-0d6b6c1f7a11 — shares (skipped)",
@@ -84,7 +86,7 @@ def test_each_operation_is_one_line(line):
 
 def test_operations_keep_the_order_sent():
     signs = [line[0] for line in lines() if line[:2] in ("+ ", "~ ", "- ", "⇄ ")]
-    assert "".join(signs) == "++~~⇄~~~-"
+    assert "".join(signs) == "++~~⇄~~~--~"
 
 
 def test_drift_shows_its_subject_and_remedy():
@@ -100,7 +102,7 @@ def test_errors_show_code_and_remedy():
 
 
 def test_closing_line_counts_nodes_operations_requests_and_seconds():
-    expected = "1 node (1 degraded), 9 operations (6 done, 1 failed, 1 skipped, 1 planned), 6 requests (4 GET, 2 PUT), 1.75 s"
+    expected = "1 node (1 degraded), 11 operations (8 done, 1 failed, 1 skipped, 1 planned), 6 requests (4 GET, 2 PUT), 1.75 s"
     assert lines()[-1] == expected
 
 

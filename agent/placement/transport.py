@@ -1,6 +1,7 @@
 """One way to send a request to Placement: counted, traced, with every failure one of two exceptions."""
 
 import logging
+import re
 import threading
 import time
 from collections import Counter
@@ -25,6 +26,7 @@ LOG = logging.getLogger(__name__)
 
 CATALOG_PAUSE = 60.0
 LONGEST_PATH = 300
+_OWNER = re.compile(r"((?:project|user)_id=)[^&]*")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -74,8 +76,8 @@ class Answer:
 
 
 def _brief(path: str) -> str:
-    """``path`` for a line of a log; a query may hold a hundred names."""
-    shown = printable(path)
+    """``path`` for a line of a log; a query may hold a hundred names, and whose usages it asks for is nobody's concern."""
+    shown = _OWNER.sub(r"\1...", printable(path))
     return shown if len(shown) <= LONGEST_PATH else f"{shown[:LONGEST_PATH]}..."
 
 

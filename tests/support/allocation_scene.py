@@ -40,6 +40,12 @@ def record(holdings: Holdings, generation: int, project: str = PROJECT, user: st
     return {"generation": generation, "project_id": project, "user_id": user, "allocations": {uuid: dict(some) for uuid, some in holdings.items()}}
 
 
+def client_of(placement: PlacementServer, cancelled: threading.Event | None = None) -> Client:
+    """A client for one operation."""
+    transport = Transport(placement.adapter(), timeouts=Timeouts(5, 5, 5), max_in_flight=1, cancelled=cancelled or threading.Event())
+    return Client(transport.exchange("req-00000000-0000-4000-8000-000000000001"))
+
+
 class Scene:
     """R -> N0 -> PF0 and the root H, with SS sharing its disk with both roots."""
 
@@ -72,8 +78,7 @@ class Scene:
     @property
     def client(self) -> Client:
         """A client for one operation."""
-        transport = Transport(self.placement.adapter(), timeouts=Timeouts(5, 5, 5), max_in_flight=1, cancelled=self.cancelled)
-        return Client(transport.exchange("req-00000000-0000-4000-8000-000000000001"))
+        return client_of(self.placement, self.cancelled)
 
     def seen(self) -> list[str]:
         """The requests since the beginning."""

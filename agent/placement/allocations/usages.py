@@ -1,6 +1,6 @@
 """What projects and users have allocated, for limits and for quota."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.errors import PlacementRefused
@@ -32,7 +32,7 @@ def usages_for_limits(client: Client, project_id: str, user_id: str | None = Non
     :raises PlacementUnreachable: no answer came, four times.
     :raises BadRequest: the input makes no sense.
     """
-    refuse(owner_problems(project_id, "nobody" if user_id is None else user_id))
+    refuse(_problems(project_id, user_id))
     try:
         return client.owner_usages(project_id, user_id)
     except PlacementRefused as error:
@@ -44,6 +44,7 @@ def usages_for_quota(client: Client, project_id: str, user_id: str | None = None
 
     :raises UsagesFailed, PlacementUnreachable, BadRequest: as :func:`usages_for_limits`.
     """
+    refuse(_problems(project_id, user_id))
     project = quota_usage(usages_for_limits(client, project_id))
     return QuotaUsages(project, None if user_id is None else quota_usage(usages_for_limits(client, project_id, user_id)))
 
@@ -51,3 +52,7 @@ def usages_for_quota(client: Client, project_id: str, user_id: str | None = None
 def quota_usage(usages: Mapping[str, int]) -> QuotaUsage:
     """Amounts by class as cores and memory."""
     return QuotaUsage(usages.get("VCPU", 0) + usages.get("PCPU", 0), usages.get("MEMORY_MB", 0))
+
+
+def _problems(project_id: str, user_id: str | None) -> Iterator[str]:
+    return owner_problems(project_id, "nobody" if user_id is None else user_id)

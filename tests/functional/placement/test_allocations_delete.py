@@ -1,0 +1,229 @@
+"""Scenarios S-85, S-87 and S-88: consumers that go, and nodes that are taken out of service."""
+
+import re
+
+import pytest
+
+from agent.errors import PlacementRefused, PlacementUnreachable
+from agent.placement.allocations.decommission import Decommissioned, Released, decommission, evacuated_cleanup
+from agent.placement.allocations.delete import Deleted, delete, delete_forced
+from agent.placement.allocations.errors import BadRequest, ConsumerChanged, ForeignProvider, ProviderInUse
+from agent.placement.allocations.reading import of_tree
+from tests.support import faults
+from tests.support.allocation_scene import N0, PF0, SS, C, D, H, M, R, Scene, record
+
+TWO = {R: {"VCPU": 2}}
+VF = {PF0: {"SRIOV_NET_VF": 1}}
+AWAY = {H: {"VCPU": 2}}
+RACE = faults.answer(409, "placement.concurrent_update")
+READ, WRITTEN, TREE = "GET allocations c -> 200", "PUT allocations c cg 1 -> 204", "GET in_tree=R -> 200"
+LOOK = [TREE, *(f"GET al {name} -> 200" for name in ("R", "N0", "PF0"))]
+BOTTOM_UP = [f"DELETE RP {name} -> 204" for name in ("PF0", "N0", "R")]
+
+pytestmark = pytest.mark.usefixtures("short_waits")
+
+
+# --- one consumer -----------------------------------------------------------------------------------------------
+
+
+def test_s_85_a_consumer_that_is_absent_is_not_written(scene: Scene) -> None:
+    assert delete(scene.client, C) is Deleted.ABSENT
+    assert scene.seen() == [READ]
+    scene.settled()
+
+
+def test_a_consumer_is_deleted_at_its_generation(scene: Scene) -> None:
+    scene.given((C, {**TWO, **AWAY}), (D, TWO))
+    assert delete(scene.client, C) is Deleted.DELETED
+    assert scene.seen() == [READ, WRITTEN]
+    scene.settled({C: None}, {R: 1, H: 1})
+
+
+def test_a_consumer_that_changes_is_deleted_as_it_is_then_four_times_at_most(scene: Scene) -> None:
+    scene.given((C, TWO))
+    scene.placement.faults.add(faults.before(lambda _: scene.other.claim(AWAY, C)), method="PUT")
+    assert delete(scene.client, C) is Deleted.DELETED
+    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409", READ, "PUT allocations c cg 2 -> 204"]
+    scene.settled({C: None}, {H: 2})
+    scene.given((C, TWO))
+    scene.placement.faults.add(RACE, method="PUT", times=None)
+    with pytest.raises(ConsumerChanged):
+        delete(scene.client, C)
+    assert scene.placement.count("PUT") == 4
+    scene.settled()
+
+
+def test_a_consumer_that_goes_away_meanwhile_is_as_good(scene: Scene) -> None:
+    scene.given((C, TWO))
+    scene.placement.faults.add(faults.before(lambda _: scene.other.release(C)), method="PUT")
+    assert delete(scene.client, C) is Deleted.ABSENT
+    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409", READ]
+    scene.settled({C: None})
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_a_delete_whose_answer_was_lost(scene: Scene, applied: bool) -> None:
+    scene.given((C, TWO))
+    scene.placement.faults.add(faults.read_timeout(applied=applied), method="PUT")
+    if applied:
+        assert delete(scene.client, C) is Deleted.DELETED
+        scene.settled({C: None}, {R: 1})
+    else:
+        with pytest.raises(PlacementUnreachable):
+            delete(scene.client, C)
+        scene.settled()
+    assert scene.placement.count("PUT") == 1
+
+
+def test_s_87_a_forced_delete_moves_no_generation_and_is_seen_only_by_reading(scene: Scene) -> None:
+    scene.given((C, {**TWO, **VF}))
+    assert set(of_tree(scene.client, R)) == {C}
+    scene.placement.clear()
+    assert delete_forced(scene.client, C) is Deleted.DELETED
+    assert scene.seen() == ["DELETE allocations c -> 204"]
+    assert scene.placement.requests[0].version == "1.23"
+    assert of_tree(scene.client, R) == {}, "whoever trusts the generations would still see it"
+    scene.settled({C: None})
+    assert delete_forced(scene.client, C) is Deleted.ABSENT
+
+
+@pytest.mark.parametrize("lost", [faults.read_timeout(applied=True), faults.read_timeout(), faults.html(502, applied=True)])
+def test_s_87_a_forced_delete_is_repeated_when_its_answer_was_lost(scene: Scene, lost: faults.Action) -> None:
+    scene.given((C, TWO))
+    scene.placement.faults.add(lost, method="DELETE")
+    assert delete_forced(scene.client, C) is Deleted.DELETED
+    assert scene.placement.count() == 2
+    scene.settled({C: None})
+
+
+@pytest.mark.parametrize(("fault", "error"), [(faults.answer(403), PlacementRefused), (faults.refused(), PlacementUnreachable)])
+def test_s_87_a_forced_delete_that_was_refused(scene: Scene, fault: faults.Action, error: type[Exception]) -> None:
+    scene.given((C, TWO))
+    scene.placement.faults.add(fault, method="DELETE")
+    with pytest.raises(error):
+        delete_forced(scene.client, C)
+    assert scene.placement.count() == 1
+    scene.settled()
+
+
+@pytest.mark.parametrize("operation", [delete, delete_forced])
+def test_only_a_uuid_is_deleted(scene: Scene, operation: object) -> None:
+    with pytest.raises(BadRequest, match=re.escape("'c/../d' is no uuid")):
+        operation(scene.client, "c/../d")  # type: ignore[operator]
+    assert scene.seen() == []
+
+
+# --- a node -----------------------------------------------------------------------------------------------------
+
+
+def settled_without_the_node(scene: Scene, consumers: dict[str, object], moved: dict[str, int] | None = None) -> None:
+    """R and all below it are gone, and everything else is as the scene checks it."""
+    for uuid in (R, N0, PF0):
+        del scene.before["providers"][uuid]
+    scene.settled(consumers, moved)  # type: ignore[arg-type]
+
+
+def test_s_88_consumers_let_go_of_the_node_and_its_tree_goes_from_the_bottom(scene: Scene) -> None:
+    scene.given((C, {**TWO, **VF, **AWAY, SS: {"DISK_GB": 10}}), (D, TWO))
+    result = decommission(scene.client, R, known=[C, D])
+    assert result == Decommissioned(Released({C: 2, D: 1}, {}), [PF0, N0, R], {}, {})
+    assert result.complete
+    assert scene.seen() == [*LOOK, READ, WRITTEN, "GET allocations d -> 200", "PUT allocations d cg 1 -> 204", *BOTTOM_UP]
+    settled_without_the_node(scene, {C: record({**AWAY, SS: {"DISK_GB": 10}}, 2), D: None}, {H: 1, SS: 1})
+    # The same again is a success.
+    scene.begin()
+    assert decommission(scene.client, R, known=[C, D]) == Decommissioned(Released({C: 0, D: 0}, {}), [], {}, {})
+    assert scene.seen() == [TREE]
+    scene.settled()
+
+
+def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(scene: Scene) -> None:
+    scene.given((C, TWO), (M, {N0: {"CUSTOM_HUGE": 1}}))
+    result = decommission(scene.client, R, known=[C])
+    assert result.unknown == {M: [N0]}
+    assert (result.deleted, set(result.kept), result.complete) == ([PF0], {N0, R}, False)
+    assert all(isinstance(error, ProviderInUse) for error in result.kept.values())
+    assert f"in use by consumer {M}" in result.kept[N0].message
+    assert "children that stay" in result.kept[R].message
+    assert scene.seen() == [*LOOK, READ, WRITTEN, "DELETE RP PF0 -> 204"]
+    del scene.before["providers"][PF0]
+    scene.settled({C: None}, {R: 1})
+    # Once it has gone, the rest goes too.
+    scene.other.release(M)
+    assert decommission(scene.client, R, known=[]).deleted == [N0, R]
+
+
+def test_s_88_evacuated_consumers_keep_what_they_have_elsewhere(scene: Scene) -> None:
+    scene.given((C, {**TWO, **AWAY}))
+    result = decommission(scene.client, R, known=[], evacuated=[C])
+    assert (result.released.done, result.complete) == ({C: 1}, True)
+    settled_without_the_node(scene, {C: record(AWAY, 2)}, {H: 1})
+
+
+def test_s_88_what_somebody_else_made_stays_with_all_above_it(scene: Scene) -> None:
+    scene.given((C, TWO))
+    result = decommission(scene.client, R, known=[C], owned={R, PF0})
+    assert (result.deleted, list(result.kept)) == ([PF0], [N0, R])
+    assert isinstance(result.kept[N0], ForeignProvider)
+    assert scene.placement.count("DELETE") == 1
+
+
+def test_s_88_a_child_or_a_consumer_that_came_meanwhile(scene: Scene) -> None:
+    scene.placement.faults.add(faults.before(lambda _: scene.other.create_provider("new", parent=N0)), method="DELETE", path=N0)
+    result = decommission(scene.client, R, known=[])
+    assert (result.deleted, list(result.kept)) == ([PF0], [N0, R])
+    assert "got a child meanwhile" in result.kept[N0].message
+    scene.placement.faults.add(faults.before(lambda _: scene.other.claim({H: {"VCPU": 1}}, C)), method="DELETE", path=H)
+    result = decommission(scene.client, H, known=[])
+    assert (result.deleted, list(result.kept)) == ([], [H])
+    assert "came meanwhile" in result.kept[H].message
+
+
+@pytest.mark.parametrize("applied", [True, False])
+def test_s_88_a_provider_whose_delete_was_not_answered_is_deleted_once_more(scene: Scene, applied: bool) -> None:
+    scene.placement.faults.add(faults.cut(applied=applied), method="DELETE", path=N0)
+    assert decommission(scene.client, R, known=[]).deleted == [PF0, N0, R]
+    assert scene.placement.count("DELETE") == 4
+    settled_without_the_node(scene, {})
+
+
+def test_s_88_a_consumer_that_cannot_let_go_does_not_keep_the_others(scene: Scene) -> None:
+    scene.given((C, TWO), (D, {**VF, **AWAY}))
+    scene.placement.faults.add(faults.answer(503), method="PUT", path=C, times=None)
+    result = decommission(scene.client, R, known=[C, D])
+    assert (result.released.done, set(result.released.failed)) == ({D: 1}, {C})
+    assert (result.deleted, set(result.kept), result.unknown, result.complete) == ([PF0, N0], {R}, {}, False)
+
+
+def test_s_88_a_node_below_somebody_elses_rack(scene: Scene) -> None:
+    rack = scene.other.create_provider("rack")
+    for node in (R, H):
+        scene.other.reparent(node, rack)
+    scene.given((C, {**TWO, **AWAY}))
+    assert decommission(scene.client, R, known=[C]).deleted == [PF0, N0, R]
+    settled_without_the_node(scene, {C: record(AWAY, 2)}, {H: 1})
+
+
+def test_evacuated_consumers_are_cleaned_up_each_by_itself(scene: Scene) -> None:
+    unknown = "c0000000-0000-4000-8000-0000000000ee"
+    scene.given((C, {**TWO, **AWAY}), (D, {**VF, **AWAY}), (M, AWAY))
+    scene.placement.faults.add(faults.answer(500), method="PUT", path=C, times=None)
+    result = evacuated_cleanup(scene.client, R, [C, D, M, unknown])
+    assert result.done == {D: 1, M: 0, unknown: 0}
+    assert set(result.failed) == {C}
+    assert scene.seen()[0] == TREE
+    scene.settled({D: record(AWAY, 2)}, {H: 1})
+
+
+def test_nobody_evacuated_is_no_request(scene: Scene) -> None:
+    assert evacuated_cleanup(scene.client, R, []) == Released({}, {})
+    assert scene.seen() == []
+
+
+def test_bad_input_is_refused_before_any_request(scene: Scene) -> None:
+    for wrong in ({"root": "R", "known": []}, {"root": R, "known": ["c"]}, {"root": R, "known": [], "evacuated": ["c"]}):
+        with pytest.raises(BadRequest, match="is no uuid"):
+            decommission(scene.client, **wrong)  # type: ignore[arg-type]
+    with pytest.raises(BadRequest, match="is no uuid"):
+        evacuated_cleanup(scene.client, R, [C, "c"])
+    assert scene.seen() == []

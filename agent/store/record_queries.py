@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import BindParameter, Column, ColumnElement, Select, and_, bindparam, or_, select
+from sqlalchemy import BindParameter, Column, Select, and_, bindparam, or_, select
 
 from agent.store.claim_rows import CLAIMS
 from agent.store.compute_node_rows import NODES
@@ -17,7 +17,6 @@ KEY: BindParameter[str] = bindparam("key")
 NODE: BindParameter[str] = bindparam("node")
 HOST: BindParameter[str] = bindparam("host")
 NAME: BindParameter[str] = bindparam("name")
-MARKER: BindParameter[str] = bindparam("marker")
 SOME: BindParameter[list[str]] = bindparam("some", expanding=True)
 
 # --- compute nodes -----------------------------------------------------------------------------------------------
@@ -58,24 +57,9 @@ UNITS_HERE = UNITS.all.where(UNIT.c.node == NODE).order_by(UNIT.c.provider, UNIT
 INSTANCE_BY_UUID = INSTANCES.all.where(INSTANCE.c.uuid == KEY)
 SOME_INSTANCES = INSTANCES.all.where(INSTANCE.c.uuid.in_(SOME))
 MIGRATION_BY_UUID = MIGRATIONS.all.where(MIGRATION.c.uuid == KEY)
-SOME_MIGRATIONS = MIGRATIONS.all.where(MIGRATION.c.uuid.in_(SOME))
-MIGRATIONS_OF_INSTANCES = MIGRATIONS.all.where(MIGRATION.c.instance.in_(SOME)).order_by(MIGRATION.c.created_at, MIGRATION.c.uuid)
+SOME_MIGRATIONS = MIGRATIONS.all.where(or_(MIGRATION.c.uuid.in_(SOME), MIGRATION.c.instance.in_(SOME)))
+INSTANCES_OF_MIGRATIONS = select(MIGRATION.c.instance).where(MIGRATION.c.uuid.in_(SOME))
 CLAIM_BY_ID = CLAIMS.all.where(CLAIM.c.id == KEY)
 CLAIMS_OF_INSTANCE = CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(CLAIM.c.created_at, CLAIM.c.id)
 DEVICES_HELD = DEVICES.all.where(DEVICE.c.holder.in_(SOME)).order_by(DEVICE.c.node, DEVICE.c.address)
 UNITS_HELD = UNITS.all.where(UNIT.c.holder.in_(SOME)).order_by(UNIT.c.node, UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier)
-
-# --- lists, page by page -------------------------------------------------------------------------------------------
-
-
-def _pages(every: Select[Any], key: Column[Any], *conditions: ColumnElement[bool]) -> Select[Any]:
-    return every.where(key > MARKER, *conditions).order_by(key).limit(bindparam("limit"))
-
-
-INSTANCE_PAGES = _pages(INSTANCES.all, INSTANCE.c.uuid)
-INSTANCE_PAGES_HERE = _pages(INSTANCES.all, INSTANCE.c.uuid, INSTANCE.c.node == NODE)
-MIGRATION_PAGES = _pages(MIGRATIONS.all, MIGRATION.c.uuid)
-MIGRATION_PAGES_HERE = _pages(MIGRATIONS.all, MIGRATION.c.uuid, or_(MIGRATION.c.source_node == NODE, MIGRATION.c.dest_node == NODE))
-CLAIM_PAGES = _pages(CLAIMS.all, CLAIM.c.id)
-CLAIM_PAGES_HERE = _pages(CLAIMS.all, CLAIM.c.id, CLAIM.c.node == NODE)
-DEVICE_PAGES_HERE = _pages(DEVICES.all, DEVICE.c.address, DEVICE.c.node == NODE)

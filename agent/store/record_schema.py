@@ -140,7 +140,6 @@ CLAIM = Table(
 )
 Index("ix_claim_node", CLAIM.c.node, sqlite_where=OPEN, postgresql_where=OPEN)
 Index("ix_claim_instance", CLAIM.c.instance, sqlite_where=OPEN, postgresql_where=OPEN)
-Index("ix_claim_migration", CLAIM.c.migration)
 
 # One holder a row, so that a second one is a conflict of versions and not a second row.
 DEVICE = Table(

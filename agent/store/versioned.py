@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from sqlalchemy import Connection, Executable, Row, Table, bindparam, delete, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Executable, Row, Table, bindparam, delete, insert, select, tuple_, update
 
 from agent.errors import RecordConflict
 from agent.model.names import printable
@@ -26,10 +26,11 @@ NONSENSE = (ValueError, TypeError, KeyError, AttributeError)
 
 
 class Found(NamedTuple, Generic[Record]):
-    """The records that make sense, and those that do not."""
+    """The records that make sense, and those that do not. ``last``: the key of the last one, the marker for the next page."""
 
     records: tuple[Record, ...]
     damaged: tuple[DamagedRecord, ...] = ()
+    last: str = ""
 
 
 class VersionedTable(Generic[Record]):
@@ -47,13 +48,20 @@ class VersionedTable(Generic[Record]):
 
     def read(self, connection: Connection, statement: Executable, values: Values | None = None) -> Found[Record]:
         """What a statement on :attr:`all` finds."""
-        records, damaged = [], []
+        records, damaged, row = [], [], None
         for row in connection.execute(statement, values or {}):
             try:
                 records.append(self._to_record(row))
             except NONSENSE as error:
                 damaged.append(DamagedRecord(self._table.name, self._key_text(row), f"{type(error).__name__}: {error}"))
-        return Found(tuple(records), tuple(damaged))
+        return Found(tuple(records), tuple(damaged), "" if row is None else self._key_text(row))
+
+    def page(self, connection: Connection, marker: str, limit: int, *conditions: ColumnElement[bool]) -> Found[Record]:
+        """At most ``limit`` records that meet the conditions, in the order of their keys, after the one with the key ``marker``."""
+        keys = [self._table.c[name] for name in self._keys]
+        parts = marker.split("/", len(keys) - 1)
+        after = tuple_(*keys) > tuple_(*parts, *[""] * (len(keys) - len(parts)))
+        return self.read(connection, self.all.where(after, *conditions).order_by(*keys).limit(limit))
 
     def write(self, connection: Connection, records: Iterable[Record]) -> None:
         """Insert what has version 0, update the rest; each has the next version then.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from agent.store.records import Records
 from agent.store.store import Store, open_store
 from tests.unit.store.place import Place
 
@@ -34,6 +35,11 @@ def place(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
 def store(place: Place) -> Iterator[Store]:
     with place.open() as opened:
         yield opened
+
+
+@pytest.fixture
+def records(store: Store) -> Records:
+    return Records(store)
 
 
 @pytest.fixture

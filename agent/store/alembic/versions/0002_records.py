@@ -182,7 +182,6 @@ def _create_claim() -> None:
         sa.ForeignKeyConstraint(["origin"], ["migration.uuid"], name="fk_claim_origin"),
     )
     _index("ix_claim_instance", "claim", ["instance"], OPEN)
-    op.create_index("ix_claim_migration", "claim", ["migration"])
     _index("ix_claim_node", "claim", ["node"], OPEN)
 
 

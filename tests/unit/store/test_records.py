@@ -1,0 +1,192 @@
+"""Records in and out of the store."""
+
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from operator import attrgetter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from agent.errors import StoreError
+from agent.model.changes import Changes
+from agent.model.held_device import DeviceRow
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.store.reading import Reading
+from agent.store.records import Records
+from tests.unit.store import record_samples as samples
+from tests.unit.store.place import Place
+from tests.unit.store.record_samples import claim, device, grown, instance, migration, node, unit, write
+
+
+def _everything(changes: Changes) -> Sequence[Any]:
+    return [record for one in fields(changes) for record in getattr(changes, one.name)]
+
+
+def _read_back(reading: Reading, changes: Changes) -> Sequence[Any]:
+    """The records with the same keys as these, by whatever way leads to each."""
+    held = changes.claims[0].id
+    devices, units = reading.held_by([held])
+    free = reading.devices([changes.nodes[0].uuid]).records
+    loaded = reading.load(changes.nodes[0].uuid)
+    assert loaded is not None
+    assert loaded.devices == free
+    assert devices == tuple(one for one in free if one.holder is not None)
+    assert units == tuple(one for one in loaded.units if one.holder is not None)
+    return [
+        reading.node(changes.nodes[0].uuid),
+        reading.instance(changes.instances[0].uuid),
+        reading.migration(changes.migrations[0].uuid),
+        reading.claim(held),
+        *free,
+        *loaded.units,
+        reading.lease(changes.leases[0].node),
+    ]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(pair=samples.two_of_each())
+def test_any_records_come_back_as_they_were_written_and_then_as_they_were_changed(records: Records, pair: tuple[Changes, Changes]) -> None:
+    first, second = pair
+    write(records, first)
+    with records.reading() as reading:
+        assert _read_back(reading, first) == [grown(one) for one in _everything(first)]
+    changed = Changes(*(tuple(replace(one, version=1) for one in getattr(second, part.name)) for part in fields(second)))
+    write(records, changed)
+    with records.reading() as reading:
+        assert _read_back(reading, changed) == [grown(one) for one in _everything(changed)]
+
+
+def test_what_is_not_there_is_none_or_empty(records: Records) -> None:
+    nobody = ProviderUuid(samples.new_uuid())
+    with records.reading() as reading:
+        assert [reading.node(nobody), reading.load(nobody), reading.lease(nobody), reading.claim(nobody)] == [None] * 4
+        assert [reading.instance(ConsumerUuid(nobody)), reading.migration(ConsumerUuid(nobody)), reading.node_named("h", "n")] == [None] * 3
+        assert (reading.claims_of(ConsumerUuid(nobody)), reading.held_by([nobody]), reading.held_by([])) == ((), ((), ()), ((), ()))
+        assert reading.node_versions([nobody]) == {}
+        assert reading.consumers([]).instances == {}
+
+
+def test_records_survive_the_process(place: Place) -> None:
+    here, guest = node(), instance()
+    with place.open() as store:
+        write(Records(store), Changes(nodes=(here,), instances=(guest,), claims=(claim(guest, here),)))
+    for opening in (place.open, place.open_read_only):
+        with opening() as store, Records(store).reading() as reading:
+            loaded = reading.load(here.uuid)
+            assert loaded is not None
+            assert [one.instance for one in loaded.claims] == [guest.uuid]
+
+
+def test_a_store_that_is_open_to_be_read_only_gives_no_transaction(place: Place) -> None:
+    place.open().close()
+    with place.open_read_only() as store, pytest.raises(StoreError, match="open to be read only"), Records(store).transaction([]):
+        pytest.fail("it did")
+
+
+# --- what belongs to a node ------------------------------------------------------------------------------------------
+
+
+def test_a_node_has_its_open_claims_its_guests_and_those_who_have_something_here_and_the_moves_that_go_on(records: Records) -> None:
+    here, there = node(), node("n2")
+    mine, left, gone, deleted, foreign, off = (instance(host="h1", node=one) for one in (here.uuid, there.uuid, here.uuid, here.uuid, there.uuid, None))
+    deleted, gone, off = replace(deleted, deleted=True), replace(gone, deleted=True), replace(off, host=None)
+    coming = migration(left, source_node=here.uuid, dest_node=there.uuid, status="error")
+    over = migration(mine, source_node=here.uuid, status="confirmed")
+    elsewhere = migration(foreign, source_node=there.uuid)
+    arriving = migration(foreign, source_node=there.uuid, dest_node=here.uuid, status="queued")
+    stuck = migration(left, source_node=there.uuid, status="completed")
+    held = [
+        claim(mine, here, created_at=1.0), claim(left, here, half="old", migration=stuck.uuid, created_at=2.0), claim(deleted, here, created_at=3.0)
+    ]  # fmt: skip
+    write(records, Changes(
+        nodes=(here, there), instances=(mine, left, gone, deleted, foreign, off), migrations=(coming, over, elsewhere, arriving, stuck),
+        claims=(*held, claim(gone, here, state="released"), claim(foreign, there)),
+        devices=(device(here), device(there, "0000:00:02.0")), units=(unit(here), unit(there, "ns2")),
+    ))  # fmt: skip
+    with records.reading() as reading:
+        loaded = reading.load(here.uuid)
+    assert loaded is not None
+    assert loaded.node == grown(here)
+    assert list(loaded.claims) == [grown(one) for one in held]
+    assert {one.uuid for one in loaded.instances} == {mine.uuid, left.uuid, deleted.uuid}
+    assert {one.uuid for one in loaded.migrations} == {coming.uuid, arriving.uuid, stuck.uuid}
+    assert (loaded.devices, loaded.units, loaded.damaged) == ((grown(device(here)),), (grown(unit(here)),), ())
+
+
+def test_an_instance_has_its_open_claims_on_all_nodes_and_they_have_what_they_hold(records: Records) -> None:
+    here, there, guest = node(), node("n2"), instance()
+    old, new, past = claim(guest, here, created_at=1.0), claim(guest, there, created_at=2.0), claim(guest, there, state="released")
+    one = device(here, holder=old.id, state="allocated")
+    two, free = device(there, holder=new.id, state="claimed"), device(there, "0000:00:02.0")
+    space = unit(there, holder=new.id)
+    write(records, Changes(nodes=(here, there), instances=(guest,), claims=(old, new, past), devices=(one, two, free), units=(space,)))
+    with records.reading() as reading:
+        assert reading.claims_of(guest.uuid) == (grown(old), grown(new))
+        devices, units = reading.held_by([old.id, new.id])
+        assert list(devices) == sorted(map(grown, (one, two)), key=attrgetter("node"))
+        assert units == (grown(space),)
+        assert reading.held_by([past.id]) == ((), ())
+
+
+def test_a_name_leads_to_the_node_that_has_it_now(records: Records) -> None:
+    former, present, elsewhere = replace(node(), deleted=True), node(), node(host="h2")
+    write(records, Changes(nodes=(former,)))
+    with records.reading() as reading:
+        assert reading.node_named("h1", "n1") == grown(former)
+    write(records, Changes(nodes=(present, elsewhere)))
+    with records.reading() as reading:
+        assert reading.node_named("h1", "n1") == grown(present)
+        assert [one.uuid for one in reading.nodes("h1").records] == [present.uuid]
+        assert {one.uuid for one in reading.nodes().records} == {present.uuid, elsewhere.uuid}
+
+
+def test_consumers_are_told_instances_from_migrations_however_many_they_are(records: Records) -> None:
+    guests = [instance() for _ in range(1100)]
+    moves = [migration(one) for one in guests[:3]] + [migration(guests[0], status="done")]
+    write(records, Changes(instances=tuple(guests), migrations=tuple(moves)))
+    unknown = [ConsumerUuid(samples.new_uuid()) for _ in range(1000)]
+    with records.reading() as reading:
+        found = reading.consumers([*(one.uuid for one in guests[1:1051]), *unknown, moves[0].uuid])
+    assert found.instances.keys() == {one.uuid for one in guests[1:1051]}
+    assert found.migrations == {one.uuid: grown(one) for one in moves[:3]}
+    assert found.unreadable == frozenset()
+
+
+# --- lists -----------------------------------------------------------------------------------------------------------
+
+
+def test_lists_come_page_by_page_and_each_record_once(records: Records) -> None:
+    here, there = node(), node("n2")
+    guests = [instance(node=here.uuid if n % 3 else there.uuid) for n in range(30)]
+    claims = [claim(one, here, state="released" if n % 2 else "held") for n, one in enumerate(guests)]
+    moves = [migration(one, source_node=there.uuid, dest_node=here.uuid) for one in guests[:7]]
+    devices = [device(on, f"0000:00:{n:02x}.0") for on in (here, there) for n in range(8)]
+    write(records, Changes(nodes=(here, there), instances=tuple(guests), migrations=tuple(moves), claims=tuple(claims), devices=tuple(devices)))
+
+    with records.reading() as reading:
+        for page, every, on_here in (
+            (reading.instances, guests, [one for one in guests if one.node == here.uuid]),
+            (reading.migrations, moves, moves),
+            (reading.claims, [one for one in claims if one.open], [one for one in claims if one.open]),
+            (reading.devices, devices, devices[:8]),
+        ):
+            assert _listed(page, None) == sorted(map(grown, every), key=_key)
+            assert _listed(page, [here.uuid]) == sorted(map(grown, on_here), key=_key)
+            assert page([]).records == ()
+        assert len(reading.claims(released=True).records) == 30
+        assert reading.devices([here.uuid], "no such marker" + "~" * 50).records == ()
+
+
+def _key(record: Any) -> Any:
+    return (record.node, record.address) if isinstance(record, DeviceRow) else getattr(record, "uuid", None) or record.id
+
+
+def _listed(page: Any, nodes: Any) -> list[Any]:
+    """All that a list has, four at a time."""
+    found, marker = [], ""
+    while (part := page(nodes, marker, 4)).last:
+        assert 0 < len(part.records) <= 4
+        found += part.records
+        marker = part.last
+    return found

@@ -25,10 +25,15 @@ def place(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
     if request.param == "sqlite":
         yield Place(folder, None)
         return
-    server: PostgreSQL = request.getfixturevalue("postgresql")
-    database = server.create()
-    yield Place(folder, server.url(database))
-    server.drop(database)
+    yield request.getfixturevalue("postgresql_place")
+
+
+@pytest.fixture
+def postgresql_place(postgresql: "PostgreSQL", folder: Path) -> Iterator[Place]:
+    """An empty database on a server."""
+    database = postgresql.create()
+    yield Place(folder, postgresql.url(database))
+    postgresql.drop(database)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """A store on a database server: what can go wrong with the server, and what hosts that share it must not do to each other."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,10 +23,8 @@ OPENINGS = [open_store, open_read_only]
 
 
 @pytest.fixture
-def place(postgresql: "PostgreSQL", folder: Path) -> Iterator[Place]:
-    database = postgresql.create()
-    yield Place(folder, postgresql.url(database))
-    postgresql.drop(database)
+def place(postgresql_place: Place) -> Place:
+    return postgresql_place
 
 
 def _refusals(folder: Path, url: str) -> list[StoreError]:

@@ -1,0 +1,246 @@
+"""Threads and processes at the same records: one is first, nobody waits for ever, and nothing is lost."""
+
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from agent.errors import RecordConflict, StoreError
+from agent.model.changes import Changes
+from agent.model.names import ProviderUuid
+from agent.store.records import Records
+from agent.store.store import Store
+from tests.unit.store.place import Place
+from tests.unit.store.record_samples import claim, device, grown, instance, node, write
+
+# Takes whatever device is free until none is, and says which.
+TAKER = """
+import sys
+from dataclasses import replace
+from pathlib import Path
+from agent.errors import RecordConflict
+from agent.model.changes import Changes
+from agent.store.records import Records
+from agent.store.store import open_store
+from tests.unit.store.record_samples import claim, instance
+
+with open_store(Path(sys.argv[1]), sys.argv[2]) as store:
+    records, node = Records(store), sys.argv[3]
+    print("ready", flush=True)
+    sys.stdin.readline()
+    while True:
+        guest = instance()
+        with records.transaction([node]) as transaction:
+            found = transaction.load(node)
+            free = next((one for one in found.devices if one.holder is None), None)
+            if free is None:
+                break
+            held = claim(guest, found.node)
+            transaction.write(Changes(instances=(guest,), claims=(held,), devices=(replace(free, holder=held.id, state="claimed"),)))
+        print("took", free.address, held.id, flush=True)
+"""
+
+
+def test_processes_that_take_devices_get_each_one_once(place: Place) -> None:
+    here = node()
+    devices = [device(here, f"0000:00:{n:02x}.0") for n in range(32)]
+    with place.open() as store:
+        write(Records(store), Changes(nodes=(here,), devices=tuple(devices)))
+        command = [sys.executable, "-c", TAKER, str(place.folder), place.url or "", here.uuid]
+        takers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        for taker in takers:
+            assert taker.stdout is not None
+            assert taker.stdout.readline() == "ready\n"
+        said = []
+        with ThreadPoolExecutor(3) as threads:
+            said = [line.split() for lines in threads.map(lambda taker: taker.communicate("go\n")[0], takers) for line in lines.splitlines()]
+        assert [taker.returncode for taker in takers] == [0, 0, 0]
+        with Records(store).reading() as reading:
+            loaded = reading.load(here.uuid)
+    assert loaded is not None
+    assert sorted(said) == sorted(["took", one.address, one.holder] for one in loaded.devices)
+    assert (len(said), len(loaded.claims), loaded.node.version) == (32, 32, 33)
+
+
+def test_who_works_on_a_node_is_alone_with_it(records: Records) -> None:
+    here = node()
+    write(records, Changes(nodes=(here,)))
+    inside, most = 0, 0
+
+    def work(_: int) -> None:
+        nonlocal inside, most
+        with records.transaction([here.uuid]) as transaction:
+            inside += 1
+            most = max(most, inside)
+            loaded = transaction.load(here.uuid)
+            assert loaded is not None
+            guest = instance()
+            transaction.write(Changes(instances=(guest,), claims=(claim(guest, loaded.node, created_at=float(len(loaded.claims))),)))
+            inside -= 1
+
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(40)))
+    with records.reading() as reading:
+        loaded = reading.load(here.uuid)
+    assert loaded is not None
+    assert most == 1
+    assert [one.created_at for one in loaded.claims] == [float(n) for n in range(40)]
+
+
+def test_two_that_want_the_same_nodes_in_another_order_both_get_them(records: Records) -> None:
+    here, there = sorted([node("n1"), node("n2")], key=lambda one: one.uuid)
+    write(records, Changes(nodes=(here, there)))
+
+    def work(turn: int) -> None:
+        nodes = [here.uuid, there.uuid] if turn % 2 else [there.uuid, here.uuid]
+        with records.transaction(nodes) as transaction:
+            found = [transaction.node(uuid) for uuid in nodes]
+            transaction.write(Changes(nodes=tuple(replace(one, failed_builds=one.failed_builds + 1) for one in found if one is not None)))
+
+    with ThreadPoolExecutor(6) as threads:
+        list(threads.map(work, range(30)))
+    with records.reading() as reading:
+        assert [one.failed_builds for one in reading.nodes().records] == [30, 30]
+
+
+def test_a_plan_made_on_what_has_changed_meanwhile_is_a_conflict_and_succeeds_anew(records: Records) -> None:
+    guest = instance()
+    write(records, Changes(instances=(guest,)))
+    with records.reading() as reading:
+        seen = reading.instance(guest.uuid)
+    assert seen is not None
+    write(records, Changes(instances=(replace(seen, host="first"),)))
+    with pytest.raises(RecordConflict, match=f"instance {guest.uuid} was changed"):
+        write(records, Changes(instances=(replace(seen, host="second"),)))
+    with records.transaction([]) as transaction:
+        now = transaction.instance(guest.uuid)
+        assert now is not None
+        transaction.write(Changes(instances=(replace(now, host="second"),)))
+    with records.reading() as reading:
+        assert reading.instance(guest.uuid) == replace(seen, host="second", version=3)
+
+
+def test_a_reading_shows_one_moment_whatever_is_written_meanwhile(records: Records) -> None:
+    here, guest = node(), instance()
+    write(records, Changes(nodes=(here,), instances=(guest,)))
+    with records.reading() as reading:
+        assert reading.node_versions([here.uuid]) == {here.uuid: 1}
+        with ThreadPoolExecutor(1) as other:
+            other.submit(write, records, Changes(claims=(claim(guest, here),))).result()
+        assert reading.node_versions([here.uuid]) == {here.uuid: 1}
+        assert reading.claims_of(guest.uuid) == ()
+    with records.reading() as reading:
+        assert len(reading.claims_of(guest.uuid)) == 1
+
+
+def test_an_exception_undoes_everything(records: Records) -> None:
+    here = node()
+    with pytest.raises(ZeroDivisionError), records.transaction([here.uuid]) as transaction:
+        transaction.write(Changes(nodes=(here,)))
+        assert transaction.node(here.uuid) == grown(here)
+        _ = 1 / 0
+    with records.reading() as reading:
+        assert reading.node(here.uuid) is None
+    write(records, Changes(nodes=(here,)))
+
+
+def test_on_a_server_nobody_waits_for_who_works_on_another_node(postgresql_place: Place) -> None:
+    here, there = node("n1"), node("n2")
+    with postgresql_place.open() as store:
+        records = Records(store)
+        write(records, Changes(nodes=(here, there)))
+        with records.transaction([here.uuid]), ThreadPoolExecutor(1) as other:
+            other.submit(write, records, Changes(nodes=(grown(there),))).result(5)
+
+
+def test_on_a_server_a_deadlock_is_a_conflict(postgresql_place: Place) -> None:
+    guests = instance(), instance()
+    met = threading.Barrier(2)
+
+    def cross(records: Records, first: int) -> str:
+        try:
+            with records.transaction([]) as transaction:
+                transaction.write(Changes(instances=(grown(guests[first]),)))
+                met.wait(5)
+                transaction.write(Changes(instances=(grown(guests[1 - first]),)))
+        except RecordConflict as conflict:
+            return conflict.message
+        return "written"
+
+    with postgresql_place.open() as store, postgresql_place.open() as other, ThreadPoolExecutor(2) as threads:
+        write(Records(store), Changes(instances=guests))
+        said = sorted(threads.map(cross, (Records(store), Records(other)), (0, 1)))
+    assert said[1] == "written"
+    assert "deadlock detected" in said[0]
+
+
+def test_on_a_server_who_waits_too_long_for_a_node_is_told(postgresql_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.store.engines.BUSY_SECONDS", 1)
+    here = node()
+    with postgresql_place.open() as store, postgresql_place.open() as other:
+        write(Records(store), Changes(nodes=(here,)))
+        with Records(store).transaction([here.uuid]):
+            begun = time.monotonic()
+            with pytest.raises(StoreError, match="lock timeout") as refused, Records(other).transaction([here.uuid]):
+                pytest.fail("it got in")
+            assert 0.9 < time.monotonic() - begun < 5
+            assert "another agent has the same records locked" in refused.value.remedy
+        write(Records(other), Changes(nodes=(grown(here),)))
+
+
+def test_on_a_server_the_rows_of_an_agent_that_was_killed_are_free_at_once(postgresql_place: Place) -> None:
+    program = """
+import sys
+from pathlib import Path
+from agent.store.records import Records
+from agent.store.store import open_store
+with open_store(Path(sys.argv[1]), sys.argv[2]) as store, Records(store).transaction([sys.argv[3]]):
+    print("locked", flush=True)
+    sys.stdin.readline()
+"""
+    here = node()
+    with postgresql_place.open() as store:
+        write(Records(store), Changes(nodes=(here,)))
+        command = [sys.executable, "-c", program, str(postgresql_place.folder), postgresql_place.url or "", here.uuid]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+            assert holder.stdout is not None
+            assert holder.stdout.readline() == "locked\n"
+            holder.kill()
+        write(Records(store), Changes(nodes=(grown(here),)))
+
+
+def test_a_claim_costs_little_time_of_the_processor(store: Store) -> None:
+    records, here = Records(store), node()
+    write(records, Changes(nodes=(here,)))
+
+    def claim_one(_: int) -> float:
+        guest = instance(host="h1", node=here.uuid)
+        wanted, begun = claim(guest, here), time.process_time()
+        with records.transaction([here.uuid]) as transaction:
+            assert transaction.node_versions([here.uuid])
+            assert transaction.claim(wanted.id) is transaction.instance(guest.uuid) is None
+            assert transaction.claims_of(guest.uuid) == ()
+            transaction.write(Changes(instances=(guest,), claims=(wanted,)))
+        return time.process_time() - begun
+
+    assert sorted(map(claim_one, range(60)))[30] < 0.002
+
+
+def test_a_node_with_a_thousand_guests_loads_fast(store: Store) -> None:
+    records, here = Records(store), node()
+    guests = [instance(host="h1", node=here.uuid) for _ in range(1000)]
+    write(records, Changes(nodes=(here,), instances=tuple(guests), claims=tuple(claim(one, here) for one in guests)))
+
+    def load(uuid: ProviderUuid) -> float:
+        begun = time.process_time()
+        with records.reading() as reading:
+            loaded = reading.load(uuid)
+        assert loaded is not None
+        assert len(loaded.instances) == len(loaded.claims) == 1000
+        return time.process_time() - begun
+
+    assert min(load(here.uuid) for _ in range(5)) < 0.1

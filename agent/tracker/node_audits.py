@@ -22,6 +22,7 @@ from agent.tracker.host_side import HostSide
 from agent.tracker.node_record import Agent, Found, node_record
 from agent.tracker.node_state import NodeState
 from agent.tracker.node_view import NodeView
+from agent.tracker.overcommit import overcommitted
 from agent.tracker.reconcile import Rules, Shown, reconciled
 from agent.tracker.record_store import Reading, RecordStore, Transaction
 from agent.tracker.slot import Slot, locked
@@ -128,7 +129,7 @@ class NodeAudits:
             slot.host, slot.state, slot.told, slot.created = state.host, state, found.stranded, created
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
-        return _view(state, found.drift)
+        return _view(state, (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)))
 
     def _recorded(self, reading: Reading, node: ProviderUuid, facts: HostFacts) -> tuple[NodeRecords, Changes, bool]:
         """The node's records as they will be with its own record brought up to date, and whether that is new."""

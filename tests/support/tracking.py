@@ -208,7 +208,7 @@ class World:
     """A store with hosts. ``time`` is everybody's."""
 
     def __init__(self, store: Store) -> None:
-        self.records, self.time = Records(store), Time()
+        self.store, self.records, self.time = store, Records(store), Time()
 
     def plain(self, name: str, **fields: Any) -> Host:
         """A host without cells: 65536 MiB, 32 CPUs, 1000 GiB; 512 MiB, one CPU and 2048 MiB of disk are reserved."""

@@ -1,0 +1,54 @@
+"""A store of records that breaks at a chosen moment of a transaction."""
+
+from collections.abc import Callable, Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
+from typing import Any, Literal
+
+from agent.model.changes import Changes
+from agent.model.names import ProviderUuid
+from agent.store.reading import Reading
+from agent.store.records import Records, Transaction
+
+Moment = Literal["begin", "write", "second-device", "commit", "answer"]
+"""Before anything; before anything is written; when only one of the devices is; before all is durable; after it."""
+MOMENTS: tuple[Moment, ...] = ("begin", "write", "second-device", "commit", "answer")
+
+
+class BrokenRecords(Records):
+    """At ``moment`` of the next transaction that comes so far, ``happens`` is called, once; it may raise."""
+
+    def __init__(self, records: Records, moment: Moment, happens: Callable[[], object]) -> None:
+        self._records, self.moment, self._happens = records, moment, happens
+        self.met = False
+
+    def reading(self) -> AbstractContextManager[Reading]:
+        return self._records.reading()
+
+    @contextmanager
+    def transaction(self, nodes: Collection[ProviderUuid]) -> Iterator[Transaction]:
+        self.meet("begin")
+        with self._records.transaction(nodes) as real:
+            yield _BrokenTransaction(real, self)  # type: ignore[misc]
+            self.meet("commit")
+        self.meet("answer")
+
+    def meet(self, moment: Moment) -> None:
+        if moment == self.moment and not self.met:
+            self.met = True
+            self._happens()
+
+
+class _BrokenTransaction:
+    def __init__(self, real: Transaction, records: BrokenRecords) -> None:
+        self._real, self._records = real, records
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def write(self, changes: Changes) -> None:
+        self._records.meet("write")
+        if self._records.moment == "second-device" and len(changes.devices) > 1:
+            self._real.write(replace(changes, devices=changes.devices[:1]))
+        self._records.meet("second-device")
+        self._real.write(changes)

@@ -257,9 +257,9 @@ class NodeAudit:
     def _judged(self, record: Record, findings: Findings | None, target: Target) -> Judged:
         """Whose the node's allocations are."""
         house = self.house
-        if house.records is None or findings is None:
+        if house.records is None or record.records is None or findings is None:
             return Judged()
-        allocations = NodeAllocations(self.node.uuid, self.notebook, house.records.book, house.policy.purge_after)
+        allocations = NodeAllocations(self.notebook, house.records.book, record.records, house.policy.purge_after)
         return allocations.judged(record.client, target.journal.providers, findings.facts, record.tried)
 
     # --- 5: the flush -----------------------------------------------------------------------------------------

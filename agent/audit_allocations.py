@@ -16,6 +16,7 @@ from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import drift
 from agent.tracker.allocations import Holding, judge, operations
 from agent.tracker.consumer_book import ConsumerBook
+from agent.tracker.node_view import NodeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +35,17 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class NodeAllocations:
-    """The allocations of one node. ``purge_after``: as the judgement takes it."""
+    """The allocations of one node. ``view``: what was counted of it; ``purge_after``: as the judgement takes it."""
 
-    node: ProviderUuid
     notebook: Notebook
     book: ConsumerBook
+    view: NodeView
     purge_after: float | None = None
 
     def judged(self, client: Client, owned: Collection[str], facts: HostFacts, tried: Collection[ConsumerUuid]) -> Judged:
         """Judge every consumer of the providers that are ``owned``. ``tried``: those that this pass could not remove before."""
         try:
-            if not self.book.needed(self.node, purging=self.purge_after is not None):
+            if not self.book.needed(self.view, purging=self.purge_after is not None):
                 return Judged()
             return self._judged(client, owned, facts, tried)
         except AgentError as error:
@@ -56,8 +57,8 @@ class NodeAllocations:
         if not ours:
             return Judged()
         consumers = self.notebook.consumers(client, ours)
-        records = self.book.records(self.node, {consumer for held in consumers.values() for consumer in held})
-        holding = Holding(self.node, consumers, _offered(self.notebook.view.tree, ours), _running(facts))
+        records = self.book.records(self.view, {consumer for held in consumers.values() for consumer in held})
+        holding = Holding(self.view.node, consumers, _offered(self.notebook.view.tree, ours), _running(facts))
         verdicts = judge(holding, records, self.notebook.view.unknown_since, clock.now(), self.purge_after)
         self.notebook.unknown(verdicts.unknown_since)
         removals = [one for one in verdicts.removals if one.consumer not in tried]

@@ -4,6 +4,8 @@ from collections.abc import Collection, Mapping
 
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.consumer_book import ConsumerRecords
+from agent.tracker.node_state import NodeState
+from agent.tracker.node_view import NodeView
 from agent.tracker.record_store import RecordStore
 from agent.tracker.slot import Slot
 
@@ -13,28 +15,44 @@ class Book:
 
     def __init__(self, records: RecordStore, slots: Mapping[ProviderUuid, Slot], host: str) -> None:
         self._records, self._slots, self._host = records, slots, host
+        # Whatever happens on a node lets its version grow, so that one without records is asked for them once.
+        self._without_history: dict[ProviderUuid, int] = {}
 
-    def needed(self, node: ProviderUuid, *, purging: bool) -> bool:
+    def needed(self, view: NodeView, *, purging: bool) -> bool:
         """Whether the node's allocations are worth reading, see :class:`~agent.tracker.consumer_book.ConsumerBook`."""
-        slot = self._slots.get(node)
-        if slot is None or slot.state is None or slot.created:
+        if view.created:
             return False
-        return purging or bool(slot.state.claims or slot.state.instances or slot.state.migrations)
+        state = view.state
+        return purging or bool(state.claims or state.instances or state.migrations) or self._has_history(view)
 
-    def records(self, node: ProviderUuid, consumers: Collection[ConsumerUuid]) -> ConsumerRecords:
-        """What is known of ``consumers`` and of those who were promised something on the node, in one reading.
+    def _has_history(self, view: NodeView) -> bool:
+        if self._without_history.get(view.node) == view.version:
+            return False
+        with self._records.reading() as reading:
+            found = reading.has_history(view.node)
+        if not found:
+            self._without_history[view.node] = view.version
+        return found
+
+    def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> ConsumerRecords:
+        """What is known of ``consumers`` and of those who were promised something on the node.
 
         :raises StoreError: the records cannot be read.
         """
+        state = self._newest(view)
+        claimed = {one.instance for one in state.claims.values()}
         with self._records.reading() as reading:
-            here = reading.load(node)
-            claims = here.claims if here is not None else ()
-            who = {*consumers, *(one.instance for one in claims)}
-            found = reading.consumers(who)
+            found = reading.consumers([one for one in consumers if one not in claimed])
         return ConsumerRecords(
             host=self._host,
-            instances=found.instances,
-            migrations=found.migrations,
-            claims=claims,
+            claims=tuple(state.claims.values()),
+            instances={**{uuid: one for uuid, one in state.instances.items() if uuid in claimed}, **found.instances},
+            migrations={**state.migrations, **found.migrations},
             unreadable=found.unreadable,
         )
+
+    def _newest(self, view: NodeView) -> NodeState:
+        """What the audit counted, or what was promised and given back since."""
+        slot = self._slots.get(view.node)
+        now = slot.state if slot is not None else None
+        return now if now is not None and now.node.version > view.version else view.state

@@ -7,16 +7,17 @@ from typing import Protocol
 from agent.model.claim import Claim
 from agent.model.instance import Instance
 from agent.model.migration import Migration
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid
+from agent.tracker.node_view import NodeView
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerRecords:
     """What is known of the consumers of one node's tree.
 
-    ``host``: this host's name. ``instances``: those among the consumers and those with an open claim on the node, deleted
-    ones too. ``migrations``: those among the consumers, and every one of these instances, ended ones too. ``claims``: the
-    open ones of the node. ``unreadable``: consumers of which there is a record that makes no sense.
+    ``host``: this host's name. ``claims``: the open ones of the node. ``instances``: those that have one, and those among the
+    consumers, deleted ones too. ``migrations``: those that lead from or to the node and go on, those among the consumers, and
+    every one of the instances among them that have no claim, ended ones too. ``unreadable``: consumers of which there is a record that makes no sense.
     """
 
     host: str
@@ -27,17 +28,17 @@ class ConsumerRecords:
 
 
 class ConsumerBook(Protocol):
-    """The records, as an audit asks them who a consumer is."""
+    """The records, as an audit asks them who a consumer is. ``view`` is what the audit has counted."""
 
-    def needed(self, node: ProviderUuid, *, purging: bool) -> bool:
-        """Whether the node's allocations are worth reading: it has instances, open claims or migrations in progress.
+    def needed(self, view: NodeView, *, purging: bool) -> bool:
+        """Whether the node's allocations are worth reading: there is some record of a guest, a claim or a move on it, ended or not.
 
-        ``purging``: also if it has none, because unknown consumers are to be removed. Never in the pass that made the
+        ``purging``: also if there is none, because unknown consumers are to be removed. Never in the pass that made the
         node's record, because nobody can have told of its guests yet.
         """
 
-    def records(self, node: ProviderUuid, consumers: Collection[ConsumerUuid]) -> ConsumerRecords:
-        """What is known of ``consumers`` and of those who were promised something on the node, in one reading.
+    def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> ConsumerRecords:
+        """What is known of ``consumers`` and of those who were promised something on the node.
 
         :raises StoreError: the records cannot be read.
         """

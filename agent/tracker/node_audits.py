@@ -67,7 +67,7 @@ class NodeAudits:
         with locked({node: slot}, [node]):
             if slot.state is not None and facts.taken_at < slot.host.taken_at:
                 LOG.debug("node %s: facts of %s are older than the last ones", printable(facts.name), facts.taken_at)
-                return _view(slot.state, ())
+                return _view(slot.state, (), slot.created)
             for _ in range(ATTEMPTS):
                 try:
                     return self._audited(node, facts, host, slot, start=start, dry_run=dry_run)
@@ -129,7 +129,7 @@ class NodeAudits:
             slot.host, slot.state, slot.told, slot.created = state.host, state, found.stranded, created
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
-        return _view(state, (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)))
+        return _view(state, (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)), created)
 
     def _recorded(self, reading: Reading, node: ProviderUuid, facts: HostFacts) -> tuple[NodeRecords, Changes, bool]:
         """The node's records as they will be with its own record brought up to date, and whether that is new."""
@@ -170,6 +170,7 @@ class NodeAudits:
             raise ConfigErrors(errors)
 
 
-def _view(state: NodeState, drift: tuple[Drift, ...]) -> NodeView:
+def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:
     node = state.node
-    return NodeView(node.uuid, state.usage, state.problems, drift, stats(state.instances.values(), {}, node.failed_builds), node.version)
+    numbers = stats(state.instances.values(), {}, node.failed_builds)
+    return NodeView(node.uuid, state.usage, state, created, state.problems, drift, numbers, node.version)

@@ -53,6 +53,9 @@ class Reading(Protocol):
     def consumers(self, uuids: Collection[ConsumerUuid]) -> Consumers:
         """What is known of these consumers, however many."""
 
+    def has_history(self, node: ProviderUuid) -> bool:
+        """Whether there is any record of a guest, a claim or a move on the node, those that are over too."""
+
 
 class Transaction(Reading, Protocol):
     """Reads and writes; what it has read nobody else changes before its end."""

@@ -197,7 +197,7 @@ def settled(host: Host) -> None:
     assert {one.holder for one in held if one.holder is not None} <= open_ones
     assert all((one.holder is None) == (one.state == "available") for one in records.devices)
     assert dict(state.claims) == {one.id: one for one in records.claims}
-    assert set(state.devices.values()) == set(records.devices)
+    assert dict(state.devices) == {one.address: one for one in records.devices}
     assert {key: one.holder for key, one in state.units.items()} == {(one.provider, one.resource_class, one.identifier): one.holder for one in records.units}
     pins = [cpu for one in records.claims if one.id not in state.uncounted for placed in one.cells for cpu in placed.pinned_cpus]
     assert len(pins) == len(set(pins))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tests.support.placement import PlacementServer
     from tests.support.postgresql import PostgreSQL
     from tests.support.proxy import FaultProxy
+    from tests.support.store_place import Place
     from tests.support.system import AgentCommand
 
 
@@ -122,6 +123,27 @@ def postgresql(_postgresql: PostgreSQL) -> PostgreSQL:
     if not _postgresql.running:
         _postgresql.start()
     return _postgresql
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    """Where a store can be made: in a new folder, or an empty database on a server."""
+    from tests.support.store_place import Place
+
+    if request.param == "sqlite":
+        yield Place(tmp_path / "state", None)
+        return
+    yield request.getfixturevalue("postgresql_place")
+
+
+@pytest.fixture
+def postgresql_place(postgresql: PostgreSQL, tmp_path: Path) -> Iterator[Place]:
+    """The same, on a server only."""
+    from tests.support.store_place import Place
+
+    database = postgresql.create()
+    yield Place(tmp_path / "state", postgresql.url(database))
+    postgresql.drop(database)
 
 
 @pytest.fixture

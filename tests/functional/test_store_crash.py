@@ -9,15 +9,24 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.errors import StoreError
+from agent.model.changes import Changes
 from agent.model.journal import Journal, Ownership
+from agent.model.names import ProviderUuid
 from agent.store.identity import establish
 from agent.store.lock import RunLock
+from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
+from tests.support.store_place import Place
+from tests.unit.store.record_samples import claim, device, grown, instance, node, unit, write
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names_in, node_view, uuid_of
+
+if TYPE_CHECKING:
+    from tests.support.postgresql import PostgreSQL
 
 WRITER = """
 import sys
@@ -43,10 +52,49 @@ with RunLock(folder), open_store(folder) as store:
 """
 
 
+# One operation after the other: a guest gets a device and a unit, or the eldest one gives all back.
+CLAIMER = """
+import sys
+from collections import deque
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from agent.model.changes import Changes
+from agent.store.records import Records
+from agent.store.store import open_store
+from tests.unit.store.record_samples import claim, instance
+
+node = sys.argv[3]
+with open_store(Path(sys.argv[1]), sys.argv[2] or None) as store:
+    records = Records(store)
+    for turn in count():
+        guest = instance(host="h1", node=node)
+        with records.transaction([node]) as transaction:
+            found = transaction.load(node)
+            free = next((one for one in found.devices if one.holder is None), None)
+            if free is not None:
+                made = claim(guest, found.node, created_at=float(found.node.version))
+                space = next(one for one in found.units if one.holder is None)
+                transaction.write(Changes(
+                    nodes=(replace(found.node, failed_builds=found.node.failed_builds + 1),), instances=(guest,), claims=(made,),
+                    devices=(replace(free, holder=made.id, state="claimed"),), units=(replace(space, holder=made.id),),
+                ))
+            else:
+                over = found.claims[0]
+                devices, units = transaction.held_by([over.id])
+                transaction.write(Changes(
+                    nodes=(replace(found.node, failed_builds=found.node.failed_builds + 1),), claims=(replace(over, state="released"),),
+                    devices=tuple(replace(one, holder=None, state="available") for one in devices),
+                    units=tuple(replace(one, holder=None) for one in units),
+                ))
+        print("done", found.node.failed_builds + 1, flush=True)
+"""
+
+
 @contextmanager
-def writing(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def writing(folder: Path, program: str = WRITER, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A process that saves until it is killed."""
-    with subprocess.Popen([sys.executable, "-c", WRITER, str(folder)], stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen([sys.executable, "-c", program, str(folder), *arguments], stdout=subprocess.PIPE, text=True) as writer:
         yield writer
         writer.kill()
     assert writer.returncode == -9
@@ -63,6 +111,62 @@ def _killed_at_its_saves(folder: Path) -> list[str]:
         writer.kill()
         said += writer.stdout.readlines()
     return said
+
+
+def _check_records(place: Place, node: ProviderUuid) -> int:
+    """Each operation is there whole or not at all. How many there were."""
+    with place.open() as store, Records(store).reading() as reading:
+        loaded = reading.load(node)
+    assert loaded is not None
+    operations = loaded.node.failed_builds
+    assert loaded.node.version == operations + 1
+    held = {one.id for one in loaded.claims}
+    assert len(held) == (operations if operations < 4 else 4 - operations % 2)
+    for rows in (loaded.devices, loaded.units):
+        assert {one.holder for one in rows} - {None} == held
+        assert len(rows) == 4
+    return operations
+
+
+def _node_with_devices_and_units(place: Place) -> ProviderUuid:
+    here = node()
+    devices, units = (device(here, f"0000:00:0{n}.0") for n in range(4)), (unit(here, f"ns{n}") for n in range(4))
+    with place.open() as store:
+        write(Records(store), Changes(nodes=(here,), devices=tuple(devices), units=tuple(units)))
+    return here.uuid
+
+
+def test_after_kill_9_every_operation_that_was_told_is_there_and_each_is_whole(place: Place) -> None:
+    here, done = _node_with_devices_and_units(place), 0
+    for _ in range(6):
+        with writing(place.folder, CLAIMER, place.url or "", here) as claimer:
+            assert claimer.stdout is not None
+            said = [claimer.stdout.readline()]
+            time.sleep(random.random() * 0.2)
+            claimer.kill()
+            said += claimer.stdout.readlines()
+        last = max([done, *(int(line.split()[1]) for line in said if line.endswith("\n"))])
+        done = _check_records(place, here)
+        assert last <= done <= last + 1
+    assert done > 12
+
+
+def test_after_its_server_was_killed_every_operation_that_was_told_is_there_and_each_is_whole(postgresql: "PostgreSQL", postgresql_place: Place) -> None:
+    here, done = _node_with_devices_and_units(postgresql_place), 0
+    command = [sys.executable, "-c", CLAIMER, str(postgresql_place.folder), str(postgresql_place.url), here]
+    for _ in range(3):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as claimer:
+            assert claimer.stdout is not None
+            said = [claimer.stdout.readline()]
+            time.sleep(random.random() * 0.2)
+            postgresql.kill()
+            rest, errors = claimer.communicate(timeout=60)
+        assert "agent.errors.StoreError: [store] connection" in errors
+        postgresql.start()
+        last = max([done, *(int(line.split()[1]) for line in [*said, *rest.splitlines()])])
+        done = _check_records(postgresql_place, here)
+        assert last <= done <= last + 1
+    assert done > 6
 
 
 def _seconds_to_identity(folder: Path) -> float:
@@ -130,6 +234,27 @@ def test_a_full_disk_is_reported_and_leaves_what_was_saved(tmp_path: Path) -> No
         store.save_view(ENDPOINT, ROOT, node_view(), node_view(cells=500, generation=9))
     with open_store(tmp_path) as store:
         assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=500, generation=9))
+
+
+def test_records_that_find_no_room_are_not_there_in_part_and_can_be_written_later(tmp_path: Path) -> None:
+    here, guests = node(), [instance() for _ in range(200)]
+    wanted = Changes(nodes=(grown(here),), instances=tuple(guests), claims=tuple(claim(one, here) for one in guests))
+    with open_store(tmp_path) as store:
+        records = Records(store)
+        write(records, Changes(nodes=(here,)))
+        wal = (tmp_path / "store.sqlite-wal").stat().st_size
+        for more in (0, 100, 30000):
+            with file_size_limit(wal + more), pytest.raises(StoreError) as refused:
+                write(records, wanted)
+            assert "make room on its file system" in refused.value.remedy
+            with records.reading() as reading:
+                assert reading.node_versions([here.uuid]) == {here.uuid: 1}
+                assert reading.instances().records == ()
+        write(records, wanted)
+    with open_store(tmp_path) as store, Records(store).reading() as reading:
+        loaded = reading.load(here.uuid)
+    assert loaded is not None
+    assert (loaded.node.version, len(loaded.claims)) == (2, 200)
 
 
 def test_a_journal_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:

@@ -2,38 +2,17 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from agent.store.records import Records
 from agent.store.store import Store, open_store
-from tests.unit.store.place import Place
-
-if TYPE_CHECKING:
-    from tests.support.postgresql import PostgreSQL
+from tests.support.store_place import Place
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     return tmp_path / "state"
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def place(request: pytest.FixtureRequest, folder: Path) -> Iterator[Place]:
-    """Where a store can be made: in a new folder, or an empty database."""
-    if request.param == "sqlite":
-        yield Place(folder, None)
-        return
-    yield request.getfixturevalue("postgresql_place")
-
-
-@pytest.fixture
-def postgresql_place(postgresql: "PostgreSQL", folder: Path) -> Iterator[Place]:
-    """An empty database on a server."""
-    database = postgresql.create()
-    yield Place(folder, postgresql.url(database))
-    postgresql.drop(database)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from agent.errors import IdentityError, StoreError
 from agent.store.identity import establish, find
 from agent.store.store import Store, open_read_only
+from tests.support.store_place import Place
 from tests.unit.store.ordinary_user import as_ordinary_user
-from tests.unit.store.place import Place
 from tests.unit.store.trees import folder_state, names_in, uuid_of
 
 A, B = uuid_of("a"), uuid_of("b")

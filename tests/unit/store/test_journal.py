@@ -8,7 +8,7 @@ from pathlib import Path
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge
 from agent.store.store import Store
-from tests.unit.store.place import Place
+from tests.support.store_place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, uuid_of
 
 OWNED = Ownership(frozenset({"VCPU", "MEMORY_MB"}), frozenset({"COMPUTE_NODE"}), frozenset({uuid_of("aggregate")}))

@@ -15,10 +15,13 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
 from agent.errors import StoreError
+from agent.model.journal import Journal, Ownership
 from agent.store.migration import config, upgrade
+from agent.store.records import Records
 from agent.store.schema import METADATA, VERSION, VERSION_TABLE
 from agent.store.store import open_read_only, open_store
-from tests.unit.store.place import Place
+from tests.support.store_place import Place
+from tests.unit.store.record_samples import one_of_each, write
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, node_view
 
 
@@ -94,6 +97,24 @@ def test_the_schema_goes_down_and_up_again(place: Place) -> None:
     with place.open() as store:
         store.save_view(ENDPOINT, ROOT, None, node_view())
         assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view())
+    assert _tables(place) == tables
+
+
+def test_what_the_first_schema_kept_is_kept_when_the_records_come_and_when_they_go(place: Place) -> None:
+    with place.open() as store:
+        tables = _tables(place)
+        store.save_view(ENDPOINT, ROOT, None, node_view())
+        store.save_journal(ROOT, Journal({ROOT: Ownership()}))
+        store.save_identity("host", ROOT)
+        write(Records(store), one_of_each())
+    _downgrade(place, "0001")
+    assert _tables(place).isdisjoint({"compute_node", "instance", "migration", "claim", "device", "unit", "lease"})
+    for _ in range(2):
+        with place.open() as store:
+            assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view())
+            assert (store.journal(ROOT), store.identity("host")) == (Journal({ROOT: Ownership()}), ROOT)
+            with Records(store).reading() as reading:
+                assert reading.nodes().records == ()
     assert _tables(place) == tables
 
 

@@ -18,7 +18,7 @@ from agent.model.journal import Journal, Ownership
 from agent.model.mirror import View
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store, open_store
-from tests.unit.store.place import Place
+from tests.support.store_place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, node_view, provider, tree_of, uuid_of, view_of
 
 

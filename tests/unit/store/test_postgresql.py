@@ -12,7 +12,7 @@ from agent.model.journal import Journal
 from agent.model.mirror import Knowledge
 from agent.store.schema import METADATA, VERSION_TABLE
 from agent.store.store import Store, open_read_only, open_store
-from tests.unit.store.place import Place
+from tests.support.store_place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, names_in, node_view, uuid_of
 
 if TYPE_CHECKING:

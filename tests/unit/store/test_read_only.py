@@ -16,7 +16,7 @@ from agent.model.journal import Journal
 from agent.model.mirror import Knowledge, View
 from agent.store.lock import RunLock
 from agent.store.store import open_read_only, open_store
-from tests.unit.store.place import Place
+from tests.support.store_place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names_in, node_view
 
 DAEMON = """
@@ -24,7 +24,7 @@ import sys
 from pathlib import Path
 from agent.store.lock import RunLock
 from agent.store.store import open_store
-from tests.unit.store.place import Place
+from tests.support.store_place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, names_in, node_view
 
 with RunLock(Path(sys.argv[1])), open_store(Path(sys.argv[1])) as store:

@@ -10,7 +10,7 @@ from agent.model.changes import Changes
 from agent.model.node_records import DamagedRecord
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
-from tests.unit.store.place import Place
+from tests.support.store_place import Place
 from tests.unit.store.record_samples import claim, device, instance, one_of_each, write
 
 DAMAGES = [

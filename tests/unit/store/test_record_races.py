@@ -14,7 +14,7 @@ from agent.model.changes import Changes
 from agent.model.names import ProviderUuid
 from agent.store.records import Records
 from agent.store.store import Store
-from tests.unit.store.place import Place
+from tests.support.store_place import Place
 from tests.unit.store.record_samples import claim, device, grown, instance, node, write
 
 # Takes whatever device is free until none is, and says which.

@@ -14,8 +14,8 @@ from agent.model.held_device import DeviceRow
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.store.reading import Reading
 from agent.store.records import Records
+from tests.support.store_place import Place
 from tests.unit.store import record_samples as samples
-from tests.unit.store.place import Place
 from tests.unit.store.record_samples import claim, device, grown, instance, migration, node, unit, write
 
 

@@ -1,0 +1,177 @@
+"""A client of the local API."""
+
+import http.client
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+from urllib.parse import quote, urlencode
+
+from agent.api.unix_http import UnixConnection
+from agent.errors import AgentError
+from agent.model.names import printable
+
+TIMEOUT = 30.0
+# A driver may take its time to start anew.
+RELOAD_TIMEOUT = 300.0
+# In seconds; a single request is not kept waiting for longer.
+LONGEST_WAIT = 60.0
+PAUSE = 0.2
+
+Document = Mapping[str, Any]
+
+
+class ApiUnreachable(AgentError):
+    """No agent answers at the socket."""
+
+    code = "api.unreachable"
+
+
+class ApiProblem(AgentError):
+    """The agent refused. ``code`` is the problem's; ``problem`` all of it."""
+
+    def __init__(self, problem: Document) -> None:
+        super().__init__(str(problem.get("detail", "")), str(problem.get("remedy", "")))
+        self.code = str(problem.get("code", "api.problem"))
+        self.problem = problem
+
+    @property
+    def status(self) -> int:
+        """The HTTP status."""
+        return int(self.problem.get("status", 500))
+
+    @property
+    def parts(self) -> Sequence[Document]:
+        """Each thing that is wrong, where there are several."""
+        found: Sequence[Document] = self.problem.get("errors", ())
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One answer that is no problem."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        """The JSON document."""
+        return json.loads(self.body)
+
+
+class Client:
+    """Talks to the agent at ``socket``. Every method makes one request unless it says otherwise.
+
+    :raises ApiProblem: from every method, the agent refused.
+    :raises ApiUnreachable: from every method, no agent answers.
+    """
+
+    def __init__(self, socket: Path, timeout: float = TIMEOUT) -> None:
+        self._socket, self._timeout = socket, timeout
+
+    # --- state ------------------------------------------------------------------------------------------------------
+
+    def health(self) -> str:
+        """How the agent is, in one line; a problem when it does not work."""
+        return str(self._get("/healthz")["status"])
+
+    def readiness(self) -> str:
+        """How its nodes are, in one line; a problem when not all of them are well."""
+        return str(self._get("/readyz")["status"])
+
+    def metrics(self) -> str:
+        """Its figures, in Prometheus' text format."""
+        return self.request("GET", "/metrics").body.decode()
+
+    def nodes(self) -> Iterator[Document]:
+        """A summary of each node; one request for each thousand."""
+        return self._listed("/v1/nodes", "nodes")
+
+    def node(self, uuid: str) -> Document:
+        """A node as its last audit left it."""
+        return self._get(f"/v1/nodes/{quote(uuid, safe='')}")
+
+    def tree(self, uuid: str) -> Document:
+        """Its providers: ``name``, ``uuid``, ``endpoint``, ``tree``."""
+        return self._get(f"/v1/nodes/{quote(uuid, safe='')}/tree")
+
+    # --- audits -----------------------------------------------------------------------------------------------------
+
+    def request_audit(self, nodes: Sequence[str] = (), *, dry_run: bool = False) -> str:
+        """Have all nodes audited, or those of these names or uuids. Returns the audit's id."""
+        body = {**({"nodes": list(nodes)} if nodes else {}), **({"dry_run": True} if dry_run else {})}
+        answer = self.request("POST", "/v1/audits", body)
+        return str(answer.document["id"])
+
+    def audit_report(self, audit_id: str, wait: float = 0) -> Document | None:
+        """The report; None if there is none after so many seconds. As many requests as it takes."""
+        end = time.monotonic() + wait
+        while True:
+            left = max(0, min(LONGEST_WAIT, end - time.monotonic()))
+            answer = self.request("GET", f"/v1/audits/{quote(audit_id, safe='')}", headers={"Prefer": f"wait={round(left)}"}, wait=left)
+            if answer.status == 200:
+                found: Document = answer.document
+                return found
+            if time.monotonic() >= end:
+                return None
+            # The agent need not have waited.
+            time.sleep(PAUSE)
+
+    def reload(self) -> str:
+        """Have the configuration read again. Returns how the agent is then, in one line."""
+        return str(self.request("POST", "/v1/reload", wait=RELOAD_TIMEOUT).document["status"])
+
+    # --- requests ---------------------------------------------------------------------------------------------------
+
+    def request(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> Answer:
+        """One request, whatever it is. ``wait``: seconds that the agent may take longer than others."""
+        connection = UnixConnection(self._socket, self._timeout + wait)
+        try:
+            content = {} if body is None else {"Content-Type": "application/json"}
+            connection.request(method, target, None if body is None else json.dumps(body), {**content, **(headers or {})})
+            response = connection.getresponse()
+            answer = Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+        except (OSError, http.client.HTTPException) as error:
+            self._lost(error)
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            raise ApiProblem(_problem(answer))
+        return answer
+
+    def _get(self, target: str) -> Document:
+        found: Document = self.request("GET", target).document
+        return found
+
+    def _listed(self, target: str, name: str, **query: str) -> Iterator[Document]:
+        marker = ""
+        while True:
+            asked = {**query, **({"marker": marker} if marker else {})}
+            page = self._get(f"{target}?{urlencode(asked)}" if asked else target)
+            yield from page[name]
+            if (marker := page["next"] or "") == "":
+                return
+
+    def _lost(self, error: Exception) -> NoReturn:
+        where = printable(str(self._socket))
+        if isinstance(error, PermissionError):
+            reason, remedy = "you may not connect to it", "be root, or a member of the socket's group"
+        elif isinstance(error, FileNotFoundError | ConnectionRefusedError):
+            reason, remedy = "no agent listens there", "start the agent, or name its [api] socket"
+        else:
+            reason, remedy = f"the answer did not come: {printable(str(error)) or type(error).__name__}", "look at the agent's log"
+        raise ApiUnreachable(f"{where}: {reason}", remedy, listening=not isinstance(error, FileNotFoundError | ConnectionRefusedError)) from error
+
+
+def _problem(answer: Answer) -> Document:
+    try:
+        found = answer.document
+    except ValueError:
+        found = None
+    if isinstance(found, Mapping) and "detail" in found:
+        return found
+    return {"status": answer.status, "detail": f"the agent answered {answer.status}, and no problem document", "remedy": "look at the agent's log"}

@@ -1,0 +1,92 @@
+"""What has arrived on a connection and was not read yet: collected without waiting, handed on a whole request at a time."""
+
+import os
+import re
+import socket
+
+MAX_HEAD = 32 * 1024
+MAX_BODY = 1024 * 1024
+CHUNK = 64 * 1024
+
+_END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
+_LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
+
+
+class Inbox:
+    """Stands in for the file that a server reads a connection from, so that no thread ever waits for a slow client."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._data = bytearray()
+        self.closed = False
+        self.bytes_read = 0
+
+    @property
+    def empty(self) -> bool:
+        """Whether no request has begun."""
+        return not self._data
+
+    def receive(self) -> bool:
+        """Take what is there, until a request is whole. Returns false where there will be no more."""
+        while not self.has_data():
+            try:
+                # Not by the socket's own method, which would wait.
+                arrived = os.read(self._connection.fileno(), CHUNK)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if not arrived:
+                return False
+            self._data += arrived
+        return True
+
+    def has_data(self) -> bool:
+        """Whether there is enough to answer: a whole request, or one that is refused however it goes on."""
+        end = _END_OF_HEAD.search(self._data, 0, MAX_HEAD)
+        if end is None:
+            return len(self._data) >= MAX_HEAD
+        head = bytes(self._data[: end.end()])
+        # A length that is not a number is the server's to refuse.
+        length = int(found[1]) if (found := _LENGTH.search(head)) else 0
+        return _CODED.search(head) is not None or length > MAX_BODY or len(self._data) >= end.end() + length
+
+    # --- a file to read from ----------------------------------------------------------------------------------------
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Up to so many bytes of what is there."""
+        return self._taken(len(self._data) if size is None or size < 0 else size)
+
+    def readline(self, size: int | None = -1) -> bytes:
+        """One line of what is there, or so many bytes of it."""
+        end = self._data.find(b"\n") + 1 or len(self._data)
+        return self._taken(end if size is None or size < 0 else min(end, size))
+
+    def _taken(self, size: int) -> bytes:
+        taken = bytes(self._data[:size])
+        del self._data[:size]
+        self.bytes_read += len(taken)
+        return taken
+
+    def close(self) -> None:
+        """Forget it all."""
+        self.closed = True
+        self._data.clear()
+
+
+class Outbox:
+    """The file that a server writes a connection to. A client that does not read is not waited for longer than the socket's timeout."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self.bytes_written = 0
+
+    def write(self, data: bytes) -> int:
+        """Send it all.
+
+        :raises OSError: the client is gone, or does not read.
+        """
+        self._connection.sendall(data)
+        self.bytes_written += len(data)
+        return len(data)

@@ -1,0 +1,77 @@
+"""The agent's figures for Prometheus."""
+
+import time
+from collections import Counter as Tally
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary, generate_latest
+
+from agent.model.report import METHODS, STEPS, DriftKind, NodeState, Report
+from agent.version import agent_version
+
+PREFIX = "compute_node_agent"
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+AUDIT_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+ANSWER_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
+
+
+class Metrics:
+    """All figures, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self._registry = registry = CollectorRegistry()
+        ProcessCollector(namespace=PREFIX, registry=registry)
+        Info(f"{PREFIX}_build", "What runs", registry=registry).info({"version": agent_version()})
+        self._audits = Counter(f"{PREFIX}_audits", "Audits of nodes, by how they left them", ["state"], registry=registry)
+        self._seconds = Histogram(f"{PREFIX}_audit_seconds", "How long an audit of a node took", buckets=AUDIT_SECONDS, registry=registry)
+        self._steps = Summary(f"{PREFIX}_audit_step_seconds", "How long the steps of an audit took", ["step"], registry=registry)
+        self._requests = Counter(f"{PREFIX}_placement_requests", "Requests to Placement", ["method"], registry=registry)
+        self._operations = Counter(f"{PREFIX}_operations", "Changes to Placement, and what became of them", ["op", "status"], registry=registry)
+        self._nodes = Gauge(f"{PREFIX}_nodes", "Nodes, by how their last audit left them", ["state"], registry=registry)
+        self._drift = Gauge(f"{PREFIX}_drift", "What the agent will not touch by itself", ["kind"], registry=registry)
+        self._last = Gauge(f"{PREFIX}_last_audit_timestamp_seconds", "When all nodes were last audited", registry=registry)
+        self._hanging = Gauge(f"{PREFIX}_hanging_driver_calls", "Driver calls that were given up and have not come back", registry=registry)
+        self._answers = Histogram(
+            f"{PREFIX}_api_request_seconds", "Requests to the local API", ["method", "path", "status"], buckets=ANSWER_SECONDS, registry=registry
+        )
+        for state in get_args(NodeState):
+            self._audits.labels(state)
+            self._nodes.labels(state)
+        for kind in get_args(DriftKind):
+            self._drift.labels(kind)
+        for method in METHODS:
+            self._requests.labels(method)
+
+    def audited(self, report: Report, hanging: int, *, whole: bool) -> None:
+        """Count an audit, of all nodes if ``whole``. What a dry run saw tells nothing of how things are."""
+        for method in METHODS:
+            self._requests.labels(method).inc(report.requests.get(method, 0) + sum(node.requests.get(method, 0) for node in report.nodes))
+        self._hanging.set(hanging)
+        if report.dry_run:
+            return
+        for node in report.nodes:
+            self._audits.labels(node.state).inc()
+            self._seconds.observe(node.seconds.get("total", 0.0))
+            for step in STEPS[:-1]:
+                self._steps.labels(step).observe(node.seconds.get(step, 0.0))
+            for outcome in node.outcomes:
+                self._operations.labels(outcome.operation.op, outcome.status).inc()
+        if whole:
+            self._show(report)
+
+    def _show(self, report: Report) -> None:
+        states = Tally(node.state for node in report.nodes)
+        kinds = Tally(drift.kind for node in report.nodes for drift in node.drift)
+        for state in get_args(NodeState):
+            self._nodes.labels(state).set(states[state])
+        for kind in get_args(DriftKind):
+            self._drift.labels(kind).set(kinds[kind])
+        self._last.set(time.time())
+
+    def answered(self, method: str, path: str, status: int, seconds: float) -> None:
+        """Count a request to the API. ``path`` is a template, so that there are few."""
+        self._answers.labels(method, path, str(status)).observe(seconds)
+
+    def text(self) -> bytes:
+        """Everything, in the text format of Prometheus."""
+        return generate_latest(self._registry)

@@ -1,0 +1,56 @@
+"""Who is at the other end of a Unix socket."""
+
+import errno
+import os
+import pwd
+import socket
+import struct
+from dataclasses import dataclass
+
+# struct ucred: pid, uid, gid. The ids are unsigned.
+_CREDENTIALS = struct.Struct("=iII")
+_GROUP = struct.Struct("=I")
+SO_PEERGROUPS = 59
+# In bytes; Python asks for no more.
+LONGEST_ANSWER = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The process that connected, as it was then. ``groups``: those that it has, and those of its user's account."""
+
+    pid: int
+    uid: int
+    groups: frozenset[int]
+
+    def __str__(self) -> str:
+        return f"uid {self.uid}, pid {self.pid}"
+
+
+def peer_of(connection: socket.socket) -> Peer:
+    """The peer as the kernel knows it.
+
+    :raises OSError: the kernel does not tell.
+    """
+    pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    return Peer(pid, uid, frozenset({gid, *_of_process(connection), *_of_account(uid, gid)}))
+
+
+def _of_process(connection: socket.socket) -> list[int]:
+    # What a service manager gave the process stands in no account.
+    try:
+        found = connection.getsockopt(socket.SOL_SOCKET, SO_PEERGROUPS, LONGEST_ANSWER)
+    except OSError as error:
+        if error.errno != errno.ERANGE:
+            raise
+        # More groups than Python can be told of; the account has them too.
+        return []
+    return [gid for (gid,) in _GROUP.iter_unpack(found)]
+
+
+def _of_account(uid: int, gid: int) -> list[int]:
+    try:
+        return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+    except KeyError:
+        # A process may run under a number that has no account.
+        return []

@@ -1,0 +1,95 @@
+"""Errors as RFC 9457 problems: one table from codes to statuses and titles."""
+
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from agent.api.errors import InvalidRequest
+from agent.errors import AgentError, ConfigErrors
+from agent.model.names import printable
+
+MEDIA_TYPE = "application/problem+json"
+# No address of ours would last, so the type is a name.
+TYPE = "urn:compute-node-agent:problem:"
+
+KINDS: Mapping[str, tuple[int, str]] = {
+    # The request itself.
+    "request.invalid": (400, "The request is invalid"),
+    "request.not-json": (400, "The body is no JSON document"),
+    "request.malformed": (400, "This is no HTTP request"),
+    "access.forbidden": (403, "You may not do that"),
+    "request.path": (404, "There is no such path"),
+    "request.method": (405, "The path does not take that method"),
+    "request.timeout": (408, "The request did not come in time"),
+    "request.length": (411, "The length of the body is not given"),
+    "request.too-large": (413, "The request is too large"),
+    "request.too-long": (414, "The path is too long"),
+    "request.media-type": (415, "The body has the wrong media type"),
+    "request.version": (505, "That version of HTTP is not spoken here"),
+    # What it is about.
+    "node.unknown": (404, "There is no such node"),
+    "instance.unknown": (404, "There is no such instance"),
+    "claim.unknown": (404, "There is no such claim"),
+    "audit.unknown": (404, "There is no such audit"),
+    "claim.id-taken": (409, "The id belongs to another request"),
+    "instance.claimed": (409, "The instance has another claim"),
+    "instance.elsewhere": (409, "The instance is elsewhere"),
+    "node.elsewhere": (409, "The node is managed elsewhere"),
+    "resources.unavailable": (409, "The node does not have that"),
+    "state.wrong": (409, "It is not in the state for that"),
+    "store.conflict": (409, "Somebody else changed it meanwhile"),
+    "tracker.refused": (409, "That cannot be done"),
+    "record.changed": (412, "It was changed since you read it"),
+    "config.invalid": (422, "The configuration cannot be used"),
+    "audit.too-many": (429, "Too many audits wait"),
+    # The agent.
+    "agent.bug": (500, "The agent has a bug"),
+    "agent.not-ready": (503, "The agent is not ready"),
+    "agent.stopping": (503, "The agent is stopping"),
+    "agent.unwell": (503, "The agent does not work as it should"),
+    "agent.busy": (503, "Too many requests at once"),
+    "node.not-ready": (503, "The node was not audited yet"),
+    "node.unavailable": (503, "The node is not available"),
+    "node.degraded": (503, "The node's records contradict each other"),
+    "store.unusable": (503, "The store cannot be used"),
+    "driver.not-ready": (503, "The driver's backend does not answer"),
+    "driver.timeout": (504, "The driver did not answer in time"),
+    "placement.unreachable": (504, "Placement does not answer"),
+    "placement.refused": (502, "Placement refused it"),
+    "placement.conflict": (502, "Others change it in Placement all the time"),
+    "placement.too-old": (502, "Placement is too old"),
+}
+OTHER = (500, "The agent could not do it")
+
+
+def status_of(error: AgentError) -> int:
+    """The HTTP status."""
+    return KINDS.get(error.code, OTHER)[0]
+
+
+def problem_of(error: AgentError) -> dict[str, Any]:
+    """The problem document, with everything that is wrong in ``errors`` where that is more than one thing."""
+    return {**plain(error.code, error.message, error.remedy), **_details(error)}
+
+
+def plain(code: str, detail: str, remedy: str) -> dict[str, Any]:
+    """A problem document without anything of its own."""
+    status, title = KINDS.get(code, OTHER)
+    return {
+        "type": f"{TYPE}{code}", "title": title, "status": status, "detail": printable(detail), "code": code, "remedy": printable(remedy),
+    }  # fmt: skip
+
+
+def _details(error: AgentError) -> dict[str, Any]:
+    if isinstance(error, InvalidRequest):
+        return {"errors": [{"in": fault.place, "pointer": fault.pointer, "detail": fault.detail} for fault in error.faults]}
+    if isinstance(error, ConfigErrors):
+        return {"errors": [{"code": one.code, "detail": printable(one.message), "remedy": printable(one.remedy)} for one in error.errors]}
+    if reasons := error.data.get("reasons"):
+        return {"reasons": [printable(reason) for reason in reasons]}
+    return {}
+
+
+def phrase(status: int) -> str:
+    """The status line's text."""
+    return f"{status} {HTTPStatus(status).phrase}"

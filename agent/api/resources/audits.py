@@ -1,0 +1,88 @@
+"""Audits that are asked for, and the configuration that is read again."""
+
+import re
+from threading import BoundedSemaphore
+
+import falcon
+from falcon import Request, Response
+
+from agent.api.service import Audit, Service
+
+_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.ASCII | re.IGNORECASE)
+# In seconds; whoever wants to wait longer asks again.
+LONGEST_WAIT = 300
+RETRY_AFTER = "1"
+
+
+class Waiting:
+    """How many may wait at once: each keeps a thread from serving others. Who comes too late is told to ask again."""
+
+    def __init__(self, service: Service, places: int) -> None:
+        self._service, self._places = service, BoundedSemaphore(places)
+
+    def answer(self, request: Request, response: Response, audit_id: str) -> None:
+        """The audit, waited for if that is preferred and there is room."""
+        wait = _preferred_wait(request)
+        if wait is not None and self._places.acquire(blocking=False):
+            try:
+                audit = self._service.audit(audit_id, wait)
+            finally:
+                self._places.release()
+            response.set_header("Preference-Applied", f"wait={wait}")
+        else:
+            audit = self._service.audit(audit_id, 0)
+        _show(audit, response)
+
+
+class Audits:
+    """/v1/audits."""
+
+    def __init__(self, service: Service, waiting: Waiting) -> None:
+        self._service, self._waiting = service, waiting
+
+    def on_post(self, request: Request, response: Response) -> None:
+        """Audit now."""
+        asked = request.context.body
+        audit_id = self._service.request_audit(asked.get("nodes", ()), dry_run=asked.get("dry_run", False))
+        self._waiting.answer(request, response, audit_id)
+
+
+class OneAudit:
+    """/v1/audits/{id}."""
+
+    def __init__(self, waiting: Waiting) -> None:
+        self._waiting = waiting
+
+    def on_get(self, request: Request, response: Response, id: str) -> None:
+        """Its report."""
+        self._waiting.answer(request, response, id)
+
+
+class Reload:
+    """/v1/reload."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def on_post(self, _request: Request, response: Response) -> None:
+        """Read the configuration again."""
+        self._service.reload()
+        response.media = {"status": self._service.status()}
+
+
+def _preferred_wait(request: Request) -> int | None:
+    found = _WAIT.search(request.context.header.get("Prefer", ""))
+    return min(int(found[1]), LONGEST_WAIT) if found else None
+
+
+def _show(audit: Audit, response: Response) -> None:
+    place = f"/v1/audits/{audit.id}"
+    if audit.report is None:
+        response.status = falcon.HTTP_202
+        response.set_header("Location", place)
+        response.set_header("Retry-After", RETRY_AFTER)
+        response.media = {"id": audit.id, "state": audit.state}
+    else:
+        response.set_header("Content-Location", place)
+        response.content_type = falcon.MEDIA_JSON
+        response.data = audit.report

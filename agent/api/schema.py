@@ -1,0 +1,74 @@
+"""JSON Schema 2020-12 as requests need it: compiled once, every fault named with where it is and in few words."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any
+
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+from jsonschema.validators import extend
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
+
+from agent.model.names import printable
+
+BASE = "urn:compute-node-agent:openapi"
+LONGEST = 200
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    # As in ECMA 262, $ is the end and nothing else: Python's would let a newline follow.
+    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
+
+
+def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    if isinstance(instance, str) and not _compiled(pattern).search(instance):
+        yield ValidationError(f"does not match {pattern}")
+
+
+_Validator = extend(Draft202012Validator, {"pattern": _pattern})
+Registered = Registry[Any]
+
+
+def registered(document: Mapping[str, Any]) -> Registered:
+    """``document``, for references into it."""
+    resource: Resource[Any] = DRAFT202012.create_resource(document)
+    found: Registered = Registry().with_resource(BASE, resource)
+    return found
+
+
+class Schema:
+    """One compiled schema. Its references lead into the registered document."""
+
+    def __init__(self, schema: Mapping[str, Any], registry: Registered) -> None:
+        self._validator = _Validator(_absolute(schema), registry=registry)
+
+    def faults(self, instance: Any) -> Iterator[tuple[str, str]]:
+        """Everything wrong with ``instance``, as JSON pointers and texts."""
+        found = sorted(self._validator.iter_errors(instance), key=lambda error: [str(part) for part in error.absolute_path])
+        for error in found:
+            yield pointer(error.absolute_path), _text(error)
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """A JSON pointer, RFC 6901."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+
+
+def _absolute(schema: Any) -> Any:
+    """``schema`` with every reference into the document made absolute."""
+    if isinstance(schema, Mapping):
+        return {key: f"{BASE}{value}" if key == "$ref" and isinstance(value, str) else _absolute(value) for key, value in schema.items()}
+    return [_absolute(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _text(error: ValidationError) -> str:
+    """What is wrong, without repeating a long value."""
+    if error.validator == "not":
+        return "is not allowed here"
+    if error.validator == "enum":
+        return f"is none of {', '.join(str(one) for one in error.validator_value)}"
+    text = printable(error.message)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."

@@ -1,0 +1,65 @@
+"""What the API needs of the agent."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol
+
+Document = Mapping[str, Any]
+"""A JSON document, as openapi.yaml describes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Audit:
+    """An audit that was asked for. ``report``: the JSON document, once it is done."""
+
+    id: str
+    state: Literal["queued", "running", "done"]
+    report: bytes | None = None
+
+
+class Service(Protocol):
+    """The agent as its API sees it. Called from many threads."""
+
+    def status(self) -> str:
+        """How things are, in one line."""
+
+    def check_health(self) -> None:
+        """:raises Unwell, Stopping: the process does not work as it should."""
+
+    def check_readiness(self) -> None:
+        """:raises Unready, Stopping: not every node was audited and is well."""
+
+    def nodes(self) -> Sequence[Document]:
+        """A summary of each node, in the order of their uuids."""
+
+    def node(self, uuid: str) -> Document:
+        """A node as its last audit left it.
+
+        :raises UnknownNode: there is none of that uuid.
+        """
+
+    def tree(self, uuid: str) -> Document:
+        """A node's tree.
+
+        :raises UnknownNode: there is none of that uuid.
+        """
+
+    def request_audit(self, nodes: Sequence[str], *, dry_run: bool) -> str:
+        """Have all nodes audited, or those of these names or uuids, as soon as can be. Returns the audit's id.
+
+        :raises TooManyAudits: too many wait already.
+        :raises Stopping: there will be no more audits.
+        """
+
+    def audit(self, audit_id: str, wait: float) -> Audit:
+        """The audit, waited for up to so many seconds.
+
+        :raises UnknownAudit: there is none of that id, or no more.
+        :raises Stopping: it will not be done.
+        """
+
+    def reload(self) -> None:
+        """Read the configuration again.
+
+        :raises ConfigError: it cannot be used, and the old one stays.
+        """

@@ -1,0 +1,123 @@
+"""The socket's file: made with its rights before anybody can see it, never taken from a running agent, gone at the end."""
+
+import errno
+import fcntl
+import os
+import socket
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+from agent.api.address import address
+from agent.api.errors import SocketUnusable
+from agent.conf.api import GROUP
+from agent.model.names import printable
+
+MODE = 0o660
+FOLDER_MODE = 0o755
+# In seconds; whoever listens takes a connection at once.
+PROBE_TIMEOUT = 1.0
+
+
+class SocketFile:
+    """A listening socket at ``path``. Whoever holds the lock beside it may replace what is there.
+
+    :raises SocketUnusable: another agent listens there, or something else is there, or it cannot be made.
+    """
+
+    def __init__(self, path: Path, group: int | None) -> None:
+        self.path = path
+        try:
+            path.parent.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            self._lock = _locked(path)
+            try:
+                _check_free(path)
+                self.listening = _placed(path, group)
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except OSError as error:
+            raise _unusable(path, error.strerror or str(error), "name a path where the agent's user may make files") from error
+        self._made = _identity(path)
+
+    def remove(self) -> None:
+        """Take the file away, unless it is not ours any more. The socket itself is closed by its server."""
+        with suppress(FileNotFoundError):
+            if _identity(self.path) == self._made:
+                self.path.unlink()
+        os.close(self._lock)
+
+
+def _locked(path: Path) -> int:
+    # Kept while the agent runs. Never removed, because somebody may be about to lock it.
+    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(lock)
+        raise _in_use(path) from error
+    return lock
+
+
+def _check_free(path: Path) -> None:
+    """Nothing there, or a socket on which nobody listens any more.
+
+    :raises SocketUnusable: it is not free.
+    """
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise _unusable(path, "there is something else than a socket", "move it away, or name another path")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, address(path) as where:
+        probe.settimeout(PROBE_TIMEOUT)
+        try:
+            probe.connect(where)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return
+        except OSError as error:
+            if error.errno != errno.EAGAIN and not isinstance(error, TimeoutError):
+                raise
+    raise _in_use(path)
+
+
+def _placed(path: Path, group: int | None) -> socket.socket:
+    """Listening under another name first, so that the file has its group and its rights, and a listener, from its first moment."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        temporary.unlink(missing_ok=True)
+        # What bind gives the file is no more than what the socket has.
+        os.fchmod(listening.fileno(), 0o600)
+        with address(temporary) as where:
+            listening.bind(where)
+        try:
+            if group is not None and temporary.lstat().st_gid != group:
+                os.chown(temporary, -1, group)
+            temporary.chmod(MODE)
+            listening.listen()
+            temporary.rename(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except PermissionError as error:
+        listening.close()
+        what = "the agent's user may not make it there, or may not give it to its group"
+        raise _unusable(path, what, f"name another path, or a [{GROUP}] group that the agent's user is in") from error
+    except BaseException:
+        listening.close()
+        raise
+    return listening
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.lstat()
+    return found.st_dev, found.st_ino
+
+
+def _in_use(path: Path) -> SocketUnusable:
+    return _unusable(path, "another agent listens there", "stop the other one, or name another path")
+
+
+def _unusable(path: Path, reason: str, remedy: str) -> SocketUnusable:
+    return SocketUnusable(f"[{GROUP}] socket = {printable(str(path))}: {reason}", remedy)

@@ -1,0 +1,81 @@
+"""Holds every request to openapi.yaml before its handler sees it."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from falcon import Request, Response
+
+from agent.api.body import decoded
+from agent.api.description import JSON, Description, Operation, Parameters
+from agent.api.errors import Fault, InvalidRequest, Place, WrongMediaType
+from agent.api.schema import pointer
+from agent.model.names import printable
+
+# Wherever more than these are asked for, something is wrong.
+MOST_PARAMETERS = 50
+BOOLEANS = {"true": True, "false": False}
+
+
+class Validation:
+    """Middleware of falcon. Leaves the request's parts, in their JSON types, in ``context``: ``query``, ``header`` and ``body``."""
+
+    def __init__(self, description: Description) -> None:
+        self._operations = description.operations
+
+    def process_resource(self, request: Request, _response: Response, _resource: object, parameters: Mapping[str, str]) -> None:
+        """Look at everything, and refuse with all that is wrong.
+
+        :raises InvalidRequest, NotJson, WrongMediaType: it is not as described.
+        """
+        operation = self._operations.get((request.uri_template or "", request.method))
+        if operation is None:
+            # The router says that the path does not take this method.
+            return
+        faults = list(_wrong("path", operation.path, parameters))
+        query, repeated = _query(request, operation.query)
+        faults += [*repeated, *_wrong("query", operation.query, query)]
+        header = {name: value for name in operation.header.types if (value := request.get_header(name)) is not None}
+        faults += _wrong("header", operation.header, header)
+        raw = request.bounded_stream.read() if request.content_length else b""
+        body, amiss = _body(raw, request.content_type or "", operation)
+        if faults := [*faults, *amiss]:
+            raise InvalidRequest(faults)
+        request.context.query, request.context.header, request.context.body = query, header, body
+
+
+def _wrong(place: Place, expected: Parameters, given: Mapping[str, Any]) -> Iterator[Fault]:
+    for where, detail in expected.schema.faults(given):
+        yield Fault(place, where, detail)
+
+
+def _query(request: Request, expected: Parameters) -> tuple[Mapping[str, Any], Iterable[Fault]]:
+    """The query's parameters in their types, and those that are given more than once."""
+    try:
+        pairs = parse_qsl(request.query_string, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
+    except ValueError as error:
+        raise InvalidRequest([Fault("query", "", f"has more than {MOST_PARAMETERS} parameters")]) from error
+    found = {name: _typed(text, expected.types.get(name, frozenset())) for name, text in pairs}
+    names = [name for name, _ in pairs]
+    return found, [Fault("query", pointer([name]), "is given more than once") for name in found if names.count(name) > 1]
+
+
+def _typed(text: str, types: Iterable[str]) -> Any:
+    """A parameter in the type that is wanted, or as text, which the schema then refuses."""
+    if "integer" in types and re.fullmatch(r"-?[0-9]{1,18}", text, re.ASCII):
+        return int(text)
+    return BOOLEANS.get(text, text) if "boolean" in types else text
+
+
+def _body(raw: bytes, media_type: str, operation: Operation) -> tuple[Any, list[Fault]]:
+    """The document, an empty object where there need not be one, and what is wrong with it."""
+    if operation.body is None:
+        return {}, [Fault("body", "", "is not expected here")] if raw else []
+    if not raw:
+        return {}, [Fault("body", "", "is missing")] if operation.body_required else []
+    kind = media_type.partition(";")[0].strip().lower()
+    if kind != JSON:
+        raise WrongMediaType(f"the body is {printable(kind)[:100] or 'of no media type'}, not {JSON}", f"send Content-Type: {JSON}")
+    document = decoded(raw)
+    return document, [Fault("body", place, detail) for place, detail in operation.body.faults(document)]

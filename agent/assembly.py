@@ -101,7 +101,7 @@ def started(
     transport = parts.transport
     mode: Mode = "http" if transport else "embedded"
     if transport is None:
-        transport = _embedded(folder, cancelled, dry_run=dry_run)
+        transport = embedded_in(folder, cancelled, dry_run=dry_run)
         notes = (*notes, f"using the embedded Placement in {folder / FILE}")
     own, provisional = _identity(conf, host, folder, store, dry_run)
     with ExitStack() as stack:
@@ -179,7 +179,11 @@ def _driver_name(conf: cfg.ConfigOpts, daemon: bool) -> tuple[str, tuple[str, ..
     raise ConfigError("[DEFAULT] compute_driver is not set", f"installed drivers: {', '.join(sorted(drivers.available()))}")
 
 
-def _embedded(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
+def embedded_in(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
+    """A transport to the embedded Placement of a store's folder; for a dry run, to a copy of it in memory.
+
+    :raises ConfigError, StoreError: it cannot be used.
+    """
     copy = partial(snapshot, folder, in_file(folder / FILE, "[store] path"))
     return embedded(folder, cancelled, copy if dry_run else None)
 

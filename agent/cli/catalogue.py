@@ -37,4 +37,3 @@ def plugin_options(known: Iterable[cfg.Opt]) -> list[cfg.Opt]:
     for name in loading.get_available_plugin_names():
         found |= {option.dest: option for option in loading.get_auth_plugin_conf_options(name) if option.dest not in seen}
     return list(found.values())
-

@@ -1,31 +1,29 @@
 """The commands: their words, what they do, and where; each is imported only when it is asked for."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """``target`` is ``module:function``. ``flags`` are the flags that go with it, beside those for every command."""
-
-    words: tuple[str, ...]
-    help: str
-    target: str
-    flags: frozenset[str] = frozenset()
-
+from agent.cli.command import Command
+from agent.cli.placement_commands import PLACEMENT_COMMANDS
 
 AUDIT = Command((), "one audit", "agent.cli.once:run", frozenset({"dry_run", "adopt", "reread", "with_usages", "detailed_exitcode", "nodes"}))
 DAEMON = Command((), "the daemon, in the foreground", "agent.daemon:run")
 COMMANDS = (
+    *PLACEMENT_COMMANDS,
     Command(("tree",), "show the provider trees as last seen in Placement", "agent.cli.commands.tree:run", frozenset({"offline", "nodes"})),
     Command(("config", "check"), "check the configuration and name everything wrong with it", "agent.cli.commands.config_check:run"),
     Command(("identity", "show"), "show the uuid by which Placement knows this node", "agent.cli.commands.identity_show:run"),
     Command(("db", "upgrade"), "bring the store's schema up to date", "agent.cli.commands.db_upgrade:run"),
 )
 # What the first words of the longer commands are about.
-TOPICS = {"config": "the configuration", "identity": "the node's persisted identity", "db": "the store"}
+TOPICS = {
+    "allocation": "what consumers hold in Placement",
+    "aggregate": "hosts in Placement's aggregates",
+    "config": "the configuration",
+    "identity": "the node's persisted identity",
+    "db": "the store",
+}
 
 
 def find(words: tuple[str, ...], once: bool) -> Command:

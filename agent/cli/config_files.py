@@ -16,6 +16,7 @@ NO_SECTION = "a value before the first [section]"
 REMEDY = "write name = value, or begin the line with # to make it a comment"
 REMEDIES = {NO_SECTION: "put [DEFAULT] above it"}
 
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """What a file says for an option: its text, and the line where it starts."""

@@ -1,6 +1,7 @@
 """What was asked on the command line."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -28,7 +29,8 @@ class Override:
 class Options:
     """One command line. ``command`` is empty for an audit (``once``) or the daemon.
 
-    ``sources`` and ``overrides`` stand in the order given; ``nodes`` empty means all of them.
+    ``sources`` and ``overrides`` stand in the order given; ``nodes`` empty means all of them. ``arguments`` are the
+    command's own: a text or ``None``, a tuple of texts of those that there may be many of, a bool of a switch.
     """
 
     command: tuple[str, ...] = ()
@@ -44,3 +46,4 @@ class Options:
     nodes: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
     overrides: tuple[Override, ...] = ()
+    arguments: Mapping[str, Any] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """The command line, read by argparse: its own exit code for wrong usage, and every option of the configuration too."""
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 from oslo_config import cfg
 
 from agent.cli.catalogue import PLACEMENT, catalogue, plugin_options
+from agent.cli.command import Argument, Command
 from agent.cli.command_table import COMMANDS, TOPICS, find
 from agent.cli.options import Options, Override, Source
 from agent.errors import UsageError
@@ -29,6 +30,10 @@ FLAGS = {
     "nodes": "--node",
     "offline": "--offline",
 }
+
+
+# What stands before the name of a command's own argument, because it may be called like a common flag.
+OWN = "own "
 
 
 @dataclass(slots=True)
@@ -75,6 +80,7 @@ def parse(argv: Sequence[str]) -> Options:
     words = tuple(found.pop(f"word{place}") for place in range(2) if found.get(f"word{place}"))
     known = {one.name for one in fields(Options)}
     options = Options(
+        arguments=_own_arguments(words, found),
         **{name: value for name, value in found.items() if name in known},
         command=words,
         nodes=tuple(given.nodes),
@@ -117,8 +123,29 @@ def _parser(given: _Given, argv: Sequence[str]) -> _Parser:
             topic = top.add_parser(first, help=f"{TOPICS[first]}: {_second_words(first)}", **settings)
             topics[first] = topic.add_subparsers(dest="word1", metavar="COMMAND", title="commands", prog=topic.prog, required=True)
         parent = topics[first] if rest else top
-        parent.add_parser(command.words[-1], help=command.help, description=command.help, **settings)
+        _add_own(parent.add_parser(command.words[-1], help=command.help, description=command.help, **settings), command)
     return parser
+
+
+def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
+    for one in command.arguments:
+        if one.switch:
+            parser.add_argument(one.name, dest=OWN + one.key, action="store_true", help=one.help)
+        elif one.name.startswith("-"):
+            parser.add_argument(one.name, dest=OWN + one.key, action="append" if one.many else "store", metavar=one.metavar, help=one.help)
+        else:
+            parser.add_argument(OWN + one.key, nargs="+" if one.many else None, metavar=one.metavar, help=one.help)
+
+
+def _own_arguments(words: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of the command, also those that were not given."""
+    return {one.key: _own_value(one, found.get(OWN + one.key)) for one in find(words, once=True).arguments}
+
+
+def _own_value(one: Argument, given: Any) -> Any:
+    if one.many:
+        return tuple(given or ())
+    return bool(given) if one.switch else given
 
 
 def _second_words(first: str) -> str:
@@ -128,7 +155,7 @@ def _second_words(first: str) -> str:
 def _add_flags(parser: _Parser, given: _Given) -> None:
     flag = parser.add_argument
     flag("--once", action="store_true", help="one audit of every node, a report, and out")
-    flag("--dry-run", action="store_true", help="with --once: show what would be done, write nothing")
+    flag("--dry-run", action="store_true", help="with --once and commands that write: show what would be done, write nothing")
     flag("--node", action=_Hand, hand=given.nodes.append, metavar="NAME", help="only this node; may be repeated")
     flag("--format", choices=("text", "json"), help="how the report is written; text unless given")
     flag("--detailed-exitcode", action="store_true", help="exit 2 if there are changes, made or pending, or warnings")

@@ -45,7 +45,7 @@ class Server:
             known = self._knowledge or self.storage.knowledge(endpoint)
             if known is None or known.endpoint != endpoint or ask:
                 known = Knowledge(endpoint=endpoint, max_version=client.max_version())
-                _check(known)
+                check_version(known)
                 self._save(known)
             self._knowledge = known
             return known
@@ -72,7 +72,11 @@ class Server:
             self.storage.save_knowledge(knowledge)
 
 
-def _check(knowledge: Knowledge) -> None:
+def check_version(knowledge: Knowledge) -> None:
+    """Refuse a server that offers less than the agent needs.
+
+    :raises PlacementTooOld: it does.
+    """
     if not knowledge.offers(LEAST_VERSION):
         raise PlacementTooOld(
             f"needs placement {LEAST_VERSION}, server offers {knowledge.max_version} ({knowledge.endpoint})", "upgrade Placement to OpenStack Rocky or later"

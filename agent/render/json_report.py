@@ -26,8 +26,8 @@ def report_document(report: Report) -> dict[str, Any]:
         "placement": {"mode": report.mode, "endpoint": report.endpoint, "max_version": report.max_version},
         "dry_run": report.dry_run,
         "nodes": [node_document(node) for node in report.nodes],
-        "requests": _requests(report.requests),
-        "errors": _errors(report.errors),
+        "requests": request_counts(report.requests),
+        "errors": error_rows(report.errors),
         "exit_code": report.exit_code,
     }
 
@@ -51,9 +51,9 @@ def node_document(node: NodeReport) -> dict[str, Any]:
             "claims": node.usage.claims,
             "migrations": node.usage.migrations,
         },
-        "requests": _requests(node.requests),
+        "requests": request_counts(node.requests),
         "seconds": {step: round(node.seconds.get(step, 0.0), 6) for step in STEPS},
-        "errors": _errors(node.errors),
+        "errors": error_rows(node.errors),
     }
     hidden = made_up(node)
     return {key: _plain(value, hidden) for key, value in document.items()}
@@ -108,11 +108,13 @@ def _drift(drift: Drift) -> dict[str, Any]:
     return {"kind": drift.kind, "severity": drift.severity, **(subject or {"provider": None}), "detail": drift.detail, "remedy": drift.remedy}
 
 
-def _errors(errors: Iterable[Problem]) -> list[dict[str, str]]:
+def error_rows(errors: Iterable[Problem]) -> list[dict[str, str]]:
+    """Errors as every document has them."""
     return [{"code": error.code, "message": error.message, "remedy": error.remedy} for error in errors]
 
 
-def _requests(requests: Mapping[str, int]) -> dict[str, int]:
+def request_counts(requests: Mapping[str, int]) -> dict[str, int]:
+    """How many requests of each method, and in all."""
     counted = {method: requests.get(method, 0) for method in METHODS}
     return {"total": requests.get("total", sum(counted.values())), **counted}
 

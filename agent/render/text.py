@@ -29,7 +29,7 @@ def render_report(report: Report, look: Look) -> str:
         blocks = [_node(node, look, with_tree=True) for node in report.nodes]
     lines += [line for block in blocks for line in (*block, Text())]
     if report.errors:
-        lines += [*_errors(report.errors, look), Text()]
+        lines += [*error_lines(report.errors, look), Text()]
     return to_string([*lines, _closing(report)], look)
 
 
@@ -44,7 +44,7 @@ def render_trees(trees: Sequence[StoredTree], look: Look) -> str:
 
 def render_problems(problems: Iterable[Problem], look: Look) -> str:
     """Errors alone: what a run prints that came to no report."""
-    return to_string(_errors(problems, look), look)
+    return to_string(error_lines(problems, look), look)
 
 
 def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
@@ -53,7 +53,7 @@ def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
         ("", tree_lines(node, look) if with_tree else []),
         ("operations", operation_lines(node, look)),
         ("drift", [line for drift in node.drift for line in _drift(drift, hidden, look)]),
-        ("errors", _errors(node.errors, look, hidden)),
+        ("errors", error_lines(node.errors, look, hidden)),
         ("hint", hanging(shown(node.hint), look) if node.hint else []),
     ]
     lines = header_lines(node, look.signs)
@@ -73,7 +73,8 @@ def _drift(drift: Drift, hidden: Names, look: Look) -> list[Text]:
     return [*hanging(line, look), *_remedy(replaced(drift.remedy, hidden), look)]
 
 
-def _errors(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> list[Text]:
+def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> list[Text]:
+    """Errors, each with its remedy."""
     lines = []
     for error in errors:
         line = Text.assemble((f"{look.signs.bad} ", "bold red"), shown(replaced(error.message, hidden), "red"), (f" [{printable(error.code)}]", "dim"))
@@ -90,13 +91,13 @@ def _closing(report: Report) -> Text:
     statuses = Counter[str](outcome.status for node in report.nodes for outcome in node.outcomes)
     counts = [node.requests for node in report.nodes] + [report.requests]
     methods = Counter({method: sum(count.get(method, 0) for count in counts) for method in METHODS})
-    parts = [_counted("node", states), _counted("operation", statuses), _counted("request", +methods), f"{report.seconds:.2f} s"]
+    parts = [counted("node", states), counted("operation", statuses), counted("request", +methods), f"{report.seconds:.2f} s"]
     if report.dry_run:
         parts.append("dry run: nothing was written")
     return Text(", ".join(parts), "bold")
 
 
-def _counted(noun: str, parts: Counter[str]) -> str:
+def counted(noun: str, parts: Counter[str]) -> str:
     """``3 requests (2 GET, 1 PUT)``."""
     number = parts.total()
     text = f"{number} {noun}" + ("" if number == 1 else "s")

@@ -27,10 +27,23 @@ def test_flags_of_an_audit():
     assert find((), True) is AUDIT
 
 
-@pytest.mark.parametrize("words", [command.words for command in COMMANDS])
-def test_every_command_is_understood_and_there(words):
-    assert parse(words).command == words
-    assert callable(function(find(words, False)))
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.words))
+def test_every_command_is_understood_and_there(command):
+    own = [one for one in command.arguments if not one.name.startswith("-")]
+    options = parse([*command.words, *(one.metavar for one in own)])
+    assert options.command == command.words
+    assert all(options.arguments[one.key] == ((one.metavar,) if one.many else one.metavar) for one in own)
+    assert callable(function(find(command.words, False)))
+
+
+def test_arguments_of_a_command_of_its_own():
+    options = parse(["allocation", "--dry-run", "move", "a", "--overwrite", "b", "--project-id", "p", "--format", "json"])
+    assert options.arguments == {"source": "a", "target": "b", "overwrite": True, "project_id": "p", "user_id": None}
+    assert (options.dry_run, options.format) == (True, "json")
+    several = parse(["decommission", "--consumer", "c", "node-a", "--consumer", "d"])
+    assert several.arguments == {"root": "node-a", "consumer": ("c", "d"), "evacuated": (), "all_providers": False}
+    assert parse(["candidates", "resources=VCPU:1", "limit=2"]).arguments == {"query": ("resources=VCPU:1", "limit=2")}
+    assert parse(["tree"]).arguments == {}
 
 
 def test_options_may_stand_on_both_sides_of_the_command():
@@ -108,6 +121,16 @@ def test_debug_taken_back():
         ["--once", "--offline"],
         ["tree", "--dry-run"],
         ["config", "check", "--node", "a"],
+        ["candidates"],
+        ["allocation"],
+        ["allocation", "show"],
+        ["allocation", "show", "a", "b"],
+        ["allocation", "show", "a", "--force"],
+        ["allocation", "show", "a", "--node", "b"],
+        ["aggregate", "add-host", "a"],
+        ["decommission"],
+        ["decommission", "a", "--consumer"],
+        ["--once", "usages", "a"],
     ],
 )
 def test_wrong_usage_is_refused_with_the_usage(argv):

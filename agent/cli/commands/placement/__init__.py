@@ -1,0 +1,1 @@
+"""The commands of operators who work on Placement itself, one module each."""

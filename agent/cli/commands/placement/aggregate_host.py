@@ -1,0 +1,39 @@
+"""``agent aggregate add-host`` and ``remove-host``: a host comes into an aggregate, or leaves it."""
+
+from collections.abc import Callable
+
+from oslo_config import cfg
+
+from agent.cli.options import Options
+from agent.cli.placement_work import finish, placement_work
+from agent.model.names import printable
+from agent.placement.allocations.aggregate_host import add_host, remove_host
+from agent.placement.allocations.checks import provider_uuid
+from agent.placement.allocations.providers import provider_by
+
+
+def add(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Put it in; that it is in already is as good.
+
+    :raises AllocationError: there is no such host, or it cannot be written.
+    """
+    return _run(conf, options, "aggregate-add-host", add_host, ("in", "put into"))
+
+
+def remove(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Take it out; that it is not in is as good.
+
+    :raises AllocationError: there is no such host, or it cannot be written.
+    """
+    return _run(conf, options, "aggregate-remove-host", remove_host, ("not in", "taken out of"))
+
+
+def _run(conf: cfg.ConfigOpts, options: Options, name: str, operation: Callable[..., bool], words: tuple[str, str]) -> int:
+    aggregate = provider_uuid(options.arguments["aggregate"], "aggregate")
+    already, done = words
+    with placement_work(conf, options, writes=True) as work:
+        host = provider_by(work.client, options.arguments["host"])
+        changed = operation(work.client, aggregate, provider=host.uuid)
+        how = f"{'would be' if options.dry_run else 'was'} {done}" if changed else f"is {already}"
+        result = {"aggregate": aggregate, "host": {"uuid": host.uuid, "name": host.name}, "changed": changed}
+        return finish(work, options, name, result, [f"host {printable(host.name)} {how} aggregate {aggregate}"])

@@ -1,0 +1,76 @@
+"""``agent decommission``: a node is taken out of Placement, as far as nobody else has anything there."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from oslo_config import cfg
+
+from agent.cli.options import Options
+from agent.cli.placement_work import PlacementWork, finish, placement_work
+from agent.errors import AgentError
+from agent.model.names import ProviderUuid, printable
+from agent.placement.allocations.checks import consumer_uuid
+from agent.placement.allocations.decommission import Decommissioned, decommission
+from agent.placement.allocations.errors import ProviderNotFound
+from agent.placement.allocations.providers import provider_by
+from agent.placement.client import Row
+from agent.store.lock import RunLock
+from agent.store.store import open_read_only
+
+
+def run(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Have the consumers that are named let go of the node, and delete its providers; any other consumer is told and stays.
+
+    Without ``--all-providers`` only those are deleted that the store's journal knows as the agent's, and the root.
+
+    :raises AllocationError: what was asked for makes no sense.
+    :raises StoreLocked: an agent runs that manages the node, and would make it again.
+    """
+    given = options.arguments
+    known, evacuated = ([consumer_uuid(one) for one in given[some]] for some in ("consumer", "evacuated"))
+    with placement_work(conf, options, writes=True) as work, ExitStack() as stack:
+        try:
+            root = provider_by(work.client, given["root"])
+        except ProviderNotFound:
+            # That it is not there is what was asked for: whoever repeats a decommission that was interrupted meets no error.
+            return finish(work, options, "decommission", _document(None, None), [f"Placement has no node {printable(given['root'])}: nothing to do"])
+        ours = _ours(conf, root.uuid)
+        if ours and not (options.dry_run or work.embedded_in):
+            stack.enter_context(RunLock(Path(conf.store.path)))
+        owned = None if given["all_providers"] else ours | {root.uuid}
+        done = decommission(work.client, root.uuid, known=known, evacuated=evacuated, owned=owned)
+        return _finish(work, options, root, done)
+
+
+def _ours(conf: cfg.ConfigOpts, root: ProviderUuid) -> frozenset[ProviderUuid]:
+    """The providers of the node that this store knows as the agent's; none of a node of somebody else's."""
+    with open_read_only(Path(conf.store.path), conf.store.connection) as store:
+        return frozenset(store.journal(root).providers)
+
+
+def _finish(work: PlacementWork, options: Options, root: Row, done: Decommissioned) -> int:
+    errors: list[AgentError] = [*done.released.failed.values(), *done.kept.values()]
+    return finish(work, options, "decommission", _document(root, done), list(_lines(root, done, dry_run=options.dry_run)), errors)
+
+
+def _document(root: Row | None, done: Decommissioned | None) -> Mapping[str, Any]:
+    return {
+        "root": {"uuid": root.uuid, "name": root.name} if root else None,
+        "released": done.released.done if done else {},
+        "not_released": {uuid: error.message for uuid, error in done.released.failed.items()} if done else {},
+        "deleted": done.deleted if done else [],
+        "kept": {uuid: error.message for uuid, error in done.kept.items()} if done else {},
+        "unknown_consumers": done.unknown if done else {},
+    }
+
+
+def _lines(root: Row, done: Decommissioned, *, dry_run: bool) -> Iterator[str]:
+    would = "would be" if dry_run else "were"
+    left = "" if done.complete else f", {len(done.kept)} stay"
+    yield f"node {printable(root.name)} ({root.uuid}): {len(done.deleted)} providers {would} deleted{left}"
+    for consumer, providers in done.released.done.items():
+        yield f"  consumer {consumer} {'would let' if dry_run else 'let'} go of {providers} providers"
+    for consumer, where in done.unknown.items():
+        yield f"  consumer {consumer} is not known to be of this node and keeps what it has on {', '.join(where)}"

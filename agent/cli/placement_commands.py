@@ -1,0 +1,47 @@
+"""The commands of operators who work on Placement itself."""
+
+from agent.cli.command import Argument, Command
+
+CONSUMER = Argument("consumer", "the consumer's uuid: of an instance or a migration", "CONSUMER")
+AGGREGATE = (Argument("aggregate", "the aggregate's uuid", "AGGREGATE"), Argument("host", "the host's name, or its provider's uuid", "HOST"))
+# All of them, because whoever only reads sends nothing that writes either.
+DRY = frozenset({"dry_run", "detailed_exitcode"})
+PLACEMENT_COMMANDS = (
+    Command(
+        ("candidates",), "show in which ways Placement could place a guest", "agent.cli.commands.placement.candidates:run", DRY,
+        (Argument("query", "the query, as Placement's API has it: resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX", "KEY=VALUE", many=True),),
+    ),
+    Command(("allocation", "show"), "show all that a consumer holds", "agent.cli.commands.placement.allocation_show:run", DRY, (CONSUMER,)),
+    Command(
+        ("allocation", "move"), "give all that one consumer holds to another", "agent.cli.commands.placement.allocation_move:run", DRY,
+        (
+            Argument("source", "the consumer that holds it", "SOURCE"), Argument("target", "the consumer that gets it", "TARGET"),
+            Argument("--overwrite", "even if the target holds something, which is lost", "", switch=True),
+            Argument("--project-id", "the target's project, if it is not the source's", "ID"),
+            Argument("--user-id", "the target's user, if it is not the source's", "ID"),
+        ),
+    ),
+    Command(
+        ("allocation", "delete"), "take everything from a consumer", "agent.cli.commands.placement.allocation_delete:run", DRY,
+        (CONSUMER, Argument("--force", "without looking, and so that no other client notices", "", switch=True)),
+    ),
+    Command(
+        ("allocation", "remove-tree"), "have a consumer let go of one node", "agent.cli.commands.placement.allocation_remove_tree:run", DRY,
+        (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")),
+    ),
+    Command(("aggregate", "add-host"), "put a host into an aggregate", "agent.cli.commands.placement.aggregate_host:add", DRY, AGGREGATE),
+    Command(("aggregate", "remove-host"), "take a host out of an aggregate", "agent.cli.commands.placement.aggregate_host:remove", DRY, AGGREGATE),
+    Command(
+        ("usages",), "show how much a project has allocated", "agent.cli.commands.placement.usages:run", DRY,
+        (Argument("project", "the project's id", "PROJECT"), Argument("--user-id", "show that of one of its users too", "ID")),
+    ),
+    Command(
+        ("decommission",), "take a node out of Placement", "agent.cli.commands.placement.decommission:run", DRY,
+        (
+            Argument("root", "the node's name, or its root provider's uuid", "NODE"),
+            Argument("--consumer", "a consumer that is known to be on the node, and lets go of it; may be repeated", "UUID", many=True),
+            Argument("--evacuated", "a consumer that was evacuated away, and lets go of it; may be repeated", "UUID", many=True),
+            Argument("--all-providers", "delete providers too that this store does not know as the agent's", "", switch=True),
+        ),
+    ),
+)  # fmt: skip

@@ -1,0 +1,93 @@
+"""An operator's work on Placement: what it is done with, and the one report that it ends in."""
+
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+from oslo_config import cfg
+
+from agent.assembly import embedded_in
+from agent.cli.exit_codes import CHANGED, DONE, FAILED, PARTLY
+from agent.cli.options import Options
+from agent.cli.output import write, write_document
+from agent.errors import AgentError
+from agent.model.mirror import Knowledge
+from agent.placement.client import Client
+from agent.placement.connect import http, wants_embedded
+from agent.placement.embedded import FILE
+from agent.placement.rehearsal import RecordingExchange
+from agent.placement.server import check_version
+from agent.render.look import look_of
+from agent.render.problems import problems_of
+from agent.render.work import WorkReport, render_work, work_document
+from agent.store.lock import RunLock
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementWork:
+    """A client of the configured Placement, which in a dry run sends nothing that writes; and what the server offers."""
+
+    client: Client
+    exchange: RecordingExchange
+    knowledge: Knowledge
+    embedded_in: Path | None
+
+
+@contextmanager
+def placement_work(conf: cfg.ConfigOpts, options: Options, *, writes: bool) -> Iterator[PlacementWork]:
+    """The Placement that [placement] names, or the embedded one.
+
+    The embedded one is this run's alone if it ``writes``; whoever only looks gets a copy.
+
+    :raises AgentError: it cannot be used.
+    """
+    folder, cancelled = Path(conf.store.path), Event()
+    looks = options.dry_run or not writes
+    with ExitStack() as stack:
+        is_embedded = wants_embedded(conf, daemon=False)
+        if is_embedded and not looks:
+            stack.enter_context(RunLock(folder))
+        transport = embedded_in(folder, cancelled, dry_run=looks) if is_embedded else http(conf, cancelled)
+        exchange = RecordingExchange(transport, f"req-{uuid.uuid4()}", rehearsal=looks)
+        client = Client(exchange)
+        knowledge = Knowledge(transport.endpoint, client.max_version())
+        check_version(knowledge)
+        yield PlacementWork(client, exchange, knowledge, folder if is_embedded else None)
+
+
+def finish(
+    work: PlacementWork, options: Options, name: str, result: Mapping[str, Any], lines: Sequence[str], errors: Sequence[AgentError] = ()
+) -> int:  # fmt: skip
+    """Report what came of it: ``result`` for tools, ``lines`` for people, ``errors`` beside what was done. Returns the exit code."""
+    report = WorkReport(
+        name=name,
+        mode="embedded" if work.embedded_in else "http",
+        endpoint=work.knowledge.endpoint,
+        max_version=work.knowledge.max_version,
+        dry_run=options.dry_run,
+        result=result,
+        lines=lines,
+        writes=work.exchange.writes,
+        requests=work.exchange.counts,
+        problems=[problem for error in errors for problem in problems_of(error)],
+        exit_code=_exit_code(work, options, errors),
+        notice=f"using the embedded Placement in {work.embedded_in / FILE}" if work.embedded_in else "",
+    )
+    if options.format == "json":
+        write_document(work_document(report))
+    else:
+        write(render_work(report, look_of(sys.stdout)))
+    return report.exit_code
+
+
+def _exit_code(work: PlacementWork, options: Options, errors: Sequence[AgentError]) -> int:
+    # A delete that found nothing is no change.
+    changed = any(one.status in (None, 200, 204) for one in work.exchange.writes)
+    if errors:
+        return PARTLY if changed else FAILED
+    return CHANGED if changed and options.detailed_exitcode else DONE

@@ -1,0 +1,73 @@
+"""What an operator did to Placement, or would do: its outcome, the requests that write, and how many there were."""
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.text import Text
+
+from agent.model.names import printable
+from agent.model.report import METHODS, Problem
+from agent.placement.rehearsal import Write
+from agent.render.json_report import error_rows, request_counts
+from agent.render.look import Look, hanging, shown, to_string
+from agent.render.text import counted, error_lines
+
+
+@dataclass(frozen=True, slots=True)
+class WorkReport:
+    """``result`` is for tools, ``lines`` for people; ``problems`` are what went wrong beside it. ``notice`` is a line to show first."""
+
+    name: str
+    mode: Literal["http", "embedded"]
+    endpoint: str
+    max_version: str
+    dry_run: bool
+    result: Mapping[str, Any]
+    lines: Sequence[str]
+    writes: Sequence[Write]
+    requests: Mapping[str, int]
+    problems: Sequence[Problem]
+    exit_code: int
+    notice: str = ""
+
+
+def work_document(report: WorkReport) -> dict[str, Any]:
+    """The one document of a command."""
+    return {
+        "schema": f"compute-node-agent/{report.name}/1",
+        "placement": {"mode": report.mode, "endpoint": report.endpoint, "max_version": report.max_version},
+        "dry_run": report.dry_run,
+        "result": report.result,
+        "writes": [{"method": one.method, "path": one.path, "version": one.version, "body": one.body, "status": one.status} for one in report.writes],
+        "requests": request_counts(report.requests),
+        "errors": error_rows(report.problems),
+        "exit_code": report.exit_code,
+    }
+
+
+def render_work(report: WorkReport, look: Look) -> str:
+    """The same as text."""
+    sections = [
+        hanging(shown(report.notice, "italic"), look) if report.notice else [],
+        [line for one in report.lines for line in hanging(shown(one), look)],
+        [line for one in report.writes for line in _write(one, look)],
+        error_lines(report.problems, look),
+        [_closing(report)],
+    ]
+    first, *others = [section for section in sections if section]
+    return to_string([*first, *(line for section in others for line in (Text(), *section))], look)
+
+
+def _write(one: Write, look: Look) -> list[Text]:
+    what = f"{one.method} {printable(one.path)}"
+    body = "" if one.body is None else f" {json.dumps(one.body, sort_keys=True)}"
+    became = "not sent" if one.status is None else str(one.status)
+    return hanging(Text.assemble((what, "bold"), shown(body), f" {look.signs.change} {became}"), look)
+
+
+def _closing(report: WorkReport) -> Text:
+    methods = Counter({method: report.requests.get(method, 0) for method in METHODS})
+    return Text(counted("request", +methods) + (", dry run: nothing was written" if report.dry_run else ""), "bold")

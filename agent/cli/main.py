@@ -10,7 +10,7 @@ from oslo_config import cfg
 
 from agent.cli import command_table
 from agent.cli.configuration import load
-from agent.cli.exit_codes import FAILED, INTERRUPTED, USAGE
+from agent.model.exit_codes import FAILED, INTERRUPTED, USAGE
 from agent.cli.logs import quiet_libraries, set_up_logging
 from agent.cli.options import Options
 from agent.cli.output import write_problems, write_report

@@ -12,7 +12,7 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.assembly import embedded_in
-from agent.cli.exit_codes import CHANGED, DONE, FAILED, PARTLY
+from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import AgentError

@@ -1,6 +1,6 @@
 import pytest
 
-from agent.cli.exit_codes import exit_code
+from agent.model.exit_codes import exit_code
 from agent.model.operation import EnsureTrait
 from agent.model.report import Drift, NodeReport, Outcome, Problem
 

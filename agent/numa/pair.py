@@ -99,6 +99,8 @@ def _pins(guest: Guest, cell: GuestCell, host: HostCell, emulator: int) -> Pins 
         return Misfit(3, "free dedicated CPUs", needed, free)
     cores = host.free_cores()
     pins = pin(cores, len(cell.dedicated), emulator, guest.thread_policy, smt=host.smt)
+    if pins is None and guest.thread_policy == "isolate":
+        return Misfit(3, "cores without SMT for thread policy isolate", needed, 0)
     return pins or Misfit(3, f"free cores for thread policy {guest.thread_policy or 'prefer'}", needed, cores)
 
 

@@ -1,0 +1,169 @@
+"""Claims of guests with cells: resource tracking 8.2."""
+
+import logging
+from dataclasses import replace
+
+import pytest
+
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.flavor import Flavor
+from agent.model.guest import GuestCell, PlacedCell
+from agent.model.topology import Cell, PagePool, Topology
+from agent.numa.host import HostCell
+from tests.support.refusals import refused, rows
+from tests.support.tracking import F1, FI, FN, FN4, Host, World, instance, numa_cells, uuid_of
+
+LARGE = Flavor("large", "LARGE", 1, 4096, root_gb=10, extra_specs={"hw:mem_page_size": "large"})
+
+
+def cell(host: Host, number: int) -> HostCell:
+    """A cell of the host with what is used of it."""
+    return next(one for one in host.tracker.view(host.node).cells if one.id == number)
+
+
+def used(host: Host, number: int) -> tuple[int, int, list[int]]:
+    """Of a cell: MiB, shared CPUs, and the CPUs pinned to."""
+    one = cell(host, number)
+    return one.memory_used_mib, one.shared_used, sorted(one.pinned)
+
+
+def paged(pages_kib: int) -> Topology:
+    """One cell with pages of one size, as many as its memory has room for."""
+    return Topology((Cell(0, frozenset(range(16)), 16384, pages=(PagePool(pages_kib, 12 * 1024 * 1024 // pages_kib),)),))
+
+
+def pinned_to(host: Host, name: str, *cpus: int) -> Changes:
+    """The records of a guest that runs on these CPUs of cell 0, as somebody wrote them."""
+    owned = instance(name, FN, host=host.name, node=host.node, vm_state="active", created_at=1.0)
+    guest_cell = GuestCell(frozenset(), frozenset(range(len(cpus))), 1024)
+    placed = PlacedCell(guest_cell, 0, None, dict(enumerate(cpus)))
+    claim = Claim(
+        id=uuid_of(f"claim-{name}"), purpose="instance", instance=owned.uuid, node=host.node, state="consumed",
+        amounts=replace(FN, memory_mb=1024, vcpus=len(cpus)).amounts(volume_backed=True), cells=(placed,), created_at=1.0,
+    )  # fmt: skip
+    return Changes(instances=(owned,), claims=(claim,))
+
+
+def write(host: Host, changes: Changes) -> None:
+    """Write records behind the tracker's back."""
+    with host.records.transaction([host.node]) as transaction:
+        transaction.write(changes)
+
+
+def test_s_19_dedicated_cpus_are_pinned_and_no_shared_ones_are_used(hn: Host) -> None:
+    hn.claim("n1", FN)
+    assert used(hn, 0) == (4096, 0, [4, 5])
+    assert used(hn, 1) == (0, 0, [])
+    assert hn.usage == "4608/2/10240"
+
+
+def test_s_20_a_guest_goes_to_the_cell_that_has_enough_cpus(hn: Host) -> None:
+    hn.claim("n1", FN)
+    hn.claim("n2", FN4)
+    assert used(hn, 0) == (4096, 0, [4, 5])
+    assert used(hn, 1) == (8192, 0, [12, 13, 14, 15])
+    assert hn.usage == "12800/6/20480"
+
+
+def test_s_21_a_topology_that_fits_no_cell_is_refused_with_a_reason_for_each(world: World, hn: Host) -> None:
+    hn.claim("n1", FN)
+    hn.claim("n2", FN4)
+    with refused(world, "resources.unavailable") as caught:
+        hn.claim("n3", FN4)
+    (reason,) = caught.value.data["reasons"]
+    assert reason.startswith("NUMA: guest cell 0 fits no host cell")
+    assert "guest cell 0 on cell 0: free dedicated CPUs: 4 needed, 2 available" in reason
+    assert "guest cell 0 on cell 1: " in reason
+    assert (used(hn, 0), used(hn, 1)) == ((4096, 0, [4, 5]), (8192, 0, [12, 13, 14, 15]))
+    assert hn.usage == "12800/6/20480"
+    assert hn.instance("n3") is None
+
+
+def test_s_22_an_abort_sets_cpus_and_memory_free(hn: Host) -> None:
+    hn.claim("n1", FN)
+    hn.claim("n2", FN4)
+    hn.abort("n2")
+    assert used(hn, 1) == (0, 0, [])
+    assert hn.usage == "4608/2/10240"
+    hn.claim("n3", FN4)
+    assert used(hn, 1) == (8192, 0, [12, 13, 14, 15])
+
+
+def test_s_23_isolation_is_refused_where_cores_have_two_threads(world: World, hn: Host) -> None:
+    with refused(world, "resources.unavailable") as caught:
+        hn.claim("n1", FI)
+    assert "cores without SMT for thread policy isolate: 1 needed, 0 available" in str(caught.value)
+    assert hn.usage == "512/0/0"
+
+
+def test_s_23b_isolation_pins_a_core_of_its_own_where_threads_are_not_shared(world: World) -> None:
+    hn = world.numa(topology=numa_cells(siblings=()))
+    for number in range(8):
+        hn.claim(f"n{number}", FI)
+    assert used(hn, 0) == (4 * 2048, 0, [4, 5, 6, 7])
+    assert used(hn, 1) == (4 * 2048, 0, [12, 13, 14, 15])
+    with refused(world, "resources.unavailable"):
+        hn.claim("n8", FI)
+
+
+def test_s_24_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(world: World, hn: Host, caplog: pytest.LogCaptureFixture) -> None:
+    for name, cpus in {"one": (4,), "two": (4,), "three": (5,), "four": (6,), "five": (7,)}.items():
+        write(hn, pinned_to(hn, name, *cpus))
+    with caplog.at_level(logging.ERROR):
+        view = hn.audit()
+    state = hn.tracker.view(hn.node)
+    assert used(hn, 0) == (4 * 1024, 0, [4, 5, 6, 7])
+    assert len(state.uncounted) == 1
+    assert next(iter(state.uncounted)) in {uuid_of("claim-one"), uuid_of("claim-two")}
+    assert len(view.problems) == 1
+    assert "CPUs [4] are pinned already" in view.problems[0]
+    assert view.problems[0] in caplog.text
+    # Its amounts count nevertheless, because the guest is there.
+    assert hn.usage == f"{512 + 5 * 1024}/5/0"
+    assert view.usage.instances == 5
+    with refused(world, "node.degraded"):
+        hn.claim("n1", F1)
+
+
+def test_s_24_the_node_is_well_again_once_one_of_the_two_is_gone(hn: Host) -> None:
+    for name in ("one", "two"):
+        write(hn, pinned_to(hn, name, 4))
+    assert hn.audit().problems != ()
+    hn.update("one", vm_state="deleted", deleted=True)
+    assert hn.audit().problems == ()
+    assert hn.pinned(0) == {4}
+    hn.claim("n1", FN4)
+
+
+def test_s_25_a_guest_without_cells_changes_no_cell(hn: Host) -> None:
+    before = hn.tracker.view(hn.node).cells
+    hn.claim("i1", F1)
+    assert hn.usage == "2560/1/20480"
+    assert hn.tracker.view(hn.node).cells == before
+
+
+def test_s_26_a_running_guest_does_not_go_where_its_pages_have_another_size(world: World) -> None:
+    small, large = world.numa("H2M", paged(2048)), world.numa("H1G", paged(1048576))
+    small.claim("i1", LARGE, vm_state="active")
+    assert [one.cells[0].page_size_kib for one in small.claims("i1")] == [2048]
+    before = rows(world)
+    with refused(world, "resources.unavailable") as caught:
+        large.move("i1", "live-migration")
+    assert "page size differs: the guest runs on pages of 2048 KiB, here it would get 1048576 KiB" in str(caught.value)
+    assert rows(world) == before
+    assert large.usage == "512/0/0"
+    # One that is not running may get others.
+    large.move("i1", "migration")
+    assert cell(large, 0).pages[-1].used == 4
+
+
+def test_what_is_counted_of_cells_is_the_same_after_a_restart(hn: Host) -> None:
+    hn.claim("n1", FN)
+    hn.claim("n2", FN4)
+    hn.abort("n1")
+    before = hn.tracker.view(hn.node)
+    hn.restart()
+    hn.audit(start=True)
+    after = hn.tracker.view(hn.node)
+    assert (after.cells, after.used) == (before.cells, before.used)

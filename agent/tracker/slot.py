@@ -26,10 +26,18 @@ class Slot:
 
 
 @contextmanager
-def locked(slots: Mapping[ProviderUuid, Slot], nodes: Collection[ProviderUuid]) -> Iterator[list[Slot]]:
+def locked(slots: Mapping[ProviderUuid, Slot], nodes: Collection[ProviderUuid]) -> Iterator[Mapping[ProviderUuid, Slot]]:
     """The slots of those of ``nodes`` that are ours, locked in one order that all keep, so that nobody waits for each other."""
     with ExitStack() as stack:
-        mine = [slots[uuid] for uuid in sorted(nodes) if uuid in slots]
-        for slot in mine:
-            stack.enter_context(slot.lock.write_lock())
-        yield mine
+        yield {uuid: slot for uuid in sorted(nodes) if (slot := _entered(slots, uuid, stack)) is not None}
+
+
+def _entered(slots: Mapping[ProviderUuid, Slot], uuid: ProviderUuid, stack: ExitStack) -> Slot | None:
+    """The slot, once ``stack`` has its lock; None if there is none, or no more when the lock was free."""
+    while (slot := slots.get(uuid)) is not None:
+        with ExitStack() as attempt:
+            attempt.enter_context(slot.lock.write_lock())
+            if slots.get(uuid) is slot:
+                stack.push(attempt.pop_all())
+                return slot
+    return None

@@ -163,9 +163,9 @@ class Tracker:
         :raises TrackerError: it is not ours, or was not audited yet.
         """
         with locked(self._slots, [node]) as slots, self._records.reading() as reading:
-            if not slots:
+            if node not in slots:
                 raise _unknown(node)
-            return self._current(node, slots[0], reading)
+            return self._current(node, slots[node], reading)
 
     def nodes(self) -> list[ProviderUuid]:
         """The nodes of this host."""
@@ -195,14 +195,14 @@ class Tracker:
         """Plan, write, swap; anew if somebody else was faster."""
         nodes = self._nodes_of(subject)
         for _ in range(ATTEMPTS):
-            with locked(self._slots, nodes):
+            with locked(self._slots, nodes) as slots:
                 try:
                     with self._records.transaction(nodes) as transaction:
                         known = _known(transaction, subject)
                         if not (places := _places(known)) <= nodes:
                             nodes |= places
                             continue
-                        states = {uuid: self._current(uuid, self._slots[uuid], transaction) for uuid in nodes if uuid in self._slots}
+                        states = {uuid: self._current(uuid, slot, transaction) for uuid, slot in slots.items()}
                         answer = plan(states, known)
                         if changes := changes_of(answer):
                             transaction.write(changes)
@@ -216,7 +216,7 @@ class Tracker:
                     self._forget(nodes)
                     raise
                 for uuid, state in states.items():
-                    self._slots[uuid].state = state.after(changes) if changes else state
+                    slots[uuid].state = state.after(changes) if changes else state
             for uuid in changes.touched & self._slots.keys():
                 self._changed(uuid)
             return answer
@@ -233,9 +233,11 @@ class Tracker:
             return frozenset({subject.node})
         with self._records.reading() as reading:
             nodes = _places(_known(reading, subject, held=False))
+            # A node that was removed has no agent any more that could be asked instead.
+            removed = {uuid for uuid in nodes - self._slots.keys() if (found := reading.node(uuid)) is not None and found.deleted}
         if not nodes:
             raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
-        if not nodes & self._slots.keys():
+        if not nodes & (self._slots.keys() | removed):
             raise UnknownNode(f"claim {subject.claim} is on node {', '.join(sorted(nodes))}, which is not managed here", "ask the agent of its host")
         return nodes
 
@@ -282,6 +284,8 @@ def _places(known: Known) -> frozenset[ProviderUuid]:
 
 
 def _of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:
+    if node not in states:
+        raise _unknown(node)
     return states[node]
 
 

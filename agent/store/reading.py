@@ -123,9 +123,9 @@ class Reading:
             unreadable.update(self._connection.execute(queries.INSTANCES_OF_MIGRATIONS, {"some": some}).scalars())
         return Consumers({one.uuid: one for one in instances.records}, {one.uuid: one for one in migrations.records}, frozenset(map(ConsumerUuid, unreadable)))
 
-    def has_history(self, node: ProviderUuid) -> bool:
-        """Whether there is any record of a guest, a claim or a move on the node, those that are over too."""
-        pages: tuple[Found[Any], ...] = (self.claims([node], limit=1), self.instances([node], limit=1), self.migrations([node], limit=1))
+    def has_records(self) -> bool:
+        """Whether there is any record of a guest or a claim, on whatever node, those that are over too."""
+        pages: tuple[Found[Any], ...] = (self.instances(limit=1), self.claims(limit=1))
         return any(page.records or page.damaged for page in pages)
 
     # --- lists -----------------------------------------------------------------------------------------------------

@@ -15,24 +15,16 @@ class Book:
 
     def __init__(self, records: RecordStore, slots: Mapping[ProviderUuid, Slot], host: str) -> None:
         self._records, self._slots, self._host = records, slots, host
-        # Whatever happens on a node lets its version grow, so that one without records is asked for them once.
-        self._without_history: dict[ProviderUuid, int] = {}
+        self._has_records = False
 
     def needed(self, view: NodeView, *, purging: bool) -> bool:
         """Whether the node's allocations are worth reading, see :class:`~agent.tracker.consumer_book.ConsumerBook`."""
         if view.created:
             return False
-        state = view.state
-        return purging or bool(state.claims or state.instances or state.migrations) or self._has_history(view)
-
-    def _has_history(self, view: NodeView) -> bool:
-        if self._without_history.get(view.node) == view.version:
-            return False
-        with self._records.reading() as reading:
-            found = reading.has_history(view.node)
-        if not found:
-            self._without_history[view.node] = view.version
-        return found
+        if not self._has_records:
+            with self._records.reading() as reading:
+                self._has_records = reading.has_records()
+        return purging or self._has_records
 
     def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> ConsumerRecords:
         """What is known of ``consumers`` and of those who were promised something on the node.

@@ -31,10 +31,12 @@ class ConsumerBook(Protocol):
     """The records, as an audit asks them who a consumer is. ``view`` is what the audit has counted."""
 
     def needed(self, view: NodeView, *, purging: bool) -> bool:
-        """Whether the node's allocations are worth reading: there is some record of a guest, a claim or a move on it, ended or not.
+        """Whether the node's allocations are worth reading: there is some record of a guest or a claim, here or elsewhere, over or not.
 
         ``purging``: also if there is none, because unknown consumers are to be removed. Never in the pass that made the
         node's record, because nobody can have told of its guests yet.
+
+        :raises StoreError: the records cannot be read.
         """
 
     def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> ConsumerRecords:

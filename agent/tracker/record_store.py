@@ -53,8 +53,8 @@ class Reading(Protocol):
     def consumers(self, uuids: Collection[ConsumerUuid]) -> Consumers:
         """What is known of these consumers, however many."""
 
-    def has_history(self, node: ProviderUuid) -> bool:
-        """Whether there is any record of a guest, a claim or a move on the node, those that are over too."""
+    def has_records(self) -> bool:
+        """Whether there is any record of a guest or a claim, on whatever node, those that are over too."""
 
 
 class Transaction(Reading, Protocol):

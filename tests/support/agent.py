@@ -4,7 +4,6 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
-from agent.tracker.consumer_book import ConsumerBook
 from agent.tracker.node_audits import Settings
 from agent.tracker.node_record import Agent
 from agent.tracker.reconcile import Rules
@@ -87,7 +85,6 @@ class AgentUnderTest:
         self.read_timeout: float = options.pop("read_timeout", 30)
         self.url: str | None = options.pop("url", None)
         self.session: Session | None = options.pop("session", None)
-        self.book: ConsumerBook | None = options.pop("book", None)
         self.cancelled = threading.Event()
         assert not options, options
         self._fleet: Fleet | None = None
@@ -101,8 +98,7 @@ class AgentUnderTest:
         server = Server(transport, "http", self._store, keep=not dry_run)
         settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), lambda _node, _facts: None)
         self.tracking = tracking(Records(self._store), settings, clock.now, lambda _node: None)
-        records = replace(self.tracking, book=self.book) if self.book is not None else self.tracking
-        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, records)
+        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, self.tracking)
         return Fleet(house, "scripted", "host-1", 4)
 
     def stop(self) -> None:

@@ -1,63 +1,83 @@
-"""Records as a test writes them down, for the reconciliation of allocations."""
+"""Records as a test writes them down, past the tracker's operations: any state that there may be."""
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+from sqlalchemy import delete
+
 from agent.model.amounts import Amounts
-from agent.model.claim import Claim
+from agent.model.changes import Changes
+from agent.model.claim import Claim, Half
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.tracker.consumer_book import ConsumerRecords
+from agent.store.record_schema import INSTANCE
+from agent.store.records import Records, Transaction
+from agent.store.store import open_store
 
 HOST = "host-1"
 FLAVOR = Flavor("f1", "F1", vcpus=1, memory_mb=2048, root_gb=20)
 
 
 class Book:
-    """Instances, migrations and claims; ``new``: the node's record was made in this pass; ``asked``: how often it was read."""
+    """Writes into the store in ``folder``, whether its agent runs or not; ``node`` is the one of this host."""
 
-    def __init__(self, node: str, host: str = HOST) -> None:
-        self.node, self.host = ProviderUuid(node), host
-        self.instances: dict[ConsumerUuid, Instance] = {}
-        self.migrations: dict[ConsumerUuid, Migration] = {}
-        self.claims: list[Claim] = []
-        self.new = False
-        self.asked = 0
+    def __init__(self, folder: Path, node: str, host: str = HOST) -> None:
+        self.folder, self.node, self.host = folder, ProviderUuid(node), host
 
-    def needed(self, node: ProviderUuid, *, purging: bool) -> bool:
-        return not self.new and node == self.node and bool(purging or self.instances or self.migrations or self.claims)
-
-    def records(self, node: ProviderUuid, consumers: Collection[ConsumerUuid]) -> ConsumerRecords:
-        self.asked += 1
-        wanted = {*consumers, *(one.instance for one in self.claims)}
-        return ConsumerRecords(
-            host=self.host,
-            instances={one: known for one, known in self.instances.items() if one in wanted},
-            migrations={one: known for one, known in self.migrations.items() if one in wanted or known.instance in wanted},
-            claims=tuple(self.claims),
-        )
+    @contextmanager
+    def _transaction(self) -> Iterator[Transaction]:
+        with open_store(self.folder) as store, Records(store).transaction([self.node]) as transaction:
+            yield transaction
 
     def instance(self, uuid: str, **changes: Any) -> None:
         """An instance on this host and node, unless told otherwise."""
-        known = {"host": self.host, "node": self.node, "vm_state": "active", **changes}
-        self.instances[ConsumerUuid(uuid)] = instance(uuid, **known)
+        wanted = instance(uuid, **{"host": self.host, "node": self.node, "vm_state": "active", **changes})
+        with self._transaction() as transaction:
+            known = transaction.instance(wanted.uuid)
+            transaction.write(Changes(instances=(replace(wanted, version=known.version if known else 0),)))
+
+    def migration(self, uuid: str, instance: str, **changes: Any) -> None:
+        """A migration that leads away from here, unless told otherwise. One that there is changes. Its instance is somewhere else if unknown."""
+        with self._transaction() as transaction:
+            known = transaction.migration(ConsumerUuid(uuid)) or Migration(
+                uuid=ConsumerUuid(uuid), instance=ConsumerUuid(instance), type="migration", status="running", source_compute=self.host, source_node=self.node
+            )
+            guest = () if transaction.instance(ConsumerUuid(instance)) else (stranger(instance, host="elsewhere"),)
+            transaction.write(Changes(instances=guest, migrations=(replace(known, **changes),)))
+
+    def claim(self, instance: str, **changes: Any) -> None:
+        """A claim on this node."""
+        with self._transaction() as transaction:
+            transaction.write(Changes(claims=(claim(instance, self.node, **changes),)))
 
     def tracked(self, uuid: str, **changes: Any) -> None:
         """An instance that is here, with its claim."""
         self.instance(uuid)
-        self.claims.append(claim(uuid, self.node, **changes))
+        self.claim(uuid, **changes)
 
-    def migration(self, uuid: str, instance: str, **changes: Any) -> None:
-        """A migration that leads away from here, unless told otherwise."""
-        known = {"type": "migration", "status": "running", "source_compute": self.host, "source_node": self.node, **changes}
-        self.migrations[ConsumerUuid(uuid)] = Migration(uuid=ConsumerUuid(uuid), instance=ConsumerUuid(instance), **known)
+    def release(self, instance: str, half: Half = "only") -> None:
+        """End a claim."""
+        with self._transaction() as transaction:
+            claims = [one for one in transaction.claims_of(ConsumerUuid(instance)) if one.half == half]
+            transaction.write(Changes(claims=tuple(replace(one, state="released") for one in claims)))
+
+    def forget(self, instance: str) -> None:
+        """Have no record of an instance, as after somebody purged the database."""
+        with open_store(self.folder) as store, store.writing() as connection:
+            connection.execute(delete(INSTANCE).where(INSTANCE.c.uuid == instance))
 
 
 def instance(uuid: str, **changes: Any) -> Instance:
     return Instance(**{"uuid": ConsumerUuid(uuid), "project_id": "p", "user_id": "u", "flavor": FLAVOR, **changes})
+
+
+stranger = instance
 
 
 def claim(instance: str, node: str, **changes: Any) -> Claim:

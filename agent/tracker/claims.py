@@ -11,7 +11,7 @@ from agent.model.names import printable
 from agent.tracker.errors import ClaimIdTaken, InstanceClaimed, InstanceElsewhere, NodeDegraded, NodeUnavailable, UnknownClaim, UnknownInstance, WrongState
 from agent.tracker.known import Known, Planned
 from agent.tracker.node_state import NodeState
-from agent.tracker.releasing import released
+from agent.tracker.releasing import given_back, released
 from agent.tracker.requests import DeviceClaim, DeviceRequest, InstanceClaim, MoveClaim, digest
 from agent.tracker.reserving import Reserved, Wanted, only_devices, reserve
 
@@ -51,13 +51,10 @@ def abort_claim(known: Known, now: float) -> Planned:
         return Planned(claim)
     if claim.migration is not None:
         raise WrongState(f"claim {claim.id} is part of migration {claim.migration}", "abort, confirm or revert that")
-    changes = released([claim], known, now)
+    changes = given_back([claim], known, now)
     instance = known.instance
-    if claim.purpose != "devices":
-        # Devices attached afterwards go with the guest.
-        changes += released([one for one in known.claims if one.purpose == "devices" and one.node == claim.node], known, now)
-        if instance is not None and instance.node == claim.node:
-            changes += Changes(instances=(replace(instance, host=None, node=None, updated_at=now),))
+    if claim.purpose != "devices" and instance is not None and instance.node == claim.node:
+        changes += Changes(instances=(replace(instance, host=None, node=None, updated_at=now),))
     return Planned(changes.claims[0], changes)
 
 

@@ -16,13 +16,15 @@ from agent.tracker.claims import check_ready, existing, holding, repeated
 from agent.tracker.errors import InstanceClaimed, InvalidRequest, ResourcesUnavailable, UnknownClaim, WrongState
 from agent.tracker.known import Known, Planned
 from agent.tracker.node_state import NodeState
-from agent.tracker.releasing import released
+from agent.tracker.releasing import given_back
 from agent.tracker.requests import MoveClaim, digest
 from agent.tracker.reserving import Reserved, Wanted, reserve
 from agent.tracker.verdicts import ARRIVED
 
 # How a move that is given up ends.
 GIVEN_UP: dict[MigrationType, MigrationStatus] = {"resize": "error", "migration": "error", "live-migration": "cancelled", "evacuation": "failed"}
+# Of a move that has arrived and may still go either way.
+WAITING: tuple[MigrationStatus, ...] = ("finished", "confirming", "reverting")
 
 
 def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float) -> Planned:
@@ -68,13 +70,12 @@ def finish(known: Known, now: float) -> Planned:
     changes = Changes()
     if migration.type in ARRIVED:
         arrived = replace(arrived, half="only", migration=None)
-        changes = released(_halves(known, migration, "old"), known, now)
+        changes = given_back(_halves(known, migration, "old"), known, now)
     instance = _instance(known)
     flavor = instance.new_flavor if migration.type == "resize" and instance.new_flavor is not None else instance.flavor
     owned = replace(instance, host=migration.dest_compute, node=claim.node, flavor=flavor, updated_at=now)
-    devices = tuple(replace(one, state="allocated") for one in known.devices if one.holder == claim.id and one.state == "claimed")
     ended = replace(migration, status=ARRIVED.get(migration.type, "finished"), updated_at=now)
-    return Planned(arrived, changes + Changes(instances=(owned,), migrations=(ended,), claims=(arrived,), devices=devices))
+    return Planned(arrived, changes + Changes(instances=(owned,), migrations=(ended,), claims=(arrived,)) + _attached(known, claim, now))
 
 
 def confirm(known: Known, now: float) -> Planned:
@@ -89,7 +90,7 @@ def confirm(known: Known, now: float) -> Planned:
     _check_status(migration, "finished", "confirming")
     kept = replace(claim, half="only", migration=None, updated_at=now)
     instance = replace(_instance(known), old_flavor=None, new_flavor=None, updated_at=now)
-    changes = released(_halves(known, migration, "old"), known, now)
+    changes = given_back(_halves(known, migration, "old"), known, now)
     ended = replace(migration, status="confirmed", updated_at=now)
     return Planned(kept, changes + Changes(instances=(instance,), migrations=(ended,), claims=(kept,)))
 
@@ -107,13 +108,14 @@ def revert(known: Known, now: float) -> Planned:
     instance = _instance(known)
     if instance.task_state != "resize_reverting":
         raise WrongState(f"instance {instance.uuid} has task state {instance.task_state or 'none'}", "set it to resize_reverting before the revert")
-    changes = released([claim], known, now)
+    changes = given_back([claim], known, now)
     back = replace(
         instance, host=migration.source_compute, node=migration.source_node, flavor=instance.old_flavor or instance.flavor,
         old_flavor=None, new_flavor=None, updated_at=now,
     )  # fmt: skip
     ended = replace(migration, status="reverted", updated_at=now)
-    return Planned(changes.claims[0], changes + Changes(instances=(back,), migrations=(ended,), claims=_only(known, migration, now)))
+    only = Changes(instances=(back,), migrations=(ended,), claims=_only(known, migration, now))
+    return Planned(changes.claims[0] if claim.open else claim, changes + only)
 
 
 def abort(known: Known, now: float) -> Planned:
@@ -123,21 +125,22 @@ def abort(known: Known, now: float) -> Planned:
     :raises WrongState: it has arrived.
     """
     claim, migration = _move(known)
-    if not claim.open:
+    # A half that was dropped before leaves the rest of the move to be ended.
+    if not claim.open and not migration.in_progress:
         return Planned(claim)
-    if claim.state == "consumed":
+    if claim.state == "consumed" or migration.status in WAITING:
         raise WrongState(f"move {claim.id} has arrived: migration {migration.uuid} is {migration.status}", "confirm or revert it")
-    changes = released([claim], known, now) + Changes(claims=_only(known, migration, now))
-    if not migration.ended:
+    changes = given_back([claim], known, now) + Changes(claims=_only(known, migration, now))
+    if migration.in_progress:
         changes += Changes(migrations=(replace(migration, status=GIVEN_UP[migration.type], updated_at=now),))
     if known.instance is not None and known.instance.new_flavor is not None:
         changes += Changes(instances=(replace(known.instance, old_flavor=None, new_flavor=None, updated_at=now),))
-    return Planned(changes.claims[0], changes)
+    return Planned(changes.claims[0] if claim.open else claim, changes)
 
 
 def drop(known: Known, migration: ConsumerUuid, half: Half, now: float) -> Changes:
     """Give one half of a move back, and nothing else. Nothing if it was given back before."""
-    return released([one for one in known.claims if one.migration == migration and one.half == half], known, now)
+    return given_back([one for one in known.claims if one.migration == migration and one.half == half], known, now)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
@@ -217,6 +220,16 @@ def _check_status(migration: Migration, *allowed: MigrationStatus) -> None:
 
 def _halves(known: Known, migration: Migration, half: Half) -> list[Claim]:
     return [one for one in known.claims if one.migration == migration.uuid and one.half == half]
+
+
+def _attached(known: Known, claim: Claim, now: float) -> Changes:
+    """What the guest got at the destination while it was on its way is in use now."""
+    here = {one.id: one for one in known.claims if one.node == claim.node}
+    devices = [one for one in known.devices if one.holder in here and one.state == "claimed"]
+    used = [one for one in here.values() if one.purpose == "devices" and one.state == "held"]
+    return Changes(
+        claims=tuple(replace(one, state="consumed", updated_at=now) for one in used), devices=tuple(replace(one, state="allocated") for one in devices)
+    )
 
 
 def _only(known: Known, migration: Migration, now: float) -> tuple[Claim, ...]:

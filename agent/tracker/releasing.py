@@ -1,6 +1,6 @@
 """How a claim is given back, with everything that it holds. Pure; a released claim releases nothing more."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from agent.model.changes import Changes
@@ -22,6 +22,14 @@ def released(claims: Iterable[Claim], known: Known, now: float) -> Changes:
         dropped_devices=tuple(one for one in devices if not one.present),
         dropped_units=tuple(one for one in units if not one.present),
     )
+
+
+def given_back(claims: Sequence[Claim], known: Known, now: float) -> Changes:
+    """The claims released. Where nothing else of the guest stays, the devices that it got there afterwards go with it."""
+    ids = {one.id for one in claims}
+    staying = {one.node for one in known.claims if one.purpose != "devices" and one.id not in ids}
+    lone = [one for one in known.claims if one.purpose == "devices" and one.node not in staying and one.id not in ids]
+    return released([*claims, *lone], known, now)
 
 
 def freed(device: DeviceRow) -> DeviceRow:

@@ -29,13 +29,12 @@ class Cpus:
 def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
     """Which CPUs are offered: without any set all online ones are shared; with only a dedicated set none is.
 
-    :raises ConfigErrors: a set names CPUs that are not online.
+    One that went offline is not offered, because the start made sure that it was there.
     """
-    if errors := [*policy.host.offline(cpu.online)]:
-        raise ConfigErrors(errors)
-    if policy.host.shared is None and policy.host.dedicated is None:
+    shared, dedicated = policy.host.shared, policy.host.dedicated
+    if shared is None and dedicated is None:
         return Cpus(cpu.online, frozenset())
-    return Cpus(policy.host.shared or frozenset(), policy.host.dedicated or frozenset())
+    return Cpus((shared or frozenset()) & cpu.online, (dedicated or frozenset()) & cpu.online)
 
 
 def cell_name(root: str, cell: int) -> str:

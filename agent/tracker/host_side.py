@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass
 
+from agent.desired.policy import Policy
 from agent.model.amounts import NOTHING, Amounts
+from agent.model.facts import HostFacts
 from agent.numa.host import HostCell
 from agent.numa.preference import Strategy
 
@@ -20,3 +22,18 @@ class HostSide:
     strategy: Strategy = "spread"
     taken_at: float = 0.0
     available: bool = True
+
+
+def host_side(facts: HostFacts, policy: Policy, last: HostSide) -> HostSide:
+    """The host's side as these facts show it; of what they could not tell, as it was ``last``.
+
+    :raises ConfigErrors: the operator's sets, pages or networks contradict the host.
+    """
+    has_cpus = facts.cpu is not None or not facts.complete("cpu")
+    reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib) if has_cpus else NOTHING
+    cells: tuple[HostCell, ...] = ()
+    if not (facts.complete("cpu") and facts.complete("numa")):
+        cells = last.cells
+    elif facts.numa is not None and facts.cpu is not None:
+        cells = policy.host.cells(facts.numa, facts.cpu.online)
+    return HostSide(reserved, cells, policy.host.strategy, facts.taken_at)

@@ -8,7 +8,6 @@ from typing import cast
 
 from agent.desired.policy import Policy
 from agent.errors import ConfigError, ConfigErrors, RecordConflict
-from agent.model.amounts import NOTHING, Amounts
 from agent.model.assigned_unit import UnitRow
 from agent.model.changes import Changes
 from agent.model.facts import HostFacts
@@ -16,9 +15,8 @@ from agent.model.held_device import DeviceRow
 from agent.model.names import ProviderUuid, child_uuid, printable
 from agent.model.node_records import NodeRecords
 from agent.model.report import Drift
-from agent.numa.host import HostCell
 from agent.numa.present_guests import check_present_guests
-from agent.tracker.host_side import HostSide
+from agent.tracker.host_side import HostSide, host_side
 from agent.tracker.node_record import Agent, Found, node_record
 from agent.tracker.node_state import NodeState
 from agent.tracker.node_view import NodeView
@@ -61,13 +59,15 @@ class NodeAudits:
         :raises ConfigErrors: the options contradict the host or what its guests have.
         :raises StoreError: the records cannot be read or written.
         """
-        host = self._host(facts)
+        if start and (offline := self._offline(facts)):
+            raise ConfigErrors(offline)
         with self._adding:
             slot = self._slots.setdefault(node, Slot(HostSide())) if not dry_run else self._slots.get(node, Slot(HostSide()))
         with locked({node: slot}, [node]):
             if slot.state is not None and facts.taken_at < slot.host.taken_at:
                 LOG.debug("node %s: facts of %s are older than the last ones", printable(facts.name), facts.taken_at)
                 return _view(slot.state, (), slot.created)
+            host = host_side(facts, self._settings.policy, slot.host)
             for _ in range(ATTEMPTS):
                 try:
                     return self._audited(node, facts, host, slot, start=start, dry_run=dry_run)
@@ -104,14 +104,9 @@ class NodeAudits:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _host(self, facts: HostFacts) -> HostSide:
-        """The host's own side, without guests that no record knows."""
-        policy = self._settings.policy
-        reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib) if facts.cpu is not None else NOTHING
-        cells: tuple[HostCell, ...] = ()
-        if facts.numa is not None and facts.cpu is not None:
-            cells = policy.host.cells(facts.numa, facts.cpu.online)
-        return HostSide(reserved, cells, policy.host.strategy, facts.taken_at)
+    def _offline(self, facts: HostFacts) -> list[ConfigError]:
+        """The options that name CPUs which do not run. Later they may stop: then they are not offered any more."""
+        return [*self._settings.policy.host.offline(facts.cpu.online)] if facts.cpu is not None and facts.complete("cpu") else []
 
     def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostSide, slot: Slot, *, start: bool, dry_run: bool) -> NodeView:
         """One attempt: all that was planned is written, or nothing."""

@@ -1,10 +1,14 @@
 """What every bad input must come to: an exit code, one message with a remedy, one JSON document, nothing written."""
 
 import re
+import sqlite3
 from collections.abc import Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
+from agent.store.location import FILE_NAME as STORE
 from tests.support.folder import all_of
 from tests.support.placement import Placement
 from tests.support.system import AgentCommand
@@ -16,6 +20,17 @@ DOCUMENT = ("schema", "agent", "placement", "dry_run", "nodes", "requests", "err
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below, but the run lock's, which has the pid of the last run in it."""
     return {name: content for name, (*_, content) in all_of(folder).items() if (folder / name).is_file() and Path(name).name != "lock"}
+
+
+def kept(folder: Path) -> dict[str, object]:
+    """The same, but what a store says of the node itself: who manages it and what it has is written whatever comes of the audit."""
+    return {name: _told(folder / name) if Path(name).name == STORE else content for name, content in contents(folder).items()}
+
+
+def _told(file: Path) -> object:
+    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(f"file:{quote(str(file))}?immutable=1", uri=True)) as connection:
+        return [line for line in connection.iterdump() if not re.match(r'INSERT INTO "(lease|compute_node)"', line)]
+    return file.read_bytes()
 
 
 def refused(
@@ -30,7 +45,7 @@ def refused(
 
     Neither Placement nor a file of the agent's has changed afterwards, and the agent's folder was not made if there was none.
     """
-    before, existed = (contents(agent.folder), placement and placement.dump()), agent.store.exists()
+    before, existed = (kept(agent.folder), placement and placement.dump()), agent.store.exists()
     document = agent.run(*command, "--format", "json", *arguments, env=env)
     assert document.code == code, document
     assert tuple(document.json) == DOCUMENT
@@ -48,7 +63,7 @@ def refused(
     for result in (document, text):
         assert "Traceback" not in result.stderr, result
         assert "\x1b" not in result.stdout + result.stderr
-    assert (contents(agent.folder), placement and placement.dump()) == before
+    assert (kept(agent.folder), placement and placement.dump()) == before
     assert existed or not agent.store.exists() or problems_of_a_first_run(problems)
     return problems
 

@@ -72,7 +72,7 @@ class Fleet:
 
         Asked for many nodes, and for one if there may be others that the driver has no more.
         """
-        if len(found) == 1 and not self.house.server.storage.roots() - found.keys():
+        if len(found) == 1 and not self.house.server.storage.roots(self._host) - found.keys():
             return None
         return {row.uuid: row for row in client.providers_with_trait(agent_trait(self.house.agent))}
 

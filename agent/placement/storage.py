@@ -25,8 +25,8 @@ class Storage(Protocol):
     def journal(self, root: ProviderUuid) -> Journal:
         """The journal of a node, empty if there is none."""
 
-    def roots(self) -> frozenset[ProviderUuid]:
-        """The nodes whose journal is not empty; of all agents, if several share the store."""
+    def roots(self, host: str) -> frozenset[ProviderUuid]:
+        """The nodes whose journal is not empty, but for those that are recorded as another host's."""
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> None:
         """Keep a journal."""

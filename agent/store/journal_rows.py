@@ -6,6 +6,7 @@ from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
 from agent.model.journal import Journal, Ownership
 from agent.model.names import ProviderUuid
+from agent.store.record_schema import COMPUTE_NODE
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER
 from agent.store.texts import names_reader, names_text
 
@@ -27,9 +28,10 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
     return Journal(providers, bool(adopted), held)
 
 
-def roots(connection: Connection) -> frozenset[ProviderUuid]:
-    """The nodes that have something in their journal."""
-    return frozenset(connection.execute(select(JOURNAL_PROVIDER.c.root).distinct()).scalars())
+def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
+    """The nodes that have something in their journal, but for those that are recorded as another host's."""
+    others = select(COMPUTE_NODE.c.uuid).where(COMPUTE_NODE.c.host != host)
+    return frozenset(connection.execute(select(JOURNAL_PROVIDER.c.root).where(JOURNAL_PROVIDER.c.root.not_in(others)).distinct()).scalars())
 
 
 def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal) -> None:

@@ -75,9 +75,9 @@ class Store:
         self._journals[root] = found = self._loaded(lambda connection: journal_rows.load(connection, root))
         return found
 
-    def roots(self) -> frozenset[ProviderUuid]:
-        """The nodes whose journal is not empty."""
-        return self._loaded(journal_rows.roots)
+    def roots(self, host: str) -> frozenset[ProviderUuid]:
+        """The nodes whose journal is not empty, but for those that are recorded as another host's."""
+        return self._loaded(lambda connection: journal_rows.roots(connection, host))
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> None:
         """Keep a journal, writing only what differs from what was kept before."""

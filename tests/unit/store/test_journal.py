@@ -5,10 +5,13 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+from agent.model.changes import Changes
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge
+from agent.store.records import Records
 from agent.store.store import Store
 from tests.support.store_place import Place
+from tests.unit.store.record_samples import grown, node, write
 from tests.unit.store.trees import ENDPOINT, ROOT, uuid_of
 
 OWNED = Ownership(frozenset({"VCPU", "MEMORY_MB"}), frozenset({"COMPUTE_NODE"}), frozenset({uuid_of("aggregate")}))
@@ -65,6 +68,18 @@ def test_only_the_changed_provider_of_a_journal_is_written(folder: Path, file_st
         after = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
     assert {uuid for uuid, row in after.items() if before.get(uuid) != row} <= {uuid_of("cell"), uuid_of("x")}
     assert after.keys() - before.keys() == {uuid_of("x")}
+
+
+def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes(store: Store) -> None:
+    mine, moved, theirs = node(), node("n2"), node(host="h2")
+    nobodys, empty = uuid_of("made before there were records"), uuid_of("empty")
+    for root in (mine.uuid, moved.uuid, theirs.uuid, nobodys):
+        store.save_journal(root, Journal({root: OWNED}))
+    store.save_journal(empty, Journal(adopted=True))
+    write(Records(store), Changes(nodes=(mine, moved, theirs)))
+    assert store.roots("h1") == {mine.uuid, moved.uuid, nobodys}
+    write(Records(store), Changes(nodes=(replace(grown(moved), host="h2"),)))
+    assert (store.roots("h1"), store.roots("h2")) == ({mine.uuid, nobodys}, {moved.uuid, theirs.uuid, nobodys})
 
 
 def test_a_server_never_asked_is_none(store: Store) -> None:

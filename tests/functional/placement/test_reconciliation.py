@@ -469,6 +469,22 @@ def test_a_dry_run_shows_what_would_go_and_leaves_it(node: AgentUnderTest, place
     assert not gone(placement, i9)
 
 
+def test_what_a_guest_was_promised_and_what_it_holds_go_in_one_pass(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, evacuated: str, hb: str
+) -> None:
+    book.tracked(i9 := claims())
+    book.instance(i9, deleted=True)
+    book.claim(evacuated)
+    shown = operations(node.once(dry_run=True))
+    assert {one.op: next(iter(one.before)) for one in shown} == {"delete-allocations": i9, "set-allocations": evacuated}
+    assert placement.writes() == []
+    report = node.cycle()
+    assert (report.state, operations(report)) == ("changed", shown)
+    assert (report.usage.claims, report.usage.memory_mb_used) == (0, 0)
+    assert gone(placement, i9)
+    assert placement.other.allocations(evacuated)["allocations"].keys() == {hb}
+
+
 def test_a_node_without_records_reads_no_consumers(node: AgentUnderTest, placement: PlacementServer, claims: Claims) -> None:
     claims()
     assert node.cycle().state == "in-sync"

@@ -68,9 +68,8 @@ def test_a_cell_without_dedicated_cpus_stays_as_a_place():
 
 
 def test_a_cpu_that_went_offline_is_not_offered_any_more():
-    tree = shaped(policy=cpus({0, 8, 9}, {7, 12}))
-    offered = [tree.data(name).inventory for name in CELLS]
-    assert [sum(int(one.get(kind, {}).get("total", 0)) for one in offered) for kind in ("VCPU", "PCPU")] == [1, 1]
+    found = contents(shaped(policy=cpus({0, 8, 9}, {7, 12})))
+    assert (found[NAME]["VCPU"]["total"], found[CELLS[1]]["PCPU"]["total"]) == (1, 1)
 
 
 # --- ratios and reserved ----------------------------------------------------------------------------------------

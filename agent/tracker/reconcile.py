@@ -62,10 +62,11 @@ def reconciled(records: NodeRecords, shown: Shown, rules: Rules, told: Collectio
     }  # fmt: skip
     verdicts |= dict(_lone_devices(records, verdicts))
     stranded = frozenset(claim for claim, one in verdicts.items() if one.what == "stranded")
-    changes = _carried_out(records, verdicts, stranded & frozenset(told), migrations, now)
+    ending = stranded & frozenset(told)
+    changes = _carried_out(records, verdicts, ending, migrations, now)
     gone = {one.id for one in changes.claims if not one.open}
     holders = {one.id for one in records.claims if one.id not in gone}
-    drift = [*_told(records.claims, verdicts), *_domains(records, instances, shown.domains)]
+    drift = [*_told([one for one in records.claims if one.id not in ending], verdicts), *_domains(records, instances, shown.domains)]
     return Reconciled(
         changes + _competing(records, migrations, now)
         + synced_devices(records.devices, shown.devices, holders) + synced_units(records.units, shown.units, holders),
@@ -94,12 +95,19 @@ def _carried_out(
         if found in ("only", "arrived") or back:
             state = claim.state if claim.half == "old" else "consumed"
             changes += Changes(claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),))
+            changes += _settled(records, claim, now)
         migration = migrations.get(claim.migration) if claim.migration else None
         if migration is not None and found == "arrived":
             changes += Changes(migrations=(replace(migration, status=ARRIVED[migration.type], updated_at=now),))
         elif migration is not None and claim.id in ending and migration.in_progress:
             changes += Changes(migrations=(replace(migration, status="error", updated_at=now),))
     return changes
+
+
+def _settled(records: NodeRecords, claim: Claim, now: float) -> Changes:
+    """The instance of a claim that is the only one again becomes nothing else, and goes back to nothing else."""
+    mine = [one for one in records.instances if one.uuid == claim.instance and one.node == records.node.uuid and one.new_flavor is not None]
+    return Changes(instances=tuple(replace(one, old_flavor=None, new_flavor=None, updated_at=now) for one in mine))
 
 
 def _competing(records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float) -> Changes:

@@ -1,0 +1,267 @@
+"""Resize on the host where the guest is: resource tracking 8.5."""
+
+import pytest
+
+from agent.model.instance import Instance
+from agent.tracker.requests import DeviceRequest
+from tests.support.refusals import refused, rows
+from tests.support.tracking import F1, F3, FG, FN, FN4, Host, World, device
+
+GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
+
+
+def record(host: Host) -> Instance:
+    """The record of i1."""
+    found = host.instance("i1")
+    assert found is not None
+    return found
+
+
+def halves(host: Host) -> dict[str, str | None]:
+    """The open claims of i1 as half to flavor."""
+    return {one.half: one.flavor_id for one in host.claims("i1")}
+
+
+@pytest.fixture
+def claimed(ha: Host) -> Host:
+    """HA with i1, which is active as F1 and about to become F3."""
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active", task_state="resize_prep")
+    assert ha.usage == "2560/2/22528"
+    ha.move("i1", "resize", F3)
+    return ha
+
+
+@pytest.fixture
+def finished(claimed: Host) -> Host:
+    """The same, with i1 as F3, to be confirmed or reverted."""
+    claimed.tracker.finish(claimed.move_id("i1"))
+    claimed.update("i1", vm_state="resized", task_state=None)
+    return claimed
+
+
+def test_s_44_both_halves_count_and_belong_to_one_migration(claimed: Host) -> None:
+    assert claimed.usage == "10752/6/105472"
+    migration = claimed.migration("i1")
+    assert (migration.type, migration.status, migration.same_node) == ("resize", "pre-migrating", True)
+    assert (migration.old_flavor_id, migration.new_flavor_id) == ("f1", "f3")
+    assert halves(claimed) == {"old": "f1", "new": "f3"}
+    assert {one.migration for one in claimed.claims("i1")} == {migration.uuid}
+    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (F1, F1, F3)
+
+
+def test_s_44_the_same_move_again_is_the_same_claim(world: World, ha: Host) -> None:
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active", task_state="resize_prep")
+    asked = record(ha)
+    first = ha.move("i1", "resize", F3, known=asked)
+    before = rows(world)
+    again = ha.move("i1", "resize", F3, known=asked)
+    assert again.repeated
+    assert (again.claim.id, again.claim.half) == (first.claim.id, "new")
+    assert rows(world) == before
+    assert ha.usage == "10752/6/105472"
+
+
+def test_s_44_a_second_resize_of_a_guest_that_moves_is_refused(world: World, claimed: Host) -> None:
+    with refused(world, "instance.claimed"):
+        claimed.move("i1", "resize", F3, id="another")
+    assert claimed.usage == "10752/6/105472"
+
+
+def test_s_45_an_audit_before_the_guest_has_changed_counts_the_same(claimed: Host) -> None:
+    view = claimed.audit()
+    assert claimed.usage == "10752/6/105472"
+    assert (view.problems, view.drift) == ((), ())
+    assert (view.usage.instances, view.usage.claims, view.usage.migrations) == (1, 2, 1)
+
+
+def test_s_45_old_and_new_pins_do_not_overlap(hn: Host) -> None:
+    hn.claim("i1", FN)
+    hn.update("i1", vm_state="active", task_state="resize_prep")
+    hn.move("i1", "resize", FN4)
+    hn.audit()
+    old, new = sorted(hn.claims("i1"), key=lambda one: one.half, reverse=True)
+    assert (old.half, [sorted(cell.pinned_cpus) for cell in old.cells]) == ("old", [[4, 5]])
+    assert (new.half, [sorted(cell.pinned_cpus) for cell in new.cells]) == ("new", [[12, 13, 14, 15]])
+    assert (hn.pinned(0), hn.pinned(1)) == ({4, 5}, {12, 13, 14, 15})
+    assert hn.usage == "12800/6/20480"
+
+
+def test_s_46_a_finished_resize_keeps_room_for_the_revert(finished: Host) -> None:
+    view = finished.audit()
+    assert finished.usage == "10752/6/105472"
+    assert finished.migration("i1").status == "finished"
+    assert record(finished).flavor == F3
+    assert halves(finished) == {"old": "f1", "new": "f3"}
+    assert (view.problems, view.drift) == ((), ())
+
+
+def test_s_47_a_confirmed_resize_leaves_the_new_half_alone(finished: Host) -> None:
+    finished.tracker.confirm(finished.move_id("i1"))
+    assert finished.usage == "8704/5/84992"
+    assert finished.migration("i1").status == "confirmed"
+    assert halves(finished) == {"only": "f3"}
+    assert (record(finished).flavor, record(finished).old_flavor, record(finished).new_flavor) == (F3, None, None)
+    assert finished.audit().usage.instances == 1
+
+
+def test_s_48_confirmed_twice_is_confirmed_once(world: World, finished: Host) -> None:
+    finished.tracker.confirm(finished.move_id("i1"))
+    before = rows(world)
+    assert finished.tracker.confirm(finished.move_id("i1")).repeated
+    assert rows(world) == before
+    assert finished.usage == "8704/5/84992"
+
+
+def test_s_48_a_confirmed_resize_is_neither_reverted_nor_aborted(world: World, finished: Host) -> None:
+    finished.tracker.confirm(finished.move_id("i1"))
+    finished.update("i1", task_state="resize_reverting")
+    with refused(world, "state.wrong"):
+        finished.tracker.revert(finished.move_id("i1"))
+    with refused(world, "state.wrong"):
+        finished.tracker.abort(finished.move_id("i1"))
+    assert finished.usage == "8704/5/84992"
+
+
+def test_s_49_a_reverted_resize_leaves_the_old_half_alone(world: World, finished: Host) -> None:
+    finished.update("i1", task_state="resize_reverting")
+    finished.tracker.revert(finished.move_id("i1"))
+    assert finished.usage == "2560/2/22528"
+    assert finished.migration("i1").status == "reverted"
+    assert halves(finished) == {"only": "f1"}
+    assert (record(finished).flavor, record(finished).old_flavor, record(finished).new_flavor) == (F1, None, None)
+    before = rows(world)
+    assert finished.tracker.revert(finished.move_id("i1")).repeated
+    assert rows(world) == before
+
+
+def test_s_49_a_reverted_guest_has_its_old_cpus(hn: Host) -> None:
+    hn.claim("i1", FN)
+    hn.update("i1", vm_state="active", task_state="resize_prep")
+    hn.move("i1", "resize", FN4)
+    hn.tracker.finish(hn.move_id("i1"))
+    hn.update("i1", vm_state="resized", task_state="resize_reverting")
+    hn.tracker.revert(hn.move_id("i1"))
+    assert (hn.pinned(0), hn.pinned(1)) == ({4, 5}, set())
+    assert hn.usage == "4608/2/10240"
+
+
+@pytest.mark.parametrize("task_state", [None, "resize_confirming"])
+def test_s_50_a_revert_that_nobody_announced_is_refused(world: World, finished: Host, task_state: str | None) -> None:
+    finished.update("i1", task_state=task_state)
+    with refused(world, "state.wrong"):
+        finished.tracker.revert(finished.move_id("i1"))
+    assert finished.usage == "10752/6/105472"
+    assert finished.migration("i1").status == "finished"
+
+
+def test_s_51_an_aborted_resize_is_in_error_at_once(world: World, claimed: Host) -> None:
+    claimed.tracker.abort(claimed.move_id("i1"))
+    assert claimed.migration("i1").status == "error"
+    assert halves(claimed) == {"only": "f1"}
+    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (F1, None, None)
+    assert claimed.usage == "2560/2/22528"
+    claimed.audit()
+    assert claimed.usage == "2560/2/22528"
+    before = rows(world)
+    assert claimed.tracker.abort(claimed.move_id("i1")).repeated
+    assert rows(world) == before
+
+
+def test_s_51_a_resize_that_has_arrived_is_not_aborted(world: World, finished: Host) -> None:
+    with refused(world, "state.wrong"):
+        finished.tracker.abort(finished.move_id("i1"))
+    assert finished.usage == "10752/6/105472"
+
+
+def test_s_52_a_resize_that_nobody_goes_on_with_is_told_and_then_released(world: World, claimed: Host) -> None:
+    claimed.restart()
+    assert claimed.audit(start=True).drift == ()
+    assert claimed.usage == "10752/6/105472"
+    world.time.pass_by(claimed.rules.stranded_after)
+    # As long as its task goes on, a resize may take as long as it likes.
+    assert claimed.audit().drift == ()
+    claimed.update("i1", task_state=None)
+    told = claimed.audit()
+    assert [one.kind for one in told.drift] == ["stranded-claim"]
+    assert claimed.usage == "10752/6/105472"
+    assert claimed.audit().drift == ()
+    assert claimed.usage == "2560/2/22528"
+    assert claimed.migration("i1").status == "error"
+    assert halves(claimed) == {"only": "f1"}
+    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (F1, None, None)
+
+
+def test_s_52_a_resize_that_rests_for_a_short_time_only_is_left_alone(world: World, claimed: Host) -> None:
+    claimed.update("i1", task_state=None)
+    world.time.pass_by(claimed.rules.stranded_after - 1)
+    assert claimed.audit().drift == claimed.audit().drift == ()
+    assert claimed.usage == "10752/6/105472"
+
+
+def test_s_52_a_resize_that_goes_on_after_it_was_told_is_not_released(world: World, claimed: Host) -> None:
+    claimed.update("i1", task_state=None)
+    world.time.pass_by(claimed.rules.stranded_after)
+    assert [one.kind for one in claimed.audit().drift] == ["stranded-claim"]
+    claimed.update("i1", task_state="resize_finish")
+    assert claimed.audit().drift == ()
+    assert claimed.usage == "10752/6/105472"
+
+
+def test_s_53_a_deleted_guest_gives_all_back_at_once(world: World, finished: Host) -> None:
+    finished.tracker.confirm(finished.move_id("i1"))
+    finished.update("i1", vm_state="deleted", deleted=True)
+    assert finished.usage == "512/1/2048"
+    before = rows(world)
+    finished.update("i1", vm_state="deleted", deleted=True)
+    assert rows(world) == before
+    assert finished.usage == "512/1/2048"
+
+
+def test_s_53_a_guest_that_is_deleted_in_the_middle_gives_both_halves_back(claimed: Host) -> None:
+    claimed.update("i1", vm_state="deleted", deleted=True)
+    assert claimed.usage == "512/1/2048"
+    assert claimed.migration("i1").status == "error"
+    claimed.audit()
+    assert claimed.usage == "512/1/2048"
+
+
+@pytest.fixture
+def hp(world: World) -> Host:
+    """A host with two GPUs, and i1 that has G0 and resizes to a flavor with one."""
+    host = world.plain("HP")
+    host.devices = tuple(device(host, f"0000:8{number}:00.0", tags={"kind": "gpu"}) for number in range(2))
+    host.audit()
+    host.claim("i1", FG, devices=GPU)
+    host.update("i1", vm_state="active", task_state="resize_prep")
+    host.move("i1", "resize", F3, devices=GPU)
+    return host
+
+
+def gpus(host: Host) -> list[str | None]:
+    """The halves that have the GPUs, None for one that is free."""
+    half = {one.id: one.half for one in host.claims("i1")}
+    return [half.get(one.holder or "") for _, one in sorted(host.tracker.view(host.node).devices.items())]
+
+
+def test_s_54_the_new_half_gets_another_device(hp: Host) -> None:
+    assert gpus(hp) == ["old", "new"]
+    assert hp.usage == "12800/7/105472"
+
+
+def test_s_54_a_confirmed_resize_frees_the_old_device_only(hp: Host) -> None:
+    hp.tracker.finish(hp.move_id("i1"))
+    hp.tracker.confirm(hp.move_id("i1"))
+    assert gpus(hp) == [None, "only"]
+    hp.audit()
+    assert gpus(hp) == [None, "only"]
+    assert hp.usage == "8704/5/84992"
+
+
+def test_s_54_a_reverted_resize_frees_the_new_device_only(hp: Host) -> None:
+    hp.tracker.finish(hp.move_id("i1"))
+    hp.update("i1", vm_state="resized", task_state="resize_reverting")
+    hp.tracker.revert(hp.move_id("i1"))
+    assert gpus(hp) == ["only", None]
+    assert hp.usage == "4608/3/22528"

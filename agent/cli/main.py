@@ -10,13 +10,13 @@ from oslo_config import cfg
 
 from agent.cli import command_table
 from agent.cli.configuration import load
-from agent.model.exit_codes import FAILED, INTERRUPTED, USAGE
 from agent.cli.logs import quiet_libraries, set_up_logging
 from agent.cli.options import Options
 from agent.cli.output import write_problems, write_report
 from agent.cli.parser import parse, wants_json
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, OutputFailed, UsageError
+from agent.model.exit_codes import FAILED, INTERRUPTED, USAGE
 from agent.model.report import Problem, Report
 from agent.render.problems import problems_of
 from agent.version import agent_version

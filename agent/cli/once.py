@@ -8,8 +8,8 @@ from oslo_config import cfg
 
 from agent.assembly import assembled
 from agent.audit_record import Mode
-from agent.model.exit_codes import exit_code
 from agent.cli.options import Options
+from agent.model.exit_codes import exit_code
 from agent.model.report import Report
 from agent.render.progress import node_progress
 

@@ -12,10 +12,10 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.assembly import embedded_in
-from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import AgentError
+from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
 from agent.model.mirror import Knowledge
 from agent.placement.client import Client
 from agent.placement.connect import http, wants_embedded

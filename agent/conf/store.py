@@ -23,6 +23,6 @@ OPTIONS = [
     ),
     cfg.StrOpt(
         "connection", secret=True, sample_default="sqlite:///<path>/store.sqlite",
-        help="Database URL of the store. Default: a SQLite file in the folder.",
+        help="Database URL of the store, SQLite or PostgreSQL. Default: a SQLite file in the folder.",
     ),
 ]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from agent.model.allocation import Resources
 from agent.model.claim import Claim
 from agent.model.flavor import Flavor
+from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid
 from agent.model.report import Drift
 from agent.tracker.allocations import Holding, amounts_text
@@ -25,13 +26,13 @@ def drift(holding: Holding, records: ConsumerRecords) -> Iterator[Drift]:
 
     One that is still being made is not looked at. While a move goes on the migration holds the source's half.
     """
-    held, promised = holding.by_consumer(), _promised(records)
+    held, promised, moves = holding.by_consumer(), _promised(records), records.moves()
     for instance in sorted(promised):
         claims = promised[instance]
-        holders = [instance, *(one.uuid for one in records.migrations.values() if one.instance == instance and not one.ended)]
+        holders = [instance, *(one.uuid for one in moves.get(instance, ()) if not one.ended)]
         has = sum((Counter(held[one]) for one in holders if one in held), Counter[str]())
         if not has:
-            yield _missing(instance, held, records)
+            yield _missing(instance, next((one for one in moves.get(instance, ()) if one.uuid in held), None))
         elif wrong := list(_differences(claims, has, holding.offered - _sized(instance, records))):
             yield Drift(
                 "allocation-mismatch", "warning", f"instance {instance} holds {'; '.join(wrong)}",
@@ -48,8 +49,8 @@ def _promised(records: ConsumerRecords) -> Mapping[ConsumerUuid, list[Claim]]:
     return {instance: some for instance, some in claims.items() if any(one.state == "consumed" for one in some)}
 
 
-def _missing(instance: ConsumerUuid, held: Mapping[ConsumerUuid, Resources], records: ConsumerRecords) -> Drift:
-    left = next((one for one in records.migrations.values() if one.instance == instance and one.uuid in held), None)
+def _missing(instance: ConsumerUuid, left: Migration | None) -> Drift:
+    """``left``: its migration that is over and still holds something here."""
     if left is not None:
         detail = f"instance {instance} has no allocation here; its migration {left.uuid}, which is over ({left.status}), still holds one"
         return Drift("missing-allocation", "warning", detail, "move the migration's allocation back to the instance", consumer=instance)

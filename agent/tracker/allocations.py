@@ -99,7 +99,7 @@ class _Judgement:
     ) -> None:
         self.node, self.held, self.running, self.records = holding.node, holding.by_consumer(), holding.running, records
         self.unknown_since, self.now, self.purge_after = unknown_since, now, purge_after
-        self.tracked = {claim.instance for claim in records.claims}
+        self.tracked, self.moves = {claim.instance for claim in records.claims}, records.moves()
         self.unknown: dict[ConsumerUuid, float] = {}
 
     def of(self, consumer: ConsumerUuid) -> Removal | Drift | None:
@@ -148,7 +148,7 @@ class _Judgement:
             return False
         if self.running is None or instance.uuid in self.running:
             return False
-        moves = [one for one in self.records.migrations.values() if one.instance == instance.uuid]
+        moves = self.moves.get(instance.uuid, ())
         if any(one.in_progress or (not one.ended and self.node in (one.source_node, one.dest_node)) for one in moves):
             return False
         return any(

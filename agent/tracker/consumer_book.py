@@ -1,6 +1,6 @@
 """What the reconciliation of allocations needs of the records."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,6 +25,13 @@ class ConsumerRecords:
     migrations: Mapping[ConsumerUuid, Migration] = field(default_factory=dict)
     claims: Collection[Claim] = ()
     unreadable: frozenset[ConsumerUuid] = frozenset()
+
+    def moves(self) -> Mapping[ConsumerUuid, Sequence[Migration]]:
+        """The migrations of each instance that has any."""
+        moves: dict[ConsumerUuid, list[Migration]] = {}
+        for one in self.migrations.values():
+            moves.setdefault(one.instance, []).append(one)
+        return moves
 
 
 class ConsumerBook(Protocol):

@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from agent.desired.policy import Policy
-from agent.errors import StoreError
+from agent.errors import ReshapeNeeded, StoreError
 from agent.model.domain import Domain
+from agent.model.facts import HostFacts
 from agent.model.names import ConsumerUuid, child_uuid
 from agent.model.operation import DeleteAllocations, SetAllocations
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport
 from agent.placement import clock
 from tests.functional.placement.conftest import Host
 from tests.support import faults
-from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, operations, shaped, total
+from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, new_uuid, operations, shaped, total
 from tests.support.consumer_book import Book
 from tests.support.placement import PlacementServer
 
@@ -457,6 +459,18 @@ def test_a_resize_on_the_same_host_has_both_halves(node: AgentUnderTest, placeme
     assert [one.kind for one in node.cycle().drift] == ["allocation-mismatch"]
 
 
+class MovingVcpu(ScriptedDriver):
+    """Moves VCPU from the root to the cell, once."""
+
+    def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Any) -> None:
+        if allocations is None and not self.calls:
+            raise ReshapeNeeded
+        self.calls += 1
+        shaped({name: record for name, record in HAS.items() if name != "VCPU"}, {"N0": (NAME, {"PCPU": total(8), "VCPU": HAS["VCPU"]})})(tree)
+        for one in (allocations or {}).values():
+            one["allocations"][CELL] = one["allocations"].pop(ROOT)
+
+
 # --- what it reads, and when ------------------------------------------------------------------------------------
 
 
@@ -538,6 +552,34 @@ def test_records_that_cannot_be_read_are_told_and_the_tree_is_served(
     node.driver.script = shaped(HAS, {"N0": (NAME, {"PCPU": total(4)})})
     report = node.cycle()
     assert (report.state, [one.op for one in operations(report)], [one.code for one in report.errors]) == ("degraded", ["set-inventory"], ["store.unusable"])
+
+
+def test_a_consumer_that_was_tried_is_not_tried_again_when_the_tree_needs_another_attempt(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    placement.other.claim({CELL: {"PCPU": 1}}, guest := claims())
+    book.tracked(guest)
+    book.instance(busy := claims(), deleted=True)
+    placement.faults.add(faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 2}}, busy)), method="PUT", path=f"/allocations/{busy}$")
+    # What the cell loses is in use, so that it is planned once more, as something to hold.
+    node.driver.script = shaped(HAS, {"N0": (NAME, {})})
+    report = node.cycle()
+    assert (report.attempts, [one.kind for one in report.drift if one.kind == "held-device"]) == (2, ["held-device"])
+    assert [one.path for one in placement.writes()].count(f"/allocations/{busy}") == 1
+    node.cycle()
+    assert gone(placement, busy)
+
+
+def test_beside_a_reshape_nothing_is_removed_until_the_next_pass(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+    book.instance(i9 := placement.other.claim({ROOT: {"VCPU": 1}}), deleted=True)
+    node.stop()
+    node.driver = MovingVcpu()
+    report = node.cycle(start=True)
+    assert "reshape" in [one.op for one in operations(report)]
+    assert "delete-allocations" not in [one.op for one in operations(report)]
+    assert not gone(placement, i9)
+    assert [one.op for one in operations(node.cycle())] == ["delete-allocations"]
+    assert gone(placement, i9)
 
 
 def test_a_lost_answer_to_a_removal_is_looked_for(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:

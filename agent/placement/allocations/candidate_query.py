@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
-from agent.model.names import is_token, is_uuid, normal_uuid, printable
-from agent.placement.allocations.checks import amount_problems
+from agent.model.names import is_token, is_uuid, normal_uuid
+from agent.placement.allocations.checks import amount_problems, quoted
 
 _SUFFIX = re.compile(r"[A-Za-z0-9_-]{1,64}")
 POLICIES = ("none", "isolate")
@@ -31,15 +31,15 @@ class RequestGroup:
     def problems(self) -> Iterator[str]:
         """What is wrong with the group by itself."""
         if self.suffix and not _SUFFIX.fullmatch(self.suffix):
-            yield f"{printable(self.suffix)!r} is no suffix of a request group"
+            yield f"{quoted(self.suffix)} is no suffix of a request group"
         for name, amount in self.resources.items():
             yield from amount_problems(name, amount)
         yield from trait_problems(self.required, self.forbidden)
         for one in sorted({*self.not_member_of, *(uuid for some in self.member_of for uuid in some)}):
             if not is_uuid(one):
-                yield f"aggregate {printable(one)!r} is no uuid"
+                yield f"aggregate {quoted(one)} is no uuid"
         if self.in_tree is not None and not is_uuid(self.in_tree):
-            yield f"provider {printable(self.in_tree)!r} is no uuid"
+            yield f"provider {quoted(self.in_tree)} is no uuid"
 
     def pairs(self) -> Iterator[tuple[str, str]]:
         """The group's part of the query."""
@@ -75,23 +75,23 @@ class CandidateQuery:
         for group in self.groups:
             yield from group.problems()
         for suffix in sorted({one for one in suffixes if suffixes.count(one) > 1}):
-            yield f"request group {suffix!r} stands there twice"
+            yield f"request group {quoted(suffix)} stands there twice"
         if not any(group.resources for group in self.groups):
             yield "no resources are asked for"
         yield from self._policy_problems(len([one for one in suffixes if one]))
         together = {one for some in self.same_subtree for one in some}
         for one in sorted(together - {suffix for suffix in suffixes if suffix}):
-            yield f"same_subtree names {printable(one)!r}, which is no suffix of a request group"
+            yield f"same_subtree names {quoted(one)}, which is no suffix of a request group"
         for group in self.groups:
             if not group.resources and group.suffix not in together:
-                yield f"request group {group.suffix!r} asks for no resources, and no same_subtree names it"
+                yield f"request group {quoted(group.suffix)} asks for no resources, and no same_subtree names it"
         yield from trait_problems(self.root_required, self.root_forbidden)
         if self.limit is not None and self.limit < 1:
             yield f"the limit {self.limit} is below 1"
 
     def _policy_problems(self, suffixed: int) -> Iterator[str]:
         if self.policy is not None and self.policy not in POLICIES:
-            yield f"group_policy {printable(self.policy)!r} is not one of {', '.join(POLICIES)}"
+            yield f"group_policy {quoted(self.policy)} is not one of {', '.join(POLICIES)}"
         if self.policy is None and suffixed > 1:
             yield f"two request groups with suffixes need a group_policy, {' or '.join(POLICIES)}"
 
@@ -112,9 +112,9 @@ def trait_problems(required: Iterable[str], forbidden: Iterable[str]) -> Iterato
     """What is wrong with traits that must and must not be there."""
     for name in sorted({*required, *forbidden}):
         if not is_token(name):
-            yield f"{printable(name)!r} is no trait"
+            yield f"{quoted(name)} is no trait"
     for name in sorted({*required} & {*forbidden}):
-        yield f"trait {printable(name)} is both required and forbidden"
+        yield f"trait {quoted(name)} is both required and forbidden"
 
 
 def traits_text(required: Iterable[str], forbidden: Iterable[str]) -> str:

@@ -40,7 +40,7 @@ def provider_uuid(text: str, what: str = "provider") -> ProviderUuid:
 
 def _uuid_problems(text: Any, what: str) -> Iterator[str]:
     if not isinstance(text, str) or not is_uuid(text):
-        yield f"{what} {_shown(text)} is no uuid"
+        yield f"{what} {quoted(text)} is no uuid"
 
 
 def provider_name(name: str) -> str:
@@ -57,7 +57,7 @@ def owner_problems(project_id: Any, user_id: Any) -> Iterator[str]:
     """What is wrong with the owner of a consumer."""
     for what, one in (("project", project_id), ("user", user_id)):
         if not isinstance(one, str) or not 1 <= len(one) <= LONGEST_OWNER:
-            yield f"the {what}'s id {_shown(one)} has not 1 to {LONGEST_OWNER} characters"
+            yield f"the {what}'s id {quoted(one)} has not 1 to {LONGEST_OWNER} characters"
 
 
 def holdings_problems(holdings: Any) -> Iterator[str]:
@@ -68,7 +68,7 @@ def holdings_problems(holdings: Any) -> Iterator[str]:
     for provider, resources in holdings.items():
         yield from _uuid_problems(provider, "provider")
         if not isinstance(resources, Mapping) or not resources:
-            yield f"nothing is named of provider {_shown(provider)}"
+            yield f"nothing is named of provider {quoted(provider)}"
             continue
         for name, amount in resources.items():
             yield from amount_problems(name, amount)
@@ -77,10 +77,10 @@ def holdings_problems(holdings: Any) -> Iterator[str]:
 def amount_problems(name: Any, amount: Any) -> Iterator[str]:
     """What is wrong with an amount of one class."""
     if not isinstance(name, str) or not is_token(name):
-        yield f"{_shown(name)} is no resource class"
+        yield f"{quoted(name)} is no resource class"
     # A bool is an int, and none of Placement's.
     if not isinstance(amount, int) or isinstance(amount, bool) or not 1 <= amount <= LARGEST:
-        yield f"the amount {_shown(amount)} of {_shown(name)} is no whole number from 1 to {LARGEST}"
+        yield f"the amount {quoted(amount)} of {quoted(name)} is no whole number from 1 to {LARGEST}"
 
 
 def normal_holdings(holdings: Holdings) -> dict[ProviderUuid, dict[str, int]]:
@@ -100,9 +100,10 @@ def record_problems(record: Allocation) -> Iterator[str]:
     yield from holdings_problems(record.resources)
     if not record.resources and record.generation is None:
         # It would leave a consumer that nobody sees and that refuses every first claim.
-        yield f"consumer {_shown(record.consumer)} would be made with nothing"
+        yield f"consumer {quoted(record.consumer)} would be made with nothing"
 
 
-def _shown(value: Any) -> str:
+def quoted(value: Any) -> str:
+    """A value from outside as a message has it: short, and on one line."""
     text = printable(str(value))
-    return repr(text if len(text) <= 60 else f"{text[:60]}...")
+    return f"'{text if len(text) <= 60 else text[:60] + '...'}'"

@@ -5,9 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agent.model.names import printable
 from agent.placement.allocations.candidate_query import CandidateQuery, RequestGroup
-from agent.placement.allocations.checks import refuse
+from agent.placement.allocations.checks import quoted, refuse
 
 _GROUPED = re.compile(r"(resources|required|member_of|in_tree)([A-Za-z0-9_-]{0,64})")
 KEYS = "resources, required, member_of, in_tree, group_policy, same_subtree, root_required, limit"
@@ -22,7 +21,7 @@ def parse_query(words: Iterable[str]) -> CandidateQuery:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not value:
-            reading.wrong.append(f"{printable(word)!r} is not of the form key=value")
+            reading.wrong.append(f"{quoted(word)} is not of the form key=value")
         else:
             reading.take(key, value)
     refuse(reading.wrong)
@@ -41,7 +40,7 @@ class _Reading:
     def take(self, key: str, value: str) -> None:
         """Take one pair in."""
         if key in self.seen and not key.startswith(("member_of", "same_subtree")):
-            self.wrong.append(f"{printable(key)} is given twice")
+            self.wrong.append(f"{quoted(key)} is given twice")
         self.seen.add(key)
         if key == "root_required":
             required, forbidden = _traits(value)
@@ -56,7 +55,7 @@ class _Reading:
             kind, suffix = found.groups()
             self.groups[suffix] = self._grouped(self.groups.get(suffix, RequestGroup(suffix)), kind, value)
         else:
-            self.wrong.append(f"{printable(key)!r} is not one of {KEYS}")
+            self.wrong.append(f"{quoted(key)} is not one of {KEYS}")
 
     def _grouped(self, group: RequestGroup, kind: str, value: str) -> RequestGroup:
         changed: dict[str, Any] = {}
@@ -77,7 +76,7 @@ class _Reading:
         for part in parts:
             name, _, amount = part.partition(":")
             if name in amounts:
-                self.wrong.append(f"{printable(name)} is given twice in one request group")
+                self.wrong.append(f"{quoted(name)} is given twice in one request group")
             amounts[name] = self._number(amount, part)
         return amounts
 
@@ -85,7 +84,7 @@ class _Reading:
         # At most what Placement takes, because Python takes a number of any length and then its time.
         if text.isascii() and text.isdigit() and len(text) <= 10:
             return int(text)
-        self.wrong.append(f"{printable(where[:80])!r} has no whole number")
+        self.wrong.append(f"{quoted(where[:80])} has no whole number")
         return 1
 
 

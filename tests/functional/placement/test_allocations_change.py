@@ -243,7 +243,7 @@ def test_s_81_it_is_computed_anew_after_a_race(scene: Scene) -> None:
         (lambda client: add_resources(client, C, {PF0: {"SRIOV_NET_VF": True}}), "'True'"),
         (lambda client: remove_resources(client, C, {PF0: {}}), "nothing is named of provider"),
         (lambda client: remove_resources(client, C, {PF0: {"sriov": 1}}), "'sriov' is no resource class"),
-        (lambda client: remove_tree(client, C, "node\n"), r"provider 'node\\\\n' is no uuid"),
+        (lambda client: remove_tree(client, C, "node\n"), r"provider 'node\\n' is no uuid"),
     ],
 )  # fmt: skip
 def test_bad_input_is_refused_before_any_request(scene: Scene, wrong: Callable[..., object], told: str) -> None:

@@ -12,6 +12,7 @@ from threading import Event
 from oslo_config import cfg
 
 from agent import driver as drivers
+from agent.api.access import Access
 from agent.audit import House
 from agent.conf.default import host_name
 from agent.desired.policy import Policy
@@ -130,6 +131,8 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
         policy = Policy.from_options(conf)
     with _gathered(errors):
         monitors = Monitors(load_monitors(conf), conf.compute.monitor_deadline, cancelled)
+    with _gathered(errors):
+        Access.from_options(conf)
     with _gathered(errors):
         located(Path(conf.store.path), conf.store.connection)
     with _gathered(errors):

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from agent.audit import House, NodeAudit
@@ -13,6 +14,7 @@ from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError
 from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
+from agent.placement.server import Server
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
@@ -27,6 +29,12 @@ class Fleet:
         self._provisional, self._notice = provisional, notice
         self._audits: dict[str, NodeAudit] = {}
 
+    def rehearsal(self) -> "Fleet":
+        """A fleet for dry runs beside this one: what it takes for done stays its own, and nothing of it is kept."""
+        served = self.house.server
+        house = replace(self.house, server=Server(served.transport, served.mode, served.storage, keep=False))
+        return Fleet(house, self._driver_name, self._host, self._workers, provisional=self._provisional, notice=self._notice)
+
     def find(self) -> Mapping[str, str]:
         """The nodes that the driver manages now, uuid to name.
 
@@ -38,17 +46,17 @@ class Fleet:
         return {normal_uuid(uuid): name for uuid, name in found.items()}
 
     def run(self, mode: Mode, names: Sequence[str] = (), progress: Callable[[str], None] | None = None) -> Report:
-        """Audit every node, or those that match ``names``. Never raises an :class:`AgentError`."""
+        """Audit every node, or those whose names match ``names`` or whose uuids are among them. Never raises an :class:`AgentError`."""
         begun = time.monotonic()
         client = self.house.server.client()
         errors: list[AgentError] = []
         nodes: Sequence[NodeReport] = ()
         try:
             found = self.find()
-            chosen = {uuid: name for uuid, name in found.items() if not names or any(fnmatchcase(name, one) for one in names)}
+            chosen = {uuid: name for uuid, name in found.items() if not names or any(_is_called(one, uuid, name) for one in names)}
             errors += [
                 ConfigError(f"--node {one}: the driver {self._driver_name} has no such node", f"it has {', '.join(sorted(found.values())[:10]) or 'none'}")
-                for one in names if not any(fnmatchcase(name, one) for name in found.values())
+                for one in names if not any(_is_called(one, uuid, name) for uuid, name in found.items())
             ]  # fmt: skip
             # Asked here, so that it is one request for all nodes, and the reason is given once if it fails.
             self.house.server.connect(client, ask=mode.reread)
@@ -117,6 +125,10 @@ class Fleet:
         if known is None or known.node.name != name:
             known = self._audits[uuid] = NodeAudit(Node(ProviderUuid(uuid), name, self._driver_name, self._provisional), self.house)
         return known
+
+
+def _is_called(wanted: str, uuid: str, name: str) -> bool:
+    return wanted == uuid or fnmatchcase(name, wanted)
 
 
 def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row] | None:

@@ -45,19 +45,22 @@ class Result:
 class AgentCommand:
     """The ``agent`` command with a folder of its own for configuration, store and home.
 
-    ``config`` is ``{group: {option: value}}``; ``[store] path`` is the folder's ``store`` unless given.
+    ``config`` is ``{group: {option: value}}``; ``[store] path`` is the folder's ``store`` and ``[api] socket``
+    its ``agent.sock`` unless given.
     """
 
     def __init__(self, folder: Path, config: Config | None = None) -> None:
         self.folder = folder
         self.store = folder / "store"
+        self.socket = folder / "agent.sock"
         self.config_file = folder / "agent.conf"
         self.configure(config or {})
 
     def configure(self, config: Config) -> None:
         """Write the configuration anew."""
         store = {"path": self.store, **config.get("store", {})}
-        write_config(self.config_file, {**config, "store": store})
+        api = {"socket": self.socket, **config.get("api", {})}
+        write_config(self.config_file, {**config, "store": store, "api": api})
 
     def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> Result:
         """Run to the end; a run longer than ``timeout`` seconds fails the test."""

@@ -57,6 +57,9 @@ class Operator:
         if not (self.stop or self.reload):
             time.sleep(min(seconds, 0.01))
 
+    def wake(self) -> None:
+        """It is never asleep for long."""
+
 
 @pytest.fixture
 def service(placement, tmp_path, monkeypatch):
@@ -67,6 +70,7 @@ def service(placement, tmp_path, monkeypatch):
         "DEFAULT": {"compute_driver": "fake.file", "host": "node-a", "state_path": tmp_path / "nova"},
         "fake": {"host_file": host_file},
         "store": {"path": tmp_path / "store"},
+        "api": {"socket": tmp_path / "agent.sock"},
         "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "t"},
     }
     file = write_config(tmp_path / "agent.conf", config)

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agent.signals import RELOAD, STOP, Signals
+from agent.signals import RELOAD, STOP, WAKE, Signals
 
 
 @pytest.fixture
@@ -55,7 +55,21 @@ def test_waiting_in_vain_ends(signals, seconds):
 def test_a_second_one_on_the_way_out_does_no_harm_and_all_is_as_before():
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     with Signals():
-        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before | STOP | RELOAD
+        assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before | STOP | RELOAD | WAKE
         send(signal.SIGTERM)
         send(signal.SIGHUP)
     assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
+
+
+def test_a_wake_from_another_thread_ends_a_wait_and_means_nothing_else(signals):
+    threading.Timer(0.1, signals.wake).start()
+    begun = time.monotonic()
+    signals.take(10)
+    assert time.monotonic() - begun < 5
+    assert not (signals.stop or signals.reload)
+
+
+def test_a_wake_that_comes_too_late_does_no_harm():
+    with Signals() as signals:
+        pass
+    signals.wake()

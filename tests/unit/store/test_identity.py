@@ -173,6 +173,7 @@ with open_store(folder, sys.argv[2]) as store:
 
 def test_runs_that_race_for_the_identity_agree(place: Place) -> None:
     folder = place.folder
+    place.open().close()
     for _ in range(3):
         command = [sys.executable, "-c", RACER, str(folder), place.url or ""]
         racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]

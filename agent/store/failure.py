@@ -34,6 +34,7 @@ SERVER_REMEDIES = {
     "55P03": "another agent has the same records locked for too long; see agent status there",
     "22": REPORT,
     "23": REPORT,
+    "54": REPORT,
 }
 START_EMPTY = "restore it from a backup, or move it away to start with an empty store and take the tree over with agent --once --adopt"
 

@@ -132,7 +132,7 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A connection in a transaction, which is durable once it has ended; an exception undoes it.
+        """A connection in a transaction, which is durable once it has ended; an exception undoes it. Never one inside another.
 
         :raises RecordConflict: somebody else was faster.
         :raises StoreError: the store cannot be written.

@@ -1,5 +1,6 @@
 """A store on a database server: what can go wrong with the server, and what hosts that share it must not do to each other."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,6 +49,12 @@ def test_a_server_that_does_not_answer_is_named_and_the_password_is_not(folder: 
         assert "postgresql+psycopg://agent:***@127.0.0.1:1/records" in error.message
         assert "Connection refused" in error.message
         assert "check that the database server runs" in error.remedy
+
+
+def test_without_its_driver_in_python_it_is_said_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    for error in _refusals(folder, f"postgresql://agent:{SECRET.replace('&', '%26')}@server/records"):
+        assert error.remedy == "pip install 'compute-node-agent[postgresql]'"
 
 
 def test_a_wrong_password_is_refused(postgresql: "PostgreSQL", place: Place) -> None:

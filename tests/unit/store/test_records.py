@@ -30,6 +30,7 @@ def _read_back(reading: Reading, changes: Changes) -> Sequence[Any]:
     free = reading.devices([changes.nodes[0].uuid]).records
     loaded = reading.load(changes.nodes[0].uuid)
     assert loaded is not None
+    assert reading.node_named(loaded.node.host, loaded.node.name) == loaded.node
     assert loaded.devices == free
     assert devices == tuple(one for one in free if one.holder is not None)
     assert units == tuple(one for one in loaded.units if one.holder is not None)

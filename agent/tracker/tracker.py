@@ -232,12 +232,13 @@ class Tracker:
                 raise _unknown(subject.node)
             return frozenset({subject.node})
         with self._records.reading() as reading:
-            nodes = _places(_known(reading, subject, held=False))
+            known = _known(reading, subject, held=False)
+            nodes = _places(known)
             # A node that was removed has no agent any more that could be asked instead.
             removed = {uuid for uuid in nodes - self._slots.keys() if (found := reading.node(uuid)) is not None and found.deleted}
         if not nodes:
             raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
-        if not nodes & (self._slots.keys() | removed):
+        if not (nodes | _ends(known)) & (self._slots.keys() | removed):
             raise UnknownNode(f"claim {subject.claim} is on node {', '.join(sorted(nodes))}, which is not managed here", "ask the agent of its host")
         return nodes
 
@@ -281,6 +282,12 @@ def _known(reading: Reading, subject: Subject, *, held: bool = True) -> Known:
 
 def _places(known: Known) -> frozenset[ProviderUuid]:
     return frozenset(one.node for one in (*known.claims, *([known.claim] if known.claim is not None else [])))
+
+
+def _ends(known: Known) -> frozenset[ProviderUuid]:
+    """Where the move leads from and to, so that one end may repeat what has left it without a claim."""
+    move = known.migration
+    return frozenset() if move is None else frozenset(uuid for uuid in (move.source_node, move.dest_node) if uuid is not None)
 
 
 def _of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:

@@ -1,0 +1,214 @@
+"""Resize and cold migration from one host to another: resource tracking 8.6."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.errors import StoreError
+from agent.model.changes import Changes
+from agent.model.migration import Migration
+from agent.tracker.requests import Limits
+from tests.support.journey import ANY_DEVICE, Journey
+from tests.support.refusals import refused, rows
+from tests.support.tracking import F1, F2, F3, FG, Host, World, device, guest, uuid_of
+from tests.support.unsound_records import UnsoundRecords
+
+EMPTY, AS_F1, AS_F3 = "512/1/2048", "2560/2/22528", "8704/5/84992"
+
+
+@pytest.fixture
+def journey(world: World, ha: Host, hb: Host) -> Journey:
+    """i1, active on HA as F1; HB is empty."""
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active", task_state="resize_prep")
+    return Journey(world, ha, hb)
+
+
+@pytest.fixture
+def claimed(journey: Journey) -> Journey:
+    """HB has claimed room to make i1 an F3."""
+    journey.dest.move("i1", "resize", F3)
+    return journey
+
+
+@pytest.fixture
+def finished(claimed: Journey) -> Journey:
+    """i1 is an F3 on HB, to be confirmed or reverted."""
+    claimed.finish()
+    claimed.dest.update("i1", vm_state="resized", task_state=None)
+    return claimed
+
+
+def test_s_55_the_source_counts_the_guest_and_the_destination_what_comes(claimed: Journey) -> None:
+    assert claimed.claims == {("HA", "old", "f1"), ("HB", "new", "f3")}
+    assert claimed.place == ("HA", "HA")
+    migration = claimed.migration
+    assert (migration.type, migration.status) == ("resize", "pre-migrating")
+    assert (migration.source_compute, migration.dest_compute, migration.dest_host) == ("HA", "HB", "192.0.2.1")
+    assert claimed.usages == (AS_F1, AS_F3)
+
+
+def test_s_56_a_guest_that_has_arrived_is_counted_once(finished: Journey) -> None:
+    assert finished.claims == {("HA", "old", "f1"), ("HB", "new", "f3")}
+    assert finished.place == ("HB", "HB")
+    assert (finished.instance.flavor, finished.instance.old_flavor) == (F3, F1)
+    assert finished.migration.status == "finished"
+    assert finished.usages == (AS_F1, AS_F3)
+
+
+def test_s_57_confirmed_at_the_source_only_the_destination_counts(finished: Journey) -> None:
+    # What the migration's uuid holds in Placement is removed by the audit: row A11 in tests/functional/placement/test_reconciliation.py.
+    finished.confirm()
+    assert finished.usages == (EMPTY, AS_F3)
+    assert finished.claims == {("HB", "only", "f3")}
+    assert finished.migration.status == "confirmed"
+    assert (finished.instance.flavor, finished.instance.old_flavor, finished.instance.new_flavor) == (F3, None, None)
+
+
+def test_s_58_reverted_at_the_destination_only_the_source_counts(finished: Journey) -> None:
+    finished.revert()
+    assert finished.usages == (AS_F1, EMPTY)
+    assert finished.claims == {("HA", "only", "f1")}
+    assert finished.place == ("HA", "HA")
+    assert finished.migration.status == "reverted"
+    assert (finished.instance.flavor, finished.instance.old_flavor, finished.instance.new_flavor) == (F1, None, None)
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+def test_s_57_s_58_an_end_that_is_told_twice_changes_nothing_more(finished: Journey, end: str) -> None:
+    getattr(finished, end)()
+    before = rows(finished.world)
+    # Each end of the move may have lost the answer, whichever of them has no claim any more.
+    for host in (finished.source, finished.dest):
+        assert getattr(host.tracker, end)(finished.id).repeated
+    assert rows(finished.world) == before
+
+
+@pytest.mark.parametrize(("end", "then"), [("confirm", "HA"), ("revert", "HB")])
+def test_a_guest_whose_move_is_over_moves_again(finished: Journey, end: str, then: str) -> None:
+    getattr(finished, end)()
+    other = {"HA": finished.source, "HB": finished.dest}[then]
+    other.move("i1", "resize", F2, id="again")
+    assert {(one.half, one.flavor_id) for one in other.claims("i1")} == {("old", finished.instance.flavor.id), ("new", "f2")}
+    assert other.usage == "4608/3/53760"
+
+
+def test_s_59_what_the_instance_says_of_its_old_flavor_does_not_matter(finished: Journey) -> None:
+    finished.become(old_flavor=None)
+    assert finished.usages == (AS_F1, AS_F3)
+    finished.confirm()
+    assert finished.usages == (EMPTY, AS_F3)
+
+
+def test_s_60_a_refused_claim_leaves_no_record_of_a_move(journey: Journey) -> None:
+    with refused(journey.world, "resources.unavailable"):
+        journey.dest.move("i1", "resize", F3, limits=Limits(memory_mb=8000))
+    assert journey.usages == (AS_F1, EMPTY)
+
+
+def test_s_60_a_refused_claim_leaves_the_callers_record_as_it_was(journey: Journey) -> None:
+    made = journey.recorded("m1", "resize")
+    with refused(journey.world, "resources.unavailable"):
+        journey.dest.move("i1", "resize", F3, migration=made, limits=Limits(memory_mb=8000))
+    assert journey.usages == (AS_F1, EMPTY)
+    assert journey.status("m1") == "accepted"
+    journey.dest.move("i1", "resize", F3, migration=made)
+    assert journey.usages == (AS_F1, AS_F3)
+    assert journey.status("m1") == "pre-migrating"
+
+
+def test_s_61_of_two_moves_of_one_moment_the_one_that_is_claimed_counts(journey: Journey) -> None:
+    m6 = journey.recorded("m6", "resize")
+    journey.dest.move("i1", "resize", F3, migration=m6)
+    journey.recorded("m5", "resize", "pre-migrating", dest_compute="HB", dest_node=journey.dest.node)
+    # The owner of a move is its destination; the source does not judge it.
+    journey.source.audit()
+    assert (journey.status("m5"), journey.status("m6")) == ("pre-migrating", "pre-migrating")
+    journey.dest.audit()
+    assert (journey.status("m5"), journey.status("m6")) == ("error", "pre-migrating")
+    assert journey.usages == (AS_F1, AS_F3)
+
+
+def test_s_62_a_stale_move_is_in_error_unless_it_changed_meanwhile(claimed: Journey) -> None:
+    journey, dest = claimed, claimed.dest
+    m3 = journey.recorded("m3", "resize", "pre-migrating", dest_compute="HB", dest_node=dest.node)
+    with journey.world.records.reading() as reading:
+        before = reading.load(dest.node)
+    journey.write(lambda: _cancelled(journey, m3))
+    records = UnsoundRecords(journey.world.store)
+    records.outdated = [before]
+    dest.records = records
+    dest.restart()
+    dest.audit(start=True)
+    assert records.outdated == []
+    assert journey.status("m3") == "cancelled"
+    assert journey.usages == (AS_F1, AS_F3)
+
+
+def _cancelled(journey: Journey, migration: Migration) -> Changes:
+    with journey.world.records.reading() as reading:
+        return Changes(migrations=(replace(reading.migration(migration.uuid), status="cancelled"),))
+
+
+def test_s_63_a_cold_migration_counts_one_flavor_on_both_sides(journey: Journey) -> None:
+    journey.dest.move("i1", "migration")
+    assert journey.usages == (AS_F1, AS_F1)
+    journey.finish()
+    assert journey.claims == {("HA", "old", "f1"), ("HB", "new", "f1")}
+    assert journey.place == ("HB", "HB")
+    assert journey.usages == (AS_F1, AS_F1)
+    journey.confirm()
+    assert journey.usages == (EMPTY, AS_F1)
+
+
+def test_s_64_a_confirmation_that_is_not_written_changes_nothing(world: World) -> None:
+    ha, hb = world.plain("HA"), world.plain("HB")
+    for host in (ha, hb):
+        host.devices = (device(host, "0000:81:00.0"),)
+        host.audit()
+    ha.claim("i1", FG, devices=ANY_DEVICE)
+    hb.move("i1", "migration", devices=ANY_DEVICE)
+    journey = Journey(world, ha, hb)
+    journey.finish()
+    records = UnsoundRecords(world.store)
+    ha.records = records
+    ha.restart()
+    ha.audit(start=True)
+    before, records.failures = rows(world), 1
+    with pytest.raises(StoreError):
+        journey.confirm()
+    assert rows(world) == before
+    assert journey.migration.status == "finished"
+    assert journey.claims == {("HA", "old", "fg"), ("HB", "new", "fg")}
+    assert journey.holders(ha) == journey.holders(hb) == {"0000:81:00.0": ("allocated", True)}
+    journey.confirm()
+    assert journey.holders(ha) == {}
+    assert journey.holders(hb) == {"0000:81:00.0": ("allocated", True)}
+    assert journey.usages == (EMPTY, "4608/3/22528")
+
+
+@pytest.mark.parametrize("half", ["new", "old"])
+def test_a_half_that_was_dropped_is_not_dropped_by_the_end_of_the_move(finished: Journey, half: str) -> None:
+    """Dropping is the halves' own; a move whose half is gone is ended by confirming or reverting it as ever."""
+    finished.drop(finished.dest, half)
+    if half == "old":
+        assert finished.usages == (EMPTY, AS_F3)
+        finished.confirm()
+        assert finished.usages == (EMPTY, AS_F3)
+        assert finished.claims == {("HB", "only", "f3")}
+    else:
+        assert (finished.source.usage, finished.dest.usage) == (AS_F1, EMPTY)
+        finished.revert()
+        assert finished.usages == (AS_F1, EMPTY)
+        assert finished.claims == {("HA", "only", "f1")}
+
+
+def test_a_move_of_another_is_not_this_one(journey: Journey) -> None:
+    journey.source.claim("i2", F1)
+    of_i2 = replace(journey.recorded("m1", "resize"), instance=guest("i2"), uuid=guest("m2"))
+    with refused(journey.world, "request.invalid"):
+        journey.dest.move("i1", "resize", F3, migration=of_i2)
+    with refused(journey.world, "claim.unknown"):
+        journey.source.tracker.confirm(uuid_of("claim-i1"))
+    with refused(journey.world, "node.unknown"):
+        journey.dest.tracker.abort(uuid_of("claim-i1"))

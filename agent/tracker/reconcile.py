@@ -60,9 +60,9 @@ def reconciled(records: NodeRecords, shown: Shown, rules: Rules, told: Collectio
             rules.stranded_after - (now - one.updated_at),
         ) for one in records.claims
     }  # fmt: skip
-    verdicts |= dict(_lone_devices(records, verdicts))
     stranded = frozenset(claim for claim, one in verdicts.items() if one.what == "stranded")
     ending = stranded & frozenset(told)
+    verdicts |= dict(_lone_devices(records, verdicts, ending))
     changes = _carried_out(records, verdicts, ending, migrations, now)
     gone = {one.id for one in changes.claims if not one.open}
     holders = {one.id for one in records.claims if one.id not in gone}
@@ -74,9 +74,9 @@ def reconciled(records: NodeRecords, shown: Shown, rules: Rules, told: Collectio
     )  # fmt: skip
 
 
-def _lone_devices(records: NodeRecords, verdicts: dict[str, Verdict]) -> Iterator[tuple[str, Verdict]]:
+def _lone_devices(records: NodeRecords, verdicts: dict[str, Verdict], ending: frozenset[str]) -> Iterator[tuple[str, Verdict]]:
     """Devices of a guest that has nothing else here any more go with it."""
-    staying = {one.instance for one in records.claims if one.purpose != "devices" and verdicts[one.id].what != "release"}
+    staying = {one.instance for one in records.claims if one.purpose != "devices" and verdicts[one.id].what != "release" and one.id not in ending}
     for one in records.claims:
         if one.purpose == "devices" and one.instance not in staying:
             yield one.id, Verdict("release", "its instance is not on this node")

@@ -35,6 +35,9 @@ def verdict(claim: Claim, instance: Instance | None, migration: Migration | None
         return Verdict("unknown", "no record of its instance")
     if instance.removed:
         return Verdict("release", f"its instance is {'deleted' if instance.deleted else instance.vm_state}")
+    if claim.purpose == "devices":
+        # Whether anything else of the guest is here decides, and a guest that is on its way may have some already.
+        return KEEP
     if claim.half == "only":
         return KEEP if instance.node in (None, node) else Verdict("release", f"its instance is on node {instance.node}")
     if migration is None:

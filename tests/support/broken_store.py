@@ -5,10 +5,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import Any, Literal
 
+from agent.errors import StoreError
 from agent.model.changes import Changes
 from agent.model.names import ProviderUuid
 from agent.store.reading import Reading
 from agent.store.records import Records, Transaction
+from tests.support.tracking import Host
 
 Moment = Literal["begin", "write", "second-device", "commit", "answer"]
 """Before anything; before anything is written; when only one of the devices is; before all is durable; after it."""
@@ -16,11 +18,15 @@ MOMENTS: tuple[Moment, ...] = ("begin", "write", "second-device", "commit", "ans
 
 
 class BrokenRecords(Records):
-    """At ``moment`` of the next transaction that comes so far, ``happens`` is called, once; it may raise."""
+    """Sound until :meth:`break_at`."""
 
-    def __init__(self, records: Records, moment: Moment, happens: Callable[[], object]) -> None:
-        self._records, self.moment, self._happens = records, moment, happens
-        self.met = False
+    def __init__(self, records: Records) -> None:
+        self._records = records
+        self.moment: Moment | None = None
+
+    def break_at(self, moment: Moment, happens: Callable[[], object]) -> None:
+        """At this moment of the next transaction that comes so far ``happens`` is called, once; it may raise."""
+        self.moment, self._happens = moment, happens
 
     def reading(self) -> AbstractContextManager[Reading]:
         return self._records.reading()
@@ -34,8 +40,8 @@ class BrokenRecords(Records):
         self.meet("answer")
 
     def meet(self, moment: Moment) -> None:
-        if moment == self.moment and not self.met:
-            self.met = True
+        if moment == self.moment:
+            self.moment = None
             self._happens()
 
 
@@ -52,3 +58,16 @@ class _BrokenTransaction:
             self._real.write(replace(changes, devices=changes.devices[:1]))
         self._records.meet("second-device")
         self._real.write(changes)
+
+
+def breakable(host: Host) -> BrokenRecords:
+    """Start the host's agent anew, on a store that can be broken."""
+    records = host.records = BrokenRecords(host.records)
+    host.restart()
+    host.audit(start=True)
+    return records
+
+
+def fail() -> None:
+    """What a store does that cannot write."""
+    raise StoreError("the disk is full", "make room")

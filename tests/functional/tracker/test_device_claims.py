@@ -1,0 +1,327 @@
+"""Claims of devices: resource tracking 8.3, with the devices of a host as its driver would show them."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.model.changes import Changes
+from agent.tracker.choosing import free_devices
+from agent.tracker.known import Planned
+from agent.tracker.requests import DeviceClaim, DeviceRequest
+from tests.support.broken_store import Moment, breakable, fail
+from tests.support.refusals import refused, rows
+from tests.support.tracking import F1, FG, Host, World, device, guest, race, uuid_of
+
+GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
+ADDRESSES = {
+    "G0": "0000:80:00.0", "G1": "0000:81:00.0", "G2": "0000:82:00.0", "P0": "0000:05:00.0",
+    "V1": "0000:05:10.0", "V2": "0000:05:10.1", "V3": "0000:05:10.2", "V4": "0000:05:10.3",
+}  # fmt: skip
+NAMES = {address: name for name, address in ADDRESSES.items()}
+
+
+def gpu(host: Host, name: str, **fields: object) -> None:
+    """Plug a GPU in."""
+    assert host.devices is not None
+    host.devices += (device(host, ADDRESSES[name], tags={"kind": "gpu"}, **fields),)
+
+
+def unplug(host: Host, *names: str) -> None:
+    """Take devices out."""
+    assert host.devices is not None
+    host.devices = tuple(one for one in host.devices if NAMES[one.address] not in names)
+
+
+@pytest.fixture
+def hp(world: World) -> Host:
+    """A plain host with two GPUs and a network card of four virtual functions."""
+    host = world.plain("HP")
+    card = device(host, ADDRESSES["P0"], "type-PF")
+    host.devices = (card, *(device(host, ADDRESSES[f"V{number}"], "type-VF", card.address) for number in range(1, 5)))
+    gpu(host, "G0")
+    gpu(host, "G1")
+    host.audit()
+    return host
+
+
+@pytest.fixture
+def attached(hp: Host) -> Host:
+    """The same with the guests i1 and i2, who have no devices."""
+    hp.claim("i1", F1)
+    hp.claim("i2", F1)
+    return hp
+
+
+def attach(host: Host, name: str, *devices: str, id: str | None = None) -> Planned:
+    """Claim certain devices for a guest that is there."""
+    wanted = tuple(DeviceRequest(one, 1, {"address": ADDRESSES[one]}) for one in devices)
+    return host.tracker.claim_devices(DeviceClaim(id=claim_id(name, *devices, id=id), node=host.node, instance=guest(name), devices=wanted))
+
+
+def claim_id(name: str, *devices: str, id: str | None = None) -> str:
+    """What :func:`attach` calls its claim."""
+    return uuid_of(id or f"{name}-{'-'.join(devices)}")
+
+
+def free(host: Host) -> set[str]:
+    """The devices that somebody can have."""
+    return {NAMES[one.address] for one in free_devices(host.tracker.view(host.node).devices)}
+
+
+def held(host: Host) -> dict[str, tuple[str, str]]:
+    """Of each device that is held: the guest and the state."""
+    state = host.tracker.view(host.node)
+    names = {guest(name): name for name in ("g1", "g2", "g3", "i1", "i2")}
+    return {
+        NAMES[one.address]: (names[state.claims[one.holder].instance], one.state) for one in state.devices.values() if one.holder is not None
+    }  # fmt: skip
+
+
+VFS = {"V1", "V2", "V3", "V4"}
+
+
+def test_s_27_a_guest_gets_a_device_with_its_room(hp: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    assert held(hp) == {"G0": ("g1", "allocated")}
+    assert free(hp) & {"G0", "G1"} == {"G1"}
+    assert hp.usage == "4608/3/22528"
+
+
+def test_s_28_of_two_guests_one_gets_the_last_device(hp: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    results = race(lambda: hp.claim("g2", FG, devices=GPU), lambda: hp.claim("g3", FG, devices=GPU))
+    loser = "g2" if isinstance(results[0], Exception) else "g3"
+    winner = "g3" if loser == "g2" else "g2"
+    assert held(hp) == {"G0": ("g1", "allocated"), "G1": (winner, "allocated")}
+    (error,) = (one for one in results if isinstance(one, Exception))
+    assert getattr(error, "code", None) == "resources.unavailable"
+    assert hp.instance(loser) is None
+    assert hp.usage == "8704/5/43008"
+
+
+def test_s_29_an_aborted_guests_device_goes_to_the_next(hp: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    hp.claim("g2", FG, devices=GPU)
+    hp.abort("g2")
+    hp.abort("g1")
+    assert free(hp) & {"G0", "G1"} == {"G0", "G1"}
+    hp.claim("g2", FG, devices=GPU, id="again")
+    assert hp.usage == "4608/3/22528"
+    hp.claim("g3", FG, devices=GPU)
+    assert held(hp) == {"G0": ("g2", "allocated"), "G1": ("g3", "allocated")}
+
+
+def test_s_30_a_card_is_out_of_reach_while_a_function_of_it_is_held(attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    assert held(attached) == {"V1": ("i1", "claimed")}
+    assert free(attached) & {"P0", *VFS} == {"V2", "V3", "V4"}
+    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    assert held(attached) == {"V1": ("i1", "allocated")}
+    assert free(attached) & {"P0", *VFS} == {"V2", "V3", "V4"}
+    attached.tracker.abort(claim_id("i1", "V1"))
+    assert free(attached) >= {"P0", *VFS}
+
+
+def test_s_30_the_last_function_frees_the_card(attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    attach(attached, "i2", "V2")
+    attached.tracker.abort(claim_id("i1", "V1"))
+    assert "P0" not in free(attached)
+    attached.tracker.abort(claim_id("i2", "V2"))
+    assert "P0" in free(attached)
+
+
+def test_s_31_a_card_is_refused_while_a_function_of_it_is_held(world: World, attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    with refused(world, "resources.unavailable") as caught:
+        attach(attached, "i2", "P0")
+    assert "1 devices with address=0000:05:00.0 wanted, 0 free" in str(caught.value)
+
+
+def test_s_31_a_card_is_refused_together_with_a_function_of_it(world: World, attached: Host) -> None:
+    with refused(world, "resources.unavailable"):
+        attach(attached, "i1", "P0", "V1")
+    with refused(world, "resources.unavailable"):
+        attach(attached, "i1", "V1", "P0")
+
+
+def test_s_32_the_functions_are_out_of_reach_while_the_card_is_held(world: World, attached: Host) -> None:
+    attach(attached, "i1", "P0")
+    assert free(attached) & {"P0", *VFS} == set()
+    with refused(world, "resources.unavailable"):
+        attach(attached, "i2", "V3")
+    attached.tracker.abort(claim_id("i1", "P0"))
+    assert free(attached) >= {"P0", *VFS}
+
+
+def test_s_33_two_claims_in_a_row_are_both_kept_and_allocated(attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    attach(attached, "i1", "V2")
+    assert held(attached) == {"V1": ("i1", "claimed"), "V2": ("i1", "claimed")}
+    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    attached.tracker.allocate_devices(claim_id("i1", "V2"))
+    assert held(attached) == {"V1": ("i1", "allocated"), "V2": ("i1", "allocated")}
+    # What is attached takes no memory, CPU or disk.
+    assert attached.usage == "4608/3/43008"
+
+
+def test_s_33_claims_and_allocations_are_repeatable(world: World, attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    before = rows(world)
+    assert attach(attached, "i1", "V1").repeated
+    assert rows(world) == before
+    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    before = rows(world)
+    assert attached.tracker.allocate_devices(claim_id("i1", "V1")).repeated
+    assert rows(world) == before
+
+
+def test_s_34_a_repeated_drop_leaves_the_device_with_its_new_holder(world: World, attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    assert attached.tracker.free_devices(attached.node, guest("i1"), None) == 1
+    attach(attached, "i2", "V1")
+    before = rows(world)
+    assert attached.tracker.free_devices(attached.node, guest("i1"), None) == 0
+    assert attached.tracker.abort(claim_id("i1", "V1")).repeated
+    assert rows(world) == before
+    assert held(attached) == {"V1": ("i2", "claimed")}
+
+
+@pytest.mark.parametrize("moment", ["write", "second-device", "commit"])
+def test_s_35_of_two_devices_none_is_held_if_the_second_cannot_be_saved(world: World, attached: Host, moment: Moment) -> None:
+    breakable(attached).break_at(moment, fail)
+    with refused(world, "store.unusable"):
+        attach(attached, "i1", "V1", "V2")
+    assert held(attached) == {}
+    assert attached.usage == "4608/3/43008"
+    attach(attached, "i1", "V1", "V2")
+    assert held(attached) == {"V1": ("i1", "claimed"), "V2": ("i1", "claimed")}
+
+
+def test_s_36_a_held_device_that_vanished_is_kept_until_it_is_freed(hp: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    unplug(hp, "G0")
+    hp.audit()
+    assert held(hp) == {"G0": ("g1", "allocated")}
+    assert [NAMES[one.address] for one in hp.tracker.view(hp.node).devices.values() if not one.present] == ["G0"]
+    assert "G0" not in free(hp)
+    hp.update("g1", vm_state="deleted", deleted=True)
+    assert ADDRESSES["G0"] not in hp.tracker.view(hp.node).devices
+    hp.audit()
+    assert ADDRESSES["G0"] not in hp.tracker.view(hp.node).devices
+    assert hp.usage == "512/1/2048"
+
+
+def test_s_36_a_held_device_that_comes_back_is_its_holders_still(hp: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    unplug(hp, "G0")
+    hp.audit()
+    gpu(hp, "G0")
+    hp.audit()
+    assert held(hp) == {"G0": ("g1", "allocated")}
+    hp.abort("g1")
+    assert "G0" in free(hp)
+
+
+def test_s_36_a_free_device_that_vanished_is_gone(hp: Host) -> None:
+    unplug(hp, "G0")
+    hp.audit()
+    assert free(hp) & {"G0", "G1"} == {"G1"}
+    assert ADDRESSES["G0"] not in hp.tracker.view(hp.node).devices
+
+
+def test_s_36_devices_that_could_not_be_read_are_not_gone(hp: Host) -> None:
+    before = hp.tracker.view(hp.node).devices
+    hp.devices = None
+    hp.audit()
+    assert hp.tracker.view(hp.node).devices == before
+
+
+def test_s_36_a_held_device_that_changed_is_described_anew_once_it_is_free(hp: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    unplug(hp, "G0")
+    gpu(hp, "G0", numa_node=1)
+    hp.audit()
+    assert hp.tracker.view(hp.node).devices[ADDRESSES["G0"]].numa_node is None
+    hp.abort("g1")
+    hp.audit()
+    assert hp.tracker.view(hp.node).devices[ADDRESSES["G0"]].numa_node == 1
+
+
+def test_s_37_a_device_that_was_plugged_in_can_be_had_after_an_audit(world: World, hp: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    hp.claim("g2", FG, devices=GPU)
+    with refused(world, "resources.unavailable"):
+        hp.claim("g3", FG, devices=GPU)
+    gpu(hp, "G2")
+    hp.audit()
+    hp.claim("g3", FG, devices=GPU)
+    assert held(hp)["G2"] == ("g3", "allocated")
+
+
+def test_s_38_the_devices_of_a_guest_that_is_not_here_are_freed(hp: Host, hb: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    attach(hp, "g1", "V1")
+    found = hp.instance("g1")
+    assert found is not None
+    with hp.records.transaction([hp.node]) as transaction:
+        transaction.write(Changes(instances=(replace(found, host=hb.name, node=hb.node),)))
+    hp.audit()
+    assert held(hp) == {}
+    assert free(hp) == {"G0", "G1", "P0", *VFS}
+    assert hp.usage == "512/1/2048"
+
+
+def test_s_38_the_devices_of_a_guest_that_is_on_its_way_here_are_kept(hp: Host, hb: Host) -> None:
+    hb.claim("g1", FG)
+    hb.update("g1", vm_state="active", task_state="migrating")
+    hp.move("g1", "live-migration", devices=GPU)
+    attach(hp, "g1", "V1")
+    hp.audit()
+    assert held(hp) == {"G0": ("g1", "claimed"), "V1": ("g1", "claimed")}
+    hp.tracker.finish(hp.move_id("g1"))
+    hp.audit()
+    assert held(hp) == {"G0": ("g1", "allocated"), "V1": ("g1", "allocated")}
+
+
+def test_devices_in_one_state_are_freed_and_others_kept(attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    attach(attached, "i1", "V2")
+    attached.tracker.allocate_devices(claim_id("i1", "V1"))
+    assert attached.tracker.free_devices(attached.node, guest("i1"), "claimed") == 1
+    assert held(attached) == {"V1": ("i1", "allocated")}
+    assert attached.tracker.free_devices(attached.node, guest("i1"), "claimed") == 0
+    assert attached.tracker.free_devices(attached.node, guest("i1"), "allocated") == 1
+    assert held(attached) == {}
+
+
+def test_devices_that_came_with_a_guest_are_not_freed_without_it(hp: Host) -> None:
+    hp.claim("g1", FG, devices=GPU)
+    assert hp.tracker.free_devices(hp.node, guest("g1"), None) == 0
+    assert held(hp) == {"G0": ("g1", "allocated")}
+
+
+def test_a_guest_that_is_gone_gives_what_was_attached_back(attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    attached.update("i1", vm_state="deleted", deleted=True)
+    assert held(attached) == {}
+    attach(attached, "i2", "V1")
+    attached.abort("i2")
+    assert held(attached) == {}
+    assert attached.usage == "512/1/2048"
+
+
+def test_devices_for_a_guest_that_is_not_here_are_refused(world: World, hp: Host, hb: Host) -> None:
+    with refused(world, "instance.unknown"):
+        attach(hp, "i1", "V1")
+    hb.claim("i1", F1)
+    with refused(world, "instance.elsewhere"):
+        attach(hp, "i1", "V1")
+
+
+def test_released_devices_cannot_be_put_to_use(world: World, attached: Host) -> None:
+    attach(attached, "i1", "V1")
+    attached.tracker.abort(claim_id("i1", "V1"))
+    with refused(world, "state.wrong"):
+        attached.tracker.allocate_devices(claim_id("i1", "V1"))

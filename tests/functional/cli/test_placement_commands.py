@@ -1,5 +1,6 @@
 """The commands of operators who work on Placement itself: what they do, what a dry run shows, and how they fail."""
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -242,6 +243,7 @@ def test_the_agents_own_node_is_not_decommissioned_while_an_agent_runs(agent: Ag
     with other.started("--once") as process:
         while not proxy.requests:
             assert process.poll() is None
+            time.sleep(0.02)
         agent.configure(on(cloud))
         cloud.clear()
         problem = the_only(agent.run("decommission", "node-a", "--format", "json").json["errors"])

@@ -29,8 +29,14 @@ CALLS = {
     "known_traits": lambda client: client.known_traits(["CUSTOM_A"]),
     "consumers": lambda client: client.consumers(ROOT),
     "allocation": lambda client: client.allocation(CONSUMER),
+    "holdings": lambda client: client.holdings(ROOT),
+    "candidates": lambda client: client.candidates("resources=VCPU:1"),
+    "owner_usages": lambda client: client.owner_usages("project"),
+    "set_allocation": lambda client: client.set_allocation(CONSUMER, {}),
+    "set_allocations": lambda client: client.set_allocations({CONSUMER: {}}),
+    "delete_allocation": lambda client: client.delete_allocation(CONSUMER),
 }
-WRITES = {"create_provider", "update_provider", "set_inventories", "set_traits", "set_aggregates"}
+WRITES = {"create_provider", "update_provider", "set_inventories", "set_traits", "set_aggregates", "set_allocation", "set_allocations", "delete_allocation"}
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -56,6 +62,8 @@ def test_what_placement_does_not_know_is_nothing(placement, client):
     assert client.providers_with_trait("CUSTOM_NOBODY") == []
     assert client.usages(ROOT) == {}
     assert client.consumers(ROOT) == {}
+    assert client.holdings(ROOT) is None
+    assert not client.delete_allocation(CONSUMER)
     assert client.allocation(CONSUMER) is None
     client.delete_provider(ROOT)
 

@@ -7,9 +7,9 @@ import time
 import pytest
 from retrying import RetryError
 
-from agent.errors import PlacementRefused, PlacementUnreachable
+from agent.errors import GenerationConflict, PlacementRefused, PlacementUnreachable
 from agent.placement import retry
-from agent.placement.retry import conflict_wait, read_policy
+from agent.placement.retry import conflict_policy, conflict_wait, read_policy
 
 
 class Waits(threading.Event):
@@ -106,3 +106,43 @@ def test_nothing_is_repeated_once_the_agent_is_stopping(first):
     except PlacementUnreachable as failure:
         assert failure is first
     assert (waits.seconds, len(call.left)) == ([], 1)
+
+
+def test_an_operation_is_repeated_three_times_after_waits_of_any_length_up_to_a_longest():
+    seen = []
+    for _ in range(200):
+        waits, call = Waits(), calls(*[GenerationConflict("changed")] * 3, Said(200))
+        assert conflict_policy(waits).call(call) == Said(200)
+        seen.append(waits.seconds)
+    for place, longest in enumerate((0.5, 1.0, 2.0)):
+        mine = [one[place] for one in seen]
+        assert 0 <= min(mine) < longest * 0.2
+        assert longest * 0.8 < max(mine) <= longest
+
+
+def test_an_operation_is_not_repeated_a_fourth_time_nor_for_anything_but_a_conflict():
+    call = calls(*[GenerationConflict("changed")] * 4, Said(200))
+    with pytest.raises(GenerationConflict):
+        conflict_policy(Waits()).call(call)
+    assert len(call.left) == 1
+    refused = calls(PlacementRefused("no", status=409), Said(200))
+    with pytest.raises(PlacementRefused):
+        conflict_policy(Waits()).call(refused)
+    assert len(refused.left) == 1
+
+
+def test_a_shutdown_ends_the_wait_before_a_repetition(monkeypatch):
+    monkeypatch.setattr(retry, "REPETITION_WAITS", (60.0, 60.0, 60.0))
+    cancelled = threading.Event()
+    cancelled.set()
+    begun = time.monotonic()
+    assert conflict_policy(cancelled).call(calls(GenerationConflict("changed"), Said(200))) == Said(200)
+    assert time.monotonic() - begun < 1.0
+
+
+def test_a_patient_read_is_repeated_three_times_with_the_longer_waits():
+    waits = Waits()
+    assert read_policy(waits, patient=True).call(calls(lost("connect"), Said(503), lost("timeout"), Said(200))) == Said(200)
+    assert len(waits.seconds) == 3
+    with pytest.raises(PlacementUnreachable):
+        read_policy(Waits(), patient=True).call(calls(*[lost("connect")] * 4, Said(200)))

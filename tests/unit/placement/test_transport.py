@@ -1,5 +1,6 @@
 """One way to send a request: tolerant of any answer, bounded, ended by a shutdown."""
 
+import logging
 import threading
 import time
 
@@ -206,3 +207,10 @@ def test_of_many_nothing_more_is_sent_once_the_agent_is_stopping(placement, max_
     with pytest.raises(PlacementUnreachable, match="the agent is stopping"):
         exchange.each(work, range(200))
     assert placement.count() <= 5 + max_in_flight
+
+
+def test_a_line_about_usages_does_not_say_whose_they_are(transport, caplog):
+    caplog.set_level(logging.DEBUG, "agent")
+    transport.exchange(REQUEST).send("GET", "/usages?project_id=their-project&user_id=them", "1.23")
+    assert "/usages?project_id=...&user_id=..." in caplog.text
+    assert "their-project" not in caplog.text

@@ -304,6 +304,8 @@ class NodeAudit:
         """Keep what was only read, and ask for usages if the report is to show them."""
         if not record.mode.dry_run:
             self.notebook.save()
+            if self.house.records is not None and record.records is not None and record.state() in ("in-sync", "changed"):
+                self.house.records.audits.published(self.node.uuid, record.records.version)
         if record.hint and not self._started:
             LOG.info("node %s: %s", printable(self.node.name), record.hint)
         if record.mode.with_usages:

@@ -19,7 +19,8 @@ from agent.store.record_schema import COMPUTE_NODE
 from agent.store.store import Store
 from agent.store.unit_rows import UNITS
 
-TOUCH = update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == bindparam("touched")).values(version=COMPUTE_NODE.c.version + 1)
+# What was promised or given back is to be published.
+TOUCH = update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == bindparam("touched")).values(version=COMPUTE_NODE.c.version + 1, dirty=True)
 
 
 class Transaction(Reading):

@@ -75,6 +75,22 @@ class NodeAudits:
                     LOG.debug("node %s: %s", printable(facts.name), conflict.message)
         raise RecordConflict(f"the records of node {printable(facts.name)} change all the time", "it is audited again in the next pass")
 
+    def published(self, node: ProviderUuid, version: int) -> None:
+        """What the node's records were at that version is in Placement now.
+
+        :raises StoreError: that cannot be written down; the next audit does.
+        """
+        with locked(self._slots, [node]) as slots:
+            state = slots[node].state if node in slots else None
+            if state is None or not state.node.dirty or state.node.version != version:
+                return
+            done = Changes(nodes=(replace(state.node, dirty=False),))
+            with self._records.transaction([node]) as transaction:
+                if transaction.node_versions([node]).get(node) != version:
+                    return
+                transaction.write(done)
+            slots[node].state = state.after(done)
+
     def unavailable(self, present: Collection[ProviderUuid]) -> None:
         """The driver offers only the nodes ``present`` now: nothing new is promised on the others."""
         for node, slot in list(self._slots.items()):

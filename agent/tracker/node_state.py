@@ -74,10 +74,10 @@ class NodeState:
     def after(self, changes: Changes) -> Self:
         """The state once ``changes`` are written: of every record that version which the store has then."""
         uuid = self.node.uuid
-        node = next((one for one in changes.nodes if one.uuid == uuid), self.node)
+        touched = replace(self.node, dirty=True, version=self.node.version + 1) if uuid in changes.touched else self.node
         changed = replace(
             self,
-            node=_grown(node) if node is not self.node or uuid in changes.touched else node,
+            node=next((_grown(one) for one in changes.nodes if one.uuid == uuid), touched),
             migrations={**self.migrations, **{one.uuid: _grown(one) for one in changes.migrations}},
             devices={
                 **{address: one for address, one in self.devices.items() if one not in changes.dropped_devices},

@@ -35,16 +35,21 @@ def verdict(claim: Claim, instance: Instance | None, migration: Migration | None
         return Verdict("unknown", "no record of its instance")
     if instance.removed:
         return Verdict("release", f"its instance is {'deleted' if instance.deleted else instance.vm_state}")
-    if claim.purpose == "devices":
-        # Whether anything else of the guest is here decides, and a guest that is on its way may have some already.
-        return KEEP
     if claim.half == "only":
-        return KEEP if instance.node in (None, node) else Verdict("release", f"its instance is on node {instance.node}")
+        return _alone(claim, instance, node)
     if migration is None:
         return KEEP
     if migration.ended:
         return _after(claim, migration, instance, node)
     return _before(claim, migration, instance, node, left)
+
+
+def _alone(claim: Claim, instance: Instance, node: ProviderUuid) -> Verdict:
+    """Of no move."""
+    # A guest that is on its way may have devices already: whether anything else of it is here decides.
+    if claim.purpose == "devices" or instance.node in (None, node):
+        return KEEP
+    return Verdict("release", f"its instance is on node {instance.node}")
 
 
 def _before(claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid, left: float) -> Verdict:

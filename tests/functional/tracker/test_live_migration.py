@@ -1,0 +1,132 @@
+"""Live migration from one host to another: resource tracking 8.8."""
+
+import pytest
+
+from agent.model.migration import MigrationStatus
+from tests.support.journey import ANY_DEVICE, Journey
+from tests.support.refusals import refused, rows
+from tests.support.tracking import F1, F3, FG, Host, World, device
+
+EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
+ON_SOURCE, ON_DEST = "0000:81:00.0", "0000:91:00.0"
+
+
+@pytest.fixture
+def journey(world: World, ha: Host, hb: Host) -> Journey:
+    """HB has claimed room for i1, which is active on HA and has a port there; its port on HB is claimed. The caller made the record."""
+    ha.devices, hb.devices = (device(ha, ON_SOURCE),), (device(hb, ON_DEST),)
+    for host in (ha, hb):
+        host.audit()
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active")
+    found = Journey(world, ha, hb)
+    ha.tracker.allocate_devices(found.port(ha))
+    ha.update("i1", task_state="migrating")
+    found.recorded("move-i1", "live-migration")
+    hb.move("i1", "live-migration", migration=found.migration)
+    found.port(hb)
+    return found
+
+
+def test_s_73_what_was_accepted_stays_so_while_both_sides_count(journey: Journey) -> None:
+    assert journey.migration.status == "accepted"
+    assert (journey.migration.dest_compute, journey.migration.dest_node) == ("HB", journey.dest.node)
+    assert journey.place == ("HA", "HA")
+    assert journey.claims == {("HA", "old", "f1"), ("HB", "new", "f1")}
+    assert journey.usages == (AS_F1, AS_F1)
+    assert journey.holders(journey.source) == {ON_SOURCE: ("allocated", True)}
+    assert journey.holders(journey.dest) == {ON_DEST: ("claimed", True)}
+
+
+@pytest.mark.parametrize("status", ["accepted", "preparing", "running", "post-migrating"])
+def test_s_74_given_up_on_the_way_the_destination_is_as_if_nothing_had_been(journey: Journey, status: MigrationStatus) -> None:
+    journey.migration_becomes(status)
+    journey.abort()
+    assert journey.migration.status == "cancelled"
+    assert journey.claims == {("HA", "only", "f1")}
+    assert journey.holders(journey.source) == {ON_SOURCE: ("allocated", True)}
+    assert journey.holders(journey.dest) == {}
+    assert journey.place == ("HA", "HA")
+    journey.source.update("i1", task_state=None)
+    assert journey.usages == (AS_F1, EMPTY)
+
+
+def test_s_74_the_destination_drops_its_half_and_the_move_is_ended_afterwards(journey: Journey) -> None:
+    journey.migration_becomes("running")
+    journey.drop(journey.dest, "new")
+    assert (journey.source.usage, journey.dest.usage) == (AS_F1, EMPTY)
+    assert journey.holders(journey.dest) == {}
+    assert journey.holders(journey.source) == {ON_SOURCE: ("allocated", True)}
+    journey.abort()
+    assert journey.migration.status == "cancelled"
+    assert journey.claims == {("HA", "only", "f1")}
+    assert journey.usages == (AS_F1, EMPTY)
+
+
+def test_s_75_a_drop_that_is_repeated_changes_nothing(journey: Journey) -> None:
+    journey.drop(journey.dest, "new")
+    before = rows(journey.world)
+    journey.drop(journey.dest, "new")
+    assert rows(journey.world) == before
+    assert journey.dest.usage == EMPTY
+
+
+def test_s_75_nor_does_an_abort_that_is_repeated(journey: Journey) -> None:
+    journey.abort()
+    before = rows(journey.world)
+    for host in (journey.source, journey.dest):
+        assert host.tracker.abort(journey.id).repeated
+    assert rows(journey.world) == before
+
+
+def test_s_76_arrived_the_destination_has_all_of_it(journey: Journey) -> None:
+    journey.finish()
+    assert journey.migration.status == "completed"
+    assert journey.claims == {("HB", "only", "f1")}
+    assert journey.place == ("HB", "HB")
+    assert journey.holders(journey.source) == {}
+    assert journey.holders(journey.dest) == {ON_DEST: ("allocated", True)}
+    assert journey.usages == (EMPTY, AS_F1)
+
+
+def test_s_76_an_arrival_that_is_told_twice_changes_nothing_more(journey: Journey) -> None:
+    journey.finish()
+    before = rows(journey.world)
+    journey.finish()
+    assert rows(journey.world) == before
+
+
+def test_s_76_devices_of_the_move_itself_are_attached_when_the_guest_arrives(world: World, ha: Host, hb: Host) -> None:
+    ha.devices, hb.devices = (device(ha, ON_SOURCE),), (device(hb, ON_DEST),)
+    for host in (ha, hb):
+        host.audit()
+    ha.claim("i1", FG, devices=ANY_DEVICE)
+    hb.move("i1", "live-migration", devices=ANY_DEVICE)
+    journey = Journey(world, ha, hb)
+    assert journey.holders(hb) == {ON_DEST: ("claimed", True)}
+    journey.finish()
+    assert journey.holders(hb) == {ON_DEST: ("allocated", True)}
+    assert journey.holders(ha) == {}
+
+
+@pytest.mark.parametrize(("half", "usages"), [("old", (EMPTY, AS_F1)), ("new", (AS_F1, EMPTY))])
+@pytest.mark.parametrize("by", ["source", "dest"])
+def test_s_77_the_half_that_is_named_goes_and_the_other_stays(journey: Journey, half: str, usages: tuple[str, str], by: str) -> None:
+    journey.drop(getattr(journey, by), half)
+    assert (journey.source.usage, journey.dest.usage) == usages
+    left = {"old": ("HB", "new", "f1"), "new": ("HA", "old", "f1")}[half]
+    assert journey.claims == {left}
+    assert [bool(journey.holders(host)) for host in (journey.source, journey.dest)] == [half == "new", half == "old"]
+
+
+def test_a_live_migration_keeps_the_flavor_and_leaves_the_host(journey: Journey) -> None:
+    journey.abort()
+    with refused(journey.world, "request.invalid"):
+        journey.dest.move("i1", "live-migration", F3, id="again")
+    with refused(journey.world, "request.invalid"):
+        journey.source.move("i1", "live-migration", id="again")
+
+
+def test_a_move_that_has_begun_excludes_another(journey: Journey) -> None:
+    with refused(journey.world, "instance.claimed"):
+        journey.dest.move("i1", "migration", id="another")

@@ -173,7 +173,8 @@ class NodeAudit:
             if records is not None and not mode.dry_run:
                 records.audits.remove(self.node.uuid)
         elif records is not None:
-            record.counted(records.audits.audit(self.node.uuid, findings.facts, start=mode.start and not self._started, dry_run=mode.dry_run))
+            start, present = mode.start and not self._started, self.notebook.view.tree
+            record.counted(records.audits.audit(self.node.uuid, findings.facts, present, start=start, dry_run=mode.dry_run))
         elif findings.facts.cpu is not None:
             record.usage = Usage(policy.reserved_cpus, policy.reserved_memory_mib, policy.reserved_disk_mib)
 

@@ -8,6 +8,7 @@ from agent.desired.host_tree import is_cell_name
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.facts import HostFacts
 from agent.model.inventory import Record
+from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider_tree import Provider, ProviderTree
 
 # What the other facts make, though it may look like a count of units.
@@ -30,6 +31,14 @@ def counted_on(unit: AssignableUnit, tree: ProviderTree, root: str) -> str:
     node = tree.name_of(root)
     name = unit.provider_name(node)
     return node if is_cell_name(name, node) and not tree.exists(name) else name
+
+
+def provider_of(unit: AssignableUnit, node: str, root: ProviderUuid, present: ProviderTree) -> ProviderUuid:
+    """The uuid of the provider that counts ``unit`` of the node called ``node``, as Placement has it in ``present`` or will have it."""
+    if not present.exists(root):
+        return root if unit.provider is None else child_uuid(root, unit.provider_name(node))
+    name = counted_on(unit, present, root)
+    return present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
 
 
 def _counted(total: int) -> Record:

@@ -7,13 +7,15 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from agent.desired.policy import Policy
+from agent.desired.units import provider_of
 from agent.errors import ConfigError, ConfigErrors, RecordConflict
 from agent.model.assigned_unit import UnitRow
 from agent.model.changes import Changes
 from agent.model.facts import HostFacts
 from agent.model.held_device import DeviceRow
-from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.names import ProviderUuid, printable
 from agent.model.node_records import NodeRecords
+from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.numa.present_guests import check_present_guests
 from agent.tracker.host_side import HostSide, host_side
@@ -50,9 +52,10 @@ class NodeAudits:
         self._records, self._slots, self._settings, self._clock = records, slots, settings, clock
         self._adding = threading.Lock()
 
-    def audit(self, node: ProviderUuid, facts: HostFacts, *, start: bool, dry_run: bool = False) -> NodeView:
+    def audit(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree, *, start: bool, dry_run: bool = False) -> NodeView:
         """Count what is promised on the node, on these facts; facts older than the last ones change nothing.
 
+        ``present``: the node's tree as Placement was last seen to have it, to tell which provider counts which units.
         ``start``: what must not be wrong when an agent starts is an error.
 
         :raises NodeHeldElsewhere: another host manages the node.
@@ -70,7 +73,7 @@ class NodeAudits:
             host = host_side(facts, self._settings.policy, slot.host)
             for _ in range(ATTEMPTS):
                 try:
-                    return self._audited(node, facts, host, slot, start=start, dry_run=dry_run)
+                    return self._audited(node, facts, host, slot, present, start=start, dry_run=dry_run)
                 except RecordConflict as conflict:
                     LOG.debug("node %s: %s", printable(facts.name), conflict.message)
         raise RecordConflict(f"the records of node {printable(facts.name)} change all the time", "it is audited again in the next pass")
@@ -124,12 +127,12 @@ class NodeAudits:
         """The options that name CPUs which do not run. Later they may stop: then they are not offered any more."""
         return [*self._settings.policy.host.offline(facts.cpu.online)] if facts.cpu is not None and facts.complete("cpu") else []
 
-    def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostSide, slot: Slot, *, start: bool, dry_run: bool) -> NodeView:
+    def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostSide, slot: Slot, present: ProviderTree, *, start: bool, dry_run: bool) -> NodeView:
         """One attempt: all that was planned is written, or nothing."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             records, changes, created = self._recorded(reading, node, facts)
             now = self._clock()
-            found = reconciled(records, self._shown(node, facts), self._settings.rules, slot.told, now)
+            found = reconciled(records, self._shown(node, facts, present), self._settings.rules, slot.told, now)
             changes += found.changes
             state = NodeState.of(records, replace(host, reserved=host.reserved + found.orphans)).after(changes)
             if start:
@@ -150,13 +153,13 @@ class NodeAudits:
         records = reading.load(node) or NodeRecords(record)
         return replace(records, node=record), changes, found.node is None
 
-    def _shown(self, node: ProviderUuid, facts: HostFacts) -> Shown:
+    def _shown(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree) -> Shown:
         units = None
         if facts.complete("units"):
             units = tuple(
                 UnitRow(
-                    node=node, provider=node if one.provider is None else child_uuid(node, one.provider_name(facts.name)),
-                    resource_class=one.resource_class, identifier=one.identifier, metadata=one.metadata,
+                    node=node, provider=provider_of(one, facts.name, node, present), resource_class=one.resource_class,
+                    identifier=one.identifier, metadata=one.metadata,
                 ) for one in facts.units or ()
             )  # fmt: skip
         return Shown(self._settings.devices(node, facts), units, facts.domains if facts.complete("domains") else None)

@@ -16,6 +16,7 @@ from agent.model.held_device import DeviceRow
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
@@ -117,7 +118,7 @@ class Host:
     def audit(self, *, start: bool = False, **facts: Any) -> NodeView:
         """Audit the node, on facts taken now; ``facts`` replaces some of them for good."""
         self.facts = replace(self.facts, taken_at=self.time(), **facts)
-        return self.audits.audit(self.node, self.facts, start=start)
+        return self.audits.audit(self.node, self.facts, ProviderTree(), start=start)
 
     # --- operations -------------------------------------------------------------------------------------------
 

@@ -10,12 +10,11 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from glob import escape
 from threading import Event, Thread
-from typing import NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from oslo_config import cfg
 
 from agent.api.access import Access
-from agent.api.local_api import LocalApi
 from agent.assembly import opened
 from agent.audit_record import Mode
 from agent.audit_requests import Asked
@@ -33,6 +32,9 @@ from agent.service import DaemonService
 from agent.signals import Signals
 from agent.store.store import Store
 from agent.version import agent_version
+
+if TYPE_CHECKING:
+    from agent.api.local_api import LocalApi
 
 LOG = logging.getLogger(__name__)
 
@@ -183,6 +185,9 @@ class Daemon:
 
     def _open_api(self) -> None:
         if self._conf.api.socket:
+            # Here, because it takes memory that an agent without it saves.
+            from agent.api.local_api import LocalApi
+
             api = LocalApi(self._conf, self._service)
             api.start()
             self._api = api

@@ -4,7 +4,7 @@ import time
 from collections import Counter as Tally
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary, disable_created_metrics, generate_latest
 
 from agent.model.report import METHODS, STEPS, DriftKind, NodeState, Report
 from agent.version import agent_version
@@ -19,6 +19,8 @@ class Metrics:
     """All figures, in a registry of their own."""
 
     def __init__(self) -> None:
+        # When each series was made is of no use, and as many lines as all the rest.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self._registry = registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX, registry=registry)
         Info(f"{PREFIX}_build", "What runs", registry=registry).info({"version": agent_version()})

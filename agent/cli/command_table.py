@@ -11,6 +11,8 @@ AUDIT = Command((), "one audit", "agent.cli.once:run", frozenset({"dry_run", "ad
 DAEMON = Command((), "the daemon, in the foreground", "agent.daemon:run")
 COMMANDS = (
     *PLACEMENT_COMMANDS,
+    Command(("status",), "show how the daemon and its nodes are", "agent.cli.commands.status:run", frozenset({"offline"})),
+    Command(("reload",), "have the daemon read its configuration again", "agent.cli.commands.reload:run"),
     Command(("tree",), "show the provider trees as last seen in Placement", "agent.cli.commands.tree:run", frozenset({"offline", "nodes"})),
     Command(("config", "check"), "check the configuration and name everything wrong with it", "agent.cli.commands.config_check:run"),
     Command(("identity", "show"), "show the uuid by which Placement knows this node", "agent.cli.commands.identity_show:run"),

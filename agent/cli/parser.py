@@ -162,7 +162,7 @@ def _add_flags(parser: _Parser, given: _Given) -> None:
     flag("--adopt", action="store_true", help="with --once: take over a tree that somebody else made")
     flag("--reread", action="store_true", help="with --once: read everything again, trust no saved mirror")
     flag("--with-usages", action="store_true", help="with --once: show use as Placement counts it, one request a provider")
-    flag("--offline", action="store_true", help="with tree: read the store even if a daemon runs")
+    flag("--offline", action="store_true", help="with a command that asks the daemon: read the store even if one runs")
     flag("--version", action="store_true", help="show the version and exit")
     source = given.sources.append
     flag("--config-file", action=_Hand, hand=lambda path: source(Source(Path(path))), metavar="FILE", help="read this file; may be repeated, later ones win")

@@ -1,15 +1,19 @@
-"""``agent tree``: the provider trees as the store knows them from Placement."""
+"""``agent tree``: the provider trees as the daemon, or without one the store, knows them from Placement."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from oslo_config import cfg
 
+from agent.api.client import Client
+from agent.cli.daemon_client import from_daemon
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import StoreError
+from agent.model.provider_tree import Provider, ProviderTree
 from agent.render.json_report import tree_document
 from agent.render.look import look_of
 from agent.render.own_tree import StoredTree
@@ -20,16 +24,20 @@ from agent.store.store import Store, open_read_only
 def run(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the trees of all nodes, or of those that match ``--node`` by name or uuid.
 
-    :raises StoreError: the store cannot be read, or has no such tree.
+    :raises StoreError: the store cannot be read, or there is no such tree.
+    :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
     """
-    with open_read_only(Path(conf.store.path), conf.store.connection) as store:
-        found = list(_trees(store))
-        chosen = [one for one in found if not options.nodes or any(_matches(one, name) for name in options.nodes)]
-        missing = [name for name in options.nodes if not any(_matches(one, name) for one in found)]
-        if missing:
-            raise StoreError(f"--node {missing[0]}: no such tree in the store {store}", f"it has {', '.join(one.name for one in found[:10]) or 'none'}")
-        if not chosen:
-            raise StoreError(f"no tree in the store {store}", "agent --once puts one there")
+    # A daemon that has audited nothing yet knows no more than the store.
+    found, place = (None if options.offline else from_daemon(conf, _of_daemon)) or [], "daemon"
+    if not found:
+        with open_read_only(Path(conf.store.path), conf.store.connection) as store:
+            found, place = list(_of_store(store)), f"store {store}"
+    chosen = [one for one in found if not options.nodes or any(_matches(one, name) for name in options.nodes)]
+    missing = [name for name in options.nodes if not any(_matches(one, name) for one in found)]
+    if missing:
+        raise StoreError(f"--node {missing[0]}: no such tree in the {place}", f"it has {', '.join(one.name for one in found[:10]) or 'none'}")
+    if not chosen:
+        raise StoreError(f"no tree in the {place}", "agent --once puts one there")
     if options.format == "json":
         write_document(tree_document(chosen))
     else:
@@ -37,7 +45,22 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     return 0
 
 
-def _trees(store: Store) -> Iterator[StoredTree]:
+def _of_daemon(client: Client) -> list[StoredTree]:
+    return [_read(tree) for node in client.nodes() if (tree := client.tree(node["uuid"]))["tree"]]
+
+
+def _read(document: Mapping[str, Any]) -> StoredTree:
+    """The tree that the daemon shows as a document."""
+    tree, rows = ProviderTree(), document["tree"]
+    for row in rows:
+        inventory = {name: {key: value for key, value in record.items() if key != "used"} for name, record in row["inventories"].items()}
+        tree.insert(Provider(row["uuid"], row["name"], row["generation"], row["parent"], inventory, frozenset(row["traits"]), frozenset(row["aggregates"])))
+    used = {row["uuid"]: {name: record["used"] for name, record in row["inventories"].items() if record["used"] is not None} for row in rows}
+    owned = frozenset(row["uuid"] for row in rows if row["owned"])
+    return StoredTree(document["name"], document["uuid"], document["endpoint"] or "", tree, owned, used)
+
+
+def _of_store(store: Store) -> Iterator[StoredTree]:
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root):

@@ -18,6 +18,7 @@ from agent.model.node_records import NodeRecords
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.numa.present_guests import check_present_guests
+from agent.tracker.domains import unknown_here
 from agent.tracker.host_side import HostSide, host_side
 from agent.tracker.node_record import Agent, Found, node_record
 from agent.tracker.node_state import NodeState
@@ -67,7 +68,8 @@ class NodeAudits:
         with self._adding:
             slot = self._slots.setdefault(node, Slot(HostSide())) if not dry_run else self._slots.get(node, Slot(HostSide()))
         with locked({node: slot}, [node]):
-            if slot.state is not None and facts.taken_at < slot.host.taken_at:
+            # Facts from before the last ones, unless it is the clock that went back.
+            if slot.state is not None and facts.taken_at < slot.host.taken_at <= self._clock():
                 LOG.debug("node %s: facts of %s are older than the last ones", printable(facts.name), facts.taken_at)
                 return _view(slot.state, (), slot.created)
             host = host_side(facts, self._settings.policy, slot.host)
@@ -115,8 +117,9 @@ class NodeAudits:
 
     def let_go(self) -> None:
         """End the leases of all nodes, so that another host can take them over at once."""
-        with self._records.transaction(list(self._slots)) as transaction:
-            now, mine = self._clock(), [transaction.lease(node) for node in self._slots]
+        nodes = list(self._slots)
+        with self._records.transaction(nodes) as transaction:
+            now, mine = self._clock(), [transaction.lease(node) for node in nodes]
             ended = tuple(replace(one, expires_at=now) for one in mine if one is not None and one.host == self._settings.agent.host)
             if ended:
                 transaction.write(Changes(leases=ended))
@@ -131,8 +134,10 @@ class NodeAudits:
         """One attempt: all that was planned is written, or nothing."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             records, changes, created = self._recorded(reading, node, facts)
-            now = self._clock()
-            found = reconciled(records, self._shown(node, facts, present), self._settings.rules, slot.told, now)
+            now, shown = self._clock(), self._shown(node, facts, present)
+            strangers = [one.uuid for one in unknown_here(records, shown.domains or ())]
+            owners = reading.consumers(strangers).instances if strangers else {}
+            found = reconciled(records, replace(shown, owners=owners), self._settings.rules, slot.told, now)
             changes += found.changes
             state = NodeState.of(records, replace(host, reserved=host.reserved + found.orphans)).after(changes)
             if start:
@@ -162,7 +167,7 @@ class NodeAudits:
                     identifier=one.identifier, metadata=one.metadata,
                 ) for one in facts.units or ()
             )  # fmt: skip
-        return Shown(self._settings.devices(node, facts), units, facts.domains if facts.complete("domains") else None)
+        return Shown(facts.taken_at, self._settings.devices(node, facts), units, facts.domains if facts.complete("domains") else None)
 
     def _check_start(self, state: NodeState) -> None:
         """What an agent must not start on.

@@ -1,7 +1,7 @@
 """The audit of one node's records: what is over is given back, what lags behind is caught up, what is doubtful is told. Pure."""
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 from agent.model.amounts import NOTHING, Amounts
 from agent.model.assigned_unit import UnitRow
@@ -9,11 +9,12 @@ from agent.model.changes import Changes
 from agent.model.claim import Claim
 from agent.model.domain import Domain
 from agent.model.held_device import DeviceRow
-from agent.model.instance import Instance
 from agent.model.migration import Migration
-from agent.model.names import ConsumerUuid, printable
+from agent.model.names import ConsumerUuid
 from agent.model.node_records import NodeRecords
 from agent.model.report import Drift
+from agent.tracker import domains
+from agent.tracker.domains import Owners
 from agent.tracker.inventory_sync import synced_devices, synced_units
 from agent.tracker.known import Known
 from agent.tracker.releasing import released
@@ -25,11 +26,16 @@ BEGUN = ("pre-migrating", "preparing", "migrating", "running", "post-migrating")
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the host shows now; None where it did not say."""
+    """What the host showed at ``taken_at``, seconds since the epoch; None where it did not say.
 
+    ``owners``: what the records say of the domains that have nothing on this node.
+    """
+
+    taken_at: float = 0.0
     devices: tuple[DeviceRow, ...] | None = None
     units: tuple[UnitRow, ...] | None = None
     domains: tuple[Domain, ...] | None = None
+    owners: Owners = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +72,14 @@ def reconciled(records: NodeRecords, shown: Shown, rules: Rules, told: Collectio
     changes = _carried_out(records, verdicts, ending, migrations, now)
     gone = {one.id for one in changes.claims if not one.open}
     holders = {one.id for one in records.claims if one.id not in gone}
-    drift = [*_told([one for one in records.claims if one.id not in ending], verdicts), *_domains(records, instances, shown.domains)]
+    drift = [*_told([one for one in records.claims if one.id not in ending], verdicts)]
+    uncounted = domains.orphans(records, shown.domains or (), shown.owners)
+    if shown.domains is not None:
+        drift += [*domains.strange(uncounted, shown.owners), *domains.missing(records, shown.domains, shown.taken_at)]
     return Reconciled(
         changes + _competing(records, migrations, now)
         + synced_devices(records.devices, shown.devices, holders) + synced_units(records.units, shown.units, holders),
-        tuple(drift), _orphans(records, shown.domains) if rules.count_orphans else NOTHING, stranded,
+        tuple(drift), domains.amounts(uncounted) if rules.count_orphans else NOTHING, stranded,
     )  # fmt: skip
 
 
@@ -130,26 +139,3 @@ def _told(claims: Sequence[Claim], verdicts: dict[str, Verdict]) -> Iterator[Dri
             abort = f"if the guest is gone: agent claim abort {claim.id}"
             remedy = "the next audit releases it, unless the move goes on" if found.what == "stranded" else abort
             yield Drift("stranded-claim", "warning", f"claim {claim.id}: {found.why}", remedy, consumer=claim.instance)
-
-
-def _domains(records: NodeRecords, instances: dict[ConsumerUuid, Instance], domains: tuple[Domain, ...] | None) -> Iterator[Drift]:
-    """Guests without records, and records without guests."""
-    for one in _strangers(records, domains):
-        what = f"domain {printable(one.name)} ({one.uuid}, {one.memory_mib} MiB) runs here, and no record knows it"
-        yield Drift("unknown-domain", "warning", what, "agent guests import makes a record of it", consumer=one.uuid)
-    running = None if domains is None else {one.uuid for one in domains}
-    for claim in records.claims:
-        known = instances.get(claim.instance)
-        here = known is not None and known.node == claim.node and known.vm_state == "active" and not known.moving
-        if running is not None and claim.state == "consumed" and here and claim.instance not in running:
-            what = f"instance {claim.instance} should run here, and the hypervisor does not show it"
-            yield Drift("missing-domain", "warning", what, "start it, or correct its record", consumer=claim.instance)
-
-
-def _strangers(records: NodeRecords, domains: Iterable[Domain] | None) -> list[Domain]:
-    known = {one.instance for one in records.claims} | {one.uuid for one in records.instances} | {one.instance for one in records.migrations}
-    return [one for one in domains or () if one.uuid not in known]
-
-
-def _orphans(records: NodeRecords, domains: Iterable[Domain] | None) -> Amounts:
-    return sum((Amounts(one.memory_mib, one.vcpus or 0) for one in _strangers(records, domains)), NOTHING)

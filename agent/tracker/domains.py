@@ -1,0 +1,63 @@
+"""Guests that the hypervisor shows, compared with the records: who should not be here, and who should. Pure."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from agent.model.amounts import NOTHING, Amounts
+from agent.model.domain import Domain
+from agent.model.instance import Instance
+from agent.model.names import ConsumerUuid, printable
+from agent.model.node_records import NodeRecords
+from agent.model.report import Drift
+
+Owners = Mapping[ConsumerUuid, Instance]
+"""What the records say of guests that have nothing on this node, by uuid."""
+
+
+def unknown_here(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain]:
+    """The guests of which the node's own records say nothing."""
+    known = {one.instance for one in records.claims} | {one.uuid for one in records.instances} | {one.instance for one in records.migrations}
+    return [one for one in domains if one.uuid not in known]
+
+
+def orphans(records: NodeRecords, domains: Sequence[Domain], owners: Owners) -> list[Domain]:
+    """The guests that nobody counts: those of this host's other nodes are counted there."""
+    node = records.node
+
+    def elsewhere(owner: Instance | None) -> bool:
+        return owner is not None and not owner.removed and owner.host == node.host and owner.node not in (None, node.uuid)
+
+    return [one for one in unknown_here(records, domains) if not elsewhere(owners.get(one.uuid))]
+
+
+def amounts(domains: Sequence[Domain]) -> Amounts:
+    """What guests take that nobody counts: memory, and CPUs if known; what they have of the disk nobody knows."""
+    return sum((Amounts(one.memory_mib, one.vcpus or 0) for one in domains), NOTHING)
+
+
+def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
+    """A line for each guest that should not be here."""
+    for one in domains:
+        what, owner = f"domain {printable(one.name)} ({one.uuid}, {one.memory_mib} MiB) runs here", owners.get(one.uuid)
+        if owner is None:
+            yield Drift("unknown-domain", "warning", f"{what}, and no record knows it", "agent guests import makes a record of it", consumer=one.uuid)
+        else:
+            # Two copies of one guest write to the same disks. Which of them is right, nobody here can know.
+            remedy = "make sure that nothing brings the instance back, and remove the domain from this hypervisor"
+            yield Drift("unknown-domain", "warning", f"{what}, but its instance is {_place(owner)}", remedy, consumer=one.uuid)
+
+
+def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) -> Iterator[Drift]:
+    """A line for each guest that should run here and does not; nothing of one that has come since the facts were taken."""
+    running, instances = {one.uuid for one in domains}, {one.uuid: one for one in records.instances}
+    for claim in (one for one in records.claims if one.purpose != "devices"):
+        known = instances.get(claim.instance)
+        here = known is not None and known.node == claim.node and known.vm_state == "active" and not known.moving
+        if claim.state == "consumed" and here and claim.instance not in running and claim.updated_at <= taken_at:
+            what = f"instance {claim.instance} should run here, and the hypervisor does not show it"
+            yield Drift("missing-domain", "warning", what, "start it, or correct its record", consumer=claim.instance)
+
+
+def _place(owner: Instance) -> str:
+    if owner.deleted:
+        return "deleted"
+    return f"on host {printable(owner.host)}" if owner.host is not None else f"on no host ({owner.vm_state})"

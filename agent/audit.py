@@ -116,6 +116,15 @@ class NodeAudit:
         self._refusal = report if state == "refused" else None
         return report
 
+    def count(self, mode: Mode) -> None:
+        """Facts and records alone, so that claims can be made while there is no Placement. What goes wrong is logged."""
+        if self.house.records is None or mode.dry_run or self._refusal is not None:
+            return
+        try:
+            self._count(Record(self.house.server.client(), mode, lambda: None), self._facts())
+        except AgentError as error:
+            LOG.warning("node %s: %s", printable(self.node.name), error)
+
     def _attempt(self, record: Record, findings: Findings | None, rows: Sequence[Row] | None) -> bool:
         """From a fresh mirror to the end of a flush. Returns whether that is the end of it."""
         notebook, root = self.notebook, self.node.uuid

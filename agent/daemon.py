@@ -23,6 +23,7 @@ from agent.errors import AgentError, ConfigError, DriverError, DriverTimeout, No
 from agent.model.exit_codes import exit_code
 from agent.model.report import NodeReport, Problem, Report
 from agent.news import News, summary
+from agent.publishing import Publishing
 from agent.render.json_report import dumps, report_document
 from agent.render.problems import problems_of
 from agent.running import Running
@@ -66,6 +67,7 @@ class Daemon:
         self._told_ready, self._refusal = False, ""
         self._begun = self._reread_asked = False
         self._service = DaemonService(signals.wake)
+        self._publishing = Publishing(signals.wake)
         self._api: LocalApi | None = None
 
     def run(self) -> None:
@@ -74,7 +76,7 @@ class Daemon:
         :raises AgentError: it could not even begin: configuration, store, identity, or a Placement that never will do.
         """
         self._notifier.status("starting")
-        running = self._apart("looking at the configuration", lambda: Running(self._conf, self._stopping))
+        running = self._apart("looking at the configuration", lambda: Running(self._conf, self._stopping, self._publishing.changed))
         with ExitStack() as stack:
             store = self._apart("opening the store", lambda: stack.enter_context(opened(self._conf)))
             try:
@@ -104,9 +106,13 @@ class Daemon:
         for one in self._service.audits.take(whole=False):
             if not self._stopping.is_set():
                 self._special(running, store, one)
+        if self._publishing.due <= time.monotonic() and not self._stopping.is_set():
+            self._publish(running, store)
 
     def _cycle(self, running: Running, store: Store, asked: Sequence[Asked]) -> None:
         """Audit every node, and tell of it."""
+        # What changes from here on may come too late for this audit.
+        self._publishing.take()
         try:
             report = self._apart("an audit", lambda: self._audit(running, store))
         except AgentError as error:
@@ -143,6 +149,14 @@ class Daemon:
         if not self._stopping.is_set():
             self._show(report, [asked], running.hanging, whole=False)
 
+    def _publish(self, running: Running, store: Store) -> None:
+        """Audit the nodes whose records have changed."""
+        nodes = sorted(self._publishing.take())
+        with suppress(AgentError):
+            report = self._apart("publishing", lambda: running.start(store).run(Mode(start=True), nodes, self._progress))
+            if not self._stopping.is_set():
+                self._show(report, [], running.hanging, whole=False)
+
     def _show(self, report: Report, asked: Sequence[Asked], hanging: int, *, whole: bool) -> None:
         """Tell those who look at the agent or have asked for this."""
         self._service.audited(report, whole=whole)
@@ -169,7 +183,7 @@ class Daemon:
         self._listen(0)
         while not (self._stopping.is_set() or self._signals.reload or self._service.wanted):
             self._notifier.watchdog()
-            if (left := self._schedule.due - time.monotonic()) <= 0:
+            if (left := min(self._schedule.due, self._publishing.due) - time.monotonic()) <= 0:
                 return
             self._listen(min(left, (self._notifier.watchdog_interval or math.inf) / 3))
 
@@ -256,7 +270,7 @@ class Daemon:
         changed = [f"[{group}] {option}" for group, option in LASTING if before.conf[group][option] != conf[group][option]]
         if changed:
             raise ConfigError(f"{', '.join(changed)}: changed, and in use for as long as the agent runs", "restart the agent to have it otherwise")
-        now = Running(conf, self._stopping)
+        now = Running(conf, self._stopping, self._publishing.changed)
         # A backend that is away says nothing against the configuration; the next audit tries again, and tells.
         with suppress(NotReady, DriverTimeout):
             now.start(store)

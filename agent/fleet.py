@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from agent.audit import House, NodeAudit
 from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
-from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError
+from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError, PlacementError
 from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
@@ -58,9 +58,7 @@ class Fleet:
                 ConfigError(f"--node {one}: the driver {self._driver_name} has no such node", f"it has {', '.join(sorted(found.values())[:10]) or 'none'}")
                 for one in names if not any(_is_called(one, uuid, name) for uuid, name in found.items())
             ]  # fmt: skip
-            # Asked here, so that it is one request for all nodes, and the reason is given once if it fails.
-            self.house.server.connect(client, ask=mode.reread)
-            rows = self._listed(client, found)
+            rows = self._rows(client, mode, found, chosen)
             gone = {} if names else self._gone(found, rows or {})
             count = progress or (lambda _name: None)
             nodes = [*self._audit_all(chosen, mode, rows, count), *self._audit_all(gone, mode, rows, count, gone=True)]
@@ -74,6 +72,23 @@ class Fleet:
             requests={method: counts.get(method, 0) for method in METHODS},
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
         )  # fmt: skip
+
+    def _rows(
+        self, client: Client, mode: Mode, found: Mapping[str, str], chosen: Mapping[str, str]
+    ) -> Mapping[ProviderUuid, Row] | None:
+        """What one list tells of many nodes. Without a Placement, what is promised on the nodes is counted all the same.
+
+        :raises PlacementError: there is no Placement; asked here, so that it is one request and the reason is given once.
+        """
+        if self.house.records is not None and not mode.dry_run:
+            self.house.records.audits.unavailable([ProviderUuid(uuid) for uuid in found])
+        try:
+            self.house.server.connect(client, ask=mode.reread)
+            return self._listed(client, found)
+        except PlacementError:
+            for uuid, name in chosen.items():
+                self._audit_of(uuid, name).count(mode)
+            raise
 
     def _listed(self, client: Client, found: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
         """All roots that carry this agent's mark, in one request; None where a node's own tree says as much.

@@ -1,5 +1,6 @@
 """A fleet in service: built on one configuration, started when it is first needed, closed when another takes its place."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event
 
@@ -7,19 +8,21 @@ from oslo_config import cfg
 
 from agent.assembly import made, started
 from agent.fleet import Fleet
+from agent.model.names import ProviderUuid
 from agent.store.store import Store
 
 
 class Running:
-    """The fleet of ``conf``. Making it touches nothing.
+    """The fleet of ``conf``. Making it touches nothing. ``changed``: called with each node whose records have changed.
 
     :raises ConfigErrors: everything that is wrong with ``conf``.
     :raises DriverError: its driver failed to say.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, cancelled: Event) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, cancelled: Event, changed: Callable[[ProviderUuid], None]) -> None:
         self.conf = conf
         self._parts, self._cancelled = made(conf, cancelled, daemon=True), cancelled
+        self._changed = changed
         self._fleet: Fleet | None = None
         self._closing = ExitStack()
 
@@ -34,7 +37,7 @@ class Running:
         :raises AgentError: it cannot be started; the next call tries again.
         """
         if self._fleet is None:
-            self._fleet = self._closing.enter_context(started(self.conf, self._parts, store, self._cancelled, daemon=True))
+            self._fleet = self._closing.enter_context(started(self.conf, self._parts, store, self._cancelled, daemon=True, changed=self._changed))
         return self._fleet
 
     def close(self) -> None:

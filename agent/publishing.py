@@ -1,0 +1,41 @@
+"""When a node whose records have changed is audited: soon, and all changes of one moment together."""
+
+import math
+import time
+from collections.abc import Callable
+from threading import Lock
+
+from agent.model.names import ProviderUuid
+
+# How long the first change waits for others, in seconds: a burst of claims becomes one audit.
+GATHERING = 1.0
+
+
+class Publishing:
+    """The nodes that wait. Threads tell of changes, the daemon's loop takes them; ``wake`` makes it look.
+
+    What fails is not tried again from here: the node stays dirty, and the next audit of all comes after a pause of its own.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake, self._lock = wake, Lock()
+        self._nodes: set[ProviderUuid] = set()
+        self.due = math.inf
+
+    def changed(self, node: ProviderUuid) -> None:
+        """Something was promised or given back on the node."""
+        with self._lock:
+            first = not self._nodes
+            self._nodes.add(node)
+            if first:
+                self.due = time.monotonic() + GATHERING
+        if first:
+            self._wake()
+
+    def take(self) -> frozenset[ProviderUuid]:
+        """The nodes that wait; they wait no more."""
+        with self._lock:
+            taken = frozenset(self._nodes)
+            self._nodes.clear()
+            self.due = math.inf
+        return taken

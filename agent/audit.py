@@ -165,6 +165,9 @@ class NodeAudit:
         facts = call(driver.facts, name)
         if not isinstance(facts, HostFacts):
             raise DriverError(f"driver {self.node.driver}: its facts of {printable(name)} are no HostFacts but {type(facts).__name__}", DRIVER_FAULT)
+        if forgotten := facts.forgotten:
+            # Taken for a node that has none, the inventory would go; so the last good one stays.
+            raise DriverError(f"driver {self.node.driver}: its facts of {printable(name)} have CPUs but no {' and no '.join(forgotten)}", DRIVER_FAULT)
         capabilities = call(driver.capabilities_as_traits) if isinstance(driver, ReportsCapabilities) else {}
 
         def shape(tree: ProviderTree, allocations: Allocations | None) -> None:

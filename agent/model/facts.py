@@ -27,7 +27,7 @@ class CpuFacts:
 class HostFacts:
     """What a node has. ``None`` for a section the node does not have at all (a bare-metal node has no ``cpu``).
 
-    ``memory_mib`` in MiB, ``disk_gib`` in GiB, both rounded down; ``taken_at`` in seconds since the epoch.
+    ``memory_mib`` in MiB, ``disk_gib`` in GiB, both rounded down, and 0 where a node with CPUs has none; ``taken_at`` in seconds since the epoch.
     ``incomplete`` maps each section that could not be read fully to the reason: the core then keeps the last good
     values of that part of the tree and marks the node degraded. An incomplete section is never the same as an empty one.
     """
@@ -44,6 +44,12 @@ class HostFacts:
     domains: tuple[Domain, ...] | None = None
     units: tuple[AssignableUnit, ...] | None = None
     incomplete: Mapping[Section, str] = field(default_factory=dict)
+
+    @property
+    def forgotten(self) -> tuple[str, ...]:
+        """What a node with CPUs has as well, and these facts neither tell nor name as incomplete: a driver that forgot it, not a node that lost it."""
+        said = (("memory", "memory_mib", self.memory_mib), ("disk", "disk_gib", self.disk_gib))
+        return tuple(name for section, name, value in said if self.cpu is not None and section not in self.incomplete and (value is None or value < 0))
 
     def complete(self, section: Section) -> bool:
         """Whether ``section`` was read fully."""

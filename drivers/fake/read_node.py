@@ -46,12 +46,15 @@ class Node:
         pci = self._list("pci")
         providers = self._providers((ids or []) if whole else None)
         hypervisor = self.data.get("hypervisor", {})
+        cpu = self._cpu(online, cells, whole)
+        # A file says all that its host has: one with CPUs and no word of disk has none, which is not the same as a driver that forgot it.
+        nothing = None if cpu is None else 0
         return Machine(
             hypervisor_type=hypervisor.get("type", "fake"),
             hypervisor_version=int(hypervisor.get("version", 1000)),
-            cpu=self._cpu(online, cells, whole),
-            memory_mib=self._memory(cells),
-            disk_gib=int(self.data["disk_gib"]) if "disk_gib" in self.data else None,
+            cpu=cpu,
+            memory_mib=self._memory(cells, nothing),
+            disk_gib=int(self.data["disk_gib"]) if "disk_gib" in self.data else nothing,
             numa=cells,
             pci=read_devices(pci, ids) if pci else None,
             units=self._units((ids or []) if whole else None, providers),
@@ -79,11 +82,11 @@ class Node:
         said = {key: value for key, value in data.items() if key in ("architecture", "model", "vendor")}
         return replace(usual, **said, features=frozenset(data.get("features", usual.features)))
 
-    def _memory(self, cells: Topology | None) -> int | None:
+    def _memory(self, cells: Topology | None, nothing: int | None) -> int | None:
         """The memory; that of the cells if nothing else is said."""
         if "memory_mib" in self.data:
             return int(self.data["memory_mib"])
-        return cells.memory_mib if cells else None
+        return cells.memory_mib if cells else nothing
 
     def _providers(self, cells: list[int] | None) -> tuple[ProviderEntry, ...]:
         traits, part = self.data.get("traits"), self._list("providers")

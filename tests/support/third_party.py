@@ -32,7 +32,7 @@ class ThirdPartyDriver:
         return {UUID: os.environ.get("THIRD_PARTY_NODE") or self._host.name}
 
     def facts(self, name: str) -> HostFacts:
-        return HostFacts(name, time.time(), "third-party", cpu=CpuFacts(frozenset(range(4)), "x86_64"), memory_mib=2048)
+        return HostFacts(name, time.time(), "third-party", cpu=CpuFacts(frozenset(range(4)), "x86_64"), memory_mib=2048, disk_gib=0)
 
     def is_node_deleted(self, name: str) -> bool:
         return False

@@ -24,7 +24,7 @@ def laid_out(host: Host) -> Any:
     def agent(layout: Any) -> AgentUnderTest:
         policy = Policy(HostPolicy(frozenset({0, 1}), frozenset({2, 3, 4, 5})), layout=layout)
         made = host(policy=policy)
-        made.driver.facts_of = lambda name: HostFacts(name, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(8))), memory_mib=8192, numa=CELLS)
+        made.driver.facts_of = lambda name: HostFacts(name, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(8))), memory_mib=8192, disk_gib=0, numa=CELLS)
         return made
 
     return agent

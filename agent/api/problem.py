@@ -15,6 +15,10 @@ TYPE = "urn:compute-node-agent:problem:"
 KINDS: Mapping[str, tuple[int, str]] = {
     # The request itself.
     "request.invalid": (400, "The request is invalid"),
+    "request.amount": (400, "There is no such amount"),
+    "request.unknown-state": (400, "There is no such state"),
+    "request.topology": (400, "The flavor asks for something impossible"),
+    "request.flavor-image": (400, "Flavor and image contradict each other"),
     "request.not-json": (400, "The body is no JSON document"),
     "request.malformed": (400, "This is no HTTP request"),
     "access.forbidden": (403, "You may not do that"),

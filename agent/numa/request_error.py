@@ -12,6 +12,11 @@ Kind = Literal[
     "PageSizeInvalid", "PageSizeForbidden", "LockedNeedsPages", "InvalidPciPolicy", "PciPolicyForbidden", "VcpuPcpuConflict",
 ]  # fmt: skip
 
+# Where flavor and image, or two ways to say the same, contradict each other.
+CONFLICTS: frozenset[Kind] = frozenset({
+    "TopologyForbidden", "PinningForbidden", "ThreadPolicyForbidden", "PageSizeForbidden", "PciPolicyForbidden", "VcpuPcpuConflict",
+})  # fmt: skip
+
 
 class RequestError(AgentError):
     """A flavor or image that asks for something impossible: which key and value, why, and what would be ``allowed``."""

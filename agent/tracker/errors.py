@@ -17,6 +17,30 @@ class InvalidRequest(TrackerError):
     code = "request.invalid"
 
 
+class InvalidAmount(InvalidRequest):
+    """An amount that is negative, or more than anything has."""
+
+    code = "request.amount"
+
+
+class UnknownState(InvalidRequest):
+    """A state, status or type that there is not."""
+
+    code = "request.unknown-state"
+
+
+class InvalidTopology(InvalidRequest):
+    """A flavor that asks for cells, CPUs or pages which make no sense."""
+
+    code = "request.topology"
+
+
+class FlavorImageConflict(InvalidRequest):
+    """A flavor and an image that contradict each other."""
+
+    code = "request.flavor-image"
+
+
 class UnknownNode(TrackerError):
     """No node of this agent has that uuid."""
 

@@ -9,11 +9,12 @@ from agent.model.assigned_unit import UnitRow
 from agent.model.flavor import Flavor
 from agent.model.guest import Guest, PlacedCell
 from agent.model.held_device import DeviceRow
+from agent.model.names import printable
 from agent.numa.fit import BudgetExceeded, NoFit, fit
 from agent.numa.request import guest_of
-from agent.numa.request_error import RequestError
+from agent.numa.request_error import CONFLICTS, RequestError
 from agent.tracker.choosing import FreeDevices, Shortage, choose_devices, choose_units, free_devices
-from agent.tracker.errors import InvalidRequest, ResourcesUnavailable
+from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
 from agent.tracker.requests import DeviceRequest, Limits, Resources
 
@@ -81,7 +82,8 @@ def _guest(wanted: Wanted) -> Guest | None:
     try:
         return guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, wanted.image_properties)
     except RequestError as error:
-        raise InvalidRequest(f"flavor {flavor.name}: {error.message}", error.remedy) from error
+        kind = FlavorImageConflict if error.kind in CONFLICTS else InvalidTopology
+        raise kind(f"flavor {printable(flavor.name)}: {error.message}", error.remedy) from error
 
 
 def _fitted(

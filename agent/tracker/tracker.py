@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from agent.errors import RecordConflict
 from agent.model.changes import Changes
-from agent.model.claim import Half
-from agent.model.held_device import DeviceState
+from agent.model.claim import HALVES, Half
+from agent.model.held_device import DEVICE_STATES, DeviceState
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker import claims, moves, updates
@@ -19,9 +19,10 @@ from agent.tracker.errors import NodeNotReady, TrackerError, UnknownClaim, Unkno
 from agent.tracker.known import Known, Planned
 from agent.tracker.node_state import NodeState
 from agent.tracker.record_store import Reading, RecordStore
+from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
 from agent.tracker.slot import Slot, locked
-from agent.tracker.updates import BuildResult, InstanceUpdate
+from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
 
 ATTEMPTS = 10
 
@@ -55,6 +56,7 @@ class Tracker:
 
         :raises TrackerError: it cannot be had; nothing was written.
         """
+        check_claim(request)
         subject = Subject(request.node, request.instance.uuid, request.id)
         return self._on_node(subject, lambda state, known: claims.claim_instance(state, known, request, self._clock()))
 
@@ -75,6 +77,7 @@ class Tracker:
 
         :raises TrackerError: they cannot be had; nothing was written.
         """
+        check_claim(request)
         subject = Subject(request.node, request.instance, request.id)
         return self._on_node(subject, lambda state, known: claims.claim_devices(state, known, request, self._clock()))
 
@@ -90,6 +93,7 @@ class Tracker:
 
         :raises TrackerError: the node is not ours.
         """
+        raise_all(one_of("state", only, DEVICE_STATES) if only is not None else ())
         subject = Subject(node, instance)
         changes = self._changing(subject, lambda state, known: claims.free_devices_of(state, known, only, self._clock()))
         return len(changes.devices) + len(changes.dropped_devices)
@@ -101,6 +105,7 @@ class Tracker:
 
         :raises TrackerError: it cannot be had; nothing was written.
         """
+        check_claim(request)
         migration = request.migration.uuid if request.migration is not None else ConsumerUuid(request.id)
         subject = Subject(request.node, request.instance.uuid, request.id, migration)
         return self._on_node(subject, lambda state, known: moves.claim_move(state, known, request, self._clock()))
@@ -131,6 +136,7 @@ class Tracker:
 
         :raises TrackerError: the node is not ours.
         """
+        raise_all(one_of("half", half, HALVES))
         return self._changing(Subject(node, instance, migration=migration), lambda _, known: moves.drop(known, migration, half, self._clock()))
 
     # --- instances and builds --------------------------------------------------------------------------------------
@@ -140,6 +146,7 @@ class Tracker:
 
         :raises TrackerError: it is not here, or somebody changed it since.
         """
+        check_update(update)
         node = self._node_of(instance)
         self._changing(Subject(node, instance), lambda state, known: updates.update_instance(state, known, update, self._clock()))
         with self._records.reading() as reading:
@@ -152,6 +159,7 @@ class Tracker:
 
         :raises TrackerError: the node is not ours.
         """
+        raise_all(one_of("result", result, BUILD_RESULTS))
         self._changing(Subject(node), lambda state, _: updates.count_build(state, result, self._clock()))
         return self.view(node).node.failed_builds
 

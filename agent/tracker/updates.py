@@ -1,7 +1,7 @@
 """What the life of a guest does to its claims: planned purely from what the store knows."""
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from agent.model.changes import Changes
 from agent.model.instance import Instance, TaskState, VmState
@@ -30,6 +30,7 @@ class InstanceUpdate:
 
 
 BuildResult = Literal["failed", "succeeded"]
+BUILD_RESULTS: frozenset[BuildResult] = frozenset(get_args(BuildResult))
 
 
 def update_instance(state: NodeState, known: Known, update: InstanceUpdate, now: float) -> Changes:

@@ -1,0 +1,124 @@
+"""What no node could grant: requests with states, amounts or ids that do not exist. Pure; all that is wrong with one is told at once.
+
+Whoever asks over the socket has been told before; these are for those who ask in the process, and keep nonsense out of the records.
+"""
+
+from collections.abc import Collection, Iterable, Iterator
+
+from agent.model.flavor import Flavor
+from agent.model.instance import TASK_STATES, VM_STATES
+from agent.model.inventory import MAX_INT
+from agent.model.migration import STATUSES, TYPES, Migration
+from agent.model.names import is_uuid, printable
+from agent.tracker.errors import InvalidAmount, InvalidRequest, UnknownState
+from agent.tracker.requests import DeviceClaim, DeviceRequest, InstanceClaim, Limits, MoveClaim, Resources
+from agent.tracker.updates import InstanceUpdate, Unset
+
+# More than any host has; every CPU costs time when it is placed.
+MAX_VCPUS = 65536
+MAX_GB = 1048576
+MAX_DEVICES = 1024
+
+
+def check_claim(request: InstanceClaim | MoveClaim | DeviceClaim) -> None:
+    """Whether the request makes sense on any node.
+
+    :raises InvalidRequest: it does not; everything that is wrong is named.
+    """
+    raise_all(_claim_errors(request))
+
+
+def check_update(update: InstanceUpdate) -> None:
+    """Whether an instance can be in such states.
+
+    :raises UnknownState: it cannot.
+    """
+    raise_all(_states(update.vm_state, update.task_state))
+
+
+def raise_all(errors: Iterable[InvalidRequest]) -> None:
+    """Raise all of them as one error, which is of the kind that all are.
+
+    :raises InvalidRequest: there are any.
+    """
+    if found := list(errors):
+        kinds = {type(one) for one in found}
+        kind = kinds.pop() if len(kinds) == 1 else InvalidRequest
+        raise kind("; ".join(one.message for one in found), "; ".join(dict.fromkeys(one.remedy for one in found)))
+
+
+def one_of(name: str, value: str | None, known: Collection[str]) -> Iterator[InvalidRequest]:
+    """A word that is none of those there are."""
+    if value not in known:
+        yield UnknownState(f"{name} = {printable(str(value))}: not known", f"{name} is one of {', '.join(sorted(known))}")
+
+
+def _claim_errors(request: InstanceClaim | MoveClaim | DeviceClaim) -> Iterator[InvalidRequest]:
+    yield from _ids(request.id, request.node)
+    yield from _device_amounts(request.devices)
+    if isinstance(request, DeviceClaim):
+        yield from _ids(request.instance)
+        return
+    given = request.instance
+    yield from _ids(given.uuid)
+    yield from _states(given.vm_state, given.task_state)
+    yield from _limits(request.limits)
+    yield from _allocations(request.allocations)
+    flavors = [given.flavor]
+    if isinstance(request, MoveClaim):
+        yield from one_of("type", request.type, TYPES)
+        flavors += [request.flavor] if request.flavor is not None else []
+        if request.migration is not None:
+            yield from _migration(request.migration)
+    for flavor in flavors:
+        yield from _flavor(flavor)
+
+
+def _ids(*ids: str) -> Iterator[InvalidRequest]:
+    for one in ids:
+        if not is_uuid(one):
+            yield InvalidRequest(f"{printable(str(one))} is no uuid", "ids of claims, nodes, instances and migrations are uuids")
+
+
+def _states(vm_state: str | Unset, task_state: str | Unset | None) -> Iterator[InvalidRequest]:
+    if not isinstance(vm_state, Unset):
+        yield from one_of("vm_state", vm_state, VM_STATES)
+    if task_state is not None and not isinstance(task_state, Unset):
+        yield from one_of("task_state", task_state, TASK_STATES)
+
+
+def _migration(given: Migration) -> Iterator[InvalidRequest]:
+    yield from _ids(given.uuid, given.instance)
+    yield from one_of("type", given.type, TYPES)
+    yield from one_of("status", given.status, STATUSES)
+
+
+def _flavor(given: Flavor) -> Iterator[InvalidRequest]:
+    name = f"flavor {printable(given.name)}: "
+    yield from _amount(f"{name}vcpus", given.vcpus, MAX_VCPUS, least=1)
+    yield from _amount(f"{name}memory_mb", given.memory_mb, MAX_INT)
+    yield from _amount(f"{name}root_gb", given.root_gb, MAX_GB)
+    yield from _amount(f"{name}ephemeral_gb", given.ephemeral_gb, MAX_GB)
+    yield from _amount(f"{name}swap_mb", given.swap_mb, MAX_INT)
+
+
+def _limits(given: Limits) -> Iterator[InvalidRequest]:
+    for name in ("memory_mb", "vcpus", "disk_mb"):
+        if (value := getattr(given, name)) is not None and value < 0:
+            yield InvalidAmount(f"limits: {name} = {value}", "a limit is 0 or more")
+
+
+def _allocations(given: Resources) -> Iterator[InvalidRequest]:
+    for provider, resources in given.items():
+        for name, amount in resources.items():
+            yield from _amount(f"allocations: {printable(name)} of {printable(provider)}", amount, MAX_INT, least=1)
+
+
+def _device_amounts(given: Iterable[DeviceRequest]) -> Iterator[InvalidRequest]:
+    for one in given:
+        yield from _amount(f"devices {printable(one.id)}: count", one.count, MAX_DEVICES, least=1)
+
+
+def _amount(name: str, value: int, most: int, least: int = 0) -> Iterator[InvalidRequest]:
+    if not least <= value <= most:
+        yield InvalidAmount(f"{name} = {value}", f"an amount from {least} to {most}")

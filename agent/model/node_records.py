@@ -12,7 +12,10 @@ from agent.model.migration import Migration
 
 @dataclass(frozen=True, slots=True)
 class DamagedRecord:
-    """A record that makes no sense, set aside so that the others count. ``table`` and ``key`` say which, ``why`` in what."""
+    """A record that makes no sense, set aside so that the others count. ``table`` and ``key`` say which, ``why`` in what.
+
+    A key of several columns has them joined by ``/``.
+    """
 
     table: str
     key: str
@@ -32,3 +35,7 @@ class NodeRecords:
     devices: tuple[DeviceRow, ...] = ()
     units: tuple[UnitRow, ...] = ()
     damaged: tuple[DamagedRecord, ...] = ()
+
+    def unreadable(self, table: str) -> frozenset[str]:
+        """The keys of those in ``table`` that make no sense."""
+        return frozenset(one.key for one in self.damaged if one.table == table)

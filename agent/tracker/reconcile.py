@@ -17,6 +17,7 @@ from agent.tracker import domains
 from agent.tracker.domains import Owners
 from agent.tracker.inventory_sync import synced_devices, synced_units
 from agent.tracker.known import Known
+from agent.tracker.node_state import unit_key
 from agent.tracker.releasing import released
 from agent.tracker.verdicts import ARRIVED, Verdict, verdict
 
@@ -71,20 +72,22 @@ def reconciled(records: NodeRecords, shown: Shown, rules: Rules, told: Collectio
     verdicts |= dict(_lone_devices(records, verdicts, ending))
     changes = _carried_out(records, verdicts, ending, migrations, now)
     gone = {one.id for one in changes.claims if not one.open}
-    holders = {one.id for one in records.claims if one.id not in gone}
+    # What a claim holds that makes no sense is its guest's still.
+    holders = {one.id for one in records.claims if one.id not in gone} | records.unreadable("claim")
     drift = [*_told([one for one in records.claims if one.id not in ending], verdicts)]
     uncounted = domains.orphans(records, shown.domains or (), shown.owners)
     if shown.domains is not None:
         drift += [*domains.strange(uncounted, shown.owners), *domains.missing(records, shown.domains, shown.taken_at)]
     return Reconciled(
-        changes + _competing(records, migrations, now)
-        + synced_devices(records.devices, shown.devices, holders) + synced_units(records.units, shown.units, holders),
+        changes + _competing(records, migrations, now) + _in_line(records, shown, holders),
         tuple(drift), domains.amounts(uncounted) if rules.count_orphans else NOTHING, stranded,
     )  # fmt: skip
 
 
 def _lone_devices(records: NodeRecords, verdicts: dict[str, Verdict], ending: frozenset[str]) -> Iterator[tuple[str, Verdict]]:
-    """Devices of a guest that has nothing else here any more go with it."""
+    """Devices of a guest that has nothing else here any more go with it; while a claim makes no sense nobody knows that."""
+    if records.unreadable("claim"):
+        return
     staying = {one.instance for one in records.claims if one.purpose != "devices" and verdicts[one.id].what != "release" and one.id not in ending}
     for one in records.claims:
         if one.purpose == "devices" and one.instance not in staying:
@@ -117,6 +120,17 @@ def _settled(records: NodeRecords, claim: Claim, now: float) -> Changes:
     """The instance of a claim that is the only one again becomes nothing else, and goes back to nothing else."""
     mine = [one for one in records.instances if one.uuid == claim.instance and one.node == records.node.uuid and one.new_flavor is not None]
     return Changes(instances=tuple(replace(one, old_flavor=None, new_flavor=None, updated_at=now) for one in mine))
+
+
+def _in_line(records: NodeRecords, shown: Shown, holders: Collection[str]) -> Changes:
+    """Devices and units as the host shows them. A row that makes no sense is left alone, and is not made a second time."""
+    unreadable = records.unreadable("device"), records.unreadable("unit")
+    devices, units = shown.devices, shown.units
+    if devices is not None and unreadable[0]:
+        devices = tuple(one for one in devices if f"{one.node}/{one.address}" not in unreadable[0])
+    if units is not None and unreadable[1]:
+        units = tuple(one for one in units if "/".join((one.node, *unit_key(one))) not in unreadable[1])
+    return synced_devices(records.devices, devices, holders) + synced_units(records.units, units, holders)
 
 
 def _competing(records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float) -> Changes:

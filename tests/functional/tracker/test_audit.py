@@ -1,0 +1,116 @@
+"""The audit of a node's records: resource tracking 8.9."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.model.changes import Changes
+from agent.model.provider_tree import ProviderTree
+from tests.support.refusals import rows
+from tests.support.tracking import F1, F2, F3, Host, World, domain
+
+EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
+
+
+@pytest.fixture
+def guests(ha: Host) -> Host:
+    """HA with an F1 that is active, an F2 that is stopped, an F3 that is shelved and off its host, and an F1 that is to be deleted soon."""
+    states = {"i1": (F1, "active"), "i2": (F2, "stopped"), "i3": (F3, "shelved_offloaded"), "i4": (F1, "soft-delete")}
+    for name, (flavor, _state) in states.items():
+        ha.claim(name, flavor)
+        ha.update(name, vm_state="active")
+    for name, (_flavor, state) in states.items():
+        ha.update(name, vm_state=state)
+    return ha
+
+
+def steady(host: Host) -> str:
+    """The usage, the same after an audit and after a start."""
+    found = host.usage
+    host.audit()
+    assert host.usage == found
+    host.restart()
+    host.audit(start=True)
+    assert host.usage == found
+    return found
+
+
+def test_s_84_whoever_has_not_left_counts_in_full(guests: Host) -> None:
+    assert steady(guests) == "8704/5/94720"
+    numbers = guests.audit().stats
+    assert (numbers["num_instances"], numbers["num_vm_active"], numbers["num_vm_stopped"], numbers["num_vm_soft-delete"]) == (3, 1, 1, 1)
+    assert "num_vm_shelved_offloaded" not in numbers
+    shelved = guests.instance("i3")
+    assert shelved is not None
+    assert (shelved.host, shelved.node) == (None, None)
+
+
+def test_s_84_a_guest_that_left_while_nobody_listened_is_given_back_by_the_audit(world: World, guests: Host) -> None:
+    with world.records.transaction([guests.node]) as transaction:
+        found = transaction.instance(guests.claims("i2")[0].instance)
+        assert found is not None
+        transaction.write(Changes(instances=(replace(found, vm_state="shelved_offloaded"),)))
+    guests.audit()
+    assert steady(guests) == "4608/3/43008"
+
+
+def test_s_85_one_that_is_unshelved_counts_from_its_claim_on(guests: Host) -> None:
+    guests.claim("i3", F3, id="unshelve-i3", vm_state="shelved_offloaded", task_state="spawning")
+    assert steady(guests) == "16896/9/177664"
+    assert guests.audit().stats["num_vm_shelved_offloaded"] == 1
+    guests.update("i3", vm_state="active", task_state=None)
+    assert steady(guests) == "16896/9/177664"
+
+
+def test_s_86_a_deleted_guest_is_gone_at_once_and_once(world: World, ha: Host) -> None:
+    ha.claim("i1", F1)
+    ha.claim("i2", F1)
+    ha.update("i1", vm_state="deleted", deleted=True)
+    assert ha.usage == AS_F1
+    before = rows(world)
+    ha.update("i1", vm_state="deleted", deleted=True)
+    assert rows(world) == before
+    assert steady(ha) == AS_F1
+
+
+def test_s_89_a_claim_between_facts_and_audit_is_in_the_result(ha: Host) -> None:
+    facts = ha.facts
+    ha.claim("i1", F1)
+    assert ha.audits.audit(ha.node, facts, ProviderTree(), start=False).usage.memory_mb_used == 2560
+    assert ha.usage == AS_F1
+
+
+def test_s_89_a_guest_that_came_after_the_facts_is_not_missed(world: World, ha: Host) -> None:
+    facts = replace(ha.facts, domains=())
+    world.time.pass_by(1)
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active")
+    assert ha.audits.audit(ha.node, facts, ProviderTree(), start=False).drift == ()
+    (drift,) = ha.audit(domains=()).drift
+    assert (drift.kind, drift.consumer) == ("missing-domain", ha.claims("i1")[0].instance)
+    assert ha.audit(domains=(domain("i1", 2048),)).drift == ()
+
+
+def test_s_90_facts_that_are_older_than_the_last_ones_change_nothing(world: World, ha: Host) -> None:
+    world.time.pass_by(60)
+    older = replace(ha.facts, taken_at=world.time(), memory_mib=65536)
+    world.time.pass_by(60)
+    ha.audit(memory_mib=32768)
+    before = rows(world)
+    told = ha.audits.audit(ha.node, older, ProviderTree(), start=False)
+    assert rows(world) == before
+    assert ha.tracker.view(ha.node).node.memory_mb == 32768
+    assert told.usage.memory_mb_used == 512
+
+
+def test_s_90_a_clock_that_is_set_back_makes_no_facts_old(world: World, ha: Host) -> None:
+    world.time.pass_by(-3600)
+    ha.audit(memory_mib=32768)
+    assert ha.tracker.view(ha.node).node.memory_mb == 32768
+
+
+def test_an_audit_of_a_settled_node_writes_nothing(world: World, guests: Host) -> None:
+    guests.audit()
+    before = rows(world)
+    guests.audit()
+    assert rows(world) == before

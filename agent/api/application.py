@@ -95,19 +95,16 @@ def _refused(_request: Request, response: Response, error: AgentError, _paramete
     response.data = json.dumps(problem_of(error)).encode()
     if status in (429, 503):
         response.set_header("Retry-After", "1")
+    if isinstance(error, UnknownMethod):
+        response.set_header("Allow", ", ".join(error.data["allowed"]))
 
 
 def _refused_by_falcon(request: Request, response: Response, error: falcon.HTTPError, parameters: object) -> None:
-    """What the router refuses."""
-    path = printable(request.path)[:200]
-    if error.status_code == 405:
-        refusal: AgentError = UnknownMethod(f"{path} does not take {printable(request.method)[:20]}", f"it takes {error.headers.get('Allow', '')}")  # type: ignore[union-attr]
-        response.set_headers(error.headers or {})
-    elif error.status_code == 404:
-        refusal = UnknownPath(f"there is no {path}", "openapi.yaml describes what there is")
-    else:
-        refusal = AgentBug(f"{error.status}: {error.title}")
-    _refused(request, response, refusal, parameters)
+    """What the router refuses: paths that nobody serves."""
+    if error.status_code != 404:
+        _failed(request, response, error, parameters)
+        return
+    _refused(request, response, UnknownPath(f"there is no {printable(request.path)[:200]}", "openapi.yaml describes what there is"), parameters)
 
 
 def _failed(request: Request, response: Response, error: Exception, parameters: object) -> None:

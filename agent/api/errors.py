@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agent.errors import AgentError, ConfigError
+from agent.model.names import printable
 
 Place = Literal["body", "path", "query", "header"]
 
@@ -56,6 +57,10 @@ class UnknownMethod(RequestError):
     """The path does not take that method."""
 
     code = "request.method"
+
+    def __init__(self, path: str, method: str, allowed: Sequence[str]) -> None:
+        what = f"{printable(path)[:200]} does not take {printable(method)[:20]}"
+        super().__init__(what, f"use {' or '.join(allowed)}", allowed=tuple(allowed))
 
 
 class Forbidden(RequestError):

@@ -6,10 +6,13 @@ import socket
 
 MAX_HEAD = 32 * 1024
 MAX_BODY = 1024 * 1024
+# Of a body that is too large so much is taken and thrown away, because most clients read no answer before they have sent it.
+MAX_WASTE = 64 * 1024 * 1024
 CHUNK = 64 * 1024
 
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
 _LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_ASKS_FIRST = re.compile(rb"^expect[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 
 
@@ -19,6 +22,8 @@ class Inbox:
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
         self._data = bytearray()
+        # How much of a body that is too large was thrown away.
+        self._wasted = 0
         self.closed = False
         self.bytes_read = 0
 
@@ -48,9 +53,15 @@ class Inbox:
         if end is None:
             return len(self._data) >= MAX_HEAD
         head = bytes(self._data[: end.end()])
+        if _CODED.search(head) is not None:
+            return True
         # A length that is not a number is the server's to refuse.
         length = int(found[1]) if (found := _LENGTH.search(head)) else 0
-        return _CODED.search(head) is not None or length > MAX_BODY or len(self._data) >= end.end() + length
+        if length > MAX_BODY:
+            self._wasted += len(self._data) - end.end()
+            del self._data[end.end() :]
+            return _ASKS_FIRST.search(head) is not None or self._wasted >= min(length, MAX_WASTE)
+        return len(self._data) >= end.end() + length
 
     # --- a file to read from ----------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ WORKERS = 8
 # Connections on which no whole request has come yet, and those whose request waits for a thread.
 MAX_WAITING = 128
 MAX_QUEUED = 128
-BACKLOG = 64
+BACKLOG = 512
 # Seconds for a request to arrive whole, for an idle connection to stay, and for a client to take its answer.
 TIMEOUT = 10
 # Seconds for requests under way to come to their end when the agent stops.

@@ -2,25 +2,30 @@
 
 import http.client
 import socket
+import struct
 from pathlib import Path
 
 from agent.api.address import address
 
+_TIMEVAL = struct.Struct("@ll")
+
 
 class UnixConnection(http.client.HTTPConnection):
-    """A connection to the server at ``path``."""
+    """A connection to the server at ``path``; ``timeout`` in seconds."""
 
     def __init__(self, path: Path, timeout: float) -> None:
-        super().__init__("localhost", timeout=timeout)
-        self._path = path
+        super().__init__("localhost")
+        self._path, self._patience = path, timeout
 
     def connect(self) -> None:
         """:raises OSError: nobody listens there, or it may not be connected to."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            self.sock.settimeout(self.timeout)
+            # By the kernel's own timeout, because with Python's a connection that has to wait in line fails at once.
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._patience), 0))
             with address(self._path) as where:
                 self.sock.connect(where)
+            self.sock.settimeout(self._patience)
         except OSError:
             self.sock.close()
             raise

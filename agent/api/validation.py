@@ -9,7 +9,7 @@ from falcon import Request, Response
 
 from agent.api.body import decoded
 from agent.api.description import JSON, Description, Operation, Parameters
-from agent.api.errors import Fault, InvalidRequest, Place, WrongMediaType
+from agent.api.errors import Fault, InvalidRequest, Place, UnknownMethod, WrongMediaType
 from agent.api.schema import pointer
 from agent.model.names import printable
 
@@ -27,12 +27,12 @@ class Validation:
     def process_resource(self, request: Request, _response: Response, _resource: object, parameters: Mapping[str, str]) -> None:
         """Look at everything, and refuse with all that is wrong.
 
-        :raises InvalidRequest, NotJson, WrongMediaType: it is not as described.
+        :raises UnknownMethod, InvalidRequest, NotJson, WrongMediaType: it is not as described.
         """
-        operation = self._operations.get((request.uri_template or "", request.method))
+        template = request.uri_template or ""
+        operation = self._operations.get((template, request.method))
         if operation is None:
-            # The router says that the path does not take this method.
-            return
+            raise UnknownMethod(request.path, request.method, sorted(method for path, method in self._operations if path == template))
         faults = list(_wrong("path", operation.path, parameters))
         query, repeated = _query(request, operation.query)
         faults += [*repeated, *_wrong("query", operation.query, query)]

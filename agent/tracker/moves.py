@@ -13,11 +13,11 @@ from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationStatus, MigrationType
 from agent.model.names import ConsumerUuid
 from agent.tracker.claims import check_ready, existing, holding, repeated
-from agent.tracker.errors import InstanceClaimed, InvalidRequest, ResourcesUnavailable, UnknownClaim, WrongState
+from agent.tracker.errors import InstanceClaimed, InvalidRequest, ResourcesUnavailable, UnknownClaim, UnknownInstance, WrongState
 from agent.tracker.known import Known, Planned
 from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import given_back
-from agent.tracker.requests import MoveClaim, digest
+from agent.tracker.requests import UNTOLD, MoveClaim, digest
 from agent.tracker.reserving import Reserved, Wanted, reserve
 from agent.tracker.verdicts import ARRIVED
 
@@ -35,7 +35,7 @@ def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float) -
     if (before := repeated(known, request)) is not None:
         return Planned(before)
     check_ready(state)
-    instance = known.instance or request.instance
+    instance = _moving(known, request)
     source = _source(state, known, request, instance)
     migration = _migration(state, known, request, instance, source, now)
     flavor = request.flavor if request.flavor is not None else instance.flavor
@@ -144,6 +144,16 @@ def drop(known: Known, migration: ConsumerUuid, half: Half, now: float) -> Chang
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
+
+
+def _moving(known: Known, request: MoveClaim) -> Instance:
+    """The instance as it is kept, or where no record knows it as the caller describes it.
+
+    :raises UnknownInstance: the caller leaves its flavor to the records.
+    """
+    if known.instance is None and request.instance.flavor == UNTOLD:
+        raise UnknownInstance(f"no record of instance {request.instance.uuid}", "give its flavor and its host")
+    return known.instance or request.instance
 
 
 def _source(state: NodeState, known: Known, request: MoveClaim, instance: Instance) -> Claim | None:

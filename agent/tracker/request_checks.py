@@ -11,7 +11,7 @@ from agent.model.inventory import MAX_INT
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import is_uuid, printable
 from agent.tracker.errors import InvalidAmount, InvalidRequest, UnknownState
-from agent.tracker.requests import DeviceClaim, DeviceRequest, InstanceClaim, Limits, MoveClaim, Resources
+from agent.tracker.requests import UNTOLD, DeviceClaim, DeviceRequest, InstanceClaim, Limits, MoveClaim, Resources
 from agent.tracker.updates import InstanceUpdate, Unset
 
 # More than any host has; every CPU costs time when it is placed.
@@ -64,7 +64,7 @@ def _claim_errors(request: InstanceClaim | MoveClaim | DeviceClaim) -> Iterator[
     yield from _states(given.vm_state, given.task_state)
     yield from _limits(request.limits)
     yield from _allocations(request.allocations)
-    flavors = [given.flavor]
+    flavors = [] if isinstance(request, MoveClaim) and given.flavor == UNTOLD else [given.flavor]
     if isinstance(request, MoveClaim):
         yield from one_of("type", request.type, TYPES)
         flavors += [request.flavor] if request.flavor is not None else []

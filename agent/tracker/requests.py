@@ -12,6 +12,9 @@ from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.pair import Limits as CellLimits
 
+UNTOLD = Flavor("", "", 0, 0)
+"""The flavor of an instance that its caller leaves to the records."""
+
 Resources = Mapping[ProviderUuid, Mapping[str, int]]
 """Provider to resource class to amount, as the scheduler allocated it."""
 
@@ -51,6 +54,7 @@ class InstanceClaim:
 class MoveClaim:
     """Room for a guest that comes from elsewhere, or gets another flavor here.
 
+    ``instance``: as the caller knows it, where there is no record of it; its flavor may be ``UNTOLD`` where there is one.
     ``flavor``: the new one of a resize, else None. ``migration``: the record that the caller made, None to have one made
     whose uuid is the claim's id.
     """

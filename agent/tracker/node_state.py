@@ -71,14 +71,16 @@ class NodeState:
         used, cells, uncounted = _sums(self.claims.values(), host)
         return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
 
-    def after(self, changes: Changes) -> Self:
-        """The state once ``changes`` are written: of every record that version which the store has then."""
+    def after(self, changes: Changes, subject: Instance | None = None) -> Self:
+        """The state once ``changes`` are written: of every record that version which the store has then.
+
+        ``subject``: the instance that they are about, which the node need not know yet.
+        """
         uuid = self.node.uuid
         touched = replace(self.node, dirty=True, version=self.node.version + 1) if uuid in changes.touched else self.node
         changed = replace(
             self,
             node=next((_grown(one) for one in changes.nodes if one.uuid == uuid), touched),
-            migrations={**self.migrations, **{one.uuid: _grown(one) for one in changes.migrations}},
             devices={
                 **{address: one for address, one in self.devices.items() if one not in changes.dropped_devices},
                 **{one.address: _grown(one) for one in changes.devices if one.node == uuid},
@@ -88,10 +90,10 @@ class NodeState:
                 **{unit_key(one): _grown(one) for one in changes.units if one.node == uuid},
             },
         )._counting([one for one in changes.claims if one.node == uuid])
-        instances = {**self.instances, **{one.uuid: _grown(one) for one in changes.instances}}
-        claimed = {one.instance for one in changed.claims.values()}
-        here = {key: one for key, one in instances.items() if key in claimed or (one.node == uuid and not one.deleted)}
-        return replace(changed, instances=here)
+        return changed._concerning(
+            {**self.instances, **({subject.uuid: subject} if subject else {}), **{one.uuid: _grown(one) for one in changes.instances}},
+            {**self.migrations, **{one.uuid: _grown(one) for one in changes.migrations}},
+        )
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -108,6 +110,16 @@ class NodeState:
     def claims_of(self, instance: ConsumerUuid) -> list[Claim]:
         """The instance's open claims on this node."""
         return [one for one in self.claims.values() if one.instance == instance]
+
+    def _concerning(self, instances: Mapping[ConsumerUuid, Instance], migrations: Mapping[ConsumerUuid, Migration]) -> Self:
+        """The state with those of them that are about the node, as :class:`~agent.model.node_records.NodeRecords` says."""
+        node, claims = self.node.uuid, self.claims.values()
+        claimed, moved = {one.instance for one in claims}, {one.migration for one in claims}
+        return replace(
+            self,
+            instances={key: one for key, one in instances.items() if key in claimed or (one.node == node and not one.deleted)},
+            migrations={key: one for key, one in migrations.items() if key in moved or (not one.ended and node in (one.source_node, one.dest_node))},
+        )
 
     def _counting(self, changed: Iterable[Claim]) -> Self:
         """The state with claims that were opened, changed or released."""

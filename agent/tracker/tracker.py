@@ -224,7 +224,7 @@ class Tracker:
                     self._forget(nodes)
                     raise
                 for uuid, state in states.items():
-                    slots[uuid].state = state.after(changes) if changes else state
+                    slots[uuid].state = state.after(changes, known.instance) if changes else state
             for uuid in changes.touched & self._slots.keys():
                 self._changed(uuid)
             return answer

@@ -200,6 +200,7 @@ def settled(host: Host) -> None:
     assert dict(state.claims) == {one.id: one for one in records.claims}
     assert dict(state.devices) == {one.address: one for one in records.devices}
     assert {key: one.holder for key, one in state.units.items()} == {(one.provider, one.resource_class, one.identifier): one.holder for one in records.units}
+    assert state.instances.keys() == {one.uuid for one in records.instances}
     pins = [cpu for one in records.claims if one.id not in state.uncounted for placed in one.cells for cpu in placed.pinned_cpus]
     assert len(pins) == len(set(pins))
     assert set(pins) == {cpu for cell in state.cells for cpu in cell.pinned}

@@ -105,14 +105,17 @@ class NodeAudits:
                     slot.state = slot.state.on(slot.host) if slot.state is not None else None
 
     def remove(self, node: ProviderUuid) -> None:
-        """The node is no more, as its backend says: its record ends, and nobody holds it."""
-        with self._adding, locked(self._slots, [node]), self._records.transaction([node]) as transaction:
-            found, lease, now = transaction.node(node), transaction.lease(node), self._clock()
-            gone = Changes(nodes=(replace(found, deleted=True, updated_at=now),)) if found is not None and not found.deleted else Changes()
-            if lease is not None and lease.host == self._settings.agent.host and lease.live(now):
-                gone += Changes(leases=(replace(lease, expires_at=now),))
-            if gone:
-                transaction.write(gone)
+        """The node is no more, as its backend says: its record ends, and nobody holds it. That of another host is left alone."""
+        host = self._settings.agent.host
+        with self._adding, locked(self._slots, [node]):
+            with self._records.transaction([node]) as transaction:
+                found, lease, now = transaction.node(node), transaction.lease(node), self._clock()
+                mine = found is not None and found.host == host and not found.deleted
+                gone = Changes(nodes=(replace(found, deleted=True, updated_at=now),)) if found is not None and mine else Changes()
+                if lease is not None and lease.host == host and lease.live(now):
+                    gone += Changes(leases=(replace(lease, expires_at=now),))
+                if gone:
+                    transaction.write(gone)
             self._slots.pop(node, None)
 
     def let_go(self) -> None:
@@ -145,7 +148,7 @@ class NodeAudits:
             if changes and not dry_run:
                 cast(Transaction, reading).write(changes)
         if not dry_run:
-            slot.host, slot.state, slot.told, slot.created = state.host, state, found.stranded, created
+            slot.agent, slot.host, slot.state, slot.told, slot.created = self._settings.agent.host, state.host, state, found.stranded, created
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
         return _view(state, (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)), created)

@@ -14,11 +14,13 @@ from agent.tracker.node_state import NodeState
 @dataclass(slots=True)
 class Slot:
     """``state`` is None until it is read, and after a failure left unknown what the store holds. Everything but ``lock`` belongs
-    to who has the lock. ``told``: the claims that the last audit found stranded; ``created``: whether it made the record.
+    to who has the lock. ``agent``: the name of this host once an audit found that the node is its own, else None. ``told``:
+    the claims that the last audit found stranded; ``created``: whether it made the record.
     """
 
     host: HostSide
     state: NodeState | None = None
+    agent: str | None = None
     told: frozenset[str] = frozenset()
     created: bool = False
     # First come, first served, so that nobody waits for ever on a busy node.

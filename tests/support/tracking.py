@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
@@ -114,6 +115,13 @@ class Host:
         self.audits = NodeAudits(self.records, slots, settings, self.time)
         self.tracker = Tracker(self.records, slots, self.time, self.changed.append)
         self.book = Book(self.records, slots, self.name)
+
+    def beside(self, name: str) -> "Host":
+        """Another node of this host's agent, audited; what only one process has in memory both share."""
+        other = copy(self)
+        other.node, other.facts = ProviderUuid(uuid_of(name)), replace(self.facts, name=name)
+        other.audit(start=True)
+        return other
 
     def audit(self, *, start: bool = False, **facts: Any) -> NodeView:
         """Audit the node, on facts taken now; ``facts`` replaces some of them for good."""

@@ -13,9 +13,9 @@ from agent.model.changes import Changes
 from agent.model.claim import HALVES, Half
 from agent.model.held_device import DEVICE_STATES, DeviceState
 from agent.model.instance import Instance
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.tracker import claims, moves, updates
-from agent.tracker.errors import NodeNotReady, TrackerError, UnknownClaim, UnknownNode
+from agent.tracker.errors import NodeHeldElsewhere, NodeNotReady, TrackerError, UnknownClaim, UnknownNode
 from agent.tracker.known import Known, Planned
 from agent.tracker.node_state import NodeState
 from agent.tracker.record_store import Reading, RecordStore
@@ -239,14 +239,16 @@ class Tracker:
             if subject.node not in self._slots:
                 raise _unknown(subject.node)
             return frozenset({subject.node})
+        # Before the store is read, because a node that is removed leaves the store first.
+        mine = frozenset(self._slots)
         with self._records.reading() as reading:
             known = _known(reading, subject, held=False)
             nodes = _places(known)
             # A node that was removed has no agent any more that could be asked instead.
-            removed = {uuid for uuid in nodes - self._slots.keys() if (found := reading.node(uuid)) is not None and found.deleted}
+            removed = {uuid for uuid in nodes - mine if (found := reading.node(uuid)) is not None and found.deleted}
         if not nodes:
             raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
-        if not (nodes | _ends(known)) & (self._slots.keys() | removed):
+        if not (nodes | _ends(known)) & (mine | removed):
             raise UnknownNode(f"claim {subject.claim} is on node {', '.join(sorted(nodes))}, which is not managed here", "ask the agent of its host")
         return nodes
 
@@ -261,13 +263,20 @@ class Tracker:
         return mine[0] if mine else next(iter(self._slots))
 
     def _current(self, node: ProviderUuid, slot: Slot, reading: Reading) -> NodeState:
-        """The node's state, read again if it is not what memory has."""
+        """The node's state, read again if it is not what memory has.
+
+        :raises TrackerError: it is not ours yet, or not any more.
+        """
+        if slot.agent is None:
+            raise NodeNotReady(f"node {node} was not audited yet", "wait for its first audit; see agent status if that does not come")
         state = slot.state
         if state is None or reading.node_versions([node]).get(node) != state.node.version:
             records = reading.load(node)
             if records is None:
-                raise NodeNotReady(f"node {node} has no record yet", "wait for its first audit")
+                raise NodeNotReady(f"node {node} has no record any more", "wait for its next audit")
             state = slot.state = NodeState.of(records, slot.host)
+        if state.node.host != slot.agent:
+            raise NodeHeldElsewhere(f"node {node} was taken over by host {printable(state.node.host)}", "ask the agent of that host")
         return state
 
     def _forget(self, nodes: Collection[ProviderUuid]) -> None:

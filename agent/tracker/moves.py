@@ -62,10 +62,10 @@ def finish(known: Known, now: float) -> Planned:
     :raises WrongState: it was given up.
     """
     claim, migration = _move(known)
-    if not claim.open:
-        raise WrongState(f"move {claim.id} was given up: migration {migration.uuid} is {migration.status}", "claim it again")
-    if claim.state == "consumed" and (migration.ended or migration.status == "finished"):
+    if claim.state == "consumed":
         return Planned(claim)
+    if not claim.open or migration.ended:
+        raise WrongState(f"move {claim.id} was given up: migration {migration.uuid} is {migration.status}", "claim it again")
     arrived = replace(claim, state="consumed", updated_at=now)
     changes = Changes()
     if migration.type in ARRIVED:

@@ -1,0 +1,103 @@
+"""Guests that the hypervisor shows and no record knows: resource tracking S88."""
+
+from dataclasses import replace
+
+from agent.model.provider_tree import ProviderTree
+from agent.tracker.reconcile import Rules
+from tests.support.journey import Journey
+from tests.support.tracking import F1, Host, World, domain, guest
+
+EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
+COUNTING = Rules(count_orphans=True)
+
+
+def test_s_88_an_orphan_counts_with_its_memory_and_no_disk_if_that_is_wanted(world: World) -> None:
+    host = world.plain("HA", rules=COUNTING)
+    told = host.audit(domains=(domain("stray", 1024),))
+    assert host.usage == "1536/1/2048"
+    assert told.usage.memory_mb_used == 1536
+    assert [(one.kind, one.severity, one.consumer) for one in told.drift] == [("unknown-domain", "warning", guest("stray"))]
+    host.audit()
+    assert host.usage == "1536/1/2048"
+    host.audit(domains=())
+    assert host.usage == EMPTY
+
+
+def test_s_88_its_cpus_count_if_they_are_known(world: World) -> None:
+    host = world.plain("HA", rules=COUNTING)
+    host.audit(domains=(domain("stray", 1024, vcpus=2), domain("other", 512)))
+    assert host.usage == "2048/3/2048"
+
+
+def test_s_88_else_it_is_only_told(ha: Host) -> None:
+    (drift,) = ha.audit(domains=(domain("stray", 1024),)).drift
+    assert "stray" in drift.detail
+    assert "1024 MiB" in drift.detail
+    assert "no record knows it" in drift.detail
+    assert "guests import" in drift.remedy
+    assert ha.usage == EMPTY
+
+
+def test_s_88_of_two_nodes_the_one_that_shows_it_counts_it(world: World) -> None:
+    a = world.plain("HA", rules=COUNTING)
+    b = a.beside("node-b")
+    a.audit(domains=(domain("stray", 1024),))
+    b.audit(domains=())
+    assert (a.usage, b.usage) == ("1536/1/2048", EMPTY)
+
+
+def test_s_88_a_guest_of_another_node_of_the_host_is_nobodys_orphan(world: World) -> None:
+    """Some hypervisors show all guests of a host, whatever node they are on."""
+    a = world.plain("HA", rules=COUNTING)
+    b = a.beside("node-b")
+    a.claim("i1", F1)
+    both = (domain("i1", 2048),)
+    assert a.audit(domains=both).drift == b.audit(domains=both).drift == ()
+    assert (a.usage, b.usage) == (AS_F1, EMPTY)
+
+
+def test_s_88_a_guest_that_a_record_knows_is_counted_once(world: World) -> None:
+    host = world.plain("HA", rules=COUNTING)
+    host.claim("i1", F1)
+    assert host.audit(domains=(domain("i1", 2048, 1),)).drift == ()
+    assert host.usage == AS_F1
+
+
+def test_s_88_a_guest_on_its_way_is_no_orphan_at_either_end(world: World) -> None:
+    ha, hb = world.plain("HA", rules=COUNTING), world.plain("HB", rules=COUNTING)
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active")
+    hb.move("i1", "live-migration")
+    shown = (domain("i1", 2048, 1),)
+    for host in (ha, hb):
+        assert host.audit(domains=shown).drift == ()
+    journey = Journey(world, ha, hb)
+    journey.finish()
+    assert hb.audit().drift == ()
+    # What a copy that was left behind takes is taken, whosever it is.
+    (drift,) = ha.audit().drift
+    assert "its instance is on host HB" in drift.detail
+    assert (ha.usage, hb.usage) == ("2560/2/2048", AS_F1)
+
+
+def test_a_guest_whose_record_says_that_it_is_gone_is_told_with_that(ha: Host) -> None:
+    for name in ("i1", "i2"):
+        ha.claim(name, F1)
+    ha.update("i1", vm_state="deleted", deleted=True)
+    ha.update("i2", vm_state="shelved_offloaded")
+    told = ha.audit(domains=(domain("i1", 2048), domain("i2", 2048)))
+    assert ["but its instance is deleted" in told.drift[0].detail, "on no host (shelved_offloaded)" in told.drift[1].detail] == [True, True]
+    assert ha.usage == EMPTY
+
+
+def test_what_the_driver_cannot_tell_of_its_guests_is_neither_an_orphan_nor_a_loss(ha: Host) -> None:
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active")
+    facts = replace(ha.facts, domains=(domain("stray", 1024),), incomplete={"domains": "no answer"})
+    assert ha.audits.audit(ha.node, facts, ProviderTree(), start=False).drift == ()
+    assert ha.audit(domains=None).drift == ()
+
+
+def test_a_name_of_a_guest_is_escaped(ha: Host) -> None:
+    (drift,) = ha.audit(domains=(replace(domain("stray", 1), name="x\nERROR all is lost"),)).drift
+    assert "\n" not in drift.detail

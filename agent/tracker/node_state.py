@@ -1,6 +1,5 @@
 """The state of one node: its records, what they add up to, and what of them cannot be counted. Frozen."""
 
-import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -20,8 +19,6 @@ from agent.model.report import Usage
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import counted
 from agent.tracker.host_side import HostSide
-
-LOG = logging.getLogger(__name__)
 
 Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRow, UnitRow)
 UnitKey = tuple[ProviderUuid, str, str]
@@ -166,7 +163,6 @@ def _sums(claims: Iterable[Claim], host: HostSide) -> tuple[Amounts, tuple[HostC
             cells = counted(cells, claim.cells) if claim.cells else cells
         except CellUsageError as error:
             uncounted[claim.id] = f"instance {claim.instance}: {error.message}"
-            LOG.error("claim %s of instance %s cannot be counted: %s", claim.id, claim.instance, error)
     return used, cells, uncounted
 
 

@@ -1,0 +1,61 @@
+"""States of nodes for tests of the pure plans, made of records."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from agent.model.amounts import Amounts
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.compute_node import ComputeNode
+from agent.model.guest import GuestCell, PlacedCell
+from agent.model.node_records import NodeRecords
+from agent.numa.host import HostCell
+from agent.tracker.host_side import HostSide
+from agent.tracker.known import Known
+from agent.tracker.node_state import NodeState
+from tests.unit.store.record_samples import device, instance, node
+
+RESERVED = Amounts(512, 1, 2048)
+HERE = node("n1", "HA")
+ELSEWHERE = node("n2", "HB")
+
+
+def host_cells() -> tuple[HostCell, ...]:
+    """Two cells of 4 dedicated and 4 shared CPUs and 16 GiB each."""
+    return tuple(HostCell(one, frozenset(range(8 * one, 8 * one + 4)), frozenset(range(8 * one + 4, 8 * one + 8)), 16384) for one in range(2))
+
+
+HOST = HostSide(RESERVED, host_cells())
+
+
+def pinned(cell: int, *cpus: int, memory_mib: int = 1024) -> PlacedCell:
+    """A guest cell whose CPUs are pinned to these ones of the host."""
+    return PlacedCell(GuestCell(frozenset(), frozenset(range(len(cpus))), memory_mib), cell, None, dict(enumerate(cpus)))
+
+
+def state(*, on: ComputeNode = HERE, host: HostSide = HOST, **records: Iterable[Any]) -> NodeState:
+    """The state of a node with these records."""
+    return NodeState.of(NodeRecords(on, **{name: tuple(some) for name, some in records.items()}), host)
+
+
+def known(changes: Changes, **fields: Any) -> Known:
+    """What the store says after ``changes``, of the first instance in them."""
+    return Known(
+        instance=next(iter(changes.instances), None), migration=next(iter(changes.migrations), None), claims=changes.claims,
+        devices=changes.devices, units=changes.units, **fields,
+    )  # fmt: skip
+
+
+def gpus(count: int, **fields: Any) -> list[Any]:
+    """So many free devices of one kind."""
+    return [device(HERE, f"0000:{number:02x}:00.0", tags={"kind": "gpu"}, **fields) for number in range(count)]
+
+
+def guest_here(**fields: Any) -> Any:
+    """An instance that the node has."""
+    return instance(host=HERE.host, node=HERE.uuid, **fields)
+
+
+def holder(claim: Claim) -> dict[str, str]:
+    """The fields of a device that the claim has."""
+    return {"holder": claim.id, "state": "allocated"}

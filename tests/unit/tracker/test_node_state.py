@@ -1,0 +1,225 @@
+"""The state of a node: that it is the same whether it was kept up to date or read anew, and what it tells."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.model.amounts import Amounts
+from agent.model.changes import Changes
+from agent.model.names import ProviderUuid
+from agent.model.node_records import DamagedRecord, NodeRecords
+from agent.store.records import Records
+from agent.store.store import open_store
+from agent.tracker.known import Known
+from agent.tracker.node_state import NodeState
+from agent.tracker.releasing import released
+from tests.unit.store.record_samples import claim, device, instance, migration, new_uuid, node, unit
+from tests.unit.tracker.samples import ELSEWHERE, HERE, HOST, RESERVED, guest_here, pinned, state
+
+Step = Callable[[st.DrawFn, NodeState], Changes]
+
+
+@pytest.fixture(scope="module")
+def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
+    """A store, for all examples."""
+    path: Path = tmp_path_factory.mktemp("state")
+    with open_store(path) as store:
+        yield Records(store)
+
+
+# --- what can happen to a node's records --------------------------------------------------------------------------
+
+
+def some(draw: st.DrawFn, of: Any) -> Any:
+    """One of them, or None if there is none."""
+    found = sorted(of, key=repr)
+    return draw(st.sampled_from(found)) if found else None
+
+
+def comes(draw: st.DrawFn, now: NodeState) -> Changes:
+    """A guest comes, perhaps with pins that another has, perhaps only on its way."""
+    cells = draw(st.lists(st.sampled_from([pinned(0, 4), pinned(0, 5, 6), pinned(1, 12), pinned(1, 12, 13), pinned(7, 99)]), max_size=2, unique_by=str))
+    owned = instance(host="HA", node=draw(st.sampled_from([now.node.uuid, None])))
+    amounts = Amounts(*draw(st.tuples(*[st.integers(0, 4096)] * 3)))
+    return Changes(
+        instances=(owned,), claims=(claim(owned, now.node, amounts=amounts, cells=tuple(cells), created_at=float(draw(st.integers(0, 3)))),)
+    )
+
+
+def goes(draw: st.DrawFn, now: NodeState) -> Changes:
+    """A claim is given back, with all that it holds."""
+    one = some(draw, now.claims.values())
+    return Changes() if one is None else released([one], Known(devices=tuple(now.devices.values()), units=tuple(now.units.values())), 5.0)
+
+
+def changes(draw: st.DrawFn, now: NodeState) -> Changes:
+    """A claim changes its state, or its cells."""
+    one = some(draw, now.claims.values())
+    if one is None:
+        return Changes()
+    other = draw(st.sampled_from([{"state": "consumed"}, {"cells": ()}, {"cells": (pinned(0, 7),)}, {"amounts": Amounts(1, 2, 3)}]))
+    return Changes(claims=(replace(one, **other),))
+
+
+def moves(draw: st.DrawFn, now: NodeState) -> Changes:
+    """A guest moves, to here or from here or between others."""
+    one = some(draw, now.claims.values())
+    if one is None:
+        return Changes()
+    ends = draw(st.sampled_from([(now.node.uuid, ELSEWHERE.uuid), (ELSEWHERE.uuid, now.node.uuid), (ELSEWHERE.uuid, ELSEWHERE.uuid)]))
+    move = migration(now.instances[one.instance], source_node=ends[0], dest_node=ends[1])
+    named = draw(st.booleans())
+    return Changes(migrations=(move,), claims=(replace(one, half="old", migration=move.uuid),) if named else ())
+
+
+def arrives(draw: st.DrawFn, now: NodeState) -> Changes:
+    """A move ends, and the claims that name it may go on to."""
+    one = some(draw, now.migrations.values())
+    return Changes() if one is None else Changes(migrations=(replace(one, status=draw(st.sampled_from(["finished", "confirmed", "error"]))),))
+
+
+def lives(draw: st.DrawFn, now: NodeState) -> Changes:
+    """An instance becomes something else, or somebody else's."""
+    one = some(draw, now.instances.values())
+    if one is None:
+        return Changes()
+    other = draw(st.sampled_from([{"deleted": True}, {"vm_state": "active"}, {"host": "HB", "node": ELSEWHERE.uuid}, {"host": None, "node": None}]))
+    return Changes(instances=(replace(one, **other),))
+
+
+def plugged(draw: st.DrawFn, now: NodeState) -> Changes:
+    """A device and a unit come."""
+    # The version is never the same twice.
+    number = now.node.version
+    return Changes(devices=(device(now.node, f"0000:{number:02x}:00.0"),), units=(unit(now.node, f"ns_{number}"),))
+
+
+def taken(draw: st.DrawFn, now: NodeState) -> Changes:
+    """A claim gets a device and a unit."""
+    one, free = some(draw, now.claims.values()), some(draw, [row for row in now.devices.values() if row.holder is None])
+    unit_ = some(draw, [row for row in now.units.values() if row.holder is None])
+    if one is None or free is None or unit_ is None:
+        return Changes()
+    return Changes(devices=(replace(free, holder=one.id, state="claimed"),), units=(replace(unit_, holder=one.id),))
+
+
+def unplugged(draw: st.DrawFn, now: NodeState) -> Changes:
+    """A device and a unit go; those that are held only from the host."""
+    device_, unit_ = some(draw, now.devices.values()), some(draw, now.units.values())
+    if device_ is None or unit_ is None:
+        return Changes()
+    if device_.holder is None and unit_.holder is None:
+        return Changes(dropped_devices=(device_,), dropped_units=(unit_,))
+    return Changes(devices=(replace(device_, present=False),), units=(replace(unit_, present=False),))
+
+
+def built(draw: st.DrawFn, now: NodeState) -> Changes:
+    """The node's own record changes."""
+    return Changes(nodes=(replace(now.node, failed_builds=now.node.failed_builds + 1),))
+
+
+def happens_elsewhere(draw: st.DrawFn, now: NodeState) -> Changes:
+    """Something happens that is none of the node's business."""
+    stranger = instance(host="HB", node=ELSEWHERE.uuid)
+    return Changes(instances=(stranger,), claims=(claim(stranger, ELSEWHERE),))
+
+
+STEPS: tuple[Step, ...] = (comes, goes, changes, moves, arrives, lives, plugged, taken, unplugged, built, happens_elsewhere)
+
+
+def read(records: Records, uuid: ProviderUuid) -> NodeState:
+    """The state that the store shows."""
+    with records.reading() as reading:
+        found = reading.load(uuid)
+    assert found is not None
+    return NodeState.of(found, HOST)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_a_state_kept_up_to_date_is_the_state_read_anew(records: Records, data: st.DataObject) -> None:
+    with records.transaction([]) as transaction:
+        mine = node("HA", f"host of {new_uuid()}")
+        first = Changes(nodes=(mine, *(() if transaction.node(ELSEWHERE.uuid) else (ELSEWHERE,))))
+        transaction.write(first)
+    now = read(records, mine.uuid)
+    for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=14)):
+        planned = step(data.draw, now)
+        with records.transaction([mine.uuid]) as transaction:
+            transaction.write(planned)
+        now = now.after(planned)
+        assert now == read(records, mine.uuid), step.__name__
+
+
+# --- what it tells -------------------------------------------------------------------------------------------------
+
+
+def test_usage_is_the_hosts_share_and_the_sum_of_the_claims() -> None:
+    guests = [guest_here() for _ in range(2)]
+    found = state(instances=guests, claims=[claim(guests[0], HERE, amounts=Amounts(1, 2, 3)), claim(guests[1], HERE, amounts=Amounts(10, 20, 30))])
+    assert found.used == RESERVED + Amounts(11, 22, 33)
+    assert found.problems == ()
+
+
+def test_a_node_without_claims_has_its_cells_to_itself() -> None:
+    assert (state().used, state().cells) == (RESERVED, HOST.cells)
+
+
+def test_a_guest_counts_once_however_many_claims_it_has() -> None:
+    one, move = guest_here(), migration(guest_here())
+    claims = [
+        claim(one, HERE, half="old", migration=move.uuid), claim(one, HERE, half="new", migration=move.uuid), claim(one, HERE, purpose="devices"),
+    ]  # fmt: skip
+    usage = state(instances=[one], claims=claims).usage
+    assert (usage.instances, usage.claims, usage.migrations) == (1, 3, 1)
+
+
+def test_of_two_claims_of_one_cpu_the_older_counts() -> None:
+    one, other = guest_here(), guest_here()
+    older, newer = claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0), claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0)
+    found = state(instances=[one, other], claims=[newer, older])
+    assert found.uncounted.keys() == {newer.id}
+    assert found.problems == (f"claim {newer.id}: instance {other.uuid}: cell 0: CPUs [4] are pinned already",)
+    assert found.cells[0].pinned == {4}
+    assert found.used == RESERVED + older.amounts + newer.amounts
+
+
+def test_a_claim_on_a_cell_that_the_host_has_not_is_set_aside() -> None:
+    one = guest_here()
+    found = state(instances=[one], claims=[claim(one, HERE, cells=(pinned(9, 4),))])
+    assert len(found.uncounted) == 1
+    assert found.cells == HOST.cells
+
+
+def test_what_was_set_aside_counts_once_the_other_is_gone() -> None:
+    one, other = guest_here(), guest_here()
+    older, newer = claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0), claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0)
+    found = state(instances=[one, other], claims=[older, newer]).after(released([older], Known(), 3.0))
+    assert found.uncounted == {}
+    assert found.cells[0].pinned == {4}
+
+
+def test_other_facts_of_the_host_change_what_is_counted_and_no_record() -> None:
+    one = guest_here()
+    before = state(instances=[one], claims=[claim(one, HERE, cells=(pinned(0, 4),))])
+    after = before.on(replace(HOST, reserved=Amounts(), cells=()))
+    assert after.claims == before.claims
+    assert after.used == before.used - RESERVED
+    assert len(after.uncounted) == 1
+
+
+def test_records_that_make_no_sense_are_told_in_one_line_each() -> None:
+    found = NodeState.of(NodeRecords(HERE, damaged=(DamagedRecord("claim", "one\ntwo", "why\x1b"),)), HOST)
+    assert found.problems == ("claim one\\ntwo: why\\x1b",)
+
+
+def test_the_guest_that_an_operation_is_about_is_known_with_its_claim() -> None:
+    coming = instance(host="HB", node=ELSEWHERE.uuid, version=3)
+    incoming = Changes(claims=(claim(coming, HERE, half="new"),))
+    assert state().after(incoming, coming).instances == {coming.uuid: coming}
+    assert state().after(Changes(), coming).instances == {}

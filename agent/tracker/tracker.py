@@ -44,10 +44,13 @@ class Tracker:
     """The claims of the nodes of one host. Threads may share it.
 
     ``slots``: the nodes that were audited, by uuid. ``changed``: called with each node of which something was promised or given back, after that is durable.
+    ``host``: this host's name.
     """
 
-    def __init__(self, records: RecordStore, slots: Mapping[ProviderUuid, Slot], clock: Clock, changed: Callable[[ProviderUuid], None]) -> None:
-        self._records, self._slots, self._clock, self._changed = records, slots, clock, changed
+    def __init__(
+        self, records: RecordStore, slots: Mapping[ProviderUuid, Slot], clock: Clock, changed: Callable[[ProviderUuid], None], host: str
+    ) -> None:
+        self._records, self._slots, self._clock, self._changed, self._host = records, slots, clock, changed, host
 
     # --- claims of guests and devices ----------------------------------------------------------------------------
 
@@ -172,12 +175,16 @@ class Tracker:
         """
         with locked(self._slots, [node]) as slots, self._records.reading() as reading:
             if node not in slots:
-                raise _unknown(node)
+                raise self._absent(node, reading)
             return self._current(node, slots[node], reading)
 
     def nodes(self) -> list[ProviderUuid]:
         """The nodes of this host."""
         return list(self._slots)
+
+    def remembered(self) -> list[NodeState]:
+        """The nodes as memory has them, at once; what other processes wrote since may be missing."""
+        return [slot.state for slot in list(self._slots.values()) if slot.state is not None]
 
     # --- how an operation is carried out -------------------------------------------------------------------------------
 
@@ -237,7 +244,8 @@ class Tracker:
         """
         if subject.node is not None:
             if subject.node not in self._slots:
-                raise _unknown(subject.node)
+                with self._records.reading() as reading:
+                    raise self._absent(subject.node, reading)
             return frozenset({subject.node})
         # Before the store is read, because a node that is removed leaves the store first.
         mine = frozenset(self._slots)
@@ -261,6 +269,15 @@ class Tracker:
         if not mine and not self._slots:
             raise NodeNotReady("no node was audited yet", "try again in a minute")
         return mine[0] if mine else next(iter(self._slots))
+
+    def _absent(self, node: ProviderUuid, reading: Reading) -> TrackerError:
+        """Why nothing can be done on a node of which memory has nothing."""
+        found = reading.node(node)
+        if found is None or found.deleted:
+            return _unknown(node)
+        if found.host == self._host:
+            return NodeNotReady(f"node {node} was not audited since the agent started", "wait for its first audit; see agent status if that does not come")
+        return NodeHeldElsewhere(f"node {node} is managed by host {printable(found.host)}", "ask the agent of that host")
 
     def _current(self, node: ProviderUuid, slot: Slot, reading: Reading) -> NodeState:
         """The node's state, read again if it is not what memory has.

@@ -24,4 +24,5 @@ class Tracking:
 def tracking(records: RecordStore, settings: Settings, clock: Clock, changed: Callable[[ProviderUuid], None]) -> Tracking:
     """The parts. ``changed``: called with each node of which something was promised or given back."""
     slots: dict[ProviderUuid, Slot] = {}
-    return Tracking(Tracker(records, slots, clock, changed), NodeAudits(records, slots, settings, clock), Book(records, slots, settings.agent.host))
+    host = settings.agent.host
+    return Tracking(Tracker(records, slots, clock, changed, host), NodeAudits(records, slots, settings, clock), Book(records, slots, host))

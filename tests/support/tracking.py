@@ -113,7 +113,7 @@ class Host:
         agent = Agent(self.name, "192.0.2.1", self.lease_seconds)
         settings = Settings(agent, replace(self.policy, host=self.cells), self.rules, lambda _node, _facts: self.devices)
         self.audits = NodeAudits(self.records, slots, settings, self.time)
-        self.tracker = Tracker(self.records, slots, self.time, self.changed.append)
+        self.tracker = Tracker(self.records, slots, self.time, self.changed.append, self.name)
         self.book = Book(self.records, slots, self.name)
 
     def beside(self, name: str) -> "Host":

@@ -8,8 +8,8 @@ from agent.driver import HostContext
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import printable
+from agent.yaml_files.reading import read_bytes
 from drivers.fake.base import BaseDriver, ShapesOutright, unknown_node
-from drivers.fake.document import read_bytes
 from drivers.fake.host_file import HostFile, read_host_file
 
 
@@ -38,7 +38,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         :raises ConfigErrors: everything that is wrong with it.
         """
         path = self._configured()
-        read_host_file(read_bytes(path), printable(str(path)), host)
+        read_host_file(_content(path), printable(str(path)), host)
 
     def start(self, host: HostContext) -> None:
         """Read the file.
@@ -47,7 +47,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         """
         super().start(host)
         self._path = self._configured()
-        content = read_bytes(self._path)
+        content = _content(self._path)
         self._reading = _Reading(content, self._read(content))
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - every call looks at the file
@@ -92,7 +92,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         """The file as it is now. Its content is compared: a time stamp can hide a second edit within one tick."""
         before = self._reading
         try:
-            content = read_bytes(self._path)
+            content = _content(self._path)
         except ConfigErrors as error:
             return replace(before, errors=error.errors)
         if content == before.content:
@@ -109,3 +109,11 @@ class FileDriver(ShapesOutright, BaseDriver):
         if latest.errors:
             raise ConfigErrors(latest.errors)
         return latest.good
+
+
+def _content(path: Path) -> bytes:
+    """What the file says now.
+
+    :raises ConfigErrors: it cannot be read.
+    """
+    return read_bytes(path, "check [fake] host_file and the file's permissions")

@@ -5,12 +5,15 @@ from dataclasses import dataclass
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import normal_uuid
-from drivers.fake.document import Document, Where, parse, shown
+from agent.yaml_files.document import Document, Where, shown
+from agent.yaml_files.parsing import parse
+from agent.yaml_files.schema import Schema
 from drivers.fake.entry import NODE, named
 from drivers.fake.machine import Machine
 from drivers.fake.part import Part
 from drivers.fake.read_node import Node
-from drivers.fake.schema import schema_errors
+
+HOST_FILE = Schema("drivers.fake", "host.schema.json", "etc/hosts/numa.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ def read_host_file(content: bytes, file: str, host: str) -> HostFile:
     :raises ConfigErrors: everything that is wrong with it.
     """
     document = parse(content, file)
-    structure = schema_errors(document)
+    structure = HOST_FILE.errors(document)
     errors: list[ConfigError] = [*document.errors, *(error for found in structure.values() for error in found)]
     if () in structure:
         raise ConfigErrors(errors)

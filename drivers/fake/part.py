@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.errors import ConfigError
 from agent.model.cpu_list import parse_cpu_list
-from drivers.fake.document import Document, Where, shown
+from agent.yaml_files.document import Document, Where, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 from agent.model.devices import PciDevice
 from agent.model.pci_address import PciAddress
+from agent.yaml_files.document import Where
 from drivers.fake.devices import function_after
-from drivers.fake.document import Where
 from drivers.fake.part import Part
 
 

@@ -8,7 +8,7 @@ from agent.model.assignable_unit import AssignableUnit
 from agent.model.cpu_list import format_cpu_list
 from agent.model.facts import CpuFacts
 from agent.model.topology import Topology
-from drivers.fake.document import Where
+from agent.yaml_files.document import Where
 from drivers.fake.entry import NODE, ProviderEntry, named
 from drivers.fake.machine import Machine, processor
 from drivers.fake.part import Part

@@ -6,7 +6,7 @@ from graphlib import CycleError, TopologicalSorter
 
 from agent.model.inventory import Record, problems
 from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
-from drivers.fake.document import shown
+from agent.yaml_files.document import shown
 from drivers.fake.entry import NODE, ProviderEntry, full_record, named
 from drivers.fake.part import Part
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 
 from agent.model.assignable_unit import AssignableUnit
-from drivers.fake.document import shown
+from agent.yaml_files.document import shown
 from drivers.fake.entry import NODE, named
 from drivers.fake.part import Part
 

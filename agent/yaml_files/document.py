@@ -1,0 +1,70 @@
+"""A YAML file's data with the place of every value, for messages that lead there."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.errors import ConfigError
+from agent.model.names import printable
+
+Where = tuple[str | int, ...]
+"""The way to a value: keys and places in lists, from the top."""
+
+MAX_SHOWN = 60
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """Where something stands in a file, both counted from 1."""
+
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A file's data. ``places`` has the place of every value and key, by its way from the top; ``errors`` what was wrong."""
+
+    file: str
+    data: Any
+    places: Mapping[Where, Place]
+    errors: Sequence[ConfigError]
+
+    def place(self, where: Where) -> Place:
+        """The place of the value at ``where``, or of that in which it is missing."""
+        known = where
+        while known and known not in self.places:
+            known = known[:-1]
+        return self.places.get(known, Place())
+
+    def error(self, where: Where, what: str, remedy: str) -> ConfigError:
+        """An error about the value at ``where``, or about what is missing there."""
+        return error_at(self.file, self.place(where), where, what, remedy)
+
+
+def error_at(file: str, place: Place, where: Where, what: str, remedy: str) -> ConfigError:
+    """An error that begins with its place."""
+    path = f"{pointer(where)}: " if where else ""
+    return ConfigError(f"{file}:{place}: {path}{printable(what)}", remedy, file=file, line=place.line, column=place.column, path=pointer(where))
+
+
+def pointer(where: Where) -> str:
+    """A way as people write it: ``cells[0].memory_mib``."""
+    text = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in where)
+    return printable(text.removeprefix("."))
+
+
+def shown(value: Any) -> str:
+    """A value for a message, short and on one line."""
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list):
+        return "a list"
+    if value is None or isinstance(value, bool):
+        return {None: "empty", True: "true", False: "false"}[value]
+    text = printable(str(value))
+    text = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}…"
+    return f"'{text}'" if isinstance(value, str) else text

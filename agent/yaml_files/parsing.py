@@ -1,0 +1,165 @@
+"""YAML to plain data; whatever could surprise a reader of the file is an error.
+
+Scalars mean what they look like: only ``true``, ``false``, ``null`` and decimal numbers are anything but text, because
+YAML 1.1 would read the PCI address 0000:01:00.0 as a number and ``no`` as false.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import yaml
+
+from agent.errors import ConfigError, ConfigErrors
+from agent.yaml_files.document import Document, Place, Where, error_at, shown
+
+MAX_DEPTH = 16
+# More than a file of the largest size needs; what aliases repeat counts each time.
+MAX_VALUES = 200_000
+
+Pair = tuple[Any, Any]
+
+
+def parse(content: bytes, file: str, *, aliases: bool = False) -> Document:
+    """Read ``content`` as one YAML document; ``file`` is its name in messages. ``aliases``: anchors, ``*aliases`` and ``<<`` are allowed.
+
+    :raises ConfigErrors: it is no YAML, or uses what is not allowed here.
+    """
+    try:
+        root = (_Loader if aliases else _StrictLoader)(content.decode("utf-8-sig")).get_single_node()
+    except UnicodeDecodeError as error:
+        place = Place(content[: error.start].count(b"\n") + 1, error.start - content.rfind(b"\n", 0, error.start))
+        raise ConfigErrors([error_at(file, place, (), "is not UTF-8", "save the file as UTF-8")]) from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        what = error.problem or error.context or "is no YAML"
+        raise ConfigErrors([error_at(file, _place(mark) if mark else Place(), (), what, "correct the YAML")]) from error
+    except yaml.YAMLError as error:
+        raise ConfigErrors([error_at(file, Place(), (), f"{error}".splitlines()[0], "correct the YAML")]) from error
+    walk = _Walk(file)
+    data = walk.value(root, ()) if root is not None else None
+    return Document(file, data, walk.places, walk.errors)
+
+
+def _place(mark: Any) -> Place:
+    return Place(mark.line + 1, mark.column + 1)
+
+
+class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
+    """Composes nodes, without what nobody needs here and an attacker might."""
+
+    depth = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if getattr(event, "tag", None) is not None:
+            raise yaml.composer.ComposerError(None, None, f"the tag {event.tag} is not allowed here", event.start_mark)
+        if self.depth >= MAX_DEPTH:
+            raise yaml.composer.ComposerError(None, None, f"is nested deeper than {MAX_DEPTH} levels", event.start_mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:null|~|)$"), ["n", "~", ""])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), ["t", "f"])
+_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^-?(?:0|[1-9][0-9]{0,17})$"), list("-0123456789"))
+_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^-?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?$"), list("-.0123456789"))
+
+
+class _StrictLoader(_Loader):
+    """The same without aliases."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        event = self.peek_event()
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.composer.ComposerError(None, None, "aliases are not allowed here: write the value out", event.start_mark)
+        return super().compose_node(parent, index)
+
+
+class _Walk:
+    """Turns nodes into data, and remembers places and errors."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.places: dict[Where, Place] = {}
+        self.errors: list[ConfigError] = []
+        self.values = 0
+
+    def value(self, node: Any, where: Where) -> Any:
+        self.check_size(node, len(where))
+        self.places.setdefault(where, _place(node.start_mark))
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, where)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(item, (*where, index)) for index, item in enumerate(node.value)]
+        return self.scalar(node, where)
+
+    def check_size(self, node: Any, depth: int) -> None:
+        """Aliases make a small file a large document, or one without an end."""
+        self.values += 1
+        if depth > MAX_DEPTH or self.values > MAX_VALUES:
+            what = f"is nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"has more than {MAX_VALUES} values"
+            raise ConfigErrors([*self.errors, error_at(self.file, _place(node.start_mark), (), what, "use fewer aliases, or none")])
+
+    def mapping(self, node: Any, where: Where) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        own = [(key, value) for key, value in node.value if not _is_merge(key)]
+        for key_node, value_node in own:
+            place = _place(key_node.start_mark)
+            if not isinstance(key_node, yaml.ScalarNode):
+                self.errors.append(error_at(self.file, place, where, "a key is a list or a mapping", "use text as a key"))
+                continue
+            key = key_node.value
+            here = (*where, key)
+            if key in found:
+                what = f"the key is here twice, first in line {self.places[here].line}"
+                self.errors.append(error_at(self.file, place, here, what, "keep one of them"))
+                continue
+            self.places[here] = place
+            if not key.isprintable():
+                self.errors.append(error_at(self.file, place, here, "the key has a control character", "remove it"))
+            found[key] = self.value(value_node, here)
+        for key_node, value_node in self.merged(node, where, 0):
+            here = (*where, key_node.value)
+            # What is written here goes before what is merged, and of that the first.
+            if key_node.value not in found:
+                self.places[here] = _place(key_node.start_mark)
+                found[key_node.value] = self.value(value_node, here)
+        return found
+
+    def merged(self, node: Any, where: Where, depth: int) -> Iterator[Pair]:
+        """The pairs that ``<<`` brings."""
+        for key, value in node.value:
+            if not _is_merge(key):
+                continue
+            for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+                self.check_size(source, len(where) + depth)
+                if not isinstance(source, yaml.MappingNode):
+                    self.errors.append(error_at(self.file, _place(key.start_mark), where, "<< merges what is no mapping", "name the anchor of a mapping"))
+                    continue
+                yield from (pair for pair in source.value if isinstance(pair[0], yaml.ScalarNode) and not _is_merge(pair[0]))
+                yield from self.merged(source, where, depth + 1)
+
+    def scalar(self, node: Any, where: Where) -> str | int | float | bool | None:
+        text: str = node.value
+        kind = node.tag.rpartition(":")[2]
+        if kind == "str" and not text.isprintable():
+            what, remedy = f"{shown(text)} has a control character", "write it on one line, without control characters"
+            self.errors.append(error_at(self.file, _place(node.start_mark), where, what, remedy))
+        match kind:
+            case "null":
+                return None
+            case "bool":
+                return text == "true"
+            case "int":
+                return int(text)
+            case "float":
+                return float(text)
+        return text
+
+
+def _is_merge(key: Any) -> bool:
+    return isinstance(key, yaml.ScalarNode) and key.value == "<<" and key.style is None

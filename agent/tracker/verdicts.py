@@ -64,8 +64,9 @@ def _before(claim: Claim, migration: Migration, instance: Instance, node: Provid
 
 
 def _after(claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid) -> Verdict:
-    """The move is over: one half stays."""
-    stays = "new" if migration.status in STAYS else "old"
-    if claim.half == stays and instance.node in (None, node):
-        return Verdict("only", f"its migration is {migration.status}")
-    return Verdict("release", f"its migration is {migration.status}")
+    """The move is over: one half stays, that where the instance is. How the move ended decides only where its place does not."""
+    if migration.same_node or instance.node is None:
+        stays = claim.half == ("new" if migration.status in STAYS else "old") and instance.node in (None, node)
+    else:
+        stays = instance.node == node
+    return Verdict("only" if stays else "release", f"its migration is {migration.status}")

@@ -22,13 +22,15 @@ class Shortage:
 
 
 def free_devices(devices: Mapping[str, DeviceRow]) -> list[DeviceRow]:
-    """The devices that can be had, by address. One is out of reach while its parent or a child of it is held."""
+    """The devices that can be had. One is out of reach while its parent or a child of it is held.
+
+    Those first that stand in nobody's way: a PF with free VFs comes after all others. Then by address.
+    """
     held = {one.address for one in devices.values() if one.holder is not None}
     parents = {one.parent for one in devices.values() if one.holder is not None and one.parent is not None}
-    return sorted(
-        (one for one in devices.values() if one.present and one.address not in held and one.address not in parents and one.parent not in held),
-        key=attrgetter("address"),
-    )
+    free = [one for one in devices.values() if one.present and one.address not in held and one.address not in parents and one.parent not in held]
+    in_the_way = {one.parent for one in free}
+    return sorted(free, key=lambda one: (one.address in in_the_way, one.address))
 
 
 def matches(device: DeviceRow, request: DeviceRequest) -> bool:
@@ -37,10 +39,11 @@ def matches(device: DeviceRow, request: DeviceRequest) -> bool:
     return all(has.get(name) == value for name, value in request.spec.items())
 
 
-def choose_devices(free: Sequence[DeviceRow], requests: Iterable[DeviceRequest]) -> list[tuple[DeviceRow, DeviceRequest]] | Shortage:
-    """A device for each that is asked, the lowest addresses first; never a PF together with one of its VFs."""
+def choose_devices(free: Sequence[DeviceRow], requests: Sequence[DeviceRequest]) -> list[tuple[DeviceRow, DeviceRequest]] | Shortage:
+    """A device for each that is asked, the first of ``free`` first; never a PF together with one of its VFs."""
     left, chosen = list(free), []
-    for request in requests:
+    # Who has the least choice chooses first, so that nobody takes from others what is all the same to him.
+    for request in sorted(requests, key=lambda one: sum(matches(device, one) for device in free)) if len(requests) > 1 else requests:
         for got in range(request.count):
             device = next((one for one in left if matches(one, request)), None)
             if device is None:
@@ -93,7 +96,7 @@ class FreeDevices:
     def chosen(self, cells: frozenset[int]) -> list[tuple[DeviceRow, DeviceRequest]] | Shortage:
         """Those that the guest gets there, local ones first."""
         near = [one for one in self.free_ones if self._allowed(one, cells)]
-        return choose_devices(sorted(near, key=lambda one: (one.numa_node not in cells, one.address)), self.requests)
+        return choose_devices(sorted(near, key=lambda one: one.numa_node not in cells), self.requests)
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int]:
         """How many would not be local, and the sum of their distances to the nearest cell."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TypeVar
 from oslo_config import cfg
 
 from agent.api.access import Access
+from agent.api.record_views import RecordViews
 from agent.assembly import opened
 from agent.audit_record import Mode
 from agent.audit_requests import Asked
@@ -31,6 +32,7 @@ from agent.schedule import Schedule
 from agent.sd_notify import Notifier
 from agent.service import DaemonService
 from agent.signals import Signals
+from agent.store.records import Records
 from agent.store.store import Store
 from agent.version import agent_version
 
@@ -79,6 +81,7 @@ class Daemon:
         running = self._apart("looking at the configuration", lambda: Running(self._conf, self._stopping, self._publishing.changed))
         with ExitStack() as stack:
             store = self._apart("opening the store", lambda: stack.enter_context(opened(self._conf)))
+            self._service.opened(RecordViews(Records(store), host_name(self._conf)))
             try:
                 # After the store, because that is what tells who else runs here.
                 self._apart("opening the local API", self._open_api)
@@ -131,8 +134,12 @@ class Daemon:
         self._say(summary(report.errors, report.nodes, running.hanging))
 
     def _audit(self, running: Running, store: Store) -> Report:
-        mode = Mode(start=True, reread=self._reread_asked)
-        return running.start(store).run(mode, progress=self._progress)
+        self._service.measured(running.monitors.poll())
+        fleet = running.start(store)
+        self._service.serves(fleet.house, audited=False)
+        report = fleet.run(Mode(start=True, reread=self._reread_asked), progress=self._progress)
+        self._service.serves(fleet.house, audited=True)
+        return report
 
     def _special(self, running: Running, store: Store, asked: Asked) -> None:
         """An audit that is none of the daemon's own: of some nodes only, or a dry run."""

@@ -9,6 +9,7 @@ from oslo_config import cfg
 from agent.assembly import made, started
 from agent.fleet import Fleet
 from agent.model.names import ProviderUuid
+from agent.monitors.poll import Monitors
 from agent.store.store import Store
 
 
@@ -30,6 +31,11 @@ class Running:
     def hanging(self) -> int:
         """How many driver calls were given up and have not come back."""
         return self._parts.worker.stuck
+
+    @property
+    def monitors(self) -> Monitors:
+        """What measures the host."""
+        return self._parts.monitors
 
     def start(self, store: Store) -> Fleet:
         """The fleet, ready to be audited.

@@ -9,14 +9,19 @@ from threading import Lock
 from typing import Any
 
 from agent.api.errors import Stopping, Unready, Unwell
+from agent.api.record_views import RecordViews
 from agent.api.service import Audit, Document
+from agent.audit import House
 from agent.audit_requests import AuditRequests
 from agent.errors import AgentError, DriverTimeout
 from agent.model.report import NodeReport, Problem, Report
+from agent.monitors.monitor import Reading
 from agent.news import WELL
+from agent.placement.client import Client
 from agent.render.json_report import node_document, tree_document
 from agent.render.own_tree import StoredTree, own_providers
-from agent.tracker.errors import UnknownNode
+from agent.tracker.errors import NodeNotReady, UnknownNode
+from agent.tracker.tracker import Tracker
 
 # In seconds: work of which nothing was heard for so long does not go on, or so systemd's watchdog will find too.
 STALLED = 300.0
@@ -45,12 +50,29 @@ class DaemonService:
         # None until all nodes were audited once.
         self._errors: Sequence[Problem] | None = None
         self._reload: Future[None] | None = None
+        self._records: RecordViews | None = None
+        self._house: House | None = None
+        self._readings: Sequence[Reading] = ()
 
     # --- what the daemon tells ----------------------------------------------------------------------------------
 
     def says(self, status: str) -> None:
         """How things are, in one line."""
         self._status = status
+
+    def opened(self, records: RecordViews) -> None:
+        """The store is open, and stays so for as long as anybody may ask."""
+        self._records = records
+
+    def serves(self, house: House, *, audited: bool) -> None:
+        """What requests are carried out with. Whatever did that before goes on until the nodes were ``audited`` by this one."""
+        if audited or self._house is None:
+            self._house = house
+            self._records = self._records.of(house.agent) if self._records is not None else None
+
+    def measured(self, readings: Sequence[Reading]) -> None:
+        """What the monitors say of the host."""
+        self._readings = readings
 
     def begins(self, work: str) -> None:
         """The loop waits for this now."""
@@ -149,6 +171,29 @@ class DaemonService:
         (found,) = tree_document([stored])["nodes"]
         return {**found, "endpoint": seen.endpoint}
 
+    def records(self) -> RecordViews:
+        """:raises NodeNotReady, Stopping: they cannot be read yet, or no more."""
+        if self._stopping:
+            raise Stopping
+        if self._records is None:
+            raise _not_ready()
+        return self._records
+
+    def tracker(self) -> Tracker:
+        """:raises NodeNotReady, Stopping: nothing can be done yet, or no more."""
+        tracking = self._in_service().records
+        if tracking is None:
+            raise _not_ready()
+        return tracking.tracker
+
+    def placement(self) -> Client:
+        """:raises NodeNotReady, Stopping: as :meth:`tracker`."""
+        return self._in_service().server.client()
+
+    def readings(self) -> Sequence[Reading]:
+        """What the monitors said when they were last asked."""
+        return self._readings
+
     def request_audit(self, nodes: Sequence[str], *, dry_run: bool) -> str:
         """:raises TooManyAudits, Stopping: it will not be made."""
         return self.audits.ask(nodes, dry_run=dry_run)
@@ -169,11 +214,22 @@ class DaemonService:
         except FutureTimeout as error:
             raise DriverTimeout(f"the configuration was not reloaded within {RELOAD_DEADLINE:.0f} s", "look at the log; it may still come") from error
 
+    def _in_service(self) -> House:
+        if self._stopping:
+            raise Stopping
+        if self._house is None:
+            raise _not_ready()
+        return self._house
+
     def _find(self, uuid: str) -> Seen:
         seen = self._seen.get(uuid)
         if seen is None:
             raise UnknownNode(f"no node {uuid} was audited here", "see /v1/nodes for those that were")
         return seen
+
+
+def _not_ready() -> NodeNotReady:
+    return NodeNotReady("the agent has not started its driver yet", "try again in a moment; agent status says what it waits for")
 
 
 def _because(report: NodeReport) -> str:

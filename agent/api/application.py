@@ -3,7 +3,7 @@
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import falcon
@@ -14,9 +14,7 @@ from agent.api.description import Description, load
 from agent.api.errors import UnknownMethod, UnknownPath
 from agent.api.metrics import Metrics
 from agent.api.problem import MEDIA_TYPE, problem_of, status_of
-from agent.api.resources.audits import Audits, OneAudit, Reload, Waiting
-from agent.api.resources.nodes import Node, Nodes, Tree
-from agent.api.resources.state import Figures, Health, Readiness
+from agent.api.routes import routes
 from agent.api.service import Service
 from agent.api.validation import Validation
 from agent.errors import AgentBug, AgentError
@@ -40,22 +38,6 @@ def application(
     for path, resource in routes(service, metrics, waiters).items():
         app.add_route(path, resource)
     return app
-
-
-def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, object]:
-    """Who serves which path."""
-    waiting = Waiting(service, waiters)
-    return {
-        "/healthz": Health(service),
-        "/readyz": Readiness(service),
-        "/metrics": Figures(metrics),
-        "/v1/nodes": Nodes(service),
-        "/v1/nodes/{uuid}": Node(service),
-        "/v1/nodes/{uuid}/tree": Tree(service),
-        "/v1/audits": Audits(service, waiting),
-        "/v1/audits/{id}": OneAudit(waiting),
-        "/v1/reload": Reload(service),
-    }
 
 
 class Gate:

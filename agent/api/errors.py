@@ -47,6 +47,12 @@ class WrongMediaType(RequestError):
     code = "request.media-type"
 
 
+class VersionMissing(RequestError):
+    """A record is to be changed, and it is not said which version of it was seen."""
+
+    code = "request.version-missing"
+
+
 class UnknownPath(RequestError):
     """Nothing is there."""
 

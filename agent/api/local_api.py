@@ -9,6 +9,7 @@ from oslo_config import cfg
 from agent.api.access import Access, group_id
 from agent.api.application import application
 from agent.api.metrics import Metrics
+from agent.api.node_figures import NodeFigures
 from agent.api.server import GRACE, WORKERS, LocalServer
 from agent.api.service import Service
 from agent.api.socket_file import SocketFile
@@ -25,6 +26,7 @@ class LocalApi:
 
     def __init__(self, conf: cfg.ConfigOpts, service: Service) -> None:
         self.metrics = Metrics()
+        self.metrics.add(NodeFigures(service))
         self._path, self._group = Path(conf.api.socket), group_id(conf, "group")
         self._access = Access.from_options(conf)
         self._application = application(service, lambda: self._access, self.metrics, WAITERS)

@@ -2,9 +2,10 @@
 
 import time
 from collections import Counter as Tally
-from typing import get_args
+from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary, disable_created_metrics, generate_latest
+from prometheus_client.registry import Collector
 
 from agent.model.report import METHODS, STEPS, DriftKind, NodeState, Report
 from agent.version import agent_version
@@ -12,7 +13,13 @@ from agent.version import agent_version
 PREFIX = "compute_node_agent"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 AUDIT_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+OPERATION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 ANSWER_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
+
+TrackerOperation = Literal[
+    "claim", "abort", "claim-devices", "allocate-devices", "free-devices", "claim-move", "finish", "confirm", "revert", "abort-move", "update",
+    "count-build", "remove-allocation",
+]  # fmt: skip
 
 
 class Metrics:
@@ -36,6 +43,12 @@ class Metrics:
         self._answers = Histogram(
             f"{PREFIX}_api_request_seconds", "Requests to the local API", ["method", "path", "status"], buckets=ANSWER_SECONDS, registry=registry
         )
+        self._work = Histogram(
+            f"{PREFIX}_tracker_operation_seconds", "What was asked of the tracker", ["operation"], buckets=OPERATION_SECONDS, registry=registry
+        )
+        self._refusals = Counter(f"{PREFIX}_tracker_refusals", "What the tracker refused, and why", ["operation", "code"], registry=registry)
+        for operation in get_args(TrackerOperation):
+            self._work.labels(operation)
         for state in get_args(NodeState):
             self._audits.labels(state)
             self._nodes.labels(state)
@@ -73,6 +86,16 @@ class Metrics:
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request to the API. ``path`` is a template, so that there are few."""
         self._answers.labels(method, path, str(status)).observe(seconds)
+
+    def tracked(self, operation: TrackerOperation, refusal: str, seconds: float) -> None:
+        """Count what was asked of the tracker. ``refusal``: the code of the error, empty if it was done."""
+        self._work.labels(operation).observe(seconds)
+        if refusal:
+            self._refusals.labels(operation, refusal).inc()
+
+    def add(self, collector: Collector) -> None:
+        """Show these figures too."""
+        self._registry.register(collector)
 
     def text(self) -> bytes:
         """Everything, in the text format of Prometheus."""

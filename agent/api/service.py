@@ -4,6 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from agent.api.record_views import RecordViews
+from agent.monitors.monitor import Reading
+from agent.placement.client import Client
+from agent.tracker.tracker import Tracker
+
 Document = Mapping[str, Any]
 """A JSON document, as openapi.yaml describes it."""
 
@@ -57,6 +62,28 @@ class Service(Protocol):
         :raises UnknownAudit: there is none of that id, or no more.
         :raises Stopping: it will not be done.
         """
+
+    def records(self) -> RecordViews:
+        """The records of this host.
+
+        :raises Stopping: nobody may read them any more.
+        """
+
+    def tracker(self) -> Tracker:
+        """What can be done with them.
+
+        :raises NodeNotReady: the agent has not come that far.
+        :raises Stopping: nothing will be done any more.
+        """
+
+    def placement(self) -> Client:
+        """Placement, for one piece of work.
+
+        :raises NodeNotReady, Stopping: as :meth:`tracker`.
+        """
+
+    def readings(self) -> Sequence[Reading]:
+        """What the monitors said of the host when they were last asked."""
 
     def reload(self) -> None:
         """Read the configuration again.

@@ -1,9 +1,15 @@
 """Nodes and their trees."""
 
+from dataclasses import asdict
+
 from falcon import Request, Response
 
+from agent.api.documents.node import node_records
+from agent.api.documents.shown import JsonObject
 from agent.api.resources.pages import page
 from agent.api.service import Service
+from agent.model.names import ProviderUuid
+from agent.tracker.errors import TrackerError
 
 
 class Nodes:
@@ -24,8 +30,16 @@ class Node:
         self._service = service
 
     def on_get(self, _request: Request, response: Response, uuid: str) -> None:
-        """The node as its last audit left it."""
-        response.media = self._service.node(uuid)
+        """The node as its last audit left it, and what is promised on it now."""
+        readings = [asdict(one) for one in self._service.readings()]
+        response.media = {**self._service.node(uuid), "records": self._records(uuid), "monitors": readings}
+
+    def _records(self, uuid: str) -> JsonObject | None:
+        """What is promised on it now; None if nobody can tell."""
+        try:
+            return node_records(self._service.tracker().view(ProviderUuid(uuid)))
+        except TrackerError:
+            return None
 
 
 class Tree:

@@ -1,6 +1,6 @@
 """Changing what a consumer holds, by amounts or by providers: computed anew whenever somebody else was faster."""
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 
 from agent.model.allocation import Allocation, Holdings
@@ -59,15 +59,36 @@ def remove_tree(client: Client, consumer: str, root: str) -> int:
     :raises BadRequest: the input makes no sense.
     """
     uuid, top = consumer_uuid(consumer), provider_uuid(root)
-    return remove_from(client, uuid, lambda: members(client, top))
+    return remove_from(client, uuid, lambda _held: members(client, top))
 
 
-def remove_from(client: Client, consumer: ConsumerUuid, providers: Callable[[], Collection[ProviderUuid]]) -> int:
-    """As :func:`remove_tree`, from ``providers``, which are asked for once the consumer is known to hold something."""
+def remove_trees(client: Client, consumer: str, roots: Collection[str]) -> int:
+    """As :func:`remove_tree`, from all of ``roots``, of which there may be many more than the consumer holds anything of."""
+    tops = frozenset(map(provider_uuid, roots))
+    return remove_from(client, consumer_uuid(consumer), lambda held: _below(client, held, tops))
+
+
+def _below(client: Client, providers: Collection[ProviderUuid], roots: Collection[ProviderUuid]) -> set[ProviderUuid]:
+    """Those of ``providers`` that are one of ``roots`` or below one."""
+    parents: dict[ProviderUuid, ProviderUuid | None] = {}
+    for one in providers:
+        if one not in parents:
+            parents |= {row.uuid: row.parent_uuid for row in client.tree(one)}
+
+    def upwards(provider: ProviderUuid | None) -> Iterator[ProviderUuid]:
+        while provider is not None:
+            yield provider
+            provider = parents.get(provider)
+
+    return {one for one in providers if any(above in roots for above in upwards(one))}
+
+
+def remove_from(client: Client, consumer: ConsumerUuid, providers: Callable[[Collection[ProviderUuid]], Collection[ProviderUuid]]) -> int:
+    """As :func:`remove_tree`, from ``providers``: a function of those that the consumer has something of, asked once it is known to."""
 
     def attempt() -> int:
         held = existing(client, consumer)
-        kept = without(held.resources, providers())
+        kept = without(held.resources, providers(held.resources.keys()))
         if removed := len(held.resources) - len(kept):
             write(client, replace(held, resources=kept))
         return removed

@@ -58,7 +58,7 @@ def _released(client: Client, consumers: Iterable[ConsumerUuid], rows: Sequence[
     done, failed = dict[ConsumerUuid, int](), dict[ConsumerUuid, PlacementError]()
     for consumer in each:
         try:
-            done[consumer] = remove_from(client, consumer, lambda: providers)
+            done[consumer] = remove_from(client, consumer, lambda _held: providers)
         except ConsumerNotFound:
             done[consumer] = 0
         except PlacementError as error:

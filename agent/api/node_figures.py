@@ -1,0 +1,81 @@
+"""What is promised on the nodes, and what the monitors measured, as figures for Prometheus: looked up when they are asked for."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import get_args
+
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from agent.api.metrics import PREFIX
+from agent.api.service import Service
+from agent.errors import AgentError
+from agent.model.claim import Purpose
+from agent.tracker.node_state import NodeState
+
+RESOURCES = ("vcpus", "memory_mb", "disk_mb")
+
+
+class NodeFigures(Collector):
+    """Memory is asked, not the store, so that asking often costs nothing."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def describe(self) -> list[Metric]:
+        """Nothing that would have to be collected to be known."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        """All figures of now."""
+        states = self._states()
+        yield from _used(states)
+        yield _claims(states)
+        yield _of_nodes("failed_builds", "Failed builds in a row", {one.node.name: one.node.failed_builds for one in states})
+        yield _of_nodes("unpublished", "Whether something changed that is not in Placement yet", {one.node.name: one.node.dirty for one in states})
+        yield from self._monitors()
+
+    def _states(self) -> Sequence[NodeState]:
+        try:
+            return self._service.tracker().remembered()
+        except AgentError:
+            # Before the first audit, and at the end, there are no figures.
+            return ()
+
+    def _monitors(self) -> Iterator[Metric]:
+        works = GaugeMetricFamily(f"{PREFIX}_monitor_up", "Whether the monitor gave its figures", labels=["monitor"])
+        host = GaugeMetricFamily(f"{PREFIX}_host", "What the monitors measured", labels=["monitor", "metric", "unit"])
+        for reading in self._service.readings():
+            works.add_metric([reading.monitor], reading.status == "ok")
+            for one in reading.metrics:
+                host.add_metric([reading.monitor, one.name, one.unit], one.value)
+        yield from (works, host)
+
+
+def _used(states: Sequence[NodeState]) -> Iterator[Metric]:
+    used = GaugeMetricFamily(f"{PREFIX}_node_used", "What is used of the node, with what is reserved", labels=["node", "resource"])
+    total = GaugeMetricFamily(f"{PREFIX}_node_total", "What the node has", labels=["node", "resource"])
+    for one in states:
+        node = one.node
+        totals = (node.vcpus, node.memory_mb, None if node.local_gb is None else node.local_gb * 1024)
+        for resource, amount in zip(RESOURCES, totals, strict=True):
+            used.add_metric([node.name, resource], getattr(one.used, resource))
+            if amount is not None:
+                total.add_metric([node.name, resource], amount)
+    yield from (used, total)
+
+
+def _claims(states: Sequence[NodeState]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_claims_open", "Claims that count", labels=["node", "purpose"])
+    for one in states:
+        counts = Counter(claim.purpose for claim in one.claims.values())
+        for purpose in get_args(Purpose):
+            family.add_metric([one.node.name, purpose], counts[purpose])
+    return family
+
+
+def _of_nodes(name: str, what: str, values: dict[str, int]) -> Metric:
+    family = GaugeMetricFamily(f"{PREFIX}_node_{name}", what, labels=["node"])
+    for node, value in values.items():
+        family.add_metric([node], value)
+    return family

@@ -1,0 +1,140 @@
+"""The records of one host, read as the API shows them: one by one, and in pages."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from agent.api.documents.shown import JsonObject, claim_document, device_document, instance_document, migration_document
+from agent.model.claim import Claim, Purpose
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.store.reading import Reading
+from agent.store.records import Records
+from agent.store.versioned import Found
+from agent.tracker.errors import UnknownClaim, UnknownInstance
+
+PAGE = 1000
+
+Query = Mapping[str, Any]
+Record = TypeVar("Record")
+
+
+class RecordViews:
+    """What ``host`` has. Each call reads at one moment, and holds nobody up.
+
+    A list is ``{name: documents, "damaged": a line for each record that makes no sense, "next": the marker of the next page}``.
+
+    :raises StoreError: from every method, the records cannot be read.
+    """
+
+    def __init__(self, records: Records, host: str) -> None:
+        self._records, self._host = records, host
+
+    def of(self, host: str) -> "RecordViews":
+        """The same of another host."""
+        return RecordViews(self._records, host)
+
+    # --- one by one -------------------------------------------------------------------------------------------------
+
+    def claim(self, id: str, purpose: Purpose | None = None) -> JsonObject:
+        """A claim, given back or not.
+
+        :raises UnknownClaim: there is none, or it is for another ``purpose``.
+        """
+        with self._records.reading() as reading:
+            return _claim_documents(reading, [_found(reading, id, purpose)])[0]
+
+    def move(self, id: str) -> JsonObject:
+        """A move: the claim at the destination, what else it has open, and the record of the migration.
+
+        :raises UnknownClaim: there is none.
+        """
+        with self._records.reading() as reading:
+            claim = _found(reading, id, "move")
+            migration = reading.migration(claim.origin) if claim.origin is not None else None
+            if migration is None:
+                raise UnknownClaim(f"the migration of move {id} is not known any more", "see agent migrations")
+            halves = [one for one in reading.claims_of(claim.instance) if migration.uuid in (one.migration, one.origin) and one.id != id]
+            return {"id": id, "migration": migration_document(migration), "claims": _claim_documents(reading, [*halves, claim])}
+
+    def instance(self, uuid: str) -> JsonObject:
+        """An instance, deleted or not.
+
+        :raises UnknownInstance: no record knows it.
+        """
+        with self._records.reading() as reading:
+            found = reading.instance(ConsumerUuid(uuid))
+        if found is None:
+            raise UnknownInstance(f"no record of instance {uuid}", "see /v1/instances")
+        return instance_document(found)
+
+    def places(self, instance: str) -> frozenset[ProviderUuid]:
+        """The nodes on which an instance has something.
+
+        :raises UnknownInstance: no record knows it.
+        """
+        self.instance(instance)
+        with self._records.reading() as reading:
+            return frozenset(one.node for one in reading.claims_of(ConsumerUuid(instance)))
+
+    # --- lists ------------------------------------------------------------------------------------------------------
+
+    def claims(self, query: Query) -> JsonObject:
+        """A page of open claims, of one ``node`` or ``instance`` if these are given."""
+        with self._records.reading() as reading:
+            nodes = [uuid for uuid in self._nodes(reading) if query.get("node", uuid) == uuid]
+            marker, limit = _wanted(query)
+            if "instance" in query:
+                held = sorted(reading.claims_of(ConsumerUuid(query["instance"])), key=attrgetter("id"))
+                some = [one for one in held if one.node in nodes and one.id > marker][:limit]
+                found = Found(tuple(some), last=some[-1].id if some else "")
+            else:
+                found = reading.claims(nodes, marker, limit)
+            return _page("claims", found, limit, lambda some: _claim_documents(reading, some))
+
+    def instances(self, query: Query) -> JsonObject:
+        """A page of the instances that the host owns."""
+        with self._records.reading() as reading:
+            marker, limit = _wanted(query)
+            return _page("instances", reading.instances(self._nodes(reading), marker, limit), limit, _each(instance_document))
+
+    def migrations(self, query: Query) -> JsonObject:
+        """A page of the migrations from, to and on the host."""
+        with self._records.reading() as reading:
+            marker, limit = _wanted(query)
+            return _page("migrations", reading.migrations(self._nodes(reading), marker, limit), limit, _each(migration_document))
+
+    def devices(self, query: Query) -> JsonObject:
+        """A page of the host's devices."""
+        with self._records.reading() as reading:
+            marker, limit = _wanted(query)
+            return _page("devices", reading.devices(self._nodes(reading), marker, limit), limit, _each(device_document))
+
+    def _nodes(self, reading: Reading) -> list[ProviderUuid]:
+        return [one.uuid for one in reading.nodes(self._host).records]
+
+
+def _found(reading: Reading, id: str, purpose: Purpose | None) -> Claim:
+    claim = reading.claim(id)
+    if claim is None or purpose not in (None, claim.purpose):
+        what = "claim" if claim is None or purpose is None else {"move": "move", "devices": "claim of devices", "instance": "claim of a guest"}[purpose]
+        raise UnknownClaim(f"no {what} {id}", "see agent claims and agent migrations")
+    return claim
+
+
+def _wanted(query: Query) -> tuple[str, int]:
+    return query.get("marker", ""), query.get("limit", PAGE)
+
+
+def _page(name: str, found: Found[Any], limit: int, documents: Callable[[Sequence[Any]], Sequence[JsonObject]]) -> JsonObject:
+    damaged = [printable(f"{one.table} {one.key}: {one.why}") for one in found.damaged]
+    is_last = len(found.records) + len(damaged) < limit
+    return {name: documents(found.records), "damaged": damaged, "next": None if is_last else found.last}
+
+
+def _each(document: Callable[[Any], JsonObject]) -> Callable[[Iterable[Any]], list[JsonObject]]:
+    return lambda some: [document(one) for one in some]
+
+
+def _claim_documents(reading: Reading, claims: Sequence[Claim]) -> list[JsonObject]:
+    devices, units = reading.held_by([one.id for one in claims]) if claims else ((), ())
+    return [claim_document(one, devices, units) for one in claims]

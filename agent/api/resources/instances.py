@@ -1,0 +1,76 @@
+"""Instances: their records, what becomes of them, and what they have in Placement."""
+
+import falcon
+from falcon import Request, Response
+
+from agent.api.desk import Desk
+from agent.api.documents.asked import instance_update
+from agent.api.documents.shown import JsonObject, instance_document
+from agent.api.errors import VersionMissing
+from agent.api.service import Service
+from agent.model.names import ConsumerUuid
+from agent.placement.allocations.change import remove_trees
+from agent.placement.allocations.delete import delete_forced
+from agent.placement.allocations.errors import ConsumerNotFound
+from agent.tracker.tracker import Tracker
+
+
+class Instances:
+    """/v1/instances."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def on_get(self, request: Request, response: Response) -> None:
+        """A page."""
+        response.media = self._service.records().instances(request.context.query)
+
+
+class OneInstance:
+    """/v1/instances/{uuid}."""
+
+    def __init__(self, service: Service, desk: Desk) -> None:
+        self._service, self._desk = service, desk
+
+    def on_get(self, _request: Request, response: Response, uuid: str) -> None:
+        """The instance."""
+        _show(response, self._service.records().instance(uuid))
+
+    def on_patch(self, request: Request, response: Response, uuid: str) -> None:
+        """Take note of its new state.
+
+        :raises VersionMissing: it is not said of which version.
+        """
+        version = request.context.header.get("If-Match")
+        if version is None:
+            raise VersionMissing("If-Match is missing", "read the instance, and send its ETag as If-Match")
+        update = instance_update(request.context.body, int(version.strip('"')))
+        _show(response, instance_document(self._desk.done("update", lambda tracker: tracker.update(ConsumerUuid(uuid), update))))
+
+
+class Allocation:
+    """/v1/instances/{uuid}/allocation."""
+
+    def __init__(self, service: Service, desk: Desk) -> None:
+        self._service, self._desk = service, desk
+
+    def on_delete(self, request: Request, response: Response, uuid: str) -> None:
+        """Remove it from this host's nodes, or everywhere; that there is none is as good."""
+
+        def work(tracker: Tracker) -> None:
+            client = self._service.placement()
+            if request.context.query["scope"] == "all":
+                delete_forced(client, uuid)
+                return
+            try:
+                remove_trees(client, uuid, tracker.nodes())
+            except ConsumerNotFound:
+                return
+
+        self._desk.done("remove-allocation", work)
+        response.status = falcon.HTTP_204
+
+
+def _show(response: Response, document: JsonObject) -> None:
+    response.set_header("ETag", f'"{document["version"]}"')
+    response.media = document

@@ -1,0 +1,133 @@
+"""One file: its entries, everything wrong with it, and what may not be meant as it stands."""
+
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.inventory import Inventories, Record, completed, problems
+from agent.model.names import is_token, normal_uuid
+from agent.provider_config.entry import COMPUTE_NODE, Entry, Key
+from agent.provider_config.names import class_problems, trait_problems
+from agent.provider_config.pruning import UnknownKey, pruned
+from agent.provider_config.version import KNOWN, WHERE, Version, version_of
+from agent.yaml_files.document import Document, Where, pointer
+from agent.yaml_files.parsing import parse
+from agent.yaml_files.schema import Schema, meant
+
+SCHEMA = Schema("agent.provider_config", "provider-config.schema.json", "etc/provider_config/example.yaml")
+
+
+@dataclass(slots=True)
+class Found:
+    """What a file has. ``entries`` are complete if there are no ``errors``; those that add nothing are there too."""
+
+    entries: list[Entry] = field(default_factory=list)
+    errors: list[ConfigError] = field(default_factory=list)
+    warnings: list[ConfigError] = field(default_factory=list)
+
+
+def read_file(content: bytes, file: str) -> Found:
+    """Read one file; ``file`` is its name in messages. Never raises: all that is wrong is in what is returned."""
+    try:
+        document = parse(content, file, aliases=True)
+    except ConfigErrors as several:
+        return Found(errors=list(several.errors))
+    version = version_of(document)
+    found = Found(errors=[*document.errors, *([version.error] if version.error else [])])
+    if version.readable:
+        known, unknown = pruned(_with_providers(document, found), SCHEMA.content, newer=version.newer)
+        found.warnings += _of_unknown(document, version, unknown)
+        _Entries(known, found).read()
+    return found
+
+
+def _with_providers(document: Document, found: Found) -> Document:
+    """``document`` with an empty list of providers, if the key is there and nothing else."""
+    if document.data.get("providers", []) is not None:
+        return document
+    found.warnings.append(document.error(("providers",), "is empty, so that the file adds nothing", "write [] for no providers, or remove the key"))
+    return replace(document, data={**document.data, "providers": []})
+
+
+def _of_unknown(document: Document, version: Version, unknown: Collection[UnknownKey]) -> Iterator[ConfigError]:
+    if version.newer:
+        known = ".".join(map(str, KNOWN))
+        what = f"is {version.text}, newer than {known}, which is known here; ignored: {', '.join(pointer(one.where) for one in unknown) or 'nothing'}"
+        yield document.error(WHERE, what, f"upgrade the agent, or write for {known}")
+        return
+    for one in unknown:
+        yield document.error(one.where, "is an unknown key, and ignored with all below it", meant(str(one.where[-1]), one.known))
+
+
+class _Entries:
+    """Reads the providers of a file. What is wrong with the structure is known first; the rest is checked all the same."""
+
+    def __init__(self, document: Document, found: Found) -> None:
+        self.document, self.found = document, found
+        structure = {where: errors for where, errors in SCHEMA.errors(document).items() if where[:1] == ("providers",)}
+        found.errors += [error for errors in structure.values() for error in errors]
+        self.broken = structure.keys()
+        self.above_broken = {where[:length] for where in structure for length in range(len(where))}
+
+    def sound(self, where: Where) -> bool:
+        """Whether the structure is right, there and below."""
+        return where not in self.above_broken and not any(where[:length] in self.broken for length in range(len(where) + 1))
+
+    def wrong(self, where: Where, what: str, remedy: str) -> None:
+        self.found.errors.append(self.document.error(where, what, remedy))
+
+    def read(self) -> None:
+        providers = self.document.data.get("providers", [])
+        for index, data in enumerate(providers if isinstance(providers, list) else ()):
+            if isinstance(data, dict):
+                self.entry(data, ("providers", index))
+
+    def entry(self, data: dict[str, Any], where: Where) -> None:
+        before, identified = len(self.found.errors), (*where, "identification")
+        key = self.key(data["identification"], identified) if "identification" in data and self.sound(identified) else None
+        inventories = self.inventories(_additional(data, "inventories"), (*where, "inventories", "additional"), key)
+        traits = self.traits(_additional(data, "traits"), (*where, "traits", "additional"), key)
+        if key is None:
+            return
+        self.found.entries.append(Entry(key, self.document.file, self.document.place(identified), inventories, traits))
+        if not (inventories or traits) and len(self.found.errors) == before and self.sound(where):
+            self.found.warnings.append(self.document.error(where, f"{key}: adds nothing and is left out", "give it inventories or traits, or remove it"))
+
+    def key(self, data: dict[str, str], where: Where) -> Key:
+        if data.get("name") == COMPUTE_NODE:
+            self.wrong((*where, "name"), f"is {COMPUTE_NODE}, which is no name", f"write uuid: {COMPUTE_NODE}")
+        if "name" in data:
+            return Key("name", data["name"])
+        uuid = data["uuid"]
+        return Key("uuid", uuid if uuid == COMPUTE_NODE else normal_uuid(uuid))
+
+    def inventories(self, data: list[Any], where: Where, key: Key | None) -> Inventories:
+        found: dict[str, Record] = {}
+        first: dict[str, Where] = {}
+        for index, name, record in [(index, *pair) for index, item in enumerate(data) if isinstance(item, dict) for pair in item.items()]:
+            here = (*where, index, name)
+            if (other := first.setdefault(name, here)) is not here:
+                self.wrong(here, f"the class is here twice, first in line {self.document.place(other).line}", "keep one of them")
+            elif self.sound(here):
+                found[name] = completed(record)
+                for text in problems(name, found[name]):
+                    self.wrong(here, text.removeprefix(f"{name}: "), "correct the amounts")
+        self.check(class_problems(filter(is_token, first)), where, key)
+        return found
+
+    def traits(self, data: list[Any], where: Where, key: Key | None) -> frozenset[str]:
+        names = frozenset(name for index, name in enumerate(data) if self.sound((*where, index)))
+        self.check(trait_problems(names), where, key)
+        return names
+
+    def check(self, told: Iterable[tuple[str, str]], where: Where, key: Key | None) -> None:
+        for what, remedy in told:
+            self.wrong(where, f"{key}: {what}" if key else what, remedy)
+
+
+def _additional(data: dict[str, Any], part: str) -> list[Any]:
+    """The list below ``inventories`` or ``traits``, as far as it is one."""
+    above = data.get(part)
+    found = above.get("additional", []) if isinstance(above, dict) else []
+    return found if isinstance(found, list) else []

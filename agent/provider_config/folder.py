@@ -1,0 +1,76 @@
+"""The folder of the operator's files: all of them together, with everything wrong in any of them at once."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.names import printable
+from agent.provider_config.entry import Entry, Key, ProviderConfig
+from agent.provider_config.file import read_file
+from agent.yaml_files.reading import read_bytes
+
+ENDINGS = (".yaml", ".yml")
+MAX_ENTRIES = 10_000
+READABLE = "check the permissions: the agent has to read the folder and its files"
+
+
+def read_folder(folder: Path) -> ProviderConfig:
+    """Read the files of ``folder`` in the order of their names. A folder that is not there has none.
+
+    :raises ConfigErrors: everything that is wrong with any of them.
+    """
+    names = _names(folder)
+    files = [folder / name for name in names if name.endswith(ENDINGS)]
+    warnings = [_unread(folder / name) for name in names if not name.endswith(ENDINGS)]
+    entries: list[Entry] = []
+    errors: list[ConfigError] = []
+    for file in files:
+        try:
+            content = read_bytes(file, READABLE)
+        except ConfigErrors as several:
+            errors += several.errors
+            continue
+        found = read_file(content, printable(str(file)))
+        entries += found.entries
+        warnings += sorted(found.warnings, key=_place)
+        errors += sorted(found.errors, key=_place)
+    if len(entries) > MAX_ENTRIES:
+        errors.append(ConfigError(f"{printable(str(folder))}: {len(entries)} entries in all, and {MAX_ENTRIES} are allowed", "name fewer providers"))
+    errors += _repeated(entries)
+    if errors:
+        raise ConfigErrors(errors)
+    used = tuple(one for one in entries if one.inventories or one.traits)
+    return ProviderConfig(folder, tuple(printable(str(file)) for file in files), used, tuple(warnings))
+
+
+def _names(folder: Path) -> Sequence[str]:
+    """What is in the folder, in order, without what is hidden.
+
+    :raises ConfigErrors: it cannot be read.
+    """
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))  # noqa: PTH208 - names, not paths, are compared
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        what = f"{printable(str(folder))}: the folder of [compute] provider_config_location cannot be read: {error.strerror}"
+        raise ConfigErrors([ConfigError(what, READABLE, file=printable(str(folder)))]) from error
+
+
+def _unread(path: Path) -> ConfigError:
+    file = printable(str(path))
+    return ConfigError(f"{file}: is not read", f"call it *{ENDINGS[0]} if it is to be read, or put it elsewhere", file=file)
+
+
+def _repeated(entries: Sequence[Entry]) -> Iterator[ConfigError]:
+    """Providers that have more than one entry."""
+    first: dict[Key, Entry] = {}
+    for one in entries:
+        if (other := first.setdefault(one.key, one)) is not one:
+            what = f"{one.file}:{one.place}: there is another entry for {one.key}, in {other.file}:{other.place}"
+            yield ConfigError(what, "keep one of them", file=one.file, line=one.place.line, column=one.place.column)
+
+
+def _place(error: ConfigError) -> tuple[int, int]:
+    return error.data.get("line", 0), error.data.get("column", 0)

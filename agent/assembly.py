@@ -35,7 +35,7 @@ from agent.store.lock import RunLock
 from agent.store.records import Records
 from agent.store.snapshot import snapshot
 from agent.store.store import Store, open_read_only, open_store
-from agent.tracker.node_audits import Settings
+from agent.tracker.node_audits import DAY, Settings
 from agent.tracker.node_record import Agent
 from agent.tracker.reconcile import Rules
 from agent.tracker.tracking import Tracking, tracking
@@ -202,7 +202,7 @@ def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_r
 
 def _tracking(conf: cfg.ConfigOpts, parts: Parts, store: Store, changed: Callable[[ProviderUuid], None]) -> Tracking:
     """The tracker on the store's records."""
-    rules = Rules(conf.tracker.stranded_after, conf.tracker.count_orphans)
+    rules = Rules(conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY)
     settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, lambda _node, _facts: None)
     return tracking(Records(store), settings, clock.now, changed)
 

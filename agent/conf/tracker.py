@@ -19,5 +19,12 @@ OPTIONS = [
             "tells of it, the next one releases it."
         ),
     ),
+    cfg.IntOpt(
+        "keep_ended", default=90, min=1,
+        help=(
+            "Days for which records of released claims, ended migrations and deleted instances are kept. Until then they prove whose leaked "
+            "allocations were."
+        ),
+    ),
     cfg.BoolOpt("count_orphans", default=False, help="Whether memory and CPUs of guests that no record knows count as used."),
 ]  # fmt: skip

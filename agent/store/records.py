@@ -7,6 +7,7 @@ from sqlalchemy import bindparam, update
 
 from agent.model.changes import Changes
 from agent.model.names import ProviderUuid
+from agent.store import ended_records
 from agent.store import record_queries as queries
 from agent.store.claim_rows import CLAIMS
 from agent.store.compute_node_rows import NODES
@@ -77,3 +78,11 @@ class Records:
             transaction = Transaction(connection, self._store.location)
             transaction.lock(nodes)
             yield transaction
+
+    def remove_ended(self, before: float) -> int:
+        """Remove what ended before that time, in seconds since the epoch, and that nothing refers to. Returns how many records.
+
+        :raises StoreError: the store cannot be written.
+        """
+        with self._store.writing() as connection:
+            return ended_records.remove(connection, before)

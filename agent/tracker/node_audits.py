@@ -32,6 +32,8 @@ from agent.tracker.tracker import ATTEMPTS, Clock
 
 LOG = logging.getLogger(__name__)
 
+DAY = 86400.0
+
 Devices = Callable[[ProviderUuid, HostFacts], tuple[DeviceRow, ...] | None]
 """What of a node's devices is managed, None if the host did not say."""
 
@@ -52,6 +54,7 @@ class NodeAudits:
     def __init__(self, records: RecordStore, slots: dict[ProviderUuid, Slot], settings: Settings, clock: Clock) -> None:
         self._records, self._slots, self._settings, self._clock = records, slots, settings, clock
         self._adding = threading.Lock()
+        self._tidied = 0.0
 
     def audit(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree, *, start: bool, dry_run: bool = False) -> NodeView:
         """Count what is promised on the node, on these facts; facts older than the last ones change nothing.
@@ -117,6 +120,18 @@ class NodeAudits:
                 if gone:
                     transaction.write(gone)
             self._slots.pop(node, None)
+
+    def tidy(self) -> None:
+        """Once a day, remove the records of what has ended long ago.
+
+        :raises StoreError: the store cannot be written.
+        """
+        now = self._clock()
+        if now - self._tidied < DAY:
+            return
+        self._tidied = now
+        if removed := self._records.remove_ended(now - self._settings.rules.keep_ended):
+            LOG.info("%d records of what has ended long ago were removed", removed)
 
     def let_go(self) -> None:
         """End the leases of all nodes, so that another host can take them over at once."""

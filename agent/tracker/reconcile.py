@@ -41,10 +41,13 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``stranded_after``: seconds that a move may rest. ``count_orphans``: whether guests without records count."""
+    """``stranded_after``: seconds that a move may rest. ``count_orphans``: whether guests without records count.
+    ``keep_ended``: seconds for which records are kept of what has ended.
+    """
 
     stranded_after: float = 3600.0
     count_orphans: bool = False
+    keep_ended: float = 90 * 86400.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,3 +78,6 @@ class RecordStore(Protocol):
 
         :raises RecordConflict: another transaction was faster.
         """
+
+    def remove_ended(self, before: float) -> int:
+        """Remove what ended before that time and that nothing refers to. Returns how many records."""

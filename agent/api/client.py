@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 from urllib.parse import quote, urlencode
 
 from agent.api.unix_http import UnixConnection
@@ -21,6 +21,7 @@ LONGEST_WAIT = 60.0
 PAUSE = 0.2
 
 Document = Mapping[str, Any]
+MoveStep = Literal["confirm", "revert", "abort", "finish"]
 
 
 class ApiUnreachable(AgentError):
@@ -125,6 +126,85 @@ class Client:
         """Have the configuration read again. Returns how the agent is then, in one line."""
         return str(self.request("POST", "/v1/reload", wait=RELOAD_TIMEOUT).document["status"])
 
+    # --- claims of guests and devices --------------------------------------------------------------------------------
+
+    def claims(self, **query: str) -> Iterator[Document]:
+        """The claims that count, of one ``node`` or ``instance`` if these are given; one request for each thousand."""
+        return self._listed("/v1/claims", "claims", **query)
+
+    def claim(self, claim: str) -> Document:
+        """A claim, given back or not."""
+        return self._get(f"/v1/claims/{quote(claim, safe='')}")
+
+    def create_claim(self, wanted: Document) -> Document:
+        """Promise a new guest its room. ``repeated`` in the answer says whether that was done before."""
+        return self._post("/v1/claims", wanted)
+
+    def abort_claim(self, claim: str) -> Document:
+        """Give a claim back. Harmless when repeated."""
+        return self._delete(f"/v1/claims/{quote(claim, safe='')}")
+
+    def devices(self) -> Iterator[Document]:
+        """The host's devices; one request for each thousand."""
+        return self._listed("/v1/devices", "devices")
+
+    def create_device_claim(self, wanted: Document) -> Document:
+        """Promise devices to a guest that is there."""
+        return self._post("/v1/devices/claims", wanted)
+
+    def allocate_devices(self, claim: str) -> Document:
+        """The guest uses them now. Harmless when repeated."""
+        return self._post(f"/v1/devices/claims/{quote(claim, safe='')}/allocate")
+
+    def release_device_claim(self, claim: str) -> Document:
+        """Give them back. Harmless when repeated."""
+        return self._delete(f"/v1/devices/claims/{quote(claim, safe='')}")
+
+    def release_devices(self, instance: str, state: Literal["claimed", "allocated"]) -> int:
+        """Give back what an instance has in that state beside its claim. Returns how many devices that were."""
+        return int(self._delete(f"/v1/devices/claims?{urlencode({'instance': instance, 'state': state})}")["released"])
+
+    # --- moves ------------------------------------------------------------------------------------------------------
+
+    def create_move(self, wanted: Document) -> Document:
+        """Promise a guest that moves, or is resized, its room."""
+        return self._post("/v1/moves", wanted)
+
+    def move(self, move: str) -> Document:
+        """A move: ``migration`` and ``claims``."""
+        return self._get(f"/v1/moves/{quote(move, safe='')}")
+
+    def take_move(self, move: str, step: MoveStep) -> Document:
+        """Take a move one step on, or back. Harmless when repeated."""
+        return self._post(f"/v1/moves/{quote(move, safe='')}/{step}")
+
+    def migrations(self) -> Iterator[Document]:
+        """The migrations from, to and on the host, those that are over too; one request for each thousand."""
+        return self._listed("/v1/migrations", "migrations")
+
+    # --- instances ----------------------------------------------------------------------------------------------------
+
+    def instances(self) -> Iterator[Document]:
+        """The host's instances; one request for each thousand."""
+        return self._listed("/v1/instances", "instances")
+
+    def instance(self, uuid: str) -> Document:
+        """An instance; its ``version`` is what a change has to name."""
+        return self._get(f"/v1/instances/{quote(uuid, safe='')}")
+
+    def update_instance(self, uuid: str, version: int, changes: Document) -> Document:
+        """Its state has changed: ``vm_state``, ``task_state``, ``deleted``. A problem with status 412 if that version is not the last."""
+        found: Document = self.request("PATCH", f"/v1/instances/{quote(uuid, safe='')}", changes, {"If-Match": f'"{version}"'}).document
+        return found
+
+    def remove_allocation(self, uuid: str, scope: Literal["node", "all"]) -> None:
+        """Remove what an instance has in Placement, on the nodes of this agent or everywhere. Harmless when repeated."""
+        self.request("DELETE", f"/v1/instances/{quote(uuid, safe='')}/allocation?{urlencode({'scope': scope})}")
+
+    def report_build(self, node: str, result: Literal["failed", "succeeded"]) -> int:
+        """A build on the node has ended. Returns how many failed in a row."""
+        return int(self._post(f"/v1/nodes/{quote(node, safe='')}/builds", {"result": result})["failed_builds"])
+
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def request(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> Answer:
@@ -143,15 +223,26 @@ class Client:
             raise ApiProblem(_problem(answer))
         return answer
 
+    def page(self, target: str, query: Mapping[str, str]) -> Document:
+        """One page of a list: its documents, and in ``next`` the marker of the next page."""
+        return self._get(f"{target}?{urlencode(query)}" if query else target)
+
     def _get(self, target: str) -> Document:
         found: Document = self.request("GET", target).document
+        return found
+
+    def _post(self, target: str, body: Document | None = None) -> Document:
+        found: Document = self.request("POST", target, body).document
+        return found
+
+    def _delete(self, target: str) -> Document:
+        found: Document = self.request("DELETE", target).document
         return found
 
     def _listed(self, target: str, name: str, **query: str) -> Iterator[Document]:
         marker = ""
         while True:
-            asked = {**query, **({"marker": marker} if marker else {})}
-            page = self._get(f"{target}?{urlencode(asked)}" if asked else target)
+            page = self.page(target, {**query, **({"marker": marker} if marker else {})})
             yield from page[name]
             if (marker := page["next"] or "") == "":
                 return

@@ -254,21 +254,32 @@ class Tracker:
             nodes = _places(known)
             # A node that was removed has no agent any more that could be asked instead.
             removed = {uuid for uuid in nodes - mine if (found := reading.node(uuid)) is not None and found.deleted}
-        if not nodes:
-            raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
-        if not (nodes | _ends(known)) & (mine | removed):
-            raise UnknownNode(f"claim {subject.claim} is on node {', '.join(sorted(nodes))}, which is not managed here", "ask the agent of its host")
+            if not nodes:
+                raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
+            if not (places := nodes | _ends(known)) & (mine | removed):
+                self._check_audited(places, reading)
+                raise UnknownNode(f"claim {subject.claim} is on node {', '.join(sorted(nodes))}, which is not managed here", "ask the agent of its host")
         return nodes
 
     def _node_of(self, instance: ConsumerUuid) -> ProviderUuid:
         """The node of ours where an instance is, or has something."""
         with self._records.reading() as reading:
             found, held = reading.instance(instance), reading.claims_of(instance)
-        places = [*([found.node] if found is not None and found.node is not None else []), *(one.node for one in held)]
-        mine = [uuid for uuid in places if uuid in self._slots]
+            places = [*([found.node] if found is not None and found.node is not None else []), *(one.node for one in held)]
+            if not (mine := [uuid for uuid in places if uuid in self._slots]):
+                self._check_audited(places, reading)
         if not mine and not self._slots:
             raise NodeNotReady("no node was audited yet", "try again in a minute")
         return mine[0] if mine else next(iter(self._slots))
+
+    def _check_audited(self, nodes: Collection[ProviderUuid], reading: Reading) -> None:
+        """Of nodes of which memory has nothing, whether that is only because the agent has just started.
+
+        :raises NodeNotReady: so it is of one of them.
+        """
+        for uuid in sorted(nodes):
+            if isinstance(reason := self._absent(uuid, reading), NodeNotReady):
+                raise reason
 
     def _absent(self, node: ProviderUuid, reading: Reading) -> TrackerError:
         """Why nothing can be done on a node of which memory has nothing."""

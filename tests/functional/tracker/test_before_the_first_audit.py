@@ -1,0 +1,57 @@
+"""An agent that was started again knows its nodes after their first audits; whoever asks before has to wait, and nothing is denied."""
+
+from collections.abc import Callable
+
+import pytest
+
+from agent.tracker.errors import NodeNotReady, TrackerError
+from tests.support.tracking import F1, F3, Host
+
+ASKED: dict[str, Callable[[Host], object]] = {
+    "a claim": lambda host: host.claim("i2", F1),
+    "its end": lambda host: host.abort("i1"),
+    "a guest's new state": lambda host: host.update("i1", task_state="rebooting"),
+    "a view": lambda host: host.tracker.view(host.node),
+    "the end of a move from here": lambda host: host.tracker.confirm(host.move_id("i3")),
+    "the end of a move that has left here": lambda host: host.tracker.confirm(host.move_id("i4")),
+}
+
+
+@pytest.fixture
+def moving(ha: Host, hb: Host) -> Host:
+    """HA, with a guest, one that went to HB and may come back, and one that is there for good."""
+    for name in ("i1", "i3", "i4"):
+        ha.claim(name, F1)
+    for name in ("i3", "i4"):
+        hb.move(name, "resize", F3)
+        hb.tracker.finish(hb.move_id(name))
+    hb.tracker.confirm(hb.move_id("i4"))
+    return ha
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_before_its_first_audit_a_node_is_not_ready(moving: Host, what: str) -> None:
+    moving.restart()
+    with pytest.raises(NodeNotReady):
+        ASKED[what](moving)
+    moving.audit(start=True)
+    ASKED[what](moving)
+
+
+@pytest.mark.parametrize("what", ["its end", "a guest's new state"])
+def test_what_is_another_hosts_is_not_waited_for(moving: Host, hb: Host, what: str) -> None:
+    with pytest.raises(TrackerError) as refused:
+        ASKED[what](hb)
+    assert not isinstance(refused.value, NodeNotReady)
+
+
+def test_another_node_of_the_same_agent_that_was_audited_does_not_answer_for_it(moving: Host) -> None:
+    beside = moving.beside("HA2")
+    moving.restart()
+    beside.audits, beside.tracker = moving.audits, moving.tracker
+    beside.audit(start=True)
+    for what in ("its end", "a guest's new state"):
+        with pytest.raises(NodeNotReady):
+            ASKED[what](moving)
+    moving.audit(start=True)
+    ASKED["its end"](moving)

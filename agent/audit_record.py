@@ -12,6 +12,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, STEPS, Drift, DriftKind, NodeReport, NodeState, Outcome, Problem, Usage
 from agent.placement.client import Client
 from agent.placement.plan import Plan
+from agent.tracker.accounted import accounted
 from agent.tracker.errors import NodeDegraded
 from agent.tracker.node_view import NodeView
 
@@ -104,10 +105,12 @@ class Record:
     def report(self, node: Node, state: NodeState, tree: ProviderTree, owned: frozenset[str]) -> NodeReport:
         """The report. ``tree``: what Placement has now; ``owned``: what of it is ours, as far as is written down."""
         counts = self.client.exchange.counts
+        shown = self.tree if self.mode.dry_run else tree
+        used = self.used or (accounted(self.records.state, shown) if self.records is not None else {})
         return NodeReport(
             name=node.name, uuid=node.uuid, driver=node.driver, state=state, attempts=self.attempts, outcomes=tuple(self.outcomes),
-            drift=(*self.drift, *_conflicts(self.errors, node)), tree=self.tree if self.mode.dry_run else tree,
-            owned=self.owned or owned, used=self.used, usage=self.usage,
+            drift=(*self.drift, *_conflicts(self.errors, node)), tree=shown,
+            owned=self.owned or owned, used=used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in self.errors), provisional=node.provisional,
             hint=self.hint,

@@ -1,0 +1,31 @@
+"""What the claims of a node use of its providers' inventories. Pure; nothing is said of a node without claims, nor of what they cannot tell."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+import os_resource_classes as orc
+
+from agent.desired.host_tree import cell_name
+from agent.model.provider_tree import ProviderTree
+from agent.tracker.node_state import NodeState
+
+
+def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str, int]]:
+    """Provider to resource class to amount, for the classes that the providers of ``tree`` have."""
+    root = state.node.uuid
+    if not state.claims or not tree.exists(root):
+        return {}
+    used = state.used - state.host.reserved
+    pins = {cell.id: len(cell.pinned) for cell in state.cells}
+    guests_pinned = sum(len(placed.pins) for one in state.claims.values() for placed in one.cells)
+    amounts: dict[str, Counter[str]] = {root: Counter({
+        orc.VCPU: used.vcpus - guests_pinned, orc.MEMORY_MB: used.memory_mb, orc.DISK_GB: -(-used.disk_mb // 1024), orc.PCPU: sum(pins.values()),
+    })}  # fmt: skip
+    for cell, pinned in pins.items():
+        if tree.exists(name := cell_name(tree.name_of(root), cell)):
+            amounts[tree.provider(name).uuid] = Counter({orc.PCPU: pinned})
+    for unit in state.units.values():
+        amounts.setdefault(unit.provider, Counter())[unit.resource_class] += unit.holder is not None
+    return {
+        uuid: {name: amount for name, amount in one.items() if name in tree.provider(uuid).inventory} for uuid, one in amounts.items() if tree.exists(uuid)
+    }

@@ -1,0 +1,251 @@
+"""The audit of a node's records as a whole: done twice it does nothing more, and it never takes what is not proven to be over."""
+
+from collections import Counter
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.model.amounts import NOTHING, Amounts
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.instance import Instance
+from agent.model.migration import STATUSES, TYPES, Migration
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import DamagedRecord, NodeRecords
+from agent.tracker.host_side import HostSide
+from agent.tracker.node_state import NodeState
+from agent.tracker.reconcile import Reconciled, Rules, Shown, reconciled
+from tests.support.tracking import F1, F3, domain, guest
+from tests.unit.store.record_samples import claim, device, instance, migration, unit
+from tests.unit.tracker.samples import ELSEWHERE, HERE
+
+NOW, WAIT = 1_000_000.0, 3600.0
+RULES = Rules(stranded_after=WAIT)
+WHO = [guest(f"i{number}") for number in range(3)]
+MOVES = [guest(f"m{number}") for number in range(3)]
+ADDRESSES = [f"0000:{number:02x}:00.0" for number in range(3)]
+UNITS = ["ns_0", "ns_1"]
+PLACES = [None, HERE.uuid, ELSEWHERE.uuid]
+
+
+def done(records: NodeRecords, shown: Shown | None = None, *, told: frozenset[str] = frozenset(), rules: Rules = RULES) -> Reconciled:
+    return reconciled(records, shown or Shown(), rules, told, NOW)
+
+
+def written(records: NodeRecords, changes: Changes) -> NodeRecords:
+    """The records once the changes are written, as they are read then."""
+    state = NodeState.of(records, HostSide()).after(changes)
+    return NodeRecords(
+        state.node, tuple(state.claims.values()), tuple(state.instances.values()), tuple(state.migrations.values()), tuple(state.devices.values()),
+        tuple(state.units.values()), records.damaged,
+    )  # fmt: skip
+
+
+# --- any records that there can be --------------------------------------------------------------------------------------
+
+
+@st.composite
+def an_instance(draw: st.DrawFn, uuid: ConsumerUuid) -> Instance:
+    return instance(
+        uuid=uuid, host="HA", node=draw(st.sampled_from(PLACES)), flavor=F1,
+        vm_state=draw(st.sampled_from(["building", "active", "resized", "deleted", "error", "shelved_offloaded"])),
+        task_state=draw(st.sampled_from([None, "spawning", "resize_prep", "migrating"])), deleted=draw(st.booleans()),
+        old_flavor=draw(st.sampled_from([None, F1])), new_flavor=draw(st.sampled_from([None, F3])),
+    )  # fmt: skip
+
+
+@st.composite
+def a_move(draw: st.DrawFn, uuid: ConsumerUuid) -> Migration:
+    return Migration(
+        uuid=uuid, instance=draw(st.sampled_from(WHO)), type=draw(st.sampled_from(sorted(TYPES))), status=draw(st.sampled_from(sorted(STATUSES))),
+        source_compute="HA", source_node=draw(st.sampled_from(PLACES[1:])), dest_compute="HA", dest_node=draw(st.sampled_from(PLACES)),
+    )  # fmt: skip
+
+
+@st.composite
+def some_claims(draw: st.DrawFn, moves: list[Migration]) -> list[Claim]:
+    """What one guest can have of the node: the only claim, a half or both of one move, and devices."""
+    claims = []
+    for who in WHO:
+        mine = [None, *(one for one in moves if one.instance == who)]
+        move = draw(st.sampled_from(mine))
+        halves = ["only"] if move is None else draw(st.sampled_from([["old"], ["new"], ["old", "new"]]))
+        for half in draw(st.sampled_from([halves, []])):
+            claims.append(_claim(draw, who, half, move, "move" if half == "new" else "instance"))
+        if draw(st.booleans()):
+            claims.append(_claim(draw, who, "only", None, "devices"))
+    return claims
+
+
+def _claim(draw: st.DrawFn, who: ConsumerUuid, half: Any, move: Migration | None, purpose: Any) -> Claim:
+    return Claim(
+        id=f"{purpose}-{half}-{who}", purpose=purpose, instance=who, node=HERE.uuid, half=half,
+        migration=move.uuid if move is not None else None, origin=move.uuid if move is not None else None,
+        state=draw(st.sampled_from(["held", "consumed"])), amounts=Amounts(1024, 1, 0), updated_at=NOW - draw(st.sampled_from([0.0, WAIT])),
+    )  # fmt: skip
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> tuple[NodeRecords, Shown, frozenset[str]]:
+    moves = [draw(a_move(uuid)) for uuid in draw(st.sets(st.sampled_from(MOVES)))]
+    claims = draw(some_claims(moves))
+    claimed = {one.instance for one in claims}
+    instances = [one for who in draw(st.sets(st.sampled_from(WHO))) if _read((one := draw(an_instance(who))), claimed)]
+    holders = st.sampled_from([None, "nobody", *(one.id for one in claims)])
+
+    def held(row: Any) -> Any:
+        holder = draw(holders)
+        given = {} if not hasattr(row, "state") else {"state": "available" if holder is None else "allocated"}
+        return replace(row, holder=holder, present=draw(st.booleans()), **given)
+
+    devices = tuple(held(device(HERE, address)) for address in draw(st.sets(st.sampled_from(ADDRESSES))))
+    units = tuple(held(unit(HERE, name)) for name in draw(st.sets(st.sampled_from(UNITS))))
+    shown = Shown(
+        NOW,
+        draw(st.none() | st.builds(tuple, st.lists(st.sampled_from([device(HERE, one, numa_node=1) for one in ADDRESSES]), unique_by=lambda one: one.address))),
+        draw(st.none() | st.builds(tuple, st.lists(st.sampled_from([unit(HERE, one) for one in UNITS]), unique_by=lambda one: one.identifier))),
+        draw(st.sampled_from([None, (), (domain("i0", 512), domain("stray", 512))])),
+    )
+    moves = [one for one in moves if (not one.ended and HERE.uuid in (one.source_node, one.dest_node)) or one.uuid in {c.migration for c in claims}]
+    told = draw(st.sets(st.sampled_from([one.id for one in claims]))) if claims else set()
+    return NodeRecords(HERE, tuple(claims), tuple(instances), tuple(moves), devices, units), shown, frozenset(told)
+
+
+def _read(one: Instance, claimed: set[ConsumerUuid]) -> bool:
+    """Whether the node's records tell of it."""
+    return one.uuid in claimed or (one.node == HERE.uuid and not one.deleted)
+
+
+# --- properties -----------------------------------------------------------------------------------------------------------
+
+
+@given(situations())
+def test_done_twice_it_changes_nothing_the_second_time(situation: tuple[NodeRecords, Shown, frozenset[str]]) -> None:
+    records, shown, told = situation
+    first = done(records, shown, told=told)
+    again = done(written(records, first.changes), shown, told=told)
+    assert again.changes == Changes()
+    assert again.orphans == first.orphans
+
+
+@given(situations())
+def test_no_record_is_written_twice(situation: tuple[NodeRecords, Shown, frozenset[str]]) -> None:
+    records, shown, told = situation
+    changes = done(records, shown, told=told).changes
+    keys = {"nodes": "uuid", "instances": "uuid", "migrations": "uuid", "claims": "id", "devices": "address", "units": "identifier"}
+    for one in fields(changes):
+        name = one.name.removeprefix("dropped_")
+        rows = getattr(changes, name) + getattr(changes, f"dropped_{name}", ())
+        counts = Counter(getattr(row, keys.get(name, "node")) for row in rows)
+        assert not [key for key, count in counts.items() if count > 1]
+
+
+@given(situations())
+def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords, Shown, frozenset[str]]) -> None:
+    records, shown, told = situation
+    after = written(records, done(records, shown, told=told).changes)
+    staying = {one.id for one in after.claims}
+    for row in (*after.devices, *after.units):
+        assert row.holder is None or row.holder in staying
+        assert row.present or row.holder is not None
+    assert all((one.holder is None) == (one.state == "available") for one in after.devices)
+    # Nothing that a claim has and keeps is taken from it.
+    for before in (*records.devices, *records.units):
+        if before.holder in staying:
+            assert before.holder in {row.holder for row in (*after.devices, *after.units)}
+
+
+@given(situations())
+def test_a_guest_that_is_here_keeps_room_if_it_had_some(situation: tuple[NodeRecords, Shown, frozenset[str]]) -> None:
+    records, shown, _ = situation
+    after = written(records, done(records, shown).changes)
+    room = {one.instance for one in records.claims if one.purpose != "devices"}
+    left = {one.instance for one in after.claims if one.purpose != "devices"}
+    for one in records.instances:
+        moves = [move for move in records.migrations if move.uuid in {c.migration for c in records.claims if c.instance == one.uuid}]
+        if one.node == HERE.uuid and not one.removed and one.uuid in room and not any(move.same_node for move in moves):
+            assert one.uuid in left
+
+
+# --- what one audit tells and the next one does -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def resting() -> NodeRecords:
+    """A resize from elsewhere to here of which nobody has heard for too long."""
+    who = instance(uuid=WHO[0], host="HB", node=ELSEWHERE.uuid, vm_state="active", flavor=F1, old_flavor=F1, new_flavor=F3)
+    move = migration(who, uuid=MOVES[0], status="pre-migrating", source_node=ELSEWHERE.uuid, dest_node=HERE.uuid)
+    held = claim(who, HERE, purpose="move", half="new", migration=move.uuid, origin=move.uuid, updated_at=NOW - WAIT)
+    return NodeRecords(HERE, (held,), (who,), (move,))
+
+
+def test_what_nobody_goes_on_with_is_told_first_and_ended_by_the_next_audit(resting: NodeRecords) -> None:
+    first = done(resting)
+    (held,) = resting.claims
+    assert first.stranded == {held.id}
+    assert not first.changes
+    assert [(one.kind, one.consumer) for one in first.drift] == [("stranded-claim", WHO[0])]
+    second = done(resting, told=first.stranded)
+    assert [one.state for one in second.changes.claims] == ["released"]
+    assert [one.status for one in second.changes.migrations] == ["error"]
+    assert second.drift == ()
+
+
+def test_what_goes_on_after_it_was_told_is_left_alone(resting: NodeRecords) -> None:
+    told = done(resting).stranded
+    going_on = replace(resting, instances=tuple(replace(one, task_state="resize_migrating") for one in resting.instances))
+    second = done(going_on, told=told)
+    assert (second.changes, second.drift, second.stranded) == (Changes(), (), frozenset())
+
+
+def test_a_claim_of_an_unknown_instance_is_told_with_the_way_out(resting: NodeRecords) -> None:
+    (drift,) = done(replace(resting, instances=())).drift
+    assert (drift.kind, drift.severity, drift.consumer) == ("stranded-claim", "warning", WHO[0])
+    assert resting.claims[0].id in drift.remedy
+
+
+# --- moves that exclude each other ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "dest", "after"),
+    [
+        ("queued", HERE.uuid, None),
+        ("accepted", HERE.uuid, None),
+        ("pre-migrating", HERE.uuid, "error"),
+        ("running", HERE.uuid, "error"),
+        ("finished", HERE.uuid, None),
+        ("pre-migrating", ELSEWHERE.uuid, None),
+        ("pre-migrating", None, None),
+    ],
+)
+def test_another_move_that_has_begun_is_in_error_if_it_leads_here(resting: NodeRecords, status: Any, dest: ProviderUuid | None, after: str | None) -> None:
+    other = replace(resting.migrations[0], uuid=MOVES[1], status=status, dest_node=dest)
+    changes = done(replace(resting, migrations=(*resting.migrations, other))).changes
+    assert [(one.uuid, one.status) for one in changes.migrations] == ([(other.uuid, after)] if after else [])
+
+
+def test_a_move_without_any_claim_is_not_judged(resting: NodeRecords) -> None:
+    assert not done(replace(resting, claims=())).changes
+
+
+# --- devices and damage ---------------------------------------------------------------------------------------------------------
+
+
+def test_devices_go_with_the_last_claim_of_their_guest() -> None:
+    who = instance(uuid=WHO[0], host="HB", node=ELSEWHERE.uuid)
+    room, port = claim(who, HERE), claim(who, HERE, purpose="devices", amounts=NOTHING)
+    rows = device(HERE, holder=port.id, state="allocated")
+    changes = done(NodeRecords(HERE, (room, port), (who,), (), (rows,))).changes
+    assert {(one.id, one.state) for one in changes.claims} == {(room.id, "released"), (port.id, "released")}
+    assert [(one.state, one.holder) for one in changes.devices] == [("available", None)]
+
+
+def test_what_a_claim_has_that_makes_no_sense_stays_held() -> None:
+    rows = device(HERE, holder="claim-x", state="allocated")
+    records = NodeRecords(HERE, devices=(rows,), damaged=(DamagedRecord("claim", "claim-x", "nonsense"),))
+    assert not done(records).changes
+    assert done(replace(records, damaged=())).changes.devices == (replace(rows, holder=None, state="available"),)

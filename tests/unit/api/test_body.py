@@ -1,0 +1,42 @@
+"""Bodies are read as JSON, and more strictly than Python's own reading of it."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.api.body import decoded
+from agent.api.errors import NotJson
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+)
+
+
+@given(VALUES)
+def test_every_document_is_read_as_it_is_meant(value):
+    assert decoded(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(("text", "number"), [("4.0", 4), ("4e2", 400), ("-0.0", 0), ("0.5", 0.5)])
+def test_whole_numbers_are_integers_however_they_are_written(text, number):
+    found = decoded(text.encode())
+    assert (found, type(found)) == (number, type(number))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"", "no JSON"), (b"{", "no JSON"), (b"{}x", "no JSON"), (b"{'a': 1}", "no JSON"), (b"\xff", "UTF-8, at byte 0"), (b"NaN", "NaN is no number"),
+        (b"-Infinity", "is no number"), (b"1e400", "out of range"), (b'{"a": {"b": 1, "b": 1}}', "'b' stands there twice"), (b'"\\udc00"', "surrogates"),
+        (b'{"\\ud800": 1}', "surrogates"), (b"[" * 100_000, "nested too deeply"), (b"1" * 5000, "no JSON"), (b"\xef\xbb\xbf{}", "no JSON"),
+    ],
+    ids=lambda value: repr(value)[:30],
+)  # fmt: skip
+def test_what_is_none_says_why(body, reason):
+    with pytest.raises(NotJson, match=reason) as found:
+        decoded(body)
+    assert len(found.value.message) < 300

@@ -1,0 +1,74 @@
+"""Errors become problems by one table."""
+
+from http import HTTPStatus
+
+import pytest
+
+import agent.api.connection
+import agent.api.errors
+import agent.tracker.errors
+from agent import errors
+from agent.api.connection import REFUSALS
+from agent.api.errors import Fault, InvalidRequest
+from agent.api.problem import KINDS, phrase, problem_of, status_of
+from agent.errors import AgentError, ConfigError, ConfigErrors, PlacementUnreachable
+
+SERVERS_OWN = {"agent.error", "usage.invalid", "output.failed", "driver.failed", "driver.cancelled", "reshape.needed", "reshape.failed", "store.locked",
+               "identity.mismatch", "placement.error", "placement.name-conflict", "placement.identity-conflict", "tree.invalid", "api.socket"}  # fmt: skip
+"""Codes of errors that no request can bring about, or that are nobody's fault but the agent's."""
+
+
+def everything(kind=AgentError):
+    yield kind
+    for one in kind.__subclasses__():
+        yield from everything(one)
+
+
+@pytest.mark.parametrize("module", [agent.api.errors, agent.tracker.errors, errors], ids=lambda module: module.__name__)
+def test_every_error_that_a_request_may_meet_has_a_status_of_its_own(module):
+    codes = {one.code for one in everything() if one.__module__ == module.__name__} - {None}
+    assert codes - SERVERS_OWN <= KINDS.keys()
+
+
+def test_no_code_stands_in_the_table_for_nothing():
+    known = {one.code for one in everything()} | {code for code, _ in REFUSALS.values()}
+    assert KINDS.keys() <= known
+
+
+@pytest.mark.parametrize("code", KINDS)
+def test_every_status_is_an_http_error(code):
+    status, title = KINDS[code]
+    assert 400 <= status < 600
+    assert title
+    assert phrase(status) == f"{status} {HTTPStatus(status).phrase}"
+
+
+def test_a_problem_says_what_is_wrong_and_what_to_do():
+    error = PlacementUnreachable("cannot connect to http://a\x1b[1m", "start it", kind="connect")
+    assert problem_of(error) == {
+        "type": "urn:compute-node-agent:problem:placement.unreachable", "title": "Placement does not answer", "status": 504,
+        "detail": "cannot connect to http://a\\x1b[1m", "code": "placement.unreachable", "remedy": "start it",
+    }  # fmt: skip
+
+
+def test_an_unknown_error_is_the_agents_fault():
+    assert status_of(AgentError("x")) == 500
+
+
+def test_all_faults_of_a_request_are_listed():
+    found = problem_of(InvalidRequest([Fault("body", "/a", "is bad"), Fault("query", "/b", "is worse")]))
+    assert found["errors"] == [{"in": "body", "pointer": "/a", "detail": "is bad"}, {"in": "query", "pointer": "/b", "detail": "is worse"}]
+    many = problem_of(InvalidRequest([Fault("body", f"/{n}", "is bad") for n in range(1000)]))
+    assert len(many["detail"]) < 300
+    assert len(many["errors"]) == 1000
+
+
+def test_all_errors_of_a_configuration_are_listed():
+    found = problem_of(ConfigErrors([ConfigError("a", "do a"), ConfigError("b", "do b")]))
+    assert [(one["detail"], one["remedy"]) for one in found["errors"]] == [("a", "do a"), ("b", "do b")]
+    assert found["status"] == 422
+
+
+def test_all_reasons_of_a_refused_claim_are_listed():
+    found = problem_of(agent.tracker.errors.ResourcesUnavailable(["no memory", "no\nCPU"]))
+    assert (found["status"], found["reasons"]) == (409, ["no memory", "no\\nCPU"])

@@ -1,0 +1,74 @@
+"""openapi.yaml describes what there is, in the words of the records."""
+
+import re
+from typing import get_args
+
+import pytest
+
+from agent.api.application import routes
+from agent.api.description import load, read
+from agent.model import claim, held_device, instance, migration, report
+
+SCHEMAS = read()["components"]["schemas"]
+
+
+def operations():
+    for path, item in read()["paths"].items():
+        for method, operation in item.items():
+            if method != "parameters":
+                yield path, method, operation
+
+
+def test_every_path_is_served_and_every_one_that_is_served_is_described(api):
+    assert set(routes(api.service, api.api.metrics, 1)) == set(read()["paths"])
+
+
+def test_every_described_method_has_a_responder(api):
+    served = routes(api.service, api.api.metrics, 1)
+    for path, method, _ in operations():
+        assert hasattr(served[path], f"on_{method}"), (path, method)
+    described = {(path, f"on_{method}") for path, method, _ in operations()}
+    assert {(path, name) for path, resource in served.items() for name in dir(resource) if name.startswith("on_")} == described
+
+
+def test_every_operation_has_an_id_of_its_own_and_can_be_refused():
+    ids = [operation["operationId"] for _, _, operation in operations()]
+    assert len(set(ids)) == len(ids)
+    assert all(operation["responses"]["default"] == {"$ref": "#/components/responses/Problem"} for _, _, operation in operations())
+
+
+def test_parameters_in_paths_are_those_that_are_declared():
+    described = load()
+    for (path, _), operation in described.operations.items():
+        assert set(re.findall(r"{(\w+)}", path)) == set(operation.path.types)
+
+
+def test_every_schema_is_used():
+    text = str(read())
+    assert [name for name in SCHEMAS if f"'#/components/schemas/{name}'" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "literal"),
+    [
+        ("VmState", instance.VmState), ("MigrationType", migration.MigrationType), ("MigrationStatus", migration.MigrationStatus),
+        ("NodeState", report.NodeState),
+    ],
+)  # fmt: skip
+def test_enumerations_are_those_of_the_records(name, literal):
+    assert SCHEMAS[name]["enum"] == list(get_args(literal))
+
+
+def test_a_task_state_may_be_none_too():
+    assert SCHEMAS["TaskState"]["enum"] == [None, *get_args(instance.TaskState)]
+
+
+@pytest.mark.parametrize(
+    ("schema", "field", "literal"),
+    [
+        ("Claim", "purpose", claim.Purpose), ("Claim", "half", claim.Half), ("Claim", "state", claim.ClaimState),
+        ("Device", "type", held_device.DeviceType), ("Device", "state", held_device.DeviceState), ("Operation", "status", report.OperationStatus),
+    ],
+)  # fmt: skip
+def test_enumerations_within_records_are_those_of_the_records(schema, field, literal):
+    assert SCHEMAS[schema]["properties"][field]["enum"] == list(get_args(literal))

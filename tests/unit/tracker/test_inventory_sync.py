@@ -1,0 +1,87 @@
+"""Rows of devices and units beside what the host shows: what comes, goes, changes, and stays because somebody has it."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.model.assigned_unit import UnitRow
+from agent.model.changes import Changes
+from agent.model.held_device import DeviceRow
+from agent.model.names import ProviderUuid
+from agent.tracker.inventory_sync import synced_devices, synced_units
+from tests.unit.store.record_samples import device, unit
+from tests.unit.tracker.samples import HERE
+
+HOLDERS = {"claim"}
+FREE = device(HERE, version=3)
+HELD = replace(FREE, state="allocated", holder="claim", request="port")
+GHOST = replace(HELD, holder="nobody")
+GONE = replace(HELD, present=False)
+MOVED = device(HERE, numa_node=1, tags={"physical_network": "net1"})
+"""The same device as the host shows it after its slot or the operator's tags have changed."""
+
+
+@pytest.mark.parametrize(
+    ("row", "shown", "written", "dropped"),
+    [
+        # new, the same, gone
+        (None, [MOVED], [MOVED], []),
+        (FREE, [device(HERE)], [], []),
+        (FREE, [], [], [FREE]),
+        # a free one is described anew, a held one stays as it was given
+        (FREE, [MOVED], [replace(FREE, numa_node=1, tags={"physical_network": "net1"})], []),
+        (HELD, [MOVED], [], []),
+        # a held one that is gone is only marked, and no more once it is back
+        (HELD, [], [GONE], []),
+        (GONE, [], [], []),
+        (GONE, [device(HERE)], [HELD], []),
+        # held by nobody who is there: free, or dropped if it is gone too
+        (GHOST, [device(HERE)], [FREE], []),
+        (GHOST, [MOVED], [replace(FREE, numa_node=1, tags={"physical_network": "net1"})], []),
+        (GHOST, [], [], [GHOST]),
+        # the host does not say: only ghosts go
+        (None, None, [], []),
+        (FREE, None, [], []),
+        (HELD, None, [], []),
+        (GONE, None, [], []),
+        (GHOST, None, [FREE], []),
+        (replace(GHOST, present=False), None, [], [replace(GHOST, present=False)]),
+    ],
+)
+def test_a_device(row: DeviceRow | None, shown: list[DeviceRow] | None, written: list[DeviceRow], dropped: list[DeviceRow]) -> None:
+    assert synced_devices([] if row is None else [row], shown, HOLDERS) == Changes(devices=tuple(written), dropped_devices=tuple(dropped))
+
+
+NS = unit(HERE, version=2)
+TAKEN = replace(NS, holder="claim")
+
+
+@pytest.mark.parametrize(
+    ("row", "shown", "written", "dropped"),
+    [
+        (None, [unit(HERE)], [unit(HERE)], []),
+        (NS, [unit(HERE)], [], []),
+        (NS, [unit(HERE, metadata={"size": "4"})], [replace(NS, metadata={"size": "4"})], []),
+        (NS, [], [], [NS]),
+        (TAKEN, [unit(HERE, metadata={"size": "4"})], [], []),
+        (TAKEN, [], [replace(TAKEN, present=False)], []),
+        (replace(NS, holder="nobody"), [unit(HERE)], [NS], []),
+        (TAKEN, None, [], []),
+        (replace(NS, holder="nobody"), None, [NS], []),
+    ],
+)
+def test_a_unit(row: UnitRow | None, shown: list[UnitRow] | None, written: list[UnitRow], dropped: list[UnitRow]) -> None:
+    assert synced_units([] if row is None else [row], shown, HOLDERS) == Changes(units=tuple(written), dropped_units=tuple(dropped))
+
+
+def test_units_of_one_name_are_told_apart_by_provider_and_class() -> None:
+    child = replace(NS, provider=ProviderUuid("cell-0"))
+    other = replace(NS, resource_class="CUSTOM_OTHER")
+    changes = synced_units([NS, child, other], [unit(HERE)], HOLDERS)
+    assert changes == Changes(dropped_units=(child, other))
+
+
+def test_each_device_is_compared_with_itself() -> None:
+    rows = [replace(FREE, address=f"0000:00:0{number}.0") for number in range(3)]
+    shown = [device(HERE, "0000:00:01.0"), device(HERE, "0000:00:07.0")]
+    assert synced_devices(rows, shown, HOLDERS) == Changes(devices=(shown[1],), dropped_devices=(rows[0], rows[2]))

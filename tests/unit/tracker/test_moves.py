@@ -1,0 +1,262 @@
+"""The plans of moves, on values alone: what each step does in each status of its move."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.compute_node import ComputeNode
+from agent.model.migration import STATUSES, Migration
+from agent.model.names import ConsumerUuid
+from agent.tracker import moves
+from agent.tracker.errors import InstanceClaimed, InvalidRequest, NodeDegraded, NodeUnavailable, ResourcesUnavailable, TrackerError, UnknownClaim, WrongState
+from agent.tracker.host_side import HostSide
+from agent.tracker.known import Known
+from agent.tracker.requests import DeviceRequest, MoveClaim
+from tests.support.tracking import F1, F3, guest, instance
+from tests.unit.store.record_samples import claim, device
+from tests.unit.tracker.samples import ELSEWHERE, HERE, state
+
+NOW = 1_000_000.0
+UNDER_WAY = ("queued", "accepted", "pre-migrating", "preparing", "migrating", "running", "post-migrating")
+ARRIVED = ("finished", "confirming", "reverting")
+
+I1 = replace(instance("i1", F1), host=ELSEWHERE.host, node=ELSEWHERE.uuid, vm_state="active", version=3)
+MOVE = Migration(
+    uuid=ConsumerUuid(guest("move")), instance=I1.uuid, type="resize", status="pre-migrating", source_compute=ELSEWHERE.host, source_node=ELSEWHERE.uuid,
+    dest_compute=HERE.host, dest_node=HERE.uuid, old_flavor_id="f1", new_flavor_id="f3", version=1,
+)  # fmt: skip
+SOURCE = claim(I1, ELSEWHERE, id="source", version=1)
+OLD = replace(SOURCE, half="old", migration=MOVE.uuid)
+NEW = Claim(
+    id=MOVE.uuid, purpose="move", instance=I1.uuid, node=HERE.uuid, half="new", amounts=F3.amounts(volume_backed=False), migration=MOVE.uuid, origin=MOVE.uuid,
+    version=1,
+)  # fmt: skip
+PORT_THERE, PORT_HERE = (claim(I1, node, id=f"port-{node.name}", purpose="devices", version=1) for node in (ELSEWHERE, HERE))
+
+
+def request(**fields: Any) -> MoveClaim:
+    return MoveClaim(**{"id": MOVE.uuid, "type": "resize", "node": HERE.uuid, "instance": I1, "flavor": F3, **fields})
+
+
+def under_way(status: str = "pre-migrating", kind: str = "resize", **fields: Any) -> Known:
+    """What the store says of the move: its claim, both halves, and the instance that is to be an F3."""
+    moving = replace(I1, old_flavor=F1, new_flavor=F3 if kind == "resize" else F1)
+    new = fields.pop("new", NEW)
+    known = Known(moving, replace(MOVE, status=status, type=kind), new, (OLD, new) if new.open else (OLD,))  # type: ignore[arg-type]
+    return replace(known, **fields)
+
+
+def finished(status: str = "finished", **fields: Any) -> Known:
+    """The same, with the guest here."""
+    there = under_way(status, new=replace(NEW, state="consumed"))
+    assert there.instance is not None
+    return replace(there, instance=replace(there.instance, host=HERE.host, node=HERE.uuid, flavor=F3, **fields))
+
+
+def outcome(changes: Changes) -> dict[str, tuple[str, str]]:
+    """The claims that are written, with their states and halves."""
+    return {one.id: (one.state, one.half) for one in changes.claims}
+
+
+# --- claiming ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_is_a_new_half_here_an_old_one_there_and_a_record() -> None:
+    planned = moves.claim_move(state(), Known(I1, claims=(SOURCE,)), request(), NOW)
+    assert outcome(planned.changes) == {"source": ("held", "old"), MOVE.uuid: ("held", "new")}
+    (record,) = planned.changes.migrations
+    assert record == replace(MOVE, created_at=NOW, updated_at=NOW, version=0)
+    (moving,) = planned.changes.instances
+    assert (moving.flavor, moving.old_flavor, moving.new_flavor, moving.node) == (F1, F1, F3, ELSEWHERE.uuid)
+
+
+@pytest.mark.parametrize("kind", ["migration", "live-migration", "evacuation"])
+def test_a_move_that_keeps_the_flavor_leaves_the_instance_alone(kind: str) -> None:
+    planned = moves.claim_move(state(), Known(I1, claims=(SOURCE,)), request(type=kind, flavor=None), NOW)
+    assert planned.changes.instances == ()
+    (record,) = planned.changes.migrations
+    assert (record.new_flavor_id, record.status) == ("f1", "accepted" if kind == "live-migration" else "pre-migrating")
+
+
+def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
+    planned = moves.claim_move(state(), Known(), request(type="migration", flavor=None, instance=replace(I1, version=0)), NOW)
+    assert [one.uuid for one in planned.changes.instances] == [I1.uuid]
+    assert outcome(planned.changes) == {MOVE.uuid: ("held", "new")}
+
+
+@pytest.mark.parametrize("kind", ["live-migration", "migration"])
+def test_devices_of_a_live_migration_wait_for_the_guest(kind: str) -> None:
+    wanted = request(type=kind, flavor=None, devices=(DeviceRequest("any", 1),))
+    planned = moves.claim_move(state(devices=[device(HERE)]), Known(I1, claims=(SOURCE,)), wanted, NOW)
+    assert [(one.state, one.holder) for one in planned.changes.devices] == [("claimed" if kind == "live-migration" else "allocated", MOVE.uuid)]
+
+
+HERE_ALREADY = replace(I1, host=HERE.host, node=HERE.uuid)
+
+
+@pytest.mark.parametrize(
+    ("known", "fields", "error"),
+    [
+        (Known(replace(I1, deleted=True)), {}, WrongState),
+        (Known(replace(I1, host=None, node=None)), {}, WrongState),
+        (Known(I1), {"flavor": None}, InvalidRequest),
+        (Known(I1), {"type": "migration"}, InvalidRequest),
+        (Known(I1, claims=(OLD,)), {}, InstanceClaimed),
+        (Known(HERE_ALREADY), {"type": "live-migration", "flavor": None}, InvalidRequest),
+        (Known(HERE_ALREADY), {"type": "evacuation", "flavor": None}, InvalidRequest),
+        (Known(I1, replace(MOVE, instance=guest("i2"))), {}, InvalidRequest),
+        (Known(I1, replace(MOVE, type="migration")), {}, InvalidRequest),
+        (Known(I1, replace(MOVE, status="error")), {}, WrongState),
+        (Known(I1, replace(MOVE, status="failed")), {}, WrongState),
+        (Known(I1), {"flavor": replace(F3, extra_specs={"hw:cpu_policy": "dedicated"}, vcpus=9)}, ResourcesUnavailable),
+    ],
+)
+def test_a_move_that_cannot_be_is_refused_with_its_reason(known: Known, fields: dict[str, Any], error: type[TrackerError]) -> None:
+    with pytest.raises(error) as caught:
+        moves.claim_move(state(), known, request(**fields), NOW)
+    assert caught.value.remedy
+
+
+def test_a_node_that_takes_no_claims_takes_no_moves() -> None:
+    with pytest.raises(NodeUnavailable):
+        moves.claim_move(state(host=HostSide(available=False)), Known(I1), request(), NOW)
+    with pytest.raises(NodeDegraded):
+        moves.claim_move(replace(state(), damaged=("claim x: nonsense",)), Known(I1), request(), NOW)
+
+
+# --- what each step does in each status ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("status", UNDER_WAY)
+def test_a_resize_that_arrives_waits_for_its_confirmation(status: str) -> None:
+    changes = moves.finish(under_way(status), NOW).changes
+    assert outcome(changes) == {MOVE.uuid: ("consumed", "new")}
+    assert [one.status for one in changes.migrations] == ["finished"]
+    (arrived,) = changes.instances
+    assert (arrived.host, arrived.node, arrived.flavor, arrived.old_flavor) == (HERE.host, HERE.uuid, F3, F1)
+
+
+@pytest.mark.parametrize(("kind", "ended"), [("live-migration", "completed"), ("evacuation", "done")])
+@pytest.mark.parametrize("status", UNDER_WAY)
+def test_a_move_that_waits_for_nothing_gives_its_source_back_when_it_arrives(kind: str, ended: str, status: str) -> None:
+    changes = moves.finish(under_way(status, kind), NOW).changes
+    assert outcome(changes) == {"source": ("released", "old"), MOVE.uuid: ("consumed", "only")}
+    assert [one.status for one in changes.migrations] == [ended]
+    assert [one.flavor for one in changes.instances] == [F1]
+
+
+@pytest.mark.parametrize("status", sorted(STATUSES))
+def test_a_move_is_confirmed_only_where_it_waits_for_that(status: str) -> None:
+    if status not in ("finished", "confirming", "confirmed"):
+        with pytest.raises(WrongState):
+            moves.confirm(finished(status), NOW)
+        return
+    planned = moves.confirm(finished(status), NOW)
+    assert planned.repeated == (status == "confirmed")
+    if not planned.repeated:
+        assert outcome(planned.changes) == {"source": ("released", "old"), MOVE.uuid: ("consumed", "only")}
+        assert [(one.old_flavor, one.new_flavor, one.flavor) for one in planned.changes.instances] == [(None, None, F3)]
+
+
+@pytest.mark.parametrize("status", sorted(STATUSES))
+def test_a_move_is_reverted_only_where_it_waits_for_that(status: str) -> None:
+    back = finished(status, task_state="resize_reverting")
+    if status not in ("finished", "reverting", "reverted"):
+        with pytest.raises(WrongState):
+            moves.revert(back, NOW)
+        return
+    planned = moves.revert(back, NOW)
+    assert planned.repeated == (status == "reverted")
+    if not planned.repeated:
+        assert outcome(planned.changes) == {MOVE.uuid: ("released", "new"), "source": ("held", "only")}
+        (home,) = planned.changes.instances
+        assert (home.host, home.node, home.flavor, home.old_flavor, home.new_flavor) == (ELSEWHERE.host, ELSEWHERE.uuid, F1, None, None)
+
+
+@pytest.mark.parametrize("task", [None, "resize_confirming", "powering-off"])
+def test_a_guest_that_is_not_going_back_is_not_reverted(task: str | None) -> None:
+    with pytest.raises(WrongState):
+        moves.revert(finished(task_state=task), NOW)
+
+
+@pytest.mark.parametrize(
+    ("kind", "ended"), [("resize", "error"), ("migration", "error"), ("live-migration", "cancelled"), ("evacuation", "failed")]
+)
+@pytest.mark.parametrize("status", UNDER_WAY)
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_move_that_is_given_up_leaves_the_source_as_the_only_claim(kind: str, ended: str, status: str, dropped: bool) -> None:
+    known = under_way(status, kind, new=replace(NEW, state="released") if dropped else NEW)
+    changes = moves.abort(known, NOW).changes
+    assert outcome(changes) == {**({} if dropped else {MOVE.uuid: ("released", "new")}), "source": ("held", "only")}
+    assert [one.status for one in changes.migrations] == [ended]
+    assert [(one.old_flavor, one.new_flavor) for one in changes.instances] == [(None, None)]
+
+
+@pytest.mark.parametrize("status", ARRIVED)
+@pytest.mark.parametrize("dropped", [True, False])
+def test_a_move_that_has_arrived_is_not_given_up(status: str, dropped: bool) -> None:
+    known = finished(status)
+    if dropped:
+        gone = replace(NEW, state="released")
+        known = replace(known, claim=gone, claims=(OLD,))
+    with pytest.raises(WrongState):
+        moves.abort(known, NOW)
+
+
+@pytest.mark.parametrize("status", ["error", "cancelled", "failed", "reverted"])
+def test_a_move_that_was_given_up_is_not_given_up_again(status: str) -> None:
+    known = replace(under_way(status, new=replace(NEW, state="released")), claims=(SOURCE,))
+    assert moves.abort(known, NOW).repeated
+
+
+@pytest.mark.parametrize(("half", "gone"), [("old", "source"), ("new", MOVE.uuid)])
+def test_one_half_is_dropped_and_nothing_else(half: Any, gone: str) -> None:
+    changes = moves.drop(under_way(), MOVE.uuid, half, NOW)
+    assert changes == Changes(claims=changes.claims)
+    assert {one.id: one.state for one in changes.claims} == {gone: "released"}
+    assert not moves.drop(under_way(), guest("another move"), half, NOW)
+
+
+def test_what_is_no_move_is_none() -> None:
+    with pytest.raises(UnknownClaim):
+        moves.finish(Known(I1, None, SOURCE, (SOURCE,)), NOW)
+    with pytest.raises(UnknownClaim):
+        moves.abort(Known(), NOW)
+
+
+# --- devices that were attached afterwards ---------------------------------------------------------------------------------------
+
+
+def with_ports(known: Known) -> Known:
+    """The same, with a port at each end that holds a device."""
+    there, here = device(ELSEWHERE, holder=PORT_THERE.id, state="allocated"), device(HERE, holder=PORT_HERE.id, state="claimed")
+    return replace(known, claims=(*known.claims, PORT_THERE, PORT_HERE), devices=(there, here))
+
+
+@pytest.mark.parametrize(
+    ("plan", "known", "leaves"),
+    [
+        (moves.abort, under_way(), HERE),
+        (moves.abort, under_way(kind="live-migration"), HERE),
+        (moves.revert, finished(task_state="resize_reverting"), HERE),
+        (moves.confirm, finished(), ELSEWHERE),
+        (moves.finish, under_way(kind="live-migration"), ELSEWHERE),
+        (moves.finish, under_way(kind="evacuation"), ELSEWHERE),
+    ],
+)
+def test_devices_at_the_end_that_the_guest_leaves_are_free(plan: Any, known: Known, leaves: ComputeNode) -> None:
+    changes = plan(with_ports(known), NOW).changes
+    assert {one.id for one in changes.claims if one.purpose == "devices" and not one.open} == {f"port-{leaves.name}"}
+    assert [one.node for one in changes.devices if one.holder is None] == [leaves.uuid]
+
+
+def test_devices_at_the_end_where_the_guest_arrives_are_in_use() -> None:
+    changes = moves.finish(with_ports(under_way()), NOW).changes
+    assert [(one.node, one.state) for one in changes.devices] == [(HERE.uuid, "allocated")]
+    assert [(one.id, one.state) for one in changes.claims if one.purpose == "devices"] == [("port-n1", "consumed")]
+    # The source keeps its own until the move is confirmed.
+    assert all(one.node == HERE.uuid for one in changes.claims)
+

@@ -6,11 +6,13 @@ from typing import Any
 
 from agent.cli.command import Command
 from agent.cli.placement_commands import PLACEMENT_COMMANDS
+from agent.cli.record_commands import RECORD_COMMANDS
 
 AUDIT = Command((), "one audit", "agent.cli.once:run", frozenset({"dry_run", "adopt", "reread", "with_usages", "detailed_exitcode", "nodes"}))
 DAEMON = Command((), "the daemon, in the foreground", "agent.daemon:run")
 COMMANDS = (
     *PLACEMENT_COMMANDS,
+    *RECORD_COMMANDS,
     Command(("status",), "show how the daemon and its nodes are", "agent.cli.commands.status:run", frozenset({"offline"})),
     Command(("reload",), "have the daemon read its configuration again", "agent.cli.commands.reload:run"),
     Command(("tree",), "show the provider trees as last seen in Placement", "agent.cli.commands.tree:run", frozenset({"offline", "nodes"})),
@@ -22,6 +24,8 @@ COMMANDS = (
 TOPICS = {
     "allocation": "what consumers hold in Placement",
     "aggregate": "hosts in Placement's aggregates",
+    "claim": "room that is promised to guests",
+    "migrate": "moves of guests",
     "config": "the configuration",
     "identity": "the node's persisted identity",
     "db": "the store",

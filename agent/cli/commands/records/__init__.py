@@ -1,0 +1,1 @@
+"""The commands about what is promised to guests, one module a noun."""

@@ -1,0 +1,29 @@
+"""``agent claims`` and ``agent migrations``."""
+
+from dataclasses import replace
+
+from oslo_config import cfg
+
+from agent.cli.options import Options
+from agent.cli.record_lists import listed, show
+from agent.model.migration import ENDED
+from agent.render.records import claim_lines, migration_lines
+
+
+def claims(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the claims that count, all or those of one instance.
+
+    :raises AgentError: neither daemon nor store tell.
+    """
+    instance = options.arguments["instance"]
+    return show(options, "claims", listed(conf, options, "claims", {"instance": instance} if instance else {}), claim_lines)
+
+
+def migrations(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the migrations, all or those that are not over.
+
+    :raises AgentError: neither daemon nor store tell.
+    """
+    found = listed(conf, options, "migrations", {})
+    shown = [one for one in found.documents if options.arguments["all"] or one["status"] not in ENDED]
+    return show(options, "migrations", replace(found, documents=shown), migration_lines)

@@ -1,0 +1,101 @@
+"""Records for people and tools: from the daemon, or where none runs from the store."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from oslo_config import cfg
+from rich.text import Text
+
+from agent.api.client import Client
+from agent.api.record_views import RecordViews
+from agent.cli.daemon_client import from_daemon
+from agent.cli.options import Options
+from agent.cli.output import write, write_document
+from agent.conf.default import host_name
+from agent.model.exit_codes import DONE, PARTLY
+from agent.model.report import Problem
+from agent.render.json_report import error_rows
+from agent.render.look import Look, look_of, to_string
+from agent.render.text import error_lines
+from agent.store.records import Records
+from agent.store.store import Store, open_read_only
+
+Document = Mapping[str, Any]
+Answer = TypeVar("Answer")
+Render = Callable[[Sequence[Document], Look], list[Text]]
+Page = Callable[[Mapping[str, str]], Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """``damaged``: a line for each record that makes no sense."""
+
+    source: Literal["daemon", "store"]
+    documents: Sequence[Document]
+    damaged: Sequence[str] = ()
+
+
+def asked(conf: cfg.ConfigOpts, options: Options, daemon: Callable[[Client], Answer], store: Callable[[Store], Answer]) -> tuple[Answer, bool]:
+    """What the daemon answers; where none runs, or with ``--offline``, what the store does. And whether it was the store.
+
+    :raises StoreError: no daemon runs, and the store cannot be read.
+    :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
+    """
+    found = None if options.offline else from_daemon(conf, daemon)
+    if found is not None:
+        return found, False
+    with open_read_only(Path(conf.store.path), conf.store.connection) as opened:
+        return store(opened), True
+
+
+def views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:
+    """The records of this host."""
+    return RecordViews(Records(store), host_name(conf))
+
+
+def listed(conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str, str]) -> Listed:
+    """All pages of the list called ``name``.
+
+    :raises AgentError: as :func:`asked`.
+    """
+    collect = partial(_collected, query)
+    pages, offline = asked(
+        conf, options, lambda client: collect(partial(client.page, f"/v1/{name}")), lambda store: collect(getattr(views(conf, store), name))
+    )  # fmt: skip
+    return Listed("store" if offline else "daemon", [one for page in pages for one in page[name]], [one for page in pages for one in page["damaged"]])
+
+
+def show(options: Options, name: str, found: Listed, render: Render) -> int:
+    """Write what was found, under its name. Returns the exit code."""
+    problems = [Problem("record.damaged", one, "correct or remove the record") for one in found.damaged]
+    code = PARTLY if problems else DONE
+    if options.format == "json":
+        document = {"schema": f"compute-node-agent/{name}/1", "source": found.source, name: list(found.documents)}
+        write_document({**document, "errors": error_rows(problems), "exit_code": code})
+        return code
+    look = look_of(sys.stdout)
+    lines = [Text("the daemon was not asked; this is what the store knows", "yellow")] if found.source == "store" else []
+    write(to_string([*lines, *(render(found.documents, look) or [Text(f"no {name}", "dim")]), *error_lines(problems, look)], look))
+    return code
+
+
+def show_one(options: Options, name: str, document: Document, render: Render) -> int:
+    """Write one record, under its name. Returns the exit code."""
+    if options.format == "json":
+        write_document({"schema": f"compute-node-agent/{name}/1", name: document, "errors": [], "exit_code": DONE})
+        return DONE
+    look = look_of(sys.stdout)
+    done = [Text("it was done before; nothing has changed", "dim")] if document.get("repeated") else []
+    write(to_string([*render([document], look), *done], look))
+    return DONE
+
+
+def _collected(query: Mapping[str, str], page: Page) -> list[Document]:
+    pages = [page(query)]
+    while marker := pages[-1]["next"]:
+        pages.append(page({**query, "marker": marker}))
+    return pages

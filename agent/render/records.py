@@ -1,0 +1,68 @@
+"""Claims, moves and migrations as text, from the documents of the local API."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from agent.model.cpu_list import format_cpu_list
+from agent.render.look import Look, hanging, shown
+from agent.render.words import some
+
+Document = Mapping[str, Any]
+
+STYLES = {"held": "yellow", "consumed": "green", "released": "dim"}
+
+
+def claim_lines(claims: Sequence[Document], look: Look) -> list[Text]:
+    """Each claim: its id and how it stands, whose and where it is, and what it holds."""
+    return [line for one in claims for line in _claim(one, look)]
+
+
+def move_lines(moves: Sequence[Document], look: Look) -> list[Text]:
+    """Each move: its migration, and its claims below."""
+    lines: list[Text] = []
+    for one in moves:
+        lines += [*migration_lines([one["migration"]], look), *(Text.assemble("  ", line) for line in claim_lines(one["claims"], look))]
+    return lines
+
+
+def migration_lines(migrations: Sequence[Document], look: Look) -> list[Text]:
+    """Each migration: its uuid, type and status, whose it is, and from where to where."""
+    lines: list[Text] = []
+    for one in migrations:
+        lines.append(Text.assemble(shown(one["uuid"], "bold"), shown(f"  {one['type']}  "), shown(one["status"], "bold")))
+        lines += _details([f"instance {one['instance']}", *_way(one, look)], look)
+    return lines
+
+
+def _claim(claim: Document, look: Look) -> list[Text]:
+    half = "" if claim["half"] == "only" else f", the {claim['half']} half"
+    first = Text.assemble(shown(claim["id"], "bold"), "  ", (claim["state"], f"bold {STYLES[claim['state']]}"), shown(f"  {claim['purpose']}{half}"))
+    return [first, *_details([f"instance {claim['instance']}", f"node {claim['node']}"], look), *_details(list(_held(claim)), look)]
+
+
+def _held(claim: Document) -> Iterator[str]:
+    amounts = claim["amounts"]
+    if any(amounts.values()):
+        yield f"{amounts['memory_mb']} MiB memory"
+        yield some(amounts["vcpus"], "CPU")
+        yield f"{amounts['disk_mb']} MiB disk"
+    for one in claim["cells"]:
+        pinned = format_cpu_list({*one["pins"].values(), *one["emulator"]})
+        yield f"cell {one['host_cell']}" + (f" pinned to {pinned}" if pinned else "")
+    if claim["devices"]:
+        yield f"devices {', '.join(one['address'] for one in claim['devices'])}"
+    if claim["units"]:
+        yield f"units {', '.join(one['identifier'] for one in claim['units'])}"
+
+
+def _way(migration: Document, look: Look) -> Iterator[str]:
+    arrow = look.signs.change
+    yield f"{migration['source_compute'] or '?'} {arrow} {migration['dest_compute'] or '?'}"
+    if migration["old_flavor_id"] != migration["new_flavor_id"] and migration["new_flavor_id"]:
+        yield f"flavor {migration['old_flavor_id'] or '?'} {arrow} {migration['new_flavor_id']}"
+
+
+def _details(parts: Sequence[str], look: Look) -> list[Text]:
+    return hanging(shown("  " + f" {look.signs.dot} ".join(parts), "dim"), look) if parts else []

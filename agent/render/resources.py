@@ -1,0 +1,77 @@
+"""What nodes have and what of it is promised, as text, from the documents of the local API."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from agent.model.cpu_list import format_cpu_list
+from agent.render.look import Look, hanging, shown
+from agent.render.node_lines import STATE_STYLES
+from agent.render.table import table_lines
+from agent.render.words import some
+
+Document = Mapping[str, Any]
+
+HEADINGS = ("", "used", "total", "reserved", "ratio", "free")
+KINDS = (("CPUs", "vcpus"), ("memory MiB", "memory_mb"), ("disk MiB", "disk_mb"))
+
+
+def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
+    """The nodes, one below the other."""
+    lines: list[Text] = []
+    for one in nodes:
+        lines += [*([Text()] if lines else []), _head(one), *_node(one["records"], look)]
+    return lines
+
+
+def _head(node: Document) -> Text:
+    state = node["state"]
+    return Text.assemble(shown(node["name"], "bold"), Text(f"  {state}", f"bold {STATE_STYLES[state]}") if state else "", shown(f"  {node['uuid']}", "dim"))
+
+
+def _node(records: Document | None, look: Look) -> Iterator[Text]:
+    if records is None:
+        yield Text("  not audited yet", "yellow")
+        return
+    yield from table_lines(HEADINGS, [_amounts(records, name, key) for name, key in KINDS], 1, indent=2)
+    for fact in (*map(_cell, records["cells"]), *_others(records)):
+        yield from hanging(shown(f"  {fact}"), look)
+    for problem in records["problems"]:
+        yield from hanging(Text.assemble(("  ! ", "bold yellow"), shown(problem, "yellow")), look)
+
+
+def _amounts(records: Document, name: str, key: str) -> tuple[str, ...]:
+    used, total = records["usage"][f"{key}_used"], records["total"][key]
+    known = ("-", "-") if total is None else (str(total), str(total - used))
+    return name, str(used), known[0], str(records["reserved"][key]), f"{records['ratios'][key]:g}", known[1]
+
+
+def _cell(cell: Document) -> str:
+    """How one cell is used. A CPU that went offline under a guest is told."""
+    parts = [f"cell {cell['id']}: {cell['memory_mb_used']} of {cell['memory_mb']} MiB"]
+    if cell["shared"]:
+        parts.append(f"{some(cell['shared_used'], 'guest CPU')} on {format_cpu_list(set(cell['shared']))}")
+    if cell["dedicated"] or cell["pinned"]:
+        parts.append(f"pinned {format_cpu_list(set(cell['pinned'])) or 'none'} of {format_cpu_list(set(cell['dedicated']))}")
+    # Ordinary pages are the rest of the memory.
+    ordinary = min((one["size_kib"] for one in cell["pages"]), default=None)
+    parts += [f"{one['used']} of {one['total'] - one['reserved']} pages of {one['size_kib']} KiB" for one in cell["pages"] if one["size_kib"] != ordinary]
+    if cell["degraded"]:
+        parts.append(f"offline under a guest: {format_cpu_list(set(cell['degraded']))}")
+    return ", ".join(parts)
+
+
+def _others(records: Document) -> Iterator[str]:
+    usage, devices, units = records["usage"], records["devices"], records["units"]
+    if sum(devices.values()):
+        yield "devices: " + ", ".join(f"{count} {state}" for state, count in devices.items() if count)
+    if units:
+        yield f"units: {sum(one['holder'] is not None for one in units)} of {len(units)} held"
+    yield ", ".join(some(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration"))
+    if records["failed_builds"]:
+        yield f"{some(records['failed_builds'], 'failed build')} in a row"
+    if records["dirty"]:
+        yield "something has changed that is not in Placement yet"
+    if records["available"] is False:
+        yield "the driver does not offer the node now"

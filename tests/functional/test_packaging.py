@@ -23,6 +23,8 @@ pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600), pytest.mark.xdist
 
 NOT_SOURCE = shutil.ignore_patterns(".?*", "build", "_build", "dist", "*.egg-info", "__pycache__")
 
+DATA = ("agent/api/openapi.yaml", "agent/provider_config/provider-config.schema.json", "drivers/fake/host.schema.json")
+
 
 def run(*command: str | Path, cwd: Path) -> str:
     """What a command printed; it must succeed."""
@@ -96,7 +98,7 @@ def test_the_wheel_has_both_packages_whole_and_nothing_besides(wheel: Path) -> N
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     of_the_package = {name for name in names if not re.match(r"compute_node_agent-[^/]*\.dist-info/", name)}
-    assert of_the_package == {*modules("agent", "drivers"), "drivers/fake/host.schema.json"}
+    assert of_the_package == {*modules("agent", "drivers"), *DATA}
     assert "agent/store/alembic/versions/0001_first.py" in of_the_package
     assert any(name.endswith("/LICENSE") for name in names)
 

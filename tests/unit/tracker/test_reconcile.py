@@ -207,6 +207,16 @@ def test_a_claim_of_an_unknown_instance_is_told_with_the_way_out(resting: NodeRe
     assert resting.claims[0].id in drift.remedy
 
 
+@pytest.mark.parametrize(("half", "status"), [("old", "error"), ("old", "reverted"), ("new", "confirmed")])
+def test_a_guest_whose_claim_is_the_only_one_again_becomes_nothing_else(half: Any, status: Any) -> None:
+    who = instance(uuid=WHO[0], host="HA", node=HERE.uuid, vm_state="active", flavor=F1, old_flavor=F1, new_flavor=F3)
+    move = migration(who, uuid=MOVES[0], status=status, source_node=ELSEWHERE.uuid, dest_node=HERE.uuid)
+    room = claim(who, HERE, half=half, migration=move.uuid, origin=move.uuid)
+    changes = done(NodeRecords(HERE, (room,), (who,), (move,))).changes
+    assert [(one.half, one.migration, one.origin) for one in changes.claims] == [("only", None, move.uuid)]
+    assert changes.instances == (replace(who, old_flavor=None, new_flavor=None, updated_at=NOW),)
+
+
 # --- moves that exclude each other ---------------------------------------------------------------------------------------------
 
 

@@ -115,7 +115,8 @@ class _Judgement:
         """While it goes on it holds what is promised at its source; so does the hidden twin of a move between cells."""
         if not migration.ended or migration.hidden:
             return None
-        if migration.status in CAME_TO_NOTHING and migration.instance in self.tracked and migration.instance not in self.held:
+        if migration.status in CAME_TO_NOTHING and migration.instance in self.tracked and self.held.get(migration.instance) != self.held[migration.uuid]:
+            # On the same node the guest may hold what it was to become; what it is to get back is here.
             return None
         return Removal(migration.uuid, f"the migration of instance {migration.instance} is over ({migration.status})")
 

@@ -112,6 +112,17 @@ class OtherClient:
         self.call("PUT", f"/allocations/{consumer}", body)
         return consumer
 
+    def move(self, source: str, target: str) -> None:
+        """Give ``target`` all that ``source`` holds, and nothing else, at once."""
+        held, there = self.allocations(source), self.allocations(target)
+        arriving = {"allocations": {provider: {"resources": one["resources"]} for provider, one in held["allocations"].items()}}
+        owner = {"project_id": held["project_id"], "user_id": held["user_id"]}
+        bodies = {
+            source: {"allocations": {}, **owner, "consumer_generation": held["consumer_generation"]},
+            target: {**arriving, **owner, "consumer_generation": there.get("consumer_generation")},
+        }
+        self.call("POST", "/allocations", bodies)
+
     def allocations(self, consumer: str) -> dict[str, Any]:
         """Placement's answer for a consumer, ``{"allocations": {}}`` when it is unknown."""
         found: dict[str, Any] = self.call("GET", f"/allocations/{consumer}").json()

@@ -256,6 +256,19 @@ def test_row_a11_a_migration_that_came_to_nothing_keeps_what_is_all_that_its_gue
     assert gone(placement, m4)
 
 
+def test_row_a11_a_resize_on_the_same_node_that_came_to_nothing_keeps_what_its_guest_gets_back(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    book.tracked(guest := new_uuid())
+    book.migration(m4 := claims(), guest, status="reverted")
+    placement.other.claim({ROOT: {name: 2 * amount for name, amount in F1.items()}}, guest)
+    report = node.cycle()
+    assert kept(placement, report, m4) == []
+    assert [(one.kind, one.consumer) for one in report.drift] == [("allocation-mismatch", guest)]
+    placement.other.move(m4, guest)
+    assert node.cycle().drift == ()
+
+
 def test_row_a11_the_hidden_twin_of_a_migration_is_kept(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
     book.migration(m4 := claims(), new_uuid(), status="confirmed", hidden=True, cross_cell_move=True)
     assert kept(placement, node.cycle(), m4) == []

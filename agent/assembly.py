@@ -23,6 +23,7 @@ from agent.fleet import Fleet
 from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
 from agent.monitors.loading import load_monitors
 from agent.monitors.poll import Monitors
+from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.connect import http, wants_embedded
 from agent.placement.embedded import FILE, embedded
@@ -55,6 +56,7 @@ class Parts:
     driver: Driver
     worker: DriverWorker
     policy: Policy
+    pci: PciSettings
     monitors: Monitors
     transport: Transport | None
     notes: tuple[str, ...]
@@ -130,6 +132,8 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
     with _gathered(errors):
         policy = Policy.from_options(conf)
     with _gathered(errors):
+        pci = PciSettings.from_options(conf)
+    with _gathered(errors):
         monitors = Monitors(load_monitors(conf), conf.compute.monitor_deadline, cancelled)
     with _gathered(errors):
         Access.from_options(conf)
@@ -144,7 +148,7 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
         raise ConfigErrors(errors)
-    return Parts(name, driver, worker, policy, monitors, transport, notes)
+    return Parts(name, driver, worker, policy, pci, monitors, transport, notes)
 
 
 def _check_host(name: str) -> None:
@@ -203,7 +207,7 @@ def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_r
 def _tracking(conf: cfg.ConfigOpts, parts: Parts, store: Store, changed: Callable[[ProviderUuid], None]) -> Tracking:
     """The tracker on the store's records."""
     rules = Rules(conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY)
-    settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, lambda _node, _facts: None)
+    settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, parts.pci.rows, parts.pci.misfits)
     return tracking(Records(store), settings, clock.now, changed)
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from agent.model.held_device import DEVICE_STATES, DEVICE_TYPES, DeviceRow
+from agent.model.held_device import DEVICE_STATES, DEVICE_TYPES, SERVES, DeviceRow
 from agent.store.record_schema import DEVICE
 from agent.store.record_texts import one_of, properties_of
 from agent.store.texts import mapping_text
@@ -20,6 +20,7 @@ def _row(device: DeviceRow) -> dict[str, Any]:
 
 def _record(row: Row[Any]) -> DeviceRow:
     one_of(row.type, DEVICE_TYPES)
+    one_of(row.serves, SERVES)
     one_of(row.state, DEVICE_STATES)
     return DeviceRow(**{name: row._mapping[name] for name in NAMES}, tags=properties_of(row.tags), version=row.version)
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Double, ForeignKey, Index, Integer, String, Table, Text, text
 
 from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES
-from agent.model.held_device import DEVICE_STATES, DEVICE_TYPES
+from agent.model.held_device import DEVICE_STATES, DEVICE_TYPES, SERVES
 from agent.model.instance import TASK_STATES, VM_STATES
 from agent.model.migration import ENDED, STATUSES, TYPES
 from agent.store.metadata import METADATA
@@ -153,12 +153,14 @@ DEVICE = Table(
     Column("parent", String(32)),
     Column("numa_node", Integer),
     Column("tags", Text, nullable=False),
+    Column("serves", String(16), nullable=False),
     Column("state", String(16), nullable=False),
     Column("holder", ForeignKey("claim.id")),
     Column("request", OUTSIDE_TEXT),
     Column("present", Boolean, nullable=False),
     Column("version", BigInteger, nullable=False),
     _closed("type", DEVICE_TYPES),
+    _closed("serves", SERVES),
     _closed("state", DEVICE_STATES),
     CheckConstraint("(holder IS NULL) = (state = 'available')", name="holder"),
 )

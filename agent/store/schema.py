@@ -11,7 +11,7 @@ from agent.store.metadata import METADATA
 from agent.store.outside_text import OUTSIDE_TEXT
 
 # The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
-VERSION = "0003"
+VERSION = "0005"
 # Not alembic's own default, because a shared database may hold other projects' version table.
 VERSION_TABLE = "compute_node_agent_schema"
 # In the header of every SQLite file of ours ("cnag"), so that nobody else's file is ever taken for one.
@@ -91,7 +91,8 @@ JOURNAL = Table(
     Column("adopted", Boolean, nullable=False),
 )
 
-# ``classes``, ``traits`` and ``aggregates`` are null for a provider that is not the agent's; ``held`` for one not held.
+# ``classes``, ``traits`` and ``aggregates`` are null for a provider that is not the agent's; ``held`` for one not held;
+# ``configured_classes`` and ``configured_traits`` for one of which the operator's files say nothing.
 JOURNAL_PROVIDER = Table(
     "journal_provider",
     METADATA,
@@ -101,4 +102,6 @@ JOURNAL_PROVIDER = Table(
     Column("traits", Text),
     Column("aggregates", Text),
     Column("held", Text),
+    Column("configured_classes", Text),
+    Column("configured_traits", Text),
 )

@@ -22,13 +22,14 @@ class Shortage:
 
 
 def free_devices(devices: Mapping[str, DeviceRow]) -> list[DeviceRow]:
-    """The devices that can be had. One is out of reach while its parent or a child of it is held.
+    """The devices that can be had. One is out of reach while its parent or a child of it is held, or the host itself uses a child of it.
 
     Those first that stand in nobody's way: a PF with free VFs comes after all others. Then by address.
     """
     held = {one.address for one in devices.values() if one.holder is not None}
-    parents = {one.parent for one in devices.values() if one.holder is not None and one.parent is not None}
-    free = [one for one in devices.values() if one.present and one.address not in held and one.address not in parents and one.parent not in held]
+    parents = {one.parent for one in devices.values() if (one.holder is not None or one.serves == "host") and one.parent is not None}
+    offered = [one for one in devices.values() if one.present and one.serves == "guests"]
+    free = [one for one in offered if one.address not in held | parents and one.parent not in held]
     in_the_way = {one.parent for one in free}
     return sorted(free, key=lambda one: (one.address in in_the_way, one.address))
 

@@ -16,6 +16,10 @@ Row = TypeVar("Row", DeviceRow, UnitRow)
 def synced_devices(rows: Iterable[DeviceRow], shown: Iterable[DeviceRow] | None, holders: Collection[str]) -> Changes:
     """``shown``: the devices of the host, None if it did not say. ``holders``: the claims that may hold any."""
     kept = [_without_ghost(one, holders, freed) for one in rows]
+    if shown is not None:
+        held = {one.address for one in kept if one.holder is not None}
+        # To a holder, a device that is not offered any more is gone.
+        shown = [one for one in shown if one.serves == "guests" or one.address not in held]
     changed, dropped = _compared(kept, {one.address: one for one in rows}, shown, lambda one: one.address, _described_device)
     return Changes(devices=tuple(changed), dropped_devices=tuple(dropped))
 
@@ -57,5 +61,6 @@ def _compared(
 
 def _described_device(old: DeviceRow, new: DeviceRow) -> DeviceRow:
     return replace(
-        old, vendor_id=new.vendor_id, product_id=new.product_id, type=new.type, parent=new.parent, numa_node=new.numa_node, tags=new.tags
-    )
+        old, vendor_id=new.vendor_id, product_id=new.product_id, type=new.type, parent=new.parent, numa_node=new.numa_node, tags=new.tags,
+        serves=new.serves,
+    )  # fmt: skip

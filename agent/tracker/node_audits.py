@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import cast
 
@@ -35,7 +35,9 @@ LOG = logging.getLogger(__name__)
 DAY = 86400.0
 
 Devices = Callable[[ProviderUuid, HostFacts], tuple[DeviceRow, ...] | None]
-"""What of a node's devices is managed, None if the host did not say."""
+"""The rows of the devices that are offered, and of those on the same cards; None if the host did not say."""
+Misfits = Callable[[HostFacts], Iterable[ConfigError]]
+"""Where the operator's options contradict the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Settings:
     policy: Policy
     rules: Rules
     devices: Devices
+    misfits: Misfits = lambda _facts: ()
 
 
 class NodeAudits:
@@ -66,8 +69,8 @@ class NodeAudits:
         :raises ConfigErrors: the options contradict the host or what its guests have.
         :raises StoreError: the records cannot be read or written.
         """
-        if start and (offline := self._offline(facts)):
-            raise ConfigErrors(offline)
+        if start and (errors := [*self._offline(facts), *self._settings.misfits(facts)]):
+            raise ConfigErrors(errors)
         with self._adding:
             slot = self._slots.setdefault(node, Slot(HostSide())) if not dry_run else self._slots.get(node, Slot(HostSide()))
         with locked({node: slot}, [node]):

@@ -13,7 +13,7 @@ from agent.model.claim import Claim, ClaimState, Half, Purpose
 from agent.model.compute_node import ComputeNode
 from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.held_device import DeviceRow, DeviceType
+from agent.model.held_device import DeviceRow, DeviceType, Serves
 from agent.model.instance import Instance, TaskState, VmState
 from agent.model.lease import Lease
 from agent.model.migration import Migration, MigrationStatus, MigrationType
@@ -137,7 +137,7 @@ def devices(on: str, held_by: str) -> st.SearchStrategy[DeviceRow]:
         st.sampled_from([("available", None), ("claimed", held_by), ("allocated", held_by)]),
         node=st.just(ProviderUuid(on)), address=st.just("0000:00:1f.7"), vendor_id=st.just("8086"), product_id=st.just("1572"),
         type=_words(DeviceType), parent=st.sampled_from([None, "00ff0000:00:1f.0"]), numa_node=_optional(st.integers(0, 99)), tags=mappings,
-        request=_optional(texts), present=st.booleans(), version=st.just(0),
+        serves=_words(Serves), request=_optional(texts), present=st.booleans(), version=st.just(0),
     )  # fmt: skip
 
 

@@ -1,0 +1,135 @@
+"""What ``[pci] device_spec`` offers to guests: which devices one of its objects means, and what is to be known of them."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from agent.conf import pci
+from agent.errors import ConfigError
+from agent.pci.address_pattern import ANY, PARTS, AddressPattern, Regex, expression, glob
+from agent.pci.option_value import Item, in_order, read_items, shown, unknown_key
+from agent.pci.tokens import class_of, traits_of
+
+OPTION = f"[{pci.GROUP}] device_spec"
+KEYS = (
+    "vendor_id", "product_id", "address", "devname", "physical_network", "trusted", "remote_managed", "managed", "live_migratable",
+    "one_time_use", "resource_class", "traits",
+)  # fmt: skip
+# Those that tell apart devices of the same kind, so that they are not in one pool.
+TAGS = ("physical_network", "trusted", "remote_managed", "managed", "live_migratable")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceSpec:
+    """One object of the option. ``place``: ``#2`` for that of the second value, ``#2.3`` for the third in its list.
+
+    None: any, for ids; else not said. ``resource_class`` and ``traits`` are names as Placement has them.
+    """
+
+    place: str
+    vendor_id: str | None = None
+    product_id: str | None = None
+    address: AddressPattern = ANY
+    devname: str | None = None
+    physical_network: str | None = None
+    trusted: bool | None = None
+    remote_managed: bool = False
+    managed: bool | None = None
+    live_migratable: bool | None = None
+    one_time_use: bool | None = None
+    resource_class: str | None = None
+    traits: frozenset[str] = frozenset()
+
+    @property
+    def tags(self) -> Mapping[str, str]:
+        """What was said of those keys by which requests tell devices apart."""
+        said = {name: getattr(self, name) for name in TAGS if name != "remote_managed"}
+        return {name: value if isinstance(value, str) else str(value).lower() for name, value in said.items() if value is not None}
+
+
+def device_specs(values: Iterable[str], *, report: bool) -> tuple[tuple[DeviceSpec, ...], list[ConfigError]]:
+    """The objects of all ``values`` in their order, and everything that is wrong. ``report``: devices are told to Placement."""
+    items, errors = read_items(OPTION, values, lists=True)
+    specs = tuple(_spec(item, report) for item in items)
+    return specs, in_order([*errors, *(error for item in items for error in item.errors)])
+
+
+def _spec(item: Item, report: bool) -> DeviceSpec:
+    item.check_keys(KEYS)
+    spec = DeviceSpec(
+        place=item.place,
+        vendor_id=item.hex_id("vendor_id"),
+        product_id=item.hex_id("product_id"),
+        address=_address(item),
+        devname=item.text("devname"),
+        physical_network=_network(item),
+        trusted=item.boolean("trusted"),
+        remote_managed=item.boolean("remote_managed") or False,
+        managed=item.boolean("managed"),
+        live_migratable=item.boolean("live_migratable"),
+        one_time_use=item.boolean("one_time_use"),
+        resource_class=resource_class_key(item),
+        traits=traits_key(item),
+    )
+    if "devname" in item.data and "address" in item.data:
+        item.wrong("devname", "is given together with address", "keep one of them")
+    if "devname" in item.data and report:
+        # Because the name is gone from the host while a guest has the device.
+        item.wrong("devname", f"cannot be used with [{pci.GROUP}] report_in_placement", "use address")
+    if spec.one_time_use and not report:
+        item.wrong("one_time_use", f"= true needs [{pci.GROUP}] report_in_placement", f"set [{pci.GROUP}] report_in_placement = true, or remove the key")
+    return spec
+
+
+def _network(item: Item) -> str | None:
+    """A network's name; null and empty text are no network, as they always were."""
+    return item.text("physical_network") if item.data.get("physical_network") not in (None, "") else None
+
+
+def resource_class_key(item: Item) -> str | None:
+    """The resource class that an object names."""
+    text = item.text("resource_class")
+    try:
+        return None if text is None else class_of(text)
+    except ValueError as error:
+        item.wrong("resource_class", f"= {shown(text)}: {error}", "give a shorter name")
+    return None
+
+
+def traits_key(item: Item) -> frozenset[str]:
+    """The traits that an object names."""
+    value = item.data.get("traits", "")
+    if not isinstance(value, str):
+        item.unsuitable("traits", "give the traits in one text, with commas between them")
+        return frozenset()
+    traits, wrong = traits_of(value)
+    for why in wrong:
+        item.wrong("traits", f"= {shown(value)}: {why}", "correct the name")
+    return traits
+
+
+def _address(item: Item) -> AddressPattern:
+    value = item.data.get("address", "")
+    if isinstance(value, dict):
+        return Regex(tuple(_expressions(item, value)))
+    if not isinstance(value, str):
+        item.unsuitable("address", "give text such as 0000:81:00.* or an object with domain, bus, slot, function")
+        return ANY
+    try:
+        return glob(value)
+    except ValueError as error:
+        item.wrong("address", f"= {shown(value)}: {error}", "write it as 0000:81:00.0, each part hex digits or *")
+        return ANY
+
+
+def _expressions(item: Item, value: Mapping[str, object]) -> Iterator[tuple[str, re.Pattern[str]]]:
+    for name, text in value.items():
+        if name not in PARTS:
+            item.wrong(f"address.{name}", f"is an unknown key in {shown(value)}", unknown_key(name, PARTS))
+        elif not isinstance(text, str):
+            item.wrong(f"address.{name}", f"= {shown(text)} in {shown(value)}", "give a regular expression as text")
+        else:
+            try:
+                yield name, expression(text)
+            except ValueError as error:
+                item.wrong(f"address.{name}", f"= {shown(text)} in {shown(value)}: {error}", "correct the regular expression")

@@ -1,0 +1,73 @@
+"""Which device is offered by which object of ``device_spec``. What is a PF the facts say, anew each time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import os_traits
+
+from agent.model.devices import PciDevice
+from agent.model.pci_address import PciAddress
+from agent.pci.device_spec import DeviceSpec
+from agent.pci.present_devices import PresentDevices
+from agent.pci.tokens import class_of_ids
+
+VIRTUAL = frozenset({"type-VF", "vdpa"})
+
+
+@dataclass(frozen=True, slots=True)
+class Matched:
+    """A device that guests may have, and the first object that offers it."""
+
+    device: PciDevice
+    spec: DeviceSpec
+
+    @property
+    def resource_class(self) -> str:
+        """The class that counts it."""
+        return self.spec.resource_class or class_of_ids(self.device.vendor_id, self.device.product_id)
+
+    @property
+    def traits(self) -> frozenset[str]:
+        """What its provider has because of it, without what every device's has."""
+        once = self.spec.one_time_use and self.device.type not in VIRTUAL
+        more = {os_traits.HW_PCI_LIVE_MIGRATABLE: self.spec.live_migratable, os_traits.HW_PCI_ONE_TIME_USE: once}
+        return self.spec.traits | {name for name, said in more.items() if said}
+
+
+def matched(present: PresentDevices, specs: Sequence[DeviceSpec]) -> tuple[Matched, ...]:
+    """Every device that some object offers, by address. The first object that matches counts."""
+    found = ((device, next((spec for spec in specs if matches(device, spec, present)), None)) for device in present)
+    return tuple(Matched(device, spec) for device, spec in found if spec is not None)
+
+
+def matches(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> bool:
+    """Whether the object means the device."""
+    return (
+        spec.vendor_id in (None, device.vendor_id)
+        and spec.product_id in (None, device.product_id)
+        and _is_there(device, spec, present)
+        and (not spec.remote_managed or _can_be_remote_managed(device, present))
+    )
+
+
+def meant(spec: DeviceSpec, present: PresentDevices) -> PciAddress | None:
+    """The single address that the object means; None if it means several, or an interface that is not there."""
+    if spec.devname is None:
+        return spec.address.single
+    named = present.by_netdev.get(spec.devname)
+    return named.address if named is not None else None
+
+
+def _is_there(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> bool:
+    single = meant(spec, present)
+    if single is not None:
+        # A PF's own address stands for its VFs too, so that they can be told from other cards' by the ids alone.
+        head = present.by_address.get(single)
+        through = head is not None and head.is_physical_function and device.physical_function == single
+        return through or device.address == single
+    return spec.devname is None and spec.address.matches(device.address)
+
+
+def _can_be_remote_managed(device: PciDevice, present: PresentDevices) -> bool:
+    """The serial number is how the service that programs the card finds it."""
+    return device.type in VIRTUAL and bool(present.serial_number(device))

@@ -1,0 +1,147 @@
+"""The JSON objects of an option that may be given several times, and what is wrong with them, told by option, place and key."""
+
+import difflib
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from agent.errors import ConfigError
+from agent.model.names import printable
+
+MAX_SHOWN = 60
+EXAMPLE = 'write {"key": "value"}'
+
+_ID = re.compile(r"(?:0[xX])?([0-9a-fA-F]+)")
+_TRUE = frozenset({"true", "t", "yes", "y", "on", "1"})
+_FALSE = frozenset({"false", "f", "no", "n", "off", "0"})
+_BOOLEAN = "true or false"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One object of ``option``. ``place``: ``#2`` for that of the second value, ``#2.3`` for the third in its list.
+
+    The readers below note what is wrong in ``errors`` and give None then, as for a key that is not there.
+    """
+
+    option: str
+    place: str
+    data: dict[str, Any]
+    errors: list[ConfigError] = field(default_factory=list)
+
+    def wrong(self, key: str, what: str, remedy: str) -> None:
+        """Note what is wrong with a key; ``what`` goes on after its name."""
+        self.errors.append(ConfigError(f"{self.option} {self.place}: {printable(key)} {what}", remedy, option=self.option, place=self.place, key=key))
+
+    def unsuitable(self, key: str, remedy: str) -> None:
+        """Note that a key's value is not what it must be."""
+        self.wrong(key, f"= {shown(self.data[key])}", remedy)
+
+    def check_keys(self, known: Collection[str]) -> None:
+        """Note every key that is not among ``known``."""
+        for key in self.data.keys() - set(known):
+            self.wrong(key, "is an unknown key", unknown_key(key, known))
+
+    def text(self, key: str) -> str | None:
+        """Text that is not blank, without the blanks around it."""
+        if key not in self.data:
+            return None
+        value = self.data[key]
+        if not isinstance(value, str) or not value.strip():
+            self.unsuitable(key, "give text in quotes, or remove the key")
+            return None
+        return value.strip()
+
+    def boolean(self, key: str) -> bool | None:
+        """Yes or no, in any of the usual words."""
+        if key not in self.data:
+            return None
+        value = self.data[key]
+        found = value if isinstance(value, bool) else _boolean(value) if isinstance(value, str) else None
+        if found is None:
+            self.unsuitable(key, f"give {_BOOLEAN}")
+        return found
+
+    def hex_id(self, key: str) -> str | None:
+        """Four lower-case hex digits, None for any."""
+        if key not in self.data:
+            return None
+        value = self.data[key]
+        if not isinstance(value, str):
+            self.wrong(key, f"must be a string of hex digits, not {shown(value)}", f'write "{key}": "8086"')
+            return None
+        match = _ID.fullmatch(value.strip())
+        if match is not None and len(match[1].lstrip("0")) <= 4:
+            return match[1].lstrip("0").lower().zfill(4)
+        if value.strip() != "*":
+            self.unsuitable(key, "give up to four hex digits such as 8086, or * for any")
+        return None
+
+
+def read_items(option: str, values: Iterable[str], *, lists: bool) -> tuple[list[Item], list[ConfigError]]:
+    """The objects of an option's ``values``, with what is wrong with the rest. ``lists``: a value may be a list of them."""
+    items: list[Item] = []
+    errors: list[ConfigError] = []
+    for number, value in enumerate(values, 1):
+        for place, one in _parsed(option, f"#{number}", value, lists, errors):
+            if isinstance(one, dict):
+                items.append(Item(option, place, one))
+            else:
+                wanted = "an object, or a list of objects" if lists else "an object"
+                errors.append(_error(option, place, f" = {shown(one)}: not {wanted}", EXAMPLE))
+    return items, errors
+
+
+def in_order(errors: Iterable[ConfigError]) -> list[ConfigError]:
+    """Errors in the order of the places that they are about."""
+    return sorted(errors, key=lambda error: [int(number) for number in error.data["place"].removeprefix("#").split(".")])
+
+
+def unknown_key(key: str, known: Collection[str]) -> str:
+    """What to do about an unknown key."""
+    close = difflib.get_close_matches(key, sorted(known), 1)
+    return f"did you mean {close[0]}?" if close else f"known: {', '.join(sorted(known))}"
+
+
+def shown(value: Any) -> str:
+    """A value for a message: short, on one line, as JSON has it."""
+    text = printable(json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+
+
+def _parsed(option: str, place: str, text: str, lists: bool, errors: list[ConfigError]) -> Iterator[tuple[str, Any]]:
+    """What the JSON ``text`` has, each with its place; if it cannot be read nothing, and an error."""
+    repeated: list[str] = []
+    try:
+        found = json.loads(text, object_pairs_hook=partial(_object, repeated))
+    except json.JSONDecodeError as error:
+        errors.append(_error(option, place, f" = {shown(text)}: no JSON: {error.msg} at character {error.pos + 1}", EXAMPLE))
+        return
+    except (ValueError, RecursionError):
+        # Numbers of thousands of digits, or lists in lists without end.
+        errors.append(_error(option, place, f" = {shown(text)}: it cannot be read", EXAMPLE))
+        return
+    errors += [_error(option, place, f": {printable(key)} is there twice", "keep one of them") for key in repeated]
+    if lists and isinstance(found, list):
+        yield from ((f"{place}.{number}", one) for number, one in enumerate(found, 1))
+    else:
+        yield place, found
+
+
+def _error(option: str, place: str, what: str, remedy: str) -> ConfigError:
+    return ConfigError(f"{option} {place}{what}", remedy, option=option, place=place)
+
+
+def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    names = [name for name, _ in pairs]
+    repeated += sorted({name for name in names if names.count(name) > 1}) if len(found) < len(names) else ()
+    return found
+
+
+def _boolean(text: str) -> bool | None:
+    word = text.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else None

@@ -1,0 +1,44 @@
+"""What the operator says of PCI devices, read once from the options, and what it comes to on a host."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from oslo_config import cfg
+
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.facts import HostFacts
+from agent.model.held_device import DeviceRow
+from agent.model.names import ProviderUuid
+from agent.pci.device_rows import device_rows
+from agent.pci.device_spec import DeviceSpec, device_specs
+from agent.pci.present_devices import PresentDevices
+from agent.pci.remote_managed import misfits
+
+
+@dataclass(frozen=True, slots=True)
+class PciSettings:
+    """``report``: whether devices become providers in Placement."""
+
+    specs: tuple[DeviceSpec, ...] = ()
+    report: bool = False
+
+    @classmethod
+    def from_options(cls, conf: cfg.ConfigOpts) -> Self:
+        """The settings that the options say.
+
+        :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+        """
+        specs, errors = device_specs(conf.pci.device_spec, report=conf.pci.report_in_placement)
+        if errors:
+            raise ConfigErrors(errors)
+        return cls(specs, conf.pci.report_in_placement)
+
+    def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRow, ...] | None:
+        """The node's devices as the records keep them, all free; None if the facts do not tell, which is not the same as none."""
+        return device_rows(node, PresentDevices.of(facts.pci or ()), self.specs) if facts.complete("pci") else None
+
+    def misfits(self, facts: HostFacts) -> Iterator[ConfigError]:
+        """Where the settings contradict the host."""
+        if facts.complete("pci"):
+            yield from misfits(self.specs, PresentDevices.of(facts.pci or ()))

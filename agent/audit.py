@@ -10,6 +10,7 @@ from threading import Event
 from agent.audit_allocations import Judged, NodeAllocations
 from agent.audit_record import Mode, Node, Record
 from agent.desired.host_tree import layout_hint
+from agent.desired.operators_files import put_operators_files
 from agent.desired.policy import Policy
 from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
@@ -37,6 +38,7 @@ from agent.model.operation import AllocationOperation, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, NodeState, Outcome, Usage
 from agent.placement import clock
+from agent.placement.authorship import Authorship
 from agent.placement.client import Client, Row
 from agent.placement.consumers import collect, usages
 from agent.placement.flush import Flushed, flush
@@ -48,6 +50,8 @@ from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import Move, moved
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.server import Server
+from agent.provider_config.absences import Absences
+from agent.provider_config.entry import Key, ProviderConfig
 from agent.tracker.tracking import Tracking
 
 LOG = logging.getLogger(__name__)
@@ -57,7 +61,8 @@ LOG = logging.getLogger(__name__)
 class House:
     """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in seconds.
 
-    ``records`` None: there are none, so that nothing is counted and nobody's allocations are judged.
+    ``records`` None: there are none, so that nothing is counted and nobody's allocations are judged. ``absences``: which
+    providers of the operator's files are nowhere.
     """
 
     server: Server
@@ -69,6 +74,8 @@ class House:
     facts_deadline: float = 60
     freshness: Freshness = field(default_factory=Freshness)
     records: Tracking | None = None
+    provider_config: ProviderConfig = field(default_factory=ProviderConfig)
+    absences: Absences = field(default_factory=Absences)
 
 
 class NodeAudit:
@@ -79,6 +86,8 @@ class NodeAudit:
         self.notebook = Notebook(house.server, node.uuid)
         self._started = False
         self._refusal: NodeReport | None = None
+        # Which entries of the operator's files have a provider here; None until there was a tree to look at.
+        self.sighted: frozenset[Key] | None = None
 
     def run(
         self, mode: Mode, rows: Sequence[Row] | None = None, *, gone: bool = False, earlier: Callable[[], object] = lambda: None
@@ -230,7 +239,7 @@ class NodeAudit:
         notebook, root = self.notebook, self.node.uuid
         view, journal = notebook.view, notebook.journal
         if findings is None:
-            return Merge(view, journal, notebook.knowledge, ProviderTree(), ProviderTree(), root, held).target(), None
+            return Merge(Authorship.of(view, journal, ProviderTree(), ProviderTree(), root), notebook.knowledge, held).target(), None
         whole = findings.shape_all and view.tree.exists(root)
         base = view.tree.scoped(root) if whole else foreign_share(view, journal, root, self.node.name)
         move = None
@@ -241,7 +250,11 @@ class NodeAudit:
                 raise
             wish, move = self._reshaped_wish(record, base, findings, needed)
         record.hint = None if findings.shape_all else layout_hint(findings.facts, self.house.policy, view.tree, root)
-        return Merge(view, journal, self._names_learned(record, wish), base, wish, root, held, take_over=record.mode.adopt).target(), move
+        by = Authorship.of(view, journal, base, wish, root, take_over=record.mode.adopt)
+        applied = put_operators_files(self.house.provider_config, by, self.house.policy.owner_trait)
+        record.misfits, self.sighted = applied.problems, applied.found
+        knowledge = self._names_learned(record, applied.tree)
+        return Merge(replace(by, wish=applied.tree), knowledge, held, applied.configured).target(), move
 
     def _names_learned(self, record: Record, wish: ProviderTree) -> Knowledge:
         """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""

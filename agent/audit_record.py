@@ -1,7 +1,7 @@
 """What one audit gathers on its way, and the report that comes of it."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -43,7 +43,7 @@ class Record:
     """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew.
 
     ``earlier`` waits for the audits that began before this one. ``records``: what the records of the node show.
-    ``tried``: consumers whose allocations could not be removed.
+    ``tried``: consumers whose allocations could not be removed. ``misfits``: what of the operator's files does not fit the node.
     """
 
     client: Client
@@ -62,6 +62,7 @@ class Record:
     forgot: bool = False
     tried: set[ConsumerUuid] = field(default_factory=set)
     hint: str | None = None
+    misfits: Sequence[AgentError] = ()
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -81,7 +82,7 @@ class Record:
         shown = self.records
         self.drift = [*(shown.drift if shown is not None else ()), *plan.drift]
         self.tree, self.owned = plan.target.tree, frozenset(plan.target.journal.providers)
-        self.errors = [AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid]
+        self.errors = [*self.misfits, *(AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid)]
         if shown is not None:
             self.errors += [NodeDegraded(text, "correct or remove the record; until then nothing new is promised") for text in shown.problems]
         if facts is not None:

@@ -64,6 +64,8 @@ class Fleet:
             if self.house.records is not None and not mode.dry_run:
                 self.house.records.audits.tidy()
             nodes = [*self._audit_all(chosen, mode, rows, count), *self._audit_all(gone, mode, rows, count, gone=True)]
+            if not names:
+                self._tell_absent(found, nodes)
         except AgentError as error:
             errors.append(error)
         server, counts = self.house.server, client.exchange.counts
@@ -74,6 +76,14 @@ class Fleet:
             requests={method: counts.get(method, 0) for method in METHODS},
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
         )  # fmt: skip
+
+    def _tell_absent(self, found: Mapping[str, str], nodes: Sequence[NodeReport]) -> None:
+        """Tell of providers that the operator's files name and no node has. A node that was never seen may have any."""
+        sighted = [self._audit_of(uuid, name).sighted for uuid, name in found.items()]
+        known = [keys for keys in sighted if keys is not None]
+        if len(known) == len(sighted):
+            names = {provider.name for node in nodes for provider in node.tree.providers()}
+            self.house.absences.tell(self.house.provider_config, frozenset().union(*known), names)
 
     def _rows(
         self, client: Client, mode: Mode, found: Mapping[str, str], chosen: Mapping[str, str]

@@ -10,12 +10,24 @@ from agent.model.names import ProviderUuid
 
 
 @dataclass(frozen=True, slots=True)
+class Configured:
+    """Of what the agent wrote on a provider, the classes and traits that only the operator's files asked for."""
+
+    classes: frozenset[str] = frozenset()
+    traits: frozenset[str] = frozenset()
+
+    def __bool__(self) -> bool:
+        return bool(self.classes or self.traits)
+
+
+@dataclass(frozen=True, slots=True)
 class Ownership:
     """What the agent wrote on one provider of its own."""
 
     classes: frozenset[str] = frozenset()
     traits: frozenset[str] = frozenset()
     aggregates: frozenset[str] = frozenset()
+    configured: Configured = Configured()
 
 
 @dataclass(frozen=True, slots=True)

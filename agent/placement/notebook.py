@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import cast
 
 from agent.model.allocation import Allocation
-from agent.model.journal import Journal, Ownership
+from agent.model.journal import Configured, Journal, Ownership
 from agent.model.mirror import Consumers, Knowledge, View
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
@@ -161,7 +161,10 @@ class Notebook:
 def _either(before: Journal, after: Journal) -> Journal:
     """What is ours if any part of the way from ``before`` to ``after`` has been done."""
     providers = {
-        uuid: Ownership(one.classes | other.classes, one.traits | other.traits, one.aggregates | other.aggregates)
+        uuid: Ownership(
+            one.classes | other.classes, one.traits | other.traits, one.aggregates | other.aggregates,
+            Configured(one.configured.classes | other.configured.classes, one.configured.traits | other.configured.traits),
+        )
         for uuid in (*before.providers, *after.providers)
         for one, other in [(before.of(uuid), after.of(uuid))]
     }

@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 
 from agent.errors import DRIVER_FAULT, InvalidTree
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
-from agent.model.journal import Journal, Ownership
+from agent.model.journal import Configured, Journal, Ownership
 from agent.model.mirror import Knowledge, View
 from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_custom, is_uuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
+from agent.placement.authorship import Authorship
 
 STATUS_DISABLED = "COMPUTE_STATUS_DISABLED"
 ADOPT = "agent --once --adopt takes the tree over"
@@ -70,15 +71,11 @@ def foreign_share(view: View, journal: Journal, root: ProviderUuid, name: str) -
 class Merge:
     """One merge of a driver's wish with what others have in the tree."""
 
-    def __init__(
-        self, view: View, journal: Journal, knowledge: Knowledge, base: ProviderTree, wish: ProviderTree, root: ProviderUuid, usages: Usages,
-        *, take_over: bool = False,
-    ) -> None:  # fmt: skip
-        """``take_over``: what the wish names is ours, as it is whenever the journal is empty."""
-        self.present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
-        self.journal, self.knowledge, self.base, self.wish, self.root, self.usages = journal, knowledge, base, wish, root, usages
-        self.adopted = journal.adopted or not self.present.exists(root)
-        self.take_over = take_over or not journal.providers
+    def __init__(self, by: Authorship, knowledge: Knowledge, usages: Usages, configured: Mapping[ProviderUuid, Configured] | None = None) -> None:
+        """``configured``: what of the wish is the operator's."""
+        self.by, self.knowledge, self.usages, self.configured = by, knowledge, usages, configured or {}
+        self.present, self.journal, self.base, self.wish, self.root = by.present, by.journal, by.base, by.wish, by.root
+        self.adopted = self.journal.adopted or not self.present.exists(self.root)
         self.staying = frozenset[str]() if self.adopted else self._staying()
         self.drift: list[Drift] = []
         self.invalid: list[str] = []
@@ -93,7 +90,7 @@ class Merge:
                 self._put_back(tree, self.present.provider(uuid))
         owned: dict[ProviderUuid, Ownership] = {}
         for uuid in tree.get_provider_uuids():
-            if self._is_ours(uuid):
+            if self.by.ours(uuid):
                 mine, ownership = self._ours(tree.provider(uuid))
                 tree.replace(mine)
                 owned[uuid] = ownership
@@ -104,24 +101,6 @@ class Merge:
         return Target(tree.freeze(), Journal(owned, self.adopted, held), tuple(self.drift), tuple(self.invalid))
 
     # --- which providers --------------------------------------------------------------------------------------
-
-    def _touched(self, uuid: ProviderUuid) -> bool:
-        """Whether this pass produced the provider."""
-        if not self.wish.exists(uuid):
-            return False
-        return not self.base.exists(uuid) or self.wish.provider(uuid) is not self.base.provider(uuid)
-
-    def _wished(self, uuid: ProviderUuid) -> bool:
-        """Whether the wish has the provider, and not only as what :func:`foreign_share` left of it for others to hang from."""
-        if not self.wish.exists(uuid) or uuid == self.root or not self.journal.owns(uuid):
-            return self.wish.exists(uuid)
-        emptied = self.base.exists(uuid) and self.present.exists(uuid) and self.base.provider(uuid) is not self.present.provider(uuid)
-        return not emptied or self._touched(uuid)
-
-    def _is_ours(self, uuid: ProviderUuid) -> bool:
-        if uuid == self.root or self.journal.owns(uuid) or not self.present.exists(uuid):
-            return True
-        return self.take_over and self._touched(uuid)
 
     @staticmethod
     def _restore(tree: ProviderTree, present: Provider) -> None:
@@ -159,11 +138,11 @@ class Merge:
         """Present providers that stay although ``tree``, the usable part of the wish, lacks them, and what they hang from, parents first."""
         keep: set[ProviderUuid] = set()
         for uuid in reversed(self.present.get_provider_uuids()):
-            wished = self._wished(uuid)
+            wished = self.by.wished(uuid)
             gone = self.journal.owns(uuid) and not wished
             if gone and not self.adopted:
                 self._drift_adoption(self.present.provider(uuid), "the node no longer has it")
-            usable, free = wished and tree.exists(uuid) and self._is_ours(uuid), gone and self.adopted and not self._held_classes(uuid)
+            usable, free = wished and tree.exists(uuid) and self.by.ours(uuid), gone and self.adopted and not self._held_classes(uuid)
             if uuid in keep or usable or free:
                 continue
             ancestor: ProviderUuid | None = uuid
@@ -178,13 +157,13 @@ class Merge:
         return frozenset(name for name in self.journal.held.get(uuid, ()) if used.get(name, 0) > 0 and name not in wanted)
 
     def _wished_inventory(self, uuid: ProviderUuid) -> Inventories:
-        return without_empty(self.wish.provider(uuid).inventory) if self._wished(uuid) else {}
+        return without_empty(self.wish.provider(uuid).inventory) if self.by.wished(uuid) else {}
 
     def _staying(self) -> frozenset[str]:
         """Classes that some provider of a tree that is not adopted keeps against the wish; in another one they would count twice."""
         stay: set[str] = set()
         for one in self.present.providers():
-            if self._is_ours(one.uuid):
+            if self.by.ours(one.uuid):
                 stay |= _foreign_inventory(one, self.journal.of(one.uuid), adopted=False).keys() - self._wished_inventory(one.uuid).keys()
         return frozenset(name for name in stay if not is_custom(name))
 
@@ -193,9 +172,9 @@ class Merge:
     def _ours(self, wished: Provider) -> tuple[Provider, Ownership]:
         present = self.present.provider(wished.uuid) if self.present.exists(wished.uuid) else Provider(wished.uuid, wished.name)
         own = self.journal.of(wished.uuid)
-        if not self._wished(wished.uuid) and not self.adopted:
+        if not self.by.wished(wished.uuid) and not self.adopted:
             return present, own
-        wanted = wished if self._wished(wished.uuid) else self._remains(present, own)
+        wanted = wished if self.by.wished(wished.uuid) else self._remains(present, own)
         inventory = self._inventory(wanted, present, own)
         traits, aggregates = self._traits(wanted, present, own), self._aggregates(wanted, present, own)
         ownership = Ownership(
@@ -203,6 +182,10 @@ class Merge:
             traits=frozenset(name for name in traits if name in own.traits or name not in present.traits),
             aggregates=frozenset(name for name in aggregates if name in own.aggregates or name not in present.aggregates),
         )
+        stays = own.configured.classes & (inventory.keys() - wanted.inventory.keys())
+        asked = self.configured.get(wished.uuid, Configured())
+        configured = Configured((asked.classes | stays) & ownership.classes, asked.traits & ownership.traits)
+        ownership = replace(ownership, configured=configured)
         return replace(wished, inventory=inventory, traits=traits, aggregates=aggregates, generation=present.generation), ownership
 
     def _remains(self, present: Provider, own: Ownership) -> Provider:
@@ -248,7 +231,7 @@ class Merge:
         name = printable(self.present.name_of(uuid))
         if self.base.exists(uuid) and not self.wish.exists(uuid):
             self.drift.append(Drift("foreign-provider", "info", f"the driver wanted to remove {name}, which is somebody else's", "none; it stays", uuid))
-        elif self._touched(uuid):
+        elif self.by.touched(uuid):
             self.drift.append(Drift("foreign-provider", "warning", f"the driver wanted to change {name}, which is somebody else's", ADOPT, uuid))
         else:
             self.drift.append(Drift("foreign-provider", "info", f"{name} was put there by somebody else", "none; it stays as it is", uuid))

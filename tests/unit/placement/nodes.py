@@ -7,6 +7,7 @@ from agent.model.inventory import completed
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
+from agent.placement.authorship import Authorship
 from agent.placement.ownership import Merge, Target, foreign_share
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
@@ -82,4 +83,4 @@ def merged(
     base = found.tree.scoped(ROOT) if whole and found.tree.exists(ROOT) else foreign_share(found, journal, ROOT, NAME)
     wish = base.copy()
     edit(wish)
-    return Merge(found, journal, knowledge, base, wish, ROOT, usages or {}, take_over=take_over).target()
+    return Merge(Authorship.of(found, journal, base, wish, ROOT, take_over=take_over), knowledge, usages or {}).target()

@@ -1,0 +1,85 @@
+"""Applies the operator's files to the tree of one node: a pure function, in which all conflicts are found before anything is changed."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.model.inventory import Inventories
+from agent.model.journal import Configured
+from agent.model.names import ProviderUuid, printable
+from agent.model.provider_tree import ProviderTree
+from agent.provider_config.entry import Entry, Key, ProviderConfig
+from agent.provider_config.errors import ProviderConfigConflict
+from agent.provider_config.matching import match
+
+
+@dataclass(frozen=True, slots=True)
+class Addition:
+    """What a provider gets beside what the node itself has."""
+
+    inventories: Inventories = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node's tree without the operator's part, and what has to be known of it.
+
+    ``made``: the providers that are the agent's to write, with the classes that the node itself gives each of them.
+    ``gone``: providers that the node no longer has, and that are in the tree for others to hang from.
+    ``last``: what the operator's files have given so far, which stays where an entry cannot be applied.
+    """
+
+    tree: ProviderTree
+    root: ProviderUuid
+    made: Mapping[ProviderUuid, frozenset[str]]
+    gone: frozenset[ProviderUuid] = frozenset()
+    last: Mapping[ProviderUuid, Addition] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The tree with the operator's part. ``configured``: what of it is the operator's alone; ``found``: entries that have a provider."""
+
+    tree: ProviderTree
+    configured: Mapping[ProviderUuid, Configured] = field(default_factory=dict)
+    problems: Sequence[ProviderConfigConflict] = ()
+    found: frozenset[Key] = frozenset()
+
+
+def apply(config: ProviderConfig, node: Node, owner_trait: str) -> Applied:
+    """Give every provider what its entry says, and ``owner_trait``. An entry with a conflict is left out, as a whole."""
+    matches = match(config, node.tree, node.root, node.gone)
+    problems: list[ProviderConfigConflict] = []
+    additions: dict[ProviderUuid, Addition] = {}
+    for uuid, entries in matches.entries.items():
+        wrong = list(_conflicts(entries, uuid, node))
+        problems += wrong
+        additions[uuid] = _kept(uuid, node) if wrong else Addition(entries[0].inventories, entries[0].traits | {owner_trait})
+    tree, configured = node.tree.copy(), {}
+    for uuid, addition in additions.items():
+        before = tree.provider(uuid)
+        tree.update_inventory(uuid, {**before.inventory, **addition.inventories})
+        tree.add_traits(uuid, *addition.traits)
+        configured[uuid] = Configured(frozenset(addition.inventories), addition.traits - before.traits)
+    return Applied(tree, configured, problems, matches.found)
+
+
+def _conflicts(entries: Sequence[Entry], uuid: ProviderUuid, node: Node) -> Iterator[ProviderConfigConflict]:
+    name = printable(node.tree.name_of(uuid))
+    if len(entries) > 1:
+        what = f"provider {name} ({uuid}) has more than one entry: {' and '.join(map(str, entries))}"
+        yield ProviderConfigConflict(what, "keep one of them", provider=uuid)
+    if uuid not in node.made:
+        what = f"{entries[0]}: provider {name} was put there by somebody else, and the agent writes nothing on it"
+        yield ProviderConfigConflict(what, "remove the entry", provider=uuid)
+        return
+    for one in entries:
+        if taken := sorted(one.inventories.keys() & node.made[uuid]):
+            what = f"{one}: {', '.join(taken)} of provider {name} is what the node itself has, by its driver or its devices"
+            yield ProviderConfigConflict(what, "remove it from the entry, or choose another name", provider=uuid)
+
+
+def _kept(uuid: ProviderUuid, node: Node) -> Addition:
+    """What the operator's files have given the provider so far, but for what is the node's own now."""
+    last, own = node.last.get(uuid, Addition()), node.made.get(uuid, frozenset())
+    return Addition({name: record for name, record in last.inventories.items() if name not in own}, last.traits)

@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from agent.model.journal import Journal, Ownership
+from agent.model.journal import Configured, Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.store.record_schema import COMPUTE_NODE
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER
@@ -20,9 +20,10 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
     columns = [column for column in JOURNAL_PROVIDER.c if column.name != "root"]
     rows = connection.execute(select(*columns).where(JOURNAL_PROVIDER.c.root == root).order_by(JOURNAL_PROVIDER.c.provider))
     names, providers, held = names_reader(), {}, {}
-    for provider, classes, traits, aggregates, kept in rows:
+    for provider, classes, traits, aggregates, kept, *configured in rows:
         if classes is not None:
-            providers[provider] = Ownership(names(classes), names(traits), names(aggregates))
+            parts = [names(text) if text is not None else frozenset[str]() for text in configured]
+            providers[provider] = Ownership(names(classes), names(traits), names(aggregates), Configured(*parts))
         if kept is not None:
             held[provider] = names(kept)
     return Journal(providers, bool(adopted), held)
@@ -65,4 +66,6 @@ def _row(root: ProviderUuid, journal: Journal, uuid: ProviderUuid) -> dict[str, 
         "traits": names_text(own.traits) if own else None,
         "aggregates": names_text(own.aggregates) if own else None,
         "held": names_text(journal.held[uuid]) if uuid in journal.held else None,
+        "configured_classes": names_text(own.configured.classes) if own and own.configured else None,
+        "configured_traits": names_text(own.configured.traits) if own and own.configured else None,
     }

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from agent.model.changes import Changes
-from agent.model.journal import Journal, Ownership
+from agent.model.journal import Configured, Journal, Ownership
 from agent.model.mirror import Knowledge
 from agent.store.records import Records
 from agent.store.store import Store
@@ -43,6 +43,8 @@ def test_every_kind_of_change_to_a_journal_is_kept(place: Place) -> None:
         replace(JOURNAL, adopted=False),
         replace(JOURNAL, held={}),
         replace(JOURNAL, providers={ROOT: replace(OWNED, traits=frozenset())}),
+        replace(JOURNAL, providers={ROOT: replace(OWNED, configured=Configured(frozenset({"CUSTOM_L"}), frozenset({"CUSTOM_A"})))}),
+        replace(JOURNAL, providers={ROOT: replace(OWNED, configured=Configured(traits=frozenset({"CUSTOM_A"})))}),
         replace(JOURNAL, providers={uuid_of("new"): OWNED}),
         Journal(),
     ]

@@ -30,6 +30,8 @@ from agent.placement.embedded import FILE, embedded
 from agent.placement.mirror import Freshness
 from agent.placement.server import Mode, Server
 from agent.placement.transport import Transport
+from agent.provider_config.entry import ProviderConfig
+from agent.provider_config.folder import configured
 from agent.store import identity
 from agent.store.location import in_file, located
 from agent.store.lock import RunLock
@@ -57,6 +59,7 @@ class Parts:
     worker: DriverWorker
     policy: Policy
     pci: PciSettings
+    provider_config: ProviderConfig
     monitors: Monitors
     transport: Transport | None
     notes: tuple[str, ...]
@@ -115,7 +118,8 @@ def started(
         if not dry_run:
             stack.callback(_let_go, records)
         house = House(
-            server, parts.driver, parts.worker, parts.policy, host, cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records
+            server, parts.driver, parts.worker, parts.policy, host, cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records,
+            parts.provider_config,
         )
         yield Fleet(house, parts.driver_name, host, conf.compute.workers, provisional=provisional, notice="; ".join(notes))
 
@@ -134,6 +138,8 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
     with _gathered(errors):
         pci = PciSettings.from_options(conf)
     with _gathered(errors):
+        provider_config = configured(conf)
+    with _gathered(errors):
         monitors = Monitors(load_monitors(conf), conf.compute.monitor_deadline, cancelled)
     with _gathered(errors):
         Access.from_options(conf)
@@ -148,7 +154,7 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
         raise ConfigErrors(errors)
-    return Parts(name, driver, worker, policy, pci, monitors, transport, notes)
+    return Parts(name, driver, worker, policy, pci, provider_config, monitors, transport, notes)
 
 
 def _check_host(name: str) -> None:

@@ -1,8 +1,11 @@
 """The folder of the operator's files: all of them together, with everything wrong in any of them at once."""
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
@@ -10,9 +13,30 @@ from agent.provider_config.entry import Entry, Key, ProviderConfig
 from agent.provider_config.file import read_file
 from agent.yaml_files.reading import read_bytes
 
+LOG = logging.getLogger(__name__)
+
 ENDINGS = (".yaml", ".yml")
 MAX_ENTRIES = 10_000
 READABLE = "check the permissions: the agent has to read the folder and its files"
+
+
+def configured(conf: cfg.ConfigOpts) -> ProviderConfig:
+    """The files of ``[compute] provider_config_location``. What may not be meant as it stands is logged.
+
+    :raises ConfigErrors: everything that is wrong with any of them.
+    """
+    folder = folder_of(conf)
+    found = read_folder(folder) if folder else ProviderConfig()
+    for one in found.warnings:
+        LOG.warning("%s", one)
+    if folder and not found.files:
+        LOG.info("no provider configuration: %s has no *.yaml that the agent may see", printable(str(folder)))
+    return found
+
+
+def folder_of(conf: cfg.ConfigOpts) -> Path | None:
+    """Where the files are, as the options say."""
+    return Path(conf.compute.provider_config_location) if conf.compute.provider_config_location else None
 
 
 def read_folder(folder: Path) -> ProviderConfig:

@@ -40,13 +40,13 @@ def _expanded(part: Part) -> Iterator[tuple[Where, PciDevice]]:
         except ValueError as error:
             part.wrong(("virtual_functions",), str(error), "have fewer, or list them one by one with physical_function")
             return
-        yield ("virtual_functions",), replace(
-            device,
-            address=address,
-            product_id=_hex(wanted["product_id"]),
+        yield ("virtual_functions",), PciDevice(
+            address,
+            device.vendor_id,
+            _hex(wanted["product_id"]),
+            class_code=device.class_code,
+            numa_node=device.numa_node,
             physical_function=device.address,
-            kernel_driver=None,
-            max_virtual_functions=0,
         )
 
 
@@ -60,6 +60,14 @@ def _device(data: Mapping[str, Any]) -> PciDevice:
         physical_function=PciAddress.parse(data["physical_function"]) if "physical_function" in data else None,
         max_virtual_functions=int(data.get("max_virtual_functions", 0)),
         kernel_driver=data.get("kernel_driver"),
+        virtual_function_product_id=_hex(data["virtual_functions"]["product_id"]) if "virtual_functions" in data else None,
+        netdev=data.get("netdev"),
+        mac_address=data["mac_address"].lower() if "mac_address" in data else None,
+        network_capabilities=tuple(data.get("network_capabilities", ())),
+        serial_number=data.get("serial_number"),
+        has_vdpa=data.get("vdpa", False),
+        label=data.get("label"),
+        host_use=data.get("host_use"),
     )
 
 

@@ -54,6 +54,14 @@ class Sysfs:
             raise self.fault(path, error.strerror or str(error)) from error
         return raw.replace(b"\0", b"").decode("utf-8", "replace").strip()
 
+    def optional_bytes(self, path: str, most: int) -> bytes | None:
+        """The first ``most`` bytes of the file; ``None`` where there is none, or it cannot be read."""
+        try:
+            with self._locate(path).open("rb") as file:
+                return file.read(most)
+        except OSError:
+            return None
+
     def optional_integer(self, path: str) -> int | None:
         """The file's one decimal number; ``None`` where there is no such file.
 

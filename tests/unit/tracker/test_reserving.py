@@ -1,0 +1,118 @@
+"""The test of a claim: what a guest gets of a node, and every reason why it gets nothing."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.model.amounts import Amounts
+from agent.model.flavor import Flavor
+from agent.numa.pair import Limits as CellLimits
+from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
+from agent.tracker.node_state import NodeState
+from agent.tracker.requests import DeviceRequest, Limits
+from agent.tracker.reserving import Reserved, Wanted, only_devices, reserve
+from tests.unit.store.record_samples import claim, unit
+from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state
+
+PLAIN = Flavor("plain", "plain", 2, 4096, root_gb=40, ephemeral_gb=10, swap_mb=512)
+PINNED = replace(PLAIN, extra_specs={"hw:cpu_policy": "dedicated"})
+GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
+
+
+def wanted(flavor: Flavor = PLAIN, **fields: Any) -> Wanted:
+    """What a guest of the flavor asks for."""
+    nothing: dict[str, Any] = {"image_properties": {}, "volume_backed": False, "limits": Limits(), "allocations": {}, "devices": ()}
+    return Wanted(flavor, **{**nothing, **fields})
+
+
+def reasons(on: NodeState, what: Wanted) -> Sequence[str]:
+    """Why the guest gets nothing, the first words of each."""
+    with pytest.raises(ResourcesUnavailable) as caught:
+        reserve(on, what)
+    return [one.partition(":")[0] for one in caught.value.reasons]
+
+
+def test_a_plain_guest_gets_its_amounts_and_nothing_else() -> None:
+    assert reserve(state(), wanted()) == Reserved(Amounts(4096, 2, 51712), (), (), ())
+    assert reserve(state(), wanted(volume_backed=True)).amounts == Amounts(4096, 2, 10752)
+
+
+@pytest.mark.parametrize("name", ["memory_mb", "vcpus", "disk_mb"])
+def test_a_limit_may_be_reached(name: str) -> None:
+    found = state()
+    reached = getattr(found.used + PLAIN.amounts(volume_backed=False), name)
+    reserve(found, wanted(limits=Limits(**{name: reached})))
+    assert reasons(found, wanted(limits=Limits(**{name: reached - 1}))) == [name.partition("_")[0]]
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    found = state(units=[unit(HERE, holder="claim")])
+    everything = wanted(
+        replace(PINNED, vcpus=9), limits=Limits(1, 1, 1), allocations={HERE.uuid: {"CUSTOM_PMEM": 1}}, devices=GPU,
+    )  # fmt: skip
+    assert reasons(found, everything) == ["memory", "vcpus", "disk", "NUMA", "1 units of CUSTOM_PMEM wanted, none free"]
+    assert reasons(found, wanted(devices=GPU, limits=Limits(memory_mb=1))) == ["memory", "1 devices with kind=gpu wanted, 0 free"]
+
+
+def test_a_guest_with_cells_gets_them() -> None:
+    (cell,) = reserve(state(), wanted(PINNED)).cells
+    assert (cell.host_cell, cell.pins) == (0, {0: 4, 1: 5})
+
+
+def test_a_guest_gets_no_cpu_that_another_has() -> None:
+    one = guest_here()
+    found = state(instances=[one], claims=[claim(one, HERE, cells=(pinned(0, 4, 5, 6),))])
+    (cell,) = reserve(found, wanted(PINNED)).cells
+    assert (cell.host_cell, cell.pins) == (1, {0: 12, 1: 13})
+
+
+def test_the_limits_of_a_cell_are_kept() -> None:
+    shared = replace(PLAIN, vcpus=4, extra_specs={"hw:numa_nodes": "1"})
+    reserve(state(), wanted(shared, limits=Limits(cells=CellLimits(1.0, 1.0))))
+    assert reasons(state(), wanted(shared, limits=Limits(cells=CellLimits(0.5, 1.0)))) == ["NUMA"]
+
+
+def test_a_guest_with_cells_does_not_fit_a_host_without() -> None:
+    bare = state(host=replace(HOST, cells=()))
+    assert reasons(bare, wanted(PINNED)) == ["NUMA"]
+    reserve(bare, wanted())
+
+
+def test_cells_and_devices_are_chosen_together() -> None:
+    found = state(devices=[replace(gpus(1)[0], numa_node=1)])
+    guest = replace(PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"})
+    reserved = reserve(found, wanted(guest, devices=GPU))
+    assert [one.host_cell for one in reserved.cells] == [1]
+    assert [(device.numa_node, request.id) for device, request in reserved.devices] == [(1, "gpu")]
+
+
+def test_devices_that_are_too_far_away_are_a_reason() -> None:
+    one = guest_here()
+    full = claim(one, HERE, cells=(pinned(1, 12, 13, 14, 15),))
+    found = state(instances=[one], claims=[full], devices=[replace(gpus(1)[0], numa_node=1)])
+    guest = replace(PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"})
+    assert reasons(found, wanted(guest, devices=GPU)) == ["NUMA"]
+    preferred = replace(guest, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "preferred"})
+    assert len(reserve(found, wanted(preferred, devices=GPU)).devices) == 1
+
+
+def test_units_come_with_the_claim() -> None:
+    found = state(units=[unit(HERE, "ns_1"), unit(HERE, "ns_0")])
+    assert [one.identifier for one in reserve(found, wanted(allocations={HERE.uuid: {"CUSTOM_PMEM": 1}})).units] == ["ns_0"]
+
+
+def test_a_flavor_that_makes_no_sense_is_told_from_one_that_the_image_contradicts() -> None:
+    with pytest.raises(InvalidTopology, match="hw:numa_nodes"):
+        reserve(state(), wanted(replace(PLAIN, extra_specs={"hw:numa_nodes": "none"})))
+    with pytest.raises(FlavorImageConflict, match="hw_cpu_policy"):
+        reserve(state(), wanted(replace(PLAIN, extra_specs={"hw:cpu_policy": "shared"}), image_properties={"hw_cpu_policy": "dedicated"}))
+
+
+def test_devices_alone_are_all_there_or_none() -> None:
+    found = state(devices=gpus(2))
+    two = (replace(GPU[0], count=2),)
+    assert [one.address for one, _ in only_devices(found, two)] == ["0000:00:00.0", "0000:01:00.0"]
+    with pytest.raises(ResourcesUnavailable):
+        only_devices(found, (replace(GPU[0], count=3),))

@@ -9,12 +9,14 @@ from falcon import Request, Response
 
 from agent.api.body import decoded
 from agent.api.description import JSON, Description, Operation, Parameters
-from agent.api.errors import Fault, InvalidRequest, Place, UnknownMethod, WrongMediaType
+from agent.api.errors import Fault, InvalidRequest, Place, UnknownMethod, VersionMissing, WrongMediaType
 from agent.api.schema import pointer
 from agent.model.names import printable
 
 # Wherever more than these are asked for, something is wrong.
 MOST_PARAMETERS = 50
+# The one header whose absence has a status of its own.
+PRECONDITION = "If-Match"
 BOOLEANS = {"true": True, "false": False}
 
 
@@ -27,7 +29,7 @@ class Validation:
     def process_resource(self, request: Request, _response: Response, _resource: object, parameters: Mapping[str, str]) -> None:
         """Look at everything, and refuse with all that is wrong.
 
-        :raises UnknownMethod, InvalidRequest, NotJson, WrongMediaType: it is not as described.
+        :raises UnknownMethod, VersionMissing, InvalidRequest, NotJson, WrongMediaType: it is not as described.
         """
         template = request.uri_template or ""
         operation = self._operations.get((template, request.method))
@@ -36,6 +38,8 @@ class Validation:
         faults = list(_wrong("path", operation.path, parameters))
         query, repeated = _query(request, operation.query)
         faults += [*repeated, *_wrong("query", operation.query, query)]
+        if PRECONDITION in operation.header.types and request.get_header(PRECONDITION) is None:
+            raise VersionMissing(f"{PRECONDITION} is missing", "read the record, and send its ETag")
         header = {name: value for name in operation.header.types if (value := request.get_header(name)) is not None}
         faults += _wrong("header", operation.header, header)
         raw = request.bounded_stream.read() if request.content_length else b""

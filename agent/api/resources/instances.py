@@ -6,7 +6,6 @@ from falcon import Request, Response
 from agent.api.desk import Desk
 from agent.api.documents.asked import instance_update
 from agent.api.documents.shown import JsonObject, instance_document
-from agent.api.errors import VersionMissing
 from agent.api.service import Service
 from agent.model.names import ConsumerUuid
 from agent.placement.allocations.change import remove_trees
@@ -37,14 +36,8 @@ class OneInstance:
         _show(response, self._service.records().instance(uuid))
 
     def on_patch(self, request: Request, response: Response, uuid: str) -> None:
-        """Take note of its new state.
-
-        :raises VersionMissing: it is not said of which version.
-        """
-        version = request.context.header.get("If-Match")
-        if version is None:
-            raise VersionMissing("If-Match is missing", "read the instance, and send its ETag as If-Match")
-        update = instance_update(request.context.body, int(version.strip('"')))
+        """Take note of its new state."""
+        update = instance_update(request.context.body, int(request.context.header["If-Match"].strip('"')))
         _show(response, instance_document(self._desk.done("update", lambda tracker: tracker.update(ConsumerUuid(uuid), update))))
 
 

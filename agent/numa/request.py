@@ -20,7 +20,7 @@ def guest_of(vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: 
     asked = Asked(specs, properties)
     cpus = cpu_request(asked, vcpus)
     pages = _pages(asked)
-    pci: PciPolicy | None = asked.agreed("pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden")
+    pci = _agreed_pci_policy(asked)
     locked = asked.agreed("locked_memory", lambda text, _: None if text is None else boolean(text), "LockedNeedsPages") or False
     if locked and pages is None:
         raise RequestError("LockedNeedsPages", "hw:locked_memory", "true", "hw:mem_page_size is not set", "with hw:mem_page_size")
@@ -36,6 +36,18 @@ def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[
     :raises RequestError: the number of cells cannot be read, or flavor and image contradict each other.
     """
     return cell_request.overlooked(Asked(specs, properties))
+
+
+def pci_policy(specs: Mapping[str, str], properties: Mapping[str, str]) -> PciPolicy | None:
+    """How near to its cells all devices of the guest must be; None if neither flavor nor image says.
+
+    :raises RequestError: there is no such policy, or flavor and image contradict each other.
+    """
+    return _agreed_pci_policy(Asked(specs, properties))
+
+
+def _agreed_pci_policy(asked: Asked) -> PciPolicy | None:
+    return asked.agreed("pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden")
 
 
 def _has_nodes(asked: Asked) -> bool:

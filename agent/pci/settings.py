@@ -1,7 +1,7 @@
 """What the operator says of PCI devices, read once from the options, and what it comes to on a host."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from oslo_config import cfg
@@ -10,6 +10,7 @@ from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.held_device import DeviceRow
 from agent.model.names import ProviderUuid
+from agent.pci.alias import Aliases, aliases
 from agent.pci.device_rows import device_rows
 from agent.pci.device_spec import DeviceSpec, device_specs
 from agent.pci.present_devices import PresentDevices
@@ -21,6 +22,7 @@ class PciSettings:
     """``report``: whether devices become providers in Placement."""
 
     specs: tuple[DeviceSpec, ...] = ()
+    aliases: Aliases = field(default_factory=dict)
     report: bool = False
 
     @classmethod
@@ -29,10 +31,12 @@ class PciSettings:
 
         :raises ConfigErrors: everything that is wrong with them, whatever the host has.
         """
-        specs, errors = device_specs(conf.pci.device_spec, report=conf.pci.report_in_placement)
-        if errors:
-            raise ConfigErrors(errors)
-        return cls(specs, conf.pci.report_in_placement)
+        report = conf.pci.report_in_placement
+        specs, errors = device_specs(conf.pci.device_spec, report=report)
+        named, more = aliases(conf.pci.alias, report=report)
+        if errors or more:
+            raise ConfigErrors([*errors, *more])
+        return cls(specs, named, report)
 
     def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRow, ...] | None:
         """The node's devices as the records keep them, all free; None if the facts do not tell, which is not the same as none."""

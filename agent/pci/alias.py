@@ -1,0 +1,153 @@
+"""``[pci] alias``: the names by which flavors ask for devices."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar, get_args
+
+from agent.conf import pci
+from agent.errors import ConfigError
+from agent.model.guest import PciPolicy
+from agent.model.held_device import DeviceType
+from agent.pci.device_spec import resource_class_key, traits_key
+from agent.pci.option_value import Item, in_order, read_items
+from agent.pci.tokens import class_of_ids
+
+OPTION = f"[{pci.GROUP}] alias"
+KEYS = ("name", "vendor_id", "product_id", "device_type", "numa_policy", "resource_class", "traits", "live_migratable", "capability_type")
+MAX_NAME = 256
+POLICIES: tuple[PciPolicy, ...] = get_args(PciPolicy)
+AliasType = Literal["type-PCI", "type-PF", "type-VF"]
+TYPES: tuple[AliasType, ...] = get_args(AliasType)
+
+Word = TypeVar("Word", bound=str)
+
+_ID = re.compile(r"[0-9a-fA-F]{4}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """One way to be what an alias means; None: any. ``resource_class`` and ``traits`` are names as Placement has them."""
+
+    vendor_id: str | None = None
+    product_id: str | None = None
+    type: DeviceType | None = None
+    live_migratable: bool | None = None
+    resource_class: str | None = None
+    traits: frozenset[str] = frozenset()
+
+    @property
+    def spec(self) -> Mapping[str, str]:
+        """What the devices must have, as a request says it."""
+        said = {"vendor_id": self.vendor_id, "product_id": self.product_id, "type": self.type}
+        if self.live_migratable is not None:
+            said["live_migratable"] = str(self.live_migratable).lower()
+        return {name: value for name, value in said.items() if value is not None}
+
+    @property
+    def counted_by(self) -> str | None:
+        """The class that counts such devices in Placement; None if the alias does not say enough."""
+        if self.resource_class is not None or self.vendor_id is None or self.product_id is None:
+            return self.resource_class
+        return class_of_ids(self.vendor_id, self.product_id)
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """What a name means: any of its ``alternatives``, as near to the guest's cells as ``policy`` says."""
+
+    name: str
+    policy: PciPolicy
+    alternatives: tuple[Alternative, ...]
+
+
+Aliases = Mapping[str, Alias]
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """One object of the option that is right by itself."""
+
+    item: Item
+    name: str
+    policy: PciPolicy
+    alternative: Alternative
+
+
+def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[ConfigError]]:
+    """The aliases of all ``values``, and everything that is wrong. ``report``: Placement chooses the devices."""
+    items, errors = read_items(OPTION, values, lists=False)
+    entries = [entry for item in items for entry in _entries(item, report)]
+    by_name: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        by_name.setdefault(entry.name, []).append(entry)
+    for several in by_name.values():
+        _check_alike(several, report)
+    found = {name: Alias(name, several[0].policy, tuple(one.alternative for one in several)) for name, several in by_name.items()}
+    return found, in_order([*errors, *(error for item in items for error in item.errors)])
+
+
+def _entries(item: Item, report: bool) -> Iterator[_Entry]:
+    """What the object says; nothing if it has no name to be called by."""
+    item.check_keys(KEYS)
+    if "name" not in item.data:
+        item.wrong("name", "is missing", "give the name by which flavors ask")
+    name = item.text("name")
+    if name is not None and len(name) > MAX_NAME:
+        item.wrong("name", f"has {len(name)} characters", f"give 1 to {MAX_NAME}")
+    _word(item, "capability_type", ("pci",))
+    alternative = Alternative(
+        vendor_id=_four_digits(item, "vendor_id"),
+        product_id=_four_digits(item, "product_id"),
+        type=_word(item, "device_type", TYPES),
+        live_migratable=item.boolean("live_migratable"),
+        resource_class=resource_class_key(item),
+        traits=traits_key(item),
+    )
+    policy = _word(item, "numa_policy", POLICIES) or "legacy"
+    _check_enough(item, report)
+    if name is not None:
+        yield _Entry(item, name, policy, alternative)
+
+
+def _check_enough(item: Item, report: bool) -> None:
+    """An alias has to say which devices it means."""
+    missing = [key for key in ("vendor_id", "product_id") if key not in item.data]
+    if missing and not (report and "resource_class" in item.data):
+        remedy = "give vendor_id and product_id, or resource_class" if report else "give vendor_id and product_id"
+        item.wrong(" and ".join(missing), "are missing" if len(missing) > 1 else "is missing", remedy)
+
+
+def _check_alike(several: Sequence[_Entry], report: bool) -> None:
+    """Objects of one name are alternatives: what does not tell devices apart has to be the same in all."""
+    first, *others = several
+    for one in others:
+        name, place = first.name, first.item.place
+        if report:
+            one.item.wrong("name", f"= {name} is that of {place} already", f"with [{pci.GROUP}] report_in_placement, give each alias once")
+        _check_same(one.item, f"alias {name}: numa_policy", one.policy, first.policy, place)
+        _check_same(one.item, f"alias {name}: device_type", one.alternative.type, first.alternative.type, place)
+
+
+def _check_same(item: Item, what: str, value: str | None, other: str | None, place: str) -> None:
+    if value != other:
+        item.wrong(what, f"is {value or 'not given'} here and {other or 'not given'} in {place}", "give the same in all objects of that name")
+
+
+def _four_digits(item: Item, key: str) -> str | None:
+    """Exactly four hex digits, in lower case."""
+    value: Any = item.data.get(key)
+    if key not in item.data:
+        return None
+    if isinstance(value, str) and _ID.fullmatch(value) is not None:
+        return value.lower()
+    item.unsuitable(key, "give a string of four hex digits such as 8086")
+    return None
+
+
+def _word(item: Item, key: str, words: tuple[Word, ...]) -> Word | None:
+    """One of ``words``."""
+    found = next((word for word in words if word == item.data.get(key)), None)
+    if found is None and key in item.data:
+        item.unsuitable(key, f"give {'one of ' if len(words) > 1 else ''}{', '.join(words)}")
+    return found

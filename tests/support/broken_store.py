@@ -14,7 +14,6 @@ from tests.support.tracking import Host
 
 Moment = Literal["begin", "write", "second-device", "commit", "answer"]
 """Before anything; before anything is written; when only one of the devices is; before all is durable; after it."""
-MOMENTS: tuple[Moment, ...] = ("begin", "write", "second-device", "commit", "answer")
 
 
 class BrokenRecords(Records):

@@ -4,14 +4,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent.model.amounts import Amounts
-from agent.model.changes import Changes
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.node_records import NodeRecords
 from agent.numa.host import HostCell
 from agent.tracker.host_side import HostSide
-from agent.tracker.known import Known
 from agent.tracker.node_state import NodeState
 from tests.unit.store.record_samples import device, instance, node
 
@@ -36,14 +34,6 @@ def pinned(cell: int, *cpus: int, memory_mib: int = 1024) -> PlacedCell:
 def state(*, on: ComputeNode = HERE, host: HostSide = HOST, **records: Iterable[Any]) -> NodeState:
     """The state of a node with these records."""
     return NodeState.of(NodeRecords(on, **{name: tuple(some) for name, some in records.items()}), host)
-
-
-def known(changes: Changes, **fields: Any) -> Known:
-    """What the store says after ``changes``, of the first instance in them."""
-    return Known(
-        instance=next(iter(changes.instances), None), migration=next(iter(changes.migrations), None), claims=changes.claims,
-        devices=changes.devices, units=changes.units, **fields,
-    )  # fmt: skip
 
 
 def gpus(count: int, **fields: Any) -> list[Any]:

@@ -14,12 +14,11 @@ from agent.model.provider_tree import ProviderTree
 from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.client import Client, Row
-from agent.placement.consumers import usages
 from agent.placement.flush import Flushed
 from agent.placement.known_consumers import holding
 from agent.placement.mirror import Freshness, refreshed
 from agent.placement.names import with_names
-from agent.placement.ownership import Usages
+from agent.placement.ownership import Usages, Use
 from agent.placement.plan import Plan
 from agent.placement.server import Server
 
@@ -88,8 +87,18 @@ class Notebook:
         self._journal = replace(self.journal, adopted=True)
 
     def held(self, client: Client) -> Usages:
-        """What is used of the classes and providers that only wait to become free."""
-        return usages(client, {uuid: 0 for uuid in self.journal.held if self.view.tree.exists(uuid)})
+        """What is used of the classes and providers that only wait to become free; of what is the operator's, by how many too."""
+        waiting = [uuid for uuid in self.journal.held if self.view.tree.exists(uuid)]
+        return dict(zip(waiting, client.exchange.each(lambda uuid: self._uses(client, uuid), waiting), strict=True))
+
+    def _uses(self, client: Client, uuid: ProviderUuid) -> Mapping[str, Use]:
+        if not self.journal.held[uuid] & self.journal.of(uuid).configured.classes:
+            return {name: Use(amount) for name, amount in client.usages(uuid).items()}
+        amounts: dict[str, list[int]] = {}
+        for held in client.consumers(uuid).values():
+            for name, amount in held.items():
+                amounts.setdefault(name, []).append(amount)
+        return {name: Use(sum(several), len(several)) for name, several in amounts.items()}
 
     def consumers(self, client: Client, ours: Iterable[ProviderUuid]) -> Consumers:
         """Who holds what on each of the providers ``ours``; asked for where the provider was read anew since it was last asked."""

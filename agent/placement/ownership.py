@@ -18,7 +18,20 @@ from agent.placement.authorship import Authorship
 STATUS_DISABLED = "COMPUTE_STATUS_DISABLED"
 ADOPT = "agent --once --adopt takes the tree over"
 
-Usages = Mapping[ProviderUuid, Mapping[str, int]]
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """How much of a class is allocated, and to how many consumers where that was asked."""
+
+    amount: int
+    consumers: int | None = None
+
+    def __str__(self) -> str:
+        to = f" to {self.consumers} consumer{'' if self.consumers == 1 else 's'}" if self.consumers else ""
+        return f"{self.amount} of it are allocated{to}"
+
+
+Usages = Mapping[ProviderUuid, Mapping[str, Use]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +85,7 @@ class Merge:
     """One merge of a driver's wish with what others have in the tree."""
 
     def __init__(self, by: Authorship, knowledge: Knowledge, usages: Usages, configured: Mapping[ProviderUuid, Configured] | None = None) -> None:
-        """``configured``: what of the wish is the operator's."""
+        """``usages``: of what only waits to become free. ``configured``: what of the wish is the operator's."""
         self.by, self.knowledge, self.usages, self.configured = by, knowledge, usages, configured or {}
         self.present, self.journal, self.base, self.wish, self.root = by.present, by.journal, by.base, by.wish, by.root
         self.adopted = self.journal.adopted or not self.present.exists(self.root)
@@ -152,9 +165,8 @@ class Merge:
         return (uuid for uuid in self.present.get_provider_uuids() if uuid in keep)
 
     def _held_classes(self, uuid: ProviderUuid) -> frozenset[str]:
-        used = self.usages.get(uuid, {})
-        wanted = self._wished_inventory(uuid)
-        return frozenset(name for name in self.journal.held.get(uuid, ()) if used.get(name, 0) > 0 and name not in wanted)
+        used, wanted = self.usages.get(uuid, {}), self._wished_inventory(uuid)
+        return frozenset(name for name in self.journal.held.get(uuid, ()) if name in used and used[name].amount > 0 and name not in wanted)
 
     def _wished_inventory(self, uuid: ProviderUuid) -> Inventories:
         return without_empty(self.wish.provider(uuid).inventory) if self.by.wished(uuid) else {}
@@ -208,7 +220,7 @@ class Merge:
         for name in sorted(self.staying & inventory.keys() - present.inventory.keys()):
             self._drift_adoption(wanted, f"{name} would move here")
             del inventory[name]
-        held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name]) for name in self._held_classes(wanted.uuid)}
+        held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name].amount) for name in self._held_classes(wanted.uuid)}
         for name in held:
             self._drift_held(present, name)
         return {**foreign, **inventory, **held}
@@ -240,8 +252,10 @@ class Merge:
         self.drift.append(Drift("adoption-needed", "warning", f"{printable(one.name)}: {why}, but the tree is not adopted", ADOPT, one.uuid))
 
     def _drift_held(self, present: Provider, name: str) -> None:
+        configured = name in self.journal.of(present.uuid).configured.classes
+        gone = f"no file gives it {name} any more" if configured else f"{name} is gone from the node"
         self.drift.append(Drift(
-            "held-device", "warning", f"{printable(present.name)}: {name} is gone from the node but {self.usages[present.uuid][name]} of it are allocated",
+            "held-device", "warning", f"{printable(present.name)}: {gone} but {self.usages[present.uuid][name]}",
             "move or delete its consumers; until then nothing new can claim it", present.uuid,
         ))  # fmt: skip
 

@@ -24,6 +24,8 @@ from agent.placement import clock
 from agent.placement.mirror import Freshness
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
+from agent.provider_config.entry import ProviderConfig
+from agent.provider_config.folder import read_folder
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
 from agent.tracker.node_audits import Settings
@@ -85,6 +87,7 @@ class AgentUnderTest:
         self.read_timeout: float = options.pop("read_timeout", 30)
         self.url: str | None = options.pop("url", None)
         self.session: Session | None = options.pop("session", None)
+        self.provider_files: Path | None = options.pop("provider_files", None)
         self.cancelled = threading.Event()
         assert not options, options
         self._fleet: Fleet | None = None
@@ -98,7 +101,8 @@ class AgentUnderTest:
         server = Server(transport, "http", self._store, keep=not dry_run)
         settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), lambda _node, _facts: None)
         self.tracking = tracking(Records(self._store), settings, clock.now, lambda _node: None)
-        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, self.tracking)
+        config = read_folder(self.provider_files) if self.provider_files else ProviderConfig()
+        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, self.tracking, config)
         return Fleet(house, "scripted", "host-1", 4)
 
     def stop(self) -> None:

@@ -6,9 +6,10 @@ from typing import Any
 from agent.model.inventory import completed
 from agent.model.journal import Journal, Ownership
 from agent.model.mirror import Knowledge, View
+from agent.model.names import ProviderUuid
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
 from agent.placement.authorship import Authorship
-from agent.placement.ownership import Merge, Target, foreign_share
+from agent.placement.ownership import Merge, Target, Use, foreign_share
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 N0 = "5f9c2a34-7d1e-4a8b-9c46-000000000010"
@@ -83,4 +84,5 @@ def merged(
     base = found.tree.scoped(ROOT) if whole and found.tree.exists(ROOT) else foreign_share(found, journal, ROOT, NAME)
     wish = base.copy()
     edit(wish)
-    return Merge(Authorship.of(found, journal, base, wish, ROOT, take_over=take_over), knowledge, usages or {}).target()
+    uses = {ProviderUuid(uuid): {name: Use(amount) for name, amount in used.items()} for uuid, used in (usages or {}).items()}
+    return Merge(Authorship.of(found, journal, base, wish, ROOT, take_over=take_over), knowledge, uses).target()

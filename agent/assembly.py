@@ -93,6 +93,21 @@ def opened(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[Store]:
 
 
 @contextmanager
+def driving(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *, dry_run: bool) -> Iterator[bool]:
+    """The driver of ``parts`` started, and stopped at the end. Whether the uuid of its host was made up for this run alone.
+
+    :raises AgentError: identity or driver cannot be used.
+    """
+    folder, host = Path(conf.store.path), host_name(conf)
+    own, provisional = _identity(conf, host, folder, store, dry_run)
+    try:
+        parts.worker.call(parts.driver.start, HostContext(host, own, folder), deadline=conf.compute.start_deadline)
+        yield provisional
+    finally:
+        _stop(parts, cancelled)
+
+
+@contextmanager
 def started(
     conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *,
     daemon: bool = False, dry_run: bool = False, changed: Callable[[ProviderUuid], None] = lambda _node: None,
@@ -103,25 +118,23 @@ def started(
 
     :raises AgentError: identity, driver or the embedded Placement cannot be used.
     """
-    folder, host, notes = Path(conf.store.path), host_name(conf), parts.notes
+    folder, notes = Path(conf.store.path), parts.notes
     transport = parts.transport
     mode: Mode = "http" if transport else "embedded"
     if transport is None:
         transport = embedded_in(folder, cancelled, dry_run=dry_run)
         notes = (*notes, f"using the embedded Placement in {folder / FILE}")
-    own, provisional = _identity(conf, host, folder, store, dry_run)
     with ExitStack() as stack:
-        stack.callback(_stop, parts, cancelled)
-        parts.worker.call(parts.driver.start, HostContext(host, own, folder), deadline=conf.compute.start_deadline)
+        provisional = stack.enter_context(driving(conf, parts, store, cancelled, dry_run=dry_run))
         server = Server(transport, mode, store, keep=not dry_run)
         records = _tracking(conf, parts, store, changed)
         if not dry_run:
             stack.callback(_let_go, records)
         house = House(
-            server, parts.driver, parts.worker, parts.policy, host, cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records,
+            server, parts.driver, parts.worker, parts.policy, host_name(conf), cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records,
             parts.provider_config,
         )
-        yield Fleet(house, parts.driver_name, host, conf.compute.workers, provisional=provisional, notice="; ".join(notes))
+        yield Fleet(house, parts.driver_name, host_name(conf), conf.compute.workers, provisional=provisional, notice="; ".join(notes))
 
 
 def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:

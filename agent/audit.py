@@ -14,12 +14,12 @@ from agent.desired.operators_files import put_operators_files
 from agent.desired.policy import Policy
 from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
+from agent.driver_answers import node_facts
 from agent.driver_worker import DriverWorker
 from agent.errors import (
     DRIVER_FAULT,
     AgentBug,
     AgentError,
-    DriverError,
     GenerationConflict,
     InvalidTree,
     PlacementError,
@@ -30,7 +30,6 @@ from agent.errors import (
     ReshapeFailed,
     ReshapeNeeded,
 )
-from agent.model.facts import HostFacts
 from agent.model.inventory import capacity
 from agent.model.mirror import Knowledge
 from agent.model.names import MAX_PROVIDER_NAME, printable
@@ -171,12 +170,7 @@ class NodeAudit:
         """All that the driver knows of the node."""
         driver, name = self.house.driver, self.node.name
         call = partial(self.house.worker.call, deadline=self.house.facts_deadline, node=name)
-        facts = call(driver.facts, name)
-        if not isinstance(facts, HostFacts):
-            raise DriverError(f"driver {self.node.driver}: its facts of {printable(name)} are no HostFacts but {type(facts).__name__}", DRIVER_FAULT)
-        if forgotten := facts.forgotten:
-            # Taken for a node that has none, the inventory would go; so the last good one stays.
-            raise DriverError(f"driver {self.node.driver}: its facts of {printable(name)} have CPUs but no {' and no '.join(forgotten)}", DRIVER_FAULT)
+        facts = node_facts(driver, self.house.worker, self.node.driver, name, self.house.facts_deadline)
         capabilities = call(driver.capabilities_as_traits) if isinstance(driver, ReportsCapabilities) else {}
 
         def shape(tree: ProviderTree, allocations: Allocations | None) -> None:

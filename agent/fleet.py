@@ -5,13 +5,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
-from fnmatch import fnmatchcase
 
 from agent.audit import House, NodeAudit
 from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
-from agent.errors import DRIVER_FAULT, AgentError, ConfigError, DriverError, PlacementError
-from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
+from agent.driver_answers import chosen_nodes, managed_nodes
+from agent.errors import AgentError, PlacementError
+from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
 from agent.placement.server import Server
@@ -40,10 +40,7 @@ class Fleet:
 
         :raises DriverError: the backend does not answer, or the answer makes no sense.
         """
-        found = self.house.worker.call(self.house.driver.nodes, True, deadline=self.house.facts_deadline)
-        if not isinstance(found, Mapping) or not all(is_uuid(uuid) and isinstance(name, str) for uuid, name in found.items()):
-            raise DriverError(f"driver {self._driver_name}: its nodes are not names by uuid, but {printable(str(found))[:200]}", DRIVER_FAULT)
-        return {normal_uuid(uuid): name for uuid, name in found.items()}
+        return managed_nodes(self.house.driver, self.house.worker, self._driver_name, self.house.facts_deadline)
 
     def run(self, mode: Mode, names: Sequence[str] = (), progress: Callable[[str], None] | None = None) -> Report:
         """Audit every node, or those whose names match ``names`` or whose uuids are among them. Never raises an :class:`AgentError`."""
@@ -53,11 +50,8 @@ class Fleet:
         nodes: Sequence[NodeReport] = ()
         try:
             found = self.find()
-            chosen = {uuid: name for uuid, name in found.items() if not names or any(_is_called(one, uuid, name) for one in names)}
-            errors += [
-                ConfigError(f"--node {one}: the driver {self._driver_name} has no such node", f"it has {', '.join(sorted(found.values())[:10]) or 'none'}")
-                for one in names if not any(_is_called(one, uuid, name) for uuid, name in found.items())
-            ]  # fmt: skip
+            chosen, unknown = chosen_nodes(found, names, self._driver_name)
+            errors += unknown
             rows = self._rows(client, mode, found, chosen)
             gone = {} if names else self._gone(found, rows or {})
             count = progress or (lambda _name: None)
@@ -152,10 +146,6 @@ class Fleet:
         if known is None or known.node.name != name:
             known = self._audits[uuid] = NodeAudit(Node(ProviderUuid(uuid), name, self._driver_name, self._provisional), self.house)
         return known
-
-
-def _is_called(wanted: str, uuid: str, name: str) -> bool:
-    return wanted == uuid or fnmatchcase(name, wanted)
 
 
 def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row] | None:

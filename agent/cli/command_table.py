@@ -17,6 +17,7 @@ COMMANDS = (
     Command(("reload",), "have the daemon read its configuration again", "agent.cli.commands.reload:run"),
     Command(("tree",), "show the provider trees as last seen in Placement", "agent.cli.commands.tree:run", frozenset({"offline", "nodes"})),
     Command(("config", "check"), "check the configuration and name everything wrong with it", "agent.cli.commands.config_check:run"),
+    Command(("pci", "check"), "show which device each object of [pci] device_spec offers", "agent.cli.commands.pci_check:run", frozenset({"nodes"})),
     Command(("identity", "show"), "show the uuid by which Placement knows this node", "agent.cli.commands.identity_show:run"),
     Command(("db", "upgrade"), "bring the store's schema up to date", "agent.cli.commands.db_upgrade:run"),
 )
@@ -27,6 +28,7 @@ TOPICS = {
     "claim": "room that is promised to guests",
     "migrate": "moves of guests",
     "config": "the configuration",
+    "pci": "devices for guests",
     "identity": "the node's persisted identity",
     "db": "the store",
 }

@@ -249,6 +249,7 @@ class Daemon:
     def _reloaded(self, running: Running, store: Store) -> Running:
         """The fleet on the configuration as it is now, if all of that can be used; else say why, and go on with the old one."""
         self._signals.reload = False
+        self._service.reloads()
         self._notifier.reloading("reloading the configuration")
         self._reread_asked = True
         refusal: AgentError | None = None

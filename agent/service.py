@@ -49,7 +49,9 @@ class DaemonService:
         self._seen: Mapping[str, Seen] = {}
         # None until all nodes were audited once.
         self._errors: Sequence[Problem] | None = None
+        # Asked for, and under way.
         self._reload: Future[None] | None = None
+        self._reloading: Future[None] | None = None
         self._records: RecordViews | None = None
         self._house: House | None = None
         self._readings: Sequence[Reading] = ()
@@ -105,9 +107,10 @@ class DaemonService:
         self._stopping = True
         self.audits.close()
         with self._lock:
-            waiting, self._reload = self._reload, None
-        if waiting is not None:
-            waiting.set_exception(Stopping())
+            waiting, self._reload, self._reloading = (self._reload, self._reloading), None, None
+        for one in waiting:
+            if one is not None:
+                one.set_exception(Stopping())
 
     @property
     def wanted(self) -> bool:
@@ -119,10 +122,15 @@ class DaemonService:
         """Whether the configuration is to be read again."""
         return self._reload is not None
 
+    def reloads(self) -> None:
+        """The configuration is read again now; whoever asks from here on gets a reading of their own."""
+        with self._lock:
+            self._reloading, self._reload = self._reload, None
+
     def reloaded(self, error: AgentError | None) -> None:
         """The configuration was read again, and cannot be used if there is an error."""
         with self._lock:
-            asked, self._reload = self._reload, None
+            asked, self._reloading = self._reloading, None
         if asked is not None and error is None:
             asked.set_result(None)
         elif asked is not None:

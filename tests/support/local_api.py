@@ -120,6 +120,7 @@ class ApiHere:
             while not done.wait(0.005):
                 for whole in (True, False):
                     self.service.audits.answer(self.service.audits.take(whole=whole), report)
+                self.service.reloads()
                 self.service.reloaded(None)
 
         thread = threading.Thread(target=loop, daemon=True)

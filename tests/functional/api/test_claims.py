@@ -9,7 +9,14 @@ from agent.model.changes import Changes
 from agent.tracker.requests import InstanceClaim
 from tests.support.refusals import rows
 from tests.support.site import (
-    CARD, FUNCTIONS, GPUS, PMEM_UNIT, allocated, claim_body, flavor_body, instance_body,
+    CARD,
+    FUNCTIONS,
+    GPUS,
+    PMEM_UNIT,
+    allocated,
+    claim_body,
+    flavor_body,
+    instance_body,
 )  # fmt: skip
 from tests.support.tracking import F1, F3, FN, Host, guest, instance, uuid_of
 from tests.support.unsound_records import UnsoundRecords
@@ -266,8 +273,9 @@ def test_a_device_has_one_holder(site, ha):
 @pytest.mark.parametrize(
     ("specs", "image", "code"),
     [
-        ({"hw:numa_nodes": "0"}, {}, "request.topology"), ({"hw:numa_nodes": "-1"}, {}, "request.topology"), ({"hw:cpu_policy": "none"}, {}, "request.topology"),
-        ({"hw:mem_page_size": "fast"}, {}, "request.topology"), ({"hw:cpu_policy": "shared"}, {"hw_cpu_policy": "dedicated"}, "request.flavor-image"),
+        ({"hw:numa_nodes": "0"}, {}, "request.topology"), ({"hw:numa_nodes": "-1"}, {}, "request.topology"),
+        ({"hw:cpu_policy": "none"}, {}, "request.topology"), ({"hw:mem_page_size": "fast"}, {}, "request.topology"),
+        ({"hw:cpu_policy": "shared"}, {"hw_cpu_policy": "dedicated"}, "request.flavor-image"),
         ({"hw:mem_page_size": "small"}, {"hw_mem_page_size": "2MB"}, "request.flavor-image"),
     ],
 )  # fmt: skip

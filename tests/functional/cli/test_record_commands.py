@@ -1,0 +1,272 @@
+"""The commands about what is promised to guests: through an agent, and without one from the store."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.support.local_api import api_here
+from tests.support.site import PMEM_UNIT, Body, Site, allocated, claim_body, instance_body, move_body, site_here, with_devices
+from tests.support.system import AgentHere, Result
+from tests.support.tracking import F1, F3, FN, Host, guest, uuid_of
+from tests.unit.render.reports import node, report
+
+CLAIM, MOVE = uuid_of("claim-i1"), uuid_of("move-i1")
+
+
+class Desk:
+    """The command line of a host whose agent answers, and files with requests."""
+
+    def __init__(self, folder: Path, site: Site, host: Host) -> None:
+        self.folder, self.site, self.host = folder, site, site.serve(host)
+        site.api.service.audited(report(nodes=(node(name=host.name, uuid=host.node, state="in-sync", errors=()),)), whole=True)
+        reserved = {"reserved_host_cpus": 1, "reserved_host_memory_mb": 512, "reserved_host_disk_mb": 2048}
+        default = {"host": host.name, "compute_driver": "fake.small", **reserved}
+        folder.mkdir(exist_ok=True)
+        store = site.world.store.location.file
+        assert store is not None
+        self.command = AgentHere(folder, {"DEFAULT": default, "api": {"socket": site.api.path}, "store": {"path": store.parent}})
+        self.run = self.command.run
+
+    def file(self, body: object) -> str:
+        """A file with a request."""
+        place = self.folder / "request.json"
+        place.write_text(body if isinstance(body, str) else json.dumps(body))
+        return str(place)
+
+    def alone(self) -> None:
+        """No agent runs any more."""
+        self.command.configure({"DEFAULT": {"host": self.host.name}, "api": {"socket": self.folder / "nobody.sock"}, "store": {"path": self.store}})
+
+    @property
+    def store(self) -> Path:
+        assert self.site.world.store.location.file is not None
+        return self.site.world.store.location.file.parent
+
+
+def error_of(result: Result) -> Body:
+    """The one error in the document of a command that could not do it."""
+    (error,) = result.json["errors"]
+    assert (result.code, result.json["exit_code"]) == (1, 1)
+    found: Body = error
+    return found
+
+
+@pytest.fixture(scope="module")
+def _api():
+    with api_here() as found:
+        yield found
+
+
+@pytest.fixture
+def site(tmp_path, placement, _api):
+    with site_here(tmp_path, placement, _api) as found:
+        yield found
+
+
+@pytest.fixture
+def desk(tmp_path, site):
+    return Desk(tmp_path / "cli", site, with_devices(site.world.pmem("HA")))
+
+
+# --- claims -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_claim_is_made_shown_and_given_back(desk):
+    body = claim_body(desk.host, "i1", allocations=allocated(desk.host, **PMEM_UNIT))
+    made = desk.run("claim", "create", desk.file(body))
+    assert (made.code, made.stderr) == (0, "")
+    assert made.stdout.splitlines() == [
+        f"{CLAIM}  held  instance",
+        f"  instance {guest('i1')} · node {desk.host.node}",
+        "  2048 MiB memory · 1 CPU · 20480 MiB disk · units ns_0",
+    ]
+    again = desk.run("claim", "create", desk.file(body))
+    assert (again.code, again.stdout.splitlines()[-1]) == (0, "it was done before; nothing has changed")
+    assert desk.run("claim", "show", CLAIM).stdout == made.stdout
+    gone = desk.run("claim", "abort", CLAIM, "--format", "json")
+    assert (gone.code, gone.json["schema"], gone.json["claim"]["state"], gone.json["claim"]["repeated"]) == (0, "compute-node-agent/claim/1", "released", False)
+    assert desk.run("claim", "abort", CLAIM, "--format", "json").json["claim"]["repeated"]
+    assert desk.host.usage == "512/1/2048"
+
+
+def test_a_request_without_id_and_node_gets_both(desk, monkeypatch):
+    body = claim_body(desk.host, "i1")
+    del body["id"], body["node"]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(body).encode())))
+    claim = desk.run("claim", "create", "-", "--format", "json").json["claim"]
+    assert (claim["node"], claim["instance"]) == (desk.host.node, guest("i1"))
+    assert desk.run("claim", "show", claim["id"]).code == 0
+
+
+def test_a_request_without_a_node_is_refused_where_there_are_several(desk):
+    several = (node(name="HA", uuid=desk.host.node), node(name="HB", uuid=uuid_of("HB")))
+    desk.site.api.service.audited(report(nodes=several), whole=True)
+    body = claim_body(desk.host, "i1")
+    del body["node"]
+    result = desk.run("claim", "create", desk.file(body))
+    assert (result.code, result.stdout) == (1, "")
+    assert "it has no node, and the agent has 2 of them" in result.stderr
+
+
+def test_a_refusal_is_told_with_every_reason_and_its_code(desk):
+    body = claim_body(desk.host, "i1", limits={"memory_mb": 1, "vcpus": 1})
+    result = desk.run("claim", "create", desk.file(body))
+    assert (result.code, result.stdout) == (1, "")
+    assert "memory: 2560 MiB would be used" in result.stderr
+    assert "vcpus: 2 would be used" in result.stderr
+    assert "[resources.unavailable]" in result.stderr
+    assert error_of(desk.run("claim", "create", desk.file(body), "--format", "json"))["code"] == "resources.unavailable"
+
+
+@pytest.mark.parametrize(
+    ("content", "code"),
+    [("{", "request.not-json"), ("[]", "request.unreadable"), ('{"node": 1, "node": 2}', "request.not-json"), ('{"instance": {}}', "request.invalid")],
+)
+def test_a_file_without_a_request_is_refused(desk, content, code):
+    error = error_of(desk.run("claim", "create", desk.file(content), "--format", "json"))
+    assert error["code"] == code
+    assert error["remedy"]
+
+
+def test_a_file_that_cannot_be_read_is_named(desk):
+    for missing in (desk.folder / "none.json", desk.folder):
+        result = desk.run("claim", "create", str(missing))
+        assert (result.code, result.stdout) == (1, "")
+        assert str(missing) in result.stderr
+
+
+@pytest.mark.parametrize("words", [("claim",), ("claim", "create"), ("claim", "abort"), ("migrate", "finish"), ("claims", "x"), ("migrate", "away", "x")])
+def test_wrong_usage_is_64(desk, words):
+    assert desk.run(*words).code == 64
+
+
+# --- moves ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_move_goes_its_way(desk):
+    desk.run("claim", "create", desk.file(claim_body(desk.host, "i1")))
+    made = desk.run("migrate", "claim", desk.file(move_body(desk.host, "i1", "resize", F3)))
+    assert (made.code, made.stderr) == (0, "")
+    lines = made.stdout.splitlines()
+    assert lines[:2] == [f"{MOVE}  resize  pre-migrating", f"  instance {guest('i1')} · HA → HA · flavor f1 → f3"]
+    assert f"  {CLAIM}  held  instance, the old half" in lines
+    assert f"  {MOVE}  held  move, the new half" in lines
+    assert desk.run("migrations").stdout.splitlines() == lines[:2]
+    for word, status in (("finish", "finished"), ("confirm", "confirmed")):
+        move = desk.run("migrate", word, MOVE, "--format", "json").json["move"]
+        assert (move["migration"]["status"], move["repeated"]) == (status, False)
+        assert desk.run("migrate", word, MOVE).stdout.splitlines()[-1] == "it was done before; nothing has changed"
+    assert desk.run("migrations").stdout == "no migrations\n"
+    assert [one["uuid"] for one in desk.run("migrations", "--all", "--format", "json").json["migrations"]] == [MOVE]
+
+
+@pytest.mark.parametrize(("word", "status"), [("abort", "error"), ("revert", "reverted")])
+def test_a_move_is_taken_back(desk, word, status):
+    desk.run("claim", "create", desk.file(claim_body(desk.host, "i1")))
+    desk.run("migrate", "claim", desk.file(move_body(desk.host, "i1", "resize", F3)))
+    if word == "revert":
+        desk.run("migrate", "finish", MOVE)
+        assert error_of(desk.run("migrate", "revert", MOVE, "--format", "json"))["code"] == "state.wrong"
+        desk.host.update("i1", task_state="resize_reverting")
+    assert desk.run("migrate", word, MOVE, "--format", "json").json["move"]["migration"]["status"] == status
+    assert desk.host.usage == "2560/2/22528"
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+def test_claims_are_listed_by_the_agent_and_from_the_store(desk):
+    for name in ("i1", "i2"):
+        desk.host.claim(name, F1)
+    shown = desk.run("claims")
+    assert (shown.code, len(shown.stdout.splitlines())) == (0, 6)
+    offline = desk.run("claims", "--offline")
+    assert offline.stdout.splitlines() == ["the daemon was not asked; this is what the store knows", *shown.stdout.splitlines()]
+    listed = desk.run("claims", "--instance", guest("i1"), "--format", "json").json
+    assert (listed["schema"], listed["source"], [one["id"] for one in listed["claims"]]) == ("compute-node-agent/claims/1", "daemon", [CLAIM])
+    desk.alone()
+    assert desk.run("claims", "--instance", guest("i1"), "--format", "json").json == {**listed, "source": "store"}
+    assert desk.run("claim", "show", CLAIM, "--format", "json").json["claim"] == listed["claims"][0]
+
+
+def test_what_changes_something_needs_an_agent(desk):
+    desk.host.claim("i1", F1)
+    desk.alone()
+    for words in (("claim", "abort", CLAIM), ("migrate", "finish", MOVE), ("claim", "create", desk.file(claim_body(desk.host, "i2")))):
+        assert error_of(desk.run(*words, "--format", "json"))["code"] == "api.unreachable"
+    assert desk.host.usage == "2560/2/22528"
+
+
+def test_more_claims_than_a_page_are_all_listed(desk, monkeypatch):
+    monkeypatch.setattr("agent.api.record_views.PAGE", 2)
+    for number in range(5):
+        desk.host.claim(f"i{number}", F1)
+    for words in ((), ("--offline",)):
+        assert len(desk.run("claims", "--format", "json", *words).json["claims"]) == 5
+
+
+def test_a_record_that_makes_no_sense_is_named_and_the_others_are_listed(desk):
+    for name in ("i1", "i2"):
+        desk.host.claim(name, F1)
+    with desk.site.world.store.writing() as connection:
+        connection.exec_driver_sql("UPDATE claim SET cells = 'nonsense' WHERE id = ?", (CLAIM,))
+    result = desk.run("claims")
+    assert (result.code, len([line for line in result.stdout.splitlines() if line.startswith("  instance")])) == (3, 1)
+    assert f"claim {CLAIM}" in result.stdout
+    (error,) = desk.run("claims", "--format", "json").json["errors"]
+    assert error["code"] == "record.damaged"
+
+
+def test_without_records_there_is_nothing_to_list(desk):
+    assert [desk.run(name).stdout for name in ("claims", "migrations")] == ["no claims\n", "no migrations\n"]
+
+
+# --- resources --------------------------------------------------------------------------------------------------------
+
+
+def test_resources_are_shown_by_the_agent_and_from_the_store(desk):
+    desk.host.claim("i1", F1)
+    shown = desk.run("resources")
+    assert shown.code == 0
+    assert shown.stdout.splitlines() == [
+        f"HA  in-sync  {desk.host.node}",
+        "               used    total  reserved  ratio     free",
+        "  CPUs            2       32         1      4       30",
+        "  memory MiB   2560    65536       512      1    62976",
+        "  disk MiB    22528  1024000      2048      1  1001472",
+        "  devices: 5 available",
+        "  units: 0 of 2 held",
+        "  1 instance, 1 claim, 0 migrations",
+        "  something has changed that is not in Placement yet",
+    ]
+    offline = desk.run("resources", "--offline").stdout.splitlines()
+    assert offline == ["the daemon was not asked; this is what the store knows", f"HA  {desk.host.node}", *shown.stdout.splitlines()[1:]]
+
+
+def test_resources_show_cells_where_somebody_knows_them(tmp_path, site):
+    hn = site.world.numa()
+    desk = Desk(tmp_path / "cli", site, hn)
+    hn.claim("n1", FN)
+    assert "  cell 0: 4096 of 16384 MiB, 0 guest CPUs on 0-3, pinned 4-5 of 4-7" in desk.run("resources").stdout.splitlines()
+    (node,) = desk.run("resources", "--offline", "--format", "json").json["resources"]
+    assert (node["records"]["cells"], node["records"]["usage"]["memory_mb_used"], node["records"]["problems"]) == ([], 4608, [])
+
+
+@pytest.mark.parametrize("name", ["HA", "H*", uuid_of("HA")])
+def test_a_node_is_chosen_by_name_or_uuid(desk, name):
+    assert len(desk.run("resources", "--node", name, "--format", "json").json["resources"]) == 1
+
+
+def test_a_node_that_there_is_not_is_named(desk):
+    assert "HX" in error_of(desk.run("resources", "--node", "HX", "--format", "json"))["message"]
+
+
+def test_names_from_outside_are_escaped(desk):
+    body: Body = claim_body(desk.host, "i1", instance=instance_body("i1"))
+    desk.run("claim", "create", desk.file(body))
+    with desk.site.world.store.writing() as connection:
+        connection.exec_driver_sql("UPDATE claim SET instance = instance, flavor_id = ? WHERE id = ?", ("f\x1b[31m", CLAIM))
+        connection.exec_driver_sql("UPDATE compute_node SET name = ?", ("HA\x1b[31m",))
+    assert "\x1b" not in desk.run("resources", "--offline").stdout

@@ -19,7 +19,10 @@ from agent.model.names import ProviderUuid
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Records as they are to be, with the versions they were read with; ``dropped_…`` are removed, guarded the same way."""
+    """Records as they are to be, with the versions they were read with; ``dropped_…`` are removed, guarded the same way.
+
+    ``also_on``: further nodes to whose records these belong, because the instance is or was there, or has a claim there.
+    """
 
     nodes: tuple[ComputeNode, ...] = ()
     instances: tuple[Instance, ...] = ()
@@ -30,6 +33,7 @@ class Changes:
     leases: tuple[Lease, ...] = ()
     dropped_devices: tuple[DeviceRow, ...] = ()
     dropped_units: tuple[UnitRow, ...] = ()
+    also_on: tuple[ProviderUuid, ...] = ()
 
     def __bool__(self) -> bool:
         return any(getattr(self, one.name) for one in fields(self))
@@ -42,4 +46,4 @@ class Changes:
         """The nodes of which something changes: their own versions grow too."""
         on_nodes = (self.claims, self.devices, self.units, self.dropped_devices, self.dropped_units)
         nodes = {record.node for records in on_nodes for record in records}
-        return frozenset(nodes | {instance.node for instance in self.instances if instance.node is not None})
+        return frozenset(nodes | {instance.node for instance in self.instances if instance.node is not None} | {*self.also_on})

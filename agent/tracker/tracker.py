@@ -5,7 +5,7 @@ under a node's lock. Whoever else wrote to a node's records has raised the node'
 """
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from agent.errors import RecordConflict
@@ -220,6 +220,7 @@ class Tracker:
                         states = {uuid: self._current(uuid, slot, transaction) for uuid, slot in slots.items()}
                         answer = plan(states, known)
                         if changes := changes_of(answer):
+                            changes = replace(changes, also_on=_concerned(known))
                             transaction.write(changes)
                 except RecordConflict:
                     self._forget(nodes)
@@ -252,11 +253,12 @@ class Tracker:
         with self._records.reading() as reading:
             known = _known(reading, subject, held=False)
             nodes = _places(known)
-            # A node that was removed has no agent any more that could be asked instead.
-            removed = {uuid for uuid in nodes - mine if (found := reading.node(uuid)) is not None and found.deleted}
             if not nodes:
                 raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
-            if not (places := nodes | _ends(known)) & (mine | removed):
+            places = nodes | _ends(known)
+            # A node that was removed has no agent any more that could be asked instead.
+            removed = {uuid for uuid in places - mine if (found := reading.node(uuid)) is not None and found.deleted}
+            if not places & (mine | removed):
                 self._check_audited(places, reading)
                 raise UnknownNode(f"claim {subject.claim} is on node {', '.join(sorted(nodes))}, which is not managed here", "ask the agent of its host")
         return nodes
@@ -327,6 +329,12 @@ def _known(reading: Reading, subject: Subject, *, held: bool = True) -> Known:
 
 def _places(known: Known) -> frozenset[ProviderUuid]:
     return frozenset(one.node for one in (*known.claims, *([known.claim] if known.claim is not None else [])))
+
+
+def _concerned(known: Known) -> tuple[ProviderUuid, ...]:
+    """The nodes to whose records the instance belongs: where it is, and where it is promised something."""
+    here = known.instance.node if known.instance is not None else None
+    return (*(one.node for one in known.claims), *([here] if here is not None else []))
 
 
 def _ends(known: Known) -> frozenset[ProviderUuid]:

@@ -226,7 +226,7 @@ def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_r
 def _tracking(conf: cfg.ConfigOpts, parts: Parts, store: Store, changed: Callable[[ProviderUuid], None]) -> Tracking:
     """The tracker on the store's records."""
     rules = Rules(conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY)
-    settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, parts.pci.rows, parts.pci.misfits)
+    settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, parts.pci.rows, parts.pci.misfits, parts.pci.aliases)
     return tracking(Records(store), settings, clock.now, changed)
 
 

@@ -18,6 +18,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "request.amount": (400, "There is no such amount"),
     "request.unknown-state": (400, "There is no such state"),
     "request.topology": (400, "The flavor asks for something impossible"),
+    "request.devices": (400, "The flavor asks for devices that nothing is called by"),
     "request.flavor-image": (400, "Flavor and image contradict each other"),
     "request.not-json": (400, "The body is no JSON document"),
     "request.malformed": (400, "This is no HTTP request"),

@@ -2,16 +2,15 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import replace
 
 from agent.errors import AgentError
+from agent.model.device_request import DeviceRequest
 from agent.model.guest import PciPolicy
 from agent.model.names import ProviderUuid, printable
 from agent.pci.alias import Aliases
 from agent.pci.option_value import unknown_key
 
-Source = Literal["flavor", "port"]
 EXTRA_SPEC = "pci_passthrough:alias"
 # More than any host has.
 MAX_COUNT = 1024
@@ -21,23 +20,6 @@ class DeviceRequestError(AgentError):
     """A flavor that asks for devices in a way that makes no sense."""
 
     code = "pci.request"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceRequest:
-    """``count`` devices that have everything in one of ``specs``: vendor_id, product_id, type, or tags of the operator.
-
-    ``alias``: by which a flavor asked; None for a port. ``providers``: those that Placement chose, one for each device,
-    the same several times if it gives several; empty if Placement was not asked.
-    """
-
-    id: str
-    count: int
-    specs: tuple[Mapping[str, str], ...]
-    policy: PciPolicy = "legacy"
-    alias: str | None = None
-    source: Source = "flavor"
-    providers: tuple[ProviderUuid, ...] = ()
 
 
 def device_requests(specs: Mapping[str, str], aliases: Aliases, policy: PciPolicy | None, claim: str) -> tuple[DeviceRequest, ...]:
@@ -57,8 +39,11 @@ def device_requests(specs: Mapping[str, str], aliases: Aliases, policy: PciPolic
 
 def _request(name: str, count: str, aliases: Aliases, policy: PciPolicy | None, seed: str) -> DeviceRequest:
     alias = aliases[name]
-    specs = tuple(one.spec for one in alias.alternatives)
-    return DeviceRequest(id=str(uuid.uuid5(uuid.NAMESPACE_OID, seed)), count=int(count), specs=specs, policy=policy or alias.policy, alias=name)
+    first, *others = alias.alternatives
+    return DeviceRequest(
+        id=str(uuid.uuid5(uuid.NAMESPACE_OID, seed)), count=int(count), spec=first.spec, alternatives=tuple(one.spec for one in others),
+        policy=policy or alias.policy, alias=name, resource_class=first.counted_by,
+    )  # fmt: skip
 
 
 def _problems(item: str, aliases: Aliases) -> Iterable[tuple[str, str]]:
@@ -73,3 +58,21 @@ def _parts(item: str) -> tuple[str, str]:
     """Name and count; names may have colons too, so that the last one counts."""
     name, colon, count = item.rpartition(":")
     return (name.strip(), count.strip()) if colon else (item, "1")
+
+
+def with_providers(requests: Iterable[DeviceRequest], allocated: Mapping[ProviderUuid, Mapping[str, int]]) -> tuple[DeviceRequest, ...]:
+    """The requests with the providers that the scheduler ``allocated`` to them, by class; those that it counted for each."""
+    left = {name: [uuid for uuid, amounts in sorted(allocated.items()) for _ in range(amounts.get(name, 0))] for name in _classes(allocated)}
+    return tuple(_with_providers(one, left) for one in requests)
+
+
+def _classes(allocated: Mapping[ProviderUuid, Mapping[str, int]]) -> set[str]:
+    return {name for amounts in allocated.values() for name in amounts}
+
+
+def _with_providers(request: DeviceRequest, left: dict[str, list[ProviderUuid]]) -> DeviceRequest:
+    there = left.get(request.resource_class or "", [])
+    if len(there) < request.count:
+        return request
+    left[request.resource_class or ""] = there[request.count :]
+    return replace(request, providers=tuple(there[: request.count]))

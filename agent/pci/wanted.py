@@ -24,7 +24,7 @@ class Nearness:
 
     def same_socket(self, node: int | None, cells: frozenset[int]) -> bool:
         """Whether a device's cell is on a socket of one of ``cells``; never, unless every cell's socket is known."""
-        if node not in self.sockets or None in self.sockets.values():
+        if node is None or node not in self.sockets or None in self.sockets.values():
             return False
         return self.sockets[node] in {self.sockets.get(cell) for cell in cells}
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from agent.model.changes import Changes
 from agent.model.claim import Claim
+from agent.model.device_request import DeviceRequest
 from agent.model.held_device import DeviceRow, DeviceState
 from agent.model.instance import Instance
 from agent.model.names import printable
@@ -12,7 +13,7 @@ from agent.tracker.errors import ClaimIdTaken, InstanceClaimed, InstanceElsewher
 from agent.tracker.known import Known, Planned
 from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import given_back, released
-from agent.tracker.requests import DeviceClaim, DeviceRequest, InstanceClaim, MoveClaim, digest
+from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
 from agent.tracker.reserving import Reserved, Wanted, only_devices, reserve
 
 
@@ -29,7 +30,7 @@ def claim_instance(state: NodeState, known: Known, request: InstanceClaim, now: 
     check_not_elsewhere(instance, state)
     if known.claims:
         raise InstanceClaimed(f"instance {instance.uuid} has claim {known.claims[0].id} already", "abort that first, or use its id", claim=known.claims[0].id)
-    wanted = Wanted(instance.flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices)
+    wanted = Wanted(request.id, instance.flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices)
     reserved = reserve(state, wanted)
     node = state.node
     claim = Claim(

@@ -29,6 +29,12 @@ class UnknownState(InvalidRequest):
     code = "request.unknown-state"
 
 
+class InvalidDevices(InvalidRequest):
+    """The flavor asks for devices in a way that makes no sense."""
+
+    code = "request.devices"
+
+
 class InvalidTopology(InvalidRequest):
     """A flavor that asks for cells, CPUs or pages which make no sense."""
 

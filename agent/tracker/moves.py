@@ -39,7 +39,7 @@ def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float) -
     source = _source(state, known, request, instance)
     migration = _migration(state, known, request, instance, source, now)
     flavor = request.flavor if request.flavor is not None else instance.flavor
-    wanted = Wanted(flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices)
+    wanted = Wanted(request.id, flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices)
     reserved = reserve(state, wanted)
     if request.type == "live-migration":
         _check_same_pages(source, reserved)

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from agent.desired.policy import Policy
@@ -18,6 +18,8 @@ from agent.model.node_records import NodeRecords
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.numa.present_guests import check_present_guests
+from agent.pci.alias import Aliases
+from agent.pci.provider_name import provider_name
 from agent.tracker.domains import unknown_here
 from agent.tracker.host_side import HostSide, host_side
 from agent.tracker.node_record import Agent, Found, node_record
@@ -49,6 +51,7 @@ class Settings:
     rules: Rules
     devices: Devices
     misfits: Misfits = lambda _facts: ()
+    aliases: Aliases = field(default_factory=dict)
 
 
 class NodeAudits:
@@ -78,7 +81,7 @@ class NodeAudits:
             if slot.state is not None and facts.taken_at < slot.host.taken_at <= self._clock():
                 LOG.debug("node %s: facts of %s are older than the last ones", printable(facts.name), facts.taken_at)
                 return _view(slot.state, (), slot.created)
-            host = host_side(facts, self._settings.policy, slot.host)
+            host = host_side(facts, self._settings.policy, self._settings.aliases, slot.host)
             for _ in range(ATTEMPTS):
                 try:
                     return self._audited(node, facts, host, slot, present, start=start, dry_run=dry_run)
@@ -161,6 +164,7 @@ class NodeAudits:
             found = reconciled(records, replace(shown, owners=owners), self._settings.rules, slot.told, now)
             changes += found.changes
             state = NodeState.of(records, replace(host, reserved=host.reserved + found.orphans)).after(changes)
+            state = state.counted_by(_device_providers(state, present))
             if start:
                 self._check_start(state)
             if changes and not dry_run:
@@ -214,3 +218,9 @@ def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView
     node = state.node
     numbers = stats(state.instances.values(), {}, node.failed_builds)
     return NodeView(node.uuid, state.usage, state, created, state.problems, drift, numbers, node.version)
+
+
+def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, ProviderUuid]:
+    """Which provider counts each device, as far as Placement has it."""
+    names = {address: provider_name(state.node.name, one) for address, one in state.devices.items()}
+    return {address: present.provider(name).uuid for address, name in names.items() if present.exists(name)}

@@ -68,6 +68,10 @@ class NodeState:
         used, cells, uncounted = _sums(self.claims.values(), host)
         return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
 
+    def counted_by(self, device_providers: Mapping[str, ProviderUuid]) -> Self:
+        """The same, with the providers that count the devices."""
+        return replace(self, host=replace(self.host, device_providers=device_providers))
+
     def after(self, changes: Changes, subject: Instance | None = None) -> Self:
         """The state once ``changes`` are written: of every record that version which the store has then.
 

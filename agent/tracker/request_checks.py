@@ -5,13 +5,14 @@ Whoever asks over the socket has been told before; these are for those who ask i
 
 from collections.abc import Collection, Iterable, Iterator
 
+from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.instance import TASK_STATES, VM_STATES
 from agent.model.inventory import MAX_INT
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import is_uuid, printable
 from agent.tracker.errors import InvalidAmount, InvalidRequest, UnknownState
-from agent.tracker.requests import UNTOLD, DeviceClaim, DeviceRequest, InstanceClaim, Limits, MoveClaim, Resources
+from agent.tracker.requests import UNTOLD, DeviceClaim, InstanceClaim, Limits, MoveClaim, Resources
 from agent.tracker.updates import InstanceUpdate, Unset
 
 # More than any host has; every CPU costs time when it is placed.

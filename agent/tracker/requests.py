@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationType
@@ -27,15 +28,6 @@ class Limits:
     vcpus: int | None = None
     disk_mb: int | None = None
     cells: CellLimits | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceRequest:
-    """``count`` devices that have everything in ``spec``: vendor_id, product_id, type, address, or tags of the operator."""
-
-    id: str
-    count: int
-    spec: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,23 +6,28 @@ from dataclasses import dataclass
 from agent.errors import AgentError
 from agent.model.amounts import Amounts
 from agent.model.assigned_unit import UnitRow
+from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
-from agent.model.guest import Guest, PlacedCell
+from agent.model.guest import Guest, PciPolicy, PlacedCell
 from agent.model.held_device import DeviceRow
 from agent.model.names import printable
 from agent.numa.fit import BudgetExceeded, NoFit, fit
 from agent.numa.request import guest_of
 from agent.numa.request_error import CONFLICTS, RequestError
-from agent.tracker.choosing import FreeDevices, Shortage, choose_devices, choose_units, free_devices
-from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
+from agent.pci.choice import Devices, Shortage, free_devices
+from agent.pci.device_request import DeviceRequestError, device_requests, with_providers
+from agent.pci.wanted import Nearness
+from agent.tracker.choosing import choose_units
+from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import DeviceRequest, Limits, Resources
+from agent.tracker.requests import Limits, Resources
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one guest needs of a node."""
+    """What one guest needs of a node. ``claim``: the id of the claim; ``devices``: those asked for beside the flavor's aliases."""
 
+    claim: str
     flavor: Flavor
     image_properties: Mapping[str, str]
     volume_backed: bool
@@ -66,7 +71,7 @@ def only_devices(state: NodeState, requests: tuple[DeviceRequest, ...]) -> tuple
 
     :raises ResourcesUnavailable: there are not enough free ones.
     """
-    chosen = choose_devices(free_devices(state.devices), requests)
+    chosen = Devices(free_devices(state.devices), requests).chosen(None)
     if isinstance(chosen, Shortage):
         raise ResourcesUnavailable([chosen.reason])
     return tuple(chosen)
@@ -90,24 +95,35 @@ def _fitted(
     state: NodeState, guest: Guest | None, wanted: Wanted, reasons: list[str]
 ) -> tuple[tuple[PlacedCell, ...], list[tuple[DeviceRow, DeviceRequest]]]:
     """Cells and devices, chosen together; what cannot be had is added to ``reasons``."""
-    free = free_devices(state.devices)
-    if guest is None:
-        chosen = choose_devices(free, wanted.devices)
-        if isinstance(chosen, Shortage):
-            reasons.append(chosen.reason)
+    cells = state.cells
+    nearness = Nearness({cell.id: cell.socket for cell in cells}, {cell.id: cell.distances for cell in cells})
+    policy = guest.pci_policy if guest is not None else None
+    devices = Devices(free_devices(state.devices), _device_requests(state, wanted, policy), policy or "legacy", nearness, state.host.device_providers)
+    placed: tuple[PlacedCell, ...] = ()
+    if guest is not None:
+        if not cells:
+            reasons.append("NUMA: the host shows no cells")
             return (), []
-        return (), chosen
-    if not state.cells:
-        reasons.append("NUMA: the host shows no cells")
-        return (), []
-    devices = FreeDevices(free, wanted.devices, state.cells, guest.pci_policy or "legacy")
+        try:
+            placed = fit(cells, guest, limits=wanted.limits.cells, devices=devices if devices.wanted else None, strategy=state.host.strategy).cells
+        except (NoFit, BudgetExceeded) as error:
+            reasons.append(_told(error))
+            return (), []
+    chosen = devices.chosen(frozenset(one.host_cell for one in placed) if placed else None)
+    if isinstance(chosen, Shortage):
+        reasons.append(chosen.reason)
+        return placed, []
+    return placed, chosen
+
+
+def _device_requests(state: NodeState, wanted: Wanted, policy: PciPolicy | None) -> tuple[DeviceRequest, ...]:
+    """What the flavor's aliases and the caller ask for, with the providers that the scheduler took it from."""
     try:
-        found = fit(state.cells, guest, limits=wanted.limits.cells, devices=devices if devices.wanted else None, strategy=state.host.strategy)
-    except (NoFit, BudgetExceeded) as error:
-        reasons.append(_told(error))
-        return (), []
-    got = devices.chosen(frozenset(one.host_cell for one in found.cells))
-    return found.cells, [] if isinstance(got, Shortage) else got
+        asked = device_requests(wanted.flavor.extra_specs, state.host.aliases, policy, wanted.claim)
+    except DeviceRequestError as error:
+        raise InvalidDevices(f"flavor {printable(wanted.flavor.name)}: {error.message}", error.remedy) from error
+    counted = {*state.host.device_providers.values()}
+    return with_providers([*asked, *wanted.devices], {uuid: amounts for uuid, amounts in wanted.allocations.items() if uuid in counted})
 
 
 def _told(error: AgentError) -> str:

@@ -8,12 +8,12 @@ from pathlib import Path
 
 from agent.errors import AgentError
 from agent.model.assignable_unit import AssignableUnit
+from agent.model.device_request import DeviceRequest
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
 from agent.numa.host_policy import HostPolicy
 from agent.store.store import open_store
 from agent.tracker.errors import ResourcesUnavailable
-from agent.tracker.requests import DeviceRequest
 from tests.support.tracking import DEDICATED, FM, NUMA_RESERVED, PMEM, Host, World, device, numa_cells, pmem_of, settled
 
 THREADS, PROCESSES = 8, 4

@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.model.changes import Changes
+from agent.model.device_request import DeviceRequest
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationStatus, MigrationType
 from agent.model.names import ConsumerUuid
-from agent.tracker.requests import DeviceClaim, DeviceRequest
+from agent.tracker.requests import DeviceClaim
 from tests.support.tracking import Host, World, guest, uuid_of
 
 ANY_DEVICE = (DeviceRequest("port", 1),)

@@ -10,6 +10,7 @@ from uuid import NAMESPACE_DNS, uuid5
 from agent.desired.policy import Policy
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.claim import Claim
+from agent.model.device_request import DeviceRequest
 from agent.model.domain import Domain
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
@@ -28,7 +29,7 @@ from agent.tracker.node_audits import NodeAudits, Settings
 from agent.tracker.node_record import Agent
 from agent.tracker.node_view import NodeView
 from agent.tracker.reconcile import Rules
-from agent.tracker.requests import DeviceRequest, InstanceClaim, Limits, MoveClaim
+from agent.tracker.requests import InstanceClaim, Limits, MoveClaim
 from agent.tracker.slot import Slot
 from agent.tracker.tracker import Tracker
 from agent.tracker.updates import InstanceUpdate

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.pair import Limits as CellLimits
-from agent.tracker.requests import UNTOLD, DeviceClaim, DeviceRequest, InstanceClaim, Limits, MoveClaim, Resources
+from agent.tracker.requests import UNTOLD, DeviceClaim, InstanceClaim, Limits, MoveClaim, Resources
 from agent.tracker.updates import InstanceUpdate
 
 Document = Mapping[str, Any]

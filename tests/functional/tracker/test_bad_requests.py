@@ -6,10 +6,11 @@ from typing import Any, cast
 
 import pytest
 
+from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.migration import Migration
 from agent.model.names import ProviderUuid
-from agent.tracker.requests import DeviceClaim, DeviceRequest, InstanceClaim, Limits
+from agent.tracker.requests import DeviceClaim, InstanceClaim, Limits
 from tests.support.refusals import refused, rows
 from tests.support.tracking import DEDICATED, F1, F3, FG, FN, PMEM, Host, World, device, guest, instance, uuid_of
 

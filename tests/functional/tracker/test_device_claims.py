@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 
 from agent.model.changes import Changes
-from agent.tracker.choosing import free_devices
+from agent.model.device_request import DeviceRequest
+from agent.pci.choice import free_devices
 from agent.tracker.known import Planned
-from agent.tracker.requests import DeviceClaim, DeviceRequest
+from agent.tracker.requests import DeviceClaim
 from tests.support.broken_store import Moment, breakable, fail
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, FG, Host, World, device, guest, race, uuid_of

@@ -2,8 +2,8 @@
 
 import pytest
 
+from agent.model.device_request import DeviceRequest
 from agent.model.instance import Instance
-from agent.tracker.requests import DeviceRequest
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, F3, FG, FN, FN4, Host, World, device
 

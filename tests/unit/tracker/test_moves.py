@@ -8,13 +8,14 @@ import pytest
 from agent.model.changes import Changes
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
+from agent.model.device_request import DeviceRequest
 from agent.model.migration import STATUSES, Migration
 from agent.model.names import ConsumerUuid
 from agent.tracker import moves
 from agent.tracker.errors import InstanceClaimed, InvalidRequest, NodeDegraded, NodeUnavailable, ResourcesUnavailable, TrackerError, UnknownClaim, WrongState
 from agent.tracker.host_side import HostSide
 from agent.tracker.known import Known
-from agent.tracker.requests import DeviceRequest, MoveClaim
+from agent.tracker.requests import MoveClaim
 from tests.support.tracking import F1, F3, guest, instance
 from tests.unit.store.record_samples import claim, device
 from tests.unit.tracker.samples import ELSEWHERE, HERE, state

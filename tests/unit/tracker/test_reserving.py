@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from agent.model.amounts import Amounts
+from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.numa.pair import Limits as CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import DeviceRequest, Limits
+from agent.tracker.requests import Limits
 from agent.tracker.reserving import Reserved, Wanted, only_devices, reserve
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state
@@ -24,7 +25,7 @@ GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
 def wanted(flavor: Flavor = PLAIN, **fields: Any) -> Wanted:
     """What a guest of the flavor asks for."""
     nothing: dict[str, Any] = {"image_properties": {}, "volume_backed": False, "limits": Limits(), "allocations": {}, "devices": ()}
-    return Wanted(flavor, **{**nothing, **fields})
+    return Wanted("claim", flavor, **{**nothing, **fields})
 
 
 def reasons(on: NodeState, what: Wanted) -> Sequence[str]:

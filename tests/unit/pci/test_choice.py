@@ -1,0 +1,262 @@
+"""Which devices a guest gets."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.model.device_request import DeviceRequest
+from agent.model.guest import PciPolicy
+from agent.model.held_device import DeviceRow
+from agent.model.names import ProviderUuid
+from agent.pci.choice import Chosen, Devices, Shortage, free_devices
+from agent.pci.wanted import Nearness, matches
+from tests.unit.store.record_samples import device
+from tests.unit.tracker.samples import HERE, gpus
+
+GPU = DeviceRequest("gpu", 1, {"kind": "gpu"})
+NEAR = Nearness({0: 0, 1: 0, 2: 1}, {0: {0: 10, 1: 12, 2: 21}, 1: {0: 12, 1: 10, 2: 21}, 2: {0: 21, 1: 21, 2: 10}})
+
+
+def choose(free: Sequence[DeviceRow], *requests: DeviceRequest) -> Chosen | Shortage:
+    """For a guest that floats."""
+    return Devices(free, requests).chosen(None)
+
+
+def card(number: int, functions: int, **fields: Any) -> list[DeviceRow]:
+    """A network card with its functions."""
+    parent = device(HERE, f"0000:{number:02x}:00.0", type="type-PF", tags={"kind": "nic"}, **fields)
+    return [parent, *(replace(parent, address=f"0000:{number:02x}:10.{one}", type="type-VF", parent=parent.address) for one in range(functions))]
+
+
+def by_address(devices: Sequence[DeviceRow]) -> dict[str, DeviceRow]:
+    """As a node's state has them."""
+    return {one.address: one for one in devices}
+
+
+def addresses(devices: Sequence[DeviceRow]) -> list[str]:
+    """Their addresses."""
+    return [one.address for one in devices]
+
+
+# --- whatever there is ---------------------------------------------------------------------------------------------
+
+ALL = [*card(1, 3), *card(2, 1), *card(3, 0), *gpus(1)]
+HELD = st.lists(st.sampled_from([None, None, None, "claim"]), min_size=len(ALL), max_size=len(ALL))
+SPECS: Sequence[dict[str, str]] = (
+    {}, {"kind": "nic"}, {"kind": "gpu"}, {"kind": "none"}, {"type": "type-PF"}, {"type": "type-VF"}, {"address": "0000:01:10.0"},
+)  # fmt: skip
+REQUESTS = st.lists(st.builds(DeviceRequest, st.sampled_from("abc"), st.integers(1, 3), st.sampled_from(SPECS)), max_size=3)
+
+
+@settings(max_examples=500)
+@given(HELD, REQUESTS, st.randoms())
+def test_what_is_chosen_was_asked_for_and_excludes_nothing_of_itself(held: list[str | None], requests: list[DeviceRequest], random: Any) -> None:
+    rows = [replace(one, holder=holder, state="claimed" if holder else "available") for one, holder in zip(ALL, held, strict=True)]
+    random.shuffle(rows)
+    free = free_devices(by_address(rows))
+    taken = {one.address for one in rows if one.holder is not None}
+    assert all(one.holder is None and one.parent not in taken for one in free)
+    assert {one.parent for one in rows if one.holder is not None} & {one.address for one in free} == set()
+    chosen = choose(free, *requests)
+    if isinstance(chosen, Shortage):
+        return
+    got = [one for one, _ in chosen]
+    assert all(matches(one, request) for one, request in chosen)
+    assert Counter(request.id for _, request in chosen) == Counter(one for request in requests for one in [request.id] * request.count)
+    assert len({one.address for one in got}) == len(got)
+    assert {one.parent for one in got} & {one.address for one in got} == set()
+    assert set(addresses(got)) <= set(addresses(free))
+
+
+@settings(max_examples=200)
+@given(HELD, st.sampled_from(SPECS), st.integers(1, 6))
+def test_one_request_is_refused_only_if_there_is_too_little(held: list[str | None], spec: dict[str, str], count: int) -> None:
+    rows = [replace(one, holder=holder, state="claimed" if holder else "available") for one, holder in zip(ALL, held, strict=True)]
+    request = DeviceRequest("any", count, spec)
+    fitting = [one for one in free_devices(by_address(rows)) if matches(one, request)]
+    cards = {one.parent for one in fitting}
+    most = sum(one.address not in cards for one in fitting)
+    assert isinstance(choose(fitting, request), Shortage) == (count > most)
+
+
+# --- devices -------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_has_to_have_everything_that_is_asked() -> None:
+    one = device(HERE, tags={"kind": "gpu", "vendor_id": "a tag of that name"})
+    assert matches(one, DeviceRequest("a", 1, {"kind": "gpu", "vendor_id": "8086", "product_id": "1572", "type": "type-PCI"}))
+    assert not matches(one, DeviceRequest("a", 1, {"kind": "gpu", "model": "big"}))
+    assert matches(one, DeviceRequest("a", 1))
+
+
+def test_a_device_that_is_gone_is_not_free() -> None:
+    assert free_devices(by_address([replace(one, present=False) for one in gpus(1)])) == []
+
+
+def test_a_shortage_names_what_was_wanted_and_how_many_there_are() -> None:
+    short = choose(gpus(2), DeviceRequest("a", 3, {"kind": "gpu", "type": "type-PCI"}))
+    assert short == Shortage("3 devices with kind=gpu, type=type-PCI wanted, 2 free")
+    assert choose([], DeviceRequest("a", 1)) == Shortage("1 devices with any properties wanted, 0 free")
+
+
+def test_what_breaks_no_whole_card_comes_first_and_cards_with_free_functions_last() -> None:
+    begun = [replace(one, holder="claim", state="claimed") if one.address == "0000:04:10.0" else one for one in card(4, 2)]
+    free = free_devices(by_address([*card(1, 2), *card(2, 0), *card(3, 1), *begun]))
+    assert addresses(free) == [
+        "0000:02:00.0", "0000:04:10.1", "0000:01:10.0", "0000:01:10.1", "0000:03:10.0", "0000:01:00.0", "0000:03:00.0",
+    ]  # fmt: skip
+
+
+def test_who_has_the_least_choice_chooses_first() -> None:
+    certain = DeviceRequest("certain", 1, {"address": "0000:00:00.0"})
+    chosen = choose(gpus(2), GPU, certain)
+    assert not isinstance(chosen, Shortage)
+    assert {request.id: one.address for one, request in chosen} == {"certain": "0000:00:00.0", "gpu": "0000:01:00.0"}
+
+
+# --- near and far --------------------------------------------------------------------------------------------------
+
+
+def gpus_on(*cells: int | None) -> list[DeviceRow]:
+    """A GPU on each of these cells, None for one that does not say."""
+    return [replace(one, numa_node=cell) for one, cell in zip(gpus(len(cells)), cells, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed"),
+    [("required", {0}), ("socket", {0, 1}), ("legacy", {0, None}), ("preferred", {0, 1, 2, None})],
+)  # fmt: skip
+def test_a_policy_says_how_near_devices_must_be(policy: PciPolicy, allowed: set[int | None]) -> None:
+    for cell in (0, 1, 2, None):
+        devices = Devices(gpus_on(cell), (GPU,), policy, NEAR)
+        assert devices.fits(frozenset({0})) == (cell in allowed), (policy, cell)
+
+
+def test_devices_of_the_guests_own_cells_come_first() -> None:
+    devices = Devices(gpus_on(2, None, 1), (GPU,), "preferred", NEAR)
+    chosen = devices.chosen(frozenset({1}))
+    assert not isinstance(chosen, Shortage)
+    assert [one.numa_node for one, _ in chosen] == [1]
+    assert devices.cost(frozenset({1})) == (0, 0)
+
+
+def test_what_is_far_costs_its_distance_to_the_nearest_cell() -> None:
+    devices = Devices(gpus_on(2, 0), (replace(GPU, count=2),), "preferred", NEAR)
+    assert devices.cost(frozenset({0})) == (1, 21)
+    assert devices.cost(frozenset({1})) == (2, 33)
+    assert devices.cost(frozenset({0, 2})) == (0, 0)
+    # Where they cannot be had at all, nothing tells one cell from another.
+    assert Devices([], (GPU,), "preferred", NEAR).cost(frozenset({0})) == (0, 0)
+
+
+def test_only_wanted_devices_of_a_cell_count() -> None:
+    devices = Devices([*gpus_on(0, 0, 1), *card(9, 1, numa_node=0)], (GPU,), "legacy", NEAR)
+    assert [devices.free(cell) for cell in range(3)] == [2, 1, 0]
+    assert devices.wanted
+    assert not Devices([], (), "legacy", NEAR).wanted
+
+
+# --- pci.md, section 14.D -------------------------------------------------------------------------------------------
+
+def nics(number: int, cell: int | None, functions: int) -> list[DeviceRow]:
+    """A card of the scenarios: 8086:1572 with functions 154c."""
+    head, *rest = card(number, functions, numa_node=cell)
+    return [replace(head, product_id="1572"), *(replace(one, product_id="154c", numa_node=cell) for one in rest)]
+
+
+F2, F3 = nics(2, 0, 2), nics(3, 1, 4)
+VFS = by_address([*F2[1:], *F3[1:]])
+
+
+def chosen(devices: dict[str, DeviceRow], request: DeviceRequest, cells: set[int], policy: PciPolicy) -> list[str] | None:
+    """The addresses, None if they cannot be had."""
+    found = Devices(free_devices(devices), (request,), policy, NEAR).chosen(frozenset(cells))
+    return None if isinstance(found, Shortage) else sorted(one.address for one, _ in found)
+
+
+def vfs(count: int) -> DeviceRequest:
+    """So many 154c."""
+    return DeviceRequest("vf", count, {"product_id": "154c"})
+
+
+def test_49_required_takes_the_lowest_local_one_or_none() -> None:
+    cards = by_address([device(HERE, f"0000:81:0{slot}.0", product_id="1533", numa_node=0) for slot in range(2)])
+    wanted = DeviceRequest("a", 1, {"product_id": "1533"})
+    assert chosen(cards, wanted, {0}, "required") == ["0000:81:00.0"]
+    assert chosen(cards, wanted, {1}, "required") is None
+
+
+def test_50_required_takes_local_functions_only() -> None:
+    assert set(chosen(VFS, vfs(2), {1}, "required") or ()) <= {one.address for one in F3}
+
+
+def test_51_preferred_takes_all_local_ones_and_then_others() -> None:
+    found = set(chosen(VFS, vfs(5), {1}, "preferred") or ())
+    assert found >= {one.address for one in F3[1:]}
+    assert len(found & {one.address for one in F2}) == 1
+
+
+@pytest.mark.parametrize("policy", ["legacy", "required"])
+def test_52_too_few_near_enough(policy: PciPolicy) -> None:
+    assert chosen(VFS, vfs(5), {1}, policy) is None
+
+
+@pytest.mark.parametrize(("policy", "had"), [("legacy", True), ("required", False), ("socket", False), ("preferred", True)])
+def test_53_a_device_of_no_known_cell(policy: PciPolicy, had: bool) -> None:
+    assert (chosen(by_address(gpus_on(None)), GPU, {0}, policy) is not None) is had
+
+
+@pytest.mark.parametrize(("policy", "had"), [("socket", True), ("required", False), ("legacy", False), ("preferred", True)])
+def test_54_a_device_on_the_same_socket(policy: PciPolicy, had: bool) -> None:
+    assert (chosen(by_address(gpus_on(1)), GPU, {0}, policy) is not None) is had
+
+
+def test_54_a_socket_that_is_not_known_makes_none_the_same() -> None:
+    unknown = Nearness({0: 0, 1: 0, 2: None})
+    assert isinstance(Devices(gpus_on(1), (GPU,), "socket", unknown).chosen(frozenset({0})), Shortage)
+
+
+def test_55_only_local_ones_if_they_are_enough() -> None:
+    assert set(chosen(VFS, vfs(2), {0}, "preferred") or ()) == {one.address for one in F2[1:]}
+
+
+def test_56_a_pf_is_only_given_to_who_asks_for_one() -> None:
+    heads = by_address([F2[0], F3[0]])
+    assert isinstance(choose(free_devices(heads), DeviceRequest("a", 1, {"product_id": "1572"})), Shortage)
+    assert not isinstance(choose(free_devices(heads), DeviceRequest("a", 1, {"product_id": "1572", "type": "type-PF"})), Shortage)
+
+
+def test_57_as_many_from_each_provider_as_the_scheduler_took() -> None:
+    one, other = ProviderUuid("a"), ProviderUuid("b")
+    providers = {**{row.address: one for row in F2}, **{row.address: other for row in F3}}
+    wanted = DeviceRequest("vf", 3, {"product_id": "154c"}, providers=(one, one, other))
+    found = Devices(free_devices(VFS), (wanted,), providers=providers).chosen(None)
+    assert not isinstance(found, Shortage)
+    assert Counter(providers[row.address] for row, _ in found) == {one: 2, other: 1}
+    few = Devices([row for row in free_devices(VFS) if row.address != F2[1].address], (wanted,), providers=providers).chosen(None)
+    assert isinstance(few, Shortage)
+
+
+def test_58_what_must_not_be_live_migratable_has_to_say_so() -> None:
+    wanted = DeviceRequest("a", 1, {"live_migratable": "false"})
+    assert isinstance(choose(gpus(1), wanted), Shortage)
+    assert not isinstance(choose([replace(one, tags={"live_migratable": "false"}) for one in gpus(1)], wanted), Shortage)
+    assert not isinstance(choose(gpus(1), DeviceRequest("a", 1)), Shortage)
+
+
+def test_59_69_a_pf_together_with_its_own_functions_is_refused() -> None:
+    pf = DeviceRequest("pf", 1, {"product_id": "1572", "type": "type-PF"})
+    assert isinstance(choose(free_devices(by_address(F2)), pf, vfs(2)), Shortage)
+    assert not isinstance(choose(free_devices(by_address([*F2, *F3])), pf, vfs(2)), Shortage)
+
+
+def test_what_overlaps_crosswise_is_found() -> None:
+    rows = [replace(one, tags={name: "yes"}) for one, name in zip(gpus(3), ("a", "b", "c"), strict=True)]
+    either = [replace(rows[0], tags={"x": "1", "y": "1"}), replace(rows[1], tags={"y": "1", "z": "1"}), replace(rows[2], tags={"x": "1", "z": "1"})]
+    wanted = [DeviceRequest(name, 1, {name: "1"}) for name in ("x", "y", "z")]
+    assert not isinstance(choose(either, *wanted), Shortage)

@@ -1,34 +1,18 @@
 """JSON Schema 2020-12 as requests need it: compiled once, every fault named with where it is and in few words."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
-from jsonschema.validators import extend
 from referencing import Registry, Resource
 from referencing.jsonschema import DRAFT202012
 
+from agent.model.json_schema import Validator
 from agent.model.names import printable
 
 BASE = "urn:compute-node-agent:openapi"
 LONGEST = 200
 
-
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    # As in ECMA 262, $ is the end and nothing else: Python's would let a newline follow.
-    return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
-
-
-def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[ValidationError]:
-    if isinstance(instance, str) and not _compiled(pattern).search(instance):
-        yield ValidationError(f"does not match {pattern}")
-
-
-_Validator = extend(Draft202012Validator, {"pattern": _pattern})
 Registered = Registry[Any]
 
 
@@ -43,7 +27,7 @@ class Schema:
     """One compiled schema. Its references lead into the registered document."""
 
     def __init__(self, schema: Mapping[str, Any], registry: Registered) -> None:
-        self._validator = _Validator(_absolute(schema), registry=registry)
+        self._validator = Validator(_absolute(schema), registry=registry)
 
     def faults(self, instance: Any) -> Iterator[tuple[str, str]]:
         """Everything wrong with ``instance``, as JSON pointers and texts."""

@@ -53,7 +53,8 @@ def _with_providers(document: Document, found: Found) -> Document:
 def _of_unknown(document: Document, version: Version, unknown: Collection[UnknownKey]) -> Iterator[ConfigError]:
     if version.newer:
         known = ".".join(map(str, KNOWN))
-        what = f"is {version.text}, newer than {known}, which is known here; ignored: {', '.join(pointer(one.where) for one in unknown) or 'nothing'}"
+        ignored = [pointer(one.where) for one in sorted(unknown, key=lambda one: document.place(one.where))]
+        what = f"is {version.text}, newer than {known}, which is known here; ignored: {', '.join(ignored) or 'nothing'}"
         yield document.error(WHERE, what, f"upgrade the agent, or write for {known}")
         return
     for one in unknown:
@@ -72,7 +73,8 @@ class _Entries:
 
     def sound(self, where: Where) -> bool:
         """Whether the structure is right, there and below."""
-        return where not in self.above_broken and not any(where[:length] in self.broken for length in range(len(where) + 1))
+        # What a provider itself can lack, its identification, makes nothing else of it wrong.
+        return where not in self.above_broken and not any(where[:length] in self.broken for length in range(3, len(where) + 1))
 
     def wrong(self, where: Where, what: str, remedy: str) -> None:
         self.found.errors.append(self.document.error(where, what, remedy))

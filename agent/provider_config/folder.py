@@ -10,7 +10,6 @@ from oslo_config import cfg
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
 from agent.provider_config.entry import Entry, Key, ProviderConfig
-from agent.provider_config.file import read_file
 from agent.yaml_files.reading import read_bytes
 
 LOG = logging.getLogger(__name__)
@@ -49,6 +48,9 @@ def read_folder(folder: Path) -> ProviderConfig:
     warnings = [_unread(folder / name) for name in names if not name.endswith(ENDINGS)]
     entries: list[Entry] = []
     errors: list[ConfigError] = []
+    if files:
+        # Here, because it takes memory that an agent without files saves.
+        from agent.provider_config.file import read_file
     for file in files:
         try:
             content = read_bytes(file, READABLE)

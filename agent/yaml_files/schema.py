@@ -10,10 +10,10 @@ from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
-from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from agent.errors import ConfigError
+from agent.model.json_schema import Validator
 from agent.yaml_files.document import Document, Where, shown
 
 TYPES = {
@@ -36,7 +36,7 @@ class Schema:
 
     @cached_property
     def _validator(self) -> Any:
-        return Draft202012Validator(self.content)
+        return Validator(self.content)
 
     def errors(self, document: Document) -> dict[Where, list[ConfigError]]:
         """All errors of the document's structure, by the way to what is wrong."""

@@ -161,8 +161,8 @@ def _source(state: NodeState, known: Known, request: MoveClaim, instance: Instan
 
     :raises TrackerError: the instance cannot be moved so.
     """
-    if instance.deleted or instance.host is None:
-        raise WrongState(f"instance {instance.uuid} is {'deleted' if instance.deleted else 'on no host'}", "only a guest that is on a host can be moved")
+    if instance.removed or instance.host is None:
+        raise WrongState(f"instance {instance.uuid} is {'deleted' if instance.removed else 'on no host'}", "only a guest that is on a host can be moved")
     if (request.type == "resize") != (request.flavor is not None):
         raise InvalidRequest(f"a move of type {request.type} {'needs' if request.type == 'resize' else 'has no'} flavor", "give one for a resize only")
     moving = [one for one in known.claims if one.migration is not None]

@@ -1,0 +1,148 @@
+"""An agent whose Placement is away goes on promising room, as fast as before, and tells Placement of everything once it is back."""
+
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from uuid import uuid4
+
+import pytest
+
+from agent.api.client import Client, Document
+from agent.model.names import ProviderUuid
+from agent.store.records import Records
+from agent.store.store import open_read_only
+from tests.support.compute_host import PERIOD, UNITS, ComputeHost, host_file
+from tests.support.http_placement import HttpPlacement
+from tests.support.orchestrator import PLAIN, Guest, ask
+from tests.support.other_client import PROJECT, USER
+from tests.support.proxy import FaultProxy
+from tests.support.service_manager import until
+from tests.support.tracking import F1
+
+RATIO = 1.2
+"""How much longer a claim may take without a Placement."""
+BLOCK = 0.15
+"""Seconds of one state of Placement; then comes the next state, so that whatever else keeps the machine busy slows all of them."""
+TURNS, REPETITIONS = 16, 4
+"""Turns of all states before they are compared; and how often that many are added, if the states are not near each other yet.
+
+The states are compared turn by turn, and of all turns the median counts. A claim that waits for Placement waits in every
+turn, so that more turns only take away what is by chance.
+"""
+LONGEST = 1.0
+"""Seconds that no single claim takes, on such a machine; one that waits for an answer that does not come takes longer."""
+GRACE = 3.0
+"""Seconds that the audit itself may take, on a machine that has more to do."""
+
+
+@pytest.fixture
+def host(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> Iterator[ComputeHost]:
+    """A host that reaches Placement through ``proxy`` only, well and quiet."""
+    host = ComputeHost(tmp_path / "a", "agent-a", "node-a", http_placement.credentials(proxy.url))
+    host.start()
+    host.wait_until_well()
+    yield host
+    host.kill()
+
+
+@contextmanager
+def hanging(placement: HttpPlacement) -> Iterator[None]:
+    """Inside, Placement takes connections and says nothing."""
+    placement.suspend()
+    yield
+    placement.resume()
+
+
+def claim(host: ComputeHost) -> Callable[[Client], Document]:
+    """The call that claims room for a new guest."""
+    wanted = {
+        "id": str(uuid4()), "node": host.identity, "instance": {"uuid": str(uuid4()), "project_id": PROJECT, "user_id": USER}, "flavor": asdict(F1),
+    }  # fmt: skip
+    return lambda client: client.create_claim(wanted)
+
+
+def seconds_of_a_claim(host: ComputeHost) -> float:
+    """How long a claim takes; it is given back at once, so that all are made on the same node."""
+    make = claim(host)
+    begun = time.perf_counter()
+    made = make(host.client)
+    taken = time.perf_counter() - begun
+    host.client.abort_claim(made["id"])
+    return taken
+
+
+def compared(host: ComputeHost, states: Mapping[str, Callable[[], AbstractContextManager[None]]]) -> Mapping[str, float]:
+    """How long a claim takes in each state of Placement, as a ratio to the first one."""
+    ratios: dict[str, list[float]] = {state: [] for state in states}
+    for _ in range(REPETITIONS):
+        for _ in range(TURNS):
+            medians = {state: _median_seconds(host, entered) for state, entered in states.items()}
+            first = next(iter(medians.values()))
+            for state, one in medians.items():
+                ratios[state].append(one / first)
+        found = {state: median(some) for state, some in ratios.items()}
+        if max(found.values()) <= RATIO:
+            break
+    return found
+
+
+def _median_seconds(host: ComputeHost, entered: Callable[[], AbstractContextManager[None]]) -> float:
+    """Of the claims of one block."""
+    with entered():
+        end, samples = time.monotonic() + BLOCK, [seconds_of_a_claim(host)]
+        while time.monotonic() < end:
+            samples.append(seconds_of_a_claim(host))
+    return median(samples)
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["as it runs", "started while it is away"])
+def test_claims_are_as_fast_without_placement(host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy, restarted: bool) -> None:
+    if restarted:
+        with proxy.down():
+            host.crash()
+            ask(host, claim(host))
+    ratios = compared(host, {"there": nullcontext, "away": proxy.down, "hanging": lambda: hanging(http_placement)})
+    assert max(ratios.values()) <= RATIO, ratios
+
+
+def test_no_claim_waits_for_an_answer_of_placement(host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
+    proxy.clear()
+    with hanging(http_placement):
+        end, samples = time.monotonic() + PERIOD + LONGEST, [seconds_of_a_claim(host)]
+        while time.monotonic() < end:
+            samples.append(seconds_of_a_claim(host))
+        assert proxy.requests, "the agent has asked Placement nothing"
+    assert max(samples) < LONGEST
+
+
+def is_dirty(host: ComputeHost) -> bool:
+    """Whether the host's records are to be published yet."""
+    with open_read_only(host.command.store) as store, Records(store).reading() as reading:
+        found = reading.node(ProviderUuid(host.identity))
+    assert found is not None
+    return found.dirty
+
+
+@pytest.mark.parametrize("restarted", [False, True], ids=["as it runs", "started while it is away"])
+def test_all_is_published_within_a_period_of_its_return(host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy, restarted: bool) -> None:
+    leaving, staying, coming = (Guest(http_placement, PLAIN, random.Random(number)) for number in range(3))
+    for guest in (leaving, staying):
+        guest.build(host)
+    until(lambda: host.is_well() and not is_dirty(host), lambda: host.log[-4000:])
+    with proxy.down():
+        if restarted:
+            host.crash()
+        # The scheduler still reaches Placement.
+        coming.build(host)
+        leaving.end()
+        host.file.write_text(host_file(host.node, units=20))
+        until(lambda: f"cannot connect to {proxy.url}" in host.trouble, lambda: host.trouble or "it is well")
+        assert is_dirty(host)
+    until(lambda: host.is_well() and not is_dirty(host), lambda: host.log[-4000:], PERIOD + GRACE)
+    assert http_placement.other.inventory(host.identity)[UNITS]["total"] == 20
+    held = {uuid: one["allocations"] for uuid, one in http_placement.dump()["consumers"].items() if one["allocations"]}
+    assert held == {**staying.allocations, **coming.allocations}

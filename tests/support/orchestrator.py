@@ -1,0 +1,183 @@
+"""Plays scheduler and conductor of a cloud: writes allocations in Placement, and calls the agents again until they answer."""
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, TypeVar
+from urllib.parse import urlencode
+from uuid import uuid4
+
+from agent.api.client import ApiProblem, ApiUnreachable, Client, MoveStep
+from agent.model.flavor import Flavor
+from agent.model.migration import MigrationType
+from tests.support.compute_host import PATIENCE, UNITS, ComputeHost
+from tests.support.other_client import PROJECT, USER, OtherClient
+from tests.support.placement import Placement, observer_session
+from tests.support.tracking import F1, F3, FM, FN, FN4
+
+Resources = Mapping[str, Mapping[str, int]]
+"""Provider to class to amount."""
+
+Found = TypeVar("Found")
+
+BUSY = 503
+PAUSE = 0.05
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A sort of guest: as it is built, as it is resized, and how many units it has either way."""
+
+    small: Flavor
+    large: Flavor
+    units: int = 0
+
+    def resources(self, flavor: Flavor) -> dict[str, int]:
+        """What a scheduler asks of Placement for it."""
+        cpus = "PCPU" if flavor.extra_specs.get("hw:cpu_policy") == "dedicated" else "VCPU"
+        disk_gb = -(-flavor.amounts(volume_backed=False).disk_mb // 1024)
+        return {cpus: flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": disk_gb, **({UNITS: self.units} if self.units else {})}
+
+
+PLAIN = Kind(F1, F3)
+PINNED = Kind(FN, FN4)
+WITH_UNIT = Kind(FM, Flavor("fm2", "FM2", 2, 4096, root_gb=20), units=1)
+KINDS = (PLAIN, PINNED, WITH_UNIT)
+
+
+def ask(host: ComputeHost, call: Callable[[Client], Found]) -> Found:
+    """What the call answers; made again as long as no answer comes, or none but that it is too early."""
+    end = time.monotonic() + PATIENCE
+    while True:
+        try:
+            return call(host.client)
+        except (ApiUnreachable, ApiProblem) as error:
+            if isinstance(error, ApiProblem) and error.status != BUSY:
+                raise
+            assert time.monotonic() < end, f"{host.name}: {error}\n{host.log[-4000:]}"
+        time.sleep(PAUSE)
+
+
+class Guest:
+    """One guest, and what the orchestrator does for it and remembers of it.
+
+    ``dice`` decides which calls it makes twice. ``allocations``: what each of its consumers is to hold in the end.
+    """
+
+    def __init__(self, placement: Placement, kind: Kind, dice: random.Random) -> None:
+        # One of its own, because guests live in threads.
+        self._placement = OtherClient(observer_session(placement.session()), placement.url)
+        self.kind, self._dice = kind, dice
+        self.uuid = str(uuid4())
+        self.flavor = kind.small
+        self.owner: ComputeHost | None = None
+        self.allocations: dict[str, Resources] = {}
+        self._move = self._migration = ""
+        self._kind_of_move: MigrationType = "resize"
+        self.ended: dict[str, tuple[str, str]] = {}
+
+    # --- building and ending --------------------------------------------------------------------------------------
+
+    def build(self, host: ComputeHost) -> None:
+        """Have it built."""
+        self._hold(self._scheduled(host, self.flavor))
+        body = {
+            "id": str(uuid4()), "node": host.identity, "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
+            "flavor": asdict(self.flavor), "allocations": self._told(host),
+        }  # fmt: skip
+        self._ask(host, lambda client: client.create_claim(body))
+        self.owner = host
+        self.becomes(host, vm_state="active")
+
+    def becomes(self, host: ComputeHost, **states: Any) -> None:
+        """Tell the agent of a host what has become of it. Who gets no answer looks what is there before he asks again."""
+        while True:
+            found = ask(host, lambda client: client.instance(self.uuid))
+            if all(found[name] == state for name, state in states.items()):
+                return
+            try:
+                ask(host, lambda client: client.update_instance(self.uuid, found["version"], states))  # noqa: B023 - called at once
+                return
+            except ApiProblem as problem:
+                if problem.code != "record.changed":
+                    raise
+
+    def end(self) -> None:
+        """It is deleted; what it holds in Placement is left to the agent."""
+        assert self.owner is not None
+        self.becomes(self.owner, deleted=True)
+        self.allocations.clear()
+
+    # --- moving ---------------------------------------------------------------------------------------------------
+
+    def leave(self, kind: MigrationType, dest: ComputeHost, flavor: Flavor | None = None) -> None:
+        """Have room made for it at ``dest``. Until the end of the move its migration holds the source; in an evacuation it does itself."""
+        self._kind_of_move, self._move, self._migration = kind, str(uuid4()), str(uuid4())
+        arriving = self._scheduled(dest, flavor or self.flavor)
+        if kind == "evacuation":
+            self._hold({**self.allocations[self.uuid], **arriving})
+        else:
+            self._placement.move(self.uuid, self._migration)
+            self.allocations[self._migration] = self.allocations.pop(self.uuid)
+            self._hold(arriving)
+        body = {
+            "id": self._move, "type": kind, "node": dest.identity, "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
+            "migration": self._migration, "allocations": self._told(dest), **({"flavor": asdict(flavor)} if flavor else {}),
+        }  # fmt: skip
+        self._ask(dest, lambda client: client.create_move(body))
+
+    def step(self, host: ComputeHost, step: MoveStep) -> str:
+        """Take the move a step further, by the agent of a host; what the migration's status is then."""
+        status: str = self._ask(host, lambda client: client.take_move(self._move, step))["migration"]["status"]
+        return status
+
+    def arrived(self, host: ComputeHost, status: str, flavor: Flavor | None = None) -> None:
+        """It stays there; that the migration's allocation goes is the agents' business."""
+        self.owner, self.flavor = host, flavor or self.flavor
+        self.ended[self._migration] = (self._kind_of_move, status)
+        self.allocations.pop(self._migration, None)
+
+    def stayed(self, status: str) -> None:
+        """It is where it was, and gets back what its migration holds there."""
+        self.ended[self._migration] = (self._kind_of_move, status)
+        if self._migration in self.allocations:
+            self._placement.move(self._migration, self.uuid)
+            self.allocations[self.uuid] = self.allocations.pop(self._migration)
+
+    def remove_share(self, host: ComputeHost) -> None:
+        """Have the agent of a host take what the guest holds there."""
+        ask(host, lambda client: client.remove_allocation(self.uuid, "node"))
+        self.loses_share(host)
+
+    def loses_share(self, host: ComputeHost) -> None:
+        """What it holds on a host is to go."""
+        mine = {one["uuid"] for one in self._placement.tree(host.identity)}
+        self.allocations[self.uuid] = {provider: held for provider, held in self.allocations[self.uuid].items() if provider not in mine}
+
+    def held(self) -> Resources:
+        """What it holds in Placement now."""
+        return {provider: one["resources"] for provider, one in self._placement.allocations(self.uuid)["allocations"].items()}
+
+    # --- parts ----------------------------------------------------------------------------------------------------
+
+    def _ask(self, host: ComputeHost, call: Callable[[Client], Found]) -> Found:
+        """What the call answers; made twice now and then, as by somebody who did not hear the first answer."""
+        answer = ask(host, call)
+        return ask(host, call) if self._dice.random() < 0.2 else answer
+
+    def _scheduled(self, host: ComputeHost, flavor: Flavor) -> Resources:
+        """What Placement offers for the flavor on the host."""
+        wanted = ",".join(f"{name}:{amount}" for name, amount in self.kind.resources(flavor).items())
+        query = urlencode({"resources": wanted, "in_tree": host.identity, "limit": 1})
+        (found,) = self._placement.call("GET", f"/allocation_candidates?{query}").json()["allocation_requests"]
+        return {provider: one["resources"] for provider, one in found["allocations"].items()}
+
+    def _hold(self, allocations: Resources) -> None:
+        """Have the guest hold exactly that."""
+        self._placement.claim(allocations, self.uuid)
+        self.allocations[self.uuid] = allocations
+
+    def _told(self, host: ComputeHost) -> dict[str, Any]:
+        """The allocations as an agent is told of them."""
+        return {provider: {"resources": dict(held)} for provider, held in self.allocations[self.uuid].items()}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 class Argument:
     """What only one command takes: a flag, if its name begins with hyphens, else a word after the command's own.
 
-    ``many``: a flag may be repeated, of words there may be more. ``switch``: a flag without a value.
+    ``many``: a flag may be repeated, of words there may be more. ``switch``: a flag without a value. ``optional``: a word
+    that may be left out.
     """
 
     name: str
@@ -15,6 +16,7 @@ class Argument:
     metavar: str
     many: bool = False
     switch: bool = False
+    optional: bool = False
 
     @property
     def key(self) -> str:

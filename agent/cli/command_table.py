@@ -4,7 +4,7 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from agent.cli.command import Command
+from agent.cli.command import Argument, Command
 from agent.cli.placement_commands import PLACEMENT_COMMANDS
 from agent.cli.record_commands import RECORD_COMMANDS
 
@@ -17,6 +17,10 @@ COMMANDS = (
     Command(("reload",), "have the daemon read its configuration again", "agent.cli.commands.reload:run"),
     Command(("tree",), "show the provider trees as last seen in Placement", "agent.cli.commands.tree:run", frozenset({"offline", "nodes"})),
     Command(("config", "check"), "check the configuration and name everything wrong with it", "agent.cli.commands.config_check:run"),
+    Command(
+        ("provider-config", "check"), "check the files that add to providers, and show what they would change", "agent.cli.commands.provider_config_check:run",
+        frozenset({"detailed_exitcode"}), (Argument("folder", "the files' folder, if not that of [compute] provider_config_location", "DIR", optional=True),),
+    ),
     Command(("pci", "check"), "show which device each object of [pci] device_spec offers", "agent.cli.commands.pci_check:run", frozenset({"nodes"})),
     Command(("identity", "show"), "show the uuid by which Placement knows this node", "agent.cli.commands.identity_show:run"),
     Command(("db", "upgrade"), "bring the store's schema up to date", "agent.cli.commands.db_upgrade:run"),
@@ -28,6 +32,7 @@ TOPICS = {
     "claim": "room that is promised to guests",
     "migrate": "moves of guests",
     "config": "the configuration",
+    "provider-config": "the files that add to providers",
     "pci": "devices for guests",
     "identity": "the node's persisted identity",
     "db": "the store",

@@ -134,7 +134,7 @@ def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
         elif one.name.startswith("-"):
             parser.add_argument(one.name, dest=OWN + one.key, action="append" if one.many else "store", metavar=one.metavar, help=one.help)
         else:
-            parser.add_argument(OWN + one.key, nargs="+" if one.many else None, metavar=one.metavar, help=one.help)
+            parser.add_argument(OWN + one.key, nargs="+" if one.many else "?" if one.optional else None, metavar=one.metavar, help=one.help)
 
 
 def _own_arguments(words: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:

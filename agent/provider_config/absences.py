@@ -20,12 +20,22 @@ class Absences:
 
     def tell(self, config: ProviderConfig, found: Set[Key], names: Collection[str]) -> None:
         """Warn of each entry that is not among ``found`` and was when this was last asked. ``names``: of all providers there are."""
-        absent = [one for one in config.entries if one.key not in found and not one.key.is_default]
-        for one in absent:
+        missing = absent(config, found)
+        for one in missing:
             if one.key not in self._told:
-                near = ", ".join(map(printable, _nearest(one, names)))
-                LOG.warning("%s: there is no such provider now; it is used as soon as there is one. Known here: %s", one, near or "none")
-        self._told = frozenset(one.key for one in absent)
+                LOG.warning("%s", absence(one, names))
+        self._told = frozenset(one.key for one in missing)
+
+
+def absent(config: ProviderConfig, found: Set[Key]) -> list[Entry]:
+    """The entries whose providers are not among ``found``."""
+    return [one for one in config.entries if one.key not in found and not one.key.is_default]
+
+
+def absence(entry: Entry, names: Collection[str]) -> str:
+    """What to say of an absent provider, with those of ``names`` that may be meant."""
+    near = ", ".join(map(printable, _nearest(entry, names)))
+    return f"{entry}: there is no such provider now; it gets what is due as soon as there is one. Known here: {near or 'none'}"
 
 
 def _nearest(entry: Entry, names: Collection[str]) -> list[str]:

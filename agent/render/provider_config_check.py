@@ -1,0 +1,54 @@
+"""What ``agent provider-config check`` has found, as one document and as text."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.text import Text
+
+from agent.model.names import printable
+from agent.model.report import NodeReport, Problem
+from agent.render.json_report import error_rows, node_document
+from agent.render.look import Look, hanging, shown, to_string
+from agent.render.operation_lines import operation_lines
+from agent.render.text import error_lines
+
+SHOWN = ("name", "uuid", "operations", "errors")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """Files that can be used. ``nodes``: what they would change; ``note``: why nothing is known of that."""
+
+    folder: str
+    files: Sequence[str]
+    entries: Sequence[Mapping[str, Any]]
+    warnings: Sequence[Problem]
+    nodes: Sequence[NodeReport]
+    note: str
+    exit_code: int
+
+
+def check_document(checked: Checked) -> dict[str, Any]:
+    """The one document of the command."""
+    nodes = [{key: value for key, value in node_document(node).items() if key in SHOWN} for node in checked.nodes]
+    return {
+        "schema": "compute-node-agent/provider-config-check/1", "folder": checked.folder, "files": list(checked.files), "entries": list(checked.entries),
+        "warnings": error_rows(checked.warnings), "nodes": nodes, "errors": [], "exit_code": checked.exit_code,
+    }  # fmt: skip
+
+
+def render_check(checked: Checked, look: Look) -> str:
+    """The same as text."""
+    count, files = len(checked.entries), len(checked.files)
+    what = f"{count} {'entry' if count == 1 else 'entries'} in {files} {'file' if files == 1 else 'files'} of {printable(checked.folder)}"
+    lines = [*hanging(Text.assemble((f"{look.signs.good} ", "bold green"), shown(what)), look)]
+    for one in checked.warnings:
+        remedy = f" ({one.remedy})" if one.remedy else ""
+        lines += hanging(Text.assemble(("! ", "bold yellow"), shown(f"{one.message}{remedy}")), look)
+    for node in checked.nodes:
+        changes = operation_lines(node, look) or ([] if node.errors else [Text("nothing would change", "dim")])
+        lines += [Text(), Text.assemble(shown(node.name, "bold"), (f"  {node.uuid}", "dim")), *changes, *error_lines(node.errors, look)]
+    if checked.note:
+        lines += [Text(), *hanging(shown(checked.note, "dim"), look)]
+    return to_string(lines, look)

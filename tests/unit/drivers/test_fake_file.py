@@ -219,3 +219,33 @@ def test_a_bad_edit_keeps_the_nodes_and_refuses_facts_until_it_is_corrected(host
 def test_without_a_host_file_it_refuses_to_start():
     with pytest.raises(ConfigError, match=r"\[fake\] host_file is not set"):
         started("fake.file")
+
+
+CARD = """
+pci:
+  - address: 0000:81:02.0
+    vendor_id: 8086
+    product_id: 1572
+    netdev: ens1f0
+    mac_address: 52:54:00:6D:90:02
+    serial_number: MT1
+    label: slot 3
+    virtual_functions: {count: 1, product_id: 154c}
+  - address: 0000:81:02.7
+    vendor_id: 8086
+    product_id: 154c
+    physical_function: 0000:81:02.0
+    netdev: ens1f0v7
+    network_capabilities: [rx, tx]
+    vdpa: true
+    host_use: a router
+"""
+
+
+def test_all_that_can_be_known_of_a_card_can_be_said(host_file):
+    card, first, listed = facts_of(host_file, CARD).pci
+    assert (card.netdev, card.mac_address, card.serial_number, card.label) == ("ens1f0", "52:54:00:6d:90:02", "MT1", "slot 3")
+    assert (card.type, card.virtual_function_product_id) == ("type-PF", "154c")
+    # What is said of the card is not said of the functions that are only counted.
+    assert (first.type, first.netdev, first.serial_number, first.label) == ("type-VF", None, None, None)
+    assert (listed.type, listed.netdev, listed.network_capabilities, listed.host_use) == ("vdpa", "ens1f0v7", ("rx", "tx"), "a router")

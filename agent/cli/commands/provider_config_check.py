@@ -12,7 +12,7 @@ from agent.cli.output import write, write_document
 from agent.cli.provider_config_changes import changes
 from agent.desired.policy import Policy
 from agent.errors import ConfigError, ConfigErrors, StoreError
-from agent.model.exit_codes import CHANGED, DONE, FAILED
+from agent.model.exit_codes import exit_code
 from agent.model.names import printable
 from agent.model.report import NodeReport, Problem
 from agent.provider_config.absences import absence, absent
@@ -37,7 +37,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     checked = Checked(
         folder=printable(str(config.folder or "")), files=config.files, entries=[_document(one) for one in config.entries],
         warnings=[*(problem for one in config.warnings for problem in problems_of(one)), *_absences(config, found)],
-        nodes=nodes, note=note, exit_code=_exit_code(nodes, detailed=options.detailed_exitcode),
+        nodes=nodes, note=note, exit_code=exit_code(nodes, detailed=options.detailed_exitcode),
     )  # fmt: skip
     if options.format == "json":
         write_document(check_document(checked))
@@ -70,12 +70,6 @@ def _absences(config: ProviderConfig, found: Sequence[tuple[NodeReport, frozense
         keys: frozenset[Key] = frozenset().union(*(keys for _node, keys in found))
         names = {provider.name for node, _keys in found for provider in node.tree.providers()}
         yield from (Problem("provider-config.absent", absence(one, names), "") for one in absent(config, keys))
-
-
-def _exit_code(nodes: Sequence[NodeReport], *, detailed: bool) -> int:
-    if any(node.errors for node in nodes):
-        return FAILED
-    return CHANGED if detailed and any(node.outcomes for node in nodes) else DONE
 
 
 def _document(entry: Entry) -> dict[str, Any]:

@@ -1,0 +1,117 @@
+"""Operator's files and the daemon: they are taken as a whole or not at all, and nothing is lost by a bad one (provider-config.md 5, 6)."""
+
+import json
+
+import pytest
+
+from tests.support.provider_files import ProviderFiles, by_name, by_uuid, default
+from tests.support.service_manager import Service, until
+from tests.support.system import AgentCommand
+
+ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
+
+
+class Host:
+    """A daemon with provider files."""
+
+    def __init__(self, folder, placement):
+        self.placement, self.files = placement, ProviderFiles(folder.parent / "provider_config")
+        folder.mkdir(exist_ok=True)
+        self.host_file = folder / "host.yaml"
+        self.has(8)
+        self.command = AgentCommand(folder, {
+            "DEFAULT": {
+                "compute_driver": "fake.file", "host": "node-a", "state_path": folder / "nova", "update_resources_interval": 1,
+                "log_file": folder / "agent.log",
+            },
+            "fake": {"host_file": self.host_file},
+            "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "a-token", "max_in_flight": 1},
+            "compute": {"provider_config_location": self.files.folder},
+        })  # fmt: skip
+        self.service = Service(self.command)
+
+    def has(self, vcpus):
+        self.host_file.write_text(f"uuid: {ROOT}\nproviders: [{{name: $NODE, inventories: {{VCPU: {{total: {vcpus}}}}}}}]\n")
+
+    def vcpus(self):
+        return self.placement.other.inventory(ROOT)["VCPU"]["total"]
+
+    def customs(self):
+        return {name for name in self.placement.other.traits(ROOT) if name.startswith("CUSTOM_") and "AGENT" not in name}
+
+
+@pytest.fixture
+def host(http_placement, tmp_path):
+    return Host(tmp_path / "agent", http_placement)
+
+
+def test_s_21_a_reload_takes_good_files_and_refuses_bad_ones_as_a_whole(host):
+    host.files.write("a.yaml", default("CUSTOM_A"))
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        assert host.customs() == {"CUSTOM_A"}
+        host.files.write("a.yaml", default("CUSTOM_B"))
+        broken = host.files.write("b.yaml", by_name("gpu", "HW_GPU_API_VULKAN", CUSTOM_L={"total": -3}))
+        refused = host.command.run("reload")
+        assert (refused.code, refused.stdout) == (1, "")
+        assert f"{broken}:1:" in refused.stderr
+        for wrong in ("HW_GPU_API_VULKAN", "CUSTOM_L.total: is -3"):
+            assert wrong in refused.stderr
+        host.has(12)
+        until(lambda: host.vcpus() == 12, lambda: service)
+        assert host.customs() == {"CUSTOM_A"}, "what is refused has no effect, not in part either"
+        assert "the new configuration is refused" in service.status
+        host.files.remove("b.yaml")
+        asked = service.reload()
+        service.wait_for("STATUS", "the configuration was reloaded", since=asked)
+        until(lambda: host.customs() == {"CUSTOM_B"}, lambda: service)
+        assert host.command.run("reload").code == 0
+        service.stop()
+
+
+def test_an_entry_that_does_not_fit_leaves_what_was_there_and_shows_until_it_is_mended(host):
+    host.files.write("a.yaml", default("CUSTOM_A"))
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        host.files.write("a.yaml", by_name("node-a", "CUSTOM_B"))
+        host.files.write("b.yaml", by_uuid(ROOT, "CUSTOM_C"))
+        assert host.command.run("reload").code == 0
+        until(lambda: service.status.startswith("degraded: "), lambda: service)
+        assert "has more than one entry" in service.status
+        host.has(12)
+        until(lambda: host.vcpus() == 12, lambda: service)
+        assert host.customs() == {"CUSTOM_A"}
+        host.files.remove("a.yaml")
+        assert host.command.run("reload").code == 0
+        until(lambda: host.customs() == {"CUSTOM_C"}, lambda: service)
+        until(lambda: service.status.startswith("ready: "), lambda: service)
+        service.stop()
+
+
+def test_while_it_runs_a_check_shows_what_other_files_would_change(host, tmp_path):
+    host.files.write("a.yaml", default("CUSTOM_A", CUSTOM_L={"total": 20}))
+    with host.service.running() as service:
+        service.wait_for("READY", "1")
+        before = host.placement.dump()
+        other = ProviderFiles(tmp_path / "other")
+        other.write("a.yaml", default("CUSTOM_B"))
+        found = host.command.run("provider-config", "check", "--format", "json", "--detailed-exitcode", str(other.folder))
+        assert found.code == 2, found
+        (node,) = found.json["nodes"]
+        inventory, traits = [one for one in node["operations"] if one["op"].startswith("set-")]
+        assert set(inventory["before"]) - set(inventory["after"]) == {"CUSTOM_L"}
+        assert (set(traits["before"]) ^ set(traits["after"])) == {"CUSTOM_A", "CUSTOM_B"}
+        assert host.command.run("provider-config", "check", "--detailed-exitcode").code == 0
+        assert host.placement.dump() == before
+        service.stop()
+
+
+def test_bad_files_end_the_start_with_everything_that_is_wrong(host):
+    host.files.text("a.yaml", "meta: {schema_version: 1.0}\nproviders: [{identification: {}}]")
+    host.files.text("b.yaml", "providers: [")
+    ended = host.command.run("--format", "json")
+    assert ended.code == 1
+    text = json.dumps(ended.json)
+    for place in ("a.yaml:1:8: ", "a.yaml:2:14: ", "b.yaml:1:13: "):
+        assert place in text
+    assert not host.command.store.exists()

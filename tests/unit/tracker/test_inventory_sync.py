@@ -19,6 +19,7 @@ GHOST = replace(HELD, holder="nobody")
 GONE = replace(HELD, present=False)
 MOVED = device(HERE, numa_node=1, tags={"physical_network": "net1"})
 """The same device as the host shows it after its slot or the operator's tags have changed."""
+UNOFFERED = device(HERE, serves="nobody")
 
 
 @pytest.mark.parametrize(
@@ -35,6 +36,14 @@ MOVED = device(HERE, numa_node=1, tags={"physical_network": "net1"})
         (HELD, [], [GONE], []),
         (GONE, [], [], []),
         (GONE, [device(HERE)], [HELD], []),
+        # not offered any more, but on the card of one that is: to a holder that is as good as gone
+        (None, [UNOFFERED], [UNOFFERED], []),
+        (FREE, [UNOFFERED], [replace(FREE, serves="nobody")], []),
+        (replace(FREE, serves="nobody"), [device(HERE)], [FREE], []),
+        (replace(FREE, serves="nobody"), [], [], [replace(FREE, serves="nobody")]),
+        (HELD, [UNOFFERED], [GONE], []),
+        (GONE, [UNOFFERED], [], []),
+        (GHOST, [UNOFFERED], [replace(FREE, serves="nobody")], []),
         # held by nobody who is there: free, or dropped if it is gone too
         (GHOST, [device(HERE)], [FREE], []),
         (GHOST, [MOVED], [replace(FREE, numa_node=1, tags={"physical_network": "net1"})], []),

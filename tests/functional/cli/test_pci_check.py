@@ -1,0 +1,138 @@
+"""``agent pci check``, and what the other commands say of ``[pci]``."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.functional.cli.refusals import refused, the_only
+from tests.functional.cli.setups import host_file, merged, on
+from tests.support.system import AgentHere
+
+CHECK = ("pci", "check")
+CARD = {
+    "address": "0000:81:02.0", "vendor_id": "8086", "product_id": "1572", "numa_node": 0, "netdev": "ens1f0",
+    "virtual_functions": {"count": 2, "product_id": "154c"},
+}  # fmt: skip
+BUSY = {
+    "address": "0000:81:02.7", "vendor_id": "8086", "product_id": "154c", "physical_function": "0000:81:02.0", "host_use": "a router",
+}  # fmt: skip
+PLAIN = {"address": "0000:81:00.0", "vendor_id": "8086", "product_id": "1533", "label": "a\nb"}
+HOST = {"pci": [CARD, BUSY, {**PLAIN, "label": "slot 3"}]}
+
+
+@pytest.fixture
+def check(agent: AgentHere, http_placement):
+    """Configure host and ``[pci]``, and check."""
+
+    def run(host: Mapping[str, Any], specs: list[Any], *arguments: str, **pci: Any):
+        options = {"device_spec": [json.dumps(one) for one in specs], **pci}
+        agent.configure(on(http_placement, "fake.file", merged({"fake": {"host_file": host_file(agent, host)}}, {"pci": options})))
+        return agent.run(*CHECK, *arguments)
+
+    return run
+
+
+def test_what_each_object_offers(agent: AgentHere, check) -> None:
+    result = check(HOST, [[{"product_id": "154c", "address": "0000:81:02.[1]"}], {"product_id": "1572"}])
+    assert result.code == 1
+    result = check(HOST, [[{"product_id": "154c", "address": {"function": "[12]"}, "trusted": "yes"}, {"product_id": "ffff"}], {"product_id": "1533"}])
+    assert result.code == 0
+    assert result.stdout.splitlines() == [
+        "node-a",
+        "  #1.1  2 devices",
+        "    0000:81:02.1  8086:154c  type-VF  NUMA node 0  trusted=true",
+        "    0000:81:02.2  8086:154c  type-VF  NUMA node 0  trusted=true",
+        "  #1.2  no devices",
+        "  #2  1 device",
+        "    0000:81:00.0  8086:1533  type-PCI",
+        "  not offered, on the same cards",
+        "    0000:81:02.0  8086:1572  type-PF  NUMA node 0",
+        "    0000:81:02.7  8086:154c  type-VF  a router",
+    ]
+    assert not agent.store.exists()
+
+
+def test_classes_traits_and_aliases_are_shown_as_placement_has_them(check) -> None:
+    alias = [json.dumps({"name": "nic", "vendor_id": "8086", "product_id": "1533", "live_migratable": "no"})]
+    result = check(HOST, [{"product_id": "1533", "traits": "purple"}], alias=alias, report_in_placement=True)
+    assert result.stdout.splitlines() == [
+        "node-a",
+        "  #1  1 device",
+        "    0000:81:00.0  8086:1533  type-PCI  CUSTOM_PCI_8086_1533  CUSTOM_PURPLE",
+        "",
+        "aliases",
+        "  nic  legacy",
+        "    vendor_id=8086, product_id=1533, live_migratable=false",
+        "    asks for CUSTOM_PCI_8086_1533:1  COMPUTE_MANAGED_PCI_DEVICE  !HW_PCI_LIVE_MIGRATABLE",
+    ]
+
+
+def test_document(agent: AgentHere, check) -> None:
+    document = check(HOST, [{"product_id": "154c"}], "--format", "json").json
+    assert (document["schema"], document["report_in_placement"], document["errors"], document["exit_code"]) == (
+        "compute-node-agent/pci-check/1", False, [], 0,
+    )  # fmt: skip
+    (node,) = document["nodes"]
+    assert (node["name"], node["uuid"], node["errors"]) == ("node-a", None, [])
+    assert node["specs"] == [{"spec": "#1", "devices": ["0000:81:02.1", "0000:81:02.2", "0000:81:02.7"]}]
+    by_address = {one["address"]: one for one in node["devices"]}
+    assert {address: (one["serves"], one["spec"]) for address, one in by_address.items()} == {
+        "0000:81:00.0": (None, None), "0000:81:02.0": ("nobody", None), "0000:81:02.1": ("guests", "#1"), "0000:81:02.2": ("guests", "#1"),
+        "0000:81:02.7": ("guests", "#1"),
+    }  # fmt: skip
+    first = by_address["0000:81:02.1"]
+    assert (first["parent"], first["vf_num"], first["tags"], first["resource_class"]) == (
+        "0000:81:02.0", 0, {"remote_managed": "false"}, "CUSTOM_PCI_8086_154C",
+    )  # fmt: skip
+    assert by_address["0000:81:00.0"]["label"] == "slot 3"
+    uuid = agent.run("--once", "--format", "json").json["nodes"][0]["uuid"]
+    assert agent.run(*CHECK, "--format", "json").json["nodes"][0]["uuid"] == uuid
+
+
+def test_host_on_which_nothing_is_offered(check) -> None:
+    assert check(HOST, []).stdout == "node-a\n  [pci] device_spec is not set; the host has 5 devices\n"
+    assert check({"memory_mib": 1}, [{}]).stdout == "node-a\n  #1  no devices\n"
+
+
+def test_all_errors_of_both_options_are_told_by_every_command(agent: AgentHere, http_placement) -> None:
+    specs = ['{"adress": "0000:81:00.0"}', '{"vendor_id": 8086, "devname": "ens1f0"}']
+    agent.configure(on(http_placement, "fake.numa", {"pci": {"device_spec": specs, "alias": ["{", '{"name": "a"}'], "report_in_placement": True}}))
+    wanted = [
+        "[pci] device_spec #1: adress is an unknown key",
+        "[pci] device_spec #2: vendor_id must be a string of hex digits, not 8086",
+        "[pci] device_spec #2: devname cannot be used with [pci] report_in_placement",
+        '[pci] alias #1 = "{": no JSON: Expecting property name enclosed in double quotes at character 2',
+        "[pci] alias #2: vendor_id and product_id are missing",
+    ]
+    for command in (CHECK, ("config", "check"), ("--once",), ("--once", "--dry-run")):
+        assert [one["message"] for one in refused(agent, http_placement, command=command)] == wanted
+
+
+def test_object_that_does_not_fit_the_host_stops_a_start(agent: AgentHere, check, http_placement) -> None:
+    check(HOST, [])
+    assert agent.run("--once").code == 0
+    spec = {"address": "0000:81:02.0", "product_id": "1572", "remote_managed": "true"}
+    result = check(HOST, [spec])
+    assert result.code == 1
+    message = "[pci] device_spec #1: 0000:81:02.0 is a physical function, which cannot be remote managed"
+    assert f"✗ {message} [config.invalid]" in result.stdout
+    assert "give vendor_id 8086 and the product_id of its virtual functions, 154c" in result.stdout
+    assert the_only(refused(agent, http_placement))["message"] == message
+
+
+def test_devices_that_could_not_be_read_are_no_empty_list(check) -> None:
+    nodes = [{"name": "one", "pci": [], "incomplete": {"pci": "the listing failed"}}, {"name": "two", "pci": [PLAIN | {"label": "slot 3"}]}]
+    result = check({"nodes": nodes}, [{"product_id": "1533"}])
+    assert result.code == 3
+    assert "✗ node one: its devices could not be read fully: the listing failed [driver.failed]" in result.stdout
+    assert "0000:81:00.0  8086:1533" in result.stdout
+    assert check({"nodes": nodes}, [{"product_id": "1533"}], "--node", "one").code == 1
+    assert check({"nodes": nodes}, [{"product_id": "1533"}], "--node", "t*").code == 0
+
+
+def test_node_that_there_is_not(check) -> None:
+    result = check(HOST, [], "--node", "node-b")
+    assert result.code == 1
+    assert "--node node-b: the driver fake.file has no such node" in result.stderr

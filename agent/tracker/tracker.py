@@ -271,7 +271,7 @@ class Tracker:
             if not (mine := [uuid for uuid in places if uuid in self._slots]):
                 self._check_audited(places, reading)
         if not mine and not self._slots:
-            raise NodeNotReady("no node was audited yet", "try again in a minute")
+            raise _nothing_audited()
         return mine[0] if mine else next(iter(self._slots))
 
     def _check_audited(self, nodes: Collection[ProviderUuid], reading: Reading) -> None:
@@ -286,6 +286,9 @@ class Tracker:
     def _absent(self, node: ProviderUuid, reading: Reading) -> TrackerError:
         """Why nothing can be done on a node of which memory has nothing."""
         found = reading.node(node)
+        if found is None and not self._slots:
+            # One that is new to the store may be ours all the same.
+            return _nothing_audited()
         if found is None or found.deleted:
             return _unknown(node)
         if found.host == self._host:
@@ -347,6 +350,10 @@ def _of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeSta
     if node not in states:
         raise _unknown(node)
     return states[node]
+
+
+def _nothing_audited() -> NodeNotReady:
+    return NodeNotReady("no node was audited yet", "try again in a minute")
 
 
 def _unknown(node: ProviderUuid) -> UnknownNode:

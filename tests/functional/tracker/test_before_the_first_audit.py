@@ -1,10 +1,11 @@
 """An agent that was started again knows its nodes after their first audits; whoever asks before has to wait, and nothing is denied."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
-from agent.tracker.errors import NodeNotReady, TrackerError
+from agent.tracker.errors import NodeNotReady, TrackerError, UnknownNode
 from tests.support.tracking import F1, F3, Host
 
 ASKED: dict[str, Callable[[Host], object]] = {
@@ -36,6 +37,17 @@ def test_before_its_first_audit_a_node_is_not_ready(moving: Host, what: str) -> 
         ASKED[what](moving)
     moving.audit(start=True)
     ASKED[what](moving)
+
+
+def test_a_node_that_is_new_to_the_store_is_unknown_only_once_a_node_was_audited(ha: Host) -> None:
+    new = replace(ha, name="HX")
+    with pytest.raises(NodeNotReady):
+        new.claim("i1", F1)
+    new.beside("HX2")
+    with pytest.raises(UnknownNode):
+        new.claim("i1", F1)
+    new.audit(start=True)
+    new.claim("i1", F1)
 
 
 @pytest.mark.parametrize("what", ["its end", "a guest's new state"])

@@ -41,7 +41,7 @@ GRACE = 3.0
 
 @pytest.fixture
 def host(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> Iterator[ComputeHost]:
-    """A host that reaches Placement through ``proxy`` only, well and quiet."""
+    """A host that reaches Placement through ``proxy`` only, well."""
     host = ComputeHost(tmp_path / "a", "agent-a", "node-a", http_placement.credentials(proxy.url))
     host.start()
     host.wait_until_well()
@@ -146,3 +146,17 @@ def test_all_is_published_within_a_period_of_its_return(host: ComputeHost, http_
     assert http_placement.other.inventory(host.identity)[UNITS]["total"] == 20
     held = {uuid: one["allocations"] for uuid, one in http_placement.dump()["consumers"].items() if one["allocations"]}
     assert held == {**staying.allocations, **coming.allocations}
+
+
+def test_an_agent_that_has_never_seen_placement_makes_claims(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> None:
+    host = ComputeHost(tmp_path / "a", "agent-a", "node-a", http_placement.credentials(proxy.url))
+    try:
+        with proxy.down():
+            host.start()
+            until(lambda: host.has_identity)
+            ask(host, claim(host))
+            assert http_placement.other.tree(host.identity) == []
+        until(lambda: host.is_well() and not is_dirty(host), lambda: host.log[-4000:], PERIOD + GRACE)
+        assert http_placement.other.inventory(host.identity)[UNITS]["total"] == 16
+    finally:
+        host.kill()

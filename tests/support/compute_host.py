@@ -68,6 +68,11 @@ class ComputeHost:
         """The uuid of its node."""
         return self._identity_file.read_text().strip()
 
+    @property
+    def has_identity(self) -> bool:
+        """Whether its agent has come so far."""
+        return self._identity_file.exists()
+
     def copy_identity(self, other: "ComputeHost") -> None:
         """Be a copy of another host's disk, as far as that says who a host is."""
         self._identity_file.parent.mkdir(parents=True, exist_ok=True)

@@ -4,25 +4,18 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 from hypothesis import strategies as st
 
 from agent.store.store import Store
 from tests.support import faults
+from tests.support.crash import Crash, crash
 from tests.support.placement import PlacementServer
 
 SAVES = ("save_knowledge", "save_view", "save_journal")
 # How many requests and saves most runs of the trees here have: at a later one nothing happens.
 REQUESTS, SAVED = 30, 4
-
-
-class Crash(BaseException):
-    """The process is gone: nothing that catches errors sees it."""
-
-
-def crash(*_args: Any) -> NoReturn:
-    raise Crash
 
 
 FAULTS = {

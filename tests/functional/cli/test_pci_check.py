@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from agent.store.records import Records
+from agent.store.store import open_read_only
 from tests.functional.cli.refusals import refused, the_only
 from tests.functional.cli.setups import host_file, merged, on
 from tests.support.system import AgentHere
@@ -136,3 +138,24 @@ def test_node_that_there_is_not(check) -> None:
     result = check(HOST, [], "--node", "node-b")
     assert result.code == 1
     assert "--node node-b: the driver fake.file has no such node" in result.stderr
+
+
+def devices(agent: AgentHere) -> dict[str, str]:
+    with open_read_only(agent.store) as store, Records(store).reading() as reading:
+        (node,) = reading.nodes().records
+        records = reading.load(node.uuid)
+    assert records is not None
+    return {one.address: one.serves for one in records.devices}
+
+
+def test_what_is_offered_is_in_the_records_after_an_audit_and_stays_there_while_the_host_does_not_answer(agent: AgentHere, check) -> None:
+    def audited(host: Mapping[str, Any]) -> dict[str, str]:
+        check(host, [{"product_id": "1572"}])
+        assert agent.run("--once").code in (0, 3)
+        return devices(agent)
+
+    card = {"0000:81:02.0": "guests", "0000:81:02.1": "nobody", "0000:81:02.2": "nobody", "0000:81:02.7": "host"}
+    assert audited(HOST) == card
+    assert audited({"pci": [], "incomplete": {"pci": "the listing failed"}}) == card
+    assert audited({"pci": [CARD]}) == {"0000:81:02.0": "guests", "0000:81:02.1": "nobody", "0000:81:02.2": "nobody"}
+    assert audited({"pci": []}) == {}

@@ -15,13 +15,14 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
 from agent.errors import StoreError
+from agent.model.changes import Changes
 from agent.model.journal import Journal, Ownership
 from agent.store.migration import config, upgrade
 from agent.store.records import Records
 from agent.store.schema import METADATA, VERSION, VERSION_TABLE
 from agent.store.store import open_read_only, open_store
 from tests.support.store_place import Place
-from tests.unit.store.record_samples import one_of_each, write
+from tests.unit.store.record_samples import device, grown, node, one_of_each, write
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, node_view
 
 
@@ -116,6 +117,18 @@ def test_what_the_first_schema_kept_is_kept_when_the_records_come_and_when_they_
             with Records(store).reading() as reading:
                 assert reading.nodes().records == ()
     assert _tables(place) == tables
+
+
+def test_devices_are_kept_when_it_is_known_whom_they_serve_and_when_it_is_not_any_more(place: Place) -> None:
+    here = node()
+    offered, relative = device(here, "0000:00:01.0"), device(here, "0000:00:01.1", serves="nobody")
+    with place.open() as store:
+        write(Records(store), Changes(nodes=(here,), devices=(offered, relative)))
+    _downgrade(place, "0003")
+    with place.open() as store, Records(store).reading() as reading:
+        records = reading.load(here.uuid)
+    assert records is not None
+    assert records.devices == (grown(offered),)
 
 
 def test_an_older_schema_is_migrated_in_memory_when_opened_read_only(folder: Path) -> None:

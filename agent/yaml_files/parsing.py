@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from agent.errors import ConfigError, ConfigErrors
+from agent.model.names import printable
 from agent.yaml_files.document import Document, Place, Where, error_at, shown
 
 MAX_DEPTH = 16
@@ -28,7 +29,8 @@ def parse(content: bytes, file: str, *, aliases: bool = False) -> Document:
     try:
         root = (_Loader if aliases else _StrictLoader)(content.decode("utf-8-sig")).get_single_node()
     except UnicodeDecodeError as error:
-        place = Place(content[: error.start].count(b"\n") + 1, error.start - content.rfind(b"\n", 0, error.start))
+        before = content[: error.start].decode("utf-8-sig")
+        place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise ConfigErrors([error_at(file, place, (), "is not UTF-8", "save the file as UTF-8")]) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
@@ -119,7 +121,7 @@ class _Walk:
                 self.errors.append(error_at(self.file, place, here, what, "keep one of them"))
                 continue
             self.places[here] = place
-            if not key.isprintable():
+            if printable(key) != key:
                 self.errors.append(error_at(self.file, place, here, "the key has a control character", "remove it"))
             found[key] = self.value(value_node, here)
         for key_node, value_node in self.merged(node, where, 0):
@@ -146,7 +148,7 @@ class _Walk:
     def scalar(self, node: Any, where: Where) -> str | int | float | bool | None:
         text: str = node.value
         kind = node.tag.rpartition(":")[2]
-        if kind == "str" and not text.isprintable():
+        if kind == "str" and printable(text) != text:
             what, remedy = f"{shown(text)} has a control character", "write it on one line, without control characters"
             self.errors.append(error_at(self.file, _place(node.start_mark), where, what, remedy))
         match kind:

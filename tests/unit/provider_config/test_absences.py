@@ -1,0 +1,44 @@
+"""Who is told to be absent, and when (provider-config.md 5, E12)."""
+
+from agent.provider_config.absences import Absences
+from agent.provider_config.entry import COMPUTE_NODE, Entry, Key, ProviderConfig
+from agent.yaml_files.document import Place
+
+GPU, NIC = Key("name", "gpu-0"), Key("uuid", "5f9c2a34-7d1e-4a8b-9c46-000000000002")
+CONFIG = ProviderConfig(entries=tuple(Entry(key, "a.yaml", Place(line, 3)) for line, key in enumerate((GPU, NIC, Key("uuid", COMPUTE_NODE)), 1)))
+
+
+def lines(caplog):
+    found = [one.getMessage().partition(":3)")[0] for one in caplog.records]
+    caplog.clear()
+    return found
+
+
+def test_each_is_told_once_and_again_after_it_was_there(caplog):
+    absences = Absences()
+    passes = [set(), set(), {GPU}, {GPU}, set(), {NIC}, set()]
+    seen = []
+    for found in passes:
+        absences.tell(CONFIG, found, ["c1"])
+        seen.append(lines(caplog))
+    first, second = "name gpu-0 (a.yaml:1", f"uuid {NIC.value} (a.yaml:2"
+    assert seen == [[first, second], [], [], [], [first], [], [second]]
+
+
+def test_names_that_may_be_meant_come_first_and_are_few(caplog):
+    names = [f"c{number}" for number in range(100)] + ["gpu-1", "gpu", "x\ny"]
+    Absences().tell(ProviderConfig(entries=CONFIG.entries[:1]), set(), names)
+    (record,) = caplog.records
+    known = record.getMessage().partition("Known here: ")[2].split(", ")
+    assert known[:2] == ["gpu-1", "gpu"]
+    assert len(known) == 10
+
+
+def test_without_any_provider_that_is_said(caplog):
+    Absences().tell(CONFIG, {NIC}, ())
+    assert caplog.records[0].getMessage().endswith("Known here: none")
+
+
+def test_names_are_shown_escaped(caplog):
+    Absences().tell(CONFIG, {NIC}, ["x\nERROR"])
+    assert "x\\nERROR" in caplog.text.splitlines()[0]

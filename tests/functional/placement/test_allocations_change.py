@@ -1,12 +1,13 @@
 """Scenarios S-76 to S-81: adding to a consumer, taking from it, and having it let go of a tree."""
 
 from collections.abc import Callable
+from uuid import NAMESPACE_DNS, uuid5
 
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.placement.allocations.arithmetic import Doubling
-from agent.placement.allocations.change import add_resources, remove_resources, remove_tree
+from agent.placement.allocations.change import add_resources, remove_resources, remove_tree, remove_trees
 from agent.placement.allocations.claim import claim
 from agent.placement.allocations.errors import BadRequest, ConsumerNotFound, NegativeResult, NotAllocated, NotEnoughRoom, OutOfRetries
 from tests.support import faults
@@ -225,6 +226,16 @@ def test_s_81_what_stands_above_the_node_stays(scene: Scene) -> None:
     scene.given((C, {**TWO, **VF, H: {"VCPU": 1}, rack: {"CUSTOM_POWER": 1}}))
     assert remove_tree(scene.client, C, R) == 2
     scene.settled({C: record({H: {"VCPU": 1}, rack: {"CUSTOM_POWER": 1}}, 2)}, {H: 1, rack: 1})
+
+
+def test_s_81_of_many_nodes_only_the_trees_are_asked_for_that_the_consumer_is_on(scene: Scene) -> None:
+    rack = scene.other.create_provider("rack")
+    for node in (R, H):
+        scene.other.reparent(node, rack)
+    scene.given((C, {**SPREAD, H: {"VCPU": 1}}))
+    assert remove_trees(scene.client, C, [str(uuid5(NAMESPACE_DNS, f"node-{number}")) for number in range(1000)] + [R]) == 2
+    assert sorted(lines(scene)[1:-1]) == ["GET in_tree=R", "GET in_tree=SS"]
+    scene.settled({C: record({SS: {"DISK_GB": 10}, H: {"VCPU": 1}}, 2)}, {SS: 1, H: 1})
 
 
 def test_s_81_it_is_computed_anew_after_a_race(scene: Scene) -> None:

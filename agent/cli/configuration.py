@@ -13,7 +13,7 @@ from agent.cli.catalogue import PLACEMENT, OptionsByGroup, catalogue, log_option
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, read_all, sources_of
 from agent.cli.option_values import is_registered, origin, override_problems, problems
 from agent.cli.options import Options
-from agent.conf import neutron
+from agent.conf import devices, neutron
 from agent.conf import options as agent_options
 from agent.errors import ConfigError, ConfigErrors
 
@@ -30,9 +30,10 @@ def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.Confi
     conf, known = _parsed(files), catalogue()
     now = [one for one in options.overrides if is_registered(conf, one.group, one.name)]
     errors += override_problems(conf, known, now)
-    # A list of networks that cannot be read is told below, with its place.
-    with suppress(ValueError, cfg.Error):
-        known += neutron.register_physnets(conf)
+    # A list of networks or types that cannot be read is told below, with its place.
+    for register in (neutron.register_physnets, devices.register_types):
+        with suppress(ValueError, cfg.Error):
+            known += register(conf)
     try:
         known += _plugin_options(conf, files, environ)
     except ConfigError as error:

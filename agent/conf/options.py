@@ -2,9 +2,9 @@
 
 from oslo_config import cfg
 
-from agent.conf import api, compute, default, fake, host, neutron, neutron_tunnel, pci, placement, store, tracker
+from agent.conf import api, compute, default, devices, fake, host, libvirt, neutron, neutron_tunnel, pci, placement, store, tracker
 
-GROUPS = (default, compute, neutron, neutron_tunnel, pci, placement, store, tracker, api, host, fake)
+GROUPS = (default, compute, neutron, neutron_tunnel, pci, devices, libvirt, placement, store, tracker, api, host, fake)
 
 
 def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:

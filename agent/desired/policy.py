@@ -7,6 +7,8 @@ from typing import Literal, Self
 import os_resource_classes as orc
 from oslo_config import cfg
 
+from agent.desired.encryption_policy import EncryptionPolicy
+from agent.desired.mdev_policy import MdevPolicy
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.inventory import MAX_RATIO
 from agent.model.names import is_token, printable
@@ -44,6 +46,8 @@ class Policy:
     owner_trait: str = "OWNER_NOVA"
     enabled: bool | None = None
     purge_after: float | None = None
+    mdev: MdevPolicy = field(default_factory=MdevPolicy)
+    encryption: EncryptionPolicy = field(default_factory=EncryptionPolicy)
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
@@ -54,6 +58,10 @@ class Policy:
         errors: list[ConfigError] = []
         try:
             host = HostPolicy.from_options(conf)
+        except ConfigErrors as several:
+            errors += several.errors
+        try:
+            mdev = MdevPolicy.from_options(conf)
         except ConfigErrors as several:
             errors += several.errors
         owner = conf.compute.owner_trait
@@ -77,6 +85,8 @@ class Policy:
             owner_trait=owner,
             enabled=conf.enabled,
             purge_after=conf.compute.purge_unknown_allocations_grace if conf.compute.purge_unknown_allocations else None,
+            mdev=mdev,
+            encryption=EncryptionPolicy.from_options(conf),
         )
 
     @property

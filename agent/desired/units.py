@@ -12,7 +12,7 @@ from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider_tree import Provider, ProviderTree
 
 # What the other facts make, though it may look like a count of units.
-OF_OTHERS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB})
+OF_OTHERS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, orc.VGPU, orc.MEM_ENCRYPTION_CONTEXT})
 
 
 def put_units(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts) -> None:

@@ -3,7 +3,10 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from agent.desired.children_take_over import take_over
+from agent.desired.encryption_tree import put_encryption
 from agent.desired.host_tree import shape_host
+from agent.desired.mdev_tree import put_mdevs
 from agent.desired.policy import Policy
 from agent.desired.relayout import check_relayout
 from agent.desired.root_traits import put_root_traits
@@ -11,6 +14,7 @@ from agent.desired.units import put_units
 from agent.driver import Allocations
 from agent.model.facts import HostFacts
 from agent.model.journal import Journal
+from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 
 Shape = Callable[[ProviderTree, Allocations | None], None]
@@ -30,7 +34,7 @@ class Findings:
 
 
 def desired_tree(
-    base: ProviderTree, present: ProviderTree, root: str, findings: Findings, policy: Policy, journal: Journal, agent: str,
+    base: ProviderTree, present: ProviderTree, root: ProviderUuid, findings: Findings, policy: Policy, journal: Journal, agent: str,
     allocations: Allocations | None = None,
 ) -> ProviderTree:  # fmt: skip
     """``base``, which is left alone, with everything that the node should have. ``allocations`` are edited in place.
@@ -49,6 +53,10 @@ def desired_tree(
         findings.shape(tree, allocations)
         _complete_ratios(tree, policy.configured_ratios)
     if not findings.shape_all:
+        put_mdevs(tree, present, root, findings.facts, policy.mdev)
+        put_encryption(tree, present, root, findings.facts, policy.encryption)
+        if journal.adopted:
+            take_over(tree, present, root, findings.facts, policy.mdev, allocations)
         # After the driver's part, because that may have the providers that count the units.
         put_units(tree, present, root, findings.facts)
     put_root_traits(tree, present, root, journal, policy, agent, findings.capabilities)

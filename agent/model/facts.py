@@ -7,6 +7,8 @@ from typing import Literal
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.devices import PciDevice
 from agent.model.domain import Domain
+from agent.model.encryption import EncryptionFacts
+from agent.model.mdev import MdevParent
 from agent.model.topology import Topology
 
 Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption", "domains", "units"]
@@ -41,6 +43,8 @@ class HostFacts:
     disk_gib: int | None = None
     numa: Topology | None = None
     pci: tuple[PciDevice, ...] | None = None
+    mdev: tuple[MdevParent, ...] | None = None
+    encryption: EncryptionFacts | None = None
     domains: tuple[Domain, ...] | None = None
     units: tuple[AssignableUnit, ...] | None = None
     incomplete: Mapping[Section, str] = field(default_factory=dict)

@@ -1,0 +1,105 @@
+"""Which types of mediated devices the operator lets guests have, on which parents, and as what. Read once from the options."""
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import os_resource_classes as orc
+from oslo_config import cfg
+
+from agent.conf import devices
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.mdev import parent_name
+from agent.model.names import is_custom, printable
+
+LOG = logging.getLogger(__name__)
+
+OPTION = f"[{devices.GROUP}] enabled_mdev_types"
+
+_VIRTUAL = re.compile(r"[A-Za-z0-9_.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class MdevType:
+    """``parents``: those that are cut into this type, by name; none: all that no other type names.
+
+    ``max_instances``: on the whole host; ``max_per_guest``: of one parent; None: as many as there are.
+    """
+
+    name: str
+    parents: frozenset[str] = frozenset()
+    resource_class: str = orc.VGPU
+    max_instances: int | None = None
+    max_per_guest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MdevPolicy:
+    """``types``: at most one of them without parents."""
+
+    types: tuple[MdevType, ...] = ()
+
+    @classmethod
+    def from_options(cls, conf: cfg.ConfigOpts) -> Self:
+        """The policy that the options say. A second type without parents is left out, with a warning.
+
+        :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+        """
+        devices.register_types(conf)
+        errors: list[ConfigError] = []
+        found = [_type(conf, name, errors) for name in dict.fromkeys(conf[devices.GROUP].enabled_mdev_types)]
+        errors += _claimed_twice(found)
+        if errors:
+            raise ConfigErrors(errors)
+        without = [one for one in found if not one.parents]
+        for one in without[1:]:
+            LOG.warning(
+                "%s: %s is ignored, because it has no [%s] device_addresses, and %s has all parents that no type names",
+                OPTION, printable(one.name), printable(devices.type_group(one.name)), printable(without[0].name),
+            )  # fmt: skip
+        return cls(tuple(one for one in found if one not in without[1:]))
+
+    def type_of(self, parent: str) -> MdevType | None:
+        """What the parent of that name is cut into; None if into nothing."""
+        named = next((one for one in self.types if parent in one.parents), None)
+        return named or next((one for one in self.types if not one.parents), None)
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The classes of all types."""
+        return frozenset(one.resource_class for one in self.types)
+
+
+def _type(conf: cfg.ConfigOpts, name: str, errors: list[ConfigError]) -> MdevType:
+    group = devices.type_group(name)
+    section, option = conf[group], f"[{printable(group)}]"
+    if not name:
+        errors.append(ConfigError(f"{OPTION}: a type has no name", "remove the comma too many"))
+    resource_class = section.mdev_class
+    if resource_class != orc.VGPU and not is_custom(resource_class):
+        what = f"{option} mdev_class = {printable(resource_class)}: it is neither VGPU nor a custom resource class"
+        errors.append(ConfigError(what, "use CUSTOM_ and A-Z, 0-9 and _, or remove it"))
+    parents = frozenset(_parents(section.device_addresses, f"{option} device_addresses", errors))
+    return MdevType(name, parents, resource_class, section.max_instances, section.max_per_guest)
+
+
+def _parents(addresses: Sequence[str], option: str, errors: list[ConfigError]) -> Iterator[str]:
+    for text in addresses:
+        try:
+            name = parent_name(text)
+            if _VIRTUAL.fullmatch(name.replace(":", "")) is None:
+                raise ValueError(f"{text!r} is no name of a device")
+        except ValueError as error:
+            errors.append(ConfigError(f"{option}: {printable(str(error))}", "give PCI addresses like 0000:84:00.0, or names of virtual parents like mtty"))
+        else:
+            yield name
+
+
+def _claimed_twice(types: Sequence[MdevType]) -> Iterator[ConfigError]:
+    for parent, count in sorted(Counter(parent for one in types for parent in one.parents).items()):
+        if count > 1:
+            claimants = " and ".join(f"[{printable(devices.type_group(one.name))}]" for one in types if parent in one.parents)
+            yield ConfigError(f"{claimants} device_addresses: each has {printable(parent)}", "leave it in one of them: a parent has one type")

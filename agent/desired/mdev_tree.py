@@ -1,0 +1,45 @@
+"""The part of the tree that counts mediated devices: a child for each parent, with the class of the type that it is cut into."""
+
+import os_resource_classes as orc
+import os_traits
+
+from agent.desired.children import counted, keep_last, place_of, put_child
+from agent.desired.mdev_policy import MdevPolicy
+from agent.model.facts import HostFacts
+from agent.model.provider_tree import ProviderTree
+
+
+def put_mdevs(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: MdevPolicy) -> None:
+    """Give ``tree`` what follows from the mediated devices of ``facts``; if they are not complete, what ``present`` has of them.
+
+    Of a type with ``max_instances`` the parents are given so many in all, in the order of their names: the last of them the
+    remainder. One for which nothing remains has no provider.
+    """
+    if not policy.types:
+        return
+    if not facts.complete("mdev"):
+        _keep_last(tree, present, root, policy)
+        return
+    left = {one.name: one.max_instances for one in policy.types}
+    name = tree.name_of(root)
+    for parent in sorted(facts.mdev or (), key=lambda one: one.name):
+        kind = policy.type_of(parent.name)
+        if kind is None:
+            continue
+        total, limit = parent.total(kind.name), left[kind.name]
+        if limit is not None:
+            total = min(total, limit)
+            left[kind.name] = limit - total
+        if total:
+            record = counted(total, min(total, kind.max_per_guest or total))
+            put_child(tree, parent.provider_name(name), place_of(tree, root, parent.numa_node), {kind.resource_class: record})
+
+
+def _keep_last(tree: ProviderTree, present: ProviderTree, root: str, policy: MdevPolicy) -> None:
+    """Nobody knows now which parents there are: all that Placement has of them stays, and what an older layout has on the root."""
+    name = tree.name_of(root)
+    for uuid in present.get_provider_uuids_in_tree(root) if present.exists(root) else ():
+        one = present.provider(uuid)
+        if one.name.startswith(f"{name}_") and os_traits.COMPUTE_MANAGED_PCI_DEVICE not in one.traits:
+            keep_last(tree, present, root, one.name, policy.classes)
+    keep_last(tree, present, root, name, frozenset({orc.VGPU}))

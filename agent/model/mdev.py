@@ -1,0 +1,52 @@
+"""Mediated devices: the parents that can be cut into them, and those that exist."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.model.names import ConsumerUuid
+from agent.model.pci_address import PciAddress
+
+PCI = "pci"
+
+_NO_WORD = re.compile(r"[^A-Za-z0-9]")
+
+
+def parent_name(text: str) -> str:
+    """The usual spelling of a parent: a PCI address in lower case, anything else as it is.
+
+    :raises ValueError: it has a colon, as only PCI addresses do, and is none.
+    """
+    return str(PciAddress.parse(text)) if ":" in text else text
+
+
+@dataclass(frozen=True, slots=True)
+class Mdev:
+    """One that exists. ``owner``: the guest that has it, None if nobody does or nobody can tell."""
+
+    uuid: str
+    type: str
+    owner: ConsumerUuid | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MdevParent:
+    """A device that can be cut into mediated ones: ``name`` is its PCI address, or that of a virtual one, such as ``mtty``.
+
+    ``bus``: what the kernel has it on, ``pci`` or another. ``available``: of each type that it supports how many more
+    could be made now. ``numa_node``: the cell, None if nobody can tell.
+    """
+
+    name: str
+    bus: str = PCI
+    available: Mapping[str, int] = field(default_factory=dict)
+    mdevs: tuple[Mdev, ...] = ()
+    numa_node: int | None = None
+
+    def total(self, mdev_type: str) -> int:
+        """How many of a type there are and could be."""
+        return sum(one.type == mdev_type for one in self.mdevs) + self.available.get(mdev_type, 0)
+
+    def provider_name(self, root: str) -> str:
+        """The name of its provider on the node called ``root``; it has the parent's name as libvirt, and so nova, writes it."""
+        return f"{root}_{_NO_WORD.sub('_', f'{self.bus}_{self.name}')}"

@@ -1,6 +1,6 @@
 """Reads records, all at one moment. A record that makes no sense is set aside where many are read, and an error where it is asked for."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -163,6 +163,15 @@ class Reading:
         for one in found.damaged:
             raise damaged_record(self._location, one)
         return found.records
+
+
+def every(page: Callable[[str], Found[Record]]) -> Iterator[Record]:
+    """All records of a list, a ``page`` after a marker at a time."""
+    found = page("")
+    yield from found.records
+    while found.last:
+        found = page(found.last)
+        yield from found.records
 
 
 def _on(nodes: Nodes, *columns: Column[Any]) -> list[ColumnElement[bool]]:

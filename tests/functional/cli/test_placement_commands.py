@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
+from agent.model.changes import Changes
 from agent.placement import retry
+from agent.store.records import Records
+from agent.store.store import open_store
 from tests.functional.cli.refusals import contents, the_only
 from tests.functional.cli.setups import on
 from tests.support import faults
@@ -15,6 +18,7 @@ from tests.support.other_client import PROJECT, USER
 from tests.support.proxy import FaultProxy
 from tests.support.system import AgentCommand, AgentHere
 from tests.support.traffic import traffic
+from tests.unit.store.record_samples import instance, write
 
 R = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 PF0 = "5f9c2a34-7d1e-4a8b-9c46-0000000000f0"
@@ -214,6 +218,13 @@ def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(agent: AgentHere, c
     cloud.other.claim({R: {"VCPU": 2}}, C)
     partly = done(agent, "decommission", "R x", "--all-providers", code=3)
     assert (partly["result"]["deleted"], list(partly["result"]["kept"])) == ([PF0], [R])
+
+
+def test_s_88_whom_the_records_know_need_not_be_named(agent: AgentHere, cloud: HttpPlacement) -> None:
+    with open_store(agent.store) as store:
+        write(Records(store), Changes(instances=(instance(uuid=C, node=R, host="host-1"),)))
+    document = done(agent, "decommission", "R x", "--all-providers")
+    assert (document["result"]["released"], document["result"]["unknown_consumers"]) == ({C: 2}, {})
 
 
 def test_s_88_what_no_journal_knows_is_deleted_only_if_that_is_said(agent: AgentHere, cloud: HttpPlacement) -> None:

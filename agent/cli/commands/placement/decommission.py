@@ -10,18 +10,20 @@ from oslo_config import cfg
 from agent.cli.options import Options
 from agent.cli.placement_work import PlacementWork, finish, placement_work
 from agent.errors import AgentError
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.placement.allocations.checks import consumer_uuid
 from agent.placement.allocations.decommission import Decommissioned, decommission
 from agent.placement.allocations.errors import ProviderNotFound
 from agent.placement.allocations.providers import provider_by
 from agent.placement.client import Row
 from agent.store.lock import RunLock
+from agent.store.reading import Reading, every
+from agent.store.records import Records
 from agent.store.store import open_read_only
 
 
 def run(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Have the consumers that are named let go of the node, and delete its providers; any other consumer is told and stays.
+    """Have the consumers that are named or on record let go of the node, and delete its providers; any other is told and stays.
 
     Without ``--all-providers`` only those are deleted that the store's journal knows as the agent's, and the root.
 
@@ -36,18 +38,26 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
         except ProviderNotFound:
             # That it is not there is what was asked for: whoever repeats a decommission that was interrupted meets no error.
             return finish(work, options, "decommission", _document(None, None), [f"Placement has no node {printable(given['root'])}: nothing to do"])
-        ours = _ours(conf, root.uuid)
+        ours, recorded = _ours(conf, root.uuid)
         if ours and not (options.dry_run or work.embedded_in):
             stack.enter_context(RunLock(Path(conf.store.path)))
         owned = None if given["all_providers"] else ours | {root.uuid}
-        done = decommission(work.client, root.uuid, known=known, evacuated=evacuated, owned=owned)
+        done = decommission(work.client, root.uuid, known={*known, *recorded}, evacuated=evacuated, owned=owned)
         return _finish(work, options, root, done)
 
 
-def _ours(conf: cfg.ConfigOpts, root: ProviderUuid) -> frozenset[ProviderUuid]:
-    """The providers of the node that this store knows as the agent's; none of a node of somebody else's."""
-    with open_read_only(Path(conf.store.path), conf.store.connection) as store:
-        return frozenset(store.journal(root).providers)
+def _ours(conf: cfg.ConfigOpts, root: ProviderUuid) -> tuple[frozenset[ProviderUuid], frozenset[ConsumerUuid]]:
+    """The providers of the node that this store knows as the agent's, and the consumers that its records know to have been there."""
+    with open_read_only(Path(conf.store.path), conf.store.connection) as store, Records(store).reading() as reading:
+        return frozenset(store.journal(root).providers), frozenset(_recorded(reading, root))
+
+
+def _recorded(reading: Reading, root: ProviderUuid) -> Iterator[ConsumerUuid]:
+    """The instances of the node, those that moved from or to it, and the migrations themselves."""
+    for instance in every(lambda marker: reading.instances([root], marker)):
+        yield instance.uuid
+    for migration in every(lambda marker: reading.migrations([root], marker)):
+        yield from (migration.uuid, migration.instance)
 
 
 def _finish(work: PlacementWork, options: Options, root: Row, done: Decommissioned) -> int:

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.devices import PciDevice
+from agent.model.encryption import EncryptionFacts
 from agent.model.facts import CpuFacts, HostFacts, Section
+from agent.model.mdev import MdevParent
 from agent.model.topology import Topology
 from drivers.fake.entry import ProviderEntry
 
@@ -32,6 +34,8 @@ class Machine:
     disk_gib: int | None = None
     numa: Topology | None = None
     pci: tuple[PciDevice, ...] | None = None
+    mdev: tuple[MdevParent, ...] | None = None
+    encryption: EncryptionFacts | None = None
     units: tuple[AssignableUnit, ...] | None = None
     incomplete: Mapping[Section, str] = field(default_factory=dict)
     providers: tuple[ProviderEntry, ...] = ()
@@ -48,6 +52,8 @@ class Machine:
             disk_gib=self.disk_gib,
             numa=self.numa,
             pci=self.pci,
+            mdev=self.mdev,
+            encryption=self.encryption,
             units=self.units,
             incomplete=self.incomplete,
             providers=self.providers,

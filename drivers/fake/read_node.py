@@ -14,10 +14,11 @@ from drivers.fake.machine import Machine, processor
 from drivers.fake.part import Part
 from drivers.fake.read_cells import read_cells
 from drivers.fake.read_devices import read_devices
+from drivers.fake.read_mdevs import read_encryption, read_mdevs
 from drivers.fake.read_providers import read_providers
 from drivers.fake.read_units import read_units
 
-LISTS = ("cells", "pci", "providers", "units")
+LISTS = ("cells", "mdev", "pci", "providers", "units")
 
 
 class Node:
@@ -43,7 +44,7 @@ class Node:
         cells = read_cells(part, online) if part else None
         whole = part.whole if part else "cells" not in self.described
         ids = [cell.id for cell in cells.cells] if cells and whole else None
-        pci = self._list("pci")
+        pci, mdev = self._list("pci"), self._list("mdev")
         providers = self._providers((ids or []) if whole else None)
         hypervisor = self.data.get("hypervisor", {})
         cpu = self._cpu(online, cells, whole)
@@ -57,6 +58,8 @@ class Node:
             disk_gib=int(self.data["disk_gib"]) if "disk_gib" in self.data else nothing,
             numa=cells,
             pci=read_devices(pci, ids) if pci else None,
+            mdev=read_mdevs(mdev, ids) if mdev else None,
+            encryption=read_encryption(self.part.at("encryption")) if "encryption" in self.data else None,
             units=self._units((ids or []) if whole else None, providers),
             incomplete=self.data.get("incomplete", {}),
             providers=providers,

@@ -13,7 +13,7 @@ from agent.driver import HostContext
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.names import printable
-from drivers.host import cell, cpu, disk, memory, pci
+from drivers.host import cell, cpu, disk, encryption, mdev, memory, pci
 from drivers.host.reading import Reading, reason
 from drivers.host.sysfs import Sysfs
 
@@ -64,7 +64,7 @@ class HostDriver:
         online = cpu.read_online(sysfs)
         topology = cell.read_topology(sysfs, online.value)
         total = memory.read_memory_mib(sysfs, topology)
-        devices = pci.read_devices(sysfs)
+        devices, parents, techniques = pci.read_devices(sysfs), mdev.read_parents(sysfs), encryption.read_encryption(sysfs)
         size = self._disk()
         faults: Mapping[Section, tuple[str, ...]] = {
             "cpu": online.faults,
@@ -73,6 +73,8 @@ class HostDriver:
             # Because siblings and sockets are those of the online CPUs.
             "numa": (*topology.faults, *online.faults),
             "pci": devices.faults,
+            "mdev": parents.faults,
+            "encryption": techniques.faults,
         }
         return HostFacts(
             name=name,
@@ -84,6 +86,8 @@ class HostDriver:
             disk_gib=size.value,
             numa=topology.value,
             pci=devices.value,
+            mdev=parents.value,
+            encryption=techniques.value,
             incomplete={section: reason(found) for section, found in faults.items() if found},
         )
 

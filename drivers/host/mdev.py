@@ -1,0 +1,54 @@
+"""The devices of the host that can be cut into mediated ones, and those that exist."""
+
+from agent.errors import DriverError
+from agent.model.mdev import Mdev, MdevParent, parent_name
+from agent.model.names import is_uuid
+from drivers.host.reading import Reading
+from drivers.host.sysfs import Sysfs
+
+FOLDER = "class/mdev_bus"
+
+
+def read_parents(sysfs: Sysfs) -> Reading[tuple[MdevParent, ...] | None]:
+    """All parents, by name; None on a kernel without mediated devices. One that cannot be read is set aside; the others stay."""
+    parents: list[MdevParent] = []
+    faults: dict[str, str] = {}
+    try:
+        if not sysfs.is_folder(FOLDER):
+            return Reading(None)
+        for name in sysfs.names(FOLDER):
+            try:
+                parents.append(_parent(sysfs, name))
+            except DriverError as error:
+                faults[name] = error.message
+        # A parent that went away while it was read is no fault: the kernel no longer lists it.
+        listed = sysfs.names(FOLDER) if faults else ()
+    except DriverError as error:
+        return Reading((), (error.message,))
+    return Reading(tuple(parents), tuple(fault for name, fault in faults.items() if name in listed))
+
+
+def _parent(sysfs: Sysfs, name: str) -> MdevParent:
+    folder = f"{FOLDER}/{name}"
+    try:
+        usual = parent_name(name)
+    except ValueError as error:
+        raise sysfs.fault(folder, str(error)) from error
+    bus = sysfs.link_name(f"{folder}/subsystem")
+    if bus is None:
+        raise sysfs.fault(f"{folder}/subsystem", "no such link")
+    types = sysfs.names(f"{folder}/mdev_supported_types")
+    cell = sysfs.optional_integer(f"{folder}/numa_node")
+    return MdevParent(
+        name=usual,
+        bus=bus,
+        available={one: sysfs.integer(f"{folder}/mdev_supported_types/{one}/available_instances") for one in types},
+        mdevs=tuple(device for one in types for device in _devices(sysfs, folder, one)),
+        # -1 is the kernel's word for "the firmware does not say".
+        numa_node=None if cell is None or cell < 0 else cell,
+    )
+
+
+def _devices(sysfs: Sysfs, folder: str, mdev_type: str) -> list[Mdev]:
+    """The devices of a type. Who has them, only a hypervisor knows."""
+    return [Mdev(name.lower(), mdev_type) for name in sysfs.names(f"{folder}/mdev_supported_types/{mdev_type}/devices") if is_uuid(name)]

@@ -27,7 +27,7 @@ RATIO = 1.2
 """How much longer a claim may take without a Placement."""
 BLOCK = 0.15
 """Seconds of one state of Placement; then comes the next state, so that whatever else keeps the machine busy slows all of them."""
-TURNS, REPETITIONS = 16, 4
+TURNS, REPETITIONS = 12, 5
 """Turns of all states before they are compared; and how often that many are added, if the states are not near each other yet.
 
 The states are compared turn by turn, and of all turns the median counts. A claim that waits for Placement waits in every
@@ -35,7 +35,7 @@ turn, so that more turns only take away what is by chance.
 """
 LONGEST = 1.0
 """Seconds that no single claim takes, on such a machine; one that waits for an answer that does not come takes longer."""
-GRACE = 3.0
+GRACE = 4.0
 """Seconds that the audit itself may take, on a machine that has more to do."""
 
 

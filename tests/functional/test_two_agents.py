@@ -16,7 +16,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords
 from agent.store.records import Records
 from agent.store.store import open_read_only
-from tests.support.compute_host import PERIOD, RESERVED, ComputeHost
+from tests.support.compute_host import PATIENCE, RESERVED, ComputeHost
 from tests.support.http_placement import HttpPlacement
 from tests.support.orchestrator import KINDS, PINNED, WITH_UNIT, Guest, Kind
 from tests.support.postgresql import PostgreSQL
@@ -27,8 +27,8 @@ KILLS = 4
 """In a round, beside the one that an evacuation begins with."""
 SOON = 10.0
 """Seconds in which an agent that was killed is back, on such a machine; a lease that it had to wait for would take longer."""
-SETTLED = 10 * PERIOD
-"""Seconds in which the agents have published and reconciled everything, on a machine that has more to do."""
+COLD_ENDS: tuple[MoveStep, ...] = ("confirm", "revert", "abort")
+LIVE_ENDS: tuple[MoveStep, ...] = ("finish", "abort")
 
 
 class Cloud:
@@ -72,14 +72,14 @@ class Cloud:
     def is_exact(self, guests: Sequence[Guest]) -> None:
         """Everything is as it should be, with these guests and no other."""
         wanted = {consumer: held for guest in guests for consumer, held in guest.allocations.items()}
-        until(lambda: self.allocations() == wanted, lambda: f"{self.allocations()}\nis not\n{wanted}\n{self._logs()}", SETTLED)
+        until(lambda: self.allocations() == wanted, lambda: f"{self.allocations()}\nis not\n{wanted}\n{self._logs()}", PATIENCE)
         for host in self.both:
             mine = [guest for guest in guests if guest.owner is host]
             usage = {
                 **{f"{name}_used": amount for name, amount in self._used(mine).items()}, "instances": len(mine), "claims": len(mine), "migrations": 0,
             }  # fmt: skip
-            until(lambda: host.summary()["usage"] == usage, lambda: f"{host.summary()['usage']} is not {usage}\n{self._logs()}", SETTLED)  # noqa: B023
-            until(lambda: host.is_well() and not self.records(host).node.dirty, self._logs, SETTLED)  # noqa: B023
+            until(lambda: host.summary()["usage"] == usage, lambda: f"{host.summary()['usage']} is not {usage}\n{self._logs()}", PATIENCE)  # noqa: B023
+            until(lambda: host.is_well() and not self.records(host).node.dirty, self._logs, PATIENCE)  # noqa: B023
             self._are_exact(host, {guest.uuid: guest for guest in mine})
         with self._records.reading() as reading:
             for guest in guests:
@@ -192,18 +192,18 @@ def played(cloud: Cloud, dice: random.Random, pool: ThreadPoolExecutor) -> tuple
     guests: list[Guest] = []
     under_way: list[Future[None]] = []
 
-    def play(scenario: Callable[..., None], *end: str, same: bool = False, **how: bool) -> None:
+    def play(scenario: Callable[..., None], end: MoveStep, *, same: bool = False, **how: bool) -> None:
         source, dest = dice.sample(cloud.both, 2)
         guest = cloud.guest(dice.choice(KINDS), dice)
         guests.append(guest)
-        under_way.append(pool.submit(_built_and, [guest], source, lambda: scenario(guest, source, source if same else dest, *end, **how)))
+        under_way.append(pool.submit(_built_and, [guest], source, lambda: scenario(guest, source, source if same else dest, end, **how)))
 
-    for end in ("confirm", "revert", "abort"):
-        play(cold, end, resize=True)
-        play(cold, end, resize=True, same=True)
-        play(cold, end, resize=False)
-    for end in ("finish", "abort"):
-        play(live, end)
+    for cold_end in COLD_ENDS:
+        play(cold, cold_end, resize=True)
+        play(cold, cold_end, resize=True, same=True)
+        play(cold, cold_end, resize=False)
+    for live_end in LIVE_ENDS:
+        play(live, live_end)
     evacuated = [cloud.guest(kind, dice) for kind in dice.sample(KINDS, 3)]
     guests += evacuated
     under_way.append(pool.submit(_built_and, evacuated, cloud.a, lambda: evacuations(evacuated, *cloud.both)))
@@ -217,11 +217,11 @@ def _built_and(guests: Sequence[Guest], host: ComputeHost, scenario: Callable[[]
 
 
 def killing(cloud: Cloud, dice: random.Random, under_way: Sequence[Future[None]]) -> int:
-    """Kill one agent or the other, mostly when both have got somewhere again; how often, while anything was under way."""
+    """Kill one agent or the other, mostly when one has got somewhere again. Returns how often that was, while anything was under way."""
     killed = 0
     while killed < KILLS and not all(one.done() for one in under_way):
         if dice.random() < 0.8:
-            until(lambda: all(one.done() for one in under_way) or any(host.is_well() for host in cloud.both))
+            until(lambda: all(one.done() for one in under_way) or any(host.is_well() for host in cloud.both), seconds=PATIENCE)
         time.sleep(dice.uniform(0, 0.5))
         killed += dice.choice(cloud.both).crash()
     return killed
@@ -240,7 +240,7 @@ def test_moves_end_exactly_whoever_is_killed_when(cloud: Cloud) -> None:
         cloud.is_exact(guests)
         for guest in guests:
             guest.end()
-        cloud.is_exact([])
+    cloud.is_exact([])
 
 
 def test_a_copied_identity_is_refused_until_its_owner_lets_go(cloud: Cloud) -> None:

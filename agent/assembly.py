@@ -132,7 +132,7 @@ def started(
             stack.callback(_let_go, records)
         house = House(
             server, parts.driver, parts.worker, parts.policy, host_name(conf), cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records,
-            parts.provider_config,
+            parts.provider_config, pci=parts.pci,
         )
         yield Fleet(house, parts.driver_name, host_name(conf), conf.compute.workers, provisional=provisional, notice="; ".join(notes))
 

@@ -8,7 +8,9 @@ from functools import partial
 from threading import Event
 
 from agent.audit_allocations import Judged, NodeAllocations
+from agent.audit_devices import LATER, DevicesPut, NodeDevices
 from agent.audit_record import Mode, Node, Record
+from agent.desired.device_uses import DeviceUses
 from agent.desired.host_tree import layout_hint
 from agent.desired.operators_files import put_operators_files
 from agent.desired.policy import Policy
@@ -36,6 +38,7 @@ from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.model.operation import AllocationOperation, SetInventory
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, NodeState, Outcome, Usage
+from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.authorship import Authorship
 from agent.placement.client import Client, Row
@@ -51,6 +54,7 @@ from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.server import Server
 from agent.provider_config.absences import Absences
 from agent.provider_config.entry import Key, ProviderConfig
+from agent.tracker.device_uses import device_uses
 from agent.tracker.tracking import Tracking
 
 LOG = logging.getLogger(__name__)
@@ -75,6 +79,7 @@ class House:
     records: Tracking | None = None
     provider_config: ProviderConfig = field(default_factory=ProviderConfig)
     absences: Absences = field(default_factory=Absences)
+    pci: PciSettings = field(default_factory=PciSettings)
 
 
 class NodeAudit:
@@ -113,7 +118,8 @@ class NodeAudit:
             self._look_back(record)
             state, self._started = record.state(), True
         except AgentError as error:
-            state = "refused" if isinstance(error, ReshapeFailed) else "failed"
+            # Shares of devices that cannot be corrected now are tried again; a layout that cannot be had needs somebody.
+            state = "refused" if isinstance(error, ReshapeFailed) and record.healing.move is None else "failed"
             record.failed(error)
         except Exception as error:
             # A bug, or facts that nobody thought of: the other nodes are audited all the same.
@@ -153,10 +159,16 @@ class NodeAudit:
                 flushed = self._flush(record, plan)
         except GenerationConflict as conflict:
             return self._again(record, conflict)
+        except ReshapeFailed as error:
+            if record.healing.move is None or record.attempts == MAX_ATTEMPTS:
+                raise
+            # The rest must not wait for it.
+            record.unhealed = f"{error.message}; {error.remedy}" if error.remedy else error.message
+            return False
         if flushed.conflict is not None:
             return self._again(record, flushed.conflict)
-        # What could not go because it is in use is planned once more, as something to hold.
-        return not flushed.held
+        # What could not go because it is in use is planned once more, as something to hold; and what went to be made anew elsewhere, to be made.
+        return not (flushed.held or (record.devices is not None and record.devices.anew and flushed.complete))
 
     def _check_name(self) -> None:
         name = self.node.name
@@ -244,11 +256,21 @@ class NodeAudit:
                 raise
             wish, move = self._reshaped_wish(record, base, findings, needed)
         record.hint = None if findings.shape_all else layout_hint(findings.facts, self.house.policy, view.tree, root)
-        by = Authorship.of(view, journal, base, wish, root, take_over=record.mode.adopt)
+        put = record.devices = self._put_devices(record, base, wish, findings)
+        by = put.taken_over(Authorship.of(view, journal, base, wish, root, take_over=record.mode.adopt))
         applied = put_operators_files(self.house.provider_config, by, self.house.policy.owner_trait)
         record.misfits, self.sighted = applied.problems, applied.found
         knowledge = self._names_learned(record, applied.tree)
-        return Merge(replace(by, wish=applied.tree), knowledge, held, applied.configured).target(), move
+        target = Merge(replace(by, wish=applied.tree), knowledge, held, applied.configured).target()
+        record.healing = self._devices(record).healing(record.client, put, target, why_not=LATER if move else record.unhealed)
+        return target, move or record.healing.move
+
+    def _devices(self, record: Record) -> NodeDevices:
+        uses = device_uses(record.records.state) if record.records is not None else DeviceUses()
+        return NodeDevices(self.notebook, self.node.uuid, self.house.pci, self.house.policy, uses)
+
+    def _put_devices(self, record: Record, base: ProviderTree, wish: ProviderTree, findings: Findings) -> DevicesPut:
+        return self._devices(record).put(record.client, base, wish, findings.facts, start=record.mode.start and not self._started)
 
     def _names_learned(self, record: Record, wish: ProviderTree) -> Knowledge:
         """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""
@@ -309,7 +331,7 @@ class NodeAudit:
         :raises GenerationConflict: that was the last attempt.
         """
         LOG.debug("node %s, attempt %s: %s", printable(self.node.name), record.attempts, conflict.message)
-        if record.attempts == MAX_ATTEMPTS and isinstance(conflict, ReshapeConflict):
+        if record.attempts == MAX_ATTEMPTS and isinstance(conflict, ReshapeConflict) and record.healing.move is None:
             raise ReshapeFailed(f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", "start the agent again when the host is less busy") from conflict
         if record.attempts == MAX_ATTEMPTS:
             what = f"{printable(self.node.name)}: {MAX_ATTEMPTS} attempts met changes by others, last: {conflict.message}"

@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from agent.audit_devices import DevicesPut
+from agent.desired.healing import Healing
 from agent.errors import AgentError, ConfigErrors, ProviderIdentityConflict, ProviderNameConflict
 from agent.model.facts import HostFacts
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -44,6 +46,7 @@ class Record:
 
     ``earlier`` waits for the audits that began before this one. ``records``: what the records of the node show.
     ``tried``: consumers whose allocations could not be removed. ``misfits``: what of the operator's files does not fit the node.
+    ``devices`` and ``healing``: what came of the node's devices; ``unhealed``: why allocations of devices could not be corrected.
     """
 
     client: Client
@@ -63,6 +66,9 @@ class Record:
     tried: set[ConsumerUuid] = field(default_factory=set)
     hint: str | None = None
     misfits: Sequence[AgentError] = ()
+    devices: DevicesPut | None = None
+    healing: Healing = field(default_factory=Healing)
+    unhealed: str = ""
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -80,9 +86,11 @@ class Record:
     def planned(self, plan: Plan, facts: HostFacts | None) -> None:
         """What a plan shows, in place of what an earlier attempt saw."""
         shown = self.records
-        self.drift = [*(shown.drift if shown is not None else ()), *plan.drift]
+        put = self.devices
+        self.drift = [*(shown.drift if shown is not None else ()), *(put.part.drift if put else ()), *self.healing.drift, *plan.drift]
         self.tree, self.owned = plan.target.tree, frozenset(plan.target.journal.providers)
-        self.errors = [*self.misfits, *(AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid)]
+        self.errors = [*self.misfits, *(put.part.errors if put else ())]
+        self.errors += [AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid]
         if shown is not None:
             self.errors += [NodeDegraded(text, "correct or remove the record; until then nothing new is promised") for text in shown.problems]
         if facts is not None:

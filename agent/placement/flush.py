@@ -5,7 +5,7 @@ next plan starts from Placement's real state.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -297,6 +297,13 @@ class Flush:
             if rows[uuid].generation != expected:
                 raise GenerationConflict(f"provider {uuid} was changed beside the reshape")
             self.tree.replace(replace(self.tree.provider(uuid), generation=expected, inventory=records))
+        self._follow_named(operation, {uuid: row.generation for uuid, row in rows.items() if uuid not in guarded})
+
+    def _follow_named(self, operation: Reshape, now: Mapping[ProviderUuid, int]) -> None:
+        """A provider that is only named in allocations moves by one. Any other distance is somebody else's: it is found when it is read again."""
+        for uuid, generation in now.items():
+            if self._has_allocations(operation, uuid) and self.tree.exists(uuid) and (self.tree.provider(uuid).generation or 0) + 1 == generation:
+                self.tree.set_generation(uuid, generation)
 
     @staticmethod
     def _has_allocations(operation: Reshape, uuid: ProviderUuid) -> int:

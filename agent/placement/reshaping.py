@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.errors import DRIVER_FAULT, ReshapeFailed
-from agent.model.allocation import Allocation
+from agent.model.allocation import Allocation, Holdings
 from agent.model.inventory import Inventories, capacity, changed
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import Reshape
@@ -51,13 +51,13 @@ def moved(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> Move:
 def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: Move) -> Reshape:
     """The one operation that takes ``present`` to ``target`` for every provider involved.
 
-    Only providers of ours are in it: those whose inventory differs, those that a moved consumer uses, and those that
+    Only providers of ours are in it: those whose inventory differs, those of which a moved consumer has another share, and those that
     go away, with nothing left on them so that nobody claims there before they are deleted. Only moved consumers are in it.
 
     :raises ReshapeFailed: the result would not hold.
     """
     consumers = move.changed
-    named = {uuid for one in consumers for uuid in (*move.before[one].resources, *move.after[one].resources)}
+    named = {uuid for one in consumers for uuid in _shares_moved(move.before[one].resources, move.after[one].resources)}
     inventories: dict[ProviderUuid, Inventories] = {}
     for one in target.providers():
         old = present.provider(one.uuid).inventory if present.exists(one.uuid) else {}
@@ -95,6 +95,10 @@ def _check_consumer(one: Allocation, target: ProviderTree, inventories: Mapping[
                     f"{name} is dropped from provider {provider} but used by consumer {one.consumer}", "the driver has to move that allocation too",
                     consumer=one.consumer, provider=provider,
                 )  # fmt: skip
+
+
+def _shares_moved(before: Holdings, after: Holdings) -> set[ProviderUuid]:
+    return {uuid for uuid in (*before, *after) if before.get(uuid) != after.get(uuid)}
 
 
 def _amount(one: Allocation) -> int:

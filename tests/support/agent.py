@@ -20,6 +20,7 @@ from agent.model.facts import HostFacts
 from agent.model.operation import Operation
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import NodeReport, Report
+from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.mirror import Freshness
 from agent.placement.server import Server
@@ -88,6 +89,7 @@ class AgentUnderTest:
         self.url: str | None = options.pop("url", None)
         self.session: Session | None = options.pop("session", None)
         self.provider_files: Path | None = options.pop("provider_files", None)
+        self.pci: PciSettings = options.pop("pci", PciSettings())
         self.cancelled = threading.Event()
         assert not options, options
         self._fleet: Fleet | None = None
@@ -99,10 +101,10 @@ class AgentUnderTest:
         transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
         self._store = (open_read_only if dry_run else open_store)(self.folder)
         server = Server(transport, "http", self._store, keep=not dry_run)
-        settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), lambda _node, _facts: None)
+        settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), self.pci.rows, self.pci.misfits)
         self.tracking = tracking(Records(self._store), settings, clock.now, lambda _node: None)
         config = read_folder(self.provider_files) if self.provider_files else ProviderConfig()
-        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, self.tracking, config)
+        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, self.tracking, config, pci=self.pci)
         return Fleet(house, "scripted", "host-1", 4)
 
     def stop(self) -> None:

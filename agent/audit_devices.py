@@ -1,0 +1,102 @@
+"""The devices of a node under audit: what they come to in its tree, asking Placement only who uses what is to go, and whose share has to be mended."""
+
+import logging
+from dataclasses import dataclass, replace
+
+from agent.desired.device_part import DevicePart, Reported, all_kept, bounded, device_part, shrinking, still_reported
+from agent.desired.device_tree import Place, misplaced, put_devices, with_cards
+from agent.desired.device_uses import DeviceUses
+from agent.desired.healing import Counted, Healing, all_wrong, counted, heal, unknown_shares, wrong_owners
+from agent.desired.host_tree import choose_layout
+from agent.desired.policy import Policy
+from agent.errors import ConfigErrors
+from agent.model.facts import HostFacts
+from agent.model.names import ProviderUuid
+from agent.model.provider_tree import ProviderTree
+from agent.pci.matching import matched
+from agent.pci.present_devices import PresentDevices
+from agent.pci.settings import PciSettings
+from agent.placement.authorship import Authorship
+from agent.placement.client import REPARENT, Client
+from agent.placement.notebook import Notebook
+from agent.placement.ownership import ADOPT, Target
+
+LOG = logging.getLogger(__name__)
+
+LATER = "it is corrected in a later pass"
+
+
+@dataclass(frozen=True, slots=True)
+class DevicesPut:
+    """A wish with its devices. ``anew``: some are taken out, to be made again at another place."""
+
+    tree: ProviderTree
+    part: DevicePart
+    place: Place
+    anew: bool = False
+
+    def taken_over(self, by: Authorship) -> Authorship:
+        """``by`` with this wish, and with the journal of a tree that is being taken over as far as it is about devices."""
+        return replace(by, wish=self.tree, journal=with_cards(by.journal, self.part, self.place) if by.take_over else by.journal)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """The devices of one node. ``uses``: who has which."""
+
+    notebook: Notebook
+    root: ProviderUuid
+    settings: PciSettings
+    policy: Policy
+    uses: DeviceUses
+
+    def put(self, client: Client, base: ProviderTree, wish: ProviderTree, facts: HostFacts, *, start: bool) -> DevicesPut:
+        """``wish``, made from ``base``, with the node's devices.
+
+        :raises ConfigErrors: at the ``start``, everything for which devices cannot be told to Placement as the operator says.
+        """
+        notebook, present, tree = self.notebook, self.notebook.view.tree, wish.copy()
+        nested = choose_layout(self.policy, present, self.root) == "nested"
+        place = Place(present, self.root, notebook.journal, self.policy.owner_trait, nested, notebook.knowledge.offers(REPARENT))
+        reported = Reported.of(present, self.root, wish, base, notebook.journal)
+        part = self._part(client, facts, tree, place, reported)
+        if part.errors and start:
+            raise ConfigErrors(part.errors)
+        anew = put_devices(tree, base, part, place)
+        return DevicesPut(tree, part, place, bool(anew))
+
+    def healing(self, client: Client, put: DevicesPut, target: Target, *, why_not: str) -> Healing:
+        """What of the guests' allocations has to be mended. ``why_not``: why it cannot be now, empty if it can."""
+        if not self.uses.settled or not put.part.providers:
+            return Healing()
+        count, tree = counted(put.part, target.tree, self.uses), self.notebook.own_tree()
+        ours = [uuid for uuid in tree.get_provider_uuids() if uuid in target.journal.providers and tree.has_inventory(uuid)]
+        consumers = self.notebook.consumers(client, ours)
+        drift = tuple(unknown_shares(count, consumers, self.uses, target.tree))
+        if why := why_not or ("" if target.journal.adopted else ADOPT) or (LATER if target.invalid else ""):
+            return Healing(drift=(*drift, *all_wrong(count, consumers, target.tree, why)))
+        found = self._healed(client, count, target, ours)
+        return replace(found, drift=(*drift, *found.drift))
+
+    def _healed(self, client: Client, count: Counted, target: Target, ours: list[ProviderUuid]) -> Healing:
+        owners = wrong_owners(count, self.notebook.consumers(client, ours))
+        allocations = self.notebook.allocations(client, owners)
+        healing = heal(count, self.notebook.consumers(client, ours), allocations, target.tree, ours)
+        if healing.move is not None:
+            LOG.info("allocations of devices are corrected for instances %s", ", ".join(sorted(healing.move.changed)))
+        return healing
+
+    def _part(self, client: Client, facts: HostFacts, tree: ProviderTree, place: Place, reported: Reported) -> DevicePart:
+        if not self.settings.report:
+            return replace(all_kept(reported), errors=tuple(still_reported(reported)))
+        if not facts.complete("pci"):
+            return all_kept(reported)
+        present = PresentDevices.of(facts.pci or ())
+        part = device_part(matched(present, self.settings.specs), self.uses.uses, reported)
+        asked = {*shrinking(part, reported), *(() if place.can_move else misplaced(tree, part, place))}
+        if not asked:
+            return part
+        # Asked each time, because what is given back moves no generation.
+        users = dict(zip(sorted(asked), client.exchange.each(client.consumers, sorted(asked)), strict=True))
+        return bounded(part, reported, users)
+

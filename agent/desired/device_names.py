@@ -1,0 +1,38 @@
+"""How Placement knows the provider of a card: by its name, its marking trait and its one resource class."""
+
+from collections.abc import Iterator
+
+import os_traits
+
+from agent.model.names import ProviderUuid
+from agent.model.pci_address import PciAddress
+from agent.model.provider_tree import Provider, ProviderTree
+
+MARKER = os_traits.COMPUTE_MANAGED_PCI_DEVICE
+
+
+def device_provider_name(root: str, card: PciAddress) -> str:
+    """The name of the provider that counts the devices of ``card``, on the node called ``root``. In upper case, as it always was."""
+    return f"{root}_{str(card).upper()}"
+
+
+def card_of(name: str, root: str) -> PciAddress | None:
+    """The card whose provider ``name`` is; None if it is that of something else."""
+    text = name.removeprefix(f"{root}_")
+    try:
+        card = PciAddress.parse(text)
+    except ValueError:
+        return None
+    return card if name == device_provider_name(root, card) else None
+
+
+def is_device_provider(one: Provider, root: str) -> bool:
+    """Whether the provider counts devices of a card of the node called ``root``."""
+    return MARKER in one.traits and card_of(one.name, root) is not None
+
+
+def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provider]:
+    """The providers of cards in the node's tree."""
+    if tree.exists(root):
+        name = tree.name_of(root)
+        yield from (one for one in map(tree.provider, tree.get_provider_uuids(root)) if is_device_provider(one, name))

@@ -45,14 +45,22 @@ def take_over(
             # What was on the root was SEV: the others came when each had a child.
             shares = {sev.name(name): amount} if resource_class == CLASS else _devices(name, consumer, amount, facts, policy)
             for child, share in shares.items():
-                if not tree.exists(child):
-                    raise ReshapeFailed(f"consumer {consumer} has {share} {resource_class} of {printable(child)}, which is not there", consumer=consumer)
+                _check_share(tree, child, resource_class, consumer, share)
                 resources = record["allocations"].setdefault(tree.provider(child).uuid, {"resources": {}})["resources"]
                 resources[resource_class] = resources.get(resource_class, 0) + share
 
 
 def _children(tree: ProviderTree, root: ProviderUuid, resource_class: str) -> bool:
     return any(resource_class in tree.provider(uuid).inventory for uuid in tree.get_provider_uuids(root) if uuid != root)
+
+
+def _check_share(tree: ProviderTree, child: str, resource_class: str, consumer: str, share: int) -> None:
+    """Whether the child can give the consumer so much at once; Placement would refuse it without naming him."""
+    record = tree.provider(child).inventory.get(resource_class, {}) if tree.exists(child) else {}
+    if share > (most := record.get("max_unit", 0)):
+        offers = f"gives a consumer at most {most}" if record else "does not offer any"
+        what = f"consumer {consumer} would have {share} {resource_class} of {printable(child)}, which {offers}"
+        raise ReshapeFailed(what, "give the host back what it offered before, or move or delete the consumer first", consumer=consumer)
 
 
 def _devices(root: str, consumer: str, amount: int, facts: HostFacts, policy: MdevPolicy) -> Shares:

@@ -325,3 +325,9 @@ def test_an_error_has_its_place_as_data(tmp_path: Path) -> None:
     (error,) = refused(tmp_path, a=inventory("[CUSTOM_A: {total: -3}]"))
     path = "providers[0].inventories.additional[0].CUSTOM_A.total"
     assert (error.code, error.data) == ("config.invalid", {"file": str(tmp_path / "a.yaml"), "line": 5, "column": 29, "path": path})
+
+
+def test_the_example_in_the_documentation_is_right() -> None:
+    config = read_folder(Path(__file__).parents[3] / "etc" / "provider_config")
+    assert [(one.key.by, len(one.inventories), len(one.traits)) for one in config.entries] == [("uuid", 0, 1), ("name", 2, 2), ("uuid", 0, 1)]
+    assert config.warnings == ()

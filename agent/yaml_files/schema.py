@@ -18,7 +18,7 @@ from agent.yaml_files.document import Document, Where, shown
 
 TYPES = {
     "string": "text", "integer": "a whole number", "number": "a number",
-    "boolean": "true or false", "array": "a list", "object": "a mapping",
+    "boolean": "true or false", "array": "a list", "object": "a mapping", "null": "null",
 }  # fmt: skip
 
 

@@ -190,3 +190,33 @@ def test_each_load_reads_everything_again(file):
     assert load(options).compute.workers == 5
     file("[compute]\nworkers = 6\n")
     assert load(options).compute.workers == 6
+
+
+def test_the_sections_of_types_of_mediated_devices_are_options(file):
+    path = file("""
+[devices]
+enabled_vgpu_types = nvidia-35, i915-GVTg_V5_4
+
+[mdev_nvidia-35]
+device_addresses = 0000:84:00.0,0000:85:00.0
+max_instances = 0
+
+[vgpu_i915-GVTg_V5_4]
+device_addresses = 0000:00:02.0
+
+[mdev_nvidia-36]
+max_instances = none
+""")
+    assert errors_of("--config-file", path) == [f"{path}:7: [mdev_nvidia-35] max_instances = 0: not a whole number of at least 1"]
+    conf = loaded("--config-file", file("""
+[devices]
+enabled_vgpu_types = nvidia-35, i915-GVTg_V5_4
+
+[mdev_nvidia-35]
+device_addresses = 0000:84:00.0,0000:85:00.0
+
+[vgpu_i915-GVTg_V5_4]
+device_addresses = 0000:00:02.0
+""", "right.conf"))
+    assert conf["mdev_nvidia-35"].device_addresses == ["0000:84:00.0", "0000:85:00.0"]
+    assert conf["mdev_i915-GVTg_V5_4"].device_addresses == ["0000:00:02.0"]

@@ -5,6 +5,8 @@ import pytest
 
 from agent.errors import ConfigError, ConfigErrors, DriverError
 from agent.model.assignable_unit import AssignableUnit
+from agent.model.encryption import EncryptionFacts
+from agent.model.mdev import Mdev, MdevParent
 from agent.model.pci_address import PciAddress
 from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, record, root_tree, shaped, started
 
@@ -25,7 +27,7 @@ def facts_of(host_file, text):
 
 def test_a_section_that_is_not_in_the_file_is_not_in_the_facts(host_file):
     facts = facts_of(host_file, "traits: [CUSTOM_A]")
-    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci, facts.units) == (None,) * 6
+    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci, facts.mdev, facts.encryption, facts.units) == (None,) * 8
     assert (facts.hypervisor_type, facts.hypervisor_version, dict(facts.incomplete)) == ("fake", 1000, {})
 
 
@@ -72,6 +74,8 @@ def test_the_template_describes_a_host_with_two_cells():
     assert devices["0000:af:00.0"].virtual_functions == (PciAddress.parse("0000:af:00.3"),)
     assert devices["0000:3b:00.0"].class_code == 0x030200
     assert not devices["0000:3b:00.0"].is_physical_function
+    assert [(parent.name, parent.total("nvidia-35"), parent.total("nvidia-36")) for parent in facts.mdev] == [("0000:3b:00.0", 16, 6)]
+    assert facts.encryption.contexts == {"sev": 15, "sev_es": 100}
     assert driver.capabilities_as_traits() == {"COMPUTE_TRUSTED_CERTS": True, "COMPUTE_RESCUE_BFV": False}
     tree = shaped(driver, facts)
     assert tree.data("cn1").traits == {"CUSTOM_RACK_7"}
@@ -100,6 +104,29 @@ def test_virtual_functions_go_on_in_the_next_slot(host_file):
     text = "pci: [{address: 0000:01:00.6, vendor_id: 15b3, product_id: 1017, virtual_functions: {count: 3, product_id: 1018}}]"
     devices = facts_of(host_file, text).pci
     assert [str(device.address) for device in devices] == ["0000:01:00.6", "0000:01:00.7", "0000:01:01.0", "0000:01:01.1"]
+
+
+def test_mediated_devices_and_encryption(host_file):
+    owner, device = "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11", "8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01"
+    facts = facts_of(
+        host_file,
+        f"""
+        mdev:
+          - parent: 0000:3B:00.0
+            types: {{nvidia-35: 14, nvidia-36: 0}}
+            mdevs: [{{uuid: {device.upper()}, type: nvidia-35, owner: {owner}}}]
+          - {{parent: mtty, types: {{mtty-2: 24}}, numa_node: 1}}
+        encryption: {{sev: 15, sev_es: null}}
+        incomplete: {{mdev: one parent could not be read, encryption: neither could that}}
+        """,
+    )
+    assert facts.mdev == (
+        MdevParent("0000:3b:00.0", "pci", {"nvidia-35": 14, "nvidia-36": 0}, (Mdev(device, "nvidia-35", owner),)),
+        MdevParent("mtty", "mtty", {"mtty-2": 24}, numa_node=1),
+    )
+    assert facts.encryption == EncryptionFacts({"sev": 15, "sev_es": None})
+    assert not facts.complete("mdev") and not facts.complete("encryption")
+    assert facts_of(host_file, "mdev: []").mdev == ()
 
 
 def test_units_are_on_the_node_on_a_cell_or_on_a_described_provider(host_file):

@@ -216,3 +216,33 @@ def test_a_pipe_a_folder_and_a_missing_file_are_refused_without_waiting(tmp_path
     for name, message in (("pipe", "is not a regular file"), (".", "directory"), ("missing", "cannot be read: No such file or directory")):
         with pytest.raises(ConfigErrors, match=message):
             started("fake.file", host_file=str(tmp_path / name))
+
+
+DEVICE = "uuid: 8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01, type: T"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mdev: {}", "1: mdev: is a mapping, not a list"),
+        ("mdev: [{parent: 06:00.0, types: {}}]", "1: mdev[0].parent: is '06:00.0'"),
+        ("mdev: [{parent: mtty}]", "1: mdev[0]: lacks types"),
+        ("mdev: [{parent: mtty, types: {T: many}}]", "1: mdev[0].types.T: is 'many', not a whole number"),
+        ("mdev: [{parent: mtty, types: {T: 1}, mdevs: [{uuid: x, type: T}]}]", "1: mdev[0].mdevs[0].uuid: is 'x'"),
+        (f"mdev: [{{parent: mtty, types: {{U: 1}}, mdevs: [{{{DEVICE}}}]}}]", "1: mdev[0].mdevs[0].type: the parent has no type 'T'"),
+        (
+            f"mdev: [{{parent: a, types: {{T: 1}}, mdevs: [{{{DEVICE}}}]}}, {{parent: b, types: {{T: 1}}, mdevs: [{{{DEVICE}}}]}}]",
+            "1: mdev[1].mdevs[0].uuid: the device 8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01 is here twice",
+        ),
+        ("mdev: [{parent: '0000:0a:00.0', types: {}}, {parent: '0000:0A:00.0', types: {}}]", "1: mdev[1].parent: the parent 0000:0a:00.0 is here twice"),
+        (
+            "mdev: [{parent: mtty, types: {}, numa_node: 3}]\ncells: [{id: 0, cpus: '', memory_mib: 1}]",
+            "1: mdev[0].numa_node: there is no cell 3",
+        ),
+        ("encryption: {sgx: 1}", "1: encryption.sgx: cannot be a key here"),
+        ("encryption: {sev: yes}", "1: encryption.sev: is 'yes', not a whole number or null"),
+    ],
+)
+def test_mediated_devices_and_encryption_that_cannot_be(tmp_path, text, message):
+    (error,) = errors_of(tmp_path, text)
+    assert error.startswith(message)

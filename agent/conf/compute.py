@@ -15,7 +15,7 @@ OPTIONS = [
     cfg.StrOpt("owner_trait", default="OWNER_NOVA", help="Trait that says which service owns the node's providers."),
     cfg.StrOpt(
         "provider_config_location", default="/etc/compute-node-agent/provider_config/",
-        help="Folder whose *.yaml files add custom inventories and traits to providers. It may be missing; empty: none is looked for.",
+        help="Folder of YAML files that add custom inventories and traits to providers. It may be missing; empty: none is looked for.",
     ),
     cfg.StrOpt("cpu_shared_set", help="Host CPUs for shared guest CPUs (VCPU), as a list like 0-3,^2."),
     cfg.StrOpt("cpu_dedicated_set", help="Host CPUs for dedicated guest CPUs (PCPU)."),

@@ -146,6 +146,7 @@ def test_all_is_published_within_a_period_of_its_return(host: ComputeHost, http_
     assert http_placement.other.inventory(host.identity)[UNITS]["total"] == 20
     held = {uuid: one["allocations"] for uuid, one in http_placement.dump()["consumers"].items() if one["allocations"]}
     assert held == {**staying.allocations, **coming.allocations}
+    assert host.bugs == []
 
 
 def test_an_agent_that_has_never_seen_placement_makes_claims(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class Cloud:
             until(lambda: host.summary()["usage"] == usage, lambda: f"{host.summary()['usage']} is not {usage}\n{self._logs()}", PATIENCE)  # noqa: B023
             until(lambda: host.is_well() and not self.records(host).node.dirty, self._logs, PATIENCE)  # noqa: B023
             self._are_exact(host, {guest.uuid: guest for guest in mine})
+            assert host.bugs == []
         with self._records.reading() as reading:
             for guest in guests:
                 found = {uuid: reading.migration(ConsumerUuid(uuid)) for uuid in guest.ended}

@@ -88,6 +88,11 @@ class ComputeHost:
         file = self.folder / "agent.log"
         return file.read_text() if file.exists() else ""
 
+    @property
+    def bugs(self) -> list[str]:
+        """What its agents have logged that no circumstances excuse."""
+        return [line for line in self.log.splitlines() if any(sign in line for sign in ("Traceback", " CRITICAL ", ": 500 in "))]
+
     # --- its agent ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:

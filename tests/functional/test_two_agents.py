@@ -71,6 +71,9 @@ class Cloud:
 
     def is_exact(self, guests: Sequence[Guest]) -> None:
         """Everything is as it should be, with these guests and no other."""
+        for host in self.both:
+            # One may have been killed last of all.
+            host.wait_until_well()
         wanted = {consumer: held for guest in guests for consumer, held in guest.allocations.items()}
         until(lambda: self.allocations() == wanted, lambda: f"{self.allocations()}\nis not\n{wanted}\n{self._logs()}", PATIENCE)
         for host in self.both:

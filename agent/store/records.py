@@ -1,9 +1,9 @@
 """The records: read at one moment, or worked on alone in one short transaction."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 
-from sqlalchemy import bindparam, update
+from sqlalchemy import Connection, bindparam, update
 
 from agent.model.changes import Changes
 from agent.model.names import ProviderUuid
@@ -14,6 +14,7 @@ from agent.store.compute_node_rows import NODES
 from agent.store.device_rows import DEVICES
 from agent.store.instance_rows import INSTANCES
 from agent.store.lease_rows import LEASES
+from agent.store.location import Location
 from agent.store.migration_rows import MIGRATIONS
 from agent.store.reading import Reading
 from agent.store.record_schema import COMPUTE_NODE
@@ -27,9 +28,19 @@ TOUCH = update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == bindparam("touched")).
 class Transaction(Reading):
     """Reads and writes. What it has read of its nodes nobody else changes before its end."""
 
+    def __init__(self, connection: Connection, location: Location) -> None:
+        super().__init__(connection, location)
+        self._locked: dict[ProviderUuid, int] = {}
+
     def lock(self, nodes: Collection[ProviderUuid]) -> None:
         """Wait until nobody else works on these nodes. SQLite has one writer anyway."""
-        self._connection.execute(queries.NODES_LOCKED, {"some": sorted(nodes)})
+        self._locked = dict(self._connection.execute(queries.NODES_LOCKED, {"some": sorted(nodes)}).all())
+
+    def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
+        """The version of each of these nodes that there is; of those that are locked it is known already."""
+        known = {uuid: self._locked[uuid] for uuid in nodes if uuid in self._locked}
+        asked = [uuid for uuid in nodes if uuid not in known]
+        return {**known, **super().node_versions(asked)} if asked else known
 
     def write(self, changes: Changes) -> None:
         """Write all of them, and let the versions of the nodes that are touched grow.
@@ -37,6 +48,7 @@ class Transaction(Reading):
         :raises RecordConflict: a record was written by somebody else since it was read, or exists already.
         """
         to = self._connection
+        self._locked = {}
         # What is referred to before what refers to it, and what is dropped before what takes its place.
         INSTANCES.write(to, changes.instances)
         MIGRATIONS.write(to, changes.migrations)

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
 from agent.model.device_request import DeviceRequest
@@ -74,8 +74,10 @@ class DeviceClaim:
 
 def digest(request: InstanceClaim | MoveClaim | DeviceClaim) -> str:
     """A text that is the same exactly for the same request."""
-    return hashlib.sha256(json.dumps(asdict(request), sort_keys=True, default=_plain).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(request, sort_keys=True, default=_plain).encode()).hexdigest()
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value):
+        return {one.name: getattr(value, one.name) for one in fields(value)}
     return sorted(value) if isinstance(value, frozenset) else dict(value)

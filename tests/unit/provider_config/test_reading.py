@@ -9,6 +9,7 @@ from agent.provider_config.entry import Entry, Key, ProviderConfig
 from agent.provider_config.folder import read_folder
 from agent.yaml_files.document import Place
 from tests.unit.provider_config.reading import META, NODE, entry, inventory, read, refused, told, warned
+from tests.unit.store.ordinary_user import as_ordinary_user
 
 MAX = 2147483647
 RECORD = {"reserved": 0, "min_unit": 1, "max_unit": MAX, "step_size": 1, "allocation_ratio": 1.0}
@@ -73,6 +74,23 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
         "a.yaml: cannot be read: No such file or directory", "b.yaml: cannot be read: Is a directory", "c.yaml: is not a regular file",
         "d.yaml: is larger than 1048576 bytes",
     ]  # fmt: skip
+
+
+def closed(folder: Path) -> None:
+    (folder / "files").mkdir()
+    (folder / "files" / "a.yaml").touch(0)
+    (folder / "closed").mkdir(0)
+
+
+def test_what_the_agent_may_not_read_is_refused_with_the_reason() -> None:
+    def attempt(folder: Path) -> str:
+        return " | ".join(str(error) for name in ("files", "closed") for error in refused(folder / name)).replace(f"{folder}/", "")
+
+    assert as_ordinary_user(attempt, closed) == (
+        "files/a.yaml: cannot be read: Permission denied (check the permissions: the agent has to read the folder and its files) | "
+        "closed: the folder of [compute] provider_config_location cannot be read: Permission denied "
+        "(check the permissions: the agent has to read the folder and its files)"
+    )
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:

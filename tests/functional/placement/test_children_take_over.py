@@ -60,7 +60,10 @@ def test_s_20_vgpus_of_the_root_move_to_the_parents_with_their_allocations(grown
 
 @pytest.mark.parametrize(
     "devices",
-    [host_of(parent(P06, {T1: 8}, [A, None])), host_of(parent(P06, {T1: 8}, [A, B])), host_of(parent(P06, {T1: 8}, [A]), parent(P07, {T1: 0}, [B, B], "other"))],
+    [
+        host_of(parent(P06, {T1: 8}, [A, None])), host_of(parent(P06, {T1: 8}, [A, B])),
+        host_of(parent(P06, {T1: 8}, [A]), parent(P07, {T1: 0}, [B, B], "other")),
+    ],
     ids=["no guest of that name", "fewer devices than it has", "devices of another type"],
 )
 def test_s_21_a_consumer_whose_devices_are_not_found_refuses_the_start(devices: Any, grown: Any, placement: PlacementServer) -> None:

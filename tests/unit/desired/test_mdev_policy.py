@@ -71,7 +71,8 @@ def test_a_type_that_is_named_twice_counts_once():
 
 
 def test_everything_that_is_wrong_is_told_at_once():
-    assert complaints(["T1", "", "T2"], T1={"device_addresses": ["06:00.0", "0000:06:20.0", "a/b\x1b", ""], "mdev_class": "vgpu"}, T2={"mdev_class": "PGPU"}) == [
+    first = {"device_addresses": ["06:00.0", "0000:06:20.0", "a/b\x1b", ""], "mdev_class": "vgpu"}
+    assert complaints(["T1", "", "T2"], T1=first, T2={"mdev_class": "PGPU"}) == [
         "[mdev_T1] mdev_class = vgpu: it is neither VGPU nor a custom resource class",
         "[mdev_T1] device_addresses: '06:00.0' is not a PCI address of the form DDDD:BB:SS.F",
         "[mdev_T1] device_addresses: '0000:06:20.0' is not a PCI address of the form DDDD:BB:SS.F",

@@ -48,7 +48,21 @@ def test_facts_of_a_recording_are_complete_and_hold_nothing_of_this_machines_pro
     assert facts.memory_mib == facts.numa.memory_mib == 4095 + 8192 + 2048
     assert len(facts.numa.cells) == 4
     assert len(facts.pci) == 5
+    assert (facts.mdev, facts.encryption) == (None, None)
     assert facts.incomplete == {}
+
+
+def test_mediated_devices_and_encryption_that_cannot_be_read_fully_are_named(tree):
+    tree.write("class/mdev_bus/mtty/mdev_supported_types/mtty-2/available_instances", "24")
+    tree.write("module/kvm_amd/parameters/sev", "?")
+    facts = started(tree.root).facts(CONTEXT.name)
+    assert (facts.mdev, facts.encryption) == ((), None)
+    assert set(facts.incomplete) == {"mdev", "encryption"}
+    tree.link("class/mdev_bus/mtty/subsystem", "../../../class/mtty")
+    tree.write("module/kvm_amd/parameters/sev", "Y")
+    facts = started(tree.root).facts(CONTEXT.name)
+    assert [one.provider_name("cn1") for one in facts.mdev] == ["cn1_mtty_mtty"]
+    assert (facts.encryption.contexts, facts.incomplete) == ({"sev": None}, {})
 
 
 def test_facts_are_read_anew_each_time(tree):

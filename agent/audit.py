@@ -270,7 +270,8 @@ class NodeAudit:
         return NodeDevices(self.notebook, self.node.uuid, self.house.pci, self.house.policy, uses)
 
     def _put_devices(self, record: Record, base: ProviderTree, wish: ProviderTree, findings: Findings) -> DevicesPut:
-        return self._devices(record).put(record.client, base, wish, findings.facts, start=record.mode.start and not self._started)
+        start, adopt = record.mode.start and not self._started, record.mode.adopt
+        return self._devices(record).put(record.client, base, wish, findings.facts, start=start, adopt=adopt)
 
     def _names_learned(self, record: Record, wish: ProviderTree) -> Knowledge:
         """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""

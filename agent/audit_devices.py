@@ -13,6 +13,7 @@ from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
+from agent.model.report import Drift
 from agent.pci.matching import matched
 from agent.pci.present_devices import PresentDevices
 from agent.pci.settings import PciSettings
@@ -28,16 +29,17 @@ LATER = "it is corrected in a later pass"
 
 @dataclass(frozen=True, slots=True)
 class DevicesPut:
-    """A wish with its devices. ``anew``: some are taken out, to be made again at another place."""
+    """A wish with its devices. ``drift``: what is to be told of them; ``anew``: some are taken out, to be made again at another place."""
 
     tree: ProviderTree
     part: DevicePart
     place: Place
+    drift: tuple[Drift, ...] = ()
     anew: bool = False
 
     def taken_over(self, by: Authorship) -> Authorship:
         """``by`` with this wish, and with the journal of a tree that is being taken over as far as it is about devices."""
-        return replace(by, wish=self.tree, journal=with_cards(by.journal, self.part, self.place) if by.take_over else by.journal)
+        return replace(by, wish=self.tree, journal=with_cards(by.journal, self.part, self.place) if self.place.take_over else by.journal)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,20 +52,22 @@ class NodeDevices:
     policy: Policy
     uses: DeviceUses
 
-    def put(self, client: Client, base: ProviderTree, wish: ProviderTree, facts: HostFacts, *, start: bool) -> DevicesPut:
-        """``wish``, made from ``base``, with the node's devices.
+    def put(self, client: Client, base: ProviderTree, wish: ProviderTree, facts: HostFacts, *, start: bool, adopt: bool) -> DevicesPut:
+        """``wish``, made from ``base``, with the node's devices. ``adopt``: the tree is taken over, as one is that was never seen before.
 
         :raises ConfigErrors: at the ``start``, everything for which devices cannot be told to Placement as the operator says.
         """
         notebook, present, tree = self.notebook, self.notebook.view.tree, wish.copy()
         nested = choose_layout(self.policy, present, self.root) == "nested"
-        place = Place(present, self.root, notebook.journal, self.policy.owner_trait, nested, notebook.knowledge.offers(REPARENT))
+        journal, can_move = notebook.journal, notebook.knowledge.offers(REPARENT)
+        take_over = self.settings.report and (adopt or not journal.providers)
+        place = Place(present, self.root, journal, self.policy.owner_trait, nested, can_move, take_over)
         reported = Reported.of(present, self.root, wish, base, notebook.journal)
         part = self._part(client, facts, tree, place, reported)
         if part.errors and start:
             raise ConfigErrors(part.errors)
-        anew = put_devices(tree, base, part, place)
-        return DevicesPut(tree, part, place, bool(anew))
+        placed = put_devices(tree, base, part, place)
+        return DevicesPut(tree, part, place, (*part.drift, *placed.drift), bool(placed.anew))
 
     def healing(self, client: Client, put: DevicesPut, target: Target, *, why_not: str) -> Healing:
         """What of the guests' allocations has to be mended. ``why_not``: why it cannot be now, empty if it can."""

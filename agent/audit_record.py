@@ -87,7 +87,7 @@ class Record:
         """What a plan shows, in place of what an earlier attempt saw."""
         shown = self.records
         put = self.devices
-        self.drift = [*(shown.drift if shown is not None else ()), *(put.part.drift if put else ()), *self.healing.drift, *plan.drift]
+        self.drift = [*(shown.drift if shown is not None else ()), *(put.drift if put else ()), *self.healing.drift, *plan.drift]
         self.tree, self.owned = plan.target.tree, frozenset(plan.target.journal.providers)
         self.errors = [*self.misfits, *(put.part.errors if put else ())]
         self.errors += [AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid]

@@ -7,15 +7,18 @@ from agent.desired.device_part import CardProvider, DevicePart
 from agent.desired.host_tree import cell_name
 from agent.model.inventory import Record
 from agent.model.journal import Journal, Ownership
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.report import Drift
+from agent.placement.client import REPARENT
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a wish stands: what Placement has (``present``), what of it is ours, and how cards are put there.
 
-    ``nested``: below the cell that they are in. ``can_move``: Placement can give a provider another parent.
+    ``nested``: below the cell that they are in. ``can_move``: Placement can give a provider another parent. ``take_over``: cards
+    that somebody else has put there become ours.
     """
 
     present: ProviderTree
@@ -24,29 +27,37 @@ class Place:
     owner_trait: str
     nested: bool = False
     can_move: bool = True
+    take_over: bool = False
 
 
-def put_devices(tree: ProviderTree, base: ProviderTree, part: DevicePart, place: Place) -> frozenset[ProviderUuid]:
-    """Give ``tree``, made from ``base``, the providers of ``part``, and take out those of ours that nobody needs.
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """``anew``: the cards that were left out, to be made anew where they belong; ``drift``: those that stay where they do not."""
 
-    Returns those that have to be made anew: they are left out, because this Placement cannot move them and nobody uses them.
-    """
-    for one in list(device_providers(tree, place.root)):
-        ours = place.journal.owns(one.uuid) and base.exists(one.uuid) and base.provider(one.uuid) is one
-        if ours and one.name not in part.providers and one.name not in part.kept and not _is_emptied(one, place):
-            tree.remove(one.uuid)
+    anew: frozenset[ProviderUuid] = frozenset()
+    drift: tuple[Drift, ...] = ()
+
+
+def put_devices(tree: ProviderTree, base: ProviderTree, part: DevicePart, place: Place) -> Placed:
+    """Give ``tree``, made from ``base``, the providers of ``part``, and take out those of ours that nobody needs."""
+    _take_out(tree, base, part, place)
     for name in sorted(part.kept):
         if place.present.exists(name):
             _keep(tree, place.present.provider(name), place)
-    anew: set[ProviderUuid] = set()
-    for one_wanted in part.providers.values():
-        if (parent := _parent(tree, one_wanted, place)) is None:
-            anew.add(place.present.provider(one_wanted.name).uuid)
-            if tree.exists(one_wanted.name):
-                tree.remove(one_wanted.name)
-        else:
-            _put(tree, one_wanted, parent, place)
-    return frozenset(anew)
+    stuck = [] if place.can_move else misplaced(tree, part, place)
+    anew, drift = set[ProviderUuid](), list[Drift]()
+    for wanted in part.providers.values():
+        parent = _wanted_parent(tree, wanted, place)
+        if place.present.exists(wanted.name) and (last := place.present.provider(wanted.name)).uuid in stuck:
+            if not wanted.uses and not wanted.allocated:
+                anew.add(last.uuid)
+                if tree.exists(last.uuid):
+                    tree.remove(last.uuid)
+                continue
+            belongs, parent = tree.name_of(parent), _last_parent(tree, last, place)
+            drift.append(_stuck(last, tree.name_of(parent), belongs))
+        _put(tree, wanted, parent, place)
+    return Placed(frozenset(anew), tuple(drift))
 
 
 def misplaced(tree: ProviderTree, part: DevicePart, place: Place) -> list[ProviderUuid]:
@@ -68,25 +79,29 @@ def with_cards(journal: Journal, part: DevicePart, place: Place) -> Journal:
     return replace(journal, providers={**journal.providers, **taken}) if taken else journal
 
 
+def _take_out(tree: ProviderTree, base: ProviderTree, part: DevicePart, place: Place) -> None:
+    for one in list(device_providers(tree, place.root)):
+        ours = (place.take_over or place.journal.owns(one.uuid)) and base.exists(one.uuid) and base.provider(one.uuid) is one
+        if ours and one.name not in part.providers and one.name not in part.kept and not _is_emptied(one, place):
+            tree.remove(one.uuid)
+
+
 def _is_emptied(one: Provider, place: Place) -> bool:
     """Whether it is only there because others hang from it."""
     return place.present.exists(one.uuid) and place.present.provider(one.uuid) is not one
 
 
-def _parent(tree: ProviderTree, wanted: CardProvider, place: Place) -> ProviderUuid | None:
-    """The provider that it hangs under; None if it cannot get there, and need not stay."""
-    parent = _wanted_parent(tree, wanted, place)
-    if place.can_move or not place.present.exists(wanted.name):
-        return parent
-    present = place.present.provider(wanted.name)
-    if present.parent_uuid in (None, parent):
-        return parent
-    if not wanted.uses and not wanted.allocated:
-        return None
-    last = place.present.provider(str(present.parent_uuid))
-    if not tree.exists(last.uuid):
-        tree.new_child(last.name, place.root, last.uuid)
-    return last.uuid
+def _last_parent(tree: ProviderTree, last: Provider, place: Place) -> ProviderUuid:
+    """What it hangs under in Placement; a cell that would go stays for it."""
+    parent = place.present.provider(str(last.parent_uuid))
+    if not tree.exists(parent.uuid):
+        tree.new_child(parent.name, place.root, parent.uuid)
+    return parent.uuid
+
+
+def _stuck(last: Provider, parent: str, belongs: str) -> Drift:
+    detail = f"{printable(last.name)} is in use below {printable(parent)} and belongs below {printable(belongs)}; this Placement cannot move it"
+    return Drift("identity", "warning", detail, f"upgrade Placement to {REPARENT}, or move its servers away: then it is made anew", last.uuid)
 
 
 def _wanted_parent(tree: ProviderTree, wanted: CardProvider, place: Place) -> ProviderUuid:

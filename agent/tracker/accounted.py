@@ -5,8 +5,10 @@ from collections.abc import Mapping
 
 import os_resource_classes as orc
 
+from agent.desired.device_names import device_class, device_provider_name, device_providers
 from agent.desired.host_tree import cell_name
 from agent.model.provider_tree import ProviderTree
+from agent.tracker.device_uses import device_uses
 from agent.tracker.node_state import NodeState
 
 
@@ -24,6 +26,10 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
     for cell, pinned in pins.items():
         if tree.exists(name := cell_name(tree.name_of(root), cell)):
             amounts[tree.provider(name).uuid] = Counter({orc.PCPU: pinned})
+    cards = Counter(device_provider_name(tree.name_of(root), use.card) for use in device_uses(state).uses)
+    for one in device_providers(tree, root):
+        if (counted := device_class(one)) is not None:
+            amounts[one.uuid] = Counter({counted: cards[one.name]})
     for unit in state.units.values():
         amounts.setdefault(unit.provider, Counter())[unit.resource_class] += unit.holder is not None
     return {

@@ -34,8 +34,8 @@ DEDICATED = HostPolicy(frozenset({*range(4), *range(8, 12)}), frozenset({*range(
 class DeviceHost:
     """``devices``: by their names in the scenarios. ``start`` is a new process with the ``device_spec`` given."""
 
-    def __init__(self, placement: PlacementServer, folder: Path, layout: Layout = "flat", policy: HostPolicy = HostPolicy()) -> None:
-        self.placement, self.folder, self.layout, self.host_policy = placement, folder, layout, policy
+    def __init__(self, placement: PlacementServer, folder: Path, layout: Layout = "flat", policy: HostPolicy | None = None) -> None:
+        self.placement, self.folder, self.layout, self.host_policy = placement, folder, layout, policy or HostPolicy()
         self.devices: dict[str, PciDevice] = scene.host()
         self.incomplete: dict[Any, str] = {}
         self.driver = ScriptedDriver(nodes={ROOT: NODE})
@@ -47,7 +47,8 @@ class DeviceHost:
     def facts(self) -> HostFacts:
         """What the host shows now."""
         cpu = CpuFacts(frozenset(range(16)))
-        return HostFacts(NODE, time.time(), "QEMU", cpu=cpu, memory_mib=16384, disk_gib=0, numa=CELLS, pci=tuple(self.devices.values()), incomplete=self.incomplete)
+        devices = tuple(self.devices.values())
+        return HostFacts(NODE, time.time(), "QEMU", cpu=cpu, memory_mib=16384, disk_gib=0, numa=CELLS, pci=devices, incomplete=self.incomplete)
 
     # --- the agent ------------------------------------------------------------------------------------------------
 
@@ -82,9 +83,8 @@ class DeviceHost:
     def claim(self, name: str, *devices: str) -> None:
         """A guest called ``name`` that has come and got ``devices``."""
         assert self.agent is not None
-        wanted = tuple(
-            DeviceRequest(uuid_of(f"{name}-{one}"), 1, {"address": str(scene.address(one)), "dev_type": self.devices[one].type}) for one in devices
-        )
+        found = {one: self.devices[one] for one in devices}
+        wanted = tuple(DeviceRequest(uuid_of(f"{name}-{key}"), 1, {"address": str(one.address), "type": one.type}) for key, one in found.items())
         self.agent.tracking.tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=instance(name, FLAVOR), devices=wanted))
         self.agent.tracking.tracker.update(guest(name), InstanceUpdate(vm_state="active"))
 

@@ -1,0 +1,217 @@
+"""Devices that come, go, are used and change, and what Placement has of them: pci.md 14 B, by number."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.model.operation import SetInventory
+from agent.model.report import NodeReport
+from tests.support.agent import operations
+from tests.support.device_host import ROOT, DeviceHost, errors
+from tests.support.tracking import guest
+from tests.unit.pci import scene
+
+P0, F2, F3 = "0000:81:00.0", "0000:81:02.0", "0000:82:03.0"
+VF, PF = "CUSTOM_PCI_8086_154C", "CUSTOM_PCI_8086_1572"
+V2 = {"product_id": "154c", "address": "0000:81:02.*"}
+P2 = {"product_id": "1572", "address": F2}
+ONCE = {"address": P0, "one_time_use": True}
+
+
+def inventories_written(report: NodeReport) -> int:
+    return sum(isinstance(one, SetInventory) for one in operations(report))
+
+
+def held(report: NodeReport) -> list[str]:
+    return [one.detail for one in report.drift if one.kind == "held-device"]
+
+
+def test_s_25_a_device_in_use_is_counted_as_before(host: DeviceHost) -> None:
+    host.start(V2)
+    host.claim("S1", "V20")
+    host.allocate("S1", V20=1)
+    report = host.cycle()
+    assert (host.tree, host.allocated("S1"), held(report)) == ([f"{F2}: {VF}=2"], {F2: {VF: 1}}, [])
+    assert report.used[host.provider("V20")] == {VF: 1}
+
+
+def test_s_31_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(host: DeviceHost) -> None:
+    host.start(V2)
+    host.claim("S1", "V20")
+    host.allocate("S1", V20=1)
+    report = host.without_specs()
+    assert (report.state, host.tree) == ("changed", [f"{F2}: {VF}=1"])
+    assert held(report) == [f"c1_{F2}: device 0000:81:02.1 is not offered any more, but instance {guest('S1')} has it; it stays counted"]
+    assert host.cycle().state == "in-sync"
+    host.delete("S1")
+    host.cycle()
+    # In one pass, because the agent itself takes the allocation of a guest that its records know to be deleted.
+    assert (host.tree, host.allocated("S1")) == ([], {})
+
+
+def test_s_32_a_device_in_use_cannot_be_offered_as_something_else(host: DeviceHost) -> None:
+    host.start(P2)
+    host.claim("S1", "F2")
+    host.allocate("S1", F2=1)
+    before = host.placement.dump()
+    report = host.start(V2)
+    assert report.state == "failed"
+    assert errors(report) == f"[pci] device_spec #1: provider c1_{F2} would change from {PF} to {VF}, but {PF} is used by {guest('S1')}"
+    assert host.placement.dump() == before
+
+
+def test_s_32_nor_can_one_of_which_only_placement_knows_that_it_is_in_use(host: DeviceHost) -> None:
+    host.start(P2)
+    host.allocate("S1", F2=1)
+    before = host.placement.dump()
+    report = host.start(V2)
+    assert report.state == "failed"
+    assert guest("S1") in errors(report)
+    assert host.placement.dump() == before
+
+
+@pytest.mark.parametrize(("before", "after", "tree"), [(P2, V2, f"{F2}: {VF}=2"), (V2, P2, f"{F2}: {PF}=1")], ids=["s_33", "s_34"])
+def test_s_33_34_an_unused_card_changes_its_class_in_one_write(before: Any, after: Any, tree: str, host: DeviceHost) -> None:
+    host.start(before)
+    uuid = host.provider("F2")
+    report = host.start(after)
+    assert (host.tree, host.provider("F2"), inventories_written(report)) == ([tree], uuid, 1)
+
+
+def test_s_35_fewer_virtual_functions(host: DeviceHost) -> None:
+    host.start(V2)
+    del host.devices["V21"]
+    host.cycle()
+    assert host.tree == [f"{F2}: {VF}=1"]
+
+
+def test_s_36_a_virtual_function_that_went_away_while_it_is_used_is_counted_until_it_is_free(host: DeviceHost) -> None:
+    host.start(V2)
+    host.claim("S1", "V21")
+    host.allocate("S1", V21=1)
+    del host.devices["V21"]
+    report = host.cycle()
+    assert host.tree == [f"{F2}: {VF}=2"]
+    assert ["0000:81:02.2" in one for one in held(report)] == [True]
+    host.delete("S1")
+    host.release("S1")
+    host.cycle()
+    assert host.tree == [f"{F2}: {VF}=1"]
+
+
+def test_s_36_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_told_of(host: DeviceHost) -> None:
+    host.start(V2)
+    host.allocate("S1", V20=2)
+    del host.devices["V21"]
+    report = host.cycle()
+    assert (report.state, host.tree) == ("in-sync", [f"{F2}: {VF}=2"])
+    assert held(report) == [f"c1_{F2}: 2 of {VF} are allocated, but there are only 1; the total stays at 2"]
+    host.release("S1")
+    host.cycle()
+    assert host.tree == [f"{F2}: {VF}=1"]
+
+
+def test_s_37_devices_that_could_not_be_listed_stay(host: DeviceHost) -> None:
+    host.start(V2, {"address": P0})
+    before = host.placement.dump()
+    host.devices, host.incomplete = {}, {"pci": "no answer"}
+    report = host.cycle()
+    assert (report.state, errors(report)) == ("degraded", "facts of c1: pci is not complete: no answer")
+    assert host.placement.dump() == before
+    host.devices, host.incomplete = scene.host(), {}
+    assert host.cycle().state == "in-sync"
+
+
+@pytest.mark.parametrize("options", [{}, {"adopt": True}], ids=["as it was", "taken over"])
+def test_s_39_reporting_is_not_switched_off_by_an_option_alone(options: Any, host: DeviceHost) -> None:
+    host.start(V2, {"address": P0})
+    host.values = ()
+    before = host.placement.dump()
+    report = host.start(report=False, **options)
+    assert report.state == "failed"
+    assert errors(report) == f"[pci] report_in_placement is false, but Placement has the devices of c1: c1_{P0}, c1_{F2}"
+    assert "agent pci unreport" in report.errors[0].remedy
+    assert host.placement.dump() == before
+
+
+def test_s_40_a_device_for_one_time_stays_reserved_when_its_guest_is_gone(host: DeviceHost) -> None:
+    host.start(ONCE)
+    assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 {{HW_PCI_ONE_TIME_USE}}"]
+    host.claim("S1", "P0")
+    host.allocate("S1", P0=1)
+    host.cycle()
+    used = [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1 {{HW_PCI_ONE_TIME_USE}}"]
+    assert host.tree == used
+    host.delete("S1")
+    host.release("S1")
+    host.cycle()
+    assert host.tree == used
+    query = "/allocation_candidates?resources=VCPU:1&resources1=CUSTOM_PCI_8086_1533:1"
+    assert host.placement.other.call("GET", query).json()["allocation_requests"] == []
+    host.placement.other.set_inventory(host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 0}})
+    assert host.cycle().state == "in-sync"
+    assert len(host.placement.other.call("GET", query).json()["allocation_requests"]) == 1
+
+
+def test_s_41_a_device_in_use_that_becomes_one_for_one_time_is_reserved_at_once(host: DeviceHost) -> None:
+    host.start({"address": P0})
+    host.claim("S1", "P0")
+    host.allocate("S1", P0=1)
+    host.start(ONCE)
+    assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1 {{HW_PCI_ONE_TIME_USE}}"]
+    host.start({"address": P0})
+    assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1"]
+
+
+def test_s_42_what_an_operator_reserved_stays_reserved(host: DeviceHost) -> None:
+    host.start({"address": P0})
+    host.placement.other.set_inventory(host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 1}})
+    assert host.cycle().state == "in-sync"
+    host.start({"address": P0, "traits": "a"})
+    assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1 {{CUSTOM_A}}"]
+
+
+@pytest.mark.parametrize(("reserved", "left"), [(1, 1), (4, 3)])
+def test_s_43_what_an_operator_reserved_is_sent_again_with_another_total(reserved: int, left: int, host: DeviceHost) -> None:
+    host.start({"product_id": "154c", "address": F3})
+    host.placement.other.set_inventory(host.provider("F3"), {VF: {"total": 4, "max_unit": 4, "reserved": reserved}})
+    del host.devices["V33"]
+    host.cycle()
+    assert host.tree == [f"{F3}: {VF}=3 reserved {left}"]
+
+
+def test_a_card_that_comes_back_is_not_left_reserved(host: DeviceHost) -> None:
+    host.start(V2)
+    host.allocate("S1", V20=1)
+    host.without_specs()
+    host.cycle()
+    assert host.tree == [f"{F2}: {VF}=2 reserved 2"]
+    host.start(V2)
+    assert host.tree == [f"{F2}: {VF}=2"]
+
+
+def test_the_cards_of_another_agent_are_taken_over_whole(host: DeviceHost) -> None:
+    other = host.placement.other
+    other.create_provider("c1", ROOT)
+    card = other.create_provider(f"c1_{F2}", parent=ROOT)
+    other.set_inventory(card, {PF: {"total": 1, "max_unit": 1}})
+    other.set_traits(card, {"COMPUTE_MANAGED_PCI_DEVICE", "OWNER_NOVA"})
+    gone = other.create_provider("c1_0000:90:00.0", parent=ROOT)
+    other.set_inventory(gone, {"PGPU": {"total": 1, "max_unit": 1}})
+    other.set_traits(gone, {"COMPUTE_MANAGED_PCI_DEVICE", "OWNER_NOVA"})
+    report = host.start(P2)
+    assert host.tree == [f"{F2}: {PF}=1", "0000:90:00.0: PGPU=1"]
+    assert [one.kind for one in report.drift] == ["adoption-needed"]
+    host.start(V2, adopt=True)
+    assert (host.tree, host.provider("F2")) == ([f"{F2}: {VF}=2"], card)
+
+
+def test_a_device_of_a_physical_network_is_not_counted_though_somebody_has_it(host: DeviceHost) -> None:
+    spec = {"address": "0000:81:02.1", "physical_network": "physnet1"}
+    host.start(spec, {"address": "0000:81:02.2"})
+    host.claim("S1", "V20")
+    report = host.cycle()
+    assert (host.tree, held(report)) == ([f"{F2}: {VF}=1"], [])
+    host.devices["V20"] = replace(host.devices["V20"], numa_node=1)
+    assert host.start(spec, {"address": "0000:81:02.2"}).state == "in-sync"

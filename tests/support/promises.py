@@ -225,12 +225,13 @@ class Promises:
         ended = {one.id for one in here if self._is_over(one)}
         stranded = {one.id for one in here if one.id not in ended and self._is_stranded(one)}
         told = self.memory[node].told if node in self.memory else frozenset()
-        staying = {one.instance for one in here if one.purpose != "devices" and one.id not in ended}
+        ending = stranded & told
+        staying = {one.instance for one in here if one.purpose != "devices" and one.id not in ended | ending}
         self._compete(node, here)
         for one in here:
             if one.id in ended or (one.purpose == "devices" and one.instance not in staying):
                 self._release(one)
-            elif one.id in stranded & told:
+            elif one.id in ending:
                 self._strand(one)
             elif one.half != "only" and self.promises[one.id].half != "only" and self._is_alone(one):
                 self._alone(one)

@@ -18,8 +18,8 @@ CUSTOM = "CUSTOM_NOTVGPU"
 def made(host: Host) -> Any:
     """Makes the agent of a host flat as in the specification, with these types."""
 
-    def agent(facts: Any, *types: MdevType, **policy: Any) -> AgentUnderTest:
-        agent = host(policy=Policy(mdev=MdevPolicy(types), **{"layout": "flat", **policy}))
+    def agent(facts: Any, *types: MdevType, layout: Any = "flat", **options: Any) -> AgentUnderTest:
+        agent = host(policy=Policy(mdev=MdevPolicy(types), layout=layout), **options)
         agent.driver.facts_of = facts
         return agent
 
@@ -98,6 +98,20 @@ def test_a_parent_hangs_from_its_cell_where_cells_have_providers(made: Any, plac
     made(facts, MdevType(T1), layout="nested").once()
     assert places(placement) == {CHILD_06: f"{NAME}_NUMA1", CHILD_07: NAME}
     assert counted(placement, "VGPU") == {CHILD_06: {"VGPU": (16, 0, 16)}, CHILD_07: {"VGPU": (16, 0, 16)}}
+
+
+def test_a_placement_that_cannot_move_providers_keeps_them_where_they_are_and_the_operator_is_told(made: Any) -> None:
+    old = PlacementServer(max_version="1.36")
+    try:
+        facts = host_of(parent(P06, {T1: 16}, numa_node=1))
+        made(facts, MdevType(T1), layout="flat", placement=old).once()
+        again = made(host_of(parent(P06, {T1: 16}, numa_node=1), parent(P07, {T1: 16}, numa_node=1)), MdevType(T1), layout="nested", placement=old)
+        assert again.once().errors == ()
+        assert places(old) == {CHILD_06: NAME, CHILD_07: f"{NAME}_NUMA1"}
+        report = again.once()
+        assert (report.state, [one.kind for one in report.drift]) == ("in-sync", ["identity"])
+    finally:
+        old.close()
 
 
 def test_a_parent_that_is_cut_into_another_class_while_it_is_used_holds_the_old_one(made: Any, placement: PlacementServer) -> None:

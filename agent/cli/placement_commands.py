@@ -36,6 +36,10 @@ PLACEMENT_COMMANDS = (
         (Argument("project", "the project's id", "PROJECT"), Argument("--user-id", "show that of one of its users too", "ID")),
     ),
     Command(
+        ("pci", "unreport"), "take the devices of a node out of Placement", "agent.cli.commands.placement.pci_unreport:run", DRY,
+        (Argument("root", "the node's name, or its root provider's uuid", "NODE"),),
+    ),
+    Command(
         ("decommission",), "take a node out of Placement", "agent.cli.commands.placement.decommission:run", DRY,
         (
             Argument("root", "the node's name, or its root provider's uuid", "NODE"),

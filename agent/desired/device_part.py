@@ -191,4 +191,4 @@ def still_reported(reported: Reported) -> list[ConfigError]:
         return []
     names = ", ".join(printable(name) for name in sorted(reported.by_name, key=lambda name: str(card_of(name, reported.root))))
     what = f"[pci] report_in_placement is false, but Placement has the devices of {printable(reported.root)}: {names}"
-    return [ConfigError(what, "set it to true again, or have them removed by: agent pci unreport", option="[pci] report_in_placement")]
+    return [ConfigError(what, f"set it to true again, or have them removed: agent pci unreport {printable(reported.root)}", option="[pci] report_in_placement")]

@@ -12,6 +12,7 @@ from agent.audit_devices import LATER, DevicesPut, NodeDevices
 from agent.audit_record import Mode, Node, Record
 from agent.desired.device_uses import DeviceUses
 from agent.desired.host_tree import layout_hint
+from agent.desired.novas_children import with_novas_children
 from agent.desired.operators_files import put_operators_files
 from agent.desired.policy import Policy
 from agent.desired.wish import Findings, desired_tree
@@ -258,6 +259,7 @@ class NodeAudit:
         record.hint = None if findings.shape_all else layout_hint(findings.facts, self.house.policy, view.tree, root)
         put = record.devices = self._put_devices(record, base, wish, findings)
         by = put.taken_over(Authorship.of(view, journal, base, wish, root, take_over=record.mode.adopt))
+        by = by if findings.shape_all else with_novas_children(by)
         applied = put_operators_files(self.house.provider_config, by, self.house.policy.owner_trait)
         record.misfits, self.sighted = applied.problems, applied.found
         knowledge = self._names_learned(record, applied.tree)

@@ -133,3 +133,20 @@ def test_the_providers_that_nova_made_are_taken_over_by_their_names(made: Any, p
     assert (report.errors, report.drift) == ((), ())
     assert report.tree.data(CHILD_06).uuid == child
     assert counted(placement, "VGPU") == {CHILD_06: {"VGPU": (14, 0, 14)}}
+
+
+@pytest.mark.parametrize("used", [0, 3])
+def test_s_11_what_nova_left_of_a_parent_that_is_gone_goes_once_the_tree_is_taken_over(used: int, made: Any, placement: PlacementServer) -> None:
+    agent = made(host_of(parent(P07, {T1: 16})), MdevType(T1))
+    root = placement.other.create_provider(NAME, next(iter(agent.driver.nodes())))
+    children = [placement.other.create_provider(name, parent=root) for name in (CHILD_06, f"{NAME}_amd_sev", f"{NAME}_pci_of_somebody_else")]
+    for child, resource_class in zip(children, ("VGPU", "MEM_ENCRYPTION_CONTEXT", "VGPU"), strict=True):
+        placement.other.set_inventory(child, {resource_class: 16})
+    if used:
+        placement.other.claim({children[0]: {"VGPU": used}})
+    agent.once()
+    assert {one.kind for one in agent.once().drift} == {"adoption-needed", "foreign-provider"}
+    agent.once(adopt=True)
+    report = agent.once()
+    assert names(placement) == {CHILD_07, f"{NAME}_pci_of_somebody_else", *([CHILD_06] if used else [])}
+    assert ("held-device" in {one.kind for one in report.drift}) == bool(used)

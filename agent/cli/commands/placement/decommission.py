@@ -48,8 +48,10 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
 
 def _ours(conf: cfg.ConfigOpts, root: ProviderUuid) -> tuple[frozenset[ProviderUuid], frozenset[ConsumerUuid]]:
     """The providers of the node that this store knows as the agent's, and the consumers that its records know to have been there."""
-    with open_read_only(Path(conf.store.path), conf.store.connection) as store, Records(store).reading() as reading:
-        return frozenset(store.journal(root).providers), frozenset(_recorded(reading, root))
+    with open_read_only(Path(conf.store.path), conf.store.connection) as store:
+        providers = frozenset(store.journal(root).providers)
+        with Records(store).reading() as reading:
+            return providers, frozenset(_recorded(reading, root))
 
 
 def _recorded(reading: Reading, root: ProviderUuid) -> Iterator[ConsumerUuid]:

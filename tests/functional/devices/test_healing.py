@@ -40,7 +40,7 @@ def used(host: DeviceHost) -> DeviceHost:
     return host
 
 
-def test_s_44_what_placement_lacks_is_added_by_a_reshape_of_that_card_and_that_consumer(used: DeviceHost) -> None:
+def test_s_44_s_67_what_placement_lacks_is_added_by_a_reshape_of_that_card_and_that_consumer(used: DeviceHost) -> None:
     used.placement.other.claim({ROOT: {"VCPU": 1}}, guest("other"))
     before, card = used.placement.dump(), used.provider("F2")
     report = used.cycle()
@@ -88,7 +88,7 @@ def test_s_45_one_of_two_devices_is_added(host: DeviceHost) -> None:
     assert host.allocated("S1") == {F2: {VF: 2}}
 
 
-def test_s_46_who_has_nothing_in_placement_is_left_alone(used: DeviceHost) -> None:
+def test_s_46_s_68_who_has_nothing_in_placement_is_left_alone(used: DeviceHost) -> None:
     used.release("S1")
     used.cycle()
     assert (used.allocated("S1"), used.placement.writes()) == ({}, [])

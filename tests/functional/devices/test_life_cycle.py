@@ -86,7 +86,7 @@ def test_s_35_fewer_virtual_functions(host: DeviceHost) -> None:
     assert host.tree == [f"{F2}: {VF}=1"]
 
 
-def test_s_36_a_virtual_function_that_went_away_while_it_is_used_is_counted_until_it_is_free(host: DeviceHost) -> None:
+def test_s_36_s_69_a_virtual_function_that_went_away_while_it_is_used_is_counted_until_it_is_free(host: DeviceHost) -> None:
     host.start(V2)
     host.claim("S1", "V21")
     host.allocate("S1", V21=1)

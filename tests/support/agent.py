@@ -104,7 +104,8 @@ class AgentUnderTest:
         settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), self.pci.rows, self.pci.misfits)
         self.tracking = tracking(Records(self._store), settings, clock.now, lambda _node: None)
         config = read_folder(self.provider_files) if self.provider_files else ProviderConfig()
-        house = House(server, self.driver, DriverWorker("scripted"), self.policy, IDENTITY, self.cancelled, 60, self.freshness, self.tracking, config, pci=self.pci)
+        worker = DriverWorker("scripted")
+        house = House(server, self.driver, worker, self.policy, IDENTITY, self.cancelled, 60, self.freshness, self.tracking, config, pci=self.pci)
         return Fleet(house, "scripted", "host-1", 4)
 
     def stop(self) -> None:

@@ -1,12 +1,14 @@
 """States of nodes for tests of the pure plans, made of records."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from agent.model.amounts import Amounts
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
 from agent.model.guest import GuestCell, PlacedCell
+from agent.model.names import ProviderUuid
 from agent.model.node_records import NodeRecords
 from agent.numa.host import HostCell
 from agent.tracker.host_side import HostSide
@@ -14,8 +16,9 @@ from agent.tracker.node_state import NodeState
 from tests.unit.store.record_samples import device, instance, node
 
 RESERVED = Amounts(512, 1, 2048)
-HERE = node("n1", "HA")
-ELSEWHERE = node("n2", "HB")
+# Always the same, because they are in the names of tests.
+HERE = replace(node("n1", "HA"), uuid=ProviderUuid("5d1c9d7e-8b0a-4a52-9f63-000000000001"))
+ELSEWHERE = replace(node("n2", "HB"), uuid=ProviderUuid("5d1c9d7e-8b0a-4a52-9f63-000000000002"))
 
 
 def host_cells() -> tuple[HostCell, ...]:

@@ -193,7 +193,7 @@ class Client:
         return self._get(f"/v1/instances/{quote(uuid, safe='')}")
 
     def update_instance(self, uuid: str, version: int, changes: Document) -> Document:
-        """Its state has changed: ``vm_state``, ``task_state``, ``deleted``. A problem with status 412 if that version is not the last."""
+        """Its state has changed: ``vm_state``, ``task_state``, ``deleted``, ``image_properties``. A problem with status 412 if that version is not the last."""
         found: Document = self.request("PATCH", f"/v1/instances/{quote(uuid, safe='')}", changes, {"If-Match": f'"{version}"'}).document
         return found
 

@@ -43,6 +43,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "node.elsewhere": (409, "The node is managed elsewhere"),
     "resources.unavailable": (409, "The node does not have that"),
     "state.wrong": (409, "It is not in the state for that"),
+    "rebuild.topology": (409, "The guest would have other cells"),
     "node.unavailable": (409, "The node is not available"),
     "node.degraded": (409, "The node's records contradict each other"),
     "tracker.refused": (409, "That cannot be done"),

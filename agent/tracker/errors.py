@@ -114,6 +114,12 @@ class WrongState(TrackerError):
     code = "state.wrong"
 
 
+class WrongTopology(TrackerError):
+    """A rebuild in place asks for other cells than the guest has."""
+
+    code = "rebuild.topology"
+
+
 class StaleVersion(TrackerError):
     """The record was changed since the caller read it."""
 

@@ -58,7 +58,7 @@ def reserve(state: NodeState, wanted: Wanted) -> Reserved:
     :raises ResourcesUnavailable: the node does not have it; every reason is named.
     """
     reasons = [*_over_limits(state.used + wanted.amounts, wanted.limits)]
-    guest = _guest(wanted)
+    guest = guest_topology(wanted.flavor, wanted.image_properties)
     placed, chosen = _fitted(state, guest, wanted, reasons)
     units, short = choose_units(state.units.values(), wanted.allocations)
     if reasons + short:
@@ -82,10 +82,13 @@ def _over_limits(used: Amounts, limits: Limits) -> list[str]:
     return [f"{name}: {amount}{unit} would be used, the limit is {limit}{unit}" for name, amount, limit, unit in pairs if limit is not None and amount > limit]
 
 
-def _guest(wanted: Wanted) -> Guest | None:
-    flavor = wanted.flavor
+def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest | None:
+    """The topology that flavor and image ask for, None for a guest that floats.
+
+    :raises InvalidRequest: they contradict each other or ask for something impossible.
+    """
     try:
-        return guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, wanted.image_properties)
+        return guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, image_properties)
     except RequestError as error:
         kind = FlavorImageConflict if error.kind in CONFLICTS else InvalidTopology
         raise kind(f"flavor {printable(flavor.name)}: {error.message}", error.remedy) from error

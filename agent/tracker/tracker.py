@@ -4,6 +4,7 @@ An operation is planned purely, written in one transaction, and then swapped int
 under a node's lock. Whoever else wrote to a node's records has raised the node's version, so that it is read again.
 """
 
+import logging
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
@@ -14,6 +15,7 @@ from agent.model.claim import HALVES, Half
 from agent.model.held_device import DEVICE_STATES, DeviceState
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.numa.request import overlooked
 from agent.tracker import claims, moves, updates
 from agent.tracker.errors import NodeHeldElsewhere, NodeNotReady, TrackerError, UnknownClaim, UnknownNode
 from agent.tracker.known import Known, Planned
@@ -23,6 +25,8 @@ from agent.tracker.request_checks import check_claim, check_update, one_of, rais
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
 from agent.tracker.slot import Slot, locked
 from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
+
+LOG = logging.getLogger(__name__)
 
 ATTEMPTS = 10
 
@@ -61,7 +65,10 @@ class Tracker:
         """
         check_claim(request)
         subject = Subject(request.node, request.instance.uuid, request.id)
-        return self._on_node(subject, lambda state, known: claims.claim_instance(state, known, request, self._clock()))
+        planned = self._on_node(subject, lambda state, known: claims.claim_instance(state, known, request, self._clock()))
+        if not planned.repeated and (keys := overlooked(request.instance.flavor.extra_specs, request.instance.image_properties)):
+            LOG.warning("instance %s: %s without effect, because there is no such cell", request.instance.uuid, printable(", ".join(keys)))
+        return planned
 
     def abort(self, claim: str) -> Planned:
         """Give back what a claim of a guest, a move or devices got; harmless when repeated.

@@ -1,15 +1,18 @@
 """What the life of a guest does to its claims: planned purely from what the store knows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from agent.model.changes import Changes
 from agent.model.instance import Instance, TaskState, VmState
 from agent.model.names import printable
-from agent.tracker.errors import InstanceElsewhere, StaleVersion, UnknownInstance
+from agent.numa.rebuild import RebuildRefused, check_rebuild
+from agent.tracker.errors import InstanceElsewhere, StaleVersion, UnknownInstance, WrongTopology
 from agent.tracker.known import Known
 from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import released
+from agent.tracker.reserving import guest_topology
 
 
 class Unset:
@@ -21,11 +24,15 @@ UNSET = Unset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceUpdate:
-    """What is to become of an instance's record. ``version``: the one that the caller has seen, None if it does not matter."""
+    """What is to become of an instance's record. ``image_properties``: of the image that it is rebuilt in place with.
+
+    ``version``: the one that the caller has seen, None if it does not matter.
+    """
 
     vm_state: VmState | Unset = UNSET
     task_state: TaskState | Unset | None = UNSET
     deleted: bool | Unset = UNSET
+    image_properties: Mapping[str, str] | Unset = UNSET
     version: int | None = None
 
 
@@ -48,6 +55,8 @@ def update_instance(state: NodeState, known: Known, update: InstanceUpdate, now:
     if update.version is not None and update.version != instance.version:
         raise StaleVersion(f"instance {instance.uuid} has version {instance.version}, not {update.version}", "read it again, and decide anew")
     updated = _updated(instance, update)
+    if updated.image_properties != instance.image_properties:
+        _check_rebuild(state, known, updated)
     changes = Changes()
     if updated.removed:
         changes = released(known.claims, known, now) + _ended_moves(known, now)
@@ -71,8 +80,24 @@ def count_build(state: NodeState, result: BuildResult, now: float) -> Changes:
 
 
 def _updated(instance: Instance, update: InstanceUpdate) -> Instance:
-    said = {name: value for name in ("vm_state", "task_state", "deleted") if not isinstance(value := getattr(update, name), Unset)}
+    said = {name: value for name in ("vm_state", "task_state", "deleted", "image_properties") if not isinstance(value := getattr(update, name), Unset)}
     return replace(instance, **said)
+
+
+def _check_rebuild(state: NodeState, known: Known, rebuilt: Instance) -> None:
+    """A rebuild in place takes no claim: the new image has to ask for the very cells that the guest has.
+
+    :raises TrackerError: it asks for others.
+    """
+    placed = [cell for one in known.claims if one.node == state.node.uuid and one.purpose != "devices" for cell in one.cells]
+    guest = guest_topology(rebuilt.flavor, rebuilt.image_properties)
+    try:
+        if guest is not None and placed:
+            check_rebuild(state.cells, placed, guest)
+        elif guest is not None or placed:
+            raise RebuildRefused("only one of the old guest and the rebuilt one has cells of its own", "use an image that asks for the same topology")
+    except RebuildRefused as refusal:
+        raise WrongTopology(f"instance {rebuilt.uuid}: {refusal.message}", refusal.remedy) from refusal
 
 
 def _ended_moves(known: Known, now: float) -> Changes:

@@ -11,6 +11,7 @@ from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host import HostCell
+from agent.tracker.errors import WrongTopology
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, FI, FN, FN4, Host, World, instance, numa_cells, uuid_of
 
@@ -167,3 +168,21 @@ def test_what_is_counted_of_cells_is_the_same_after_a_restart(hn: Host) -> None:
     hn.audit(start=True)
     after = hn.tracker.view(hn.node)
     assert (after.cells, after.used) == (before.cells, before.used)
+
+
+def test_numa_61_a_rebuild_in_place_has_to_ask_for_the_same_cells(hn: Host) -> None:
+    hn.claim("n1", FN)
+    before, pins = hn.usage, hn.pinned(0)
+    hn.update("n1", image_properties={"hw_cpu_policy": "dedicated"})
+    for other in ({"hw_numa_nodes": "2"}, {"hw_pci_numa_affinity_policy": "required", "hw_numa_nodes": "2"}):
+        with pytest.raises(WrongTopology):
+            hn.update("n1", image_properties=other)
+    found = hn.instance("n1")
+    assert found is not None
+    assert (found.image_properties, hn.usage, hn.pinned(0)) == ({"hw_cpu_policy": "dedicated"}, before, pins)
+
+
+def test_numa_61_a_guest_that_floats_cannot_get_cells_by_a_rebuild(hn: Host) -> None:
+    hn.claim("i1", F1)
+    with pytest.raises(WrongTopology):
+        hn.update("i1", image_properties={"hw_numa_nodes": "1"})

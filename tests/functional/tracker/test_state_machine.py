@@ -62,17 +62,17 @@ FAULTS = [(kind, at) for kind in ("crash", "failure", "conflict") for at in (0, 
 WITHOUT_CONFLICTS = ("publish", "leave_a_node")
 # How often each is done, of a hundred.
 OPERATIONS = {
-    "claim": 13, "abort": 5, "claim_devices": 6, "allocate_devices": 4, "free_devices": 3, "move": 15, "go_on": 18, "drop": 3,
-    "give_a_move_up": 2, "update": 8, "count_build": 1, "audit": 8, "publish": 2, "dry_run": 1, "leave_a_node": 3, "restart": 2, "wait": 3,
+    "claim": 12, "abort": 5, "claim_devices": 6, "allocate_devices": 4, "free_devices": 3, "move": 14, "go_on": 18, "drop": 3,
+    "give_a_move_up": 4, "update": 8, "count_build": 1, "audit": 8, "publish": 2, "dry_run": 1, "leave_a_node": 3, "restart": 2, "wait": 3,
     "take_a_taken_id": 1, "deliver_again": 2,
 }  # fmt: skip
 
 
-REFUSABLE = ("claim", "claim devices", "abort", "finish", "confirm", "revert", *(f"move by {kind}" for kind in GIVEN_UP), "start", "update")
 ALL_MET = [
-    *(f"{kind} at {at}" for kind, at in FAULTS),
-    *(f"{what}: {how}" for what in REFUSABLE for how in ("done", "refused")),
-    *(f"{what}: done" for what in ("allocate devices", "audit", "count build", "drop", "free devices", "publish", "remove")),
+    *(f"{kind} at {at}" for kind, at in FAULTS if at in (0, 2, AFTER_COMMIT)),
+    *(f"{what}: {how}" for what in ("claim", "abort", "finish", "confirm", "revert") for how in ("done", "refused")),
+    *(f"{what}: done" for what in ("claim devices", "allocate devices", "free devices", *(f"move by {kind}" for kind in GIVEN_UP), "drop", "update")),
+    *(f"{what}: done" for what in ("start", "audit", "publish", "remove", "count build")),
 ]
 
 
@@ -96,21 +96,21 @@ class TrackersMachine(RuleBasedStateMachine):
 
     # --- how anything is done ----------------------------------------------------------------------------------------
 
-    def do(self, agent: Agent, account: Account, real: Real, fault: FaultAt, name: str) -> None:
-        """Do something; after a fault, the caller asks again."""
+    def do(self, agent: Agent, account: Account, real: Real, fault: FaultAt, name: str, *, again: bool = True) -> bool:
+        """Do something; after a fault, the caller asks again. Unless ``again`` is false, doing it once more changes nothing. Whether that is not refused."""
         if self._attempt(agent, account, real, fault, name):
             self._attempt(agent, account, real, None, name)
+        return again and self._repeat(agent, account, real)
+
+    def do_for_good(self, agent: Agent, account: Account, real: Real, fault: FaultAt, name: str) -> None:
+        """Do something that changes nothing when it is done once more, even much later."""
+        if self.do(agent, account, real, fault, name):
+            self.done.append((agent, account, real))
 
     def new_id(self) -> str:
         """An id that nobody has asked with."""
         self.asked += 1
         return f"request-{self.asked}"
-
-    def do_again(self, agent: Agent, account: Account, real: Real, fault: FaultAt, name: str) -> None:
-        """Do something that changes nothing when it is done again, even much later."""
-        self.do(agent, account, real, fault, name)
-        if self._repeat(agent, account, real):
-            self.done.append((agent, account, real))
 
     def _attempt(self, agent: Agent, account: Account, real: Real, fault: FaultAt, name: str) -> bool:
         """Whether a fault came in between."""
@@ -201,7 +201,7 @@ class TrackersMachine(RuleBasedStateMachine):
         request = InstanceClaim(
             id=uuid_of(id), node=node, instance=instance(name, flavor, task_state="spawning"), limits=Limits(vcpus=wanted.vcpus), **_asked(node, wanted)
         )
-        self.do_again(
+        self.do_for_good(
             self.nodes[node], lambda account: account.claim(id, node, name, flavor, wanted), lambda agent: agent.tracker.claim(request), fault, "claim"
         )
 
@@ -209,14 +209,14 @@ class TrackersMachine(RuleBasedStateMachine):
         open_ones = [id for id, one in self.account.promises.items() if one.open]
         if id := self._one(data, open_ones, self.account.promises):
             agent = self._agent(data)
-            self.do_again(agent, lambda account: account.abort(agent.name, id), lambda agent: agent.tracker.abort(uuid_of(id)), fault, "abort")
+            self.do_for_good(agent, lambda account: account.abort(agent.name, id), lambda agent: agent.tracker.abort(uuid_of(id)), fault, "abort")
 
     def claim_devices(self, data: Any, fault: FaultAt) -> None:
         types, id = data.draw(TYPE_LISTS.filter(bool)), self.new_id()
         if name := self._one(data, self._placed(), self.account.guests):
             node = self._place(data, name)
             request = DeviceClaim(id=uuid_of(id), node=node, instance=guest(name), devices=_devices(types))
-            self.do_again(
+            self.do_for_good(
                 self.nodes[node], lambda account: account.claim_devices(id, node, name, types), lambda agent: agent.tracker.claim_devices(request), fault,
                 "claim devices",
             )  # fmt: skip
@@ -225,7 +225,7 @@ class TrackersMachine(RuleBasedStateMachine):
         waiting = [id for id, one in self.account.promises.items() if one.open and one.devices and not one.attached]
         if id := self._one(data, waiting, self.account.promises):
             agent = self.nodes[self.account.promises[id].node]
-            self.do_again(
+            self.do_for_good(
                 agent, lambda account: account.allocate(agent.name, id), lambda agent: agent.tracker.allocate_devices(uuid_of(id)), fault, "allocate devices"
             )
 
@@ -246,7 +246,7 @@ class TrackersMachine(RuleBasedStateMachine):
             request = MoveClaim(
                 id=uuid_of(id), type=type, node=node, instance=instance(name, flavor), flavor=new, limits=Limits(vcpus=wanted.vcpus), **_asked(node, wanted)
             )
-            self.do_again(
+            self.do_for_good(
                 self.nodes[node], lambda account: account.move(id, type, node, name, new, wanted), lambda agent: agent.tracker.claim_move(request), fault,
                 f"move by {type}",
             )  # fmt: skip
@@ -254,13 +254,13 @@ class TrackersMachine(RuleBasedStateMachine):
     def go_on(self, data: Any, fault: FaultAt) -> None:
         current = [id for id in self.account.moves if self.account.promises[id].move is not None and self.account.promises[id].open]
         waiting = [id for id in current if self.account.moves[id].status == "finished"]
-        if id := self._one(data, waiting * 2 + current, self.account.moves):
+        if id := self._one(data, waiting * 4 + current, self.account.moves):
             arrived, agent = self.account.moves[id].status == "finished", self._agent(data)
-            likely = ["confirm", "revert", "revert"] if arrived else ["finish"] * 3
+            likely = ["confirm", "revert", "revert", "revert"] if arrived else ["finish"] * 3
             what = data.draw(st.sampled_from([*likely, "finish", "confirm", "revert", "abort"]))
             if what == "revert" and data.draw(st.sampled_from([True, True, True, False])):
                 self._update(agent, self.account.moves[id].instance, {"task_state": "resize_reverting"}, None)
-            self.do_again(
+            self.do_for_good(
                 agent, lambda account: getattr(account, what)(agent.name, id), lambda agent: getattr(agent.tracker, what)(uuid_of(id)), fault, what
             )
 
@@ -269,7 +269,7 @@ class TrackersMachine(RuleBasedStateMachine):
         if id := self._one(data, [id for id, one in self.account.moves.items() if one.goes_on], self.account.moves):
             move = self.account.moves[id]
             node = move.dest if half == "new" or move.source is None else move.source
-            self.do_again(
+            self.do_for_good(
                 self.nodes[node], lambda account: account.drop(node, id, half),
                 lambda agent: agent.tracker.drop(node, guest(move.instance), ConsumerUuid(uuid_of(id)), half), fault, "drop",
             )  # fmt: skip
@@ -293,20 +293,21 @@ class TrackersMachine(RuleBasedStateMachine):
         # One more time is one more failure.
         lost = None if fault and fault[1] == AFTER_COMMIT else fault
         self.do(
-            self.nodes[node], lambda account: account.count_build(node, result), lambda agent: agent.tracker.count_build(node, result), lost, "count build"
-        )
+            self.nodes[node], lambda account: account.count_build(node, result), lambda agent: agent.tracker.count_build(node, result), lost, "count build",
+            again=False,
+        )  # fmt: skip
 
     def audit(self, data: Any, fault: FaultAt) -> None:
         node, shown = self._node(data), data.draw(SHOWN | st.just(Shown()) | st.none())
         agent = self.nodes[node]
         agent.shown[node] = shown or agent.shown[node]
-        self.do(agent, lambda account: account.audit(node, agent.shown[node]), _audit(node), fault, "audit")
+        self.do(agent, lambda account: account.audit(node, agent.shown[node]), _audit(node), fault, "audit", again=False)
 
     def publish(self, data: Any, fault: FaultAt) -> None:
         if (node := self._node(data)) in self.account.memory:
             agent = self.nodes[node]
             version = agent.tracker.view(node).node.version
-            self.do_again(agent, lambda account: None, lambda agent: agent.audits.published(node, version), fault, "publish")
+            self.do_for_good(agent, lambda account: None, lambda agent: agent.audits.published(node, version), fault, "publish")
 
     def dry_run(self, data: Any, _fault: FaultAt) -> None:
         node, before = self._node(data), self.store.dump()
@@ -318,7 +319,7 @@ class TrackersMachine(RuleBasedStateMachine):
         if (node := self._node(data)) in self.account.memory:
             agent = self.nodes[node]
             if data.draw(st.booleans()):
-                self.do(agent, lambda account: account.remove(node), lambda agent: agent.audits.remove(node), fault, "remove")
+                self.do(agent, lambda account: account.remove(node), lambda agent: agent.audits.remove(node), fault, "remove", again=False)
             else:
                 agent.audits.unavailable(agent.nodes.keys() - {node})
                 self.account.unavailable(node)

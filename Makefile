@@ -29,6 +29,7 @@ test: $(VENV)/test.stamp
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m bench.growth --quick
 	$(BIN)/python -m bench.numa_fit
+	$(BIN)/python -m bench.claims
 
 lint docs genconfig: $(VENV)/tox.stamp
 	$(BIN)/tox -q -e $@

@@ -33,6 +33,7 @@ SETTINGS = {
     "autovacuum": "off",
     "log_min_messages": "warning",
 }
+DURABLE = {"fsync": "on", "full_page_writes": "on"}
 
 
 def require() -> Path:
@@ -44,9 +45,12 @@ def require() -> Path:
 
 
 class PostgreSQL:
-    """A cluster. Databases are made and dropped in it; it may be killed and started again, and keeps them."""
+    """A cluster. Databases are made and dropped in it; it may be killed and started again, and keeps them.
 
-    def __init__(self) -> None:
+    ``durable``: it also keeps them if the machine crashes, which takes time.
+    """
+
+    def __init__(self, *, durable: bool = False) -> None:
         self._binaries = require()
         # Not below pytest's own folder, because that one is closed to anybody else, and too long for a socket's name.
         self.folder = Path(tempfile.mkdtemp(prefix="cnag-pg-"))
@@ -56,7 +60,8 @@ class PostgreSQL:
         os.chown(self.folder, self._uid, -1)
         self._run("initdb", "--no-sync", "--encoding=UTF8", "--locale=C", "--auth=trust", f"--username={USER}", str(self._data))
         (self._data / "pg_hba.conf").write_text(f"local all {ASKED} scram-sha-256\nlocal all {USER} trust\n")
-        (self._data / "postgresql.conf").write_text("".join(f"{name} = {value}\n" for name, value in SETTINGS.items()))
+        settings = {**SETTINGS, **(DURABLE if durable else {})}
+        (self._data / "postgresql.conf").write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
         self.start()
         with self.connected() as connection:
             connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(ASKED), sql.Literal(PASSWORD)))

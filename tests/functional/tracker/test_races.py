@@ -83,5 +83,5 @@ def test_a_thread_that_waits_gets_its_turn_before_anybody_gets_four(ha: Host) ->
         waits = [wait for found in threads.map(claims, range(THREADS)) for wait in found]
     # Most wait for all the others, because all of them claim all the time.
     assert sorted(wait.total() for wait in waits)[len(waits) // 2] >= THREADS // 2
-    # Those who ask while this one is on its way to the queue come before it; an unfair lock lets some have dozens.
+    # Those who ask while this one is on its way to the queue come before it; an unfair lock lets some have many more.
     assert max(max(wait.values(), default=0) for wait in waits) <= 3

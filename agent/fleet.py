@@ -55,9 +55,10 @@ class Fleet:
             rows = self._rows(client, mode, found, chosen)
             gone = {} if names else self._gone(found, rows or {})
             count = progress or (lambda _name: None)
-            if self.house.records is not None and not mode.dry_run:
-                self.house.records.audits.tidy()
             nodes = [*self._audit_all(chosen, mode, rows, count), *self._audit_all(gone, mode, rows, count, gone=True)]
+            if self.house.records is not None and not mode.dry_run:
+                # Afterwards, because until then what has ended may prove whose leaked allocations are.
+                self.house.records.audits.tidy()
             if not names:
                 self._tell_absent(found, nodes)
         except AgentError as error:

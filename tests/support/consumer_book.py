@@ -16,6 +16,7 @@ from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.placement import clock
 from agent.store.record_schema import INSTANCE
 from agent.store.records import Records, Transaction
 from agent.store.store import open_store
@@ -46,8 +47,9 @@ class Book:
         """A migration that leads away from here, unless told otherwise. One that there is changes. Its instance is somewhere else if unknown."""
         with self._transaction() as transaction:
             known = transaction.migration(ConsumerUuid(uuid)) or Migration(
-                uuid=ConsumerUuid(uuid), instance=ConsumerUuid(instance), type="migration", status="running", source_compute=self.host, source_node=self.node
-            )
+                uuid=ConsumerUuid(uuid), instance=ConsumerUuid(instance), type="migration", status="running", source_compute=self.host, source_node=self.node,
+                updated_at=clock.now(),
+            )  # fmt: skip
             guest = () if transaction.instance(ConsumerUuid(instance)) else (stranger(instance, host="elsewhere"),)
             transaction.write(Changes(instances=guest, migrations=(replace(known, **changes),)))
 
@@ -74,12 +76,14 @@ class Book:
 
 
 def instance(uuid: str, **changes: Any) -> Instance:
-    return Instance(**{"uuid": ConsumerUuid(uuid), "project_id": "p", "user_id": "u", "flavor": FLAVOR, **changes})
+    """As if written just now: what ended long ago is removed."""
+    return Instance(**{"updated_at": clock.now(), "uuid": ConsumerUuid(uuid), "project_id": "p", "user_id": "u", "flavor": FLAVOR, **changes})
 
 
 stranger = instance
 
 
 def claim(instance: str, node: str, **changes: Any) -> Claim:
-    known: dict[str, Any] = {"purpose": "instance", "state": "consumed", "amounts": Amounts(memory_mb=2048, vcpus=1, disk_mb=20480), **changes}
+    amounts = Amounts(memory_mb=2048, vcpus=1, disk_mb=20480)
+    known: dict[str, Any] = {"purpose": "instance", "state": "consumed", "updated_at": clock.now(), "amounts": amounts, **changes}
     return Claim(id=str(uuid.uuid4()), instance=ConsumerUuid(instance), node=ProviderUuid(node), **known)

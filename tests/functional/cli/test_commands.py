@@ -307,7 +307,7 @@ def test_a_configuration_that_is_right(agent: AgentHere, http_placement: HttpPla
     text = agent.run("config", "check")
     assert (text.code, text.stdout) == (0, f"nothing wrong in {agent.config_file}\n")
     assert agent.run("config", "check", "--format", "json").json == {
-        "schema": "compute-node-agent/config-check/1", "files": [str(agent.config_file)], "errors": [], "exit_code": 0,
+        "schema": "compute-node-agent/config-check/1", "files": [str(agent.config_file)], "errors": [], "warnings": [], "exit_code": 0,
     }  # fmt: skip
     assert not agent.store.exists()
     assert http_placement.requests == []

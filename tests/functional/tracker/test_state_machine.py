@@ -181,6 +181,7 @@ class TrackersMachine(RuleBasedStateMachine):
     def some_guests(self, data: Any, flavors: list[Any]) -> None:
         for flavor in flavors:
             self.claim(data, None, flavor, Wanted())
+            self.the_records_are_as_the_account_says()
 
     @rule(data=st.data(), operation=st.sampled_from([name for name, often in OPERATIONS.items() for _ in range(often)]))
     def something(self, data: Any, operation: str) -> None:

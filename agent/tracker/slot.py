@@ -4,9 +4,8 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 
-import fasteners
-
 from agent.model.names import ProviderUuid
+from agent.tracker.fair_lock import FairLock
 from agent.tracker.host_side import HostSide
 from agent.tracker.node_state import NodeState
 
@@ -24,7 +23,7 @@ class Slot:
     told: frozenset[str] = frozenset()
     created: bool = False
     # First come, first served, so that nobody waits for ever on a busy node.
-    lock: fasteners.ReaderWriterLock = field(default_factory=fasteners.ReaderWriterLock)
+    lock: FairLock = field(default_factory=FairLock)
 
 
 @contextmanager
@@ -38,7 +37,7 @@ def _entered(slots: Mapping[ProviderUuid, Slot], uuid: ProviderUuid, stack: Exit
     """The slot, once ``stack`` has its lock; None if there is none, or no more when the lock was free."""
     while (slot := slots.get(uuid)) is not None:
         with ExitStack() as attempt:
-            attempt.enter_context(slot.lock.write_lock())
+            attempt.enter_context(slot.lock)
             if slots.get(uuid) is slot:
                 stack.push(attempt.pop_all())
                 return slot

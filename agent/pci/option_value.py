@@ -34,7 +34,8 @@ class Item:
 
     def wrong(self, key: str, what: str, remedy: str) -> None:
         """Note what is wrong with a key; ``what`` goes on after its name."""
-        self.errors.append(ConfigError(f"{self.option} {self.place}: {printable(key)} {what}", remedy, option=self.option, place=self.place, key=key))
+        told = printable(f"{key} {what}")
+        self.errors.append(ConfigError(f"{self.option} {self.place}: {told}", remedy, option=self.option, place=self.place, key=key))
 
     def unsuitable(self, key: str, remedy: str) -> None:
         """Note that a key's value is not what it must be."""
@@ -132,7 +133,7 @@ def _parsed(option: str, place: str, text: str, lists: bool, errors: list[Config
 
 
 def _error(option: str, place: str, what: str, remedy: str) -> ConfigError:
-    return ConfigError(f"{option} {place}{what}", remedy, option=option, place=place)
+    return ConfigError(f"{option} {place}{printable(what)}", remedy, option=option, place=place)
 
 
 def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:

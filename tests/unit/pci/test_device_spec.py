@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from agent.model.names import printable
@@ -152,6 +152,8 @@ def test_control_characters_are_escaped():
     assert error == "#1: a\\nb\\x1b[1m is an unknown key"
 
 
+@example([{"address": "\x1b"}], False)
+@example([{"address": {"bus": "\\\x1b"}}], False)
 @given(st.lists(JSON, max_size=3), st.booleans())
 def test_no_json_crashes(values: list[Any], report: bool):
     found, wrong = device_specs([json.dumps(value) for value in values], report=report)

@@ -235,11 +235,11 @@ class Promises:
                 self._strand(one)
             elif one.half != "only" and self.promises[one.id].half != "only" and self._is_alone(one):
                 self._alone(one)
-        held_units = {unit for one in self.open_on(node) if one.got for unit in one.got.units}
-        if start and shown.units is not None and held_units - shown.units:
+        devices, units = self.devices.get(node, frozenset()), self.units.get(node, frozenset())
+        self.devices[node] = shown.devices if shown.devices is not None else devices
+        self.units[node] = shown.units if shown.units is not None else units
+        if start and self.held(node, "units") - self.units[node]:
             raise Refused
-        self.devices[node] = shown.devices if shown.devices is not None else self.devices.get(node, frozenset())
-        self.units[node] = shown.units if shown.units is not None else self.units.get(node, frozenset())
         self.memory[node] = Memory(shown.online, frozenset(stranded))
         self.removed -= {node}
 

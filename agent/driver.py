@@ -4,7 +4,7 @@ A driver is a class that takes the configuration and implements :class:`Driver`;
 implementing one of the small protocols below it. Drivers are found by the entry points of ``NAMESPACE``.
 """
 
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -123,6 +123,17 @@ class ReportsCapabilities(Protocol):
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
         """Standard ``COMPUTE_*`` traits: true is set on the root, false removed, others are left alone."""
+
+
+@runtime_checkable
+class TellsOfChanges(Protocol):
+    """A driver that notices by itself when something of a node is different."""
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Call ``changed`` with the name of a node of which new facts would differ. After ``start``; from any thread, holding no lock.
+
+        ``changed`` returns at once, and may be called often: the core gathers what comes in one moment.
+        """
 
 
 def canonical_name(name: str) -> str:

@@ -5,11 +5,15 @@ from collections.abc import Mapping
 import os_traits
 
 from agent.desired.policy import Policy
+from agent.model.facts import HostFacts
 from agent.model.journal import Journal
 from agent.model.names import custom_token
 from agent.model.provider_tree import ProviderTree
 
 STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
+
+OWN = frozenset({STATUS_DISABLED})
+"""What follows from the operator's word alone."""
 
 
 def agent_trait(agent: str) -> str:
@@ -18,16 +22,21 @@ def agent_trait(agent: str) -> str:
 
 
 def put_root_traits(
-    tree: ProviderTree, present: ProviderTree, root: str, journal: Journal, policy: Policy, agent: str, capabilities: Mapping[str, bool]
+    tree: ProviderTree, present: ProviderTree, root: str, journal: Journal, policy: Policy, agent: str, capabilities: Mapping[str, bool], facts: HostFacts
 ) -> None:
-    """Mark the root as a compute node of this owner and agent, with the driver's capabilities and the operator's switch.
+    """Mark the root as a compute node of this owner and agent, with what the driver found and can do, and the operator's switch.
 
+    Where it could not find out, the traits that were set before stay.
     The switch is nova's on a nova host: unset it leaves the trait as it was found, and true takes it off only if the
     journal says that the agent had put it on.
     """
     tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(agent))
-    tree.add_traits(root, *(name for name, has in capabilities.items() if has))
-    tree.remove_traits(root, *(name for name, has in capabilities.items() if not has))
+    if not facts.complete("traits") and present.exists(root):
+        before = journal.of(root)
+        tree.add_traits(root, *(present.provider(root).traits & before.traits - before.configured.traits - OWN))
+    known = {**(facts.traits or {}), **capabilities}
+    tree.add_traits(root, *(name for name, has in known.items() if has))
+    tree.remove_traits(root, *(name for name, has in known.items() if not has))
     found = present.exists(root) and present.has_traits(root, [STATUS_DISABLED])
     ours = STATUS_DISABLED in journal.of(root).traits
     if policy.enabled is False or (policy.enabled is None and found):

@@ -59,7 +59,7 @@ def desired_tree(
             take_over(tree, present, root, findings.facts, policy.mdev, allocations)
         # After the driver's part, because that may have the providers that count the units.
         put_units(tree, present, root, findings.facts)
-    put_root_traits(tree, present, root, journal, policy, agent, findings.capabilities)
+    put_root_traits(tree, present, root, journal, policy, agent, findings.capabilities, findings.facts)
     return tree
 
 

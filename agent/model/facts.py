@@ -11,7 +11,7 @@ from agent.model.encryption import EncryptionFacts
 from agent.model.mdev import MdevParent
 from agent.model.topology import Topology
 
-Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption", "domains", "units"]
+Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption", "domains", "units", "traits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +29,7 @@ class CpuFacts:
 class HostFacts:
     """What a node has. ``None`` for a section the node does not have at all (a bare-metal node has no ``cpu``).
 
+    ``traits``: standard traits of the hardware and of what the hypervisor can do; true is set on the root, false removed, others are left alone.
     ``memory_mib`` in MiB, ``disk_gib`` in GiB, both rounded down, and 0 where a node with CPUs has none; ``taken_at`` in seconds since the epoch.
     ``incomplete`` maps each section that could not be read fully to the reason: the core then keeps the last good
     values of that part of the tree and marks the node degraded. An incomplete section is never the same as an empty one.
@@ -47,6 +48,7 @@ class HostFacts:
     encryption: EncryptionFacts | None = None
     domains: tuple[Domain, ...] | None = None
     units: tuple[AssignableUnit, ...] | None = None
+    traits: Mapping[str, bool] | None = None
     incomplete: Mapping[Section, str] = field(default_factory=dict)
 
     @property

@@ -4,6 +4,7 @@ import pytest
 
 from agent.desired.policy import Policy
 from agent.desired.root_traits import STATUS_DISABLED, agent_trait, put_root_traits
+from agent.model.facts import HostFacts
 from agent.model.journal import Journal, Ownership
 from agent.model.names import is_custom
 from agent.model.provider_tree import ProviderTree
@@ -14,9 +15,12 @@ OURS = Journal({ROOT: Ownership(traits=frozenset({STATUS_DISABLED}))})
 ALWAYS = {"COMPUTE_NODE", "OWNER_NOVA", agent_trait(AGENT)}
 
 
-def traits(tree=None, present=None, journal=None, policy=None, capabilities=None):
+FACTS = HostFacts("cn1", 0, "fake")
+
+
+def traits(tree=None, present=None, journal=None, policy=None, capabilities=None, facts=FACTS):
     tree = tree or root_only()
-    put_root_traits(tree, root_only() if present is None else present, ROOT, journal or Journal(), policy or Policy(), AGENT, capabilities or {})
+    put_root_traits(tree, root_only() if present is None else present, ROOT, journal or Journal(), policy or Policy(), AGENT, capabilities or {}, facts)
     return tree.data(ROOT).traits
 
 
@@ -41,6 +45,16 @@ def test_what_the_driver_can_do_is_set_and_what_it_cannot_is_taken_off_and_the_r
     tree.add_traits(ROOT, "COMPUTE_ACCELERATORS", "COMPUTE_DEVICE_TAGGING", "CUSTOM_RACK7")
     found = traits(tree, capabilities={"COMPUTE_ACCELERATORS": False, "COMPUTE_RESCUE_BFV": True})
     assert found == ALWAYS | {"COMPUTE_DEVICE_TAGGING", "CUSTOM_RACK7", "COMPUTE_RESCUE_BFV"}
+
+
+def test_traits_of_the_hardware_follow_what_was_found_and_stay_while_nobody_knows():
+    present = root_only()
+    present.add_traits(ROOT, "HW_CPU_X86_AVX2", "CUSTOM_X")
+    journal = Journal({ROOT: Ownership(traits=frozenset({"HW_CPU_X86_AVX2"}))})
+    found = HostFacts("cn1", 0, "fake", traits={"HW_CPU_X86_AVX2": False, "HW_CPU_X86_AVX": True})
+    assert traits(present=present, journal=journal, facts=found) == ALWAYS | {"HW_CPU_X86_AVX"}
+    unknown = HostFacts("cn1", 0, "fake", incomplete={"traits": "libvirtd does not answer"})
+    assert traits(present=present, journal=journal, facts=unknown) == ALWAYS | {"HW_CPU_X86_AVX2"}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.devices import PciDevice
+from agent.model.domain import Domain
 from agent.model.encryption import EncryptionFacts
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.mdev import MdevParent
@@ -36,6 +37,7 @@ class Machine:
     pci: tuple[PciDevice, ...] | None = None
     mdev: tuple[MdevParent, ...] | None = None
     encryption: EncryptionFacts | None = None
+    domains: tuple[Domain, ...] | None = None
     units: tuple[AssignableUnit, ...] | None = None
     incomplete: Mapping[Section, str] = field(default_factory=dict)
     providers: tuple[ProviderEntry, ...] = ()
@@ -54,6 +56,7 @@ class Machine:
             pci=self.pci,
             mdev=self.mdev,
             encryption=self.encryption,
+            domains=self.domains,
             units=self.units,
             incomplete=self.incomplete,
             providers=self.providers,

@@ -7,6 +7,7 @@ from typing import Any
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.cpu_list import format_cpu_list
 from agent.model.facts import CpuFacts
+from agent.model.mdev import MdevParent
 from agent.model.topology import Topology
 from agent.yaml_files.document import Where
 from drivers.fake.entry import NODE, ProviderEntry, named
@@ -14,11 +15,13 @@ from drivers.fake.machine import Machine, processor
 from drivers.fake.part import Part
 from drivers.fake.read_cells import read_cells
 from drivers.fake.read_devices import read_devices
+from drivers.fake.read_guests import Around, read_guests, with_owners
 from drivers.fake.read_mdevs import read_encryption, read_mdevs
 from drivers.fake.read_providers import read_providers
 from drivers.fake.read_units import read_units
 
-LISTS = ("cells", "mdev", "pci", "providers", "units")
+LISTS = ("cells", "guests", "mdev", "pci", "providers", "units")
+NO_CELLS = Topology(())
 
 
 class Node:
@@ -42,7 +45,7 @@ class Node:
         online = self.part.cpus("cpu", "online") if "online" in self.data.get("cpu", {}) else None
         part = self._list("cells")
         cells = read_cells(part, online) if part else None
-        whole = part.whole if part else "cells" not in self.described
+        whole = self._whole("cells", part)
         ids = [cell.id for cell in cells.cells] if cells and whole else None
         pci, mdev = self._list("pci"), self._list("mdev")
         providers = self._providers((ids or []) if whole else None)
@@ -50,6 +53,9 @@ class Node:
         cpu = self._cpu(online, cells, whole)
         # A file says all that its host has: one with CPUs and no word of disk has none, which is not the same as a driver that forgot it.
         nothing = None if cpu is None else 0
+        devices = read_devices(pci, ids) if pci else None
+        guests = self._list("guests")
+        around = Around((cells or NO_CELLS) if whole else None, {one.address for one in devices or ()} if self._whole("pci", pci) else None)
         return Machine(
             hypervisor_type=hypervisor.get("type", "fake"),
             hypervisor_version=int(hypervisor.get("version", 1000)),
@@ -57,9 +63,10 @@ class Node:
             memory_mib=self._memory(cells, nothing),
             disk_gib=int(self.data["disk_gib"]) if "disk_gib" in self.data else nothing,
             numa=cells,
-            pci=read_devices(pci, ids) if pci else None,
-            mdev=read_mdevs(mdev, ids) if mdev else None,
+            pci=devices,
+            mdev=self._mdevs(mdev, ids, guests),
             encryption=read_encryption(self.part.at("encryption")) if "encryption" in self.data else None,
+            domains=read_guests(guests, around) if guests else None,
             units=self._units((ids or []) if whole else None, providers),
             incomplete=self.data.get("incomplete", {}),
             providers=providers,
@@ -70,6 +77,16 @@ class Node:
         if key not in self.data:
             return None
         return replace(self.part.at(key), broken=frozenset(int(index) for section, index in self._items if section == key))
+
+    def _whole(self, key: str, part: Part | None) -> bool:
+        """Whether the list tells all that there is, so that what is not in it is missing."""
+        return (part.whole if part else key not in self.described) and key not in self.data.get("incomplete", {})
+
+    def _mdevs(self, part: Part | None, cells: list[int] | None, guests: Part | None) -> tuple[MdevParent, ...] | None:
+        """The parents of mediated devices, with those guests as owners that have them."""
+        parents = read_mdevs(part, cells) if part else None
+        owned = with_owners(parents or (), guests, whole=self._whole("mdev", part)) if guests else parents
+        return owned if parents is not None else None
 
     def _cpu(self, online: frozenset[int] | None, cells: Topology | None, whole: bool) -> CpuFacts | None:
         """The processors; those of the cells if nothing else is said."""
@@ -101,7 +118,7 @@ class Node:
         part, described = self._list("units"), self._list("providers")
         if part is None:
             return None
-        known = cells is not None and (described.whole if described else "providers" not in self.described)
+        known = cells is not None and self._whole("providers", described)
         node = self.name or NODE
         names = {node, *(f"{node}_NUMA{cell}" for cell in cells or ()), *(named(one.name, node) for one in providers)}
         return read_units(part, node, names if known else None)

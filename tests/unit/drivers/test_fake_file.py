@@ -5,7 +5,10 @@ import pytest
 
 from agent.errors import ConfigError, ConfigErrors, DriverError
 from agent.model.assignable_unit import AssignableUnit
+from agent.model.domain import Domain, Origin
 from agent.model.encryption import EncryptionFacts
+from agent.model.flavor import Flavor
+from agent.model.guest import GuestCell, PlacedCell
 from agent.model.mdev import Mdev, MdevParent
 from agent.model.pci_address import PciAddress
 from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, record, root_tree, shaped, started
@@ -28,6 +31,7 @@ def facts_of(host_file, text):
 def test_a_section_that_is_not_in_the_file_is_not_in_the_facts(host_file):
     facts = facts_of(host_file, "traits: [CUSTOM_A]")
     assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci, facts.mdev, facts.encryption, facts.units) == (None,) * 8
+    assert facts.domains is None
     assert (facts.hypervisor_type, facts.hypervisor_version, dict(facts.incomplete)) == ("fake", 1000, {})
 
 
@@ -127,6 +131,56 @@ def test_mediated_devices_and_encryption(host_file):
     assert facts.encryption == EncryptionFacts({"sev": 15, "sev_es": None})
     assert not facts.complete("mdev") and not facts.complete("encryption")
     assert facts_of(host_file, "mdev: []").mdev == ()
+
+
+GUESTS = """
+    cells: [{id: 0, cpus: 0-7, memory_mib: 8192}, {id: 1, cpus: 8-15, memory_mib: 8192}]
+    pci: [{address: 0000:18:00.0, vendor_id: 8086, product_id: 1528, virtual_functions: {count: 2, product_id: 1515}}]
+    mdev:
+      - parent: mtty
+        types: {mtty-2: 24}
+        mdevs: [{uuid: 8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01, type: mtty-2}, {uuid: 8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d02, type: mtty-2}]
+    guests:
+      - {uuid: 3D7B8F52-9d0c-4f5e-8c39-5e0b6a7c1a11, memory_mib: 512}
+      - uuid: 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12
+        name: instance-2
+        state: paused
+        cells:
+          - {host_cell: 1, memory_mib: 1024, dedicated: 0-1, pins: {0: 8, 1: 9}, emulator: '10', page_size_kib: 2048}
+          - {host_cell: 0, memory_mib: 512, shared: '2'}
+        devices: ['0000:18:00.2']
+        mdevs: [8A1F2C60-53b7-4c1e-9a43-0f6f2f1f9d01]
+        origin:
+          flavor: {id: '7', name: m1, vcpus: 3, memory_mb: 1536, root_gb: 5, extra_specs: {'hw:cpu_policy': mixed}}
+          project_id: p
+          user_id: u
+          volume_backed: true
+"""
+
+
+def test_guests_with_their_cells_devices_and_origin(host_file):
+    facts = facts_of(host_file, GUESTS)
+    floats, pinned = facts.domains
+    assert floats == Domain("3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11", "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11", 512)
+    flavor = Flavor("7", "m1", 3, 1536, root_gb=5, extra_specs={"hw:cpu_policy": "mixed"})
+    cells = (
+        PlacedCell(GuestCell(frozenset(), frozenset({0, 1}), 1024), 1, 2048, {0: 8, 1: 9}, frozenset({10})),
+        PlacedCell(GuestCell(frozenset({2}), frozenset(), 512), 0),
+    )
+    device = PciAddress.parse("0000:18:00.2")
+    assert pinned == Domain("3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12", "instance-2", 1536, 3, "paused", cells, (device,), Origin(flavor, "p", "u", True))
+    assert [one.owner for one in facts.mdev[0].mdevs] == ["3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12", None]
+
+
+def test_no_guests_are_not_the_same_as_no_word_of_them(host_file):
+    assert facts_of(host_file, "guests: []").domains == ()
+    assert not facts_of(host_file, "guests: []\nincomplete: {domains: the listing broke off}").complete("domains")
+
+
+def test_a_guest_may_have_what_an_incomplete_section_does_not_show(host_file):
+    guest = "{uuid: 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11, memory_mib: 1, devices: ['0000:18:00.2'], mdevs: [8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01]}"
+    facts = facts_of(host_file, f"guests: [{guest}]\npci: []\nincomplete: {{pci: it hangs, mdev: it hangs}}")
+    assert (facts.domains[0].devices, facts.mdev) == ((PciAddress.parse("0000:18:00.2"),), None)
 
 
 def test_units_are_on_the_node_on_a_cell_or_on_a_described_provider(host_file):

@@ -246,3 +246,55 @@ DEVICE = "uuid: 8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01, type: T"
 def test_mediated_devices_and_encryption_that_cannot_be(tmp_path, text, message):
     (error,) = errors_of(tmp_path, text)
     assert error.startswith(message)
+
+
+GUESTS_WRONG = """\
+cells:
+  - {id: 0, cpus: 0-3, memory_mib: 100}
+pci: []
+mdev:
+  - {parent: mtty, types: {T: 1}, mdevs: [{uuid: 8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01, type: T}]}
+guests:
+  - uuid: 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11
+    memory_mib: 101
+    vcpus: 2
+    cells:
+      - {host_cell: 0, memory_mib: 50, shared: '0', dedicated: 0-1, pins: {0: 9}}
+      - {host_cell: 1, memory_mib: 50, shared: 1-2}
+      - {host_cell: 0, memory_mib: 5, dedicated: 3-4, pins: {3: 1, 4: 1}, emulator: two}
+    devices: ['0000:18:00.0', '0000:18:00.0']
+    mdevs: [8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01, 8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d02]
+  - uuid: 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11
+    mdevs: []
+  - {uuid: 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12, memory_mib: 1, mdevs: [8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01]}
+  - {name: x, memory_mib: 1, origin: {flavor: {id: 7, name: m1, vcpus: 1}, project_id: p}, state: dead}
+"""
+
+
+GUESTS_TOLD = [
+    "8: guests[0].memory_mib: is 101, and the guest's cells have 105",
+    "9: guests[0].vcpus: is 2, and the guest's cells have 6",
+    "11: guests[0].cells[0].dedicated: the guest's CPUs 0 are shared too",
+    "11: guests[0].cells[0].pins: the guest's CPUs 1 are dedicated or pinned, but not both",
+    "11: guests[0].cells[0].pins: the CPUs 9 are not of the host's cell 0",
+    "12: guests[0].cells[1]: the guest's CPUs 1 are in another cell of it too",
+    "12: guests[0].cells[1].host_cell: there is no cell 1",
+    "13: guests[0].cells[2].emulator: is 'two': 'two' is neither a CPU number nor a range A-B",
+    "13: guests[0].cells[2].pins: the guest has the host's CPUs 1 twice",
+    "14: guests[0].devices[0]: there is no device 0000:18:00.0",
+    "14: guests[0].devices[1]: the device 0000:18:00.0 is here twice",
+    "14: guests[0].devices[1]: there is no device 0000:18:00.0",
+    "15: guests[0].mdevs[1]: there is no mediated device 8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d02",
+    "16: guests[1]: lacks memory_mib, and there are no cells to take it from",
+    "16: guests[1].uuid: the guest 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11 is here twice",
+    "18: guests[2].mdevs[0]: the device belongs to the guest 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11",
+    "19: guests[3].state: is 'dead'",
+    "19: guests[3].origin.flavor.id: is 7, not text",
+    "19: guests[3].origin.flavor: lacks memory_mb",
+    "19: guests[3].origin: lacks user_id",
+    "19: guests[3]: lacks uuid",
+]
+
+
+def test_all_that_is_wrong_with_guests_comes_at_once(tmp_path):
+    assert errors_of(tmp_path, GUESTS_WRONG) == GUESTS_TOLD

@@ -15,6 +15,7 @@ from agent.desired.host_tree import layout_hint
 from agent.desired.novas_children import with_novas_children
 from agent.desired.operators_files import put_operators_files
 from agent.desired.policy import Policy
+from agent.desired.remote_managed_ports import with_remote_managed_ports
 from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
 from agent.driver_answers import node_facts
@@ -284,8 +285,9 @@ class NodeAudit:
         return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, clock.now()))
 
     def _wish(self, base: ProviderTree, findings: Findings, allocations: Allocations | None) -> ProviderTree:
-        house, notebook = self.house, self.notebook
-        return desired_tree(base, notebook.view.tree, self.node.uuid, findings, house.policy, notebook.journal, house.agent, allocations)
+        house, journal, present = self.house, self.notebook.journal, self.notebook.view.tree
+        findings = with_remote_managed_ports(findings, house.pci.remote_managed(findings.facts), present, self.node.uuid)
+        return desired_tree(base, present, self.node.uuid, findings, house.policy, journal, house.agent, allocations)
 
     def _reshaped_wish(self, record: Record, base: ProviderTree, findings: Findings, needed: ReshapeNeeded) -> tuple[ProviderTree, Move]:
         """The wish of a driver that has to move allocations, and how it moved them."""

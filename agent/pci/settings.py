@@ -13,6 +13,7 @@ from agent.model.names import ProviderUuid
 from agent.pci.alias import Aliases, aliases
 from agent.pci.device_rows import device_rows
 from agent.pci.device_spec import DeviceSpec, device_specs
+from agent.pci.matching import matched
 from agent.pci.present_devices import PresentDevices
 from agent.pci.remote_managed import misfits
 
@@ -41,6 +42,12 @@ class PciSettings:
     def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRow, ...] | None:
         """The node's devices as the records keep them, all free; None if the facts do not tell, which is not the same as none."""
         return device_rows(node, PresentDevices.of(facts.pci or ()), self.specs) if facts.complete("pci") else None
+
+    def remote_managed(self, facts: HostFacts) -> bool | None:
+        """Whether any function is offered that another processor programs, in use or not; None if the facts do not tell."""
+        if not facts.complete("pci"):
+            return None
+        return any(one.spec.remote_managed for one in matched(PresentDevices.of(facts.pci or ()), self.specs))
 
     def misfits(self, facts: HostFacts) -> Iterator[ConfigError]:
         """Where the settings contradict the host."""

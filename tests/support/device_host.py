@@ -11,6 +11,7 @@ from agent.model.device_request import DeviceRequest
 from agent.model.devices import PciDevice
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
+from agent.model.held_device import DeviceRow
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology
@@ -83,10 +84,15 @@ class DeviceHost:
     def claim(self, name: str, *devices: str) -> None:
         """A guest called ``name`` that has come and got ``devices``."""
         assert self.agent is not None
-        found = {one: self.devices[one] for one in devices}
-        wanted = tuple(DeviceRequest(uuid_of(f"{name}-{key}"), 1, {"address": str(one.address), "type": one.type}) for key, one in found.items())
+        rows = {one: self.row(one) for one in devices}
+        wanted = tuple(DeviceRequest(uuid_of(f"{name}-{key}"), 1, {**one.tags, "address": one.address, "type": one.type}) for key, one in rows.items())
         self.agent.tracking.tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=instance(name, FLAVOR), devices=wanted))
         self.agent.tracking.tracker.update(guest(name), InstanceUpdate(vm_state="active"))
+
+    def row(self, device: str) -> DeviceRow:
+        """What is on record of a device."""
+        assert self.agent is not None
+        return self.agent.tracking.tracker.view(ProviderUuid(ROOT)).devices[str(scene.address(device))]
 
     def delete(self, name: str) -> None:
         """The guest is gone, as far as the records know."""

@@ -112,6 +112,7 @@ class NodeAudit:
             self._check_name()
             with record.step("facts"):
                 findings = None if gone else self._facts()
+                record.incomplete = frozenset(findings.facts.incomplete if findings else ())
             with record.step("usage"):
                 self._count(record, findings)
             for record.attempts in range(1, MAX_ATTEMPTS + 1):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from agent.audit_devices import DevicesPut
 from agent.desired.healing import Healing
 from agent.errors import AgentError, ConfigErrors, ProviderIdentityConflict, ProviderNameConflict
-from agent.model.facts import HostFacts
+from agent.model.facts import HostFacts, Section
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, STEPS, Drift, DriftKind, NodeReport, NodeState, Outcome, Problem, Usage
@@ -45,7 +45,8 @@ class Record:
     """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names had to be confirmed anew.
 
     ``earlier`` waits for the audits that began before this one. ``records``: what the records of the node show.
-    ``tried``: consumers whose allocations could not be removed. ``misfits``: what of the operator's files does not fit the node.
+    ``tried``: consumers whose allocations could not be removed. ``incomplete``: the sections of the facts that could not be read.
+    ``misfits``: what of the operator's files does not fit the node.
     ``devices`` and ``healing``: what came of the node's devices; ``unhealed``: why allocations of devices could not be corrected.
     """
 
@@ -65,6 +66,7 @@ class Record:
     forgot: bool = False
     tried: set[ConsumerUuid] = field(default_factory=set)
     hint: str | None = None
+    incomplete: frozenset[Section] = frozenset()
     misfits: Sequence[AgentError] = ()
     devices: DevicesPut | None = None
     healing: Healing = field(default_factory=Healing)
@@ -122,7 +124,7 @@ class Record:
             owned=self.owned or owned, used=used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in self.errors), provisional=node.provisional,
-            hint=self.hint,
+            hint=self.hint, incomplete=self.incomplete,
         )  # fmt: skip
 
 

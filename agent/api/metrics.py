@@ -39,6 +39,7 @@ class Metrics:
         self._nodes = Gauge(f"{PREFIX}_nodes", "Nodes, by how their last audit left them", ["state"], registry=registry)
         self._drift = Gauge(f"{PREFIX}_drift", "What the agent will not touch by itself", ["kind"], registry=registry)
         self._last = Gauge(f"{PREFIX}_last_audit_timestamp_seconds", "When all nodes were last audited", registry=registry)
+        self._unlisted = Counter(f"{PREFIX}_pci_sync_failures", "Audits of nodes whose PCI devices could not be listed", registry=registry)
         self._hanging = Gauge(f"{PREFIX}_hanging_driver_calls", "Driver calls that were given up and have not come back", registry=registry)
         self._answers = Histogram(
             f"{PREFIX}_api_request_seconds", "Requests to the local API", ["method", "path", "status"], buckets=ANSWER_SECONDS, registry=registry
@@ -67,6 +68,7 @@ class Metrics:
         for node in report.nodes:
             self._audits.labels(node.state).inc()
             self._seconds.observe(node.seconds.get("total", 0.0))
+            self._unlisted.inc("pci" in node.incomplete)
             for step in STEPS[:-1]:
                 self._steps.labels(step).observe(node.seconds.get(step, 0.0))
             for outcome in node.outcomes:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from agent.model.facts import Section
 from agent.model.operation import Operation
 from agent.model.provider_tree import ProviderTree
 
@@ -66,7 +67,8 @@ class NodeReport:
 
     ``tree`` is the tree after the flush, or the desired one in a dry run; ``owned`` the providers that are the
     agent's; ``used`` the amounts in use by provider and class, where known; ``provisional`` says that the uuids were
-    made up for a dry run without an identity; ``hint`` is for people alone: a choice that they could make.
+    made up for a dry run without an identity; ``hint`` is for people alone: a choice that they could make; ``incomplete``
+    names the sections of the facts that could not be read.
     """
 
     name: str
@@ -85,6 +87,7 @@ class NodeReport:
     errors: Sequence[Problem] = ()
     provisional: bool = False
     hint: str | None = None
+    incomplete: frozenset[Section] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -178,6 +178,21 @@ def test_the_figures_say_what_was_done(host, http_placement):
     assert any(name.startswith("compute_node_agent_build_info{version=") for name in figures)
 
 
+def test_s_37_devices_that_could_not_be_listed_are_counted_and_the_node_is_not_well(host):
+    unread = host.file.read_text() + "incomplete: {pci: no answer}\n"
+    with host.service.running() as service:
+        host.ready()
+        host.file.write_text(unread)
+        (node,) = host.audited()["nodes"]
+        assert (node["state"], node["operations"]) == ("degraded", [])
+        with pytest.raises(ApiProblem, match="node-a"):
+            host.client.readiness()
+        assert "compute_node_agent_pci_sync_failures_total 1.0" in host.client.metrics().splitlines()
+        host.has(8)
+        assert host.audited()["nodes"][0]["state"] == "in-sync", service
+        assert "compute_node_agent_pci_sync_failures_total 1.0" in host.client.metrics().splitlines()
+
+
 def test_a_reload_takes_a_good_configuration_and_tells_all_that_is_wrong_with_a_bad_one(host, http_placement):
     with host.service.running() as service:
         host.ready()

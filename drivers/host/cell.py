@@ -3,12 +3,12 @@
 import re
 
 from agent.errors import DriverError
+from agent.model.reading import Reading
 from agent.model.topology import Cell, Topology
 from drivers.host.core import read_cores
 from drivers.host.cpu import present_cpus
 from drivers.host.memory import kernel_total_mib
 from drivers.host.pages import read_pools
-from drivers.host.reading import Reading
 from drivers.host.sysfs import Sysfs
 
 FOLDER = "devices/system/node"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.errors import DriverError, NotReady
 from agent.model.facts import CpuFacts
-from drivers.host.reading import Reading
+from agent.model.reading import Reading
 from drivers.host.sysfs import Sysfs
 
 FOLDER = "devices/system/cpu"

@@ -13,8 +13,8 @@ from agent.driver import HostContext
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.names import printable
+from agent.model.reading import Reading, reason
 from drivers.host import cell, cpu, disk, encryption, mdev, memory, pci
-from drivers.host.reading import Reading, reason
 from drivers.host.sysfs import Sysfs
 
 

@@ -4,7 +4,7 @@ import re
 
 from agent.errors import DriverError
 from agent.model.encryption import EncryptionFacts, Technique
-from drivers.host.reading import Reading
+from agent.model.reading import Reading
 from drivers.host.sysfs import Sysfs
 
 # Under the unified hierarchy of control groups, and under the older one of a folder for each controller.

@@ -3,7 +3,7 @@
 from agent.errors import DriverError
 from agent.model.mdev import Mdev, MdevParent, parent_name
 from agent.model.names import is_uuid
-from drivers.host.reading import Reading
+from agent.model.reading import Reading
 from drivers.host.sysfs import Sysfs
 
 FOLDER = "class/mdev_bus"

@@ -17,8 +17,8 @@ any other, and thus gets the memory of this machine, as it does the disk.
 import psutil
 
 from agent.errors import DriverError
+from agent.model.reading import Reading
 from agent.model.topology import Topology
-from drivers.host.reading import Reading
 from drivers.host.sysfs import Sysfs
 
 MIB = 1024 * 1024

@@ -5,8 +5,8 @@ import re
 from agent.errors import DriverError
 from agent.model.devices import PciDevice
 from agent.model.pci_address import PciAddress
+from agent.model.reading import Reading
 from drivers.host.network import host_use, interface_of
-from drivers.host.reading import Reading
 from drivers.host.sysfs import Sysfs
 from drivers.host.vpd import serial_number
 

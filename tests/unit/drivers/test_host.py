@@ -11,9 +11,9 @@ import pytest
 from agent.driver import Driver, available, load
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.cpu_list import parse_cpu_list
+from agent.model.reading import reason
 from drivers.host import HostDriver, sysfs
 from drivers.host.driver import _version
-from drivers.host.reading import reason
 from tests.support.host_driver import CONTEXT, host_conf, started
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from agent.model.reading import Reading
 from drivers.host.encryption import CAPACITIES, read_encryption
-from drivers.host.reading import Reading
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs
 

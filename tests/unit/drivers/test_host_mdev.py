@@ -3,8 +3,8 @@
 import pytest
 
 from agent.model.mdev import Mdev, MdevParent
+from agent.model.reading import Reading
 from drivers.host.mdev import read_parents
-from drivers.host.reading import Reading
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs
 

@@ -1,0 +1,182 @@
+"""A real libvirtd with QEMU in a folder of its own, over this machine's /sys or a recording of another's."""
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from types import ModuleType
+
+from tests.support import backends
+
+LIBVIRTD = "/usr/sbin/libvirtd"
+QEMU = "/usr/bin/qemu-system-x86_64"
+START_DEADLINE = 60.0
+
+QEMU_CONF = """\
+user = "root"
+group = "root"
+dynamic_ownership = 0
+remember_owner = 0
+security_driver = "none"
+namespaces = [ ]
+cgroup_controllers = [ ]
+stdio_handler = "file"
+"""
+
+LIBVIRTD_CONF = """\
+unix_sock_dir = "{folder}/sock"
+unix_sock_rw_perms = "0700"
+auth_unix_rw = "none"
+auth_unix_ro = "none"
+log_level = 3
+log_outputs = "2:file:{folder}/libvirtd.log"
+host_uuid = "{uuid}"
+"""
+
+# What libvirtd keeps in fixed places, each by a folder of ours that is mounted over it where only this libvirtd sees it.
+PLACES = {"run": "/run/libvirt", "lib": "/var/lib/libvirt", "cache": "/var/cache/libvirt", "log": "/var/log/libvirt", "etc": "/etc/libvirt"}
+
+# Debian makes this account with another package; libvirtd wants it although it runs guests as root here.
+ACCOUNT = "libvirt-qemu"
+ACCOUNTS = {"/etc/passwd": f"{ACCOUNT}:x:64055:64055::/nonexistent:/bin/false\n", "/etc/group": f"{ACCOUNT}:x:64055:\n"}
+
+CAPABILITIES: Path | None = None
+"""What libvirtd learned of QEMU, which takes it seconds: kept for the next one of this process."""
+
+
+def module() -> ModuleType:
+    """The Python binding; without it, or without libvirtd and QEMU, the test is skipped or fails."""
+    backends.require("libvirt")
+    absent = [one for one in (LIBVIRTD, QEMU, "/usr/bin/unshare") if not Path(one).exists()]
+    if absent:
+        backends.missing(f"there is no {', '.join(absent)}")
+    import libvirt
+
+    return libvirt
+
+
+class Libvirtd:
+    """One libvirtd. ``sysfs``: a folder that stands for /sys, as a recording has it."""
+
+    def __init__(self, sysfs: Path | None = None) -> None:
+        module()
+        # Not pytest's folder, because a socket's path must be short.
+        self.folder = Path(tempfile.mkdtemp(prefix="libvirtd-"))
+        self.uri = f"qemu+unix:///system?socket={self.folder}/sock/libvirt-sock"
+        self._sysfs = sysfs
+        self._process: subprocess.Popen[bytes] | None = None
+        for name in ("sock", *PLACES):
+            (self.folder / name).mkdir()
+        if CAPABILITIES is not None:
+            shutil.copytree(CAPABILITIES, self.folder / "cache", dirs_exist_ok=True)
+        (self.folder / "etc" / "qemu.conf").write_text(QEMU_CONF)
+        (self.folder / "libvirtd.conf").write_text(LIBVIRTD_CONF.format(folder=self.folder, uuid="3f1c2b52-8b2e-4e6a-9a5f-7b0c5d2f9e11"))
+        for place, line in ACCOUNTS.items():
+            text = Path(place).read_text()
+            (self.folder / Path(place).name).write_text(text if f"\n{ACCOUNT}:" in text else text + line)
+
+    @property
+    def pid(self) -> int:
+        """The daemon's process."""
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """What the daemon had to complain of."""
+        file = self.folder / "libvirtd.log"
+        return file.read_text(errors="replace") if file.exists() else ""
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        # A /run of its own, because only root could make the folder in the machine's.
+        mounts = ["mount -t tmpfs none /run"]
+        mounts += [f"mkdir -p {place}; mount --bind {self.folder}/{name} {place}" for name, place in PLACES.items()]
+        mounts += [f"mount --bind {self.folder}/{Path(place).name} {place}" for place in ACCOUNTS]
+        if self._sysfs is not None:
+            whole = (self._sysfs / "bus" / "pci").is_dir()
+            parts = [""] if whole else [one for one in ("devices/system/node", "devices/system/cpu") if (self._sysfs / one).is_dir()]
+            mounts += [f"mount --bind '{self._sysfs / part}' '{Path('/sys') / part}'" for part in parts]
+        daemon = f"exec {LIBVIRTD} --config {self.folder}/libvirtd.conf --pid-file {self.folder}/libvirtd.pid --timeout 0"
+        # A plain user is root in a namespace of its own.
+        unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+        output = (self.folder / "output").open("ab")
+        with output:
+            self._process = subprocess.Popen(
+                [*unshare, "sh", "-ec", "\n".join([*mounts, daemon])], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                # Because no udev knows a recording's devices.
+                env={**os.environ, "SYSTEMD_DEVICE_VERIFY_SYSFS": "0"}, start_new_session=True,
+            )  # fmt: skip
+        self._wait()
+        self._keep_capabilities()
+
+    def stop(self) -> None:
+        """End it well; its guests go on."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it at once; its guests go on."""
+        self._end(signal.SIGKILL)
+
+    def freeze(self) -> None:
+        """Let it hang."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def guests(self) -> dict[str, int]:
+        """The processes of the guests that run, by the guests' names."""
+        return {file.stem: int(file.read_text()) for file in (self.folder / "run" / "qemu").glob("*.pid")}
+
+    def remove(self) -> None:
+        """End it and its guests, and remove what they leave."""
+        if self._process is not None:
+            self.kill()
+        for pid in self.guests().values():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _end(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+        # One that hangs does not hear anything else.
+        self._process.send_signal(signal.SIGCONT)
+        try:
+            self._process.wait(15)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def _wait(self) -> None:
+        assert self._process is not None
+        libvirt, end = module(), time.monotonic() + START_DEADLINE
+        while True:
+            try:
+                connection = libvirt.open(self.uri)
+                # Which takes as long as libvirtd needs to know QEMU.
+                connection.getCapabilities()
+            except libvirt.libvirtError as error:
+                output = (self.folder / "output").read_text(errors="replace")
+                if self._process.poll() is not None:
+                    self._process = None
+                    backends.missing(f"libvirtd does not start: {output} {self.log}")
+                assert time.monotonic() < end, f"libvirtd does not answer: {error} {output} {self.log}"
+                time.sleep(0.05)
+            else:
+                connection.close()
+                return
+
+    def _keep_capabilities(self) -> None:
+        global CAPABILITIES
+        if CAPABILITIES is None:
+            kept = Path(tempfile.mkdtemp(prefix="libvirtd-capabilities-"))
+            shutil.copytree(self.folder / "cache", kept, dirs_exist_ok=True)
+            CAPABILITIES = kept

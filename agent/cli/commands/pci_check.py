@@ -1,7 +1,7 @@
 """``agent pci check``: which of the devices that are there each object of ``[pci] device_spec`` offers."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from threading import Event
 
 from oslo_config import cfg
@@ -9,11 +9,14 @@ from oslo_config import cfg
 from agent.assembly import driving, made, opened
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
+from agent.desired.reported_cards import cards, problems
 from agent.driver_answers import chosen_nodes, managed_nodes, node_facts
-from agent.errors import AgentError, ConfigErrors, DriverError
+from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError
 from agent.model.exit_codes import DONE, FAILED, PARTLY
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
+from agent.pci.matching import matched
+from agent.pci.present_devices import PresentDevices
 from agent.pci.settings import PciSettings
 from agent.render.json_report import error_rows
 from agent.render.look import look_of
@@ -63,6 +66,14 @@ def _node(uuid: str, name: str, facts_of: Facts, settings: PciSettings) -> Docum
             raise DriverError(f"node {printable(name)}: its devices could not be read fully: {printable(facts.incomplete['pci'])}", "see to the host first")
     except AgentError as error:
         return {**nothing, "errors": error_rows(problems_of(error))}
-    misfits = tuple(settings.misfits(facts))
-    errors = error_rows(problems_of(ConfigErrors(misfits))) if misfits else []
+    wrong = tuple(_wrong(facts, settings))
+    errors = error_rows(problems_of(ConfigErrors(wrong))) if wrong else []
     return {**nothing, **devices_document(ProviderUuid(uuid), facts.pci or (), settings), "errors": errors}
+
+
+def _wrong(facts: HostFacts, settings: PciSettings) -> Iterator[ConfigError]:
+    """For what an agent would not start on this node."""
+    yield from settings.misfits(facts)
+    if settings.report:
+        for card in cards(matched(PresentDevices.of(facts.pci or ()), settings.specs)):
+            yield from problems(card, facts.name)

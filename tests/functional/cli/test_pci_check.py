@@ -98,7 +98,7 @@ def test_host_on_which_nothing_is_offered(check) -> None:
     assert check({"memory_mib": 1}, [{}]).stdout == "node-a\n  #1  no devices\n"
 
 
-def test_all_errors_of_both_options_are_told_by_every_command(agent: AgentHere, http_placement) -> None:
+def test_s_18_s_19_s_20_all_errors_of_both_options_are_told_by_every_command(agent: AgentHere, http_placement) -> None:
     specs = ['{"adress": "0000:81:00.0"}', '{"vendor_id": 8086, "devname": "ens1f0"}']
     agent.configure(on(http_placement, "fake.numa", {"pci": {"device_spec": specs, "alias": ["{", '{"name": "a"}'], "report_in_placement": True}}))
     wanted = [
@@ -110,6 +110,37 @@ def test_all_errors_of_both_options_are_told_by_every_command(agent: AgentHere, 
     ]
     for command in (CHECK, ("config", "check"), ("--once",), ("--once", "--dry-run")):
         assert [one["message"] for one in refused(agent, http_placement, command=command)] == wanted
+
+
+def test_s_16_devices_for_one_time_need_the_report_in_placement(agent: AgentHere, check, http_placement) -> None:
+    result = check({}, [{"address": "0000:81:00.0", "one_time_use": True}], report_in_placement=False)
+    assert result.code == 1
+    message = the_only(refused(agent, http_placement))["message"]
+    assert message == "[pci] device_spec #1: one_time_use = true needs [pci] report_in_placement"
+    assert message in result.stdout + result.stderr
+
+
+def test_s_06_s_09_s_10_s_11_s_17_what_no_provider_can_stand_for_is_told_as_by_a_start(agent: AgentHere, check, http_placement) -> None:
+    second = {**CARD, "address": "0000:82:03.0", "netdev": "ens2f0"}
+    first_function = {"address": "0000:82:03.1", "resource_class": "x", "live_migratable": "yes"}
+    others = {"address": "0000:82:03.*", "product_id": "154c", "resource_class": "y", "one_time_use": False}
+    specs = [{"address": "0000:81:02.0"}, first_function, others]
+    result = check({"pci": [CARD, second, PLAIN | {"label": "x"}]}, specs, "--format", "json", report_in_placement=True)
+    assert result.code == 1
+    (node,) = result.json["nodes"]
+    told = [one["message"] for one in node["errors"]]
+    assert [one.partition(": provider ")[0] for one in told] == [f"[pci] device_spec {place}" for place in ("#1", "#2, #3", "#2, #3", "#3")]
+    functions = "0000:82:03.1 (#2) and 0000:82:03.2 (#3)"
+    assert "0000:81:02.0 (#1) and 0000:81:02.1 (#1): the first is a physical function" in told[0]
+    assert f"{functions}: resource_class is CUSTOM_X of the first and CUSTOM_Y of the second" in told[1]
+    assert f"{functions}: traits is HW_PCI_LIVE_MIGRATABLE of the first and none of the second" in told[2]
+    assert "0000:82:03.2 is a virtual function, of which one_time_use = false cannot be said" in told[3]
+    start = agent.run("--once", "--format", "json")
+    assert (start.code, [one["message"] for one in start.json["nodes"][0]["errors"]]) == (1, told)
+    assert http_placement.dump()["providers"] == {}
+    # It still shows what each object offers, so that one sees why.
+    assert [one["devices"] for one in node["specs"]][1] == ["0000:82:03.1"]
+    assert not check({"pci": [CARD, second]}, specs, "--format", "json").json["nodes"][0]["errors"], "nothing is told to Placement"
 
 
 def test_object_that_does_not_fit_the_host_stops_a_start(agent: AgentHere, check, http_placement) -> None:

@@ -1,0 +1,138 @@
+"""The capabilities of the host: what its CPUs are, and its NUMA cells."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from agent.errors import DriverError
+from agent.model.reading import Reading
+from agent.model.topology import Cell, PagePool, Topology
+from drivers.libvirt.cpu_set import cpus_of
+from drivers.libvirt.xml import Element, fault, integer, natural, parse, text_of
+
+WHAT = "capabilities"
+
+# No core has so many threads; a longer list is damaged.
+MOST_THREADS = 1024
+MOST_CPUS = 65536
+# No Linux that runs guests has larger ordinary pages.
+LARGEST_ORDINARY_KIB = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """``features``: the names of what the CPU has beyond its model, in libvirt's words. ``cells``: None where the host has no NUMA topology."""
+
+    architecture: str
+    model: str
+    vendor: str
+    features: frozenset[str]
+    topology: Reading[Topology | None]
+
+
+def read_capabilities(xml: str, online: frozenset[int]) -> Capabilities:
+    """What the text of ``getCapabilities`` says of the host. A cell that cannot be understood is set aside; the others stay.
+
+    :raises DriverError: nothing of it can be understood.
+    """
+    root = parse(xml, WHAT, "capabilities")
+    host = root.find("host")
+    if host is None:
+        raise fault(WHAT, "no <host>")
+    architecture = text_of(host, "cpu/arch")
+    if not architecture:
+        raise fault(WHAT, "the host's CPU has no architecture")
+    return Capabilities(
+        architecture=architecture,
+        model=text_of(host, "cpu/model"),
+        vendor=text_of(host, "cpu/vendor"),
+        features=frozenset(one.get("name", "") for one in host.findall("cpu/feature")) - {""},
+        topology=_topology(host.findall("topology/cells/cell"), online),
+    )
+
+
+def _topology(elements: Iterable[Element], online: frozenset[int]) -> Reading[Topology | None]:
+    cells: dict[int, Cell] = {}
+    faults: list[str] = []
+    for element in elements:
+        what = f"{WHAT}: cell {(element.get('id') or 'without id')[:20]}"
+        try:
+            cell = _cell(element, what, online)
+            if cell.id in cells:
+                raise fault(what, "listed twice")
+            cells[cell.id] = cell
+        except DriverError as error:
+            faults.append(error.message)
+    in_order = tuple(cells[cell_id] for cell_id in sorted(cells))
+    return Reading(Topology(in_order) if cells or faults else None, tuple(faults))
+
+
+def _cell(element: Element, what: str, online: frozenset[int]) -> Cell:
+    listed = element.findall("cpus/cpu")
+    if len(listed) > MOST_CPUS:
+        raise fault(what, f"it has {len(listed)} CPUs")
+    by_id = {natural(one.get("id"), f"{what}: a CPU"): one for one in listed}
+    if len(by_id) < len(listed):
+        raise fault(what, "a CPU is listed twice")
+    running = {cpu: by_id[cpu] for cpu in sorted(by_id) if cpu in online}
+    return Cell(
+        id=natural(element.get("id"), what),
+        cpus=frozenset(by_id),
+        memory_mib=_memory_mib(element, what),
+        pages=_huge_pages(element, what),
+        distances=_distances(element, f"{what}: distances"),
+        siblings=_cores(running, what),
+        sockets=frozenset(_packages(running, what)),
+    )
+
+
+def _memory_mib(element: Element, what: str) -> int:
+    """libvirt gives KiB. A cell without memory has none listed, or 0."""
+    memory = element.find("memory")
+    if memory is None:
+        return 0
+    if memory.get("unit", "KiB") != "KiB":
+        raise fault(what, f"its memory is in {memory.get('unit', '')[:20]!r}, not KiB")
+    return natural(memory.text, f"{what}: memory") // 1024
+
+
+def _distances(element: Element, what: str) -> dict[int, int]:
+    return {natural(one.get("id"), what): natural(one.get("value"), what) for one in element.findall("distances/sibling")}
+
+
+def _huge_pages(element: Element, what: str) -> tuple[PagePool, ...]:
+    """The pools, smallest pages first, without the ordinary pages of the host: libvirt lists them first among them, and they are no pool."""
+    pools = dict(sorted((natural(one.get("size"), f"{what}: pages"), natural(one.text, f"{what}: pages")) for one in element.findall("pages")))
+    ordinary = min(pools, default=0)
+    return tuple(PagePool(size, total) for size, total in pools.items() if size > ordinary or size > LARGEST_ORDINARY_KIB)
+
+
+def _cores(running: dict[int, Element], what: str) -> tuple[frozenset[int], ...]:
+    """The cores of the online CPUs, by their lowest. A CPU of which libvirt tells no siblings (older ones never do) is a core of its own."""
+    cores: list[frozenset[int]] = []
+    seen: set[int] = set()
+    for cpu, element in running.items():
+        if cpu in seen:
+            continue
+        said = element.get("siblings")
+        threads = frozenset({cpu}) if said is None else _threads(said, f"{what}: CPU {cpu}").intersection(running)
+        if cpu not in threads or threads & seen:
+            raise fault(what, f"the siblings of CPU {cpu} contradict those of another")
+        seen |= threads
+        cores.append(threads)
+    return tuple(cores)
+
+
+def _threads(text: str, what: str) -> frozenset[int]:
+    threads = cpus_of(text, what)
+    if len(threads) > MOST_THREADS:
+        raise fault(what, f"{len(threads)} siblings")
+    return threads
+
+
+def _packages(running: dict[int, Element], what: str) -> Iterable[int]:
+    for cpu, element in running.items():
+        socket = element.get("socket_id")
+        package = -1 if socket is None else integer(socket, f"{what}: CPU {cpu}: socket_id")
+        # -1 is the kernel's word for "the firmware does not say".
+        if package >= 0:
+            yield package

@@ -1,0 +1,100 @@
+"""What an emulator can give guests: the enumerations of its domain capabilities."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from agent.errors import DriverError
+from agent.model.reading import Reading
+from drivers.libvirt.xml import Element, natural, parse, text_of
+
+# The enumerations that become traits, by what the traits begin with.
+_ENUMERATIONS: Mapping[str, tuple[str, str]] = {
+    "COMPUTE_STORAGE_BUS_": ("disk", "bus"),
+    "COMPUTE_GRAPHICS_MODEL_": ("video", "modelType"),
+    "COMPUTE_NET_VIF_MODEL_": ("interface", "model"),
+    "COMPUTE_SOUND_MODEL_": ("sound", "model"),
+    "COMPUTE_VIOMMU_MODEL_": ("iommu", "model"),
+}
+_TPM_VERSIONS = frozenset({"1.2", "2.0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Sev:
+    """How many guests SEV can have, and how many SEV-ES and SEV-SNP share; None if libvirt does not say."""
+
+    guests: int | None
+    es_guests: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Emulator:
+    """One emulator with one machine type.
+
+    ``offers``: the words of each enumeration, by what its traits begin with; none for one that this libvirt does not have.
+    ``tpm_models``, ``tpm_versions``: of the emulated TPM. ``sev``: None if guests cannot have it.
+    ``launch_security``: by what guests can be protected; None if this libvirt does not list it.
+    """
+
+    architecture: str
+    offers: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    tpm_models: frozenset[str] = frozenset()
+    tpm_versions: frozenset[str] = frozenset()
+    sev: Sev | None = None
+    launch_security: frozenset[str] | None = None
+
+
+def read_emulators(answers: Mapping[tuple[str, str], str]) -> Reading[tuple[Emulator, ...]]:
+    """All emulators, by architecture and machine. One that cannot be understood is set aside; the others stay."""
+    emulators: list[Emulator] = []
+    faults: list[str] = []
+    for (architecture, machine), xml in sorted(answers.items()):
+        try:
+            emulators.append(_emulator(xml, f"domain capabilities of {architecture} {machine}"))
+        except DriverError as error:
+            faults.append(error.message)
+    return Reading(tuple(emulators), tuple(faults))
+
+
+@lru_cache(maxsize=64)  # they are long, and change only with libvirt or QEMU
+def _emulator(xml: str, what: str) -> Emulator:
+    root = parse(xml, what, "domainCapabilities")
+    devices = root.find("devices")
+    found = {prefix: None if devices is None else _words(devices, *place) for prefix, place in _ENUMERATIONS.items()}
+    emulated = devices is not None and "emulator" in (_words(devices, "tpm", "backendModel") or ())
+    return Emulator(
+        architecture=text_of(root, "arch"),
+        offers={prefix: words for prefix, words in found.items() if words is not None},
+        tpm_models=(_words(devices, "tpm", "model") or frozenset()) if emulated and devices is not None else frozenset(),
+        # A libvirt that lists no versions has both.
+        tpm_versions=(_words(devices, "tpm", "backendVersion") or _TPM_VERSIONS) if emulated and devices is not None else frozenset(),
+        sev=_sev(root, what),
+        launch_security=_launch_security(root),
+    )
+
+
+def _words(parent: Element, name: str, enumeration: str) -> frozenset[str] | None:
+    """The values of an enumeration; none of a device that is not supported, None where libvirt does not know it."""
+    device = parent.find(name)
+    if device is None:
+        return None
+    if device.get("supported") == "no":
+        return frozenset()
+    found = device.find(f"enum[@name='{enumeration}']")
+    return None if found is None else frozenset((value.text or "").strip() for value in found.findall("value")) - {""}
+
+
+def _sev(root: Element, what: str) -> Sev | None:
+    sev = root.find("features/sev")
+    if sev is None or sev.get("supported") != "yes":
+        return None
+    guests, es_guests = sev.findtext("maxGuests"), sev.findtext("maxESGuests")
+    return Sev(
+        None if guests is None else natural(guests, f"{what}: maxGuests"),
+        None if es_guests is None else natural(es_guests, f"{what}: maxESGuests"),
+    )
+
+
+def _launch_security(root: Element) -> frozenset[str] | None:
+    features = root.find("features")
+    return None if features is None else _words(features, "launchSecurity", "sectype")

@@ -1,0 +1,31 @@
+"""The thread in which libvirt watches its connections: one in a process, for as long as the process lives."""
+
+from threading import Lock, Thread
+
+from drivers.libvirt.binding import binding
+
+_lock = Lock()
+_running = False
+
+
+def ensure_event_loop() -> None:
+    """Start the loop if it does not run yet. Before the first connection: one that is older has neither keep-alive nor events.
+
+    It is never stopped, because libvirt has only one and cannot be given another.
+    """
+    global _running  # noqa: PLW0603 -- libvirt's own loop is as global
+    libvirt = binding()
+    with _lock:
+        if _running:
+            return
+        # By default libvirt prints every error on stderr, also those that are raised.
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+        libvirt.virEventRegisterDefaultImpl()
+        Thread(target=_run, name="libvirt events", daemon=True).start()
+        _running = True
+
+
+def _run() -> None:
+    libvirt = binding()
+    while True:
+        libvirt.virEventRunDefaultImpl()

@@ -10,12 +10,13 @@ from threading import Event
 from agent.audit_allocations import Judged, NodeAllocations
 from agent.audit_devices import LATER, DevicesPut, NodeDevices
 from agent.audit_record import Mode, Node, Record
+from agent.audit_reshapes import Moving
 from agent.desired.device_uses import DeviceUses
 from agent.desired.host_tree import layout_hint
 from agent.desired.novas_children import with_novas_children
 from agent.desired.operators_files import put_operators_files
 from agent.desired.policy import Policy
-from agent.desired.remote_managed_ports import with_remote_managed_ports
+from agent.desired.reshapes.evidence import Evidence
 from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
 from agent.driver_answers import node_facts
@@ -44,7 +45,7 @@ from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.authorship import Authorship
 from agent.placement.client import Client, Row
-from agent.placement.consumers import collect, usages
+from agent.placement.consumers import usages
 from agent.placement.flush import Flushed, flush
 from agent.placement.mirror import Freshness
 from agent.placement.names import learn_traits, names_added
@@ -57,6 +58,7 @@ from agent.placement.server import Server
 from agent.provider_config.absences import Absences
 from agent.provider_config.entry import Key, ProviderConfig
 from agent.tracker.device_uses import device_uses
+from agent.tracker.guest_places import guest_places
 from agent.tracker.tracking import Tracking
 
 LOG = logging.getLogger(__name__)
@@ -252,12 +254,13 @@ class NodeAudit:
         whole = findings.shape_all and view.tree.exists(root)
         base = view.tree.scoped(root) if whole else foreign_share(view, journal, root, self.node.name)
         move = None
+        evidence = self._evidence(record, findings)
         try:
-            wish = self._wish(base, findings, None)
+            wish = self._wish(base, findings, evidence, None)
         except ReshapeNeeded as needed:
-            if self._started or not record.mode.start:
+            if not evidence.start:
                 raise
-            wish, move = self._reshaped_wish(record, base, findings, needed)
+            wish, move = self._reshaped_wish(record, base, findings, evidence, needed)
         record.hint = None if findings.shape_all else layout_hint(findings.facts, self.house.policy, view.tree, root)
         put = record.devices = self._put_devices(record, base, wish, findings)
         by = put.taken_over(Authorship.of(view, journal, base, wish, root, take_over=record.mode.adopt))
@@ -285,22 +288,28 @@ class NodeAudit:
             record.earlier()
         return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, clock.now()))
 
-    def _wish(self, base: ProviderTree, findings: Findings, allocations: Allocations | None) -> ProviderTree:
-        house, journal, present = self.house, self.notebook.journal, self.notebook.view.tree
-        findings = with_remote_managed_ports(findings, house.pci.remote_managed(findings.facts), present, self.node.uuid)
-        return desired_tree(base, present, self.node.uuid, findings, house.policy, journal, house.agent, allocations)
+    def _evidence(self, record: Record, findings: Findings) -> Evidence:
+        state = record.records.state if record.records is not None else None
+        places = guest_places(state, findings.facts.domains or ())
+        return Evidence(findings.facts, self.house.policy, places, start=record.mode.start and not self._started)
 
-    def _reshaped_wish(self, record: Record, base: ProviderTree, findings: Findings, needed: ReshapeNeeded) -> tuple[ProviderTree, Move]:
-        """The wish of a driver that has to move allocations, and how it moved them."""
-        before = collect(record.client, self.notebook.view.tree, self.node.uuid)
-        edited = {str(uuid): one.as_driver_dict() for uuid, one in before.items()}
+    def _wish(self, base: ProviderTree, findings: Findings, evidence: Evidence, allocations: Allocations | None) -> ProviderTree:
+        house, notebook = self.house, self.notebook
+        return desired_tree(base, notebook.view.tree, self.node.uuid, findings, house.policy, notebook.journal, house.agent, evidence, allocations)
+
+    def _reshaped_wish(
+        self, record: Record, base: ProviderTree, findings: Findings, evidence: Evidence, needed: ReshapeNeeded
+    ) -> tuple[ProviderTree, Move]:
+        """The wish of a node whose allocations have to move, and how they moved."""
+        moving = Moving.read(record.client, self.notebook.view.tree, self.node.uuid, evidence)
+        edited = moving.edited()
         LOG.info("node %s: %s", printable(self.node.name), needed.message)
         try:
-            wish = self._wish(base, findings, edited)
+            wish = self._wish(base, findings, moving.evidence, edited)
         except ReshapeNeeded as error:
             what = f"driver error: {self.node.driver} asks for a reshape of {printable(self.node.name)} although it was given the allocations"
             raise ReshapeFailed(what, DRIVER_FAULT) from error
-        return wish, moved(before, edited)
+        return wish, moved(moving.before, edited)
 
     def _judged(self, record: Record, findings: Findings | None, target: Target) -> Judged:
         """Whose the node's allocations are."""

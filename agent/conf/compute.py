@@ -1,6 +1,6 @@
 """[compute]: how a node's tree is laid out and audited."""
 
-from oslo_config import cfg
+from oslo_config import cfg, types
 
 GROUP = "compute"
 
@@ -10,6 +10,24 @@ OPTIONS = [
         help=(
             "nested: every NUMA cell is a child provider; flat: everything on the root, as nova has it. Unset: "
             "nested for a new root, and an existing root keeps its layout."
+        ),
+    ),
+    cfg.StrOpt(
+        "numa_mode", default="mixed", choices=["mixed", "strict"],
+        help=(
+            "What the cells of a nested tree count. mixed: dedicated CPUs; shared CPUs and memory are the root's, because a guest "
+            "without a topology is on no cell. strict: shared CPUs and memory as well; every guest has to have a topology."
+        ),
+    ),
+    cfg.BoolOpt(
+        "memory_page_classes", default=False,
+        help="Count huge pages too, in MiB, as CUSTOM_MEMORY_PAGE_<size in KiB>. Their memory is inside MEMORY_MB as well.",
+    ),
+    cfg.ListOpt(
+        "counted_on_root", default=[], item_type=types.String(choices=["VGPU", "MEM_ENCRYPTION_CONTEXT"]),
+        help=(
+            "Resource classes of children that are counted on the root instead, as old releases did: to go back to one of them. What is "
+            "allocated moves along at the next start, and back again when this is unset. Of MEM_ENCRYPTION_CONTEXT only that of SEV."
         ),
     ),
     cfg.StrOpt("owner_trait", default="OWNER_NOVA", help="Trait that says which service owns the node's providers."),

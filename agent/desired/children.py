@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from agent.desired.host_tree import cell_name
+from agent.desired.cell_tree import cell_name
 from agent.model.inventory import Record
 from agent.model.provider_tree import ProviderTree
 

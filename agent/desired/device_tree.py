@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, replace
 
+from agent.desired.cell_tree import cell_name
 from agent.desired.device_names import MARKER, device_providers
 from agent.desired.device_part import CardProvider, DevicePart
-from agent.desired.host_tree import cell_name
 from agent.model.inventory import Record
 from agent.model.journal import Journal, Ownership
 from agent.model.names import ProviderUuid, printable

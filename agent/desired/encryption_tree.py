@@ -51,6 +51,13 @@ def put_encryption(tree: ProviderTree, present: ProviderTree, root: str, facts: 
         tree.add_traits(child.name(name), child.trait)
 
 
+def take_trait_off_root(tree: ProviderTree, root: str) -> None:
+    """SEV is a trait of its child, where it has one; old releases had both on the root."""
+    sev = CHILDREN["sev"]
+    if tree.exists(sev.name(tree.name_of(root))):
+        tree.remove_traits(root, sev.trait)
+
+
 def offered(facts: EncryptionFacts, policy: EncryptionPolicy) -> dict[Technique, int]:
     """How many contexts each technique is given, if any. Where SEV-SNP has some, SEV-ES has none: they would be counted twice."""
     found = {technique: total for technique in CHILDREN if (total := policy.contexts(facts, technique))}

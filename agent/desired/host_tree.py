@@ -1,15 +1,12 @@
 """The part of the tree that follows from the facts alone: VCPU, PCPU, MEMORY_MB, DISK_GB and the NUMA cells.
 
-Layouts: ``nested`` puts every cell below the root as ``<root>_NUMA<n>`` with HW_NUMA_ROOT and its own PCPU; ``flat``
+Layouts: ``nested`` puts every cell below the root as ``<root>_NUMA<n>`` with HW_NUMA_ROOT and what its mode has there; ``flat``
 puts everything on the root. A section of the facts that is not complete keeps its last good part of the tree.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-
 import os_resource_classes as orc
-import os_traits
 
+from agent.desired.cell_tree import Cpus, amount, is_cell_name, page_records, page_size, shape_cells
 from agent.desired.policy import Layout, Policy, Ratio
 from agent.errors import ConfigError, ConfigErrors, NotReady
 from agent.model.facts import CpuFacts, HostFacts
@@ -17,13 +14,8 @@ from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
 from agent.model.provider_tree import Provider, ProviderTree
 
-
-@dataclass(frozen=True, slots=True)
-class Cpus:
-    """The host CPUs offered to shared and to dedicated guest CPUs."""
-
-    shared: frozenset[int]
-    dedicated: frozenset[int]
+OF_CELLS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
+"""What the cells have where every guest has a topology."""
 
 
 def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
@@ -35,17 +27,6 @@ def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
     if shared is None and dedicated is None:
         return Cpus(cpu.online, frozenset())
     return Cpus((shared or frozenset()) & cpu.online, (dedicated or frozenset()) & cpu.online)
-
-
-def cell_name(root: str, cell: int) -> str:
-    """The name of a NUMA cell's provider."""
-    return f"{root}_NUMA{cell}"
-
-
-def is_cell_name(name: str, root: str) -> bool:
-    """Whether ``name`` is that of a NUMA cell of the root called ``root``."""
-    number = name.removeprefix(f"{root}_NUMA")
-    return number.isdecimal() and name == cell_name(root, int(number))
 
 
 def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
@@ -80,21 +61,40 @@ def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: Host
     layout = choose_layout(policy, present, root)
     nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
     last = present.provider(root) if present.exists(root) else Provider(tree.provider(root).uuid, facts.name)
-    inventory = _root_inventory(tree, facts, policy, cpus, last.inventory)
-    if cpus and cpus.dedicated and not nested:
-        inventory[orc.PCPU] = {**_amount(len(cpus.dedicated)), "allocation_ratio": 1.0}
+    inventory = _root_inventory(tree, facts, policy, cpus, last.inventory, _records_before(present, root))
+    if nested and policy.strict:
+        inventory = {name: record for name, record in inventory.items() if name not in OF_CELLS}
+    if not nested:
+        inventory |= _flat_cells(facts, policy, cpus, last.inventory)
     if inventory:
         tree.update_inventory(root, {**tree.provider(root).inventory, **inventory})
     if nested:
-        _shape_cells(tree, present, root, facts, cpus)
+        shape_cells(tree, present, root, facts, cpus, policy)
 
 
-def _amount(total: int, reserved: int = 0) -> Record:
-    return {"total": total, "reserved": reserved, "min_unit": 1, "max_unit": total, "step_size": 1}
+def _flat_cells(facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories) -> dict[str, Record]:
+    """What the root has instead of its cells."""
+    if not facts.complete("numa"):
+        records = {name: record for name, record in last.items() if page_size(name) is not None}
+    else:
+        records = page_records(facts.numa.cells, policy) if facts.numa else {}
+    if cpus and cpus.dedicated:
+        records[orc.PCPU] = amount(len(cpus.dedicated))
+    return records
 
 
-def _root_inventory(tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories) -> dict[str, Record]:
-    """VCPU, MEMORY_MB and DISK_GB, as far as the node has them; DISK_GB not if a sharing provider gives it."""
+def _records_before(present: ProviderTree, root: str) -> Inventories:
+    """What the root had, or else its first cell that had it: for the ratios that somebody may have set there."""
+    if not present.exists(root):
+        return {}
+    cells = [uuid for uuid in present.children(root) if is_cell_name(present.name_of(uuid), present.name_of(root))]
+    return {name: record for uuid in (*reversed(cells), root) for name, record in present.provider(uuid).inventory.items()}
+
+
+def _root_inventory(
+    tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories, before: Inventories
+) -> dict[str, Record]:
+    """VCPU, MEMORY_MB and DISK_GB, as far as the node has them; DISK_GB not if a sharing provider gives it. ``before``: for the ratios."""
     inventory: dict[str, Record] = {}
     errors: list[ConfigError] = []
 
@@ -104,8 +104,7 @@ def _root_inventory(tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: 
         if reserved > total:
             errors.append(ConfigError(f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total {total} of {printable(facts.name)}", "lower it"))
             return
-        present = last.get(name, {}).get("allocation_ratio")
-        inventory[name] = {**_amount(total, reserved), "allocation_ratio": ratio.of(present)}
+        inventory[name] = amount(total, reserved, ratio.of(before.get(name, {}).get("allocation_ratio")))
 
     if cpus is not None:
         put(orc.VCPU, len(cpus.shared), policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio)
@@ -119,25 +118,3 @@ def _root_inventory(tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: 
     inventory.update({name: last[name] for section, names in kept.items() if section in facts.incomplete for name in names if name in last})
     return inventory
 
-
-def _shape_cells(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, cpus: Cpus | None) -> None:
-    root_name = tree.name_of(root)
-    last = {present.name_of(uuid): present.provider(uuid) for uuid in (present.children(root) if present.exists(root) else ())}
-    if not facts.complete("numa"):
-        for name, cell in last.items():
-            if is_cell_name(name, root_name):
-                _put_cell(tree, root, name, cell.inventory)
-    for one in facts.numa.cells if facts.numa else ():
-        name = cell_name(root_name, one.id)
-        if cpus is None:
-            _put_cell(tree, root, name, last[name].inventory if name in last else {})
-            continue
-        dedicated = len(one.cpus & cpus.dedicated)
-        _put_cell(tree, root, name, {orc.PCPU: {**_amount(dedicated), "allocation_ratio": 1.0}} if dedicated else {})
-
-
-def _put_cell(tree: ProviderTree, root: str, name: str, inventory: Mapping[str, Record]) -> None:
-    if not tree.exists(name):
-        tree.new_child(name, root)
-    tree.update_inventory(name, {**tree.provider(name).inventory, **inventory})
-    tree.add_traits(name, os_traits.HW_NUMA_ROOT)

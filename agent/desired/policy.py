@@ -33,7 +33,11 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Reserved memory and disk in MiB. ``purge_after``: seconds after which allocations go of which no record knows, or None."""
+    """Reserved memory and disk in MiB. ``purge_after``: seconds after which allocations go of which no record knows, or None.
+
+    ``strict``: cells count shared CPUs and memory too; ``page_classes``: and huge pages by their sizes. ``on_root``: classes of
+    children that are counted on the root all the same.
+    """
 
     host: HostPolicy = field(default_factory=HostPolicy)
     cpu_ratio: Ratio = Ratio(initial=4.0)
@@ -46,6 +50,9 @@ class Policy:
     owner_trait: str = "OWNER_NOVA"
     enabled: bool | None = None
     purge_after: float | None = None
+    strict: bool = False
+    page_classes: bool = False
+    on_root: frozenset[str] = frozenset()
     mdev: MdevPolicy = field(default_factory=MdevPolicy)
     encryption: EncryptionPolicy = field(default_factory=EncryptionPolicy)
 
@@ -82,6 +89,9 @@ class Policy:
             reserved_memory_mib=conf.reserved_host_memory_mb,
             reserved_disk_mib=conf.reserved_host_disk_mb,
             layout=conf.compute.tree_layout,
+            strict=conf.compute.numa_mode == "strict",
+            page_classes=conf.compute.memory_page_classes,
+            on_root=frozenset(conf.compute.counted_on_root),
             owner_trait=owner,
             enabled=conf.enabled,
             purge_after=conf.compute.purge_unknown_allocations_grace if conf.compute.purge_unknown_allocations else None,

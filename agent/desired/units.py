@@ -4,7 +4,7 @@ from collections import Counter
 
 import os_resource_classes as orc
 
-from agent.desired.host_tree import is_cell_name
+from agent.desired.cell_tree import is_cell_name
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.facts import HostFacts
 from agent.model.inventory import Record

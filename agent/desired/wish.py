@@ -3,12 +3,13 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from agent.desired.children_take_over import take_over
-from agent.desired.encryption_tree import put_encryption
+from agent.desired.counted_on_root import count_on_root
+from agent.desired.encryption_tree import put_encryption, take_trait_off_root
 from agent.desired.host_tree import shape_host
 from agent.desired.mdev_tree import put_mdevs
 from agent.desired.policy import Policy
-from agent.desired.relayout import check_relayout
+from agent.desired.reshapes.evidence import Evidence
+from agent.desired.reshapes.moving import move_allocations
 from agent.desired.root_traits import put_root_traits
 from agent.desired.units import put_units
 from agent.driver import Allocations
@@ -35,9 +36,11 @@ class Findings:
 
 def desired_tree(
     base: ProviderTree, present: ProviderTree, root: ProviderUuid, findings: Findings, policy: Policy, journal: Journal, agent: str,
-    allocations: Allocations | None = None,
+    evidence: Evidence | None = None, allocations: Allocations | None = None,
 ) -> ProviderTree:  # fmt: skip
     """``base``, which is left alone, with everything that the node should have. ``allocations`` are edited in place.
+
+    ``evidence``: where guests sit; without, no more is known than the facts and the policy say.
 
     :raises ReshapeNeeded: allocated inventory has to move and ``allocations`` is None.
     :raises ReshapeFailed: the driver cannot move it.
@@ -46,9 +49,6 @@ def desired_tree(
     tree = base.copy()
     if not findings.shape_all:
         shape_host(tree, present, root, findings.facts, policy)
-        # Of a tree that is not adopted nothing goes, so that nothing of it moves either.
-        if journal.adopted:
-            check_relayout(tree, present, root, allocations)
     if findings.shape is not None:
         findings.shape(tree, allocations)
         _complete_ratios(tree, policy.configured_ratios)
@@ -56,9 +56,13 @@ def desired_tree(
         put_mdevs(tree, present, root, findings.facts, policy.mdev)
         put_encryption(tree, present, root, findings.facts, policy.encryption)
         if journal.adopted:
-            take_over(tree, present, root, findings.facts, policy.mdev, allocations)
+            take_trait_off_root(tree, root)
+        count_on_root(tree, root, policy.on_root)
         # After the driver's part, because that may have the providers that count the units.
         put_units(tree, present, root, findings.facts)
+        # Of a tree that is not adopted nothing goes, so that nothing of it moves either.
+        if journal.adopted:
+            move_allocations(tree, present, root, evidence or Evidence(findings.facts, policy), allocations)
     put_root_traits(tree, present, root, journal, policy, agent, findings.capabilities, findings.facts)
     return tree
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 
 import os_resource_classes as orc
 
+from agent.desired.cell_tree import cell_name
 from agent.desired.device_names import device_class, device_provider_name, device_providers
-from agent.desired.host_tree import cell_name
 from agent.model.provider_tree import ProviderTree
 from agent.tracker.device_uses import device_uses
 from agent.tracker.node_state import NodeState
@@ -23,9 +23,9 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
     amounts: dict[str, Counter[str]] = {root: Counter({
         orc.VCPU: used.vcpus - guests_pinned, orc.MEMORY_MB: used.memory_mb, orc.DISK_GB: -(-used.disk_mb // 1024), orc.PCPU: sum(pins.values()),
     })}  # fmt: skip
-    for cell, pinned in pins.items():
-        if tree.exists(name := cell_name(tree.name_of(root), cell)):
-            amounts[tree.provider(name).uuid] = Counter({orc.PCPU: pinned})
+    for cell in state.cells:
+        if tree.exists(name := cell_name(tree.name_of(root), cell.id)):
+            amounts[tree.provider(name).uuid] = Counter({orc.PCPU: pins[cell.id], orc.VCPU: cell.shared_used, orc.MEMORY_MB: cell.memory_used_mib})
     cards = Counter(device_provider_name(tree.name_of(root), use.card) for use in device_uses(state).uses)
     for one in device_providers(tree, root):
         if (counted := device_class(one)) is not None:

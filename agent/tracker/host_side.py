@@ -15,7 +15,7 @@ from agent.pci.alias import Aliases
 @dataclass(frozen=True, slots=True)
 class HostSide:
     """``reserved``: what the operator keeps for the host. ``cells``: empty where there is nothing to fit.
-    ``strategy``: which cells are taken first. ``taken_at``: of the facts.
+    ``strategy``: which cells are taken first. ``taken_at``: of the facts. ``strict``: every guest has to have a topology.
 
     ``available``: whether the driver offers the node. ``device_providers``: which provider counts the device of an address, as far as
     Placement has it; ``aliases``: by which flavors ask for devices. All that a claim needs to know beside the records.
@@ -25,13 +25,14 @@ class HostSide:
     cells: tuple[HostCell, ...] = ()
     strategy: Strategy = "spread"
     taken_at: float = 0.0
+    strict: bool = False
     available: bool = True
     device_providers: Mapping[str, ProviderUuid] = field(default_factory=dict)
     aliases: Aliases = field(default_factory=dict)
 
 
-def host_side(facts: HostFacts, policy: Policy, aliases: Aliases, last: HostSide) -> HostSide:
-    """The host's side as these facts show it; of what they could not tell, as it was ``last``.
+def host_side(facts: HostFacts, policy: Policy, aliases: Aliases, last: HostSide, *, nested: bool) -> HostSide:
+    """The host's side as these facts show it; of what they could not tell, as it was ``last``. ``nested``: its cells have providers.
 
     :raises ConfigErrors: the operator's sets, pages or networks contradict the host.
     """
@@ -42,4 +43,4 @@ def host_side(facts: HostFacts, policy: Policy, aliases: Aliases, last: HostSide
         cells = last.cells
     elif facts.numa is not None and facts.cpu is not None:
         cells = policy.host.cells(facts.numa, facts.cpu.online)
-    return HostSide(reserved, cells, policy.host.strategy, facts.taken_at, aliases=aliases)
+    return HostSide(reserved, cells, policy.host.strategy, facts.taken_at, strict=policy.strict and nested and bool(cells), aliases=aliases)

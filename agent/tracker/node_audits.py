@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from agent.desired.host_tree import choose_layout
 from agent.desired.policy import Policy
 from agent.desired.units import provider_of
 from agent.errors import ConfigError, ConfigErrors, RecordConflict
@@ -81,7 +82,8 @@ class NodeAudits:
             if slot.state is not None and facts.taken_at < slot.host.taken_at <= self._clock():
                 LOG.debug("node %s: facts of %s are older than the last ones", printable(facts.name), facts.taken_at)
                 return _view(slot.state, (), slot.created)
-            host = host_side(facts, self._settings.policy, self._settings.aliases, slot.host)
+            policy = self._settings.policy
+            host = host_side(facts, policy, self._settings.aliases, slot.host, nested=choose_layout(policy, present, node) == "nested")
             for _ in range(ATTEMPTS):
                 try:
                     return self._audited(node, facts, host, slot, present, start=start, dry_run=dry_run)

@@ -112,6 +112,9 @@ def _fitted(
         except (NoFit, BudgetExceeded) as error:
             reasons.append(_told(error))
             return (), []
+    elif state.host.strict:
+        reasons.append("NUMA: [compute] numa_mode is strict here, and the guest has no topology")
+        return (), []
     chosen = devices.chosen(frozenset(one.host_cell for one in placed) if placed else None)
     if isinstance(chosen, Shortage):
         reasons.append(chosen.reason)

@@ -47,17 +47,25 @@ def test_dedicated_cpus_that_nobody_uses_move_in_one_step(one: str, other: str, 
     assert laid_out(other).once().state == "in-sync"
 
 
-@pytest.mark.parametrize(("one", "other"), [("flat", "nested"), ("nested", "flat")])
-def test_dedicated_cpus_in_use_are_not_offered_a_second_time(one: str, other: str, laid_out: Any, placement: PlacementServer) -> None:
-    laid_out(one).once()
-    place = ROOT if one == "flat" else placement.other.call("GET", f"/resource_providers?name={NAME}_NUMA0").json()["resource_providers"][0]["uuid"]
-    placement.other.claim({place: {"PCPU": 2}})
+def test_dedicated_cpus_of_a_guest_of_which_nobody_knows_the_cells_are_not_offered_a_second_time(laid_out: Any, placement: PlacementServer) -> None:
+    laid_out("flat").once()
+    placement.other.claim({ROOT: {"PCPU": 2}})
     before = placement.dump()
-    report = laid_out(other).once()
+    report = laid_out("nested").once()
     assert report.state == "refused"
     assert [error.code for error in report.errors] == ["reshape.failed"]
     assert placement.dump() == before
-    assert laid_out(one).once().state == "in-sync"
+    assert laid_out("flat").once().state == "in-sync"
+
+
+def test_dedicated_cpus_in_use_go_back_to_the_root_whoever_has_them(laid_out: Any, placement: PlacementServer) -> None:
+    laid_out("nested").once()
+    cell = next(one["uuid"] for one in placement.other.tree(ROOT) if one["name"] == f"{NAME}_NUMA0")
+    consumer = placement.other.claim({cell: {"PCPU": 2}})
+    assert laid_out("flat").once().errors == ()
+    assert dedicated(placement) == PCPU["flat"]
+    assert placement.dump()["consumers"][consumer]["allocations"] == {ROOT: {"PCPU": 2}}
+    assert laid_out("flat").once().state == "in-sync"
 
 
 def test_a_period_that_is_no_start_moves_nothing(laid_out: Any, placement: PlacementServer) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.desired.cell_tree import cell_name
 from agent.desired.device_part import Reported, device_part, shrinking
 from agent.desired.device_tree import Place, put_devices, with_cards
 from agent.desired.device_uses import DeviceUse
-from agent.desired.host_tree import cell_name
 from agent.model.change_set import diff
 from agent.model.devices import PciDevice
 from agent.model.journal import Journal

@@ -2,7 +2,8 @@
 
 import pytest
 
-from agent.desired.host_tree import Cpus, choose_layout, layout_hint, offered_cpus, shape_host
+from agent.desired.cell_tree import Cpus
+from agent.desired.host_tree import choose_layout, layout_hint, offered_cpus, shape_host
 from agent.desired.policy import Policy, Ratio
 from agent.errors import ConfigErrors, NotReady
 from agent.model.facts import CpuFacts

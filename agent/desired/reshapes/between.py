@@ -1,0 +1,77 @@
+"""Classes that go from the root to its children or back: cells, parents of mediated devices, techniques of encryption."""
+
+import logging
+from collections.abc import Mapping
+
+import os_resource_classes as orc
+
+from agent.desired.encryption_tree import CHILDREN
+from agent.desired.encryption_tree import CLASS as CONTEXT
+from agent.desired.reshapes.cells import counted_by_cells, shares
+from agent.desired.reshapes.evidence import Evidence
+from agent.desired.reshapes.failing import failed
+from agent.desired.reshapes.ledger import Ledger
+from agent.desired.reshapes.places import Shift
+from agent.errors import ReshapeFailed
+from agent.model.names import printable
+from agent.model.provider_tree import ProviderTree
+
+LOG = logging.getLogger(__name__)
+
+
+def cross(shift: Shift, tree: ProviderTree, root: str, evidence: Evidence, ledger: Ledger) -> None:
+    """Move what is allocated of the class where it is not counted any more.
+
+    :raises ReshapeFailed: it is not known where somebody's share goes to, or it has no room there.
+    """
+    name, resource_class = tree.name_of(root), shift.resource_class
+    homeless: list[str] = []
+    for consumer, provider, amount in ledger.holders(resource_class, shift.left):
+        if root in shift.after:
+            found: Mapping[str, int] | None = {name: amount}
+        elif counted_by_cells(resource_class):
+            found = shares(resource_class, amount, evidence.places.cells.get(consumer, ()), name)
+        else:
+            found = _devices(resource_class, consumer, amount, name, evidence)
+        if found is None:
+            homeless.append(consumer)
+            continue
+        ledger.take(consumer, provider, resource_class, amount)
+        for place, share in found.items():
+            _check_room(tree, place, resource_class, consumer, share)
+            ledger.give(consumer, str(tree.provider(place).uuid), resource_class, share)
+    if homeless:
+        what = f"{resource_class} of {printable(name)} would move from the root to its cells, but nobody knows to which of them what is used"
+        remedy = "set [compute] tree_layout and numa_mode back, or move them away first; guests that run here are made known by agent guests import"
+        raise failed(what, homeless, remedy)
+
+
+def _check_room(tree: ProviderTree, child: str, resource_class: str, consumer: str, share: int) -> None:
+    """Whether the child can give the consumer so much at once; Placement would refuse it without naming him."""
+    record = tree.provider(child).inventory.get(resource_class, {}) if tree.exists(child) else {}
+    if share > (most := record.get("max_unit", 0)):
+        offers = f"gives a consumer at most {most}" if record else "does not offer any"
+        what = f"consumer {consumer} would have {share} {resource_class} of {printable(child)}, which {offers}"
+        raise ReshapeFailed(what, "give the host back what it offered before, or move or delete the consumer first", consumer=consumer)
+
+
+def _devices(resource_class: str, consumer: str, amount: int, root: str, evidence: Evidence) -> Mapping[str, int]:
+    """Where the mediated devices of a consumer are; ``amount`` of them, by the order of their parents."""
+    if resource_class == CONTEXT:
+        # What was on the root was SEV: the others came when each had a child.
+        return {CHILDREN["sev"].name(root): amount}
+    places = [
+        parent.provider_name(root) for parent in sorted(evidence.facts.mdev or (), key=lambda one: one.name) for device in parent.mdevs
+        if device.owner == consumer and (kind := evidence.policy.mdev.type_of(parent.name)) is not None
+        and kind.resource_class == orc.VGPU and kind.name == device.type
+    ]  # fmt: skip
+    if len(places) < amount:
+        found = f"only {len(places)} of its devices are found" if places else "no guest with devices is known by that name"
+        what = f"VGPU of {printable(root)} would move from the root to its parents, but consumer {consumer} has {amount} of it and {found}"
+        raise ReshapeFailed(what, "end its move or delete its allocation, and start the agent again", consumer=consumer)
+    if len(places) > amount:
+        LOG.warning("consumer %s has %d devices but only %d VGPU in Placement: those of the first parents count", consumer, len(places), amount)
+    found_shares: dict[str, int] = {}
+    for place in places[:amount]:
+        found_shares[place] = found_shares.get(place, 0) + 1
+    return found_shares

@@ -1,0 +1,67 @@
+"""All that moves when a node's tree is another than before: which of it, and to where. Pure but for the allocations, which are edited.
+
+R1 VGPU and R3 contexts of encryption between the root and its children; R2 VCPU of pinned guests and PCPU; R4 VCPU, PCPU,
+MEMORY_MB and page classes between the root and the cells; R6 DISK_GB between the root and shared storage. Devices are healed.
+"""
+
+import os_resource_classes as orc
+
+from agent.desired.encryption_tree import CLASS as CONTEXT
+from agent.desired.reshapes.between import cross
+from agent.desired.reshapes.cells import counted_by_cells
+from agent.desired.reshapes.dedicated_cpus import becomes_dedicated, becomes_shared, swapped
+from agent.desired.reshapes.evidence import Evidence
+from agent.desired.reshapes.ledger import Ledger
+from agent.desired.reshapes.places import Shifts, shifts
+from agent.desired.reshapes.shared_disk import CLASS as DISK
+from agent.desired.reshapes.shared_disk import becomes_local, move_disk
+from agent.desired.reshapes.shared_disk import becomes_shared as disk_becomes_shared
+from agent.driver import Allocations
+from agent.errors import ReshapeNeeded
+from agent.model.names import printable
+from agent.model.provider_tree import ProviderTree
+
+ALWAYS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.VGPU, CONTEXT, DISK})
+
+
+def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evidence: Evidence, allocations: Allocations | None) -> None:
+    """Edit ``allocations`` so that they fit ``tree`` as they fit ``present``.
+
+    :raises ReshapeNeeded: something moves, and ``allocations`` is None.
+    :raises ReshapeFailed: nobody knows where somebody's share goes to, or it has no room there.
+    """
+    if not present.exists(root):
+        return
+    found = shifts(present, tree, root, ALWAYS | _page_classes(present, root) | _page_classes(tree, root))
+    if not (what := _moving(found, tree, present, root, evidence)):
+        return
+    if allocations is None:
+        raise ReshapeNeeded(f"{' and '.join(what)} of {printable(tree.name_of(root))}")
+    ledger = Ledger(allocations)
+    after_swap = swapped(found, evidence, ledger, tree, root)
+    for name, shift in after_swap.items():
+        if name != DISK and (shift.crosses(root) or shift != found[name]):
+            cross(shift, tree, root, evidence, ledger)
+    if evidence.start:
+        move_disk(found[DISK], tree, root, evidence, ledger)
+
+
+def _moving(found: Shifts, tree: ProviderTree, present: ProviderTree, root: str, evidence: Evidence) -> list[str]:
+    """What moves, in words; nothing, if nothing does."""
+    crossing = [name for name, shift in found.items() if name != DISK and shift.crosses(root)]
+    what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
+    if becomes_dedicated(found, evidence):
+        what.append("VCPU of pinned guests becomes PCPU")
+    if becomes_shared(found, evidence):
+        what.append("PCPU becomes VCPU")
+    # While the agent runs, what is used of the root's is held there, and the storage may come and go.
+    if evidence.start and disk_becomes_shared(found[DISK], tree):
+        what.append("DISK_GB moves to shared storage")
+    if evidence.start and becomes_local(found[DISK], present, root):
+        what.append("DISK_GB comes back from shared storage")
+    return what
+
+
+def _page_classes(tree: ProviderTree, root: str) -> frozenset[str]:
+    there = tree.get_provider_uuids_in_tree(root) if tree.exists(root) else ()
+    return frozenset(name for uuid in there for name in tree.provider(uuid).inventory if counted_by_cells(name))

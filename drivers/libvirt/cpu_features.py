@@ -11,10 +11,11 @@ WHAT = "baselineCPU"
 _OFF = frozenset({"disable", "forbid"})
 
 # Features that are called in the traits as libvirt calls them, but for dots and dashes.
-_SAME = """
-3dnow abm avx avx2 avx512bitalg avx512bw avx512cd avx512dq avx512er avx512f avx512ifma avx512pf avx512vbmi avx512vbmi2 avx512vl avx512vnni
-avx512-vpopcntdq amx-bf16 amx-int8 amx-tile bmi2 f16c fma4 mmx mpx pdpe1gb sgx sse sse2 sse4.1 sse4.2 sse4a ssse3 stibp svm tbm vmx xop
-""".split()  # fmt: skip
+_SAME = (
+    "3dnow", "abm", "amx-bf16", "amx-int8", "amx-tile", "avx", "avx2", "avx512-vpopcntdq", "avx512bitalg", "avx512bw", "avx512cd", "avx512dq",
+    "avx512er", "avx512f", "avx512ifma", "avx512pf", "avx512vbmi", "avx512vbmi2", "avx512vl", "avx512vnni", "bmi2", "f16c", "fma4", "mmx", "mpx",
+    "pdpe1gb", "sgx", "sse", "sse2", "sse4.1", "sse4.2", "sse4a", "ssse3", "stibp", "tbm", "xop",
+)  # fmt: skip
 
 # Those that are called otherwise.
 _OTHER = {

@@ -3,7 +3,7 @@
 import logging
 from dataclasses import dataclass, replace
 
-from agent.desired.device_part import DevicePart, Reported, all_kept, bounded, device_part, shrinking, still_reported
+from agent.desired.device_part import DevicePart, Reported, all_kept, bounded, device_part, gone, shrinking, still_reported
 from agent.desired.device_tree import Place, misplaced, put_devices, with_cards
 from agent.desired.device_uses import DeviceUses
 from agent.desired.healing import Counted, Healing, all_wrong, counted, heal, unknown_shares, wrong_owners
@@ -56,6 +56,7 @@ class NodeDevices:
         """``wish``, made from ``base``, with the node's devices. ``adopt``: the tree is taken over, as one is that was never seen before.
 
         :raises ConfigErrors: at the ``start``, everything for which devices cannot be told to Placement as the operator says.
+        :raises DevicesGone: at the ``start``, the host does not show what its guests have. Later that is told and counted on.
         """
         notebook, present, tree = self.notebook, self.notebook.view.tree, wish.copy()
         nested = choose_layout(self.policy, present, self.root) == "nested"
@@ -66,6 +67,10 @@ class NodeDevices:
         part = self._part(client, facts, tree, place, reported)
         if part.errors and start:
             raise ConfigErrors(part.errors)
+        if start and self.settings.report and facts.complete("pci"):
+            shown = {one.address for one in facts.pci or ()}
+            if (error := gone(self.uses.uses, shown, tree.name_of(self.root))) is not None:
+                raise error
         placed = put_devices(tree, base, part, place)
         return DevicesPut(tree, part, place, (*part.drift, *placed.drift), bool(placed.anew))
 

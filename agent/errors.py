@@ -96,6 +96,12 @@ class DriverCancelled(DriverError):
     code = "driver.cancelled"
 
 
+class DevicesGone(AgentError):
+    """Guests have devices that the host does not show any more; they may come back, or the guests go."""
+
+    code = "devices.gone"
+
+
 class ReshapeNeeded(AgentError):
     """The driver must move allocated inventory and was not given the allocations to move."""
 

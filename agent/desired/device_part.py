@@ -4,14 +4,14 @@ A card of which nobody can say what it should be keeps the provider that it has:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
 from agent.desired.device_names import card_of, device_provider_name, device_providers
 from agent.desired.device_uses import DeviceUse
 from agent.desired.reported_cards import Card, cards, problems
-from agent.errors import ConfigError
+from agent.errors import ConfigError, DevicesGone
 from agent.model.journal import Journal
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
@@ -183,6 +183,16 @@ def _in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError
     remedy = "offer the device as before until its servers are moved or deleted"
     place = wanted.places[0]
     return ConfigError(f"{OPTION} {', '.join(wanted.places)}: {what}", remedy, option=OPTION, place=place, provider=wanted.name)
+
+
+def gone(uses: Iterable[DeviceUse], shown: Container[PciAddress], root: str) -> DevicesGone | None:
+    """What keeps an agent from starting: devices that guests have and that the host, which is asked for all it has, does not show."""
+    missing = sorted((one.address, one.owner) for one in uses if one.address not in shown)
+    if not missing:
+        return None
+    named = ", ".join(f"{address} of instance {owner}" for address, owner in missing)
+    remedy = "bring them back, or move or delete the servers; the node is tried again in the next pass"
+    return DevicesGone(f"node {printable(root)} does not show devices that its guests have: {named}", remedy)
 
 
 def still_reported(reported: Reported) -> list[ConfigError]:

@@ -69,10 +69,10 @@ class DeviceHost:
         self.values = ()
         return self.start(**options)
 
-    def cycle(self) -> NodeReport:
-        """One more pass."""
+    def cycle(self, *, start: bool = False) -> NodeReport:
+        """One more pass. ``start``: as a daemon makes them all, so that one counts as its first until it gets through."""
         assert self.agent is not None
-        return self.agent.cycle()
+        return self.agent.cycle(start=start)
 
     def stop(self) -> None:
         """End the process."""

@@ -36,7 +36,7 @@ def test_s_25_a_device_in_use_is_counted_as_before(host: DeviceHost) -> None:
     assert report.used[host.provider("V20")] == {VF: 1}
 
 
-def test_s_31_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(host: DeviceHost) -> None:
+def test_s_31_s_69_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(host: DeviceHost) -> None:
     host.start(V2)
     host.claim("S1", "V20")
     host.allocate("S1", V20=1)
@@ -110,6 +110,69 @@ def test_s_36_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_
     host.release("S1")
     host.cycle()
     assert host.tree == [f"{F2}: {VF}=1"]
+
+
+def both_in_use(host: DeviceHost) -> None:
+    """Two guests have the two functions of a card; then V21 is not there any more."""
+    host.start(V2)
+    for name, device in (("S1", "V20"), ("S2", "V21")):
+        host.claim(name, device)
+        host.allocate(name, **{device: 1})
+    host.cycle()
+    del host.devices["V21"]
+
+
+def candidates(host: DeviceHost) -> int:
+    """In how many ways Placement offers one function."""
+    return len(host.placement.other.call("GET", f"/allocation_candidates?resources={VF}:1").json()["allocation_requests"])
+
+
+def test_s_100_a_pool_in_use_that_shrinks_keeps_its_total_and_nobody_is_offered_what_is_gone(host: DeviceHost) -> None:
+    both_in_use(host)
+    report = host.cycle()
+    assert (host.tree, candidates(host)) == ([f"{F2}: {VF}=2"], 0)
+    assert held(report) == [f"c1_{F2}: device 0000:81:02.2 is not offered any more, but instance {guest('S2')} has it; it stays counted"]
+    # The function that is there can be had by another as soon as it is free, and it alone.
+    host.delete("S1")
+    host.cycle()
+    assert (host.tree, candidates(host)) == ([f"{F2}: {VF}=2"], 1)
+    host.claim("S3", "V20")
+    host.allocate("S3", V20=1)
+    host.cycle()
+    host.delete("S2")
+    host.cycle()
+    # One pass takes the allocation away, and the next the unit that it was of.
+    host.cycle()
+    assert (host.tree, candidates(host)) == ([f"{F2}: {VF}=1"], 0)
+
+
+def test_s_100_no_agent_starts_while_the_host_does_not_show_what_a_guest_has(host: DeviceHost) -> None:
+    both_in_use(host)
+    before = host.placement.dump()
+    report = host.start(V2)
+    assert (report.state, [one.code for one in report.errors]) == ("failed", ["devices.gone"])
+    assert errors(report) == f"node c1 does not show devices that its guests have: 0000:81:02.2 of instance {guest('S2')}"
+    assert host.placement.dump() == before
+    # It may come back; or its guest goes, of which the agent can be told because it lives on.
+    assert not report.errors[0].fatal
+    host.devices["V21"] = scene.host()["V21"]
+    assert host.cycle(start=True).state == "in-sync"
+    del host.devices["V21"]
+    assert host.start(V2).state == "failed"
+    host.delete("S2")
+    assert host.cycle(start=True).state == "changed"
+    host.cycle()
+    assert (host.tree, host.allocated("S2")) == ([f"{F2}: {VF}=1"], {})
+
+
+def test_s_100_what_the_host_shows_may_be_offered_or_not_when_an_agent_starts(host: DeviceHost) -> None:
+    both_in_use(host)
+    host.devices = scene.host()
+    assert host.start({**V2, "address": "0000:81:02.1"}).state == "in-sync"
+    assert host.tree == [f"{F2}: {VF}=2"]
+    host.devices, host.incomplete = {}, {"pci": "no answer"}
+    assert host.start(V2).state == "degraded"
+    assert host.tree == [f"{F2}: {VF}=2"]
 
 
 def test_s_37_devices_that_could_not_be_listed_stay(host: DeviceHost) -> None:

@@ -1,0 +1,118 @@
+"""The mediated devices of the host, and what can be cut into them, from its node devices."""
+
+import re
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from agent.errors import DriverError
+from agent.model.mdev import PCI, Mdev, MdevParent
+from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
+from agent.model.reading import Reading
+from drivers.libvirt.node_devices import NodeDevice, NodeDevices
+from drivers.libvirt.pci import address_of, numa_node_of
+from drivers.libvirt.xml import Element, fault, natural, number, text_of
+
+# Newer libvirts write the parent behind the uuid.
+_NAME = re.compile(r"mdev_([0-9a-f]{8}_[0-9a-f]{4}_[0-9a-f]{4}_[0-9a-f]{4}_[0-9a-f]{12})(_.*)?", re.IGNORECASE)
+# Below this folder are the devices that no bus has, of which libvirt makes no node devices.
+_VIRTUAL = PurePosixPath("/sys/devices/virtual")
+_CSS = ("cssid", "ssid", "devno")
+
+
+def read_mdevs(devices: NodeDevices, owners: Mapping[str, ConsumerUuid]) -> Reading[tuple[MdevParent, ...] | None]:
+    """All parents, by name, with their devices; None if there is none. What cannot be understood is set aside; the rest stays.
+
+    ``owners``: the guest that has each mediated device, by the uuid of the device.
+    """
+    faults = list(devices.faults.get("mdev", ()))
+    below = _by_parent(devices, owners, faults)
+    parents: dict[str, MdevParent] = {}
+    for device in devices.by_name.values():
+        types = device.capability.find("capability[@type='mdev_types']")
+        if types is None:
+            continue
+        try:
+            one = _parent(device, types, tuple(below.pop(device.name, ())))
+            if one.name in parents:
+                raise fault(device.what, f"another is {one.name} as well")
+            parents[one.name] = one
+        except DriverError as error:
+            faults.append(error.message)
+    for device, mdev in (pair for pairs in below.values() for pair in pairs):
+        try:
+            _put_virtual(parents, device, mdev)
+        except DriverError as error:
+            faults.append(error.message)
+    found = tuple(parents[name] for name in sorted(parents))
+    return Reading(found if found or faults else None, tuple(faults))
+
+
+Pair = tuple[NodeDevice, Mdev]
+
+
+def _by_parent(devices: NodeDevices, owners: Mapping[str, ConsumerUuid], faults: list[str]) -> dict[str | None, list[Pair]]:
+    """The mediated devices that there are, by the node device that they are cut from."""
+    below: dict[str | None, list[Pair]] = {}
+    seen: set[str] = set()
+    for device in devices.of_kind("mdev"):
+        try:
+            uuid = _uuid(device)
+            if uuid in seen:
+                raise fault(device.what, f"another is {uuid} as well")
+            seen.add(uuid)
+            below.setdefault(device.parent, []).append((device, Mdev(uuid, _type_of(device), owners.get(uuid))))
+        except DriverError as error:
+            faults.append(error.message)
+    return below
+
+
+def _uuid(device: NodeDevice) -> str:
+    match = _NAME.fullmatch(device.name)
+    text = text_of(device.capability, "uuid") or (match[1].replace("_", "-") if match else "")
+    if not is_uuid(text):
+        raise fault(device.what, "neither its name nor its XML has a uuid")
+    return normal_uuid(text)
+
+
+def _type_of(device: NodeDevice) -> str:
+    found = device.capability.find("type")
+    name = "" if found is None else found.get("id", "")
+    if not name:
+        raise fault(device.what, "it has no type")
+    return name
+
+
+def _parent(device: NodeDevice, types: Element, pairs: tuple[Pair, ...]) -> MdevParent:
+    bus, name = _place(device)
+    available: dict[str, int] = {}
+    for one in types.findall("type"):
+        if not one.get("id"):
+            raise fault(device.what, "one of its types has no id")
+        available[one.get("id", "")] = natural(one.findtext("availableInstances"), f"{device.what}: availableInstances")
+    return MdevParent(name, bus, available, tuple(mdev for _, mdev in pairs), numa_node_of(device) if bus == PCI else None)
+
+
+def _place(device: NodeDevice) -> tuple[str, str]:
+    """Bus and name of a parent, as the kernel has them."""
+    if device.kind == PCI:
+        return PCI, str(address_of(device))
+    if device.kind == "css":
+        channel, subchannel, number_ = (number(device.capability.findtext(part), f"{device.what}: {part}", 0xFFFF) for part in _CSS)
+        return "css", f"{channel:x}.{subchannel:x}.{number_:04x}"
+    bus, _, name = device.name.partition("_")
+    if not name:
+        raise fault(device.what, "nobody knows what it is called on its bus")
+    return bus, name
+
+
+def _put_virtual(parents: dict[str, MdevParent], device: NodeDevice, mdev: Mdev) -> None:
+    """A device of which libvirt does not list the parent. It shows where the device is, but not how many more could be made.
+
+    :raises DriverError: the parent is on a bus, so that it should have been listed.
+    """
+    path = PurePosixPath(text_of(device.element, "path"))
+    if path.parent.parent.parent != _VIRTUAL or ".." in path.parts:
+        raise fault(device.what, f"its parent {device.parent} is not among the devices that can be cut")
+    name, bus = path.parent.name, path.parent.parent.name
+    before = parents.get(name, MdevParent(name, bus))
+    parents[name] = MdevParent(name, bus, before.available, (*before.mdevs, mdev), before.numa_node)

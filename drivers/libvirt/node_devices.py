@@ -1,0 +1,92 @@
+"""The node devices of the host, in one pass, by their names and by their parents."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from agent.errors import DriverError
+from agent.model.facts import Section
+from drivers.libvirt.answers import DeviceAnswer
+from drivers.libvirt.vpd import serial_number, without_data
+from drivers.libvirt.xml import Element, fault, parse
+
+# Of which part of the facts a device is that cannot be understood, by its kind. A PCI function may be cut into mediated devices.
+_SECTIONS: Mapping[str, tuple[Section, ...]] = {"pci": ("pci", "mdev"), "net": ("pci",), "vdpa": ("pci",), "mdev": ("mdev",)}
+_ANY: tuple[Section, ...] = ("pci", "mdev")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevice:
+    """One device. ``kind`` and ``capability``: the first thing that it is. ``serial_number``: of its vital product data."""
+
+    name: str
+    parent: str | None
+    kind: str
+    element: Element
+    capability: Element
+    serial_number: str | None = None
+
+    @property
+    def what(self) -> str:
+        """What to call it in errors."""
+        return f"device {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeDevices:
+    """All devices that could be understood, in the order of the listing. ``faults``: of the others, by part of the facts."""
+
+    by_name: Mapping[str, NodeDevice] = field(default_factory=dict)
+    children: Mapping[str, tuple[NodeDevice, ...]] = field(default_factory=dict)
+    faults: Mapping[Section, tuple[str, ...]] = field(default_factory=dict)
+
+    def of_kind(self, kind: str) -> Iterable[NodeDevice]:
+        """The devices that are first of all a ``kind``."""
+        return (one for one in self.by_name.values() if one.kind == kind)
+
+    def children_of(self, name: str, kind: str) -> list[NodeDevice]:
+        """The devices of a kind below another."""
+        return [one for one in self.children.get(name, ()) if one.kind == kind]
+
+
+def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDevices:
+    """Index what was listed. A device that cannot be understood is set aside, and named in each part of the facts that may lack it."""
+    by_name: dict[str, NodeDevice] = {}
+    children: dict[str, list[NodeDevice]] = {}
+    faults: dict[Section, list[str]] = {}
+    for answer in answers:
+        try:
+            device = _device(answer)
+            if device.name in by_name:
+                raise fault(device.what, "listed twice")
+        except DriverError as error:
+            for section in _SECTIONS.get(answer.name.partition("_")[0], _ANY):
+                faults.setdefault(section, []).append(error.message)
+            continue
+        by_name[device.name] = device
+        if device.parent is not None:
+            children.setdefault(device.parent, []).append(device)
+    return NodeDevices(by_name, {name: tuple(found) for name, found in children.items()}, {section: tuple(found) for section, found in faults.items()})
+
+
+def _device(answer: DeviceAnswer) -> NodeDevice:
+    what = f"device {answer.name}"
+    serial: str | None = None
+    try:
+        element = parse(answer.xml, what, "device")
+    except DriverError as error:
+        rest, serial = without_data(answer.xml)
+        if rest == answer.xml:
+            raise
+        try:
+            element = parse(rest, what, "device")
+        except DriverError:
+            # The first error is about what was sent.
+            raise error from None
+    capability = element.find("capability")
+    kind = None if capability is None else capability.get("type")
+    if capability is None or not kind:
+        raise fault(what, "no capability")
+    called = answer.name.partition("_")[0]
+    if called in _SECTIONS and called != kind:
+        raise fault(what, f"it is {kind[:40]!r}, against its name")
+    return NodeDevice(answer.name, answer.parent, kind, element, capability, serial or serial_number(capability))

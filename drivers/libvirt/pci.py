@@ -1,0 +1,109 @@
+"""The PCI functions of the host and their SR-IOV relations, from its node devices."""
+
+import re
+
+from agent.errors import DriverError
+from agent.model.devices import PciDevice
+from agent.model.pci_address import PciAddress
+from agent.model.reading import Reading
+from drivers.libvirt.address import from_attributes, from_elements, from_name
+from drivers.libvirt.interface import own_interface
+from drivers.libvirt.node_devices import NodeDevice, NodeDevices
+from drivers.libvirt.xml import Element, fault, integer, natural, text_of
+
+_ID = re.compile(r"0x([0-9a-f]{4})")
+_CLASS = re.compile(r"0x([0-9a-f]{6})")
+
+
+def read_pci(devices: NodeDevices) -> Reading[tuple[PciDevice, ...]]:
+    """All PCI functions, by address. One that cannot be understood is set aside; the others stay."""
+    found: dict[PciAddress, PciDevice] = {}
+    faults = list(devices.faults.get("pci", ()))
+    for device in devices.of_kind("pci"):
+        try:
+            one = _function(device, devices)
+            if one.address in found:
+                raise fault(device.what, f"another has its address {one.address}")
+            found[one.address] = one
+        except DriverError as error:
+            faults.append(error.message)
+    return Reading(tuple(found[address] for address in sorted(found)), tuple(faults))
+
+
+def address_of(device: NodeDevice) -> PciAddress:
+    """The address of a PCI function.
+
+    :raises DriverError: it has none, or its name says another.
+    """
+    address = from_elements(device.capability, device.what)
+    named = from_name(device.name)
+    if named is not None and named != address:
+        raise fault(device.what, f"its address is {address}, against its name")
+    return address
+
+
+def numa_node_of(device: NodeDevice) -> int | None:
+    """The cell of a PCI function, None if libvirt does not tell, which it leaves out if the firmware does not say.
+
+    :raises DriverError: what it tells is no number.
+    """
+    numa = device.capability.find("numa")
+    cell = -1 if numa is None else integer(numa.get("node"), f"{device.what}: numa")
+    return None if cell < 0 else cell
+
+
+def _function(device: NodeDevice, devices: NodeDevices) -> PciDevice:
+    capability, what = device.capability, device.what
+    physical, virtual = (capability.find(f"capability[@type='{name}']") for name in ("phys_function", "virt_functions"))
+    addresses = () if virtual is None else tuple(from_attributes(one, f"{what}: virt_functions") for one in virtual.findall("address"))
+    most = 0 if virtual is None else _most(virtual, len(addresses), what)
+    interface = own_interface(devices.children_of(device.name, "net"))
+    return PciDevice(
+        address=address_of(device),
+        vendor_id=_id(capability, "vendor", what),
+        product_id=_id(capability, "product", what),
+        class_code=_class_code(capability, what),
+        numa_node=numa_node_of(device),
+        physical_function=None if physical is None else _physical_function(physical, what),
+        virtual_functions=addresses if most else (),
+        max_virtual_functions=most,
+        kernel_driver=text_of(device.element, "driver/name") or None,
+        netdev=None if interface is None else interface.name,
+        mac_address=interface.mac_address if most and interface is not None else None,
+        network_capabilities=interface.features if physical is not None and interface is not None else (),
+        serial_number=device.serial_number,
+        has_vdpa=physical is not None and bool(devices.children_of(device.name, "vdpa")),
+        # Whether a program has it by vfio-pci libvirt does not tell; a guest that has it, its own XML does.
+        host_use=f"interface {interface.name} is up" if physical is not None and interface is not None and interface.up else None,
+    )
+
+
+def _most(virtual: Element, there: int, what: str) -> int:
+    """How many it can have. Older libvirts say only which ones there are."""
+    said = virtual.get("maxCount")
+    return there if said is None else natural(said, f"{what}: maxCount")
+
+
+def _physical_function(physical: Element, what: str) -> PciAddress:
+    address = physical.find("address")
+    if address is None:
+        raise fault(what, "its physical function has no address")
+    return from_attributes(address, f"{what}: phys_function")
+
+
+def _id(capability: Element, name: str, what: str) -> str:
+    element = capability.find(name)
+    text = "" if element is None else element.get("id", "")
+    match = _ID.fullmatch(text.lower())
+    if match is None:
+        raise fault(what, f"its {name} id {text[:40]!r} is not 0x and 4 hexadecimal digits")
+    return match[1]
+
+
+def _class_code(capability: Element, what: str) -> int | None:
+    """Older libvirts do not tell the class."""
+    text = text_of(capability, "class")
+    match = _CLASS.fullmatch(text.lower())
+    if text and match is None:
+        raise fault(what, f"its class {text[:40]!r} is not 0x and 6 hexadecimal digits")
+    return int(match[1], 16) if match else None

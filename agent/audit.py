@@ -16,6 +16,7 @@ from agent.desired.host_tree import layout_hint
 from agent.desired.novas_children import with_novas_children
 from agent.desired.operators_files import put_operators_files
 from agent.desired.policy import Policy
+from agent.desired.remote_managed_ports import with_remote_managed_ports
 from agent.desired.reshapes.evidence import Evidence
 from agent.desired.wish import Findings, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
@@ -294,8 +295,9 @@ class NodeAudit:
         return Evidence(findings.facts, self.house.policy, places, start=record.mode.start and not self._started)
 
     def _wish(self, base: ProviderTree, findings: Findings, evidence: Evidence, allocations: Allocations | None) -> ProviderTree:
-        house, notebook = self.house, self.notebook
-        return desired_tree(base, notebook.view.tree, self.node.uuid, findings, house.policy, notebook.journal, house.agent, evidence, allocations)
+        house, journal, present = self.house, self.notebook.journal, self.notebook.view.tree
+        findings = with_remote_managed_ports(findings, house.pci.remote_managed(findings.facts), present, self.node.uuid)
+        return desired_tree(base, present, self.node.uuid, findings, house.policy, journal, house.agent, evidence, allocations)
 
     def _reshaped_wish(
         self, record: Record, base: ProviderTree, findings: Findings, evidence: Evidence, needed: ReshapeNeeded

@@ -92,7 +92,7 @@ class DeviceHost:
     def row(self, device: str) -> DeviceRow:
         """What is on record of a device."""
         assert self.agent is not None
-        return self.agent.tracking.tracker.view(ProviderUuid(ROOT)).devices[str(scene.address(device))]
+        return self.agent.tracking.tracker.view(ProviderUuid(ROOT)).devices[str(self.devices[device].address)]
 
     def delete(self, name: str) -> None:
         """The guest is gone, as far as the records know."""

@@ -101,11 +101,15 @@ class AgentUnderTest:
         transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
         self._store = (open_read_only if dry_run else open_store)(self.folder)
         server = Server(transport, "http", self._store, keep=not dry_run)
-        settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), self.pci.rows, self.pci.misfits)
-        self.tracking = tracking(Records(self._store), settings, clock.now, lambda _node: None)
+        settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), self.pci.rows, self.pci.misfits, self.pci.aliases)
+        self.records = Records(self._store)
+        self.tracking = tracking(self.records, settings, clock.now, lambda _node: None)
         config = read_folder(self.provider_files) if self.provider_files else ProviderConfig()
         worker = DriverWorker("scripted")
-        house = House(server, self.driver, worker, self.policy, IDENTITY, self.cancelled, 60, self.freshness, self.tracking, config, pci=self.pci)
+        house = House(
+            server, self.driver, worker, self.policy, IDENTITY, self.cancelled, freshness=self.freshness, records=self.tracking, provider_config=config,
+            pci=self.pci,
+        )  # fmt: skip
         return Fleet(house, "scripted", "host-1", 4)
 
     def stop(self) -> None:

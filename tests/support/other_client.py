@@ -112,8 +112,8 @@ class OtherClient:
         self.call("PUT", f"/allocations/{consumer}", body)
         return consumer
 
-    def move(self, source: str, target: str) -> None:
-        """Give ``target`` all that ``source`` holds, and nothing else, at once."""
+    def move(self, source: str, target: str, expect: Iterable[int] = (204,)) -> int:
+        """Give ``target`` all that ``source`` holds, and nothing else, at once; the status of the answer."""
         held, there = self.allocations(source), self.allocations(target)
         arriving = {"allocations": {provider: {"resources": one["resources"]} for provider, one in held["allocations"].items()}}
         owner = {"project_id": held["project_id"], "user_id": held["user_id"]}
@@ -121,7 +121,7 @@ class OtherClient:
             source: {"allocations": {}, **owner, "consumer_generation": held["consumer_generation"]},
             target: {**arriving, **owner, "consumer_generation": there.get("consumer_generation")},
         }
-        self.call("POST", "/allocations", bodies)
+        return self.call("POST", "/allocations", bodies, expect).status_code
 
     def allocations(self, consumer: str) -> dict[str, Any]:
         """Placement's answer for a consumer, ``{"allocations": {}}`` when it is unknown."""

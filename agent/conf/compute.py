@@ -57,6 +57,10 @@ OPTIONS = [
         "facts_deadline", default=60, min=1,
         help="Seconds a driver may take for one node's facts before the call is abandoned.",
     ),
+    cfg.ListOpt(
+        "image_type_exclude_list", default=[],
+        help="Types of images (qcow2, raw, iso, ...) that guests here cannot be made from although the driver could.",
+    ),
     cfg.IntOpt("start_deadline", default=60, min=1, help="Seconds a driver may take to start."),
     cfg.ListOpt("monitors", default=[], help="Monitors of the host whose metrics are shown: cpu, memory, and whatever else is installed."),
     cfg.IntOpt("monitor_deadline", default=5, min=1, help="Seconds a monitor may take before it is left out."),

@@ -9,12 +9,13 @@ from pathlib import Path
 
 from oslo_config import cfg
 
+from agent.disk_size import read_total_gib
 from agent.driver import HostContext
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.names import printable
 from agent.model.reading import Reading, reason
-from drivers.host import cell, cpu, disk, encryption, mdev, memory, pci
+from drivers.host import cell, cpu, encryption, mdev, memory, pci
 from drivers.host.sysfs import Sysfs
 
 
@@ -102,7 +103,7 @@ class HostDriver:
 
     def _disk(self) -> Reading[int | None]:
         try:
-            return Reading(disk.read_total_gib(self._instances))
+            return Reading(read_total_gib(self._instances))
         except DriverError as error:
             return Reading(None, (f"[DEFAULT] instances_path = {error.message}",))
 

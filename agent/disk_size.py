@@ -1,4 +1,4 @@
-"""The disk for guests: the file system of the instances' folder."""
+"""The size of the file system that a folder is in."""
 
 from pathlib import Path
 

@@ -27,10 +27,14 @@ class DriverWorker:
         once, because each would only cost one more thread.
     :param cancelled: once set, calls that wait are abandoned within ``CANCEL_POLL`` seconds and new ones refused.
     :param kind: what it is, for messages, if it is a plug-in of another kind.
+    :param late: what to do about a call that does not come back in time, if its deadline is no option of ``[compute]``.
     """
 
-    def __init__(self, driver: str, max_stuck: int = 4, cancelled: threading.Event | None = None, kind: str = "driver") -> None:
+    def __init__(
+        self, driver: str, max_stuck: int = 4, cancelled: threading.Event | None = None, kind: str = "driver", *, late: str | None = None
+    ) -> None:
         self._driver, self._kind = printable(driver), kind
+        self._late = late or f"check that what the {kind} talks to answers, or raise the call's deadline in [compute]"
         self._max_stuck = max_stuck
         self._cancelled = cancelled if cancelled is not None else threading.Event()
         self._lock = threading.Lock()
@@ -75,7 +79,7 @@ class DriverWorker:
             raise DriverCancelled(f"{call.title} was abandoned: the agent is stopping", **data)
         raise DriverTimeout(
             f"{call.title} did not answer within {deadline:g} s and was abandoned",
-            f"check that what the {self._kind} talks to answers, or raise the call's deadline in [compute]",
+            self._late,
             critical=False,
             **data,
         )

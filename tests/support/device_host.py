@@ -16,8 +16,10 @@ from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
+from agent.pci.choice import free_devices
 from agent.pci.settings import PciSettings
 from agent.tracker.requests import InstanceClaim
+from agent.tracker.tracker import Tracker
 from agent.tracker.updates import InstanceUpdate
 from tests.support.agent import AgentUnderTest, ScriptedDriver
 from tests.support.placement import PlacementServer
@@ -83,21 +85,41 @@ class DeviceHost:
 
     def claim(self, name: str, *devices: str) -> None:
         """A guest called ``name`` that has come and got ``devices``."""
-        assert self.agent is not None
-        rows = {one: self.row(one) for one in devices}
-        wanted = tuple(DeviceRequest(uuid_of(f"{name}-{key}"), 1, {**one.tags, "address": one.address, "type": one.type}) for key, one in rows.items())
-        self.agent.tracking.tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=instance(name, FLAVOR), devices=wanted))
-        self.agent.tracking.tracker.update(guest(name), InstanceUpdate(vm_state="active"))
+        rows = {one: self.rows[one] for one in devices}
+        self.ask(name, *(DeviceRequest(uuid_of(f"{name}-{key}"), 1, {**one.tags, "address": one.address, "type": one.type}) for key, one in rows.items()))
 
-    def row(self, device: str) -> DeviceRow:
-        """What is on record of a device."""
+    def ask(self, name: str, *wanted: DeviceRequest) -> None:
+        """A guest called ``name`` that has come and got what it wanted."""
+        self.tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=instance(name, FLAVOR), devices=wanted))
+        self.tracker.update(guest(name), InstanceUpdate(vm_state="active"))
+
+    @property
+    def tracker(self) -> Tracker:
+        """Of the process that runs."""
         assert self.agent is not None
-        return self.agent.tracking.tracker.view(ProviderUuid(ROOT)).devices[str(self.devices[device].address)]
+        return self.agent.tracking.tracker
+
+    @property
+    def rows(self) -> dict[str, DeviceRow]:
+        """All that is on record of devices, by their names or else addresses."""
+        names = {str(one.address): name for name, one in {**scene.host(), **self.devices}.items()}
+        return {names.get(address, address): one for address, one in self.tracker.view(ProviderUuid(ROOT)).devices.items()}
+
+    @property
+    def free(self) -> set[str]:
+        """The devices that a guest can have."""
+        found = {one.address for one in free_devices(self.tracker.view(ProviderUuid(ROOT)).devices)}
+        return {name for name, one in self.rows.items() if one.address in found}
+
+    @property
+    def holders(self) -> dict[str, str]:
+        """Of each device that is held: the uuid of the guest."""
+        claims = self.tracker.view(ProviderUuid(ROOT)).claims
+        return {name: claims[one.holder].instance for name, one in self.rows.items() if one.holder is not None}
 
     def delete(self, name: str) -> None:
         """The guest is gone, as far as the records know."""
-        assert self.agent is not None
-        self.agent.tracking.tracker.update(guest(name), InstanceUpdate(deleted=True))
+        self.tracker.update(guest(name), InstanceUpdate(deleted=True))
 
     def allocate(self, name: str, **amounts: int) -> None:
         """What the scheduler allocated to the guest: ``V20_=1`` is one of the class of V20's card; and CPU and memory."""

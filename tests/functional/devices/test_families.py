@@ -1,0 +1,85 @@
+"""A card and its virtual functions, of which only one or the others can be had, while nothing is told to Placement: pci.md 14 B 26-30."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.errors import StoreError
+from agent.model.changes import Changes
+from agent.model.device_request import DeviceRequest
+from agent.model.names import ProviderUuid
+from agent.store.records import Records
+from agent.store.store import open_store
+from agent.tracker.errors import ClaimIdTaken, ResourcesUnavailable
+from agent.tracker.requests import DeviceClaim
+from tests.support.device_host import ROOT, DeviceHost
+from tests.support.tracking import guest, uuid_of
+
+FAMILY = {"address": "0000:81:02.*"}
+
+
+@pytest.fixture
+def family(host: DeviceHost) -> DeviceHost:
+    """F2 and its functions V20 and V21."""
+    host.start(FAMILY, report=False)
+    assert host.free == {"F2", "V20", "V21"}
+    return host
+
+
+def test_s_26_a_card_can_be_had_while_none_of_its_functions_is_in_use(family: DeviceHost) -> None:
+    family.claim("S1", "V20")
+    assert family.free == {"V21"}
+    family.claim("S2", "V21")
+    assert family.free == set()
+    family.delete("S1")
+    assert family.free == {"V20"}
+    family.delete("S2")
+    assert family.free == {"F2", "V20", "V21"}
+    family.start(report=False)
+    assert family.free == {"F2", "V20", "V21"}
+
+
+def test_s_27_a_card_is_refused_while_a_function_is_in_use_and_the_function_stays_where_it_is(family: DeviceHost) -> None:
+    family.claim("S1", "V20")
+    before = family.rows
+    with pytest.raises(ResourcesUnavailable):
+        family.claim("S2", "F2")
+    assert (family.rows, family.holders) == (before, {"V20": guest("S1")})
+    family.start(report=False)
+    assert family.holders == {"V20": guest("S1")}
+
+
+def test_s_28_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_so_wrongly(family: DeviceHost) -> None:
+    for state in ("unavailable", "unclaimable"):
+        wrong = Changes(devices=(replace(family.rows["V20"], state=state),))  # type: ignore[arg-type]
+        with open_store(family.folder) as store, pytest.raises(StoreError), Records(store).transaction([ProviderUuid(ROOT)]) as transaction:
+            transaction.write(wrong)
+    family.claim("S1", "F2")
+    assert family.holders == {"F2": guest("S1")}
+
+
+def test_s_29_a_claim_of_devices_is_its_guests_alone(family: DeviceHost) -> None:
+    family.claim("S1")
+    family.claim("S2")
+    wanted = (DeviceRequest("port", 1, {"address": "0000:81:02.1"}),)
+    claim = DeviceClaim(id=uuid_of("port"), node=ProviderUuid(ROOT), instance=guest("S1"), devices=wanted)
+    family.tracker.claim_devices(claim)
+    before = family.rows
+    with pytest.raises(ClaimIdTaken):
+        family.tracker.claim_devices(replace(claim, instance=guest("S2")))
+    assert family.tracker.free_devices(ProviderUuid(ROOT), guest("S2"), None) == 0
+    assert (family.rows, family.holders) == (before, {"V20": guest("S1")})
+    family.tracker.allocate_devices(claim.id)
+    assert (family.rows["V20"].state, family.holders) == ("allocated", {"V20": guest("S1")})
+
+
+def test_s_30_a_device_in_use_that_is_gone_is_kept_until_it_is_free(family: DeviceHost) -> None:
+    family.claim("S1", "V20")
+    held = family.rows["V20"]
+    del family.devices["V20"]
+    family.cycle()
+    assert family.rows["V20"] == replace(held, present=False, version=family.rows["V20"].version)
+    assert family.free == {"V21"}
+    family.delete("S1")
+    assert family.rows.keys() == {"F2", "V21"}
+    assert family.free == {"F2", "V21"}

@@ -1,0 +1,144 @@
+"""What libvirtd said, as the facts of a host. Pure.
+
+Where two sources tell the same, one of them is believed, always: memory is that of ``getInfo``, which is the kernel's total and what nova
+reports, while each cell has its own figure; the CPUs that run are those of ``getCPUMap``; the features of CPUs are those that ``baselineCPU``
+wrote out.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from agent.errors import DriverError
+from agent.model.facts import CpuFacts, HostFacts, Section
+from agent.model.reading import Reading, reason
+from agent.model.topology import Topology
+from drivers.libvirt.answers import Answers
+from drivers.libvirt.capabilities import Capabilities, read_capabilities
+from drivers.libvirt.cpu_features import expanded_features, feature_traits, with_flags
+from drivers.libvirt.domain import Domains, read_domains
+from drivers.libvirt.domain_capabilities import Emulator, read_emulators
+from drivers.libvirt.encryption import read_encryption
+from drivers.libvirt.guest_devices import ways_to
+from drivers.libvirt.mdev import read_mdevs
+from drivers.libvirt.node_devices import NodeDevices, read_node_devices
+from drivers.libvirt.pci import read_pci
+from drivers.libvirt.traits import architecture_traits, emulator_traits, hyperthreading_trait
+
+QEMU = "QEMU"
+
+_OF_CAPABILITIES: tuple[Section, ...] = ("cpu", "numa", "traits")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """What could not be asked or understood, by section of the facts."""
+
+    found: dict[Section, list[str]] = field(default_factory=dict)
+
+    def add(self, section: Section, faults: Iterable[str]) -> None:
+        """More of one section."""
+        for one in faults:
+            if one not in self.found.setdefault(section, []):
+                self.found[section].append(one)
+
+    def incomplete(self) -> dict[Section, str]:
+        """One line for each section that has some."""
+        return {section: reason(tuple(faults)) for section, faults in self.found.items() if faults}
+
+
+def facts_of(answers: Answers, name: str, taken_at: float, *, cpu_flags: Iterable[str], vtpm: bool, file_backed_memory_mib: int) -> HostFacts:
+    """The facts of the host, under the name of its node. One thing that cannot be understood is set aside and named; everything else stays.
+
+    ``cpu_flags``: the operator's, see :func:`with_flags`. ``vtpm``: whether guests may have emulated TPMs. ``file_backed_memory_mib``: what
+    the operator lets guests have instead of the host's memory, in MiB; 0 if that.
+    """
+    faults = Faults()
+    for section, told in answers.faults.items():
+        faults.add(section, told)
+    capabilities = _capabilities(answers, faults)
+    topology = capabilities.topology.value
+    devices = read_node_devices(answers.devices or ())
+    domains = _domains(answers, devices, topology, faults)
+    emulators = read_emulators(answers.domain_capabilities)
+    encryption = read_encryption(answers.kernel, emulators.value)
+    # Because without what libvirt says of SEV the kernel alone would be believed.
+    faults.add("encryption", (*encryption.faults, *emulators.faults, *answers.faults.get("traits", ())))
+    features = _features(answers, capabilities, cpu_flags, faults)
+    faults.add("traits", (*emulators.faults, *capabilities.topology.faults))
+    return HostFacts(
+        name=name,
+        taken_at=taken_at,
+        hypervisor_type=answers.hypervisor_type,
+        hypervisor_version=answers.hypervisor_version,
+        cpu=CpuFacts(answers.online, capabilities.architecture, capabilities.model, capabilities.vendor, features),
+        memory_mib=_memory_mib(answers, file_backed_memory_mib, faults),
+        disk_gib=answers.disk_gib,
+        numa=topology,
+        pci=None if answers.devices is None else _told(read_pci(devices), "pci", faults),
+        mdev=None if answers.devices is None else _told(read_mdevs(devices, domains.owners), "mdev", faults),
+        encryption=encryption.value,
+        domains=None if answers.domains is None else domains.value,
+        traits=_traits(answers, capabilities, features, emulators.value, vtpm=vtpm, complete="traits" not in faults.incomplete()),
+        incomplete=faults.incomplete(),
+    )
+
+
+def _told(read: Reading[T], section: Section, faults: Faults) -> T:
+    faults.add(section, read.faults)
+    return read.value
+
+
+def _capabilities(answers: Answers, faults: Faults) -> Capabilities:
+    """What the host says of itself. Of one that cannot be understood nothing is known, not even of what kind its CPUs are."""
+    try:
+        found = read_capabilities(answers.capabilities, answers.online)
+    except DriverError as error:
+        for section in _OF_CAPABILITIES:
+            faults.add(section, (error.message,))
+        return Capabilities("", "", "", frozenset(), Reading(None))
+    faults.add("numa", found.topology.faults)
+    if found.topology.value is None and answers.hypervisor_type == QEMU:
+        # Even a host without NUMA has one then: libvirt leaves them out if it failed to find them.
+        faults.add("numa", ("capabilities: no NUMA cell is listed",))
+    if not answers.online:
+        faults.add("cpu", ("getCPUMap: no CPU is online",))
+    return found
+
+
+def _domains(answers: Answers, devices: NodeDevices, topology: Topology | None, faults: Faults) -> Domains:
+    found = read_domains(answers.domains or (), ways_to(devices), topology)
+    faults.add("domains", found.faults)
+    return found
+
+
+def _features(answers: Answers, capabilities: Capabilities, cpu_flags: Iterable[str], faults: Faults) -> frozenset[str]:
+    """Those of the CPU that guests get. Where nobody writes them out, those that the host has beyond its model."""
+    try:
+        features = expanded_features(answers.expanded) if answers.expanded else capabilities.features
+    except DriverError as error:
+        faults.add("traits", (error.message,))
+        features = capabilities.features
+    return with_flags(features, cpu_flags)
+
+
+def _memory_mib(answers: Answers, file_backed_memory_mib: int, faults: Faults) -> int:
+    memory = file_backed_memory_mib or answers.info[1]
+    if memory <= 0:
+        faults.add("memory", (f"getInfo: {memory} MiB of memory",))
+    return max(memory, 0)
+
+
+def _traits(
+    answers: Answers, capabilities: Capabilities, features: frozenset[str], emulators: tuple[Emulator, ...], *, vtpm: bool, complete: bool
+) -> Mapping[str, bool]:
+    """Where they are not complete, only what is there: nobody knows what is not."""
+    traits = feature_traits(capabilities.architecture, features, all_told=bool(answers.expanded))
+    traits |= architecture_traits(capabilities.architecture)
+    if capabilities.topology.value is not None:
+        traits |= hyperthreading_trait(capabilities.topology.value.smt)
+    if emulators:
+        traits |= emulator_traits(emulators, answers.libvirt_version, answers.hypervisor_version, vtpm=vtpm)
+    return traits if complete else {trait: True for trait, has in traits.items() if has}

@@ -1,10 +1,13 @@
 """Guests that the hypervisor shows, compared with the records: who should not be here, and who should. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from agent.model.amounts import NOTHING, Amounts
+from agent.model.amounts import Amounts
+from agent.model.claim import Claim
+from agent.model.compute_node import ComputeNode
 from agent.model.domain import Domain
 from agent.model.instance import Instance
+from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, printable
 from agent.model.node_records import NodeRecords
 from agent.model.report import Drift
@@ -13,25 +16,30 @@ Owners = Mapping[ConsumerUuid, Instance]
 """What the records say of guests that have nothing on this node, by uuid."""
 
 
+def known_guests(claims: Iterable[Claim], instances: Iterable[Instance], migrations: Iterable[Migration]) -> frozenset[ConsumerUuid]:
+    """The guests of whom a node's own records say anything."""
+    return frozenset({*(one.instance for one in claims), *(one.uuid for one in instances), *(one.instance for one in migrations)})
+
+
 def unknown_here(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain]:
     """The guests of which the node's own records say nothing."""
-    known = {one.instance for one in records.claims} | {one.uuid for one in records.instances} | {one.instance for one in records.migrations}
+    known = known_guests(records.claims, records.instances, records.migrations)
     return [one for one in domains if one.uuid not in known]
+
+
+def is_on_other_node(node: ComputeNode, owner: Instance | None) -> bool:
+    """Whether a guest is counted on another node of the same host."""
+    return owner is not None and not owner.removed and owner.host == node.host and owner.node not in (None, node.uuid)
 
 
 def orphans(records: NodeRecords, domains: Sequence[Domain], owners: Owners) -> list[Domain]:
     """The guests that nobody counts: those of this host's other nodes are counted there."""
-    node = records.node
-
-    def elsewhere(owner: Instance | None) -> bool:
-        return owner is not None and not owner.removed and owner.host == node.host and owner.node not in (None, node.uuid)
-
-    return [one for one in unknown_here(records, domains) if not elsewhere(owners.get(one.uuid))]
+    return [one for one in unknown_here(records, domains) if not is_on_other_node(records.node, owners.get(one.uuid))]
 
 
-def amounts(domains: Sequence[Domain]) -> Amounts:
-    """What guests take that nobody counts: memory, and CPUs if known; what they have of the disk nobody knows."""
-    return sum((Amounts(one.memory_mib, one.vcpus or 0) for one in domains), NOTHING)
+def amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
+    """What each guest takes that nobody counts: memory, and CPUs if known; what it has of the disk nobody knows."""
+    return {one.uuid: Amounts(one.memory_mib, one.vcpus or 0) for one in domains}
 
 
 def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
@@ -43,7 +51,7 @@ def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
         else:
             # Two copies of one guest write to the same disks. Which of them is right, nobody here can know.
             remedy = "make sure that nothing brings the instance back, and remove the domain from this hypervisor"
-            yield Drift("unknown-domain", "warning", f"{what}, but its instance is {_place(owner)}", remedy, consumer=one.uuid)
+            yield Drift("unknown-domain", "warning", f"{what}, but its instance is {place_of(owner)}", remedy, consumer=one.uuid)
 
 
 def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) -> Iterator[Drift]:
@@ -57,7 +65,8 @@ def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) ->
             yield Drift("missing-domain", "warning", what, "start it, or correct its record", consumer=claim.instance)
 
 
-def _place(owner: Instance) -> str:
+def place_of(owner: Instance) -> str:
+    """Where the records have a guest that has nothing on this node."""
     if owner.deleted:
         return "deleted"
     return f"on host {printable(owner.host)}" if owner.host is not None else f"on no host ({owner.vm_state})"

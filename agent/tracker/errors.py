@@ -11,6 +11,12 @@ class TrackerError(AgentError):
     code = "tracker.refused"
 
 
+class LeaseHeldElsewhere(TrackerError):
+    """Another agent manages these nodes; this one stands by."""
+
+    code = "lease.held-elsewhere"
+
+
 class InvalidRequest(TrackerError):
     """The request contradicts itself, whatever the node may have."""
 
@@ -76,6 +82,12 @@ class NodeHeldElsewhere(TrackerError):
 
     code = "node.elsewhere"
     fatal = True
+
+
+class GuestsUntold(TrackerError):
+    """The node's driver does not say which guests there are."""
+
+    code = "node.guests-untold"
 
 
 class UnknownInstance(TrackerError):

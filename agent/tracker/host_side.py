@@ -1,12 +1,14 @@
 """The host's side of a node: what it has and keeps for itself, before any guest."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from agent.desired.policy import Policy
 from agent.model.amounts import NOTHING, Amounts
+from agent.model.domain import Domain
 from agent.model.facts import HostFacts
-from agent.model.names import ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.host import HostCell
 from agent.numa.preference import Strategy
 from agent.pci.alias import Aliases
@@ -14,11 +16,13 @@ from agent.pci.alias import Aliases
 
 @dataclass(frozen=True, slots=True)
 class HostSide:
-    """``reserved``: what the operator keeps for the host. ``cells``: empty where there is nothing to fit.
+    """``reserved``: what the operator keeps for the host, and what ``orphans`` take, guests without records that count.
+    ``cells``: empty where there is nothing to fit.
     ``strategy``: which cells are taken first. ``taken_at``: of the facts. ``strict``: every guest has to have a topology.
 
     ``available``: whether the driver offers the node. ``device_providers``: which provider counts the device of an address, as far as
     Placement has it; ``aliases``: by which flavors ask for devices. All that a claim needs to know beside the records.
+    ``guests``: all that the hypervisor shows, None if it does not tell; ``guests_untold``: why it could not tell all.
     """
 
     reserved: Amounts = NOTHING
@@ -29,6 +33,20 @@ class HostSide:
     available: bool = True
     device_providers: Mapping[str, ProviderUuid] = field(default_factory=dict)
     aliases: Aliases = field(default_factory=dict)
+    orphans: Mapping[ConsumerUuid, Amounts] = field(default_factory=dict)
+    guests: tuple[Domain, ...] | None = None
+    guests_untold: str = ""
+
+    def with_orphans(self, orphans: Mapping[ConsumerUuid, Amounts]) -> Self:
+        """The host with these guests to be counted beside what is reserved."""
+        return replace(self, reserved=sum(orphans.values(), self.reserved), orphans=orphans)
+
+    def without_orphans(self, claimed: Collection[ConsumerUuid]) -> Self:
+        """The host once these guests have claims, which count."""
+        if not (found := self.orphans.keys() & set(claimed)):
+            return self
+        left = {uuid: amounts for uuid, amounts in self.orphans.items() if uuid not in found}
+        return replace(self, reserved=self.reserved - sum((self.orphans[uuid] for uuid in found), NOTHING), orphans=left)
 
 
 def host_side(facts: HostFacts, policy: Policy, aliases: Aliases, last: HostSide, *, nested: bool) -> HostSide:
@@ -43,4 +61,7 @@ def host_side(facts: HostFacts, policy: Policy, aliases: Aliases, last: HostSide
         cells = last.cells
     elif facts.numa is not None and facts.cpu is not None:
         cells = policy.host.cells(facts.numa, facts.cpu.online)
-    return HostSide(reserved, cells, policy.host.strategy, facts.taken_at, strict=policy.strict and nested and bool(cells), aliases=aliases)
+    return HostSide(
+        reserved, cells, policy.host.strategy, facts.taken_at, strict=policy.strict and nested and bool(cells), aliases=aliases,
+        guests=facts.domains, guests_untold=facts.incomplete.get("domains", ""),
+    )  # fmt: skip

@@ -8,8 +8,20 @@ from agent.model.claim import Claim
 from agent.model.held_device import DeviceRow
 from agent.model.instance import Instance
 from agent.model.migration import Migration
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.tracker.record_store import Reading
 
 NO_CHANGES = Changes()
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """Whom an operation is about, as far as the caller knows."""
+
+    node: ProviderUuid | None = None
+    instance: ConsumerUuid | None = None
+    claim: str | None = None
+    migration: ConsumerUuid | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +50,32 @@ class Planned:
     def repeated(self) -> bool:
         """Whether there is nothing to do."""
         return not self.changes
+
+
+def known_of(reading: Reading, subject: Subject, *, held: bool = True) -> Known:
+    """What the store says of those whom an operation is about. ``held``: devices and units too."""
+    claim = reading.claim(subject.claim) if subject.claim is not None else None
+    instance = subject.instance or (claim.instance if claim is not None else None)
+    if instance is None:
+        return Known(claim=claim)
+    open_ones = reading.claims_of(instance)
+    migration = subject.migration or (claim.origin if claim is not None else next((one.migration for one in open_ones if one.migration), None))
+    devices, units = reading.held_by([one.id for one in open_ones]) if held and open_ones else ((), ())
+    return Known(reading.instance(instance), reading.migration(migration) if migration else None, claim, open_ones, devices, units)
+
+
+def places(known: Known) -> frozenset[ProviderUuid]:
+    """The nodes of the claims."""
+    return frozenset(one.node for one in (*known.claims, *([known.claim] if known.claim is not None else [])))
+
+
+def concerned(known: Known) -> tuple[ProviderUuid, ...]:
+    """The nodes to whose records the instance belongs: where it is, and where it is promised something."""
+    here = known.instance.node if known.instance is not None else None
+    return (*(one.node for one in known.claims), *([here] if here is not None else []))
+
+
+def ends(known: Known) -> frozenset[ProviderUuid]:
+    """Where the move leads from and to, so that one end may repeat what has left it without a claim."""
+    move = known.migration
+    return frozenset() if move is None else frozenset(uuid for uuid in (move.source_node, move.dest_node) if uuid is not None)

@@ -61,7 +61,7 @@ class NodeAudits:
     def __init__(self, records: RecordStore, slots: dict[ProviderUuid, Slot], settings: Settings, clock: Clock) -> None:
         self._records, self._slots, self._settings, self._clock = records, slots, settings, clock
         self._adding = threading.Lock()
-        self._tidied = 0.0
+        self._tidied = self._kept = 0.0
 
     def audit(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree, *, start: bool, dry_run: bool = False) -> NodeView:
         """Count what is promised on the node, on these facts; facts older than the last ones change nothing.
@@ -115,6 +115,27 @@ class NodeAudits:
                     slot.host = replace(slot.host, available=False)
                     slot.state = slot.state.on(slot.host) if slot.state is not None else None
 
+    def waiting(self) -> frozenset[ProviderUuid]:
+        """The nodes of which something is not published yet, or not known."""
+        return frozenset(node for node, slot in list(self._slots.items()) if (state := slot.state) is None or state.node.dirty)
+
+    def keep(self, present: Collection[ProviderUuid]) -> None:
+        """Renew the leases of those of the nodes ``present`` that are not audited every time; end those of nodes that are not there any more.
+
+        :raises StoreError: the store cannot be written; the next audits renew them.
+        """
+        now, agent = self._clock(), self._settings.agent
+        if 0 <= now - self._kept < agent.lease_seconds / 3:
+            return
+        with self._records.transaction([]) as transaction:
+            known, here = set(self._slots), frozenset(present)
+            mine = [one for one in transaction.leases(agent.host) if one.node in known and one.live(now)]
+            due = [one for one in mine if one.node not in here or one.expires_at - now <= agent.lease_seconds * 2 / 3]
+            until = {True: now + agent.lease_seconds, False: now}
+            if due:
+                transaction.write(Changes(leases=tuple(replace(one, expires_at=until[one.node in here]) for one in due)))
+        self._kept = now
+
     def remove(self, node: ProviderUuid) -> None:
         """The node is no more, as its backend says: its record ends, and nobody holds it. That of another host is left alone."""
         host = self._settings.agent.host
@@ -165,7 +186,7 @@ class NodeAudits:
             owners = reading.consumers(strangers).instances if strangers else {}
             found = reconciled(records, replace(shown, owners=owners), self._settings.rules, slot.told, now)
             changes += found.changes
-            state = NodeState.of(records, replace(host, reserved=host.reserved + found.orphans)).after(changes)
+            state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
             state = state.counted_by(_device_providers(state, present))
             if start:
                 self._check_start(state)

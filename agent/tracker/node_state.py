@@ -48,6 +48,7 @@ class NodeState:
     @classmethod
     def of(cls, records: NodeRecords, host: HostSide) -> Self:
         """The state that the records make on the host. One bad record never hides the others."""
+        host = host.without_orphans([one.instance for one in records.claims])
         used, cells, uncounted = _sums(records.claims, host)
         return cls(
             node=records.node,
@@ -65,6 +66,7 @@ class NodeState:
 
     def on(self, host: HostSide) -> Self:
         """The same records on other facts of the host."""
+        host = host.without_orphans([one.instance for one in self.claims.values()])
         used, cells, uncounted = _sums(self.claims.values(), host)
         return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
 
@@ -124,7 +126,9 @@ class NodeState:
 
     def _counting(self, changed: Iterable[Claim]) -> Self:
         """The state with claims that were opened, changed or released."""
-        claims, used, cells = dict(self.claims), self.used, {one.id: one for one in self.cells}
+        changed = list(changed)
+        host = self.host.without_orphans([one.instance for one in changed if one.open])
+        claims, used, cells = dict(self.claims), self.used - self.host.reserved + host.reserved, {one.id: one for one in self.cells}
         plain = not self.uncounted
         for claim in changed:
             before = claims.pop(claim.id, None)
@@ -136,9 +140,9 @@ class NodeState:
                 used += now.amounts
             plain = plain and _recount(cells, before, now)
         if not plain:
-            used, all_cells, uncounted = _sums(claims.values(), self.host)
-            return replace(self, claims=claims, used=used, cells=all_cells, uncounted=uncounted)
-        return replace(self, claims=claims, used=used, cells=tuple(cells.values()))
+            used, all_cells, uncounted = _sums(claims.values(), host)
+            return replace(self, host=host, claims=claims, used=used, cells=all_cells, uncounted=uncounted)
+        return replace(self, host=host, claims=claims, used=used, cells=tuple(cells.values()))
 
 
 def unit_key(unit: UnitRow) -> UnitKey:

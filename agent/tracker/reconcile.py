@@ -1,9 +1,9 @@
 """The audit of one node's records: what is over is given back, what lags behind is caught up, what is doubtful is told. Pure."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from agent.model.amounts import NOTHING, Amounts
+from agent.model.amounts import Amounts
 from agent.model.assigned_unit import UnitRow
 from agent.model.changes import Changes
 from agent.model.claim import Claim
@@ -52,11 +52,11 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What is to be written, what to be told, what guests without records take, and the claims found stranded."""
+    """What is to be written, what to be told, what guests without records take if that counts, and the claims found stranded."""
 
     changes: Changes
     drift: tuple[Drift, ...]
-    orphans: Amounts
+    orphans: Mapping[ConsumerUuid, Amounts]
     stranded: frozenset[str]
 
 
@@ -83,7 +83,7 @@ def reconciled(records: NodeRecords, shown: Shown, rules: Rules, told: Collectio
         drift += [*domains.strange(uncounted, shown.owners), *domains.missing(records, shown.domains, shown.taken_at)]
     return Reconciled(
         changes + _competing(records, migrations, now) + _in_line(records, shown, holders),
-        tuple(drift), domains.amounts(uncounted) if rules.count_orphans else NOTHING, stranded,
+        tuple(drift), domains.amounts(uncounted) if rules.count_orphans else {}, stranded,
     )  # fmt: skip
 
 

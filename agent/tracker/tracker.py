@@ -6,7 +6,7 @@ under a node's lock. Whoever else wrote to a node's records has raised the node'
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 from agent.errors import RecordConflict
@@ -16,9 +16,10 @@ from agent.model.held_device import DEVICE_STATES, DeviceState
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.numa.request import overlooked
-from agent.tracker import claims, moves, updates
-from agent.tracker.errors import NodeHeldElsewhere, NodeNotReady, TrackerError, UnknownClaim, UnknownNode
-from agent.tracker.known import Known, Planned
+from agent.tracker import claims, importing, moves, updates
+from agent.tracker.errors import GuestsUntold, NodeHeldElsewhere, NodeNotReady, TrackerError, UnknownClaim, UnknownNode
+from agent.tracker.importing import GuestImport
+from agent.tracker.known import Known, Planned, Subject, concerned, ends, known_of, places
 from agent.tracker.node_state import NodeState
 from agent.tracker.record_store import Reading, RecordStore
 from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
@@ -32,16 +33,6 @@ ATTEMPTS = 10
 
 Answer = TypeVar("Answer")
 Clock = Callable[[], float]
-
-
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """Whom an operation is about, as far as the caller knows."""
-
-    node: ProviderUuid | None = None
-    instance: ConsumerUuid | None = None
-    claim: str | None = None
-    migration: ConsumerUuid | None = None
 
 
 class Tracker:
@@ -173,6 +164,34 @@ class Tracker:
         self._changing(Subject(node), lambda state, _: updates.count_build(state, result, self._clock()))
         return self.view(node).node.failed_builds
 
+    # --- guests that are there already -----------------------------------------------------------------------------
+
+    def import_guests(self, node: ProviderUuid) -> GuestImport:
+        """Make records of the guests that the node's last audit has seen and no record knows, all that can be; harmless when repeated.
+
+        :raises TrackerError: the node is not ours or not ready, or its driver does not tell of guests; nothing was written.
+        """
+
+        def plan(states: Mapping[ProviderUuid, NodeState], _: Known, reading: Reading) -> GuestImport:
+            claims.check_ready(_of(states, node))
+            return self._imported(_of(states, node), reading)
+
+        return self._carried_out(Subject(node), plan, lambda found: found.changes).written()
+
+    def foreseen_import(self, state: NodeState) -> GuestImport:
+        """What :meth:`import_guests` would find and write on a node in this state.
+
+        :raises GuestsUntold: its driver does not tell of guests.
+        """
+        with self._records.reading() as reading:
+            return self._imported(state, reading)
+
+    def _imported(self, state: NodeState, reading: Reading) -> GuestImport:
+        if state.host.guests is None:
+            why = state.host.guests_untold or "its driver does not tell of any"
+            raise GuestsUntold(f"nobody knows the guests of node {printable(state.node.name)}: {printable(why)}", "see agent status")
+        return importing.import_guests(state, reading.consumers([one.uuid for one in state.host.guests]), self._clock())
+
     # --- views -------------------------------------------------------------------------------------------------------
 
     def view(self, node: ProviderUuid) -> NodeState:
@@ -199,20 +218,20 @@ class Tracker:
         """An operation that needs to know what a node has."""
         node = subject.node
         assert node is not None
-        return self._carried_out(subject, lambda states, known: plan(_of(states, node), known), lambda planned: planned.changes)
+        return self._carried_out(subject, lambda states, known, _: plan(_of(states, node), known), lambda planned: planned.changes)
 
     def _on_claim(self, claim: str, plan: Callable[[Known], Planned]) -> Planned:
         """An operation on a claim, which says itself where it is."""
-        return self._carried_out(Subject(claim=claim), lambda _, known: plan(known), lambda planned: planned.changes)
+        return self._carried_out(Subject(claim=claim), lambda _, known, __: plan(known), lambda planned: planned.changes)
 
     def _changing(self, subject: Subject, plan: Callable[[NodeState, Known], Changes]) -> Changes:
         """An operation that answers with nothing but what it changed."""
         node = subject.node
         assert node is not None
-        return self._carried_out(subject, lambda states, known: plan(_of(states, node), known), lambda changes: changes)
+        return self._carried_out(subject, lambda states, known, _: plan(_of(states, node), known), lambda changes: changes)
 
     def _carried_out(
-        self, subject: Subject, plan: Callable[[Mapping[ProviderUuid, NodeState], Known], Answer], changes_of: Callable[[Answer], Changes]
+        self, subject: Subject, plan: Callable[[Mapping[ProviderUuid, NodeState], Known, Reading], Answer], changes_of: Callable[[Answer], Changes]
     ) -> Answer:
         """Plan, write, swap; anew if somebody else was faster."""
         nodes = self._nodes_of(subject)
@@ -220,14 +239,14 @@ class Tracker:
             with locked(self._slots, nodes) as slots:
                 try:
                     with self._records.transaction(nodes) as transaction:
-                        known = _known(transaction, subject)
-                        if not (places := _places(known)) <= nodes:
-                            nodes |= places
+                        known = known_of(transaction, subject)
+                        if not (more := places(known)) <= nodes:
+                            nodes |= more
                             continue
                         states = {uuid: self._current(uuid, slot, transaction) for uuid, slot in slots.items()}
-                        answer = plan(states, known)
+                        answer = plan(states, known, transaction)
                         if changes := changes_of(answer):
-                            changes = replace(changes, also_on=_concerned(known))
+                            changes = replace(changes, also_on=concerned(known))
                             transaction.write(changes)
                 except RecordConflict:
                     self._forget(nodes)
@@ -258,15 +277,15 @@ class Tracker:
         # Before the store is read, because a node that is removed leaves the store first.
         mine = frozenset(self._slots)
         with self._records.reading() as reading:
-            known = _known(reading, subject, held=False)
-            nodes = _places(known)
+            known = known_of(reading, subject, held=False)
+            nodes = places(known)
             if not nodes:
                 raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
-            places = nodes | _ends(known)
+            either = nodes | ends(known)
             # A node that was removed has no agent any more that could be asked instead.
-            removed = {uuid for uuid in places - mine if (found := reading.node(uuid)) is not None and found.deleted}
-            if not places & (mine | removed):
-                self._check_audited(places, reading)
+            removed = {uuid for uuid in either - mine if (found := reading.node(uuid)) is not None and found.deleted}
+            if not either & (mine | removed):
+                self._check_audited(either, reading)
                 raise UnknownNode(f"claim {subject.claim} is on node {', '.join(sorted(nodes))}, which is not managed here", "ask the agent of its host")
         return nodes
 
@@ -274,9 +293,9 @@ class Tracker:
         """The node of ours where an instance is, or has something."""
         with self._records.reading() as reading:
             found, held = reading.instance(instance), reading.claims_of(instance)
-            places = [*([found.node] if found is not None and found.node is not None else []), *(one.node for one in held)]
-            if not (mine := [uuid for uuid in places if uuid in self._slots]):
-                self._check_audited(places, reading)
+            there = [*([found.node] if found is not None and found.node is not None else []), *(one.node for one in held)]
+            if not (mine := [uuid for uuid in there if uuid in self._slots]):
+                self._check_audited(there, reading)
         if not mine and not self._slots:
             raise _nothing_audited()
         return mine[0] if mine else next(iter(self._slots))
@@ -323,34 +342,6 @@ class Tracker:
         for uuid in nodes:
             if uuid in self._slots:
                 self._slots[uuid].state = None
-
-
-def _known(reading: Reading, subject: Subject, *, held: bool = True) -> Known:
-    """What the store says of those whom an operation is about. ``held``: devices and units too."""
-    claim = reading.claim(subject.claim) if subject.claim is not None else None
-    instance = subject.instance or (claim.instance if claim is not None else None)
-    if instance is None:
-        return Known(claim=claim)
-    open_ones = reading.claims_of(instance)
-    migration = subject.migration or (claim.origin if claim is not None else next((one.migration for one in open_ones if one.migration), None))
-    devices, units = reading.held_by([one.id for one in open_ones]) if held and open_ones else ((), ())
-    return Known(reading.instance(instance), reading.migration(migration) if migration else None, claim, open_ones, devices, units)
-
-
-def _places(known: Known) -> frozenset[ProviderUuid]:
-    return frozenset(one.node for one in (*known.claims, *([known.claim] if known.claim is not None else [])))
-
-
-def _concerned(known: Known) -> tuple[ProviderUuid, ...]:
-    """The nodes to whose records the instance belongs: where it is, and where it is promised something."""
-    here = known.instance.node if known.instance is not None else None
-    return (*(one.node for one in known.claims), *([here] if here is not None else []))
-
-
-def _ends(known: Known) -> frozenset[ProviderUuid]:
-    """Where the move leads from and to, so that one end may repeat what has left it without a claim."""
-    move = known.migration
-    return frozenset() if move is None else frozenset(uuid for uuid in (move.source_node, move.dest_node) if uuid is not None)
 
 
 def _of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:

@@ -256,9 +256,9 @@ def pmem_of(host: Host, count: int = 1) -> Mapping[str, Any]:
     return {host.node: {PMEM: count, "VCPU": 1, "MEMORY_MB": 2048}}
 
 
-def domain(name: str, memory_mib: int, vcpus: int | None = None) -> Domain:
+def domain(name: str, memory_mib: int, vcpus: int | None = None, **fields: Any) -> Domain:
     """A guest that the hypervisor shows."""
-    return Domain(guest(name), name, memory_mib, vcpus)
+    return Domain(guest(name), name, memory_mib, vcpus, **fields)
 
 
 def race(*actions: Callable[[], object]) -> list[object]:

@@ -1,0 +1,137 @@
+"""One guest as the hypervisor shows it: the records that say so, and what of it contradicts records, options or itself. Pure."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from uuid import UUID, uuid5
+
+from agent.errors import ConfigErrors
+from agent.model.amounts import Amounts
+from agent.model.changes import Changes
+from agent.model.claim import Claim
+from agent.model.domain import Domain, DomainState
+from agent.model.flavor import Flavor
+from agent.model.guest import PlacedCell
+from agent.model.instance import Instance, VmState
+from agent.model.names import printable
+from agent.numa.host import CellUsageError
+from agent.numa.host_cells import counted
+from agent.numa.host_policy import HostPolicy
+from agent.numa.present_guests import check_present_guests
+from agent.pci.choice import free_devices
+from agent.tracker.errors import InvalidRequest
+from agent.tracker.node_state import NodeState
+from agent.tracker.reserving import guest_topology
+from agent.tracker.seen_flavor import seen_flavor
+
+VM_STATES: Mapping[DomainState, VmState] = {"running": "active", "paused": "paused", "stopped": "stopped"}
+NOBODY = "unknown"
+"""Project and user of a guest of which nobody wrote them down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a guest cannot be on record as it is, and what can be done about that."""
+
+    reason: str
+    remedy: str
+
+
+def records_of(state: NodeState, guest: Domain, now: float) -> Changes:
+    """The records of a guest that nothing contradicts: its instance, one claim that is used already, and its devices."""
+    node, origin, flavor = state.node, guest.origin, _flavor(state, guest)
+    volume_backed = origin is not None and origin.volume_backed
+    instance = Instance(
+        uuid=guest.uuid, project_id=origin.project_id if origin else NOBODY, user_id=origin.user_id if origin else NOBODY, flavor=flavor, host=node.host,
+        node=node.uuid, vm_state=VM_STATES[guest.state], volume_backed=volume_backed, created_at=now, updated_at=now,
+    )  # fmt: skip
+    claim = Claim(
+        # Of the time too, because a guest may be imported again after its first claim was given back.
+        id=str(uuid5(UUID(guest.uuid), f"{node.uuid} {now}")), purpose="instance", instance=guest.uuid, node=node.uuid, state="consumed",
+        amounts=_amounts(guest, flavor.amounts(volume_backed=volume_backed)), cells=guest.cells, flavor_id=flavor.id, created_at=now, updated_at=now,
+    )  # fmt: skip
+    devices = [replace(state.devices[str(address)], state="allocated", holder=claim.id) for address in guest.devices]
+    return Changes(instances=(instance,), claims=(claim,), devices=tuple(devices))
+
+
+def contradictions(state: NodeState, guest: Domain) -> Iterator[Refusal]:
+    """Why the records cannot say of the guest what is seen; none if they can."""
+    yield from [*_unclear(state, guest)] or [*_not_offered(state, guest)] or _taken_cpus(state, guest)
+    yield from _devices(state, guest)
+
+
+def _flavor(state: NodeState, guest: Domain) -> Flavor:
+    return guest.origin.flavor if guest.origin is not None else seen_flavor(guest, _vcpus(guest) or 0, state.cells)
+
+
+def _vcpus(guest: Domain) -> int | None:
+    """How many CPUs it has, if that is seen."""
+    return sum(len(one.cell.cpus) for one in guest.cells) if guest.cells else guest.vcpus
+
+
+def _amounts(guest: Domain, promised: Amounts) -> Amounts:
+    """What its flavor gives it, and more where it is seen to have more."""
+    return replace(promised, memory_mb=max(promised.memory_mb, guest.memory_mib), vcpus=max(promised.vcpus, guest.vcpus or 0, _vcpus(guest) or 0))
+
+
+def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
+    """What is seen of its CPUs and cells does not come to a guest."""
+    vcpus = _vcpus(guest)
+    if guest.origin is not None:
+        if not guest.pinned and _asks_for_pinning(guest.origin.flavor):
+            flavor = printable(guest.origin.flavor.name)
+            yield Refusal(f"its flavor {flavor} asks for CPUs of its own, and it is pinned to none", "pin it, or start it anew with the flavor that it has")
+    elif not vcpus:
+        yield Refusal("nobody knows how many CPUs it has", "write its flavor beside it, where the driver finds it")
+    elif guest.vcpus not in (None, vcpus):
+        yield Refusal(f"it has {guest.vcpus} CPUs, and {vcpus} in its cells", "give every CPU of the guest a cell")
+    else:
+        try:
+            guest_topology(_flavor(state, guest), {})
+        except InvalidRequest as error:
+            yield Refusal(f"its cells make no sense: {error.message}", "correct the guest's cells on the hypervisor")
+
+
+def _asks_for_pinning(flavor: Flavor) -> bool:
+    """Whether the flavor alone does. One that makes no sense without its image, which nobody sees here, asks for nothing."""
+    try:
+        topology = guest_topology(flavor, {})
+    except InvalidRequest:
+        return False
+    return topology is not None and topology.pinned
+
+
+def _not_offered(state: NodeState, guest: Domain) -> Iterator[Refusal]:
+    """CPUs of a kind that the operator does not offer: an agent would not start with such a guest on record."""
+    shared = frozenset[int]().union(*(cell.shared for cell in state.cells))
+    dedicated = frozenset[int]().union(*(cell.dedicated | cell.offline for cell in state.cells))
+    try:
+        check_present_guests(HostPolicy(shared or None, dedicated or None), [(guest.uuid, guest.cells)])
+    except ConfigErrors as several:
+        yield from (Refusal(one.message, one.remedy) for one in several.errors)
+    if state.host.strict and not guest.cells:
+        yield Refusal("[compute] numa_mode is strict here, and it has no cells", "set numa_mode to mixed, or move it away")
+
+
+def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
+    try:
+        counted(state.cells, guest.cells)
+    except CellUsageError as error:
+        owners = sorted({one.instance for one in state.claims.values() if _pinned(one.cells) & _pinned(guest.cells)})
+        yield Refusal(error.message + (f", by {', '.join(owners)}" if owners else ""), error.remedy)
+
+
+def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
+    return frozenset[int]().union(*(one.pinned_cpus for one in cells))
+
+
+def _devices(state: NodeState, guest: Domain) -> Iterator[Refusal]:
+    free = {one.address for one in free_devices(state.devices)}
+    for address in sorted(str(one) for one in guest.devices):
+        row = state.devices.get(address)
+        if row is None or row.serves != "guests":
+            yield Refusal(f"it has device {address}, which is not offered to guests", "offer the device in [pci] device_spec, or take it from the guest")
+        elif row.holder is not None:
+            owner = state.claims[row.holder].instance if row.holder in state.claims else f"claim {row.holder}"
+            yield Refusal(f"it has device {address}, which belongs to {owner}", "take it from one of them")
+        elif address not in free:
+            yield Refusal(f"it has device {address}, whose PF or VFs others have", "take the device from the guest, or theirs from them")

@@ -1,0 +1,63 @@
+from typing import Any
+
+import pytest
+
+from agent.model.domain import Domain
+from agent.model.guest import GuestCell, PlacedCell
+from agent.model.names import ConsumerUuid
+from agent.numa.host import HostCell, Pages
+from agent.numa.request import guest_of
+from agent.tracker.seen_flavor import seen_flavor
+from tests.unit.tracker.samples import pinned
+
+PAGED = [HostCell(one, frozenset({0}), frozenset({1}), 100, pages=(Pages(4, 10), Pages(2048, 10))) for one in range(2)]
+
+
+def guest(*cells: PlacedCell, memory_mib: int = 512, **fields: Any) -> Domain:
+    return Domain(ConsumerUuid("3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11"), "x", memory_mib, cells=cells, **fields)
+
+
+def floating(cell: int, *cpus: int, memory_mib: int = 1024, **fields: Any) -> PlacedCell:
+    return PlacedCell(GuestCell(frozenset(cpus), frozenset(), memory_mib), cell, **fields)
+
+
+def test_a_guest_that_floats_asks_for_nothing_but_memory_and_cpus():
+    flavor = seen_flavor(guest(), 2, ())
+    assert (flavor.name, flavor.vcpus, flavor.memory_mb, flavor.root_gb, dict(flavor.extra_specs)) == ("as seen: 2 CPUs, 512 MiB", 2, 512, 0, {})
+
+
+def test_guests_that_look_the_same_have_one_flavor():
+    one, same, other = (seen_flavor(guest(*cells), 2, ()) for cells in ([pinned(0, 4, 5)], [pinned(1, 12, 13)], [floating(0, 0, 1)]))
+    assert one == same
+    assert (one.memory_mb, one.vcpus) == (other.memory_mb, other.vcpus)
+    assert one.id != other.id
+
+
+@pytest.mark.parametrize(
+    ("cells", "specs"),
+    [
+        ([floating(0, 0, 1)], {"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-1", "hw:numa_mem.0": "1024"}),
+        ([pinned(0, 4, 5)], {"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-1", "hw:numa_mem.0": "1024", "hw:cpu_policy": "dedicated"}),
+        (
+            [PlacedCell(GuestCell(frozenset({0}), frozenset({1}), 64), 0, 4, {1: 4}, frozenset({5})), floating(1, 2, memory_mib=32)],
+            {
+                "hw:numa_nodes": "2", "hw:numa_cpus.0": "0-1", "hw:numa_mem.0": "64", "hw:numa_cpus.1": "2", "hw:numa_mem.1": "32",
+                "hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "1", "hw:emulator_threads_policy": "isolate",
+            },
+        ),
+        (
+            [floating(one, one, page_size_kib=2048) for one in range(2)],
+            {
+                "hw:numa_nodes": "2", "hw:numa_cpus.0": "0", "hw:numa_mem.0": "1024", "hw:numa_cpus.1": "1", "hw:numa_mem.1": "1024",
+                "hw:mem_page_size": "2048",
+            },
+        ),
+    ],
+)  # fmt: skip
+def test_the_specs_ask_for_the_cells_that_are_seen(cells, specs):
+    seen = guest(*cells)
+    flavor = seen_flavor(seen, sum(len(one.cell.cpus) for one in cells), PAGED)
+    assert flavor.extra_specs == specs
+    asked = guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, {})
+    assert asked is not None
+    assert asked.cells == tuple(one.cell for one in cells)

@@ -1,0 +1,142 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agent.model.amounts import Amounts
+from agent.model.domain import Domain, Origin
+from agent.model.flavor import Flavor
+from agent.model.guest import GuestCell, PlacedCell
+from agent.model.names import ConsumerUuid
+from agent.model.pci_address import PciAddress
+from agent.tracker.node_state import NodeState
+from agent.tracker.seen_guest import contradictions, records_of
+from tests.unit.store.record_samples import claim, device
+from tests.unit.tracker.samples import HERE, HOST, guest_here, holder, pinned, state
+
+GUEST = ConsumerUuid("3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11")
+GPU, PF, VF = "0000:01:00.0", "0000:02:00.0", "0000:02:00.1"
+SMALL = Flavor("f1", "small", 2, 2048, root_gb=20, swap_mb=512)
+PINNED = replace(SMALL, extra_specs={"hw:cpu_policy": "dedicated"})
+OTHER = guest_here(uuid="3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a99")
+
+
+def seen(vcpus: int | None = 2, **fields: Any) -> Domain:
+    return Domain(GUEST, "x", fields.pop("memory_mib", 2048), vcpus, **fields)
+
+
+def reasons(guest: Domain, on: NodeState) -> list[str]:
+    found = list(contradictions(on, guest))
+    assert all(one.remedy for one in found)
+    return [one.reason for one in found]
+
+
+def made_of(flavor: Flavor, **fields: Any) -> Origin:
+    return Origin(flavor, "p", "u", **fields)
+
+
+def test_what_is_made_counts_what_the_flavor_promises():
+    changes = records_of(state(), seen(origin=made_of(SMALL, volume_backed=True), state="paused"), 5.0)
+    (instance,), (made,) = changes.instances, changes.claims
+    assert (instance.uuid, instance.project_id, instance.user_id, instance.flavor, instance.volume_backed) == (GUEST, "p", "u", SMALL, True)
+    assert (instance.host, instance.node, instance.vm_state, instance.launched_on) == (HERE.host, HERE.uuid, "paused", None)
+    assert (made.purpose, made.state, made.half, made.instance, made.node, made.flavor_id) == ("instance", "consumed", "only", GUEST, HERE.uuid, "f1")
+    assert made.amounts == Amounts(2048, 2, 512)
+
+
+def test_more_than_the_flavor_is_counted_if_it_is_seen():
+    (made,) = records_of(state(), seen(4, memory_mib=4096, origin=made_of(SMALL)), 5.0).claims
+    assert made.amounts == Amounts(4096, 4, 20 * 1024 + 512)
+
+
+def test_of_a_guest_without_origin_nobody_knows_project_user_and_disk():
+    changes = records_of(state(), seen(cells=(pinned(0, 4, 5),), memory_mib=1024), 5.0)
+    (instance,), (made,) = changes.instances, changes.claims
+    assert (instance.project_id, instance.user_id, instance.vm_state) == ("unknown", "unknown", "active")
+    assert (made.amounts, made.cells, made.flavor_id) == (Amounts(1024, 2, 0), (pinned(0, 4, 5),), instance.flavor.id)
+
+
+def test_a_guest_that_comes_back_gets_a_claim_of_its_own():
+    first, again = (records_of(state(), seen(), now).claims[0].id for now in (5.0, 6.0))
+    assert first != again
+
+
+def test_its_devices_are_in_use():
+    on = state(devices=[device(HERE, GPU)])
+    guest = seen(devices=(PciAddress.parse(GPU),))
+    assert reasons(guest, on) == []
+    (row,), (made,) = records_of(on, guest, 5.0).devices, records_of(on, guest, 5.0).claims
+    assert (row.address, row.state, row.holder, row.request) == (GPU, "allocated", made.id, None)
+
+
+@pytest.mark.parametrize(
+    "guest",
+    [
+        seen(), seen(None, origin=made_of(SMALL)), seen(cells=(pinned(0, 4, 5),)), seen(cells=(pinned(1, 12, 13),), origin=made_of(PINNED)),
+        # What the image asked for beside the flavor nobody sees.
+        seen(cells=(pinned(0, 4, 5),), origin=made_of(SMALL)),
+        seen(origin=made_of(replace(SMALL, extra_specs={"hw:cpu_thread_policy": "require"}))),
+    ],
+)  # fmt: skip
+def test_nothing_contradicts_an_ordinary_guest(guest):
+    assert reasons(guest, state()) == []
+
+
+@pytest.mark.parametrize(
+    ("guest", "told"),
+    [
+        (seen(None), "nobody knows how many CPUs it has"),
+        (seen(3, cells=(pinned(0, 4, 5),)), "it has 3 CPUs, and 2 in its cells"),
+        (seen(None, cells=(PlacedCell(GuestCell(frozenset({1}), frozenset(), 64), 0),)), "its cells make no sense: "),
+        (seen(origin=made_of(PINNED)), "its flavor small asks for CPUs of its own, and it is pinned to none"),
+        (seen(cells=(pinned(0, 3, 4),)), "[compute] cpu_dedicated_set lacks CPUs 3, to which guest "),
+        (seen(cells=(pinned(7, 4, 5),)), "a guest is placed on cell 7, which the host does not have"),
+    ],
+)
+def test_what_cannot_be_on_record_is_told(guest, told):
+    (reason,) = reasons(guest, state())
+    assert reason.startswith(told)
+
+
+def test_a_cpu_of_another_guest_is_told_with_its_owner():
+    on = state(instances=[OTHER], claims=[claim(OTHER, HERE, cells=(pinned(0, 5, 6),))])
+    assert reasons(seen(cells=(pinned(0, 4, 5),)), on) == [f"cell 0: CPUs [5] are pinned already, by {OTHER.uuid}"]
+
+
+def test_shared_cpus_where_none_are_offered_would_keep_the_agent_from_starting():
+    dedicated = tuple(replace(cell, shared=frozenset()) for cell in HOST.cells)
+    (reason,) = reasons(seen(), state(host=replace(HOST, cells=dedicated)))
+    assert "cpu_shared_set is not, but there are guests with shared CPUs" in reason
+    assert reasons(seen(cells=(pinned(0, 4, 5),)), state(host=replace(HOST, cells=dedicated))) == []
+
+
+def test_a_guest_without_cells_where_numa_mode_is_strict():
+    on = state(host=replace(HOST, strict=True))
+    assert reasons(seen(), on) == ["[compute] numa_mode is strict here, and it has no cells"]
+    assert reasons(seen(cells=(pinned(0, 4, 5),)), on) == []
+
+
+def test_a_pin_to_a_cpu_that_went_offline_is_kept():
+    cell = replace(HOST.cells[0], dedicated=frozenset({4}), offline=frozenset({5}))
+    assert reasons(seen(cells=(pinned(0, 4, 5),)), state(host=replace(HOST, cells=(cell,)))) == []
+
+
+def test_devices_that_it_cannot_have_are_told_one_by_one():
+    held = claim(OTHER, HERE)
+    rows = [
+        device(HERE, GPU, **holder(held)), device(HERE, PF, type="type-PF"), device(HERE, VF, type="type-VF", parent=PF, **holder(held)),
+        device(HERE, "0000:03:00.0", serves="nobody"),
+    ]  # fmt: skip
+    on = state(instances=[OTHER], claims=[held], devices=rows)
+    addresses = (GPU, PF, VF, "0000:03:00.0", "0000:04:00.0")
+    assert reasons(seen(devices=tuple(PciAddress.parse(one) for one in addresses)), on) == [
+        f"it has device {GPU}, which belongs to {OTHER.uuid}",
+        f"it has device {PF}, whose PF or VFs others have",
+        f"it has device {VF}, which belongs to {OTHER.uuid}",
+        "it has device 0000:03:00.0, which is not offered to guests",
+        "it has device 0000:04:00.0, which is not offered to guests",
+    ]
+
+
+def test_what_is_wrong_with_cpus_and_devices_is_told_at_once():
+    assert len(reasons(seen(None, devices=(PciAddress.parse(GPU),)), state())) == 2

@@ -24,7 +24,7 @@ def _fold(tree: ProviderTree, root: ProviderUuid, name: str, children: list[Prov
     if not having:
         return
     inventory = tree.provider(root).inventory
-    records = [tree.provider(uuid).inventory[name] for uuid in having] + [inventory[name]] * (name in inventory)
+    records = [tree.provider(uuid).inventory[name] for uuid in (*having, *((root,) if name in inventory else ()))]
     total = sum(int(record["total"]) for record in records)
     most = total if together else max(int(record["max_unit"]) for record in records)
     tree.update_inventory(root, {**inventory, name: {**records[0], "total": total, "max_unit": most}})

@@ -44,9 +44,11 @@ class Connection:
         """
         # Each step under the lock has a deadline.
         with self._opening:
-            if self._session is not None and self._alive(self._session):
-                return self._session
-            self._session = None
+            # Not shared until it is seen to be alive: who asks here learns of its loss anyway, and need not be told of it.
+            session, self._session = self._session, None
+            if session is not None and self._alive(session):
+                self._session = session
+                return session
             if self._closed:
                 raise NotReady("driver libvirt: stopped")
             if (left := self._not_before - time.monotonic()) > 0:
@@ -57,6 +59,7 @@ class Connection:
                 self._failed(error)
                 raise
             self._failures = 0
+            LOG.info("connected to %s", self.uri)
             return self._session
 
     def close(self) -> None:
@@ -91,10 +94,12 @@ class Connection:
             try:
                 session = Session(self._uri, self._worker, self._subscribe, self._lost)
             except binding().libvirtError as error:
-                raise NotReady(str(translated(f"cannot connect to {self.uri}", error).message), "see whether libvirtd runs") from error
+                raise NotReady(translated(f"cannot connect to {self.uri}", error).message, "see whether libvirtd runs") from error
+            finally:
+                if late.is_set():
+                    self._answers_again()
             if late.is_set():
                 session.give_up()
-                self._answers_again()
             return session
 
         try:
@@ -120,7 +125,7 @@ class Connection:
             self._changed()
 
     def _answers_again(self) -> None:
-        """A connection that nobody waited for any more was opened after all."""
+        """What nobody waited for any more came to an end after all."""
         self._failures, self._not_before = 0, 0.0
         if not self._closed:
             self._changed()

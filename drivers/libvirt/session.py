@@ -1,6 +1,6 @@
 """One open connection to libvirtd, from the opening to the closing. A broken one never recovers: another takes its place."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any, TypeVar
@@ -24,8 +24,8 @@ Handle = Any
 """A ``libvirt.virConnect``. It is touched in workers only, because even dropping the last reference waits for libvirtd."""
 
 Undo = Callable[[], object]
-Subscribe = Callable[[Handle], list[Undo]]
-"""Registers callbacks; returns what takes them back."""
+Subscribe = Callable[[Handle], Iterator[Undo]]
+"""Registers callbacks, and tells of each how it is taken back."""
 
 
 class Session:
@@ -57,7 +57,8 @@ class Session:
             # A driver within this very process has nobody to keep alive.
             if error.get_error_code() != libvirt.VIR_ERR_NO_SUPPORT:
                 raise
-        self._undo += subscribe(handle)
+        for undo in subscribe(handle):
+            self._undo.append(undo)
 
     @property
     def usable(self) -> bool:
@@ -78,10 +79,7 @@ class Session:
         answer.__name__ = what
         try:
             return self._worker.call(answer, deadline=deadline)
-        except ConnectionLost:
-            self.give_up()
-            raise
-        except DriverTimeout:
+        except (ConnectionLost, DriverTimeout):
             self.give_up()
             raise
 
@@ -103,13 +101,15 @@ class Session:
         try:
             return question(self._handle)
         except binding().libvirtError as error:
-            raise translated(what, error) from error
+            failure = translated(what, error)
         finally:
             with self._lock:
                 self._users -= 1
                 last = self._given_up and not self._users
             if last:
                 self._close()
+        # Out here, so that libvirt's error is gone, and with it whatever of the connection its traceback holds.
+        raise failure
 
     def _closed(self, _handle: Handle, reason: int, _nothing: None) -> None:
         """libvirt's own word, in the thread of the event loop."""

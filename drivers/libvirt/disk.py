@@ -1,0 +1,49 @@
+"""How much disk there is for guests: of a file system, an LVM volume group or a Ceph pool."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from agent.disk_size import GIB, read_total_gib
+from agent.errors import DriverError
+from agent.model.names import printable
+from drivers.libvirt.command import output_of
+from drivers.libvirt.settings import DiskSettings
+
+
+def read_disk_gib(settings: DiskSettings) -> int:
+    """GiB, rounded down. In a worker: a network's file system or Ceph may not answer.
+
+    :raises DriverError: it cannot be told.
+    """
+    if settings.kind == "lvm":
+        return _volume_group(settings.volume_group) // GIB
+    if settings.kind == "rbd":
+        return _pool(settings) // GIB
+    return read_total_gib(settings.folder)
+
+
+def _volume_group(name: str) -> int:
+    said = output_of(["vgs", "--noheadings", "--nosuffix", "--units", "b", "--options", "vg_size", "--", name]).strip()
+    if not (said.isascii() and said.isdecimal()):
+        raise DriverError(printable(f"vgs says that the volume group {name} has {said[:60]!r} bytes"))
+    return int(said)
+
+
+def _pool(settings: DiskSettings) -> int:
+    command = ["ceph", "df", "--format", "json"]
+    command += ["--id", settings.ceph_user] if settings.ceph_user else []
+    command += ["--conf", settings.ceph_conf] if settings.ceph_conf else []
+    text = output_of(command)
+    try:
+        pools = json.loads(text)["pools"]
+        (found,) = [one["stats"] for one in pools if one["name"] == settings.pool]
+        return _bytes(found)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        remedy = "see [libvirt] images_rbd_pool, and whether rbd_user may see it"
+        raise DriverError(printable(f"ceph df tells no size of the pool {settings.pool}"), remedy) from error
+
+
+def _bytes(stats: Mapping[str, Any]) -> int:
+    """What can still be written and what was, both without the replicas: those are in ``bytes_used`` where there is ``stored``."""
+    return int(stats["max_avail"]) + int(stats["stored"] if "stored" in stats else stats["bytes_used"])

@@ -1,0 +1,151 @@
+"""The driver ``libvirt``: one node, the hypervisor that libvirt manages."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from oslo_config import cfg
+from oslo_log import log as logging
+
+from agent.driver import HostContext
+from agent.driver_worker import DriverWorker
+from agent.errors import AgentError, ConfigError, DriverError, NotReady
+from agent.model.assignable_unit import AssignableUnit
+from agent.model.facts import HostFacts, Section
+from agent.model.names import printable
+from drivers.libvirt.asking import Asking
+from drivers.libvirt.binding import binding
+from drivers.libvirt.connection import Connection
+from drivers.libvirt.events import Events
+from drivers.libvirt.facts import QEMU, facts_of
+from drivers.libvirt.offered import offered
+from drivers.libvirt.pmem import Namespace, configured, read_units
+from drivers.libvirt.session import CAPABILITIES, CHEAP, Session
+from drivers.libvirt.settings import Settings
+
+LOG = logging.getLogger(__name__)
+
+OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)
+LATE = "see whether libvirtd, or what the host has its disks on, still answers"
+
+
+@dataclass(frozen=True, slots=True)
+class _Started:
+    """What lives from a start to a stop."""
+
+    host: HostContext
+    node: str
+    connection: Connection
+    events: Events
+
+
+class LibvirtDriver:
+    """The hypervisor behind ``[libvirt] connection_uri``.
+
+    One node, called as libvirt calls the host, with the identity of the host as its uuid. It is known from the first contact on;
+    while libvirt does not answer, its facts have every section incomplete, so that whatever was known of it stays.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        binding()
+        self._settings = Settings.from_options(conf)
+        self._pmem: tuple[Namespace, ...] = configured(conf.libvirt.pmem_namespaces)
+        self._excluded_images: list[str] = conf.compute.image_type_exclude_list
+        # Two, so that a disk that hangs does not keep libvirt from being asked.
+        self._libvirt, self._host_commands = DriverWorker("libvirt", late=LATE), DriverWorker("libvirt", late=LATE)
+        self._asking = Asking(self._settings, self._host_commands)
+        self._changed: Callable[[str], None] = lambda _node: None
+        self._capabilities: Mapping[str, bool] = {}
+        self._started: _Started | None = None
+
+    @property
+    def hanging(self) -> int:
+        """See :class:`agent.driver.CountsHangingCalls`."""
+        return self._libvirt.stuck + self._host_commands.stuck
+
+    def start(self, host: HostContext) -> None:
+        """Connect, and look whether that is the host that the operator describes; see :class:`agent.driver.Driver`."""
+        events = Events(self._tell)
+        connection = Connection(self._settings.uri, self._libvirt, events.subscribe, _verify, self._tell)
+        try:
+            node = connection.session().ask("getHostname", lambda handle: str(handle.getHostname()), CHEAP)
+            self._units()
+        except BaseException:
+            connection.close()
+            events.close()
+            raise
+        self._started = _Started(host, node, connection, events)
+
+    def stop(self) -> None:
+        """Give the connection up, without waiting for libvirtd."""
+        started, self._started = self._started, None
+        if started is not None:
+            started.events.close()
+            started.connection.close()
+
+    def subscribe(self, changed: Callable[[str], None]) -> None:
+        """Tell of guests and devices that come and go, and of a connection that is lost; see :class:`agent.driver.TellsOfChanges`."""
+        self._changed = changed
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 -- the host is always the same one
+        """The hypervisor, also while libvirt does not answer: it has not gone because of that."""
+        started = self._running()
+        return {started.host.identity: started.node}
+
+    def facts(self, name: str) -> HostFacts:
+        """The hypervisor as it is now; see :class:`agent.driver.Driver`."""
+        started = self._running()
+        if name != started.node:
+            raise DriverError(f"driver libvirt: no node '{printable(name)}'", f"the only node is {started.node!r}, as libvirt calls this host")
+        taken_at = time.time()
+        try:
+            answers = self._asking.ask(started.connection.session())
+        except (DriverError, ConfigError) as error:
+            return HostFacts(name, taken_at, QEMU, incomplete=dict.fromkeys(get_args(Section), error.message))
+        self._capabilities = offered(answers, self._excluded_images)
+        settings = self._settings
+        return self._with_units(
+            facts_of(
+                answers, name, taken_at, cpu_flags=settings.cpu_flags, vtpm=settings.vtpm, file_backed_memory_mib=settings.file_backed_memory,
+            )
+        )  # fmt: skip
+
+    def capabilities_as_traits(self) -> Mapping[str, bool]:
+        """As of the last facts; see :class:`agent.driver.ReportsCapabilities`."""
+        return self._capabilities
+
+    def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a hypervisor knows of no other
+        """Never: the hypervisor that could answer is there, and it cannot vouch for another."""
+        return False
+
+    def _running(self) -> _Started:
+        if self._started is None:
+            raise NotReady("driver libvirt: not started")
+        return self._started
+
+    def _tell(self) -> None:
+        if self._started is not None:
+            self._changed(self._started.node)
+
+    def _units(self) -> tuple[AssignableUnit, ...]:
+        return self._host_commands.call(read_units, self._pmem, deadline=CAPABILITIES)
+
+    def _with_units(self, facts: HostFacts) -> HostFacts:
+        try:
+            return replace(facts, units=self._units())
+        except AgentError as error:
+            return replace(facts, incomplete={**facts.incomplete, "units": error.message})
+
+
+def _verify(session: Session) -> None:
+    """:raises ConfigError: libvirt or QEMU is too old."""
+    version, hypervisor, kind = session.ask(
+        "asking for versions", lambda handle: (handle.getLibVersion(), handle.getVersion(), handle.getType()), CHEAP
+    )
+    checked = [("libvirt", version, OLDEST_LIBVIRT)] + ([(QEMU, hypervisor, OLDEST_QEMU)] if kind == QEMU else [])
+    for name, found, oldest in checked:
+        has = (found // 1_000_000, found // 1_000 % 1_000, found % 1_000)
+        if has < oldest:
+            shown, needed = (".".join(map(str, one)) for one in (has, oldest))
+            raise ConfigError(f"{name} {shown} is too old for the driver libvirt", f"install {name} {needed} or newer")

@@ -1,0 +1,67 @@
+"""What libvirt tells by itself: of guests that start, stop and give devices back, and of devices that come and go."""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from oslo_log import log as logging
+
+from drivers.libvirt.binding import binding
+from drivers.libvirt.delayed import Delayed
+from drivers.libvirt.session import Handle, Undo
+
+LOG = logging.getLogger(__name__)
+
+# A guest that reboots stops and starts again. Only one that stays away so long, in seconds, has stopped.
+REBOOT = 15.0
+
+
+class Events:
+    """Registers with each new connection. ``changed`` is called from libvirt's thread, or one of our own, holding no lock."""
+
+    def __init__(self, changed: Callable[[], None], reboot: float = REBOOT) -> None:
+        self._changed = changed
+        self._stopped = Delayed(reboot, changed)
+
+    def subscribe(self, handle: Handle) -> Iterator[Undo]:
+        """Register with the connection, one after the other; what takes each back. What its backend has no events for is left out.
+
+        :raises libvirtError: libvirtd does not take it.
+        """
+        libvirt = binding()
+        guests = (
+            (libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._guest),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVED, self._guest_device),
+            (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, self._guest_device),
+        )
+        wanted: list[tuple[Any, Any, int, Callable[..., None]]] = [
+            (handle.nodeDeviceEventRegisterAny, handle.nodeDeviceEventDeregisterAny, libvirt.VIR_NODE_DEVICE_EVENT_ID_LIFECYCLE, self._device),
+            *((handle.domainEventRegisterAny, handle.domainEventDeregisterAny, event, callback) for event, callback in guests),
+        ]
+        for register, deregister, event, callback in wanted:
+            try:
+                yield partial(deregister, register(None, event, callback, None))
+            except libvirt.libvirtError as error:
+                if error.get_error_code() != libvirt.VIR_ERR_NO_SUPPORT:
+                    raise
+
+    def close(self) -> None:
+        """Tell nothing any more."""
+        self._stopped.close()
+
+    def _guest(self, _handle: Handle, domain: Any, event: int, detail: int, _nothing: None) -> None:
+        # Nothing is asked of the domain but what came with the event: it may be gone.
+        guest = domain.UUIDString()
+        LOG.debug("guest %s: life-cycle event %d, %d", guest, event, detail)
+        if event == binding().VIR_DOMAIN_EVENT_STOPPED:
+            self._stopped.put(guest)
+        else:
+            self._stopped.cancel(guest)
+            self._changed()
+
+    def _guest_device(self, _handle: Handle, domain: Any, _alias: str, _nothing: None) -> None:
+        self._stopped.cancel(domain.UUIDString())
+        self._changed()
+
+    def _device(self, _handle: Handle, _device: Any, _event: int, _detail: int, _nothing: None) -> None:
+        self._changed()

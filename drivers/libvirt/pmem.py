@@ -1,0 +1,85 @@
+"""Persistent memory for guests: the namespaces that the operator gives, by label, and whether the host has them."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.errors import ConfigError, ConfigErrors, DriverError
+from agent.model.assignable_unit import AssignableUnit
+from agent.model.names import printable
+from drivers.libvirt.command import output_of
+
+OPTION = "[libvirt] pmem_namespaces"
+PREFIX = "CUSTOM_PMEM_NAMESPACE_"
+FORM = "write it as label:ns0|ns1,label:ns2, labels of letters, digits and _"
+
+# As long as a resource class may be.
+_LABEL = re.compile(rf"[A-Za-z0-9_]{{1,{255 - len(PREFIX)}}}")
+_NAMESPACE = re.compile(r"[A-Za-z0-9_.-]{1,63}")
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """One namespace, called as ``ndctl`` calls it, and the label that it has."""
+
+    name: str
+    label: str
+
+
+def configured(entries: Sequence[str]) -> tuple[Namespace, ...]:
+    """The namespaces of the option.
+
+    :raises ConfigErrors: an entry is malformed, or a label or namespace is given twice.
+    """
+    found: list[Namespace] = []
+    errors: list[ConfigError] = []
+    labels = Counter(entry.partition(":")[0].strip().upper() for entry in entries)
+    for entry in entries:
+        label, colon, names = (part.strip() for part in entry.partition(":"))
+        namespaces = [name.strip() for name in names.split("|")]
+        if not colon or not _LABEL.fullmatch(label) or not all(map(_NAMESPACE.fullmatch, namespaces)):
+            errors.append(ConfigError(printable(f"{OPTION}: {entry!r} is no label with its namespaces"), FORM))
+        found += [Namespace(name, label) for name in namespaces]
+    errors += [ConfigError(printable(f"{OPTION}: the label {label} is given {count} times"), "give it once") for label, count in labels.items() if count > 1]
+    names_given = Counter(one.name for one in found)
+    errors += [
+        ConfigError(printable(f"{OPTION}: the namespace {name} is given {count} times"), "give it one label")
+        for name, count in names_given.items() if count > 1
+    ]  # fmt: skip
+    if errors:
+        raise ConfigErrors(errors)
+    return tuple(found)
+
+
+def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
+    """The units that they are. In a worker.
+
+    :raises ConfigErrors: the host does not have them all.
+    :raises DriverError: the host cannot be asked.
+    """
+    if not namespaces:
+        return ()
+    present = _present(output_of(["ndctl", "list", "--namespaces"]))
+    absent = [one.name for one in namespaces if one.name not in present]
+    if absent:
+        what = f"the host has {', '.join(sorted(present)) or 'none'} (ndctl list --namespaces)"
+        raise ConfigErrors([ConfigError(printable(f"{OPTION}: this host has no namespace {name}"), printable(what)) for name in absent])
+    return tuple(AssignableUnit(PREFIX + one.label.upper(), one.name, metadata={"label": one.label, **present[one.name]}) for one in namespaces)
+
+
+def _present(text: str) -> Mapping[str, Mapping[str, str]]:
+    """What ``ndctl`` lists: by name, the size in bytes and the device of each."""
+    try:
+        listed = json.loads(text or "[]")
+        # One alone may come without the list around it.
+        entries = [listed] if isinstance(listed, dict) else listed
+        found = {}
+        for one in entries:
+            device = one.get("daxregion", {}).get("devices", [{}])[0].get("chardev") or one.get("chardev") or one.get("blockdev") or one["dev"]
+            # Namespaces can be given a name; without, they are called as the kernel calls them.
+            found[str(one.get("name") or one["dev"])] = {"size": str(one["size"]), "device": str(device)}
+        return found
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+        raise DriverError(printable(f"ndctl lists namespaces in a form that is not understood: {text[:80]!r}")) from error

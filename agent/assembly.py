@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from glob import escape
 from pathlib import Path
 from threading import Event
 
@@ -16,7 +17,7 @@ from agent.api.access import Access
 from agent.audit import House
 from agent.conf.default import host_name
 from agent.desired.policy import Policy
-from agent.driver import ChecksConfiguration, Driver, HostContext
+from agent.driver import ChecksConfiguration, Driver, HostContext, TellsOfChanges
 from agent.driver_worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.fleet import Fleet
@@ -110,11 +111,12 @@ def driving(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, 
 @contextmanager
 def started(
     conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *,
-    daemon: bool = False, dry_run: bool = False, changed: Callable[[ProviderUuid], None] = lambda _node: None,
+    daemon: bool = False, dry_run: bool = False, changed: Callable[[str], None] = lambda _node: None,
 ) -> Iterator[Fleet]:  # fmt: skip
     """The fleet of started parts; the driver is stopped at the end.
 
-    ``changed``: called with each node of which something was promised or given back.
+    ``changed``: called with each node of which something was promised or given back, by its uuid, or of which the driver has noticed
+    something, by a pattern of its name.
 
     :raises AgentError: identity, driver or the embedded Placement cannot be used.
     """
@@ -126,6 +128,8 @@ def started(
         notes = (*notes, f"using the embedded Placement in {folder / FILE}")
     with ExitStack() as stack:
         provisional = stack.enter_context(driving(conf, parts, store, cancelled, dry_run=dry_run))
+        if isinstance(parts.driver, TellsOfChanges):
+            parts.worker.call(parts.driver.subscribe, lambda name: changed(escape(name)), deadline=conf.compute.start_deadline)
         server = Server(transport, mode, store, keep=not dry_run)
         records = _tracking(conf, parts, store, changed)
         if not dry_run:

@@ -157,7 +157,7 @@ class Daemon:
             self._show(report, [asked], running.hanging, whole=False)
 
     def _publish(self, running: Running, store: Store) -> None:
-        """Audit the nodes whose records have changed."""
+        """Audit the nodes of which something has changed."""
         nodes = sorted(self._publishing.take())
         with suppress(AgentError):
             report = self._apart("publishing", lambda: running.start(store).run(Mode(start=True), nodes, self._progress))

@@ -136,6 +136,15 @@ class TellsOfChanges(Protocol):
         """
 
 
+@runtime_checkable
+class CountsHangingCalls(Protocol):
+    """A driver that makes calls of its own with a deadline, and leaves to themselves those that pass it."""
+
+    @property
+    def hanging(self) -> int:
+        """How many of those have not come back yet."""
+
+
 def canonical_name(name: str) -> str:
     """The driver's own name for one of nova's spellings; other names as they are."""
     return NOVA_SPELLINGS.get(name, name)

@@ -1,29 +1,27 @@
-"""When a node whose records have changed is audited: soon, and all changes of one moment together."""
+"""When a node is audited of which something has changed, on record or as the driver noticed: soon, and all changes of one moment together."""
 
 import math
 import time
 from collections.abc import Callable
 from threading import Lock
 
-from agent.model.names import ProviderUuid
-
 # How long the first change waits for others, in seconds: a burst of claims becomes one audit.
 GATHERING = 1.0
 
 
 class Publishing:
-    """The nodes that wait. Threads tell of changes, the daemon's loop takes them; ``wake`` makes it look.
+    """The nodes that wait, by uuid or by a pattern of their names. Threads tell of changes, the daemon's loop takes them; ``wake`` makes it look.
 
     What fails is not tried again from here: the node stays dirty, and the next audit of all comes after a pause of its own.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake, self._lock = wake, Lock()
-        self._nodes: set[ProviderUuid] = set()
+        self._nodes: set[str] = set()
         self.due = math.inf
 
-    def changed(self, node: ProviderUuid) -> None:
-        """Something was promised or given back on the node."""
+    def changed(self, node: str) -> None:
+        """Something was promised or given back on the node, or is different there."""
         with self._lock:
             first = not self._nodes
             self._nodes.add(node)
@@ -32,7 +30,7 @@ class Publishing:
         if first:
             self._wake()
 
-    def take(self) -> frozenset[ProviderUuid]:
+    def take(self) -> frozenset[str]:
         """The nodes that wait; they wait no more."""
         with self._lock:
             taken = frozenset(self._nodes)

@@ -7,20 +7,20 @@ from threading import Event
 from oslo_config import cfg
 
 from agent.assembly import made, started
+from agent.driver import CountsHangingCalls
 from agent.fleet import Fleet
-from agent.model.names import ProviderUuid
 from agent.monitors.poll import Monitors
 from agent.store.store import Store
 
 
 class Running:
-    """The fleet of ``conf``. Making it touches nothing. ``changed``: called with each node whose records have changed.
+    """The fleet of ``conf``. Making it touches nothing. ``changed``: called with each node of which something has, see :func:`started`.
 
     :raises ConfigErrors: everything that is wrong with ``conf``.
     :raises DriverError: its driver failed to say.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, cancelled: Event, changed: Callable[[ProviderUuid], None]) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, cancelled: Event, changed: Callable[[str], None]) -> None:
         self.conf = conf
         self._parts, self._cancelled = made(conf, cancelled, daemon=True), cancelled
         self._changed = changed
@@ -30,7 +30,8 @@ class Running:
     @property
     def hanging(self) -> int:
         """How many driver calls were given up and have not come back."""
-        return self._parts.worker.stuck
+        driver = self._parts.driver
+        return self._parts.worker.stuck + (driver.hanging if isinstance(driver, CountsHangingCalls) else 0)
 
     @property
     def monitors(self) -> Monitors:

@@ -68,7 +68,7 @@ def _own_cells(domain: Element, own: list[Element], placement: Placement, what: 
         host_cell = bound.get(cell_id, everywhere)
         host_cell = placement.cell_of(cpus) if host_cell is None else host_cell
         if host_cell is not None:
-            dedicated = cpus & pins.keys()
+            dedicated = cpus.intersection(pins)
             page_size = sizes.get(cell_id, sizes.get(None))
             placed[cell_id] = PlacedCell(GuestCell(cpus - dedicated, dedicated, memory), host_cell, page_size, {cpu: pins[cpu] for cpu in sorted(dedicated)})
     return tuple(placed[cell_id] for cell_id in sorted(placed))

@@ -5,15 +5,10 @@ making is always there.
 """
 
 import json
-import os
-import subprocess
-import sys
-import tarfile
 import xml.etree.ElementTree as ElementTree
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -23,9 +18,7 @@ from agent.model.facts import HostFacts
 from agent.model.topology import Cell
 from tests.support.host_driver import CONTEXT, started
 from tests.support.recorded_sysfs import smt_host
-
-HOSTS = Path(os.environ.get("SHARED") or Path(__file__).parents[3] / "shared") / "data" / "hosts"
-RECORDINGS = sorted(path.name.removesuffix(".tar.bz2") for path in (HOSTS / "sysfs").glob("*.tar.bz2"))
+from tests.support.recordings import HOSTS, RECORDINGS, enable_virtual_functions, sysfs_root
 
 
 @dataclass(frozen=True)
@@ -70,16 +63,6 @@ DIFFERENCES: Mapping[str, Mapping[str, Difference]] = {
         },
     },
 }  # fmt: skip
-
-
-def sysfs_root(name: str, folder: Path) -> Path:
-    with tarfile.open(HOSTS / "sysfs" / f"{name}.tar.bz2") as archive:
-        # Not the links to memory blocks: thousands that nobody reads.
-        members = [member for member in archive if "/node/node" not in member.name or not member.issym()]
-        # not by argument, because Debian's Python 3.11.2 does not have it yet
-        archive.extraction_filter = getattr(tarfile, "tar_filter", None)
-        archive.extractall(folder, members)
-    return folder / name / "sys"
 
 
 @pytest.fixture(scope="module", params=RECORDINGS)
@@ -194,8 +177,7 @@ def test_devices_equal_those_that_a_real_libvirtd_lists(recording):
 @pytest.mark.parametrize("name", [name for name in RECORDINGS if name.startswith("32intel64-")])
 def test_enabled_virtual_functions_equal_those_that_a_real_libvirtd_lists(name, tmp_path):
     root = sysfs_root(name, tmp_path)
-    script = [sys.executable, str(HOSTS / "enable_vfs.py"), str(root.parent), "0000:60:00.0", "4", "0x37cd"]
-    subprocess.run(script, check=True, timeout=60)
+    enable_virtual_functions(root, "0000:60:00.0", 4, "37cd")
     facts = started(root).facts(CONTEXT.name)
     told = entries()["real-nodedev/32intel64-4vfs-synthesised.xml"]
     assert {key: told[key] for key in as_nodedev_tells_it(facts)} == as_nodedev_tells_it(facts)

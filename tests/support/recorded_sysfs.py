@@ -1,6 +1,7 @@
 """Builds small recordings of /sys: what the kernel would show of a made-up host, file by file and link by link."""
 
 import os
+import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -103,6 +104,19 @@ class RecordedSysfs:
         pf_folder = os.path.realpath(self.root / "bus/pci/devices" / physical)
         self.link(str(Path(pf_folder).relative_to(self.root.resolve()) / f"virtfn{number}"), f"../{address}")
         return folder
+
+    def enable_virtual_functions(self, physical: str, count: int, product: str) -> None:
+        """What the kernel does when ``count`` is written to the PF's ``sriov_numvfs``: all that were there go, and so many come."""
+        bus = self.root / "bus/pci/devices"
+        folder = (bus / physical).resolve()
+        for link in folder.glob("virtfn*"):
+            shutil.rmtree(link.resolve())
+            (bus / link.readlink().name).unlink()
+            link.unlink()
+        for number in range(count):
+            cell = int((folder / "numa_node").read_text())
+            self.virtual_function(physical, number, f"{physical.rpartition(':')[0]}:02.{number}", f"8086:{product}", cell)
+        (folder / "sriov_numvfs").write_text(f"{count}\n")
 
 
 def smt_host(root: Path) -> RecordedSysfs:

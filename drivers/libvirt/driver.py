@@ -27,6 +27,8 @@ from drivers.libvirt.settings import Settings
 LOG = logging.getLogger(__name__)
 
 OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)
+# In seconds; see Events.
+REBOOT = 15.0
 LATE = "see whether libvirtd, or what the host has its disks on, still answers"
 
 
@@ -66,7 +68,7 @@ class LibvirtDriver:
 
     def start(self, host: HostContext) -> None:
         """Connect, and look whether that is the host that the operator describes; see :class:`agent.driver.Driver`."""
-        events = Events(self._tell)
+        events = Events(self._tell, REBOOT)
         connection = Connection(self._settings.uri, self._libvirt, events.subscribe, _verify, self._tell)
         try:
             node = connection.session().ask("getHostname", lambda handle: str(handle.getHostname()), CHEAP)

@@ -12,14 +12,14 @@ from drivers.libvirt.session import Handle, Undo
 
 LOG = logging.getLogger(__name__)
 
-# A guest that reboots stops and starts again. Only one that stays away so long, in seconds, has stopped.
-REBOOT = 15.0
-
 
 class Events:
-    """Registers with each new connection. ``changed`` is called from libvirt's thread, or one of our own, holding no lock."""
+    """Registers with each new connection. ``changed`` is called from libvirt's thread, or one of our own, holding no lock.
 
-    def __init__(self, changed: Callable[[], None], reboot: float = REBOOT) -> None:
+    ``reboot``: how long a guest that stopped may stay away, in seconds, before it is told: one that reboots stops and starts again.
+    """
+
+    def __init__(self, changed: Callable[[], None], reboot: float) -> None:
         self._changed = changed
         self._stopped = Delayed(reboot, changed)
 
@@ -53,9 +53,11 @@ class Events:
         # Nothing is asked of the domain but what came with the event: it may be gone.
         guest = domain.UUIDString()
         LOG.debug("guest %s: life-cycle event %d, %d", guest, event, detail)
-        if event == binding().VIR_DOMAIN_EVENT_STOPPED:
+        libvirt = binding()
+        if event == libvirt.VIR_DOMAIN_EVENT_STOPPED:
             self._stopped.put(guest)
-        else:
+        # One that is shutting down has everything until it has stopped.
+        elif event != libvirt.VIR_DOMAIN_EVENT_SHUTDOWN:
             self._stopped.cancel(guest)
             self._changed()
 

@@ -130,6 +130,13 @@ class Libvirtd:
         """Let it go on."""
         os.kill(self.pid, signal.SIGCONT)
 
+    def recover(self) -> None:
+        """Whatever was done to it, it runs."""
+        if self._process is None or self._process.poll() is not None:
+            self.start()
+        else:
+            self.thaw()
+
     def guests(self) -> dict[str, int]:
         """The processes of the guests that run, by the guests' names."""
         return {file.stem: int(file.read_text()) for file in (self.folder / "run" / "qemu").glob("*.pid")}

@@ -1,0 +1,171 @@
+"""The driver ``libvirt`` on a real libvirtd with QEMU."""
+
+import threading
+import time
+from typing import get_args
+
+import pytest
+
+from agent.errors import ConfigError, NotReady
+from agent.model.facts import Section
+from drivers.libvirt import driver as driver_module
+from drivers.libvirt.driver import LibvirtDriver
+from tests.support import host_driver
+from tests.support.libvirt_host import IDENTITY, guest_uuid, libvirt_conf, node_of, started
+from tests.support.service_manager import until
+
+NOWHERE = "qemu+unix:///system?socket=/nonexistent/libvirt-sock"
+
+
+def states(driver):
+    facts = driver.facts(node_of(driver))
+    assert facts.incomplete == {}
+    return {domain.name: domain.state for domain in facts.domains}
+
+
+def test_the_facts_of_this_machine_are_those_that_the_host_driver_reads_from_sys(libvirtd):
+    with started(libvirtd.uri) as driver:
+        facts = driver.facts(node_of(driver))
+    ours = host_driver.started("/sys").facts(host_driver.CONTEXT.name)
+    assert facts.incomplete == {}
+    assert (facts.hypervisor_type, facts.hypervisor_version > 6_002_000) == ("QEMU", True)
+    assert facts.cpu.online == ours.cpu.online
+    # Not that of the kernel's total: on a virtual machine with memory that comes and goes the cells have less, and it moves while we look.
+    assert facts.memory_mib == pytest.approx(ours.numa.memory_mib, rel=0.2)
+    assert [(cell.id, cell.cpus, cell.siblings) for cell in facts.numa.cells] == [(cell.id, cell.cpus, cell.siblings) for cell in ours.numa.cells]
+    told = [(one.address, one.vendor_id, one.product_id, one.numa_node, one.type) for one in facts.pci]
+    assert told == [(one.address, one.vendor_id, one.product_id, one.numa_node, one.type) for one in ours.pci]
+    assert facts.disk_gib == ours.disk_gib
+    assert (facts.domains, facts.units) == ((), ())
+    assert facts.traits["HW_ARCH_X86_64"] and facts.traits["COMPUTE_NET_VIF_MODEL_VIRTIO"]
+
+
+def test_its_node_is_called_as_libvirt_calls_the_host_and_has_the_hosts_identity(libvirtd, operator):
+    with started(libvirtd.uri) as driver:
+        assert driver.nodes() == {IDENTITY: operator.connection.getHostname()}
+        assert driver.is_node_deleted("another") is False
+
+
+def test_guests_are_told_of_as_they_are_defined_started_paused_and_killed(libvirtd, operator):
+    told = []
+    with started(libvirtd.uri, told.append) as driver:
+
+        def hears():
+            until(lambda: told, lambda: "no event came")
+            assert set(told) == {node_of(driver)}
+            time.sleep(0.1)
+            told.clear()
+
+        guest = operator.define("one", memory=24, vcpus=2, nova=True)
+        hears()
+        assert states(driver) == {"one": "stopped"}
+        guest.create()
+        hears()
+        assert states(driver) == {"one": "running"}
+        guest.suspend()
+        hears()
+        assert states(driver) == {"one": "paused"}
+        (domain,) = driver.facts(node_of(driver)).domains
+        assert (domain.uuid, domain.memory_mib, domain.vcpus) == (guest_uuid("one"), 24, 2)
+        assert (domain.origin.flavor.name, domain.origin.flavor.vcpus, domain.origin.volume_backed) == ("small", 2, False)
+        guest.resume()
+        hears()
+        guest.destroy()
+        assert states(driver) == {"one": "stopped"}
+        guest.undefine()
+        hears()
+        assert states(driver) == {}
+
+
+def test_s_19_a_guest_that_reboots_is_told_once_and_one_that_stays_away_later(libvirtd, operator, monkeypatch):
+    monkeypatch.setattr(driver_module, "REBOOT", 1.5)
+    guest = operator.start("one", paused=True)
+    told = []
+    with started(libvirtd.uri, lambda _node: told.append(time.monotonic())):
+        guest.destroy()
+        time.sleep(0.3)
+        assert told == [], "it may be about to start again"
+        guest.createWithFlags(2)
+        back = time.monotonic()
+        until(lambda: told)
+        assert told[0] - back < 1
+        time.sleep(2)
+        events = len(told)
+        stopped = time.monotonic()
+        guest.destroy()
+        until(lambda: len(told) > events)
+        assert told[events] - stopped >= 1.4
+        assert len(told) == events + 1
+    assert driver_module.REBOOT == 1.5
+
+
+def test_a_killed_libvirtd_is_noticed_at_once_and_everything_known_stays_as_it_was(libvirtd, operator):
+    operator.start("one", paused=True)
+    told = []
+    with started(libvirtd.uri, told.append) as driver:
+        node = node_of(driver)
+        before = driver.facts(node)
+        libvirtd.kill()
+        until(lambda: told == [node], lambda: "the loss was not told", 2)
+        lost = driver.facts(node)
+        assert set(lost.incomplete) == set(get_args(Section))
+        assert "cannot connect" in lost.incomplete["pci"]
+        assert driver.nodes() == {IDENTITY: node}
+        libvirtd.start()
+        assert "cannot connect" in driver.facts(node).incomplete["cpu"], "it does not try again at every use"
+        until(lambda: not driver.facts(node).incomplete, lambda: "it did not connect again", 5)
+        assert driver.facts(node).domains == before.domains, "running guests survive"
+        told.clear()
+        operator.clear()
+        until(lambda: told, lambda: "the new connection has no events")
+
+
+def test_while_libvirtd_is_down_it_is_asked_less_and_less_often(libvirtd):
+    driver = LibvirtDriver(libvirt_conf(NOWHERE))
+    with pytest.raises(NotReady, match="cannot connect"):
+        driver.start(host_driver.CONTEXT)
+    with started(libvirtd.uri) as running:
+        node = node_of(running)
+        libvirtd.kill()
+        waits, end = [], time.monotonic() + 3.6
+        before = ""
+        while time.monotonic() < end:
+            found = running.facts(node).incomplete["cpu"]
+            connection = running._started.connection
+            if connection._not_before not in waits:
+                waits.append(connection._not_before)
+            before = found
+            time.sleep(0.05)
+        assert "cannot connect" in before
+        assert len(waits) == 3, "after one second, and after two more"
+
+
+def test_many_who_need_the_connection_open_it_once(libvirtd):
+    with started(libvirtd.uri) as driver:
+        node, found = node_of(driver), []
+        threads = [threading.Thread(target=lambda: found.append(driver.facts(node).incomplete)) for _ in range(8)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+        assert found == [{}] * 8
+
+
+def test_a_libvirt_that_is_too_old_is_refused_for_good(libvirtd, monkeypatch):
+    monkeypatch.setattr(driver_module, "OLDEST_LIBVIRT", (99, 0, 0))
+    driver = LibvirtDriver(libvirt_conf(libvirtd.uri))
+    with pytest.raises(ConfigError, match=r"libvirt \d+\.\d+\.\d+ is too old .*install libvirt 99\.0\.0 or newer"):
+        driver.start(host_driver.CONTEXT)
+
+
+def test_what_is_asked_once_is_asked_again_on_a_new_connection_only(libvirtd):
+    with started(libvirtd.uri) as driver:
+        node = node_of(driver)
+        driver.facts(node)
+        known = driver._asking._known
+        driver.facts(node)
+        assert driver._asking._known is known
+        libvirtd.stop()
+        libvirtd.start()
+        until(lambda: not driver.facts(node).incomplete, seconds=5)
+        assert driver._asking._known is not known

@@ -1,0 +1,112 @@
+"""A hypervisor with a real libvirtd, its guests, and the driver as the agent would make it."""
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from oslo_config import cfg
+
+from agent.conf import options
+from agent.driver import HostContext
+from drivers.libvirt import LibvirtDriver
+from tests.support.libvirtd import Libvirtd, module
+from tests.support.tracking import uuid_of
+
+IDENTITY = "5f1c3f9e-6b1a-4d38-9d5e-0d6f2f4d7d10"
+
+GUEST = """\
+<domain type='qemu'>
+  <name>{name}</name><uuid>{uuid}</uuid>
+  {metadata}
+  <memory unit='MiB'>{memory}</memory><vcpu>{vcpus}</vcpu>
+  <os><type arch='x86_64' machine='pc'>hvm</type></os>
+  {more}
+  <devices><controller type='usb' model='none'/><memballoon model='none'/></devices>
+</domain>
+"""
+
+METADATA = """\
+<metadata><nova:instance xmlns:nova="http://openstack.org/xmlns/libvirt/nova/1.1">
+  <nova:name>{name}</nova:name>
+  <nova:flavor name="small" id="{flavor}"><nova:memory>{memory}</nova:memory><nova:disk>0</nova:disk><nova:swap>0</nova:swap>
+    <nova:ephemeral>0</nova:ephemeral><nova:vcpus>{vcpus}</nova:vcpus></nova:flavor>
+  <nova:owner><nova:user uuid="{user}">admin</nova:user><nova:project uuid="{project}">admin</nova:project></nova:owner>
+  <nova:root type="image" uuid="{image}"/>
+</nova:instance></metadata>
+"""
+
+
+def guest_uuid(name: str) -> str:
+    """The uuid of the guest called ``name``."""
+    return uuid_of(name)
+
+
+def guest_xml(name: str, memory: int = 16, vcpus: int = 1, *, nova: bool = False, more: str = "") -> str:
+    """A guest with so many MiB; ``nova``: with what nova writes beside it; ``more``: XML within it."""
+    values: Mapping[str, Any] = {"name": name, "memory": memory, "vcpus": vcpus}
+    ids = {one: uuid_of(one) for one in ("flavor", "user", "project", "image")}
+    return GUEST.format(**values, uuid=guest_uuid(name), metadata=METADATA.format(**values, **ids) if nova else "", more=more)
+
+
+def libvirt_conf(uri: str, **overrides: Any) -> cfg.ConfigOpts:
+    """The agent's options for this libvirt, with no file read; ``overrides`` are of [libvirt]."""
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    conf([], default_config_files=[])
+    conf.set_override("instances_path", "/")
+    for name, value in {"connection_uri": uri, "virt_type": "qemu", **overrides}.items():
+        conf.set_override(name, value, "libvirt")
+    return conf
+
+
+@contextmanager
+def started(uri: str, changed: Callable[[str], None] = lambda _node: None, **overrides: Any) -> Iterator[LibvirtDriver]:
+    """A driver that has passed ``start``, and is stopped at the end."""
+    driver = LibvirtDriver(libvirt_conf(uri, **overrides))
+    driver.start(HostContext("compute-1", IDENTITY, Path("state")))
+    driver.subscribe(changed)
+    try:
+        yield driver
+    finally:
+        driver.stop()
+
+
+def node_of(driver: LibvirtDriver) -> str:
+    """The name of its only node."""
+    (name,) = driver.nodes().values()
+    return name
+
+
+class Operator:
+    """Somebody else who uses the same libvirtd."""
+
+    def __init__(self, libvirtd: Libvirtd) -> None:
+        self._libvirt, self._uri = module(), libvirtd.uri
+        self.connection = self._libvirt.open(self._uri)
+
+    def define(self, name: str, **guest: Any) -> Any:
+        """A guest that is off."""
+        return self.connection.defineXML(guest_xml(name, **guest))
+
+    def start(self, name: str, *, paused: bool = False, **guest: Any) -> Any:
+        """A guest that runs, or that is paused before its first instruction."""
+        domain = self.define(name, **guest)
+        domain.createWithFlags(self._libvirt.VIR_DOMAIN_START_PAUSED if paused else 0)
+        return domain
+
+    def clear(self) -> None:
+        """Remove all guests."""
+        with suppress(self._libvirt.libvirtError):
+            self.connection.close()
+        self.connection = self._libvirt.open(self._uri)
+        for domain in self.connection.listAllDomains():
+            with suppress(self._libvirt.libvirtError):
+                domain.destroy()
+            with suppress(self._libvirt.libvirtError):
+                domain.undefine()
+
+    def close(self) -> None:
+        """Go away."""
+        with suppress(self._libvirt.libvirtError):
+            self.connection.close()

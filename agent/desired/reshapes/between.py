@@ -13,7 +13,7 @@ from agent.desired.reshapes.failing import failed
 from agent.desired.reshapes.ledger import Ledger
 from agent.desired.reshapes.places import Shift
 from agent.errors import ReshapeFailed
-from agent.model.names import printable
+from agent.model.names import ConsumerUuid, printable
 from agent.model.provider_tree import ProviderTree
 
 LOG = logging.getLogger(__name__)
@@ -55,14 +55,15 @@ def _check_room(tree: ProviderTree, child: str, resource_class: str, consumer: s
         raise ReshapeFailed(what, "give the host back what it offered before, or move or delete the consumer first", consumer=consumer)
 
 
-def _devices(resource_class: str, consumer: str, amount: int, root: str, evidence: Evidence) -> Mapping[str, int]:
+def _devices(resource_class: str, consumer: ConsumerUuid, amount: int, root: str, evidence: Evidence) -> Mapping[str, int]:
     """Where the mediated devices of a consumer are; ``amount`` of them, by the order of their parents."""
     if resource_class == CONTEXT:
         # What was on the root was SEV: the others came when each had a child.
         return {CHILDREN["sev"].name(root): amount}
+    owner = evidence.places.moving.get(consumer, consumer)
     places = [
         parent.provider_name(root) for parent in sorted(evidence.facts.mdev or (), key=lambda one: one.name) for device in parent.mdevs
-        if device.owner == consumer and (kind := evidence.policy.mdev.type_of(parent.name)) is not None
+        if device.owner == owner and (kind := evidence.policy.mdev.type_of(parent.name)) is not None
         and kind.resource_class == orc.VGPU and kind.name == device.type
     ]  # fmt: skip
     if len(places) < amount:

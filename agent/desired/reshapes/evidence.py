@@ -11,9 +11,13 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 
 @dataclass(frozen=True, slots=True)
 class GuestPlaces:
-    """``cells``: of each consumer, an instance or the migration that holds for it, on which host cells it sits; none if it floats."""
+    """``cells``: of each consumer, an instance or the migration that holds for it, on which host cells it sits; none if it floats.
+
+    ``moving``: for which instance each of those migrations holds.
+    """
 
     cells: Mapping[ConsumerUuid, tuple[PlacedCell, ...]] = field(default_factory=dict)
+    moving: Mapping[ConsumerUuid, ConsumerUuid] = field(default_factory=dict)
 
     @property
     def pinned(self) -> Mapping[ConsumerUuid, tuple[PlacedCell, ...]]:

@@ -303,7 +303,7 @@ class NodeAudit:
         self, record: Record, base: ProviderTree, findings: Findings, evidence: Evidence, needed: ReshapeNeeded
     ) -> tuple[ProviderTree, Move]:
         """The wish of a node whose allocations have to move, and how they moved."""
-        moving = Moving.read(record.client, self.notebook.view.tree, self.node.uuid, evidence)
+        moving = Moving.read(record.client, self.notebook, evidence)
         edited = moving.edited()
         LOG.info("node %s: %s", printable(self.node.name), needed.message)
         try:

@@ -10,10 +10,10 @@ from agent.desired.reshapes.evidence import Evidence, Sharing
 from agent.desired.reshapes.shared_disk import sharing_providers
 from agent.model.allocation import Allocation
 from agent.model.inventory import capacity
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement.client import Client
-from agent.placement.consumers import collect
+from agent.placement.notebook import Notebook
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,10 @@ class Moving:
     evidence: Evidence
 
     @classmethod
-    def read(cls, client: Client, tree: ProviderTree, root: ProviderUuid, evidence: Evidence) -> "Moving":
-        """Ask Placement; ``tree`` is what it has of the node, and of those that share with it."""
-        before = collect(client, tree, root)
-        return cls(before, replace(evidence, sharing=_sharing(client, tree, before.values())))
+    def read(cls, client: Client, notebook: Notebook, evidence: Evidence) -> "Moving":
+        """Ask Placement, also about those that share with the node."""
+        before = notebook.holders(client)
+        return cls(before, replace(evidence, sharing=_sharing(client, notebook.view.tree, before.values())))
 
     def edited(self) -> dict[str, dict[str, object]]:
         """The allocations for a driver, or the core, to edit."""

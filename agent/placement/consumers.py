@@ -1,18 +1,10 @@
-"""Who holds what on a node: collected only when a reshape really has to move it."""
+"""Who holds what, asked of Placement and not remembered."""
 
 from collections.abc import Iterable, Mapping
 
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.provider_tree import ProviderTree
 from agent.placement.client import Client
-
-
-def collect(client: Client, tree: ProviderTree, root: ProviderUuid) -> Mapping[ConsumerUuid, Allocation]:
-    """Every consumer with something on the node's tree, with its complete record, also what it holds elsewhere."""
-    if not tree.exists(root):
-        return {}
-    return holders(client, [uuid for uuid in tree.get_provider_uuids(root) if tree.has_inventory(uuid)])
 
 
 def holders(client: Client, providers: Iterable[ProviderUuid]) -> Mapping[ConsumerUuid, Allocation]:

@@ -26,7 +26,7 @@ def follow(consumers: Known, operation: Operation) -> None:
     """Have ``consumers`` be what is known once ``operation`` is done.
 
     Nobody holds anything of a provider that is new or had no inventory: whoever came in between would have moved the
-    generation that guards the write. What a reshape left where is not known.
+    generation that guards the write. So would whoever came before a reshape.
     """
     if isinstance(operation, AllocationOperation):
         consumers.update(holding(consumers, operation.wanted.consumer, operation.wanted.resources))
@@ -37,6 +37,5 @@ def follow(consumers: Known, operation: Operation) -> None:
     elif isinstance(operation, DeleteProvider):
         consumers.pop(operation.provider.uuid, None)
     elif isinstance(operation, Reshape):
-        moved = (uuid for one in operation.allocations.values() for uuid in one.resources)
-        for uuid in (*operation.inventories, *moved):
-            consumers.pop(uuid, None)
+        for one in operation.allocations.values():
+            consumers.update(holding(consumers, one.consumer, one.resources))

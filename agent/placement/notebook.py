@@ -119,6 +119,16 @@ class Notebook:
             self._view = replace(self.view, consumers=known)
         return {consumer: one for consumer, one in found.items() if one is not None}
 
+    def holders(self, client: Client) -> Mapping[ConsumerUuid, Allocation]:
+        """Every consumer with something on the node's tree, with all that it holds, also elsewhere; nothing of it is taken from memory.
+
+        One that let go between the two readings is left out: its record would have no owner.
+        """
+        tree = self.own_tree()
+        self._view = replace(self.view, consumers={})
+        held = self.consumers(client, [uuid for uuid in tree.get_provider_uuids() if tree.has_inventory(uuid)])
+        return self.allocations(client, sorted({consumer for one in held.values() for consumer in one}))
+
     def unknown(self, since: Mapping[ConsumerUuid, float]) -> None:
         """Remember since when nobody knows the consumers that nobody knows."""
         if since != self.view.unknown_since:

@@ -50,11 +50,14 @@ def test_other_contents_change_no_consumer():
     assert after(SetTraits(provider=ref(ROOT), old=frozenset(), new=frozenset({"T"}), reason="")) == HELD
 
 
-def test_what_is_gone_and_what_a_reshape_touched_is_not_known():
+def test_of_what_is_gone_nothing_is_known():
     assert after(DeleteProvider(provider=ref(N0), inventory={}, reason="")) == {ROOT: HELD[ROOT]}
-    moved = {A: allocation(A, **{N1: {"PCPU": 1}})}
+
+
+def test_after_a_reshape_who_moved_is_known_where_he_is_and_the_others_are_where_they_were():
+    moved = {A: allocation(A, **{N1: {"PCPU": 1}, ROOT: {"VCPU": 1}, "unasked": {"VCPU": 1}})}
     reshape = Reshape(reason="", old_inventories={}, inventories={N0: SOME}, old_allocations={}, allocations=moved)
-    assert after(reshape, {**HELD, N1: {}}) == {ROOT: HELD[ROOT]}
+    assert after(reshape, {**HELD, N1: {}}) == {ROOT: HELD[ROOT], N0: {}, N1: {A: {"PCPU": 1}}}
 
 
 def test_what_was_taken_from_a_consumer_is_not_held():

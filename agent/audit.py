@@ -119,6 +119,10 @@ class NodeAudit:
             with record.step("usage"):
                 self._count(record, findings)
             for record.attempts in range(1, MAX_ATTEMPTS + 1):
+                if record.attempts > 1:
+                    # Whose allocation came in between is on record by now.
+                    with record.step("usage"):
+                        self._count(record, findings)
                 if self._attempt(record, findings, rows if record.attempts == 1 else None):
                     break
             self._look_back(record)

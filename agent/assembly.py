@@ -21,7 +21,7 @@ from agent.driver import ChecksConfiguration, Driver, HostContext, TellsOfChange
 from agent.driver_worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
 from agent.fleet import Fleet
-from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, printable
+from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.monitors.loading import load_monitors
 from agent.monitors.poll import Monitors
 from agent.pci.settings import PciSettings
@@ -109,6 +109,21 @@ def driving(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, 
 
 
 @contextmanager
+def recording(
+    conf: cfg.ConfigOpts, parts: Parts, store: Store, *, dry_run: bool, changed: Callable[[str], None] = lambda _node: None
+) -> Iterator[Tracking]:  # fmt: skip
+    """The tracker on the store's records; at the end other hosts may have the nodes at once. ``changed``: see :func:`started`."""
+    rules = Rules(conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY)
+    settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, parts.pci.rows, parts.pci.misfits, parts.pci.aliases)
+    records = tracking(Records(store), settings, clock.now, changed)
+    try:
+        yield records
+    finally:
+        if not dry_run:
+            _let_go(records)
+
+
+@contextmanager
 def started(
     conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *,
     daemon: bool = False, dry_run: bool = False, changed: Callable[[str], None] = lambda _node: None,
@@ -131,14 +146,15 @@ def started(
         if isinstance(parts.driver, TellsOfChanges):
             parts.worker.call(parts.driver.subscribe, lambda name: changed(escape(name)), deadline=conf.compute.start_deadline)
         server = Server(transport, mode, store, keep=not dry_run)
-        records = _tracking(conf, parts, store, changed)
-        if not dry_run:
-            stack.callback(_let_go, records)
+        records = stack.enter_context(recording(conf, parts, store, dry_run=dry_run, changed=changed))
         house = House(
             server, parts.driver, parts.worker, parts.policy, host_name(conf), cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records,
-            parts.provider_config, pci=parts.pci,
+            parts.provider_config, pci=parts.pci, nodes_deadline=conf.compute.nodes_deadline,
         )
-        yield Fleet(house, parts.driver_name, host_name(conf), conf.compute.workers, provisional=provisional, notice="; ".join(notes))
+        yield Fleet(
+            house, parts.driver_name, host_name(conf), conf.compute.workers, provisional=provisional, notice="; ".join(notes),
+            full_audit_interval=conf.compute.full_audit_interval,
+        )  # fmt: skip
 
 
 def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
@@ -227,18 +243,12 @@ def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_r
     return (found, False) if found else (str(uuid.uuid4()), True)
 
 
-def _tracking(conf: cfg.ConfigOpts, parts: Parts, store: Store, changed: Callable[[ProviderUuid], None]) -> Tracking:
-    """The tracker on the store's records."""
-    rules = Rules(conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY)
-    settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, parts.pci.rows, parts.pci.misfits, parts.pci.aliases)
-    return tracking(Records(store), settings, clock.now, changed)
-
-
 def _let_go(records: Tracking) -> None:
     """Let another host take the nodes over at once. If that fails, it only has to wait."""
     failure = ""
     try:
         records.audits.let_go()
+        records.lease.let_go()
     except AgentError as error:
         failure = str(error)
     if failure:

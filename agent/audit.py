@@ -85,6 +85,7 @@ class House:
     provider_config: ProviderConfig = field(default_factory=ProviderConfig)
     absences: Absences = field(default_factory=Absences)
     pci: PciSettings = field(default_factory=PciSettings)
+    nodes_deadline: float = 300
 
 
 class NodeAudit:
@@ -140,6 +141,14 @@ class NodeAudit:
         self._refusal = report if state == "refused" else None
         return report
 
+    def unmoved(self, row: Row | None) -> bool:
+        """Whether Placement has the node as this agent last saw it. ``row``: its root; of a node with children that says too little."""
+        tree = self.notebook.view.tree
+        if row is None or len(tree) != 1 or not tree.exists(row.uuid):
+            return False
+        known = tree.provider(row.uuid)
+        return (known.name, known.generation) == (row.name, row.generation)
+
     def count(self, mode: Mode) -> None:
         """Facts and records alone, so that claims can be made while there is no Placement. What goes wrong is logged."""
         if self.house.records is None or mode.dry_run or self._refusal is not None:
@@ -167,6 +176,9 @@ class NodeAudit:
                 return True
             with record.step("flush"):
                 flushed = self._flush(record, plan)
+                if findings is None or not findings.facts.rented_whole:
+                    # What is rented whole is reserved once somebody has it.
+                    record.drift += self._overcommitted(record.client, flushed)
         except GenerationConflict as conflict:
             return self._again(record, conflict)
         except ReshapeFailed as error:
@@ -273,7 +285,7 @@ class NodeAudit:
         applied = put_operators_files(self.house.provider_config, by, self.house.policy.owner_trait)
         record.misfits, self.sighted = applied.problems, applied.found
         knowledge = self._names_learned(record, applied.tree)
-        target = Merge(replace(by, wish=applied.tree), knowledge, held, applied.configured).target()
+        target = Merge(replace(by, wish=applied.tree), knowledge, held, applied.configured, rented_whole=findings.facts.rented_whole).target()
         record.healing = self._devices(record).healing(record.client, put, target, why_not=LATER if move else record.unhealed)
         return target, move or record.healing.move
 
@@ -343,7 +355,6 @@ class NodeAudit:
         record.outcomes += [one for one in flushed.outcomes if one.status == "done" or flushed.conflict is None]
         record.outcomes += skipped
         record.tried |= {one.operation.old.consumer for one in flushed.outcomes if isinstance(one.operation, AllocationOperation) and one.status == "failed"}
-        record.drift += self._overcommitted(record.client, flushed)
         return flushed
 
     def _again(self, record: Record, conflict: PlacementError) -> bool:

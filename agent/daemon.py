@@ -160,7 +160,7 @@ class Daemon:
         """Audit the nodes of which something has changed."""
         nodes = sorted(self._publishing.take())
         with suppress(AgentError):
-            report = self._apart("publishing", lambda: running.start(store).run(Mode(start=True), nodes, self._progress))
+            report = self._apart("publishing", lambda: running.start(store).run(Mode(start=True), nodes, self._progress, refresh=False))
             if not self._stopping.is_set():
                 self._show(report, [], running.hanging, whole=False)
 
@@ -173,9 +173,12 @@ class Daemon:
             document = report_document(replace(report, exit_code=exit_code(report.nodes, report.errors)))
             self._service.audits.answer(asked, dumps(document).encode())
 
-    def _progress(self, _name: str) -> None:
-        self._notifier.watchdog()
-        self._service.goes_on()
+    def _progress(self, _count: int) -> Callable[[str], None]:
+        def goes_on(_name: str) -> None:
+            self._notifier.watchdog()
+            self._service.goes_on()
+
+        return goes_on
 
     def _plan_next(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
         lost = any(problem.code == PlacementUnreachable.code for node in nodes for problem in node.errors)

@@ -4,7 +4,7 @@ A driver is a class that takes the configuration and implements :class:`Driver`;
 implementing one of the small protocols below it. Drivers are found by the entry points of ``NAMESPACE``.
 """
 
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -143,6 +143,40 @@ class CountsHangingCalls(Protocol):
     @property
     def hanging(self) -> int:
         """How many of those have not come back yet."""
+
+
+@runtime_checkable
+class MarksNodes(Protocol):
+    """A driver of many nodes that can tell, without asking anybody, which of them are as they were."""
+
+    def mark(self, name: str) -> Hashable:
+        """What is equal for as long as the node would come to the same tree; as the last ``nodes`` found it, with no I/O."""
+
+
+@runtime_checkable
+class NeedsLease(Protocol):
+    """A driver whose nodes other agents see too. Only the one that has the lease manages them; the others stand by."""
+
+    def lease(self) -> str:
+        """The name of the lease. Any text that is the same for all agents that would manage the same nodes."""
+
+
+class Instances(Protocol):
+    """What the records know of instances."""
+
+    def elsewhere(self, instances: Collection[str]) -> frozenset[str]:
+        """Those of ``instances``, by uuid, that are another host's."""
+
+    def nodes(self) -> frozenset[str]:
+        """The uuids of the nodes on which this host has instances."""
+
+
+@runtime_checkable
+class LooksAtInstances(Protocol):
+    """A driver that must not manage nodes on which another host has instances, and has to manage those with instances of this host."""
+
+    def with_instances(self, instances: Instances) -> None:
+        """Ask ``instances`` from now on, whenever the nodes are listed."""
 
 
 def canonical_name(name: str) -> str:

@@ -15,12 +15,12 @@ Nodes = Mapping[str, str]
 """The names of nodes, by uuid."""
 
 
-def managed_nodes(driver: Driver, worker: DriverWorker, called: str, deadline: float) -> Nodes:
+def managed_nodes(driver: Driver, worker: DriverWorker, called: str, deadline: float, *, refresh: bool = True) -> Nodes:
     """The nodes that the driver called ``called`` manages now.
 
     :raises DriverError: the backend does not answer, or the answer makes no sense.
     """
-    found = worker.call(driver.nodes, True, deadline=deadline)
+    found = worker.call(driver.nodes, refresh, deadline=deadline)
     if not isinstance(found, Mapping) or not all(is_uuid(uuid) and isinstance(name, str) for uuid, name in found.items()):
         raise DriverError(f"driver {called}: its nodes are not names by uuid, but {printable(str(found))[:200]}", DRIVER_FAULT)
     return {normal_uuid(uuid): name for uuid, name in found.items()}

@@ -2,32 +2,48 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from agent.audit import House, NodeAudit
 from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
+from agent.driver import LooksAtInstances, MarksNodes, NeedsLease
 from agent.driver_answers import chosen_nodes, managed_nodes
-from agent.errors import AgentError, PlacementError
+from agent.errors import AgentError, DriverError, PlacementError
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
 from agent.placement.server import Server
+from agent.settled import SettledNodes
+from agent.tracker.errors import LeaseHeldElsewhere
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
+
+# After how many seconds the backend is asked again about a node that left, in case somebody deletes it elsewhere.
+ASK_AGAIN = 600.0
+
+Progress = Callable[[int], Callable[[str], None]]
+"""Told how many nodes there are to audit, it gives what is called with each that is done."""
 
 
 class Fleet:
     """The nodes of a process, each with what it remembers between audits."""
 
-    def __init__(self, house: House, driver_name: str, host: str, workers: int, *, provisional: bool = False, notice: str = "") -> None:
+    def __init__(
+        self, house: House, driver_name: str, host: str, workers: int, *, provisional: bool = False, notice: str = "", full_audit_interval: float = 600
+    ) -> None:
         self.house = house
         self._driver_name, self._host, self._workers = driver_name, host, workers
         self._provisional, self._notice = provisional, notice
         self._audits: dict[str, NodeAudit] = {}
+        self._settled = SettledNodes(full_audit_interval)
+        # When the backend last said of a node that is not managed here any more that it is not deleted.
+        self._elsewhere: dict[str, float] = {}
+        if isinstance(house.driver, LooksAtInstances) and house.records is not None:
+            house.driver.with_instances(house.records.instances)
 
     def rehearsal(self) -> "Fleet":
         """A fleet for dry runs beside this one: what it takes for done stays its own, and nothing of it is kept."""
@@ -35,32 +51,40 @@ class Fleet:
         house = replace(self.house, server=Server(served.transport, served.mode, served.storage, keep=False))
         return Fleet(house, self._driver_name, self._host, self._workers, provisional=self._provisional, notice=self._notice)
 
-    def find(self) -> Mapping[str, str]:
-        """The nodes that the driver manages now, uuid to name.
+    def run(self, mode: Mode, names: Sequence[str] = (), progress: Progress | None = None, *, refresh: bool = True) -> Report:
+        """Audit every node, or those whose names match ``names`` or whose uuids are among them. Never raises an :class:`AgentError`.
 
-        :raises DriverError: the backend does not answer, or the answer makes no sense.
+        Of a driver that marks its nodes, those that are as they were are audited only from time to time, unless they are named.
+        ``refresh`` False: the backend's last list of them will do.
         """
-        return managed_nodes(self.house.driver, self.house.worker, self._driver_name, self.house.facts_deadline)
-
-    def run(self, mode: Mode, names: Sequence[str] = (), progress: Callable[[str], None] | None = None) -> Report:
-        """Audit every node, or those whose names match ``names`` or whose uuids are among them. Never raises an :class:`AgentError`."""
         begun = time.monotonic()
         client = self.house.server.client()
         errors: list[AgentError] = []
-        nodes: Sequence[NodeReport] = ()
+        nodes: list[NodeReport] = []
         try:
-            found = self.find()
+            self._hold(mode)
+            found = managed_nodes(self.house.driver, self.house.worker, self._driver_name, self.house.nodes_deadline, refresh=refresh)
             chosen, unknown = chosen_nodes(found, names, self._driver_name)
             errors += unknown
             rows = self._rows(client, mode, found, chosen)
-            gone = {} if names else self._gone(found, rows or {})
-            count = progress or (lambda _name: None)
-            nodes = [*self._audit_all(chosen, mode, rows, count), *self._audit_all(gone, mode, rows, count, gone=True)]
+            gone = {} if names else self._gone(found, rows or {}, errors)
+            settled = {} if names else self._as_they_were(chosen, mode, rows)
+            due = {uuid: name for uuid, name in chosen.items() if uuid not in settled}
+            count = progress(len(due) + len(gone)) if progress is not None else (lambda _name: None)
+            audited = iter(self._audit_all(due, mode, rows, count))
+            nodes = [settled[uuid] if uuid in settled else next(audited) for uuid in chosen]
+            nodes += self._audit_all(gone, mode, rows, count, gone=True)
+            if settled and self.house.records is not None:
+                self.house.records.audits.keep([ProviderUuid(uuid) for uuid in found])
             if self.house.records is not None and not mode.dry_run:
                 # Afterwards, because until then what has ended may prove whose leaked allocations are.
                 self.house.records.audits.tidy()
             if not names:
                 self._tell_absent(found, nodes)
+        except LeaseHeldElsewhere as error:
+            if self.house.records is not None and not mode.dry_run:
+                self.house.records.audits.unavailable(())
+            errors.append(error)
         except AgentError as error:
             errors.append(error)
         server, counts = self.house.server, client.exchange.counts
@@ -71,6 +95,28 @@ class Fleet:
             requests={method: counts.get(method, 0) for method in METHODS},
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
         )  # fmt: skip
+
+    def _hold(self, mode: Mode) -> None:
+        """Have the lease, if the driver shares its nodes with those of other agents.
+
+        :raises LeaseHeldElsewhere: another one manages them.
+        """
+        house = self.house
+        if isinstance(house.driver, NeedsLease) and house.records is not None:
+            house.records.lease.hold(house.driver.lease(), dry_run=mode.dry_run)
+
+    def _as_they_were(self, chosen: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None) -> dict[str, NodeReport]:
+        """What to tell of the nodes of which neither the driver nor Placement shows anything new."""
+        driver = self.house.driver
+        self._settled.keep(chosen.keys())
+        if rows is None or mode.reread or mode.with_usages or mode.adopt or not isinstance(driver, MarksNodes):
+            return {}
+        found, waiting = {}, self.house.records.audits.waiting() if self.house.records is not None else frozenset()
+        for uuid, name in chosen.items():
+            report = self._settled.report(uuid, driver.mark(name)) if uuid not in waiting else None
+            if report is not None and self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid))):
+                found[uuid] = report
+        return found
 
     def _tell_absent(self, found: Mapping[str, str], nodes: Sequence[NodeReport]) -> None:
         """Tell of providers that the operator's files name and no node has. A node that was never seen may have any."""
@@ -91,33 +137,44 @@ class Fleet:
             self.house.records.audits.unavailable([ProviderUuid(uuid) for uuid in found])
         try:
             self.house.server.connect(client, ask=mode.reread)
-            return self._listed(client, found)
+            return self._listed(client, found, chosen)
         except PlacementError:
             for uuid, name in chosen.items():
                 self._audit_of(uuid, name).count(mode)
             raise
 
-    def _listed(self, client: Client, found: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
+    def _listed(self, client: Client, found: Mapping[str, str], chosen: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
         """All roots that carry this agent's mark, in one request; None where a node's own tree says as much.
 
         Asked for many nodes, and for one if there may be others that the driver has no more.
         """
+        if len(chosen) == 1 < len(found):
+            return None
         if len(found) == 1 and not self.house.server.storage.roots(self._host) - found.keys():
             return None
         return {row.uuid: row for row in client.providers_with_trait(agent_trait(self.house.agent))}
 
-    def _gone(self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row]) -> Mapping[str, str]:
+    def _gone(self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row], errors: list[AgentError]) -> Mapping[str, str]:
         """The roots that are ours, that the driver does not have any more, and that its backend says are deleted.
 
-        Only the backend's own word counts: a node may be missing because another agent has it now.
+        Only the backend's own word counts: a node may be missing because another agent has it now. One that says so is not asked
+        again in every pass; one that says nothing is an error, and asked about no other node in this pass.
         """
-        gone = {}
-        for uuid, row in rows.items():
-            if uuid in found or not self.house.server.storage.journal(uuid).owns(uuid):
+        gone, now, house = {}, time.monotonic(), self.house
+        missing = {str(uuid): row for uuid, row in rows.items() if uuid not in found}
+        self._elsewhere = {uuid: at for uuid, at in self._elsewhere.items() if uuid in missing and now - at < ASK_AGAIN}
+        for uuid, row in missing.items():
+            if uuid in self._elsewhere or not house.server.storage.journal(row.uuid).owns(row.uuid):
                 continue
-            if self.house.worker.call(self.house.driver.is_node_deleted, row.name, deadline=self.house.facts_deadline, node=row.name):
-                gone[str(uuid)] = row.name
+            try:
+                deleted = house.worker.call(house.driver.is_node_deleted, row.name, deadline=house.facts_deadline, node=row.name)
+            except DriverError as error:
+                errors.append(error)
+                break
+            if deleted:
+                gone[uuid] = row.name
             else:
+                self._elsewhere[uuid] = now
                 LOG.info("node %s is not managed here any more, but it is not deleted either; its providers stay", printable(row.name))
         return gone
 
@@ -127,8 +184,16 @@ class Fleet:
         audits: list[Future[NodeReport]] = []
 
         def audit(place: int, uuid: str, name: str) -> NodeReport:
+            # Before each, because all of them together may take longer than a lease.
+            self._hold(mode)
             one = self._audit_of(uuid, name)
+            # Before the audit, so that what changes meanwhile is not overlooked in the next pass.
+            mark = self._mark(name)
             report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone, earlier=lambda: wait(audits[:place]))
+            if gone:
+                self._audits.pop(uuid, None)
+            elif not mode.dry_run and isinstance(self.house.driver, MarksNodes):
+                self._settled.audited(uuid, mark, report)
             progress(name)
             return report
 
@@ -141,6 +206,10 @@ class Fleet:
                 for place, item in enumerate(rest):
                     audits.append(pool.submit(audit, place, *item))
         return [*reports, *(one.result() for one in audits)]
+
+    def _mark(self, name: str) -> Hashable:
+        driver = self.house.driver
+        return driver.mark(name) if isinstance(driver, MarksNodes) else None
 
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)

@@ -7,16 +7,16 @@ from importlib.metadata import entry_points
 from keystoneauth1 import loading
 from oslo_config import cfg
 
-from agent.conf import options, placement
+from agent.conf import options
 
-PLACEMENT = placement.GROUP
+WITH_KEYSTONEAUTH = tuple(service.GROUP for service in options.SERVICES)
 
 OptionsByGroup = list[tuple[str | None, list[cfg.Opt]]]
 
 
 def catalogue() -> OptionsByGroup:
     """The options that can be known without a configuration, by group; None, like DEFAULT, is [DEFAULT]."""
-    return [*log_options(), *options.by_group(), (PLACEMENT, placement.keystoneauth_options())]
+    return [*log_options(), *options.by_group(), *options.of_keystoneauth()]
 
 
 @cache
@@ -30,7 +30,7 @@ def log_options() -> OptionsByGroup:
 def plugin_options(known: Iterable[cfg.Opt]) -> list[cfg.Opt]:
     """The options of all installed authentication plugins that are not among ``known``.
 
-    Which of them mean something is only known once ``[placement] auth_type`` is. Loading all plugins takes a while.
+    Which of them mean something is only known once ``auth_type`` is. Loading all plugins takes a while.
     """
     seen = {option.dest for option in known}
     found: dict[str, cfg.Opt] = {}

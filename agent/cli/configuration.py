@@ -9,7 +9,7 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 from oslo_log import log
 
-from agent.cli.catalogue import PLACEMENT, OptionsByGroup, catalogue, log_options
+from agent.cli.catalogue import WITH_KEYSTONEAUTH, OptionsByGroup, catalogue, log_options
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, read_all, sources_of
 from agent.cli.option_values import is_registered, origin, override_problems, problems
 from agent.cli.options import Options
@@ -35,11 +35,12 @@ def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.Confi
         with suppress(ValueError, cfg.Error):
             known += register(conf)
     try:
-        known += _plugin_options(conf, files, environ)
+        for service in WITH_KEYSTONEAUTH:
+            known += _plugin_options(conf, service, files, environ)
     except ConfigError as error:
         errors.append(error)
     else:
-        # These are the plugin's: they can only be taken now that it is known.
+        # These are the plugins': they can only be taken now that these are known.
         errors += override_problems(conf, known, [one for one in options.overrides if one not in now])
     errors += problems(conf, known, files, environ)
     if errors:
@@ -62,14 +63,14 @@ def _parsed(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
     return conf
 
 
-def _plugin_options(conf: cfg.ConfigOpts, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> OptionsByGroup:
-    """Register the options of the authentication plugin that ``[placement]`` names.
+def _plugin_options(conf: cfg.ConfigOpts, service: str, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> OptionsByGroup:
+    """Register the options of the authentication plugin that the section ``service`` names.
 
     :raises ConfigError: there is no such plugin.
     """
     # Again, because auth_section may say that another section holds the credentials.
-    loading.register_auth_conf_options(conf, PLACEMENT)
-    section = conf[PLACEMENT].auth_section or PLACEMENT
+    loading.register_auth_conf_options(conf, service)
+    section = conf[service].auth_section or service
     name = conf[section].auth_type
     if not name:
         return []

@@ -13,9 +13,6 @@ from agent.model.exit_codes import exit_code
 from agent.model.report import Report
 from agent.render.progress import node_progress
 
-# From this many nodes up the work is worth a progress bar.
-MANY = 5
-
 
 def run(conf: cfg.ConfigOpts, options: Options) -> Report:
     """Audit, flush unless it is a dry run, and report.
@@ -23,11 +20,6 @@ def run(conf: cfg.ConfigOpts, options: Options) -> Report:
     :raises AgentError: it could not even begin.
     """
     mode = Mode(dry_run=options.dry_run, adopt=options.adopt, start=True, reread=options.reread, with_usages=options.with_usages)
-    with assembled(conf, Event(), dry_run=options.dry_run) as fleet:
-        count = len(fleet.find())
-        if count >= MANY:
-            with node_progress(count, sys.stderr) as advance:
-                report = fleet.run(mode, options.nodes, advance)
-        else:
-            report = fleet.run(mode, options.nodes)
+    with assembled(conf, Event(), dry_run=options.dry_run) as fleet, node_progress(sys.stderr) as progress:
+        report = fleet.run(mode, options.nodes, progress)
     return replace(report, exit_code=exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode))

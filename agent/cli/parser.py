@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from oslo_config import cfg
 
-from agent.cli.catalogue import PLACEMENT, catalogue, plugin_options
+from agent.cli.catalogue import WITH_KEYSTONEAUTH, catalogue, plugin_options
 from agent.cli.command import Argument, Command
 from agent.cli.command_table import COMMANDS, TOPICS, find
 from agent.cli.options import Options, Override, Source
@@ -171,8 +171,9 @@ def _add_flags(parser: _Parser, given: _Given) -> None:
 
 def _add_configuration(parser: _Parser, given: _Given, argv: Sequence[str]) -> None:
     listed = catalogue()
-    if any(word.startswith(f"--{PLACEMENT}-") for word in argv):
-        listed.append((PLACEMENT, plugin_options(option for group, options in listed if group == PLACEMENT for option in options)))
+    for section in WITH_KEYSTONEAUTH:
+        if any(word.startswith(f"--{section}-") for word in argv):
+            listed.append((section, plugin_options(option for group, options in listed if group == section for option in options)))
     for group, options in listed:
         for option in options:
             _add_option(parser, given, group, option)

@@ -57,6 +57,17 @@ OPTIONS = [
         "facts_deadline", default=60, min=1,
         help="Seconds a driver may take for one node's facts before the call is abandoned.",
     ),
+    cfg.IntOpt(
+        "nodes_deadline", default=300, min=1,
+        help="Seconds a driver may take to list its nodes before the call is abandoned.",
+    ),
+    cfg.IntOpt(
+        "full_audit_interval", default=600, min=0,
+        help=(
+            "Seconds within which a node is audited although nothing of it has changed, spread over the nodes; for drivers of many nodes, "
+            "which can tell. 0: every time."
+        ),
+    ),
     cfg.ListOpt(
         "image_type_exclude_list", default=[],
         help="Types of images (qcow2, raw, iso, ...) that guests here cannot be made from although the driver could.",

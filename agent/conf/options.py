@@ -2,9 +2,27 @@
 
 from oslo_config import cfg
 
-from agent.conf import api, compute, default, devices, fake, host, libvirt, neutron, neutron_tunnel, pci, placement, store, tracker
+from agent.conf import (
+    api,
+    compute,
+    default,
+    devices,
+    fake,
+    host,
+    ironic,
+    keystoneauth,
+    libvirt,
+    neutron,
+    neutron_tunnel,
+    pci,
+    placement,
+    store,
+    tracker,
+    workarounds,
+)
 
-GROUPS = (default, compute, neutron, neutron_tunnel, pci, devices, libvirt, placement, store, tracker, api, host, fake)
+GROUPS = (default, compute, neutron, neutron_tunnel, pci, devices, libvirt, ironic, workarounds, placement, store, tracker, api, host, fake)
+SERVICES = (placement, ironic)
 
 
 def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
@@ -22,11 +40,18 @@ def register(conf: cfg.ConfigOpts) -> None:
     """
     for group, options in by_group():
         conf.register_opts(options, group=group)
-    placement.register_keystoneauth(conf)
+    for service in SERVICES:
+        keystoneauth.register(conf, service.GROUP, service.DEFAULTS)
+
+
+def of_keystoneauth() -> list[tuple[str | None, list[cfg.Opt]]]:
+    """The options of keystoneauth, for all sections that have them."""
+    return [(service.GROUP, keystoneauth.shown(service.DEFAULTS)) for service in SERVICES]
 
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     """For oslo.config's generators."""
-    groups = {module.GROUP: list(module.OPTIONS) for module in GROUPS}
-    groups["placement"] += placement.keystoneauth_options()
+    groups: dict[str | None, list[cfg.Opt]] = {module.GROUP: list(module.OPTIONS) for module in GROUPS}
+    for group, options in of_keystoneauth():
+        groups[group] += options
     return list(groups.items())

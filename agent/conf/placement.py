@@ -1,6 +1,5 @@
 """[placement]: every keystoneauth option, and how the agent talks to Placement."""
 
-from keystoneauth1 import loading
 from oslo_config import cfg
 
 GROUP = "placement"
@@ -28,24 +27,3 @@ OPTIONS = [
 
 # What the agent has otherwise than keystoneauth. No retries of its own, because it repeats writes too.
 DEFAULTS = {"service_type": "placement", "valid_interfaces": ["internal", "public"], "connect_retries": 0, "status_code_retries": 0}
-
-
-def register_keystoneauth(conf: cfg.ConfigOpts) -> None:
-    """Register the options of keystoneauth's session, adapter and authentication plugin."""
-    loading.register_session_conf_options(conf, GROUP)
-    loading.register_adapter_conf_options(conf, GROUP, include_deprecated=False)
-    loading.register_auth_conf_options(conf, GROUP)
-    for name, default in DEFAULTS.items():
-        conf.set_default(name, default, GROUP)
-
-
-def keystoneauth_options() -> list[cfg.Opt]:
-    """The same options for the sample file and the reference, with those of the password plugin."""
-    adapter = loading.get_adapter_conf_options(include_deprecated=False)
-    cfg.set_defaults(adapter, **DEFAULTS)
-    return [
-        *loading.get_session_conf_options(),
-        *adapter,
-        *loading.get_auth_common_conf_options(),
-        *loading.get_auth_plugin_conf_options("password"),
-    ]

@@ -31,6 +31,7 @@ class HostFacts:
 
     ``traits``: standard traits of the hardware and of what the hypervisor can do; true is set on the root, false removed, others are left alone.
     ``memory_mib`` in MiB, ``disk_gib`` in GiB, both rounded down, and 0 where a node with CPUs has none; ``taken_at`` in seconds since the epoch.
+    ``rented_whole``: one consumer has all of the node at a time, whatever it asked for (a bare-metal node).
     ``incomplete`` maps each section that could not be read fully to the reason: the core then keeps the last good
     values of that part of the tree and marks the node degraded. An incomplete section is never the same as an empty one.
     """
@@ -49,6 +50,7 @@ class HostFacts:
     domains: tuple[Domain, ...] | None = None
     units: tuple[AssignableUnit, ...] | None = None
     traits: Mapping[str, bool] | None = None
+    rented_whole: bool = False
     incomplete: Mapping[Section, str] = field(default_factory=dict)
 
     @property

@@ -1,4 +1,4 @@
-"""A lease: the proof that a host, and no other, manages a node now."""
+"""A lease: the proof that a host, and no other, manages a node now, or all nodes of a kind."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,10 @@ from agent.model.names import ProviderUuid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """``expires_at`` in seconds since the epoch; ``version``: see :mod:`agent.model.changes`."""
+    """``node``: its uuid, or that of a lease on many, see :mod:`agent.tracker.shared_lease`.
+
+    ``expires_at`` in seconds since the epoch; ``version``: see :mod:`agent.model.changes`.
+    """
 
     node: ProviderUuid
     host: str

@@ -84,9 +84,11 @@ def foreign_share(view: View, journal: Journal, root: ProviderUuid, name: str) -
 class Merge:
     """One merge of a driver's wish with what others have in the tree."""
 
-    def __init__(self, by: Authorship, knowledge: Knowledge, usages: Usages, configured: Mapping[ProviderUuid, Configured] | None = None) -> None:
-        """``usages``: of what only waits to become free. ``configured``: what of the wish is the operator's."""
-        self.by, self.knowledge, self.usages, self.configured = by, knowledge, usages, configured or {}
+    def __init__(
+        self, by: Authorship, knowledge: Knowledge, usages: Usages, configured: Mapping[ProviderUuid, Configured] | None = None, *, rented_whole: bool = False
+    ) -> None:
+        """``usages``: of what only waits to become free. ``configured``: what of the wish is the operator's. ``rented_whole``: see HostFacts."""
+        self.by, self.knowledge, self.usages, self.configured, self.rented_whole = by, knowledge, usages, configured or {}, rented_whole
         self.present, self.journal, self.base, self.wish, self.root = by.present, by.journal, by.base, by.wish, by.root
         self.adopted = self.journal.adopted or not self.present.exists(self.root)
         self.staying = frozenset[str]() if self.adopted else self._staying()
@@ -223,6 +225,9 @@ class Merge:
         held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name].amount) for name in self._held_classes(wanted.uuid)}
         for name in held:
             self._drift_held(present, name)
+        if held and self.rented_whole:
+            # Whoever has what is held has the node, so that nobody may come for what it offers now.
+            inventory = {name: {**record, "reserved": record["total"]} for name, record in inventory.items()}
         return {**foreign, **inventory, **held}
 
     def _traits(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:

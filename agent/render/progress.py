@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import TextIO
 
 from rich.console import Console
@@ -13,28 +13,37 @@ from agent.render.look import look_of
 
 LOG = logging.getLogger(__name__)
 
-FEW = 2
+# From this many nodes up the work is worth a bar.
+MANY = 5
 LOG_STEPS = 10
+
+Finished = Callable[[str], None]
 
 
 @contextmanager
-def node_progress(total: int, stream: TextIO) -> Iterator[Callable[[str], None]]:
-    """A function to call with each finished node's name, from any thread.
+def node_progress(stream: TextIO) -> Iterator[Callable[[int], Finished]]:
+    """What to call with the number of nodes once that is known; it gives what to call with each finished node's name, from any thread.
 
     The bar goes to ``stream``, which is stderr, because stdout is the report's. It is gone when the work is done.
     """
     look = look_of(stream)
-    if look.width is None or total < FEW:
-        yield _logged(total)
-        return
-    console = Console(file=stream, color_system="standard" if look.colour else None, no_color=not look.colour, legacy_windows=False)
-    columns = (TextColumn("auditing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=total)
-        yield lambda name: progress.update(task, advance=1, description=printable(name))
+    with ExitStack() as stack:
+
+        def begin(total: int) -> Finished:
+            if total < MANY:
+                return lambda _name: None
+            if look.width is None:
+                return _logged(total)
+            console = Console(file=stream, color_system="standard" if look.colour else None, no_color=not look.colour, legacy_windows=False)
+            columns = (TextColumn("auditing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+            progress = stack.enter_context(Progress(*columns, console=console, transient=True))
+            task = progress.add_task("", total=total)
+            return lambda name: progress.update(task, advance=1, description=printable(name))
+
+        yield begin
 
 
-def _logged(total: int) -> Callable[[str], None]:
+def _logged(total: int) -> Finished:
     done = 0
 
     def finished(name: str) -> None:

@@ -1,6 +1,6 @@
 """Reads records, all at one moment. A record that makes no sense is set aside where many are read, and an error where it is asked for."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, TypeVar
 
@@ -79,6 +79,14 @@ class Reading:
     def lease(self, node: ProviderUuid) -> Lease | None:
         """Who manages the node."""
         return self._one(LEASES, queries.LEASE_OF_NODE, key=node)
+
+    def leases(self, host: str) -> Sequence[Lease]:
+        """All leases that the host has, or had last."""
+        return self._read(LEASES, queries.LEASES_OF_HOST, {"host": host}).records
+
+    def nodes_with_instances(self, host: str) -> Collection[ProviderUuid]:
+        """The nodes on which the host has instances."""
+        return [ProviderUuid(uuid) for uuid in self._connection.execute(queries.NODES_WITH_INSTANCES, {"host": host}).scalars()]
 
     # --- one by one ------------------------------------------------------------------------------------------------
 

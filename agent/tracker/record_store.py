@@ -1,6 +1,6 @@
 """What the tracker needs of a store."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -34,6 +34,12 @@ class Reading(Protocol):
 
     def lease(self, node: ProviderUuid) -> Lease | None:
         """Who manages the node."""
+
+    def leases(self, host: str) -> Sequence[Lease]:
+        """All leases that the host has, or had last."""
+
+    def nodes_with_instances(self, host: str) -> Collection[ProviderUuid]:
+        """The nodes on which the host has instances."""
 
     def instance(self, uuid: ConsumerUuid) -> Instance | None:
         """One instance, deleted or not."""

@@ -13,9 +13,12 @@ from agent.desired.policy import Policy
 from agent.driver import Driver
 from agent.driver_worker import DriverWorker
 from agent.model.flavor import Flavor
+from agent.placement import clock
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.store import open_store
+from agent.tracker.instance_hosts import InstanceHosts
+from agent.tracker.shared_lease import SharedLease
 from agent.tracker.tracking import Tracking
 from tests.support.local_api import Answer, ApiHere, api_here
 from tests.support.placement import PlacementServer
@@ -41,7 +44,8 @@ class Site:
         server = Server(transport, "http", self.world.store)
         # No audit of the whole host is made here, so that no driver is ever asked.
         driver, worker = cast(Driver, object()), DriverWorker("none")
-        records = Tracking(host.tracker, host.audits, host.book)
+        shared = SharedLease(host.records, host.name, 300, clock.now), InstanceHosts(host.records, host.name)
+        records = Tracking(host.tracker, host.audits, host.book, *shared)
         self.api.service.opened(RecordViews(host.records, host.name))
         self.api.service.serves(House(server, driver, worker, Policy(), host.name, threading.Event(), records=records), audited=audited)
         return host

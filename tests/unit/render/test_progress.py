@@ -14,7 +14,8 @@ class Terminal(io.StringIO):
 def test_without_a_terminal_progress_goes_to_the_log_a_tenth_at_a_time(caplog):
     caplog.set_level(logging.INFO)
     stream = io.StringIO()
-    with node_progress(100, stream) as finished:
+    with node_progress(stream) as begin:
+        finished = begin(100)
         for number in range(100):
             finished(f"node-{number}")
     assert stream.getvalue() == ""
@@ -25,16 +26,17 @@ def test_without_a_terminal_progress_goes_to_the_log_a_tenth_at_a_time(caplog):
 def test_on_a_terminal_progress_is_a_bar(monkeypatch):
     monkeypatch.setenv("TERM", "xterm")
     stream = Terminal()
-    with node_progress(3, stream) as finished:
-        for name in ("a", "b\x07", "[red]c"):
+    with node_progress(stream) as begin:
+        finished = begin(5)
+        for name in ("a", "b\x07", "c", "d", "[red]e"):
             finished(name)
-    assert "3/3" in stream.getvalue()
-    assert "[red]c" in stream.getvalue()
+    assert "5/5" in stream.getvalue()
+    assert "[red]e" in stream.getvalue()
     assert "\x07" not in stream.getvalue()
 
 
-def test_one_node_needs_no_bar():
+def test_a_few_nodes_need_no_bar():
     stream = Terminal()
-    with node_progress(1, stream) as finished:
-        finished("only")
+    with node_progress(stream) as begin:
+        begin(4)("one of four")
     assert stream.getvalue() == ""

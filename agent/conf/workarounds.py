@@ -1,0 +1,15 @@
+"""[workarounds]: nova's switches for what some clouds need otherwise."""
+
+from oslo_config import cfg
+
+GROUP = "workarounds"
+
+OPTIONS = [
+    cfg.BoolOpt(
+        "skip_reserve_in_use_ironic_nodes", default=False,
+        help=(
+            "Do not reserve a bare-metal node for the sole reason that it has an instance. Without automatic cleaning it is free for "
+            "others sooner; with it, others may be sent to a node that is about to be cleaned."
+        ),
+    ),
+]  # fmt: skip

@@ -1,0 +1,81 @@
+"""The lease on many nodes at once: of the agents that could manage them, the one that has it does."""
+
+import threading
+import uuid
+from dataclasses import replace
+from typing import cast
+
+from agent.errors import RecordConflict
+from agent.model.changes import Changes
+from agent.model.lease import Lease
+from agent.model.names import ProviderUuid, printable
+from agent.tracker.errors import LeaseHeldElsewhere
+from agent.tracker.record_store import RecordStore, Transaction
+from agent.tracker.tracker import Clock
+
+# Leases are kept by uuid. That of a name is the same on every host.
+NAMES = uuid.UUID("b3f0c9a8-5d7e-4c21-8f46-2f1f6f0f9a55")
+TRIES = 3
+
+
+def lease_uuid(name: str) -> ProviderUuid:
+    """Where the lease called ``name`` is kept."""
+    return ProviderUuid(str(uuid.uuid5(NAMES, name)))
+
+
+class SharedLease:
+    """Takes and renews leases for ``host``, each for so many ``seconds``. Threads may share it."""
+
+    def __init__(self, records: RecordStore, host: str, seconds: float, clock: Clock) -> None:
+        self._records, self._host, self._seconds, self._clock = records, host, seconds, clock
+        self._lock = threading.Lock()
+        # Until when each is ours, so that the store need not be asked every time.
+        self._until: dict[str, float] = {}
+
+    def hold(self, name: str, *, dry_run: bool = False) -> None:
+        """Have the lease called ``name`` now: taken if it is free, renewed when a third of it is over. A dry run only looks whether it could be had.
+
+        :raises LeaseHeldElsewhere: another host has it.
+        :raises StoreError: the store cannot be asked.
+        """
+        with self._lock:
+            left = self._until.get(name, 0.0) - self._clock()
+            # More than all of it is left when the clock was set back.
+            if not dry_run and self._seconds * 2 / 3 < left <= self._seconds:
+                return
+            for attempt in range(1, TRIES + 1):
+                try:
+                    self._take(name, dry_run)
+                except RecordConflict:
+                    if attempt == TRIES:
+                        raise
+                else:
+                    return
+
+    def let_go(self) -> None:
+        """Let another host have them at once.
+
+        :raises StoreError: the store cannot be written.
+        """
+        with self._lock:
+            names, self._until = list(self._until), {}
+            with self._records.transaction([]) as transaction:
+                mine = [one for name in names if (one := transaction.lease(lease_uuid(name))) is not None and one.host == self._host]
+                if mine:
+                    transaction.write(Changes(leases=tuple(replace(one, expires_at=self._clock()) for one in mine)))
+
+    def _take(self, name: str, dry_run: bool) -> None:
+        key = lease_uuid(name)
+        with self._records.reading() if dry_run else self._records.transaction([]) as store:
+            lease, now = store.lease(key), self._clock()
+            if lease is not None and lease.host != self._host and lease.live(now):
+                self._until.pop(name, None)
+                raise LeaseHeldElsewhere(
+                    f"standing by: {printable(name)} is managed by host {printable(lease.host)}",
+                    f"none needed: it is taken over when that agent stops, or is not heard of for {self._seconds:g} s", holder=lease.host,
+                )  # fmt: skip
+            if dry_run:
+                return
+            taken = replace(lease or Lease(node=key, host="", expires_at=0.0), host=self._host, expires_at=now + self._seconds)
+            cast(Transaction, store).write(Changes(leases=(taken,)))
+        self._until[name] = taken.expires_at

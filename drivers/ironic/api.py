@@ -1,0 +1,116 @@
+"""Ironic's API, as far as the driver needs it: its versions, its nodes page by page, one node."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from keystoneauth1 import exceptions as ksa
+from keystoneauth1.adapter import Adapter
+from requests import Response
+
+from agent.errors import NotReady
+from drivers.ironic.failure import not_ready, refused
+from drivers.ironic.node import FIELDS
+from drivers.ironic.version import Version
+
+VERSION_HEADER = "X-OpenStack-Ironic-API-Version"
+HIGHEST_HEADER = "X-OpenStack-Ironic-API-Maximum-Version"
+ROOT = "/v1"
+
+Document = Mapping[str, Any]
+
+
+class Api:
+    """Safe to share between threads. Every call may block for as long as [ironic] timeout lets each request."""
+
+    def __init__(self, adapter: Adapter) -> None:
+        self._adapter = adapter
+
+    @property
+    def url(self) -> str:
+        """Where ironic is, with its version.
+
+        :raises NotReady: the catalog has no endpoint, or identity does not answer.
+        """
+        try:
+            found = self._adapter.get_endpoint()
+        except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
+            raise not_ready(error, "its endpoint") from error
+        if not found:
+            raise not_ready(ksa.EndpointNotFound(), "its endpoint")
+        base = str(found).rstrip("/")
+        return base if base.endswith(ROOT) else base + ROOT
+
+    def highest(self) -> Version:
+        """The highest version it offers.
+
+        :raises NotReady: it does not answer, or not as an ironic does.
+        """
+        answer = self._get("")
+        try:
+            if answer.status_code == 200:
+                return Version.of(answer.headers[HIGHEST_HEADER])
+        except (KeyError, ValueError) as error:
+            raise NotReady(f"{self.url} does not answer as an ironic does", "check that [ironic] endpoint_override or the catalog names one") from error
+        raise refused(answer, "GET /v1")
+
+    def nodes(self, version: Version, filters: Mapping[str, str]) -> Iterator[Document]:
+        """All nodes that meet ``filters``, read page by page while they are taken.
+
+        :raises NotReady: a page could not be had; what was given before is no list of all nodes.
+        """
+        query, seen = {"fields": ",".join(FIELDS), **filters}, set[Any]()
+        while True:
+            what = "GET /v1/nodes" + (f" after {query['marker']}" if "marker" in query else "")
+            answer = self._get(f"/nodes?{urlencode(query)}", version)
+            page = self._page(answer, what)
+            for one in page:
+                uuid = one.get("uuid") if isinstance(one, Mapping) else None
+                if uuid in seen:
+                    raise NotReady(f"ironic {what}: it tells of node {uuid} a second time", "the list is asked for again")
+                seen.add(uuid)
+                yield one
+            # The link itself is not followed, because behind a proxy it may name a host that only ironic knows.
+            if not page or "next" not in answer.json():
+                return
+            query["marker"] = str(page[-1]["uuid"])
+
+    def node(self, uuid: str, version: Version) -> Document | None:
+        """One node, None if ironic itself says that there is none.
+
+        :raises NotReady: it does not say.
+        """
+        answer = self._get(f"/nodes/{quote(uuid, safe='')}?{urlencode({'fields': ','.join(FIELDS)})}", version)
+        # A proxy without ironic behind it answers 404 too, but not in its name.
+        if answer.status_code == 404 and VERSION_HEADER in answer.headers:
+            return None
+        if answer.status_code != 200:
+            raise refused(answer, f"GET /v1/nodes/{uuid}")
+        return self._json(answer, f"GET /v1/nodes/{uuid}")
+
+    def _get(self, path: str, version: Version | None = None) -> Response:
+        url = self.url
+        headers = {} if version is None else {VERSION_HEADER: str(version)}
+        try:
+            answer: Response = self._adapter.get(url + path, headers=headers, raise_exc=False)
+        except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
+            raise not_ready(error, url) from error
+        return answer
+
+    def _page(self, answer: Response, what: str) -> list[Document]:
+        if answer.status_code != 200:
+            raise refused(answer, what)
+        page = self._json(answer, what).get("nodes")
+        if not isinstance(page, list):
+            raise refused(answer, what)
+        return page
+
+    @staticmethod
+    def _json(answer: Response, what: str) -> Document:
+        try:
+            document = answer.json()
+        except ValueError as error:
+            raise refused(answer, what) from error
+        if not isinstance(document, Mapping):
+            raise refused(answer, what)
+        return document

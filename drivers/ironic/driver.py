@@ -1,0 +1,158 @@
+"""The ironic driver: one list of nodes a run, and what Placement should know of each."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Hashable, Mapping
+from typing import TypeVar
+
+from oslo_config import cfg
+from retrying import Retrying
+
+from agent.driver import Allocations, HostContext, Instances
+from agent.errors import ConfigError, DriverError, NotReady
+from agent.model.facts import HostFacts
+from agent.model.names import is_uuid, printable
+from agent.model.provider_tree import ProviderTree
+from drivers.ironic.api import Api
+from drivers.ironic.connection import connected
+from drivers.ironic.facts import BareMetalFacts, facts_of, put_node
+from drivers.ironic.failure import CREDENTIALS
+from drivers.ironic.managed import NodeList, managed
+from drivers.ironic.node import BareMetalNode
+from drivers.ironic.reserved import reserved
+from drivers.ironic.retry import patient, persistent
+from drivers.ironic.scope import Scope
+
+LOG = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+
+class IronicDriver:
+    """Every bare-metal node of a conductor group and shard is a root of its own. Threads may share it."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        self._conf = conf
+        self._scope = Scope.from_options(conf)
+        self._skip_in_use: bool = conf.workarounds.skip_reserve_in_use_ironic_nodes
+        self._stopped = threading.Event()
+        self._api: Api | None = None
+        self._instances: Instances | None = None
+        self._list = NodeList()
+
+    # --- every driver -----------------------------------------------------------------------------------------
+
+    def check(self, host: str) -> None:  # noqa: ARG002 - the host's name decides nothing here
+        """Whether [ironic] can be used; nothing is sent.
+
+        :raises ConfigError: it cannot.
+        """
+        connected(self._conf)
+
+    def start(self, host: HostContext) -> None:  # noqa: ARG002 - the nodes bring their own names and uuids
+        """Ask ironic which versions it offers, again and again as [ironic] api_max_retries says.
+
+        :raises NotReady: it does not answer.
+        :raises ConfigError: it is too old for what is asked of it, or refuses the credentials.
+        """
+        self._stopped.clear()
+        api, options = connected(self._conf), self._conf.ironic
+        policy = persistent(self._stopped, options.api_max_retries, options.api_retry_interval, self._conf.compute.start_deadline)
+        try:
+            highest = self._asked(policy, api.highest)
+        except NotReady as error:
+            if error.data.get("kind") == CREDENTIALS:
+                raise ConfigError(error.message, error.remedy) from error
+            raise
+        self._scope.check(highest, api.url)
+        self._api = api
+        LOG.info("ironic at %s offers %s; asked with %s for %s", api.url, highest, self._scope.version, self._scope.lease)
+
+    def stop(self) -> None:
+        """Wait for nothing any more."""
+        self._stopped.set()
+
+    def nodes(self, refresh: bool = False) -> Mapping[str, str]:
+        """The uuid of every managed node, which is its name too.
+
+        :raises NotReady: ironic does not answer; what was known before stays.
+        """
+        if refresh or not self._list.taken_at:
+            self._refresh()
+        return self._list.names
+
+    def facts(self, name: str) -> HostFacts:
+        """What the last list said of the node; of one that it does not have, what ironic says now.
+
+        :raises DriverError: there is no such node, or it has no resource class.
+        :raises NotReady: ironic does not answer.
+        """
+        node, taken_at = self._list.nodes.get(name), self._list.taken_at
+        if node is None:
+            node, taken_at = self._ask(name), time.time()
+        if node is None:
+            raise DriverError(f"ironic has no node {printable(name)}", "ask for one of its nodes")
+        return facts_of(node, taken_at, skip_in_use=self._skip_in_use)
+
+    def is_node_deleted(self, name: str) -> bool:
+        """Whether ironic itself says now that there is no such node.
+
+        :raises NotReady: it does not say.
+        """
+        return self._ask(name) is None
+
+    # --- what this one can ------------------------------------------------------------------------------------
+
+    def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Allocations | None) -> None:  # noqa: ARG002 - nothing moves
+        """Give the node's root its one unit and its traits.
+
+        :raises DriverError: the facts are another driver's.
+        """
+        if not isinstance(facts, BareMetalFacts):
+            raise DriverError(f"node {facts.name}: the facts do not come from ironic", "shape with the facts of the same driver")
+        put_node(tree, facts)
+
+    def lease(self) -> str:
+        """One agent at a time manages a conductor group and shard."""
+        return self._scope.lease
+
+    def with_instances(self, instances: Instances) -> None:
+        """Leave out the nodes with instances of others from now on."""
+        self._instances = instances
+
+    def mark(self, name: str) -> Hashable:
+        """What Placement is told of the node, as far as the last list tells."""
+        node = self._list.nodes.get(name)
+        return None if node is None else (reserved(node, skip_in_use=self._skip_in_use), node.resource_class, node.traits)
+
+    # --- parts ------------------------------------------------------------------------------------------------
+
+    def _refresh(self) -> None:
+        api, begun = self._connected(), time.monotonic()
+        # A list that breaks off somewhere is none: it is read to its end before anything of it counts.
+        found = self._asked(patient(self._stopped), lambda: [BareMetalNode.of(one) for one in api.nodes(self._scope.version, self._scope.filters)])
+        taken_at = time.time()
+        # The instances after the nodes, because one that came in between would else look like somebody else's.
+        now = NodeList.of(managed(found, self._instances, self._ask), taken_at)
+        now.tell_doubts(self._list)
+        seconds, age = time.monotonic() - begun, now.after(self._list)
+        LOG.debug("%d nodes listed in %.1f s, %d of them managed here; the list before was %.0f s old", len(found), seconds, len(now.nodes), age)
+        self._list = now
+
+    def _ask(self, uuid: str) -> BareMetalNode | None:
+        if not is_uuid(uuid):
+            raise DriverError(f"{printable(uuid)} is no uuid of a bare-metal node", "ask for one of ironic's nodes")
+        api = self._connected()
+        document = self._asked(patient(self._stopped), lambda: api.node(uuid, self._scope.version))
+        return None if document is None else BareMetalNode.of(document)
+
+    def _connected(self) -> Api:
+        if self._api is None:
+            raise NotReady("the ironic driver has not been started", "start it first")
+        return self._api
+
+    @staticmethod
+    def _asked(policy: Retrying, question: Callable[[], Result]) -> Result:
+        answer: Result = policy.call(question)
+        return answer

@@ -1,0 +1,63 @@
+"""What it means when ironic, or identity in front of it, does not answer as it should: one error, with a remedy."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from keystoneauth1 import exceptions as ksa
+from requests import Response
+
+from agent.errors import NotReady
+from agent.model.names import printable
+
+CREDENTIALS = "credentials"
+LONGEST = 300
+
+# The first that fits counts: subclasses stand before their bases. What, remedy, kind.
+_MEANINGS: tuple[tuple[type[BaseException], str, str, str], ...] = (
+    (ksa.CatalogException, "the service catalog has no bare-metal endpoint", "check [ironic] region_name, valid_interfaces and service_type", "catalog"),
+    (ksa.MissingAuthPlugin, "there are no credentials in section [ironic]", "set auth_type and its options, as in nova.conf", CREDENTIALS),
+    (ksa.Unauthorized, "identity refuses the credentials", "check the user, password and project in [ironic]", CREDENTIALS),
+    (ksa.AuthorizationFailure, "the credentials are incomplete or contradictory", "check section [ironic]", CREDENTIALS),
+    (ksa.SSLError, "its certificate is not accepted", "set [ironic] cafile to the bundle that signed it", "tls"),
+    (ksa.HttpError, "identity failed", "nothing to do if it comes back; it is asked again", "identity"),
+    (ksa.ConnectTimeout, "no answer in time", "check the service, or raise [ironic] timeout", "timeout"),
+    (ksa.ConnectFailure, "no connection", "check that it runs and can be reached from here", "connect"),
+    (Exception, "the connection broke", "check what stands between this host and ironic", "broken"),
+)
+
+
+def not_ready(error: Exception, url: str) -> NotReady:
+    """The error for a keystoneauth exception on the way to ``url``."""
+    _, what, remedy, kind = next(one for one in _MEANINGS if isinstance(error, one[0]))
+    return NotReady(f"ironic at {url}: {what}: {_line(str(error))}", remedy, kind=kind)
+
+
+def refused(answer: Response, what: str) -> NotReady:
+    """The error for an answer that is none to ``what``."""
+    status, kind, remedy = answer.status_code, "refused", "see the log of ironic, or of what stands in front of it"
+    if status == 401:
+        kind, remedy = CREDENTIALS, "check the credentials in section [ironic]"
+    elif status == 403:
+        remedy = "the account in [ironic] may not read nodes; give it a role that may"
+    elif status in (404, 406):
+        remedy = "check that [ironic] endpoint_override or the catalog names a bare-metal service"
+    detail = _detail(answer)
+    return NotReady(f"ironic {what} -> {status}" + (f": {detail}" if detail else ""), remedy, kind=kind, status=status)
+
+
+def _detail(answer: Response) -> str:
+    """What ironic itself said, which is JSON in JSON in older releases; nothing of a proxy's page."""
+    try:
+        body: Any = answer.json()
+        said = body.get("error_message", "") if isinstance(body, Mapping) else ""
+        if isinstance(said, str) and said.startswith("{"):
+            said = json.loads(said)
+    except ValueError:
+        return ""
+    return _line(str(said.get("faultstring", "") if isinstance(said, Mapping) else said))
+
+
+def _line(text: str) -> str:
+    line = printable(" ".join(text.split()))
+    return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."

@@ -26,6 +26,7 @@ from drivers.libvirt.pci import read_pci
 from drivers.libvirt.traits import architecture_traits, emulator_traits, hyperthreading_trait
 
 QEMU = "QEMU"
+NO_CPU = "getCPUMap: no CPU is online"
 
 _OF_CAPABILITIES: tuple[Section, ...] = ("cpu", "numa", "traits")
 
@@ -67,7 +68,7 @@ def facts_of(answers: Answers, name: str, taken_at: float, *, cpu_flags: Iterabl
     # Because without what libvirt says of SEV the kernel alone would be believed.
     faults.add("encryption", (*encryption.faults, *emulators.faults, *answers.faults.get("traits", ())))
     features = _features(answers, capabilities, cpu_flags, faults)
-    faults.add("traits", (*emulators.faults, *capabilities.topology.faults))
+    faults.add("traits", emulators.faults)
     return HostFacts(
         name=name,
         taken_at=taken_at,
@@ -99,12 +100,16 @@ def _capabilities(answers: Answers, faults: Faults) -> Capabilities:
         for section in _OF_CAPABILITIES:
             faults.add(section, (error.message,))
         return Capabilities("", "", "", frozenset(), Reading(None))
-    faults.add("numa", found.topology.faults)
+    cells = [*found.topology.faults]
     if found.topology.value is None and answers.hypervisor_type == QEMU:
         # Even a host without NUMA has one then: libvirt leaves them out if it failed to find them.
-        faults.add("numa", ("capabilities: no NUMA cell is listed",))
+        cells.append("capabilities: no NUMA cell is listed")
     if not answers.online:
-        faults.add("cpu", ("getCPUMap: no CPU is online",))
+        faults.add("cpu", (NO_CPU,))
+        cells.append(NO_CPU)
+    # Whether cores have several threads, only the cells tell.
+    for section in ("numa", "traits"):
+        faults.add(section, cells)
     return found
 
 

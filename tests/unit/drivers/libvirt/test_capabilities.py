@@ -86,9 +86,12 @@ def test_cell_that_cannot_be_understood_is_set_aside_and_the_others_stay(cell, w
 
 @pytest.mark.parametrize(
     ("xml", "what"),
-    [("<capabilities/>", "no <host>"), ("<capabilities><host/></capabilities>", "no architecture"), (HOST[:-40], "malformed XML"), ("<domain/>", "not 'capabilities'")],
+    [
+        ("<capabilities/>", "no <host>"), ("<capabilities><host/></capabilities>", "no architecture"),
+        (HOST[:-40], "malformed XML"), ("<domain/>", "not 'capabilities'"),
+    ],
     ids=("no-host", "no-arch", "cut-off", "another"),
-)
+)  # fmt: skip
 def test_capabilities_that_cannot_be_understood_at_all(xml, what):
     with pytest.raises(DriverError, match=what):
         read_capabilities(xml, ONLINE)

@@ -201,6 +201,16 @@ class Client:
         """Remove what an instance has in Placement, on the nodes of this agent or everywhere. Harmless when repeated."""
         self.request("DELETE", f"/v1/instances/{quote(uuid, safe='')}/allocation?{urlencode({'scope': scope})}")
 
+    def guests(self) -> Sequence[Document]:
+        """The guests that the hypervisor shows, by node: ``name``, ``uuid``, ``guests``, ``errors``."""
+        found: Sequence[Document] = self._get("/v1/guests")["nodes"]
+        return found
+
+    def import_guests(self, nodes: Sequence[str] = (), *, dry_run: bool = False) -> Sequence[Document]:
+        """Make records of the guests that have none, of all nodes or those of these names or uuids; as :meth:`guests`. Harmless when repeated."""
+        found: Sequence[Document] = self._post("/v1/guests/import", {**({"nodes": list(nodes)} if nodes else {}), "dry_run": dry_run})["nodes"]
+        return found
+
     def report_build(self, node: str, result: Literal["failed", "succeeded"]) -> int:
         """A build on the node has ended. Returns how many failed in a row."""
         return int(self._post(f"/v1/nodes/{quote(node, safe='')}/builds", {"result": result})["failed_builds"])

@@ -18,7 +18,7 @@ ANSWER_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
 
 TrackerOperation = Literal[
     "claim", "abort", "claim-devices", "allocate-devices", "free-devices", "claim-move", "finish", "confirm", "revert", "abort-move", "update",
-    "count-build", "remove-allocation",
+    "count-build", "remove-allocation", "import-guests",
 ]  # fmt: skip
 
 

@@ -46,6 +46,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "rebuild.topology": (409, "The guest would have other cells"),
     "node.unavailable": (409, "The node is not available"),
     "node.degraded": (409, "The node's records contradict each other"),
+    "node.guests-untold": (409, "Nobody knows the node's guests"),
     "tracker.refused": (409, "That cannot be done"),
     "record.changed": (412, "It was changed since you read it"),
     "config.invalid": (422, "The configuration cannot be used"),

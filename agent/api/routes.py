@@ -8,6 +8,7 @@ from agent.api.resources.audits import Audits, OneAudit, Reload, Waiting
 from agent.api.resources.builds import Builds
 from agent.api.resources.claims import Claims, OneClaim
 from agent.api.resources.devices import DeviceClaims, Devices, DeviceUse, OneDeviceClaim
+from agent.api.resources.guests import GuestImports, Guests
 from agent.api.resources.instances import Allocation, Instances, OneInstance
 from agent.api.resources.migrations import Migrations
 from agent.api.resources.moves import STEPS, Moves, OneMove, Step
@@ -39,6 +40,8 @@ def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, obj
         "/v1/devices/claims": DeviceClaims(service, desk),
         "/v1/devices/claims/{id}": OneDeviceClaim(service, desk),
         "/v1/devices/claims/{id}/allocate": DeviceUse(service, desk),
+        "/v1/guests": Guests(service),
+        "/v1/guests/import": GuestImports(service, desk),
         "/v1/instances": Instances(service),
         "/v1/instances/{uuid}": OneInstance(service, desk),
         "/v1/instances/{uuid}/allocation": Allocation(service, desk),

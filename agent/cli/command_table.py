@@ -31,6 +31,7 @@ TOPICS = {
     "aggregate": "hosts in Placement's aggregates",
     "claim": "room that is promised to guests",
     "migrate": "moves of guests",
+    "guests": "guests that the hypervisor shows",
     "config": "the configuration",
     "provider-config": "the files that add to providers",
     "pci": "devices for guests",

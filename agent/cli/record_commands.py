@@ -4,6 +4,7 @@ from agent.cli.command import Argument, Command
 
 LISTS = "agent.cli.commands.records.lists"
 CLAIM = "agent.cli.commands.records.claim"
+GUESTS = "agent.cli.commands.records.guests"
 MIGRATE = "agent.cli.commands.records.migrate"
 OFFLINE = frozenset({"offline"})
 DOCUMENT = Argument("file", "the request as JSON, as the local API takes it; - for stdin. An id is made, and the only node is taken, if it has none", "FILE")
@@ -17,6 +18,11 @@ RECORD_COMMANDS = (
     Command(
         ("migrations",), "show the migrations that are not over", f"{LISTS}:migrations", OFFLINE,
         (Argument("--all", "those that are over too", "", switch=True),),
+    ),
+    Command(("guests", "list"), "show the guests that the hypervisor shows, and what the records say of them", f"{GUESTS}:show", OFFLINE | {"nodes"}),
+    Command(
+        ("guests", "import"), "make records of the guests that no record knows", f"{GUESTS}:imported",
+        frozenset({"dry_run", "nodes", "detailed_exitcode"}),
     ),
     Command(("claim", "create"), "promise a new guest its room", f"{CLAIM}:create", arguments=(DOCUMENT,)),
     Command(("claim", "abort"), "give a claim back", f"{CLAIM}:abort", arguments=CLAIM_ID),

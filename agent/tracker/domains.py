@@ -45,9 +45,11 @@ def amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
 def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
     """A line for each guest that should not be here."""
     for one in domains:
-        what, owner = f"domain {printable(one.name)} ({one.uuid}, {one.memory_mib} MiB) runs here", owners.get(one.uuid)
+        doing, owner = "runs here" if one.state == "running" else f"is {one.state} here", owners.get(one.uuid)
+        what = f"domain {printable(one.name)} ({one.uuid}, {one.memory_mib} MiB) {doing}"
         if owner is None:
-            yield Drift("unknown-domain", "warning", f"{what}, and no record knows it", "agent guests import makes a record of it", consumer=one.uuid)
+            remedy = "agent guests import makes a record of it, or tells why there can be none"
+            yield Drift("unknown-domain", "warning", f"{what}, and no record knows it", remedy, consumer=one.uuid)
         else:
             # Two copies of one guest write to the same disks. Which of them is right, nobody here can know.
             remedy = "make sure that nothing brings the instance back, and remove the domain from this hypervisor"

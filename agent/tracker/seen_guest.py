@@ -117,7 +117,7 @@ def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
         counted(state.cells, guest.cells)
     except CellUsageError as error:
         owners = sorted({one.instance for one in state.claims.values() if _pinned(one.cells) & _pinned(guest.cells)})
-        yield Refusal(error.message + (f", by {', '.join(owners)}" if owners else ""), error.remedy)
+        yield Refusal(error.message + (f", by {', '.join(owners)}" if owners else ""), "pin one of them to other CPUs, or stop one" if owners else error.remedy)
 
 
 def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:

@@ -24,7 +24,7 @@ def claim_document(claim: Claim, devices: Collection[DeviceRow], units: Collecti
         "half": claim.half,
         "state": claim.state,
         "amounts": asdict(claim.amounts),
-        "cells": [_cell(one) for one in claim.cells],
+        "cells": [cell_document(one) for one in claim.cells],
         "flavor_id": claim.flavor_id,
         "migration": claim.migration,
         "origin": claim.origin,
@@ -56,7 +56,7 @@ def migration_document(migration: Migration) -> JsonObject:
     return asdict(migration)
 
 
-def _cell(placed: PlacedCell) -> JsonObject:
+def cell_document(placed: PlacedCell) -> JsonObject:
     """A guest cell on its host cell. ``pins``: guest CPU to host CPU."""
     return {
         "host_cell": placed.host_cell,

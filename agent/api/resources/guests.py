@@ -1,0 +1,73 @@
+"""The guests that the hypervisor shows, and records for those that have none."""
+
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+
+from falcon import Request, Response
+
+from agent.api.desk import Desk
+from agent.api.documents.guests import node_guests, node_without_guests
+from agent.api.documents.shown import JsonObject
+from agent.api.service import Service
+from agent.errors import AgentError
+from agent.model.names import ProviderUuid, printable
+from agent.tracker.claims import check_ready
+from agent.tracker.errors import UnknownNode
+from agent.tracker.importing import GuestImport
+from agent.tracker.node_state import NodeState
+from agent.tracker.tracker import Tracker
+
+
+class Guests:
+    """/v1/guests."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def on_get(self, _request: Request, response: Response) -> None:
+        """All of them, by node."""
+        tracker = self._service.tracker()
+        response.media = {"nodes": [_node(tracker, uuid, tracker.foreseen_import) for uuid in _chosen(tracker, ())]}
+
+
+class GuestImports:
+    """/v1/guests/import."""
+
+    def __init__(self, service: Service, desk: Desk) -> None:
+        self._service, self._desk = service, desk
+
+    def on_post(self, request: Request, response: Response) -> None:
+        """Make records of those that have none; a node that cannot be asked does not keep the others from it."""
+        asked = request.context.body
+        tracker, dry_run = self._service.tracker(), asked.get("dry_run", False)
+
+        def imported(state: NodeState) -> GuestImport:
+            if not dry_run:
+                return self._desk.done("import-guests", lambda tracker: tracker.import_guests(state.node.uuid))
+            check_ready(state)
+            return tracker.foreseen_import(state)
+
+        response.media = {"dry_run": dry_run, "nodes": [_node(tracker, uuid, imported) for uuid in _chosen(tracker, asked.get("nodes", ()))]}
+
+
+def _chosen(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
+    """The nodes of these names, patterns or uuids; all, if there are none.
+
+    :raises UnknownNode: one of them means nothing.
+    """
+    names = {**dict.fromkeys(tracker.nodes(), ""), **{one.node.uuid: one.node.name for one in tracker.remembered()}}
+    meant = {one: [uuid for uuid, name in names.items() if one == uuid or fnmatchcase(name, one)] for one in wanted}
+    for one, found in meant.items():
+        if not found:
+            raise UnknownNode(f"no node {printable(one)} here", "see agent status for the nodes of this host")
+    return sorted({uuid for found in meant.values() for uuid in found} if wanted else names)
+
+
+def _node(tracker: Tracker, uuid: ProviderUuid, look: Callable[[NodeState], GuestImport]) -> JsonObject:
+    name = str(uuid)
+    try:
+        state = tracker.view(uuid)
+        name = state.node.name
+        return node_guests(state, look(state))
+    except AgentError as error:
+        return node_without_guests(uuid, name, error)

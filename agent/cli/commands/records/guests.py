@@ -1,0 +1,85 @@
+"""``agent guests list|import``."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any, Literal
+
+from oslo_config import cfg
+
+from agent.api.client import Client
+from agent.cli.daemon_client import from_daemon
+from agent.cli.guests_here import guests_here
+from agent.cli.options import Options
+from agent.cli.output import write, write_document
+from agent.errors import ConfigError
+from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
+from agent.render.guests import Guests, guests_document, render_guests
+from agent.render.look import look_of
+
+Document = Mapping[str, Any]
+
+# In seconds: for so long an import waits for the daemon to look at its nodes once more.
+PATIENCE = 60.0
+
+
+def show(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the guests, and what the records say of them.
+
+    :raises AgentError: neither daemon nor driver tell, or there is no such node.
+    """
+    nodes = None if options.offline else from_daemon(conf, lambda client: _chosen(client.guests(), options.nodes))
+    found = guests_here(conf, options, imports=False, dry_run=True) if nodes is None else nodes
+    return _shown(options, "guests", found, code(found, done=(), failed=()), from_driver=nodes is None)
+
+
+def imported(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Make records of the guests that have none, and show what became of each.
+
+    :raises AgentError: neither daemon nor driver tell, or there is no such node.
+    """
+    nodes = from_daemon(conf, lambda client: _by_daemon(client, options))
+    found = guests_here(conf, options, imports=True, dry_run=options.dry_run) if nodes is None else nodes
+    done = ("importable", "imported")
+    return _shown(options, "guests-import", found, code(found, done=done, failed=("refused",), detailed=options.detailed_exitcode), from_driver=nodes is None)
+
+
+def code(nodes: Sequence[Document], *, done: Sequence[str], failed: Sequence[str], detailed: bool = False) -> int:
+    """The exit code: ``done`` and ``failed`` are the outcomes that are something done, and something that could not be."""
+    outcomes = {guest["outcome"] for node in nodes for guest in node["guests"]}
+    well = [not node["errors"] and all(guest["outcome"] not in failed for guest in node["guests"]) for node in nodes]
+    changed = any(one in outcomes for one in done)
+    if not all(well):
+        return PARTLY if changed or any(well) else FAILED
+    return CHANGED if changed and detailed else DONE
+
+
+def _by_daemon(client: Client, options: Options) -> Sequence[Document]:
+    if not options.dry_run:
+        # So that nothing is put on record that has gone since.
+        client.audit_report(client.request_audit(options.nodes), wait=PATIENCE)
+    return client.import_guests(options.nodes, dry_run=options.dry_run)
+
+
+def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
+    """Those of the nodes that ``--node`` names.
+
+    :raises ConfigError: one of them means nothing.
+    """
+    for one in wanted:
+        if not any(_is_called(node, one) for node in nodes):
+            raise ConfigError(f"--node {one}: the daemon has no such node", f"it has {', '.join(node['name'] for node in nodes[:10]) or 'none'}")
+    return [node for node in nodes if not wanted or any(_is_called(node, one) for one in wanted)]
+
+
+def _is_called(node: Document, wanted: str) -> bool:
+    return node["uuid"] == wanted or fnmatchcase(node["name"], wanted)
+
+
+def _shown(options: Options, name: Literal["guests", "guests-import"], nodes: Sequence[Document], exit_code: int, *, from_driver: bool) -> int:
+    found = Guests(name, "driver" if from_driver else "daemon", name == "guests-import" and options.dry_run, nodes, exit_code)
+    if options.format == "json":
+        write_document(guests_document(found))
+    else:
+        write(render_guests(found, look_of(sys.stdout)))
+    return exit_code

@@ -1,0 +1,67 @@
+"""The guests of this host where no daemon runs: asked of the driver, compared with the store, and put on record there."""
+
+from collections.abc import Callable
+from threading import Event
+
+from oslo_config import cfg
+
+from agent.api.documents.guests import node_guests, node_without_guests
+from agent.api.documents.shown import JsonObject
+from agent.assembly import driving, made, opened, recording
+from agent.cli.options import Options
+from agent.driver_answers import chosen_nodes, managed_nodes, node_facts
+from agent.errors import AgentError, ConfigErrors
+from agent.model.names import ProviderUuid
+from agent.model.provider_tree import ProviderTree
+from agent.store.store import Store
+from agent.tracker.claims import check_ready
+from agent.tracker.importing import GuestImport
+from agent.tracker.node_state import NodeState
+from agent.tracker.node_view import NodeView
+
+
+def guests_here(conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_run: bool) -> list[JsonObject]:
+    """The guests of all nodes, or of those that ``--node`` names. ``imports``: what can be is put on record, unless in a ``dry_run``.
+
+    Placement is not asked.
+
+    :raises AgentError: the configuration is wrong, the store is another run's, or the driver does not tell its nodes.
+    """
+    cancelled = Event()
+    parts = made(conf, cancelled, daemon=False)
+    deadline, driver = conf.compute.facts_deadline, (parts.driver, parts.worker, parts.driver_name)
+    with opened(conf, dry_run=dry_run) as store, driving(conf, parts, store, cancelled, dry_run=dry_run) as provisional:
+        found, errors = chosen_nodes(managed_nodes(*driver, conf.compute.nodes_deadline), options.nodes, parts.driver_name)
+        if errors:
+            raise ConfigErrors(errors)
+
+        def view(uuid: ProviderUuid, name: str) -> NodeView:
+            return records.audits.audit(uuid, node_facts(*driver, name, deadline), _present(store, uuid), start=imports, dry_run=dry_run)
+
+        def look(state: NodeState) -> GuestImport:
+            if imports and not dry_run:
+                return records.tracker.import_guests(state.node.uuid)
+            if imports:
+                check_ready(state)
+            return records.tracker.foreseen_import(state)
+
+        with recording(conf, parts, store, dry_run=dry_run) as records:
+            nodes = [_node(ProviderUuid(uuid), name, view, look) for uuid, name in found.items()]
+    return [{**one, "uuid": None} for one in nodes] if provisional else nodes
+
+
+def _node(
+    uuid: ProviderUuid, name: str, view: Callable[[ProviderUuid, str], NodeView], look: Callable[[NodeState], GuestImport]
+) -> JsonObject:  # fmt: skip
+    """One node; another can be well when this is not."""
+    try:
+        state = view(uuid, name).state
+        return node_guests(state, look(state))
+    except AgentError as error:
+        return node_without_guests(uuid, name, error)
+
+
+def _present(store: Store, root: ProviderUuid) -> ProviderTree:
+    """The node's tree as it was last seen, in whichever Placement."""
+    views = [store.view(endpoint, uuid) for endpoint, uuid in store.views() if uuid == root]
+    return next((one.tree for one in views if one is not None), ProviderTree())

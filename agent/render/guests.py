@@ -1,0 +1,87 @@
+"""The guests of a hypervisor as text and as a document, from the documents of the local API."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from rich.text import Text
+
+from agent.model.cpu_list import format_cpu_list
+from agent.model.report import Problem
+from agent.render.look import Look, hanging, shown, to_string
+from agent.render.text import error_lines
+from agent.render.words import some
+
+Document = Mapping[str, Any]
+
+# What is shown beside a guest, and in which style.
+OUTCOMES: Mapping[str, tuple[str, str]] = {
+    "known": ("on record", "dim"),
+    "elsewhere": ("on record, on another node", "dim"),
+    "importable": ("not on record", "bold yellow"),
+    "imported": ("imported", "bold green"),
+    "refused": ("cannot be imported", "bold red"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Guests:
+    """``name``: of the command; ``source``: who told, the daemon or the driver itself."""
+
+    name: Literal["guests", "guests-import"]
+    source: Literal["daemon", "driver"]
+    dry_run: bool
+    nodes: Sequence[Document]
+    exit_code: int
+
+
+def guests_document(found: Guests) -> Document:
+    """The one document of the command."""
+    return {
+        "schema": f"compute-node-agent/{found.name}/1", "source": found.source, "dry_run": found.dry_run, "nodes": list(found.nodes), "errors": [],
+        "exit_code": found.exit_code,
+    }  # fmt: skip
+
+
+def render_guests(found: Guests, look: Look) -> str:
+    """The same as text: each node, its guests, and how many there are of each kind."""
+    lines = [Text("the daemon was not asked; this is what the driver tells", "yellow"), Text()] if found.source == "driver" else []
+    for node in found.nodes:
+        lines += [*_node(node, look), Text()]
+    return to_string([*lines, _closing(found)], look)
+
+
+def _node(node: Document, look: Look) -> Iterator[Text]:
+    yield Text.assemble(shown(node["name"], "bold"), shown(f"  {node['uuid'] or ''}".rstrip(), "dim"))
+    for guest in node["guests"]:
+        word, style = OUTCOMES[guest["outcome"]]
+        yield Text.assemble("  ", shown(guest["name"], "bold"), shown(f"  {guest['uuid']}  "), (word, style))
+        yield from hanging(shown("    " + f" {look.signs.dot} ".join(_facts(guest)), "dim"), look)
+        for refusal in guest["refusals"]:
+            yield from hanging(Text.assemble((f"    {look.signs.bad} ", "bold red"), shown(refusal["reason"], "red")), look)
+            yield from hanging(Text.assemble((f"      {look.signs.change} ", "dim"), shown(refusal["remedy"])), look)
+    if not node["guests"] and not node["errors"]:
+        yield Text("  no guests", "dim")
+    yield from error_lines((Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]), look)
+
+
+def _facts(guest: Document) -> Iterator[str]:
+    yield guest["state"]
+    if guest["vcpus"] is not None:
+        yield some(guest["vcpus"], "CPU")
+    yield f"{guest['memory_mb']} MiB memory"
+    for one in guest["cells"]:
+        pinned = format_cpu_list({*one["pins"].values(), *one["emulator"]})
+        yield f"cell {one['host_cell']}" + (f" pinned to {pinned}" if pinned else "")
+    if guest["devices"]:
+        yield f"devices {', '.join(guest['devices'])}"
+    if guest["flavor"] is not None:
+        yield f"flavor {guest['flavor']}"
+
+
+def _closing(found: Guests) -> Text:
+    counts = Counter(guest["outcome"] for node in found.nodes for guest in node["guests"])
+    told = [some(sum(counts.values()), "guest")]
+    told += [f"{counts[outcome]} {word}" for outcome, (word, _) in OUTCOMES.items() if counts[outcome]]
+    return Text(", ".join(told) + ("; dry run: nothing was written" if found.dry_run else ""), "bold")

@@ -11,7 +11,7 @@ from agent.api.description import read
 from tests.support import backends
 from tests.support.placement import PlacementServer
 from tests.support.site import claim_body, move_body, site_here, with_devices
-from tests.support.tracking import F1, F3, PMEM, settled, uuid_of
+from tests.support.tracking import F1, F3, PMEM, domain, settled, uuid_of
 from tests.support.unix_requests import session
 from tests.unit.render.reports import node, report
 
@@ -67,19 +67,20 @@ def _resolved(document: dict[str, Any], parameter: dict[str, Any]) -> dict[str, 
     return found
 
 
-described = schemathesis.openapi.from_dict(narrowed()).include(path_regex=r"^/v1/(claims|moves|devices|instances|migrations|nodes)")
+described = schemathesis.openapi.from_dict(narrowed()).include(path_regex=r"^/v1/(claims|moves|devices|guests|instances|migrations|nodes)")
 described.config.generation.update(modes=[schemathesis.GenerationMode.POSITIVE])
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """HA with devices and units, i1 there and i2 about to be resized."""
+    """HA with devices and units, i1 there and i2 about to be resized, and a guest that no record knows."""
     with site_here(tmp_path_factory.mktemp("records"), PlacementServer()) as found:
         ha = found.serve(with_devices(found.world.pmem("HA")))
         found.api.service.audited(report(nodes=(node(name="HA", uuid=ha.node, state="in-sync", errors=()),)), whole=True)
         for name in ("i1", "i2"):
             found.call("POST", "/v1/claims", claim_body(ha, name, F1))
         found.call("POST", "/v1/moves", move_body(ha, "i2", "resize", F3))
+        ha.audit(domains=(domain("i1", 2048, 1), domain("stray", 512, 1)))
         yield found, ha
 
 

@@ -2,134 +2,31 @@
 
 import os
 import random
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from agent.api.client import MoveStep
-from agent.model.amounts import Amounts
-from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import NodeRecords
-from agent.store.records import Records
-from agent.store.store import open_read_only
-from tests.support.compute_host import PATIENCE, RESERVED, ComputeHost
+from tests.support.cloud import Cloud, cloud_on, killing
+from tests.support.compute_host import ComputeHost
 from tests.support.http_placement import HttpPlacement
-from tests.support.orchestrator import KINDS, PINNED, WITH_UNIT, Guest, Kind
+from tests.support.orchestrator import KINDS, PINNED, Guest
 from tests.support.postgresql import PostgreSQL
 from tests.support.service_manager import until
 
 ROUNDS = int(os.environ.get("TWO_AGENTS_ROUNDS", "5"))
-KILLS = 4
-"""In a round, beside the one that an evacuation begins with."""
 SOON = 10.0
 """Seconds in which an agent that was killed is back, on such a machine; a lease that it had to wait for would take longer."""
 COLD_ENDS: tuple[MoveStep, ...] = ("confirm", "revert", "abort")
 LIVE_ENDS: tuple[MoveStep, ...] = ("finish", "abort")
 
 
-class Cloud:
-    """Hosts A and B, whose agents run, on ``placement`` and the database at ``url``."""
-
-    def __init__(self, folder: Path, placement: HttpPlacement, url: str) -> None:
-        self.folder, self.placement, self.url = folder, placement, url
-        self.a, self.b = self.host("a"), self.host("b")
-
-    def host(self, name: str, node: str | None = None) -> ComputeHost:
-        """A host of this cloud."""
-        return ComputeHost(self.folder / name, f"agent-{name}", node or f"node-{name}", self.placement.credentials(), self.url)
-
-    @property
-    def both(self) -> tuple[ComputeHost, ComputeHost]:
-        return self.a, self.b
-
-    @contextmanager
-    def running(self) -> Iterator["Cloud"]:
-        try:
-            for one in self.both:
-                one.start()
-            for one in self.both:
-                one.wait_until_well()
-            with open_read_only(self.folder / "look", self.url) as store:
-                self._records = Records(store)
-                yield self
-        finally:
-            for one in self.both:
-                one.kill()
-
-    def guest(self, kind: Kind, dice: random.Random) -> Guest:
-        return Guest(self.placement, kind, random.Random(dice.random()))
-
-    def allocations(self) -> dict[str, object]:
-        """Who holds what in Placement."""
-        return {uuid: one["allocations"] for uuid, one in self.placement.dump()["consumers"].items() if one["allocations"]}
-
-    # --- what has to be so in the end -----------------------------------------------------------------------------
-
-    def is_exact(self, guests: Sequence[Guest]) -> None:
-        """Everything is as it should be, with these guests and no other."""
-        for host in self.both:
-            # One may have been killed last of all.
-            host.wait_until_well()
-        wanted = {consumer: held for guest in guests for consumer, held in guest.allocations.items()}
-        until(lambda: self.allocations() == wanted, lambda: f"{self.allocations()}\nis not\n{wanted}\n{self._logs()}", PATIENCE)
-        for host in self.both:
-            mine = [guest for guest in guests if guest.owner is host]
-            usage = {
-                **{f"{name}_used": amount for name, amount in self._used(mine).items()}, "instances": len(mine), "claims": len(mine), "migrations": 0,
-            }  # fmt: skip
-            until(lambda: host.summary()["usage"] == usage, lambda: f"{host.summary()['usage']} is not {usage}\n{self._logs()}", PATIENCE)  # noqa: B023
-            until(lambda: host.is_well() and not self.records(host).node.dirty, self._logs, PATIENCE)  # noqa: B023
-            self._are_exact(host, {guest.uuid: guest for guest in mine})
-            assert host.bugs == []
-        with self._records.reading() as reading:
-            for guest in guests:
-                found = {uuid: reading.migration(ConsumerUuid(uuid)) for uuid in guest.ended}
-                assert {uuid: one and (one.type, one.status) for uuid, one in found.items()} == guest.ended
-
-    def _are_exact(self, host: ComputeHost, guests: Mapping[str, Guest]) -> None:
-        """The host's records."""
-        records = self.records(host)
-        assert not records.damaged
-        assert records.node.host == host.name
-        assert {one.uuid for one in records.instances} == guests.keys()
-        for one in records.instances:
-            assert (one.host, one.vm_state, one.task_state, one.flavor) == (host.name, "active", None, guests[one.uuid].flavor)
-            assert (one.old_flavor, one.new_flavor) == (None, None)
-        assert sorted(one.instance for one in records.claims) == sorted(guests)
-        for claim in records.claims:
-            flavor = guests[claim.instance].flavor
-            assert (claim.half, claim.migration, claim.flavor_id, claim.amounts) == ("only", None, flavor.id, flavor.amounts(volume_backed=False))
-        pins = [cpu for claim in records.claims for placed in claim.cells for cpu in placed.pinned_cpus]
-        assert len(pins) == len(set(pins)) == sum(one.flavor.vcpus for one in guests.values() if one.kind is PINNED)
-        holders = [unit.holder for unit in records.units if unit.holder is not None]
-        assert sorted(holders) == sorted(one.id for one in records.claims if guests[one.instance].kind is WITH_UNIT)
-
-    def records(self, host: ComputeHost) -> NodeRecords:
-        """All that is on record of a host."""
-        with self._records.reading() as reading:
-            found = reading.load(ProviderUuid(host.identity))
-        assert found is not None
-        return found
-
-    @staticmethod
-    def _used(guests: Sequence[Guest]) -> dict[str, int]:
-        sums = sum((guest.flavor.amounts(volume_backed=False) for guest in guests), start=Amounts())
-        return {name: amount + getattr(sums, name) for name, amount in RESERVED.items()}
-
-    def _logs(self) -> str:
-        return "\n".join(f"--- {host.name}\n{host.log[-3000:]}" for host in self.both)
-
-
 @pytest.fixture
 def cloud(http_placement: HttpPlacement, postgresql: PostgreSQL, tmp_path: Path) -> Iterator[Cloud]:
-    database = postgresql.create()
-    with Cloud(tmp_path, http_placement, postgresql.url(database)).running() as cloud:
-        yield cloud
-    postgresql.drop(database)
+    with cloud_on(tmp_path, http_placement, postgresql) as found:
+        yield found
 
 
 # --- what an orchestrator does ------------------------------------------------------------------------------------------
@@ -220,23 +117,13 @@ def _built_and(guests: Sequence[Guest], host: ComputeHost, scenario: Callable[[]
     scenario()
 
 
-def killing(cloud: Cloud, dice: random.Random, under_way: Sequence[Future[None]]) -> int:
-    """Kill one agent or the other, mostly when one has got somewhere again. Returns how often that was, while anything was under way."""
-    killed = 0
-    while killed < KILLS and not all(one.done() for one in under_way):
-        if dice.random() < 0.8:
-            until(lambda: all(one.done() for one in under_way) or any(host.is_well() for host in cloud.both), seconds=PATIENCE)
-        time.sleep(dice.uniform(0, 0.5))
-        killed += dice.choice(cloud.both).crash()
-    return killed
-
-
 @pytest.mark.timeout(0 if ROUNDS > 5 else 300)
 def test_moves_end_exactly_whoever_is_killed_when(cloud: Cloud) -> None:
     for number in range(ROUNDS):
         dice = random.Random(number)
         with ThreadPoolExecutor(16) as pool:
             guests, under_way = played(cloud, dice, pool)
+            # Beside the kill that an evacuation begins with.
             killed = killing(cloud, dice, under_way)
             for one in under_way:
                 one.result()

@@ -19,15 +19,23 @@ PERIOD = 2
 PATIENCE = 60.0
 """Seconds in which a killed agent has to be well again, on a machine that has more to do."""
 UNITS = "CUSTOM_PMEM_NAMESPACE_4GB"
+VF, GPU = "CUSTOM_PCI_8086_154C", "CUSTOM_PCI_8086_1533"
+"""What counts the functions of its network card, and its other two devices."""
+CARD = "0000:82:00.0"
+GPUS = ("0000:83:00.0", "0000:84:00.0")
+KINDS = {"vf": {"vendor_id": "8086", "product_id": "154c"}, "gpu": {"vendor_id": "8086", "product_id": "1533"}}
+"""By the alias that flavors use."""
 RESERVED = {"vcpus": 2, "memory_mb": 512, "disk_mb": 2048}
 """What the host itself keeps."""
 
 
 def host_file(node: str, units: int = 16, cpus: int = 64) -> str:
-    """Two cells of ``cpus`` CPUs and 128 GiB, a quarter of the CPUs for shared guest CPUs; JSON is YAML."""
+    """Two cells of ``cpus`` CPUs and 128 GiB, a quarter of the CPUs for shared guest CPUs, and devices; JSON is YAML."""
     cells = [{"id": cell, "cpus": f"{cell * cpus}-{cell * cpus + cpus - 1}", "memory_mib": 131072} for cell in (0, 1)]
     named = [{"resource_class": UNITS, "identifier": f"ns_{number}"} for number in range(units)]
-    return json.dumps({"name": node, "cells": cells, "disk_gib": 20000, "units": named})
+    card = {"address": CARD, "vendor_id": "8086", "product_id": "1572", "virtual_functions": {"count": 16, "product_id": "154c"}}
+    devices = [card, *({"address": one, "vendor_id": "8086", "product_id": "1533"} for one in GPUS)]
+    return json.dumps({"name": node, "cells": cells, "disk_gib": 20000, "units": named, "pci": devices})
 
 
 def config(name: str, file: Path, placement: Mapping[str, str], database: str | None, cpus: int = 64) -> Config:
@@ -42,6 +50,10 @@ def config(name: str, file: Path, placement: Mapping[str, str], database: str | 
         },
         "fake": {"host_file": file},
         "compute": {"cpu_shared_set": ",".join(shared), "cpu_dedicated_set": ",".join(dedicated)},
+        "pci": {
+            "report_in_placement": True, "device_spec": [json.dumps(one) for one in KINDS.values()],
+            "alias": [json.dumps({"name": name, **one}) for name, one in KINDS.items()],
+        },
         "placement": {**placement, "max_in_flight": "1"},
         "store": {"connection": database} if database else {},
     }  # fmt: skip

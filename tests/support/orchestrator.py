@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 from urllib.parse import urlencode
 from uuid import uuid4
@@ -11,10 +11,10 @@ from uuid import uuid4
 from agent.api.client import ApiProblem, ApiUnreachable, Client, MoveStep
 from agent.model.flavor import Flavor
 from agent.model.migration import MigrationType
-from tests.support.compute_host import PATIENCE, UNITS, ComputeHost
+from tests.support.compute_host import GPU, PATIENCE, UNITS, VF, ComputeHost
 from tests.support.other_client import PROJECT, USER, OtherClient
 from tests.support.placement import Placement, observer_session
-from tests.support.tracking import F1, F3, FM, FN, FN4
+from tests.support.tracking import F1, F2, F3, FM, FN, FN4
 
 Resources = Mapping[str, Mapping[str, int]]
 """Provider to class to amount."""
@@ -27,23 +27,31 @@ PAUSE = 0.05
 
 @dataclass(frozen=True)
 class Kind:
-    """A sort of guest: as it is built, as it is resized, and how many units it has either way."""
+    """A sort of guest: as it is built, as it is resized, and how many units it has either way, or the class of the device that it has."""
 
     small: Flavor
     large: Flavor
     units: int = 0
+    device: str | None = None
 
     def resources(self, flavor: Flavor) -> dict[str, int]:
         """What a scheduler asks of Placement for it."""
         cpus = "PCPU" if flavor.extra_specs.get("hw:cpu_policy") == "dedicated" else "VCPU"
         disk_gb = -(-flavor.amounts(volume_backed=False).disk_mb // 1024)
-        return {cpus: flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": disk_gb, **({UNITS: self.units} if self.units else {})}
+        more = {**({UNITS: self.units} if self.units else {}), **({self.device: 1} if self.device else {})}
+        return {cpus: flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": disk_gb, **more}
+
+
+def _with(alias: str, flavor: Flavor) -> Flavor:
+    return replace(flavor, id=f"{flavor.id}-{alias}", extra_specs={"pci_passthrough:alias": f"{alias}:1"})
 
 
 PLAIN = Kind(F1, F3)
 PINNED = Kind(FN, FN4)
 WITH_UNIT = Kind(FM, Flavor("fm2", "FM2", 2, 4096, root_gb=20), units=1)
-KINDS = (PLAIN, PINNED, WITH_UNIT)
+WITH_FUNCTION = Kind(_with("vf", FM), _with("vf", F2), device=VF)
+WITH_GPU = Kind(_with("gpu", FM), _with("gpu", F2), device=GPU)
+KINDS = (PLAIN, PINNED, WITH_UNIT, WITH_FUNCTION)
 
 
 def ask(host: ComputeHost, call: Callable[[Client], Found]) -> Found:
@@ -69,7 +77,7 @@ class Guest:
         # One of its own, because guests live in threads.
         self._placement = OtherClient(observer_session(placement.session()), placement.url)
         self.kind, self._dice = kind, dice
-        self.uuid = str(uuid4())
+        self.uuid, self.claim = str(uuid4()), str(uuid4())
         self.flavor = kind.small
         self.owner: ComputeHost | None = None
         self.allocations: dict[str, Resources] = {}
@@ -82,13 +90,31 @@ class Guest:
     def build(self, host: ComputeHost) -> None:
         """Have it built."""
         self._hold(self._scheduled(host, self.flavor))
+        self._build(host)
+
+    def tries(self, host: ComputeHost) -> bool:
+        """Have it built if there is room. Returns whether there was: others may be faster."""
+        offers = self._offers(host, self.flavor)
+        if not offers or not self._placement.can_claim(offers[0], self.uuid):
+            return False
+        self.allocations[self.uuid] = offers[0]
+        self._build(host)
+        return True
+
+    def _build(self, host: ComputeHost) -> None:
         body = {
-            "id": str(uuid4()), "node": host.identity, "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
+            "id": self.claim, "node": host.identity, "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
             "flavor": asdict(self.flavor), "allocations": self._told(host),
         }  # fmt: skip
         self._ask(host, lambda client: client.create_claim(body))
         self.owner = host
         self.becomes(host, vm_state="active")
+
+    def devices(self) -> list[str]:
+        """The addresses of the devices that its claim holds, as its host's agent says."""
+        owner = self.owner
+        assert owner is not None
+        return [one["address"] for one in ask(owner, lambda client: client.claim(self.claim))["devices"]]
 
     def becomes(self, host: ComputeHost, **states: Any) -> None:
         """Tell the agent of a host what has become of it. Who gets no answer looks what is there before he asks again."""
@@ -167,11 +193,16 @@ class Guest:
         return ask(host, call) if self._dice.random() < 0.2 else answer
 
     def _scheduled(self, host: ComputeHost, flavor: Flavor) -> Resources:
-        """What Placement offers for the flavor on the host."""
+        """What Placement offers for the flavor on the host, which has room for it."""
+        (found,) = self._offers(host, flavor)
+        return found
+
+    def _offers(self, host: ComputeHost, flavor: Flavor) -> list[Resources]:
+        """What Placement offers, if anything: the first choice."""
         wanted = ",".join(f"{name}:{amount}" for name, amount in self.kind.resources(flavor).items())
         query = urlencode({"resources": wanted, "in_tree": host.identity, "limit": 1})
-        (found,) = self._placement.call("GET", f"/allocation_candidates?{query}").json()["allocation_requests"]
-        return {provider: one["resources"] for provider, one in found["allocations"].items()}
+        found = self._placement.call("GET", f"/allocation_candidates?{query}").json()["allocation_requests"]
+        return [{provider: one["resources"] for provider, one in offer["allocations"].items()} for offer in found]
 
     def _hold(self, allocations: Resources) -> None:
         """Have the guest hold exactly that."""

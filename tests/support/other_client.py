@@ -103,14 +103,21 @@ class OtherClient:
     def claim(self, allocations: Mapping[str, Mapping[str, int]], consumer: str | None = None) -> str:
         """Give a consumer exactly these allocations, ``{provider: {class: amount}}``; its uuid."""
         consumer = consumer or str(uuid.uuid4())
+        self._claim(allocations, consumer, (204,))
+        return consumer
+
+    def can_claim(self, allocations: Mapping[str, Mapping[str, int]], consumer: str) -> bool:
+        """As :meth:`claim`; returns whether there was enough."""
+        return self._claim(allocations, consumer, (204, 409)) == 204
+
+    def _claim(self, allocations: Mapping[str, Mapping[str, int]], consumer: str, expect: Iterable[int]) -> int:
         body = {
             "allocations": {provider: {"resources": dict(amounts)} for provider, amounts in allocations.items()},
             "project_id": PROJECT,
             "user_id": USER,
             "consumer_generation": self.allocations(consumer).get("consumer_generation"),
         }
-        self.call("PUT", f"/allocations/{consumer}", body)
-        return consumer
+        return self.call("PUT", f"/allocations/{consumer}", body, expect).status_code
 
     def move(self, source: str, target: str, expect: Iterable[int] = (204,)) -> int:
         """Give ``target`` all that ``source`` holds, and nothing else, at once; the status of the answer."""

@@ -18,8 +18,6 @@ from tests.support.ini import Config, Value, write_config
 
 USER, PASSWORD = "agent", "a $ecret % of the tests"
 VERSION = "1.109"
-GROUP = "racka"
-"""The one conductor's group: ironic takes no node of a group without a conductor."""
 FAKES = ("bios", "boot", "console", "deploy", "firmware", "inspect", "management", "power", "raid", "rescue", "vendor")
 SOON = 15.0
 
@@ -27,14 +25,15 @@ SOON = 15.0
 class Ironic:
     """Started, stopped, killed and held at will; port and database stay. ``page``: the longest page that it gives.
 
-    ``basic``: it asks for a user and a password. ``group``: the conductor's group, empty for the default one.
+    ``basic``: it asks for a user and a password. ``group``: the conductor's group, empty for the default one; ironic takes
+    no node of a group without a conductor. ``slow``: deployments and cleanings take so many seconds.
     """
 
-    def __init__(self, folder: Path, *, basic: bool = False, group: str = "", page: int = 1000) -> None:
+    def __init__(self, folder: Path, *, basic: bool = False, group: str = "", page: int = 1000, slow: int = 0) -> None:
         self.port = _free_port()
         self._basic, self._folder = basic, folder
         self._database = folder / "ironic.sqlite"
-        self._config = write_config(folder / "ironic.conf", self._options(group, page))
+        self._config = write_config(folder / "ironic.conf", self._options(group, page, slow))
         if basic:
             secret = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
             (folder / "htpasswd").write_text(f"{USER}:{secret}\n")
@@ -167,7 +166,7 @@ class Ironic:
         with suppress(ProcessLookupError):
             os.killpg(self._child.pid, number)
 
-    def _options(self, group: str, page: int) -> Config:
+    def _options(self, group: str, page: int, slow: int) -> Config:
         folder, interfaces = self._folder, {f"enabled_{name}_interfaces": "fake" for name in FAKES}
         return {
             "DEFAULT": {
@@ -191,6 +190,7 @@ class Ironic:
             "pxe": {name: folder / name for name in ("tftp_root", "images_path", "instance_master_path", "tftp_master_path")},
             "oslo_concurrency": {"lock_path": folder / "lock"},
             "service_catalog": {"auth_type": "none", "endpoint_override": self.url},
+            "fake": {"deploy_delay": slow},
             "inspector": {"require_managed_boot": False},
         }
 

@@ -14,7 +14,7 @@ from agent.desired.reported_cards import Card, cards, problems
 from agent.errors import ConfigError, DevicesGone
 from agent.model.journal import Journal
 from agent.model.mirror import Consumers
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, printable
 from agent.model.pci_address import PciAddress
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
@@ -61,7 +61,7 @@ class DevicePart:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What Placement has of the cards of a node, as far as it is about devices: not what operators' files added."""
+    """What Placement has of the cards of a node, as far as it is about devices: not what operators' files or others added."""
 
     root: str
     by_name: Mapping[str, Provider]
@@ -70,7 +70,7 @@ class Reported:
     def of(cls, present: ProviderTree, root: ProviderUuid, wish: ProviderTree, base: ProviderTree, journal: Journal) -> Self:
         """The providers of cards in ``present``. Not those that the driver made in ``wish``, out of ``base``: they are its own affair."""
         made = {one.name for one in device_providers(wish, root) if not (base.exists(one.uuid) and base.provider(one.uuid) is one)}
-        there = {one.name: _without_files(one, journal) for one in device_providers(present, root) if one.name not in made}
+        there = {one.name: _of_devices(one, journal) for one in device_providers(present, root) if one.name not in made}
         return cls(wish.name_of(root), there)
 
     def classes(self, name: str) -> frozenset[str]:
@@ -159,10 +159,12 @@ def _by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...
     return found
 
 
-def _without_files(one: Provider, journal: Journal) -> Provider:
-    configured = journal.of(one.uuid).configured
-    inventory = {name: record for name, record in one.inventory.items() if name not in configured.classes}
-    return replace(one, inventory=inventory, traits=one.traits - configured.traits)
+def _of_devices(one: Provider, journal: Journal) -> Provider:
+    """The provider without what operators' files added, and without the classes that others put on one of ours."""
+    own, owned = journal.of(one.uuid), journal.owns(one.uuid)
+    added = {name for name in one.inventory if name in own.configured.classes or (owned and is_custom(name) and name not in own.classes)}
+    inventory = {name: record for name, record in one.inventory.items() if name not in added}
+    return replace(one, inventory=inventory, traits=one.traits - own.configured.traits)
 
 
 def _raised(part: DevicePart, wanted: CardProvider, used: int, uuid: ProviderUuid) -> DevicePart:

@@ -1,0 +1,23 @@
+"""What the random walk over devices found once, each as the smallest example of it."""
+
+from typing import Any
+
+from tests.support.device_host import DeviceHost, errors
+from tests.support.tracking import guest
+
+F2 = "0000:81:02.0"
+VF = "CUSTOM_PCI_8086_154C"
+V2 = {"product_id": "154c", "address": "0000:81:02.*"}
+THEIRS: dict[str, Any] = {"CUSTOM_THEIR_CLASS": {"total": 2, "max_unit": 2}}
+
+
+def test_a_class_in_use_that_somebody_else_put_on_a_card_is_no_reason_to_refuse_a_start(host: DeviceHost) -> None:
+    host.start(V2)
+    card, other = host.provider("F2"), host.placement.other
+    other.set_inventory(card, {**other.inventory(card), **THEIRS})
+    other.claim({card: {"CUSTOM_THEIR_CLASS": 1}}, guest("stranger"))
+    theirs = other.inventory(card)["CUSTOM_THEIR_CLASS"]
+    report = host.start(V2)
+    assert (report.state, errors(report)) == ("in-sync", "")
+    del host.devices["V21"]
+    assert (host.cycle().state, other.inventory(card)[VF]["total"], other.inventory(card)["CUSTOM_THEIR_CLASS"]) == ("changed", 1, theirs)

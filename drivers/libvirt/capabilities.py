@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from agent.errors import DriverError
 from agent.model.reading import Reading
 from agent.model.topology import Cell, PagePool, Topology
-from drivers.libvirt.cpu_set import cpus_of
+from drivers.libvirt.number_lists import NumberLists
 from drivers.libvirt.xml import Element, fault, integer, natural, parse, text_of
 
 WHAT = "capabilities"
 
-# No core has so many threads; a longer list is damaged.
-MOST_THREADS = 1024
 MOST_CPUS = 65536
 # No Linux that runs guests has larger ordinary pages.
 LARGEST_ORDINARY_KIB = 64
@@ -53,10 +51,11 @@ def read_capabilities(xml: str, online: frozenset[int]) -> Capabilities:
 def _topology(elements: Iterable[Element], online: frozenset[int]) -> Reading[Topology | None]:
     cells: dict[int, Cell] = {}
     faults: list[str] = []
+    lists = NumberLists()
     for element in elements:
         what = f"{WHAT}: cell {(element.get('id') or 'without id')[:20]}"
         try:
-            cell = _cell(element, what, online)
+            cell = _cell(element, what, online, lists)
             if cell.id in cells:
                 raise fault(what, "listed twice")
             cells[cell.id] = cell
@@ -66,7 +65,7 @@ def _topology(elements: Iterable[Element], online: frozenset[int]) -> Reading[To
     return Reading(Topology(in_order) if cells or faults else None, tuple(faults))
 
 
-def _cell(element: Element, what: str, online: frozenset[int]) -> Cell:
+def _cell(element: Element, what: str, online: frozenset[int], lists: NumberLists) -> Cell:
     listed = element.findall("cpus/cpu")
     if len(listed) > MOST_CPUS:
         raise fault(what, f"it has {len(listed)} CPUs")
@@ -80,7 +79,7 @@ def _cell(element: Element, what: str, online: frozenset[int]) -> Cell:
         memory_mib=_memory_mib(element, what),
         pages=_huge_pages(element, what),
         distances=_distances(element, f"{what}: distances"),
-        siblings=_cores(running, what),
+        siblings=_cores(running, what, lists),
         sockets=frozenset(_packages(running, what)),
     )
 
@@ -106,7 +105,7 @@ def _huge_pages(element: Element, what: str) -> tuple[PagePool, ...]:
     return tuple(PagePool(size, total) for size, total in pools.items() if size > ordinary or size > LARGEST_ORDINARY_KIB)
 
 
-def _cores(running: dict[int, Element], what: str) -> tuple[frozenset[int], ...]:
+def _cores(running: dict[int, Element], what: str, lists: NumberLists) -> tuple[frozenset[int], ...]:
     """The cores of the online CPUs, by their lowest. A CPU of which libvirt tells no siblings (older ones never do) is a core of its own."""
     cores: list[frozenset[int]] = []
     seen: set[int] = set()
@@ -114,19 +113,12 @@ def _cores(running: dict[int, Element], what: str) -> tuple[frozenset[int], ...]
         if cpu in seen:
             continue
         said = element.get("siblings")
-        threads = frozenset({cpu}) if said is None else _threads(said, f"{what}: CPU {cpu}").intersection(running)
+        threads = frozenset({cpu}) if said is None else lists.read(said, f"{what}: CPU {cpu}").intersection(running)
         if cpu not in threads or threads & seen:
             raise fault(what, f"the siblings of CPU {cpu} contradict those of another")
         seen |= threads
         cores.append(threads)
     return tuple(cores)
-
-
-def _threads(text: str, what: str) -> frozenset[int]:
-    threads = cpus_of(text, what)
-    if len(threads) > MOST_THREADS:
-        raise fault(what, f"{len(threads)} siblings")
-    return threads
 
 
 def _packages(running: dict[int, Element], what: str) -> Iterable[int]:

@@ -7,34 +7,41 @@ from dataclasses import dataclass, replace
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.topology import Topology
 from drivers.libvirt.amount import kib_of, mib_up
-from drivers.libvirt.cpu_set import cpus_of, only_one
+from drivers.libvirt.number_lists import NumberLists, only_one
 from drivers.libvirt.xml import Element, child, fault, natural
 
 SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
+class Guest:
+    """What is read: the ``<domain>``, what to call it in errors, and its lists of numbers."""
+
+    domain: Element
+    what: str
+    lists: NumberLists
+
+
 class Placement:
-    """``ranges``: the host CPUs on which each guest CPU may run, where the guest says. ``cells``: the cell of each host CPU.
+    """On which host CPUs, and on which host cells, each guest CPU may run, where the guest says.
 
     A guest CPU that may run on one host CPU only, which no other may run on alone, is taken to have it for itself: so nova pins.
     """
 
-    ranges: Mapping[int, frozenset[int]]
-    cells: Mapping[int, int]
-
-    @property
-    def pins(self) -> dict[int, int]:
-        """Guest CPU to the host CPU that it has for itself."""
-        alone = {vcpu: cpu for vcpu, cpus in self.ranges.items() if (cpu := only_one(cpus)) is not None}
+    def __init__(self, ranges: Mapping[int, frozenset[int]], topology: Topology | None) -> None:
+        self.ranges = ranges
+        self.cells = {cpu: cell.id for cell in (topology.cells if topology is not None else ()) for cpu in cell.cpus}
+        alone = {vcpu: cpu for vcpu, cpus in ranges.items() if (cpu := only_one(cpus)) is not None}
         often = Counter(alone.values())
-        return {vcpu: cpu for vcpu, cpu in alone.items() if often[cpu] == 1}
+        self.pins = {vcpu: cpu for vcpu, cpu in sorted(alone.items()) if often[cpu] == 1}
+        # By range, because most CPUs of a guest have the same.
+        self._spread = {cpus: frozenset(self.cells.get(cpu) for cpu in cpus) for cpus in set(ranges.values())}
 
     def cell_of(self, vcpus: Iterable[int]) -> int | None:
         """The one host cell on which all these guest CPUs have to run, if there is one."""
         found: set[int | None] = set()
         for vcpu in vcpus:
-            found |= {self.cells.get(cpu) for cpu in self.ranges[vcpu]} if vcpu in self.ranges else {None}
+            found |= self._spread[self.ranges[vcpu]] if vcpu in self.ranges else {None}
         return next(iter(found)) if len(found) == 1 else None
 
 
@@ -46,77 +53,89 @@ def placed_cells(domain: Element, topology: Topology | None, emulator_policy: st
 
     :raises DriverError: something of it is garbled.
     """
-    host = {cpu: cell.id for cell in (topology.cells if topology is not None else ()) for cpu in cell.cpus}
-    pinned = domain.findall("cputune/vcpupin")
-    placement = Placement({natural(one.get("vcpu"), f"{what}: vcpupin"): cpus_of(one.get("cpuset", ""), f"{what}: vcpupin") for one in pinned}, host)
-    own = domain.findall("cpu/numa/cell")
-    cells = _own_cells(domain, own, placement, what) if own else _seen_cells(domain, placement, what)
-    return _with_emulator(domain, cells, placement, emulator_policy, what)
+    guest = Guest(domain, what, NumberLists())
+    placement = Placement(_ranges(guest), topology)
+    cells = _own_cells(guest, placement) if domain.find("cpu/numa/cell") is not None else _seen_cells(guest, placement)
+    return _with_emulator(guest, cells, placement, emulator_policy)
 
 
-def _own_cells(domain: Element, own: list[Element], placement: Placement, what: str) -> tuple[PlacedCell, ...]:
-    bound, everywhere = _bound(domain, what)
-    sizes, pins = _page_sizes(domain, what), placement.pins
-    placed: dict[int, PlacedCell] = {}
-    for index, element in enumerate(own):
-        cell_id = natural(element.get("id", str(index)), f"{what}: cell")
-        of_cell = f"{what}: cell {cell_id}"
-        if cell_id in placed:
-            raise fault(of_cell, "listed twice")
-        cpus = cpus_of(element.get("cpus", ""), of_cell) if element.get("cpus") else frozenset[int]()
-        memory = mib_up(kib_of(element.get("memory"), element.get("unit"), of_cell))
+def _ranges(guest: Guest) -> dict[int, frozenset[int]]:
+    what = f"{guest.what}: vcpupin"
+    return {natural(one.get("vcpu"), what): guest.lists.read(one.get("cpuset", ""), what) for one in guest.domain.findall("cputune/vcpupin")}
+
+
+def _own_cells(guest: Guest, placement: Placement) -> tuple[PlacedCell, ...]:
+    bound, everywhere = _bound(guest)
+    sizes = _page_sizes(guest)
+    own = _cells(guest)
+    placed = []
+    for cell_id, (cpus, memory_mib) in sorted(own.items()):
         host_cell = bound.get(cell_id, everywhere)
         host_cell = placement.cell_of(cpus) if host_cell is None else host_cell
         if host_cell is not None:
-            dedicated = cpus.intersection(pins)
-            page_size = sizes.get(cell_id, sizes.get(None))
-            placed[cell_id] = PlacedCell(GuestCell(cpus - dedicated, dedicated, memory), host_cell, page_size, {cpu: pins[cpu] for cpu in sorted(dedicated)})
-    return tuple(placed[cell_id] for cell_id in sorted(placed))
+            dedicated = cpus.intersection(placement.pins)
+            pins = {cpu: placement.pins[cpu] for cpu in sorted(dedicated)}
+            placed.append(PlacedCell(GuestCell(cpus - dedicated, dedicated, memory_mib), host_cell, sizes.get(cell_id, sizes.get(None)), pins))
+    return tuple(placed)
 
 
-def _bound(domain: Element, what: str) -> tuple[dict[int, int], int | None]:
+def _cells(guest: Guest) -> dict[int, tuple[frozenset[int], int]]:
+    """CPUs and memory in MiB of the guest's own cells."""
+    found: dict[int, tuple[frozenset[int], int]] = {}
+    seen: set[int] = set()
+    for index, element in enumerate(guest.domain.findall("cpu/numa/cell")):
+        cell_id = natural(element.get("id", str(index)), f"{guest.what}: cell")
+        what = f"{guest.what}: cell {cell_id}"
+        cpus = guest.lists.read(element.get("cpus", ""), what) if element.get("cpus") else frozenset[int]()
+        if cell_id in found or cpus & seen:
+            raise fault(what, "listed twice, or another has some of its CPUs")
+        seen |= cpus
+        found[cell_id] = (cpus, mib_up(kib_of(element.get("memory"), element.get("unit"), what)))
+    return found
+
+
+def _bound(guest: Guest) -> tuple[dict[int, int], int | None]:
     """The host cell that each guest cell's memory is bound to, and the one of all memory, where it is just one."""
-    nodes = {natural(one.get("cellid"), f"{what}: memnode"): _one_cell(one.get("nodeset"), f"{what}: memnode") for one in domain.findall("numatune/memnode")}
-    memory = domain.find("numatune/memory")
-    return {cell: node for cell, node in nodes.items() if node is not None}, None if memory is None else _one_cell(memory.get("nodeset"), f"{what}: numatune")
+    what = f"{guest.what}: numatune"
+    nodes = {natural(one.get("cellid"), what): guest.lists.one(one.get("nodeset"), what) for one in guest.domain.findall("numatune/memnode")}
+    memory = guest.domain.find("numatune/memory")
+    everywhere = None if memory is None else guest.lists.one(memory.get("nodeset"), what)
+    return {cell: node for cell, node in nodes.items() if node is not None}, everywhere
 
 
-def _one_cell(nodeset: str | None, what: str) -> int | None:
-    return only_one(cpus_of(nodeset, what)) if nodeset else None
-
-
-def _page_sizes(domain: Element, what: str) -> dict[int | None, int]:
+def _page_sizes(guest: Guest) -> dict[int | None, int]:
     """Sizes of huge pages in KiB by guest cell; that of all others by None. Without a size the host's usual one is meant, which nobody tells."""
     sizes: dict[int | None, int] = {}
-    for page in domain.findall("memoryBacking/hugepages/page"):
-        size = kib_of(page.get("size"), page.get("unit"), f"{what}: hugepages")
+    what = f"{guest.what}: hugepages"
+    for page in guest.domain.findall("memoryBacking/hugepages/page"):
+        size = kib_of(page.get("size"), page.get("unit"), what)
         nodeset = page.get("nodeset")
-        sizes.update(dict.fromkeys(cpus_of(nodeset, f"{what}: hugepages") if nodeset else (None,), size))
+        sizes.update(dict.fromkeys(guest.lists.read(nodeset, what) if nodeset else (None,), size))
     return sizes
 
 
-def _seen_cells(domain: Element, placement: Placement, what: str) -> tuple[PlacedCell, ...]:
+def _seen_cells(guest: Guest, placement: Placement) -> tuple[PlacedCell, ...]:
     by_cell: dict[int, dict[int, int]] = {}
-    for vcpu, cpu in sorted(placement.pins.items()):
+    for vcpu, cpu in placement.pins.items():
         if cpu in placement.cells:
             by_cell.setdefault(placement.cells[cpu], {})[vcpu] = cpu
     if not by_cell:
         return ()
-    memory = child(domain, "memory", what)
-    share, rest = divmod(mib_up(kib_of(memory.text, memory.get("unit"), f"{what}: memory")), len(by_cell))
-    size = _page_sizes(domain, what).get(None)
+    memory = child(guest.domain, "memory", guest.what)
+    share, rest = divmod(mib_up(kib_of(memory.text, memory.get("unit"), f"{guest.what}: memory")), len(by_cell))
+    size = _page_sizes(guest).get(None)
     return tuple(
         PlacedCell(GuestCell(frozenset(), frozenset(pins), share + (rest if index == 0 else 0)), cell, size, pins)
         for index, (cell, pins) in enumerate(sorted(by_cell.items()))
     )
 
 
-def _with_emulator(domain: Element, cells: tuple[PlacedCell, ...], placement: Placement, policy: str | None, what: str) -> tuple[PlacedCell, ...]:
+def _with_emulator(guest: Guest, cells: tuple[PlacedCell, ...], placement: Placement, policy: str | None) -> tuple[PlacedCell, ...]:
     """With the host CPU that the emulator has for itself: the one that it is pinned to, if no CPU of the guest runs there."""
-    emulator = domain.find("cputune/emulatorpin")
+    emulator = guest.domain.find("cputune/emulatorpin")
     if emulator is None or policy == SHARE or not any(one.pins for one in cells):
         return cells
-    cpu = only_one(cpus_of(emulator.get("cpuset", ""), f"{what}: emulatorpin"))
+    cpu = only_one(guest.lists.read(emulator.get("cpuset", ""), f"{guest.what}: emulatorpin"))
     if cpu is None or any(cpu in cpus for cpus in placement.ranges.values()):
         return cells
     place = next((index for index, one in enumerate(cells) if placement.cells.get(cpu) == one.host_cell), 0)

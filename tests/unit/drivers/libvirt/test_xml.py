@@ -4,7 +4,7 @@ import pytest
 
 from agent.errors import DriverError
 from drivers.libvirt.amount import kib_of, mib_up
-from drivers.libvirt.cpu_set import cpus_of
+from drivers.libvirt.number_lists import MOST, MOST_IN_ALL, NumberLists
 from drivers.libvirt.xml import DEEPEST, LARGEST, integer, natural, number, parse
 
 
@@ -75,7 +75,9 @@ def test_parts_of_addresses_that_are_none_are_refused(text, what):
 
 
 def test_lists_of_cpus():
-    assert cpus_of("0-2,^1, 8", "X") == {0, 2, 8}
+    lists = NumberLists()
+    assert lists.read("0-2,^1, 8", "X") == {0, 2, 8}
+    assert [lists.one(text, "X") for text in ("7", "7-8", "", None)] == [7, None, None, None]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +86,17 @@ def test_lists_of_cpus():
 )  # fmt: skip
 def test_lists_that_are_none_or_too_long_are_refused(text):
     with pytest.raises(DriverError, match=r"^X: "):
-        cpus_of(text, "X")
+        NumberLists().read(text, "X")
+
+
+def test_lists_of_one_document_that_come_to_too_much_are_refused():
+    lists = NumberLists()
+    most = f"0-{MOST - 1}"
+    for _ in range(MOST_IN_ALL // MOST + 1):
+        lists.read(most, "X")
+    with pytest.raises(DriverError, match=r"X: the lists name more than \d+ in all"):
+        for first in range(MOST_IN_ALL // MOST):
+            lists.read(f"{first},{most}", "X")
 
 
 @pytest.mark.parametrize(

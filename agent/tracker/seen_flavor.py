@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from agent.model.cpu_list import format_cpu_list
 from agent.model.domain import Domain
@@ -17,15 +18,23 @@ def seen_flavor(guest: Domain, vcpus: int, cells: Iterable[HostCell]) -> Flavor:
     ``cells``: of the host, which say what an ordinary page is.
     """
     ordinary = {cell.id: cell.smallest_page_kib for cell in cells}
-    memory = sum(one.cell.memory_mib for one in guest.cells) if guest.cells else guest.memory_mib
-    specs = _specs(guest.cells, ordinary) if guest.cells else {}
+    placed = _whole(guest.cells, vcpus, guest.memory_mib) if guest.cells else ()
+    memory = sum(one.cell.memory_mib for one in placed) if placed else guest.memory_mib
+    specs = _specs(placed, ordinary) if placed else {}
     digest = hashlib.sha256(json.dumps([vcpus, memory, specs], sort_keys=True).encode()).hexdigest()
     return Flavor(f"seen-{digest[:16]}", f"as seen: {vcpus} CPUs, {memory} MiB", vcpus, memory, extra_specs=specs)
 
 
-def _specs(cells: Iterable[PlacedCell], ordinary: Mapping[int, int | None]) -> dict[str, str]:
+def _whole(cells: tuple[PlacedCell, ...], vcpus: int, memory_mib: int) -> tuple[PlacedCell, ...]:
+    """The cells with all CPUs and memory of the guest: what is seen in no cell of the host is in the first one's, because a flavor knows no more."""
+    first, *others = cells
+    lost = frozenset(range(vcpus)).difference(*(one.cell.cpus for one in cells))
+    more = max(memory_mib - sum(one.cell.memory_mib for one in cells), 0)
+    return (replace(first, cell=replace(first.cell, shared=first.cell.shared | lost, memory_mib=first.cell.memory_mib + more)), *others)
+
+
+def _specs(placed: tuple[PlacedCell, ...], ordinary: Mapping[int, int | None]) -> dict[str, str]:
     """The extra specs that ask for such cells, so that the guest keeps them when it moves."""
-    placed = tuple(cells)
     shared, dedicated = (frozenset[int]().union(*kind) for kind in ((one.cell.shared for one in placed), (one.cell.dedicated for one in placed)))
     specs = {"hw:numa_nodes": str(len(placed))}
     for index, one in enumerate(placed):

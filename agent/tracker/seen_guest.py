@@ -65,12 +65,16 @@ def _flavor(state: NodeState, guest: Domain) -> Flavor:
 
 def _vcpus(guest: Domain) -> int | None:
     """How many CPUs it has, if that is seen."""
-    return sum(len(one.cell.cpus) for one in guest.cells) if guest.cells else guest.vcpus
+    return _in_cells(guest) if guest.cells and guest.vcpus is None else guest.vcpus
+
+
+def _in_cells(guest: Domain) -> int:
+    return sum(len(one.cell.cpus) for one in guest.cells)
 
 
 def _amounts(guest: Domain, promised: Amounts) -> Amounts:
     """What its flavor gives it, and more where it is seen to have more."""
-    return replace(promised, memory_mb=max(promised.memory_mb, guest.memory_mib), vcpus=max(promised.vcpus, guest.vcpus or 0, _vcpus(guest) or 0))
+    return replace(promised, memory_mb=max(promised.memory_mb, guest.memory_mib), vcpus=max(promised.vcpus, _vcpus(guest) or 0))
 
 
 def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
@@ -82,8 +86,8 @@ def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
             yield Refusal(f"its flavor {flavor} asks for CPUs of its own, and it is pinned to none", "pin it, or start it anew with the flavor that it has")
     elif not vcpus:
         yield Refusal("nobody knows how many CPUs it has", "write its flavor beside it, where the driver finds it")
-    elif guest.vcpus not in (None, vcpus):
-        yield Refusal(f"it has {guest.vcpus} CPUs, and {vcpus} in its cells", "give every CPU of the guest a cell")
+    elif vcpus < (in_cells := _in_cells(guest)):
+        yield Refusal(f"its cells have {in_cells} CPUs, and all of it {vcpus}", "correct the guest's cells on the hypervisor")
     else:
         try:
             guest_topology(_flavor(state, guest), {})

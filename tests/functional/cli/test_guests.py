@@ -120,6 +120,16 @@ def test_with_what_the_scheduler_allocated_to_them_all_is_in_sync(agent: AgentHe
     assert http_placement.other.allocations(WITH_MDEV)["allocations"].keys() == {ROOT, providers["_pci_0000_06_00_0"]}
 
 
+def test_once_placement_knows_the_devices_their_guests_hold_them_there(agent: AgentHere, http_placement: HttpPlacement) -> None:
+    agent.run("guests", "import")
+    agent.run("--once")
+    http_placement.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 512}}, WITH_GPU)
+    result = agent.run("--once", "--pci-report_in_placement", "--format", "json")
+    assert (result.code, result.json["nodes"][0]["state"]) == (0, "changed")
+    held = http_placement.other.allocations(WITH_GPU)["allocations"].values()
+    assert {name: amount for one in held for name, amount in one["resources"].items()} == {"VCPU": 1, "MEMORY_MB": 512, "CUSTOM_PCI_10DE_1DB4": 1}
+
+
 def test_an_import_without_a_contradiction_ends_well(agent: AgentHere, http_placement: HttpPlacement) -> None:
     configured(agent, http_placement, {**HOST, "guests": HOST["guests"][:4]})
     assert agent.run("guests", "import", "--dry-run", "--detailed-exitcode").code == 2

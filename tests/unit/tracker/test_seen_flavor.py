@@ -55,9 +55,22 @@ def test_guests_that_look_the_same_have_one_flavor():
     ],
 )  # fmt: skip
 def test_the_specs_ask_for_the_cells_that_are_seen(cells, specs):
-    seen = guest(*cells)
+    seen = guest(*cells, memory_mib=sum(one.cell.memory_mib for one in cells))
     flavor = seen_flavor(seen, sum(len(one.cell.cpus) for one in cells), PAGED)
     assert flavor.extra_specs == specs
     asked = guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, {})
     assert asked is not None
     assert asked.cells == tuple(one.cell for one in cells)
+
+
+def test_cpus_and_memory_that_are_in_no_cell_of_the_host_are_in_the_first_one():
+    second = PlacedCell(GuestCell(frozenset(), frozenset({3}), 1024), 1, None, {3: 12})
+    flavor = seen_flavor(guest(pinned(0, 4, 5), second, memory_mib=4096), 4, PAGED)
+    assert (flavor.vcpus, flavor.memory_mb) == (4, 4096)
+    assert flavor.extra_specs == {
+        "hw:numa_nodes": "2", "hw:numa_cpus.0": "0-2", "hw:numa_mem.0": "3072", "hw:numa_cpus.1": "3", "hw:numa_mem.1": "1024",
+        "hw:cpu_policy": "mixed", "hw:cpu_dedicated_mask": "0-1,3",
+    }  # fmt: skip
+    asked = guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, {})
+    assert asked is not None
+    assert [(one.shared, one.dedicated) for one in asked.cells] == [({2}, {0, 1}), (set(), {3})]

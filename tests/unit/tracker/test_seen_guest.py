@@ -86,7 +86,7 @@ def test_nothing_contradicts_an_ordinary_guest(guest):
     ("guest", "told"),
     [
         (seen(None), "nobody knows how many CPUs it has"),
-        (seen(3, cells=(pinned(0, 4, 5),)), "it has 3 CPUs, and 2 in its cells"),
+        (seen(1, cells=(pinned(0, 4, 5),)), "its cells have 2 CPUs, and all of it 1"),
         (seen(None, cells=(PlacedCell(GuestCell(frozenset({1}), frozenset(), 64), 0),)), "its cells make no sense: "),
         (seen(origin=made_of(PINNED)), "its flavor small asks for CPUs of its own, and it is pinned to none"),
         (seen(cells=(pinned(0, 3, 4),)), "[compute] cpu_dedicated_set lacks CPUs 3, to which guest "),

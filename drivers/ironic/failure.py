@@ -55,7 +55,7 @@ def _detail(answer: Response) -> str:
             said = json.loads(said)
     except ValueError:
         return ""
-    return _line(str(said.get("faultstring", "") if isinstance(said, Mapping) else said))
+    return _line(str(said.get("faultstring") or said.get("description") or "" if isinstance(said, Mapping) else said))
 
 
 def _line(text: str) -> str:

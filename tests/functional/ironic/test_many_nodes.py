@@ -1,0 +1,163 @@
+"""A thousand nodes and five: requests counted at Placement's side. Ironic's answers are recorded ones, given again: it would take minutes to make the nodes."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.errors import ConfigError
+from tests.support.metal import MetalAgent, audited
+from tests.support.placement import PlacementServer
+from tests.support.recorded_ironic import RecordedIronic, node_uuid
+from tests.support.store_place import Place
+from tests.support.tracking import Time
+
+N = 1000
+
+
+@pytest.fixture
+def recorded() -> Iterator[Callable[..., RecordedIronic]]:
+    """Makes a recorded ironic."""
+    made: list[RecordedIronic] = []
+
+    def make(number: int, **options: object) -> RecordedIronic:
+        made.append(RecordedIronic(number, **options))  # type: ignore[arg-type]
+        made[-1].start()
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+Recorded = Callable[..., RecordedIronic]
+
+
+def agent_of(ironic: RecordedIronic, placement: PlacementServer, folder: Path, **more: object) -> MetalAgent:
+    return MetalAgent(placement, Place(folder, None), ironic.credentials(), **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.timeout(600)
+def test_s_35_a_thousand_nodes_cost_what_the_budgets_say(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+    ironic, clock = recorded(N, page=200), Time()
+    agent = agent_of(ironic, placement, tmp_path, clock=clock)
+    first = agent.run()
+    assert {one.state for one in first.nodes} == {"changed"}
+    # Discovery, the list of the agent's roots, the list of traits; two custom traits and a class; POST, inventory and traits a node.
+    assert placement.count() == 3 * N + 3 + 3 <= 3 * N + 5 + 3
+    asked = [one for one in ironic.asked if one.startswith("/v1/nodes")]
+    # Five full pages and an empty one, once.
+    assert len(asked) == N / 200 + 1
+
+    placement.clear()
+    steady = agent.run()
+    assert (len(steady.nodes), {one.state for one in steady.nodes}) == (N, {"in-sync"})
+    assert audited(steady) == set()
+    assert placement.count() == 1 <= N / 100 + 1
+
+    changed = {node_uuid(number) for number in (3, 500, 999)}
+    for uuid in changed:
+        ironic.nodes[uuid]["maintenance"] = True
+    placement.clear()
+    some = agent.run()
+    assert {one.uuid for one in some.nodes if one.state == "changed"} == audited(some) == changed
+    assert (placement.count(), placement.count("PUT")) == (1 + 3, 3)
+
+    agent.kill()
+    placement.clear()
+    restarted = agent_of(ironic, placement, tmp_path, clock=clock)
+    report = restarted.run()
+    assert (len(report.nodes), {one.state for one in report.nodes}, report.errors) == (N, {"in-sync"}, ())
+    assert placement.count() == 1 <= N / 100 + 1
+    restarted.kill()
+
+
+def test_s_35_only_the_three_nodes_that_changed_are_asked_for_their_facts(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+    ironic = recorded(50)
+    agent = agent_of(ironic, placement, tmp_path)
+    agent.run()
+    asked: list[str] = []
+    facts = agent.driver.facts
+    agent.driver.facts = lambda name: asked.append(name) or facts(name)  # type: ignore[method-assign,func-returns-value]
+    for number in (1, 2, 3):
+        ironic.nodes[node_uuid(number)]["traits"].append("CUSTOM_NEW")
+    agent.run()
+    assert sorted(asked) == sorted(map(node_uuid, (1, 2, 3)))
+    agent.kill()
+
+
+def test_what_changes_in_placement_is_looked_at_although_ironic_says_nothing_new(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+    agent = agent_of(recorded(20), placement, tmp_path)
+    agent.run()
+    node = node_uuid(7)
+    placement.other.set_inventory(node, {"CUSTOM_BAREMETAL_GOLD": {"total": 1, "reserved": 1}})
+    report = agent.run()
+    assert audited(report) == {node}
+    assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 0
+    placement.other.delete_provider(node)
+    report = agent.run()
+    assert audited(report) == {node}
+    assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 0
+    agent.kill()
+
+
+def test_every_node_is_audited_within_the_interval_but_not_all_at_once(placement: PlacementServer, tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    now = 0.0
+    agent = agent_of(recorded(60), placement, tmp_path)
+    monkeypatch.setattr(agent.start()._settled, "_clock", lambda: now)
+    agent.run()
+    seen: list[set[str]] = []
+    for minute in range(1, 11):
+        now = minute * 60.0
+        seen.append(audited(agent.run()))
+    assert set().union(*seen) == set(map(node_uuid, range(60)))
+    assert not any(seen[:4])
+    assert max(map(len, seen)) < 30
+    agent.kill()
+
+
+def test_a_node_that_is_not_well_is_looked_at_every_time(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+    ironic = recorded(20)
+    bare = node_uuid(4)
+    ironic.nodes[bare]["resource_class"] = None
+    agent = agent_of(ironic, placement, tmp_path)
+    agent.run()
+    for _ in range(2):
+        report = agent.run()
+        assert audited(report) == {bare}
+        assert [one.uuid for one in report.nodes if one.state == "failed"] == [bare]
+    agent.kill()
+
+
+def test_a_list_of_pages_that_are_full_to_the_last_ends_with_an_empty_one(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+    ironic = recorded(6, page=3)
+    agent = agent_of(ironic, placement, tmp_path)
+    assert len(agent.run().nodes) == 6
+    asked = [one for one in ironic.asked if one.startswith("/v1/nodes")]
+    assert len(asked) == 3
+    assert [f"marker={node_uuid(number)}" in one for one, number in zip(asked[1:], (2, 5), strict=True)] == [True, True]
+    agent.kill()
+
+
+def test_a_list_that_goes_round_in_circles_is_no_list(placement: PlacementServer, tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    ironic = recorded(6, page=3)
+    monkeypatch.setattr("drivers.ironic.retry.LONGEST_WAIT", 0.0)
+    whole = ironic.answer
+    monkeypatch.setattr(ironic, "answer", lambda path, _query: whole(path, {}))
+    agent = agent_of(ironic, placement, tmp_path)
+    (error,) = agent.run().errors
+    assert (error.code, "a second time" in error.message) == ("driver.not-ready", True)
+    assert placement.dump()["providers"] == {}
+    agent.kill()
+
+
+@pytest.mark.parametrize(("scope", "highest"), [({"conductor_group": "rackA"}, "1.40"), ({"shard": "s1"}, "1.81"), ({}, "1.45")], ids=["group", "shard", "neither"])
+def test_s_33_an_ironic_that_is_too_old_for_the_filter_is_refused_at_the_start(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded, scope: dict[str, str], highest: str
+) -> None:
+    ironic = recorded(3, highest=highest)
+    agent = MetalAgent(placement, Place(tmp_path, None), {**ironic.credentials(), **scope})
+    with pytest.raises(ConfigError, match=f"has no more than {highest}"):
+        agent.run()
+    assert not [one for one in ironic.asked if one.startswith("/v1/nodes")]
+    assert placement.requests == []

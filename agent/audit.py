@@ -335,7 +335,9 @@ class NodeAudit:
         if house.records is None or record.records is None or findings is None:
             return Judged()
         allocations = NodeAllocations(self.notebook, house.records.book, record.records, house.policy.purge_after)
-        return allocations.judged(record.client, target.journal.providers, findings.facts, record.tried)
+        # A provider that is to go holds what it holds until then.
+        owned = {*self.notebook.journal.providers, *target.journal.providers}
+        return allocations.judged(record.client, owned, findings.facts, record.tried)
 
     # --- 5: the flush -----------------------------------------------------------------------------------------
 

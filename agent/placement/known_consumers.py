@@ -37,5 +37,8 @@ def follow(consumers: Known, operation: Operation) -> None:
     elif isinstance(operation, DeleteProvider):
         consumers.pop(operation.provider.uuid, None)
     elif isinstance(operation, Reshape):
+        for uuid in operation.inventories:
+            if not operation.old_inventories.get(uuid):
+                consumers.setdefault(uuid, {})
         for one in operation.allocations.values():
             consumers.update(holding(consumers, one.consumer, one.resources))

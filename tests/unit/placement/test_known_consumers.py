@@ -56,8 +56,8 @@ def test_of_what_is_gone_nothing_is_known():
 
 def test_after_a_reshape_who_moved_is_known_where_he_is_and_the_others_are_where_they_were():
     moved = {A: allocation(A, **{N1: {"PCPU": 1}, ROOT: {"VCPU": 1}, "unasked": {"VCPU": 1}})}
-    reshape = Reshape(reason="", old_inventories={}, inventories={N0: SOME}, old_allocations={}, allocations=moved)
-    assert after(reshape, {**HELD, N1: {}}) == {ROOT: HELD[ROOT], N0: {}, N1: {A: {"PCPU": 1}}}
+    reshape = Reshape(reason="", old_inventories={}, inventories={N0: SOME, N1: SOME}, old_allocations={}, allocations=moved)
+    assert after(reshape) == {ROOT: HELD[ROOT], N0: {}, N1: {A: {"PCPU": 1}}}
 
 
 def test_what_was_taken_from_a_consumer_is_not_held():

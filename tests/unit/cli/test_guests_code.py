@@ -1,0 +1,27 @@
+import pytest
+
+from agent.cli.commands.records.guests import code
+from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
+
+
+def node(*outcomes, errors=()):
+    return {"errors": list(errors), "guests": [{"outcome": one} for one in outcomes]}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "plain", "detailed"),
+    [
+        ([], DONE, DONE),
+        ([node("known", "elsewhere")], DONE, DONE),
+        ([node("known", "imported")], DONE, CHANGED),
+        ([node("importable")], DONE, CHANGED),
+        ([node("imported", "refused")], PARTLY, PARTLY),
+        ([node("known", "refused")], FAILED, FAILED),
+        ([node("known", "refused"), node("known")], PARTLY, PARTLY),
+        ([node(errors=["?"])], FAILED, FAILED),
+        ([node("imported", errors=["?"])], PARTLY, PARTLY),
+    ],
+)
+def test_an_import_ends_with_what_became_of_the_guests(nodes, plain, detailed):
+    assert code(nodes, done=("importable", "imported"), failed=("refused",)) == plain
+    assert code(nodes, done=("importable", "imported"), failed=("refused",), detailed=True) == detailed

@@ -1,0 +1,39 @@
+"""Fixtures of the reshapes."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agent.placement import retry
+from tests.functional.reshapes.cases import Case, States, Way
+from tests.support.placement import PlacementServer
+from tests.support.reshape_host import Layout, ReshapeHost
+
+
+@pytest.fixture(scope="package")
+def states(tmp_path_factory: pytest.TempPathFactory) -> States:
+    """Hosts in the layouts from which reshapes begin."""
+    return States(tmp_path_factory.mktemp("hosts"))
+
+
+@pytest.fixture(autouse=True)
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is tried again is tried at once."""
+    for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
+        monkeypatch.setattr(retry, wait, 0.0)
+    monkeypatch.setattr(retry, "REPETITION_WAITS", (0.0, 0.0, 0.0))
+
+
+@pytest.fixture
+def goal(case: Case, way: Way) -> Layout:
+    """To where it goes."""
+    return case.ends(way)[1]
+
+
+@pytest.fixture
+def host(case: Case, way: Way, count: int, states: States, placement: PlacementServer, tmp_path: Path) -> Iterator[ReshapeHost]:
+    """A host from where it goes, with ``count`` consumers."""
+    found = states.host(case.guests, case.ends(way)[0], count, placement, tmp_path / "state")
+    yield found
+    found.stop()

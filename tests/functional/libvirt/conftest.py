@@ -38,6 +38,8 @@ def operator(libvirtd: Libvirtd) -> Iterator[Operator]:
     """Who makes guests there."""
     somebody = Operator(libvirtd)
     yield somebody
+    # First, because leaving a libvirtd that hangs takes as long as that.
+    libvirtd.recover()
     somebody.close()
 
 

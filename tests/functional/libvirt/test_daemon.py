@@ -1,0 +1,121 @@
+"""The daemon on a real libvirtd: its tree in the real Placement follows what happens to guests, and outlives what happens to libvirtd."""
+
+import time
+
+import pytest
+
+from agent.api.client import ApiProblem, ApiUnreachable, Client
+from tests.support.libvirt_host import guest_uuid
+from tests.support.service_manager import STOP, Service, until
+from tests.support.site import flavor_body, instance_body
+from tests.support.system import AgentCommand
+from tests.support.tracking import F1, uuid_of
+
+SOON = 5.0
+
+
+class Host:
+    """A daemon for ``libvirtd`` that audits by itself every ``interval`` seconds."""
+
+    def __init__(self, folder, libvirtd, placement, interval):
+        self.placement = placement
+        config = {
+            "DEFAULT": {
+                "compute_driver": "libvirt.LibvirtDriver", "state_path": folder / "nova", "instances_path": "/", "log_file": folder / "agent.log",
+                "update_resources_interval": interval,
+            },
+            "libvirt": {"connection_uri": libvirtd.uri, "virt_type": "qemu"},
+            "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "a-token", "max_in_flight": 1},
+        }  # fmt: skip
+        self.command = AgentCommand(folder, config)
+        self.service, self.client = Service(self.command), Client(self.command.socket)
+
+    @property
+    def node(self):
+        (node,) = self.client.nodes()
+        return node
+
+    def drift(self):
+        return {(one["kind"], one.get("consumer")) for one in self.client.node(self.node["uuid"])["drift"]}
+
+    def ready(self):
+        try:
+            self.client.readiness()
+        except (ApiProblem, ApiUnreachable):
+            return False
+        return True
+
+    def claim(self, name):
+        body = {"id": uuid_of(f"claim-{name}"), "node": self.node["uuid"], "instance": instance_body(name), "flavor": flavor_body(F1)}
+        return self.client.create_claim(body)
+
+
+@pytest.fixture
+def host(http_placement, libvirtd, tmp_path):
+    return lambda interval: Host(tmp_path / "agent", libvirtd, http_placement, interval)
+
+
+def everything(placement):
+    """What Placement has, but for what grows with each claim."""
+    return placement.dump()["providers"]
+
+
+def test_guests_that_come_and_go_are_seen_within_seconds_without_a_periodic_audit(host, operator, http_placement):
+    daemon = host(-1)
+    with daemon.service.running():
+        until(daemon.ready, lambda: daemon.service)
+        root = http_placement.dump()["providers"][daemon.node["uuid"]]
+        assert root["name"] == operator.connection.getHostname()
+        assert root["inventories"].keys() >= {"VCPU", "MEMORY_MB", "DISK_GB"}
+        assert {"COMPUTE_NODE", "HW_ARCH_X86_64", "COMPUTE_TRUSTED_CERTS"} <= set(root["traits"])
+        assert daemon.drift() == set()
+        guest = operator.start("stranger", paused=True)
+        until(lambda: ("unknown-domain", guest_uuid("stranger")) in daemon.drift(), lambda: daemon.service, SOON)
+        guest.destroy()
+        guest.undefine()
+        until(lambda: daemon.drift() == set(), lambda: daemon.service, SOON)
+        code, seconds = daemon.service.stop()
+        assert (code, seconds < STOP) == (0, True)
+    assert "Traceback" not in daemon.service.log
+
+
+def test_s_17_a_libvirtd_that_hangs_leaves_the_process_at_work_and_placement_as_it_is(host, libvirtd, operator, http_placement):
+    operator.start("one", paused=True)
+    daemon = host(2)
+    with daemon.service.running():
+        until(daemon.ready, lambda: daemon.service)
+        before = everything(http_placement)
+        http_placement.clear()
+        libvirtd.freeze()
+        frozen = time.monotonic()
+        assert daemon.claim("promised")["state"] == "held"
+        until(lambda: not daemon.ready(), lambda: daemon.service, 30)
+        assert time.monotonic() - frozen < 25
+        daemon.client.health()
+        assert daemon.node["state"] == "degraded"
+        assert daemon.claim("promised too")["state"] == "held"
+        until(lambda: "hanging driver calls" in daemon.service.status, lambda: daemon.service, 40)
+        daemon.client.health()
+        assert everything(http_placement) == before
+        assert [str(one) for one in http_placement.requests if one.method != "GET"] == []
+        libvirtd.thaw()
+        until(daemon.ready, lambda: daemon.service, 2 + SOON)
+        until(lambda: "hanging" not in daemon.service.status, lambda: daemon.service, SOON)
+        assert everything(http_placement) == before
+        libvirtd.freeze()
+        time.sleep(3)
+        code, seconds = daemon.service.stop()
+        assert (code, seconds < STOP) == (0, True), daemon.service
+    assert "Traceback" not in daemon.service.log
+
+
+def test_it_starts_before_libvirtd_is_up_and_writes_nothing_until_it_is(host, libvirtd, http_placement):
+    libvirtd.stop()
+    daemon = host(60)
+    with daemon.service.running() as service:
+        assert "cannot connect to qemu+unix" in service.wait_for("READY", "1").says["STATUS"]
+        assert everything(http_placement) == {}
+        libvirtd.start()
+        until(daemon.ready, lambda: service)
+        assert len(everything(http_placement)) >= 1
+        assert service.stop()[0] == 0

@@ -65,19 +65,17 @@ class HostPolicy:
                 what = f"CPUs {format_cpu_list(missing)} not online, online are {format_cpu_list(online)}"
                 yield ConfigError(f"[compute] {option}: {what}", "take them out of the set")
 
-    def cells(self, topology: Topology, online: frozenset[int]) -> tuple[HostCell, ...]:
-        """The host's cells before any guest. A CPU of a set that is not online is only not offered, because it may have been at the start.
-
-        :raises ConfigErrors: everything in which the policy contradicts the host.
-        """
+    def contradictions(self, topology: Topology, online: frozenset[int]) -> Iterator[ConfigError]:
+        """Everything else in which the policy contradicts the host."""
         present = frozenset[int]().union(*(cell.cpus for cell in topology.cells))
-        errors = [
-            ConfigError(f"[compute] {option}: CPUs {format_cpu_list(cpus - present)} are on no NUMA node", f"the nodes have {format_cpu_list(present)}")
-            for option, cpus in self._sets() if cpus - present
-        ]  # fmt: skip
-        errors += [*unreservable(self.reserved_pages, topology), *self.networks.misplaced([cell.id for cell in topology.cells])]
-        if errors:
-            raise ConfigErrors(errors)
+        for option, cpus in self._sets():
+            if lost := (cpus & online) - present:
+                yield ConfigError(f"[compute] {option}: CPUs {format_cpu_list(lost)} are on no NUMA node", f"the nodes have {format_cpu_list(present)}")
+        yield from unreservable(self.reserved_pages, topology)
+        yield from self.networks.misplaced([cell.id for cell in topology.cells])
+
+    def cells(self, topology: Topology, online: frozenset[int]) -> tuple[HostCell, ...]:
+        """The host's cells before any guest. What the policy says of others is left out, because they may have been there at the start."""
         return host_cells(topology, online, self.shared, self.dedicated, self.reserved_pages, self.networks)
 
     def _sets(self) -> list[tuple[str, frozenset[int]]]:

@@ -50,10 +50,7 @@ class HostSide:
 
 
 def host_side(facts: HostFacts, policy: Policy, aliases: Aliases, last: HostSide, *, nested: bool) -> HostSide:
-    """The host's side as these facts show it; of what they could not tell, as it was ``last``. ``nested``: its cells have providers.
-
-    :raises ConfigErrors: the operator's sets, pages or networks contradict the host.
-    """
+    """The host's side as these facts show it; of what they could not tell, as it was ``last``. ``nested``: its cells have providers."""
     has_cpus = facts.cpu is not None or not facts.complete("cpu")
     reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib) if has_cpus else NOTHING
     cells: tuple[HostCell, ...] = ()

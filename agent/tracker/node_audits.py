@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import cast
 
@@ -73,7 +73,7 @@ class NodeAudits:
         :raises ConfigErrors: the options contradict the host or what its guests have.
         :raises StoreError: the records cannot be read or written.
         """
-        if start and (errors := [*self._offline(facts), *self._settings.misfits(facts)]):
+        if start and (errors := [*self._contradictions(facts), *self._settings.misfits(facts)]):
             raise ConfigErrors(errors)
         with self._adding:
             slot = self._slots.setdefault(node, Slot(HostSide())) if not dry_run else self._slots.get(node, Slot(HostSide()))
@@ -173,9 +173,13 @@ class NodeAudits:
 
     # --- parts -------------------------------------------------------------------------------------------------------
 
-    def _offline(self, facts: HostFacts) -> list[ConfigError]:
-        """The options that name CPUs which do not run. Later they may stop: then they are not offered any more."""
-        return [*self._settings.policy.host.offline(facts.cpu.online)] if facts.cpu is not None and facts.complete("cpu") else []
+    def _contradictions(self, facts: HostFacts) -> Iterator[ConfigError]:
+        """The options that name CPUs and cells which the host does not have. Later it may lose some: then they are not offered any more."""
+        policy = self._settings.policy.host
+        if facts.cpu is not None and facts.complete("cpu"):
+            yield from policy.offline(facts.cpu.online)
+            if facts.numa is not None and facts.complete("numa"):
+                yield from policy.contradictions(facts.numa, facts.cpu.online)
 
     def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostSide, slot: Slot, present: ProviderTree, *, start: bool, dry_run: bool) -> NodeView:
         """One attempt: all that was planned is written, or nothing."""

@@ -80,10 +80,8 @@ def test_all_that_contradicts_the_host_is_told_at_once():
     policy = HostPolicy(
         cpus(0, 4), cpus(14, 4), {(0, 2048): 513}, NetworkAffinity({"foo": frozenset({0, 7}), "evil\x1b": frozenset({9})}, frozenset({1})),
     )  # fmt: skip
-    with pytest.raises(ConfigErrors) as errors:
-        policy.cells(HOST, EVERYTHING)
-    assert [(error.message, error.remedy) for error in errors.value.errors] == [
-        ("[compute] cpu_dedicated_set: CPUs 16-17 are on no NUMA node", "the nodes have 0-15"),
+    assert [(error.message, error.remedy) for error in policy.contradictions(HOST, EVERYTHING | {16})] == [
+        ("[compute] cpu_dedicated_set: CPUs 16 are on no NUMA node", "the nodes have 0-15"),
         ("[DEFAULT] reserved_huge_pages = node:0,size:2048,count:513: node 0 has only 512 pages of 2048 KiB", "reserve fewer"),
         ("[neutron_physnet_foo] numa_nodes: NUMA node 7 is not there", "the host has 0, 8"),
         (r"[neutron_physnet_evil\x1b] numa_nodes: NUMA node 9 is not there", "the host has 0, 8"),
@@ -92,8 +90,14 @@ def test_all_that_contradicts_the_host_is_told_at_once():
 
 
 def test_a_host_without_cells_has_no_node():
-    (message,) = complaints(HostPolicy(networks=NetworkAffinity(tunneled=frozenset({0}))).cells, Topology(()), NOTHING)
-    assert message == "[neutron_tunnel] numa_nodes: NUMA node 0 is not there"
+    (error,) = HostPolicy(networks=NetworkAffinity(tunneled=frozenset({0}))).contradictions(Topology(()), NOTHING)
+    assert error.message == "[neutron_tunnel] numa_nodes: NUMA node 0 is not there"
+
+
+def test_what_is_said_of_cells_that_are_gone_does_not_matter_to_the_others():
+    policy = HostPolicy(cpus(0, 2), cpus(4, 12), {(0, 2048): 64, (8, 2048): 64}, NetworkAffinity({"foo": frozenset({0, 8})}, frozenset({8})))
+    (cell,) = policy.cells(Topology(HOST.cells[:1]), HOST.cells[0].cpus)
+    assert (cell.shared, cell.dedicated, cell.physnets, cell.tunneled) == (cpus(0, 2), cpus(4, 4), frozenset({"foo"}), False)
 
 
 def test_the_cells_are_as_the_policy_says():

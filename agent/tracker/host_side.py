@@ -43,7 +43,8 @@ class HostSide:
 
     def without_orphans(self, claimed: Collection[ConsumerUuid]) -> Self:
         """The host once these guests have claims, which count."""
-        if not (found := self.orphans.keys() & set(claimed)):
+        found = self.orphans.keys() & set(claimed) if self.orphans else ()
+        if not found:
             return self
         left = {uuid: amounts for uuid, amounts in self.orphans.items() if uuid not in found}
         return replace(self, reserved=self.reserved - sum((self.orphans[uuid] for uuid in found), NOTHING), orphans=left)

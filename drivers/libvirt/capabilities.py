@@ -11,7 +11,8 @@ from drivers.libvirt.xml import Element, fault, integer, natural, parse, text_of
 
 WHAT = "capabilities"
 
-MOST_CPUS = 65536
+# More than Linux has; a document with more was made to harm.
+MOST_CELLS, MOST_CPUS = 4096, 65536
 # No Linux that runs guests has larger ordinary pages.
 LARGEST_ORDINARY_KIB = 64
 
@@ -48,7 +49,9 @@ def read_capabilities(xml: str, online: frozenset[int]) -> Capabilities:
     )
 
 
-def _topology(elements: Iterable[Element], online: frozenset[int]) -> Reading[Topology | None]:
+def _topology(elements: list[Element], online: frozenset[int]) -> Reading[Topology | None]:
+    if len(elements) > MOST_CELLS:
+        return Reading(Topology(()), (f"{WHAT}: {len(elements)} cells",))
     cells: dict[int, Cell] = {}
     faults: list[str] = []
     lists = NumberLists()

@@ -37,13 +37,11 @@ T = TypeVar("T")
 class Faults:
     """What could not be asked or understood, by section of the facts."""
 
-    found: dict[Section, list[str]] = field(default_factory=dict)
+    found: dict[Section, dict[str, None]] = field(default_factory=dict)
 
     def add(self, section: Section, faults: Iterable[str]) -> None:
-        """More of one section."""
-        for one in faults:
-            if one not in self.found.setdefault(section, []):
-                self.found[section].append(one)
+        """More of one section, each once."""
+        self.found.setdefault(section, {}).update(dict.fromkeys(faults))
 
     def incomplete(self) -> dict[Section, str]:
         """One line for each section that has some."""

@@ -3,12 +3,10 @@
 Some libvirts (9.0 is one) copy the fields of the card into the XML as they are, whatever is in them.
 """
 
-import re
-
 from drivers.libvirt.xml import Element, text_of
 
-_BLOCK = re.compile(r"<capability type=(['\"])vpd\1>.*?</capability>", re.DOTALL)
-_SERIAL = re.compile(r"<serial_number>(.*?)</serial_number>", re.DOTALL)
+_STARTS = ("<capability type='vpd'>", '<capability type="vpd">')
+_END = "</capability>"
 _LONGEST = 255
 
 
@@ -20,11 +18,13 @@ def serial_number(capability: Element) -> str | None:
 
 def without_data(xml: str) -> tuple[str, str | None]:
     """The XML of a device without its vital product data, for want of a way to read them; and the serial number, if that much can be seen."""
-    block = _BLOCK.search(xml)
-    if block is None:
+    start = next((place for mark in _STARTS if (place := xml.find(mark)) >= 0), -1)
+    end = xml.find(_END, start)
+    if start < 0 or end < 0:
         return xml, None
-    serial = _SERIAL.search(block[0])
-    return xml[: block.start()] + xml[block.end() :], _sound(serial[1]) if serial else None
+    _, found, rest = xml[start:end].partition("<serial_number>")
+    serial, closed, _ = rest.partition("</serial_number>")
+    return xml[:start] + xml[end + len(_END) :], _sound(serial) if found and closed else None
 
 
 def _sound(text: str) -> str | None:

@@ -95,3 +95,8 @@ def test_cell_that_cannot_be_understood_is_set_aside_and_the_others_stay(cell, w
 def test_capabilities_that_cannot_be_understood_at_all(xml, what):
     with pytest.raises(DriverError, match=what):
         read_capabilities(xml, ONLINE)
+
+
+def test_more_cells_than_there_can_be_are_none():
+    reading = one_cell("<cell/>" * 4097)
+    assert (reading.value.cells, reading.faults) == ((), ("capabilities: 4097 cells",))

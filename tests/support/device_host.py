@@ -18,7 +18,7 @@ from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.choice import free_devices
 from agent.pci.settings import PciSettings
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.requests import InstanceClaim, Resources
 from agent.tracker.tracker import Tracker
 from agent.tracker.updates import InstanceUpdate
 from tests.support.agent import AgentUnderTest, ScriptedDriver
@@ -88,9 +88,11 @@ class DeviceHost:
         rows = {one: self.rows[one] for one in devices}
         self.ask(name, *(DeviceRequest(uuid_of(f"{name}-{key}"), 1, {**one.tags, "address": one.address, "type": one.type}) for key, one in rows.items()))
 
-    def ask(self, name: str, *wanted: DeviceRequest) -> None:
-        """A guest called ``name`` that has come and got what it wanted."""
-        self.tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=instance(name, FLAVOR), devices=wanted))
+    def ask(self, name: str, *wanted: DeviceRequest, flavor: Flavor = FLAVOR, allocations: Resources | None = None) -> None:
+        """A guest called ``name`` that has come and got what it wanted. ``allocations``: what the caller says that the scheduler gave it."""
+        told = allocations or {}
+        claim = InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=instance(name, flavor), devices=wanted, allocations=told)
+        self.tracker.claim(claim)
         self.tracker.update(guest(name), InstanceUpdate(vm_state="active"))
 
     @property

@@ -19,7 +19,7 @@ LARGEST_ORDINARY_KIB = 64
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """``features``: the names of what the CPU has beyond its model, in libvirt's words. ``cells``: None where the host has no NUMA topology."""
+    """``features``: the names of what the CPU has beyond its model, in libvirt's words. ``topology``: None where the host has no NUMA topology."""
 
     architecture: str
     model: str

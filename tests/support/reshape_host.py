@@ -162,17 +162,17 @@ class ReshapeHost:
         for one in self.holders.values():
             for device in one.parents:
                 owners[device].append(guest(f"g{one.number}"))
-        parents = tuple(parent(name, {T1: 100}, owners[child]) for name, child in ((P06, CHILD_06), (P07, CHILD_07)))
+        parents = tuple(parent(name, {T1: 200 - len(owners[child])}, owners[child]) for name, child in ((P06, CHILD_06), (P07, CHILD_07)))
         return HostFacts(
             name, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(2 * _CPUS))), memory_mib=TOPOLOGY.memory_mib, disk_gib=5000, numa=TOPOLOGY,
             mdev=parents, encryption=EncryptionFacts({"sev": 500}), pci=DEVICES if self.layout.devices else (),
         )  # fmt: skip
 
-    def start(self, layout: Layout | None = None) -> AgentUnderTest:
-        """A new process, not yet begun, with the configuration of ``layout``."""
+    def start(self, layout: Layout | None = None, *, asking: bool = False) -> AgentUnderTest:
+        """A new process, not yet begun, with the configuration of ``layout``. ``asking``: it asks who shares, whenever that was asked before."""
         self.layout = layout or self.layout
-        # Who shares with the node is asked no more often than operators say; here it has come to be known.
-        freshness = Freshness(sharing=0.001) if self.share(self.layout.shared) else Freshness()
+        # Who shares is asked no more often than operators say: what is new has come to be known meanwhile.
+        freshness = Freshness(sharing=0.001) if self.share(self.layout.shared) or asking else Freshness()
         if self.agent is not None:
             self.agent.stop()
         driver = ScriptedDriver()

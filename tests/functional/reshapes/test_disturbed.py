@@ -1,0 +1,134 @@
+"""Each reshape and the way back while others act, answers are lost and the agent is killed: at the end everybody has what he should have."""
+
+from typing import Any
+
+import pytest
+
+from agent.model.report import NodeReport
+from tests.functional.reshapes.cases import ALL_AT_ONCE, FEW, MANY, REQUIRED, Case, ways
+from tests.support import faults
+from tests.support.crash import Crash, crash
+from tests.support.faults import Rule
+from tests.support.reshape_host import FLOATING, PINNED, Layout, ReshapeHost
+
+THE_RESHAPE = {"method": "POST", "path": "^/reshaper"}
+CONFLICT = faults.answer(409, "placement.concurrent_update")
+GONE = 3
+"""The number of a guest that is deleted meanwhile."""
+
+
+def settled(host: ReshapeHost, goal: Layout) -> None:
+    """A new process has nothing to do any more, and everybody has what he should have."""
+    assert host.held() == host.wanted(goal)
+    host.placement.clear()
+    report = host.start(goal).once()
+    assert (report.state, report.errors, host.placement.writes()) == ("in-sync", (), [])
+    assert host.held() == host.wanted(goal)
+
+
+def arrival(host: ReshapeHost, case: Case) -> Any:
+    """A guest that comes while the agent is about to move the others: its allocation is where they are still."""
+    old, flavor = host.layout, FLOATING if case.guests == "floating" else PINNED
+    return lambda _exchange: host.arrive(flavor, old)
+
+
+def met(host: ReshapeHost, *actions: faults.Action, times: int | None = 1) -> list[Rule]:
+    """Have the first reshape meet the first action, and so on."""
+    return [host.placement.faults.add(one, times=times, **THE_RESHAPE) for one in actions]
+
+
+@pytest.mark.parametrize("count", [MANY])
+@ways(REQUIRED)
+def test_a_hundred_consumers_through_a_conflict_a_deletion_an_arrival_and_a_kill(host: ReshapeHost, goal: Layout, case: Case) -> None:
+    came = arrival(host, case)
+
+    def meanwhile(exchange: Any) -> None:
+        host.vanish(GONE)
+        came(exchange)
+
+    rules = met(host, faults.before(meanwhile), faults.after(crash))
+    with pytest.raises(Crash):
+        host.start(goal).once()
+    assert [rule.hits for rule in rules] == [1, 1]
+    assert len(host.holders) == MANY
+    report = host.start(goal).once()
+    assert report.errors == ()
+    settled(host, goal)
+
+
+all_at_once = ways({"all at once": ALL_AT_ONCE})
+few = pytest.mark.parametrize("count", [FEW])
+
+
+def once(host: ReshapeHost, goal: Layout, *actions: faults.Action) -> NodeReport:
+    """One start that meets them, to its end."""
+    rules = met(host, *actions)
+    report = host.start(goal).once()
+    assert [rule.hits for rule in rules] == [1] * len(actions)
+    return report
+
+
+@few
+@all_at_once
+@pytest.mark.parametrize("lost", [faults.cut(), faults.cut(applied=True), faults.read_timeout(applied=True), CONFLICT], ids=lambda one: one.name)
+def test_what_was_not_answered_is_looked_at_and_if_need_be_done_again(lost: faults.Action, host: ReshapeHost, goal: Layout) -> None:
+    report = once(host, goal, lost)
+    assert (report.state, report.errors, report.attempts) == ("changed", (), 2)
+    settled(host, goal)
+
+
+@few
+@all_at_once
+def test_who_is_deleted_meanwhile_holds_nothing(host: ReshapeHost, goal: Layout) -> None:
+    report = once(host, goal, faults.before(lambda _exchange: host.vanish(GONE)))
+    assert (report.errors, report.attempts, len(host.holders)) == ((), 2, FEW - 1)
+    settled(host, goal)
+
+
+@few
+@all_at_once
+def test_who_comes_meanwhile_is_moved_with_the_others(host: ReshapeHost, goal: Layout, case: Case) -> None:
+    report = once(host, goal, faults.before(arrival(host, case)))
+    assert (report.errors, report.attempts, len(host.holders)) == ((), 2, FEW + 1)
+    settled(host, goal)
+
+
+@few
+@all_at_once
+def test_four_conflicts_leave_everything_as_it_was_and_the_start_is_refused(host: ReshapeHost, goal: Layout) -> None:
+    before, held, old = host.placement.dump(), host.held(), host.layout
+    (rule,) = met(host, CONFLICT, times=None)
+    agent = host.start(goal)
+    report = agent.cycle(start=True)
+    assert (report.state, report.attempts, rule.hits) == ("refused", 4, 4)
+    assert [error.code for error in report.errors] == ["reshape.failed"]
+    after = host.placement.dump()["providers"]
+    assert host.held() == held == host.wanted(old)
+    assert {uuid: after[uuid]["inventories"] for uuid in before["providers"]} == {uuid: one["inventories"] for uuid, one in before["providers"].items()}
+    # It stays refused while the process runs, whatever Placement says by then.
+    host.placement.faults.clear()
+    host.placement.clear()
+    assert (agent.cycle().state, host.placement.writes()) == ("refused", [])
+    assert host.start(goal).once().errors == ()
+    settled(host, goal)
+
+
+@few
+@all_at_once
+def test_an_agent_that_is_killed_after_each_of_its_writes_arrives_all_the_same(host: ReshapeHost, goal: Layout) -> None:
+    old = host.layout
+    host.placement.faults.add(faults.after(lambda exchange: crash() if exchange.is_write else None), times=None)
+    kills = 0
+    while True:
+        try:
+            report = host.start(goal, asking=True).once()
+        except Crash:
+            kills += 1
+            assert kills < 20
+            assert host.held() in (host.wanted(goal), host.wanted(old))
+        else:
+            break
+    assert (report.state, report.errors) == ("in-sync", ())
+    # The reshape itself is one of them; before it come new providers, after it traits and what is empty now.
+    assert kills > 5
+    settled(host, goal)

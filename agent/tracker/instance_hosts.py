@@ -22,7 +22,7 @@ class InstanceHosts:
             return frozenset()
         with self._records.reading() as reading:
             found = reading.consumers(list(spelled)).instances
-        return frozenset(spelled[uuid] for uuid, one in found.items() if one.host not in (None, self._host) and not one.deleted)
+        return frozenset(spelled[uuid] for uuid, one in found.items() if one.host not in (None, self._host) and not one.removed)
 
     def nodes(self) -> frozenset[str]:
         """The uuids of the nodes on which this host has instances.

@@ -54,6 +54,14 @@ class Api:
             raise NotReady(f"{self.url} does not answer as an ironic does", "check that [ironic] endpoint_override or the catalog names one") from error
         raise refused(answer, "GET /v1")
 
+    def probe(self, version: Version, filters: Mapping[str, str]) -> None:
+        """Ask for as little as possible of what will be asked for: whether the account may, and ironic knows the filters.
+
+        :raises NotReady: not so, or it does not answer.
+        """
+        answer = self._get(f"/nodes?{urlencode({'fields': 'uuid', 'limit': 1, **filters})}", version)
+        self._page(answer, "GET /v1/nodes")
+
     def nodes(self, version: Version, filters: Mapping[str, str]) -> Iterator[Document]:
         """All nodes that meet ``filters``, read page by page while they are taken.
 

@@ -61,13 +61,15 @@ class IronicDriver:
         policy = persistent(self._stopped, options.api_max_retries, options.api_retry_interval, self._conf.compute.start_deadline)
         try:
             highest = self._asked(policy, api.highest)
+            self._scope.check(highest, api.url)
+            # Which versions there are ironic tells everybody.
+            self._asked(policy, lambda: api.probe(self._scope.version, self._scope.filters))
         except NotReady as error:
             if error.data.get("kind") == CREDENTIALS:
                 raise ConfigError(error.message, error.remedy) from error
             raise
-        self._scope.check(highest, api.url)
         self._api = api
-        LOG.info("ironic at %s offers %s; asked with %s for %s", api.url, highest, self._scope.version, self._scope.lease)
+        LOG.info("ironic at %s offers API %s, and is asked with %s; managed here: %s", api.url, highest, self._scope.version, self._scope.lease)
 
     def stop(self) -> None:
         """Wait for nothing any more."""

@@ -40,7 +40,7 @@ class Scope:
     def lease(self) -> str:
         """The name of the lease on this part."""
         parts = [f"{name}={value}" for name, value in self.filters.items()]
-        return " ".join(["ironic", *(parts or ["all nodes"])])
+        return f"nodes of ironic with {' and '.join(parts)}" if parts else "all nodes of ironic"
 
     def check(self, highest: Version, url: str) -> None:
         """Refuse an API that would ignore a filter, because then the nodes of others would be managed too.

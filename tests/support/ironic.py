@@ -31,8 +31,8 @@ class Ironic:
 
     def __init__(self, folder: Path, *, basic: bool = False, group: str = "", page: int = 1000, slow: int = 0) -> None:
         self.port = _free_port()
-        self._basic, self._folder = basic, folder
-        self._database = folder / "ironic.sqlite"
+        self._basic, self._folder, self._group = basic, folder, group
+        self._database, self._group_file = folder / "ironic.sqlite", folder / "ironic.group"
         self._config = write_config(folder / "ironic.conf", self._options(group, page, slow))
         if basic:
             secret = bcrypt.hashpw(PASSWORD.encode(), bcrypt.gensalt(4)).decode()
@@ -54,13 +54,14 @@ class Ironic:
 
     def start(self) -> None:
         """Serve, on the same port as ever."""
-        self._child.start({"config_file": str(self._config), "database": str(self._database), "port": self.port})
+        names = {"config_file": self._config, "database": self._database, "group_file": self._group_file}
+        self._child.start({**{name: str(path) for name, path in names.items()}, "port": self.port})
 
     def stop(self) -> None:
         """End it at once, because in order it may take half a minute."""
         if self._child.running:
             self._all(signal.SIGKILL)
-        self._child.kill()
+            self._child.kill()
 
     def suspend(self) -> None:
         """Take connections but answer nothing, until ``resume``."""
@@ -80,7 +81,7 @@ class Ironic:
 
     def create(self, resource_class: str | None = "baremetal-gold", **fields: Any) -> str:
         """A node that is powered off and enrolled; its uuid."""
-        body = {"driver": "fake-hardware", "uuid": str(uuid.uuid4()), "resource_class": resource_class, **fields}
+        body = {"driver": "fake-hardware", "uuid": str(uuid.uuid4()), "resource_class": resource_class, "conductor_group": self._group, **fields}
         node: str = self._call("POST", "/nodes", body)["uuid"]
         return node
 
@@ -126,16 +127,17 @@ class Ironic:
         self.provision(node, "active", "active")
 
     def delete(self, node: str) -> None:
-        """Take it out of ironic for good."""
+        """Take it out of ironic for good, whoever has it."""
         self.maintenance(node, on=True)
+        if self.node(node)["instance_uuid"]:
+            self.set(node, instance_uuid=None)
         self._patiently(lambda: self._call("DELETE", f"/nodes/{node}"))
 
     def clear(self) -> None:
         """Have no nodes."""
-        for one in self._call("GET", "/nodes?fields=uuid,instance_uuid")["nodes"]:
-            if one["instance_uuid"]:
-                self.set(one["uuid"], instance_uuid=None)
-            self.delete(one["uuid"])
+        while nodes := self._call("GET", "/nodes?fields=uuid")["nodes"]:
+            for one in nodes:
+                self.delete(one["uuid"])
 
     def wait(self, node: str, reached: Callable[[Mapping[str, Any]], bool]) -> None:
         """Until the node is as it should be, and nobody works on it."""
@@ -164,7 +166,7 @@ class Ironic:
 
     def _all(self, number: signal.Signals) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, number)
+            os.killpg(int(self._group_file.read_text()), number)
 
     def _options(self, group: str, page: int, slow: int) -> Config:
         folder, interfaces = self._folder, {f"enabled_{name}_interfaces": "fake" for name in FAKES}

@@ -1,5 +1,6 @@
 """A real ironic for the tests of this folder, all in one process of pytest, because it takes seconds to start."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,29 @@ def ironic(_ironic: Ironic) -> Iterator[Ironic]:
         _ironic.start()
     _ironic.resume()
     _ironic.clear()
+
+
+@pytest.fixture(scope="session")
+def _guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ironic]:
+    backends.require("ironic.version", "bcrypt")
+    server = Ironic(tmp_path_factory.mktemp("guarded-ironic"), basic=True, group="racka", slow=1)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def guarded(_guarded: Ironic) -> Iterator[Ironic]:
+    """Another one, which asks for a user and a password, deploys slowly, and whose nodes are all of the conductor group racka."""
+    yield _guarded
+    _guarded.clear()
+
+
+@pytest.fixture
+def agent_log(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    """All that is logged, down to DEBUG."""
+    caplog.set_level(logging.DEBUG)
+    return caplog
 
 
 @pytest.fixture

@@ -1,0 +1,203 @@
+"""More than one agent at one ironic: who manages which node is one agent's business at a time."""
+
+from pathlib import Path
+
+import pytest
+
+from agent.model.changes import Changes
+from agent.model.flavor import Flavor
+from agent.model.instance import Instance
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.tracker.errors import LeaseHeldElsewhere
+from tests.functional.ironic.conftest import Metal
+from tests.support import faults
+from tests.support.agent import new_uuid
+from tests.support.ironic import Ironic
+from tests.support.metal import LEASE, MetalAgent, audited
+from tests.support.placement import PlacementServer
+from tests.support.proxy import FaultProxy
+from tests.support.store_place import Place
+from tests.support.tracking import Time
+
+STANDBY = LeaseHeldElsewhere.code
+
+
+def mark(agent: MetalAgent) -> str:
+    return f"CUSTOM_COMPUTE_NODE_AGENT_{agent.host.upper().replace('-', '_')}"
+
+
+def stands_by(agent: MetalAgent, active: MetalAgent, placement: PlacementServer) -> None:
+    """It says so, and does nothing."""
+    before, requests = placement.dump(), placement.count()
+    report = agent.run()
+    assert ([one.code for one in report.errors], report.nodes) == ([STANDBY], [])
+    assert report.errors[0].message.endswith(f"is managed by host {active.host}")
+    assert (placement.dump(), placement.count()) == (before, requests)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def shared(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """A store for two agents, in a file of its own or on a server."""
+    if request.param == "postgresql":
+        place: Place = request.getfixturevalue("postgresql_place")
+        return place
+    return Place(tmp_path / "both", f"sqlite:///{tmp_path}/both.sqlite")
+
+
+def test_of_two_agents_of_one_shard_one_manages_and_the_other_stands_by(
+    metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place
+) -> None:
+    time, node, gone = Time(), ironic.available(shard="s1"), ironic.available(shard="s1")
+    one, other = (metal(place=shared, scope={"shard": "s1"}, host=host, clock=time) for host in ("metal-1", "metal-2"))
+    assert set(one.nodes()) == {node, gone}
+    stands_by(other, one, placement)
+    # Nor does it delete anything.
+    ironic.delete(gone)
+    stands_by(other, one, placement)
+    ironic.maintenance(node, on=True)
+    stands_by(other, one, placement)
+    assert set(placement.dump()["providers"]) == {node, gone}
+    one.nodes()
+    assert set(placement.dump()["providers"]) == {node}
+    assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 1
+
+
+def test_the_one_that_stands_by_takes_over_at_once_when_the_other_stops(metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place) -> None:
+    time, node = Time(), ironic.available(shard="s1")
+    one, other = (metal(place=shared, scope={"shard": "s1"}, host=host, clock=time) for host in ("metal-1", "metal-2"))
+    one.nodes()
+    stands_by(other, one, placement)
+    one.stop()
+    assert {uuid: report.state for uuid, report in other.nodes().items()} == {node: "changed"}
+    assert mark(other) in placement.other.traits(node)
+    stands_by(one, other, placement)
+
+
+def test_the_one_that_stands_by_takes_over_when_the_other_is_not_heard_of(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+    time, node = Time(), ironic.available()
+    one, other = metal(clock=time), metal(host="metal-2", clock=time)
+    one.nodes()
+    one.kill()
+    time.pass_by(LEASE - 1)
+    stands_by(other, one, placement)
+    time.pass_by(2)
+    assert set(other.nodes()) == {node}
+    stands_by(one, other, placement)
+
+
+def test_an_agent_that_works_keeps_its_lease(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+    time = Time()
+    one, other = metal(clock=time), metal(host="metal-2", clock=time)
+    nodes = {ironic.available(), ironic.available()}
+    for _ in range(10):
+        assert set(one.nodes()) == nodes
+        stands_by(other, one, placement)
+        time.pass_by(LEASE / 4)
+
+
+def test_nodes_that_are_not_audited_stay_the_agents_own(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+    time, nodes = Time(), {ironic.available(shard="s1") for _ in range(2)}
+    one = metal(scope={"shard": "s1"}, clock=time)
+    one.nodes()
+    # Somebody who manages all shards, and so this node too.
+    other = metal(host="metal-2", clock=time)
+    for _ in range(10):
+        assert audited(one.run()) == set()
+        found = {report.uuid: [problem.code for problem in report.errors] for report in other.run().nodes}
+        assert found == {node: ["node.elsewhere"] for node in nodes}
+        time.pass_by(LEASE / 4)
+
+
+def test_a_lease_that_was_lost_in_the_middle_ends_the_pass(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
+    time = Time()
+    nodes = [ironic.available() for _ in range(4)]
+    one, other = metal(clock=time), metal(host="metal-2", clock=time)
+
+    def taken(_exchange: object) -> None:
+        """The agent is held for longer than its lease, while it writes its first node."""
+        time.pass_by(LEASE + 1)
+        assert set(other.nodes()) == set(nodes)
+
+    placement.faults.add(faults.before(taken), method="GET", path=r"in_tree|/resource_providers\?required")
+    report = one.run()
+    assert [problem.code for problem in report.errors] == [STANDBY]
+    assert all(mark(other) in traits and mark(one) not in traits for traits in map(placement.other.traits, nodes))
+
+
+def test_a_node_that_moves_to_another_shard_moves_to_its_agent(metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place) -> None:
+    time, moves, stays = Time(), ironic.available(shard="s1"), ironic.available(shard="s1")
+    first, second = (metal(place=shared, scope={"shard": shard}, host=f"metal-{shard}", clock=time) for shard in ("s1", "s2"))
+    assert (set(first.nodes()), second.nodes()) == ({moves, stays}, {})
+    ironic.set(moves, shard="s2")
+    # As long as the first one has not seen it go, it is not taken from it.
+    (report,) = second.run().nodes
+    assert [problem.code for problem in report.errors] == ["node.elsewhere"]
+    time.pass_by(LEASE / 3)
+    assert set(first.nodes()) == {stays}
+    assert set(placement.dump()["providers"]) == {moves, stays}
+    assert {uuid: report.state for uuid, report in second.nodes().items()} == {moves: "changed"}
+    assert mark(second) in placement.other.traits(moves)
+    assert mark(first) not in placement.other.traits(moves)
+    assert set(first.nodes()) == {stays}
+    # It is the second one's to delete.
+    ironic.delete(moves)
+    first.nodes()
+    assert set(placement.dump()["providers"]) == {moves, stays}
+    second.nodes()
+    assert set(placement.dump()["providers"]) == {stays}
+
+
+def test_the_backend_is_not_asked_in_every_pass_about_nodes_that_are_elsewhere(metal: Metal, ironic: Ironic, between: FaultProxy) -> None:
+    node, _ = ironic.available(shard="s1"), ironic.available(shard="s1")
+    agent = metal(ironic.credentials(between.url), scope={"shard": "s1"})
+    agent.nodes()
+    ironic.set(node, shard="s2")
+    for _ in range(3):
+        agent.nodes()
+    assert len([one for one in between.requests if one.path == f"/v1/nodes/{node}"]) == 1
+
+
+def instance(agent: MetalAgent, uuid: str, node: str, host: str) -> None:
+    """A record of a guest on a node."""
+    agent.start()
+    gold = Flavor("flavor", "gold", 0, 0)
+    made = Instance(uuid=ConsumerUuid(uuid), project_id="p", user_id="u", flavor=gold, host=host, node=ProviderUuid(node), vm_state="active")
+    with agent.records.transaction([ProviderUuid(node)]) as transaction:
+        transaction.write(Changes(instances=(made,)))
+
+
+def test_s_36_a_node_with_an_instance_of_another_agent_is_managed_when_it_is_free(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
+    agent, node, theirs = metal(), ironic.available(), new_uuid()
+    agent.nodes()
+    instance(agent, theirs, node, "metal-9")
+    ironic.deploy(node, theirs)
+    assert agent.nodes() == {}
+    assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 0
+    ironic.provision(node, "deleted", "available")
+    ironic.maintenance(node, on=True)
+    assert set(agent.nodes()) == {node}
+    assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 1
+
+
+def test_a_node_with_our_instance_stays_ours_when_somebody_moves_it_to_another_shard(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
+    agent, node, ours = metal(scope={"shard": "s1"}), ironic.available(shard="s1"), new_uuid()
+    agent.nodes()
+    instance(agent, ours, node, agent.host)
+    ironic.deploy(node, ours)
+    ironic.set(node, shard="s2")
+    assert set(agent.nodes()) == {node}
+    assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 1
+    ironic.provision(node, "deleted", "available")
+    assert agent.nodes() == {}
+
+
+def test_agents_of_different_shards_work_side_by_side(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+    nodes = {shard: ironic.available(shard=shard) for shard in ("s1", "s2")}
+    agents = {shard: metal(scope={"shard": shard}, host=f"metal-{shard}") for shard in nodes}
+    assert {shard: set(agent.nodes()) for shard, agent in agents.items()} == {shard: {node} for shard, node in nodes.items()}

@@ -150,6 +150,15 @@ class IdentityError(StoreError):
     code = "identity.mismatch"
 
 
+# --- other agents ----------------------------------------------------------------------------------------------
+
+
+class StandingBy(AgentError):
+    """Another agent manages these nodes; this one takes over when that one is gone."""
+
+    code = "agent.standing-by"
+
+
 # --- Placement -------------------------------------------------------------------------------------------------
 
 

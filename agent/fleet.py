@@ -11,13 +11,12 @@ from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
 from agent.driver import LooksAtInstances, MarksNodes, NeedsLease
 from agent.driver_answers import chosen_nodes, managed_nodes
-from agent.errors import AgentError, DriverError, PlacementError
+from agent.errors import AgentError, DriverError, PlacementError, StandingBy
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
 from agent.placement.server import Server
 from agent.settled import SettledNodes
-from agent.tracker.errors import LeaseHeldElsewhere
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class Fleet:
                 self.house.records.audits.tidy()
             if not names:
                 self._tell_absent(found, nodes)
-        except LeaseHeldElsewhere as error:
+        except StandingBy as error:
             if self.house.records is not None and not mode.dry_run:
                 self.house.records.audits.unavailable(())
             errors.append(error)
@@ -99,7 +98,7 @@ class Fleet:
     def _hold(self, mode: Mode) -> None:
         """Have the lease, if the driver shares its nodes with those of other agents.
 
-        :raises LeaseHeldElsewhere: another one manages them.
+        :raises StandingBy: another one manages them.
         """
         house = self.house
         if isinstance(house.driver, NeedsLease) and house.records is not None:

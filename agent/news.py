@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from agent.errors import PlacementUnreachable, ProviderIdentityConflict, ProviderNameConflict, ReshapeFailed, ReshapeNeeded
+from agent.errors import PlacementUnreachable, ProviderIdentityConflict, ProviderNameConflict, ReshapeFailed, ReshapeNeeded, StandingBy
 from agent.model.names import printable
 from agent.model.report import NodeReport, Problem
 
@@ -20,6 +20,8 @@ LEVELS = {
     ReshapeNeeded.code: logging.ERROR,
     ProviderNameConflict.code: logging.ERROR,
     ProviderIdentityConflict.code: logging.ERROR,
+    # Another agent does the work, as it should be.
+    StandingBy.code: logging.INFO,
 }
 # Told again from time to time, because only a person can end it.
 REPEATED = (ProviderNameConflict.code, ProviderIdentityConflict.code)
@@ -64,6 +66,8 @@ class News:
 
 def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int) -> str:
     """How things are, in one line for ``systemctl status``. ``hanging``: driver calls that never came back."""
+    if [one.code for one in errors] == [StandingBy.code]:
+        return errors[0].message
     states = Counter(node.state for node in nodes)
     problems = [*errors, *(problem for node in nodes for problem in node.errors)]
     well = not errors and not hanging and all(state in WELL for state in states)

@@ -66,6 +66,9 @@ class Metrics:
         if report.dry_run:
             return
         for node in report.nodes:
+            if not node.seconds:
+                # It was not audited, because nothing of it had changed.
+                continue
             self._audits.labels(node.state).inc()
             self._seconds.observe(node.seconds.get("total", 0.0))
             self._unlisted.inc("pci" in node.incomplete)

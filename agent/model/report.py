@@ -68,7 +68,8 @@ class NodeReport:
     ``tree`` is the tree after the flush, or the desired one in a dry run; ``owned`` the providers that are the
     agent's; ``used`` the amounts in use by provider and class, where known; ``provisional`` says that the uuids were
     made up for a dry run without an identity; ``hint`` is for people alone: a choice that they could make; ``incomplete``
-    names the sections of the facts that could not be read.
+    names the sections of the facts that could not be read. ``seconds`` are empty if nothing of the node had changed, so that
+    it was not audited: then the rest is what the last audit found.
     """
 
     name: str

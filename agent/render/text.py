@@ -14,6 +14,8 @@ from agent.render.own_tree import StoredTree, made_up, replaced
 from agent.render.tree_lines import tree_lines
 
 TREES_AT_MOST = 20
+ROWS_AT_MOST = 100
+TOLD_AT_MOST = 50
 
 Names = Mapping[str, str]
 NONE: Names = {}
@@ -23,14 +25,27 @@ def render_report(report: Report, look: Look) -> str:
     """The whole report as text, ending in a newline."""
     lines = [*hanging(shown(report.notice, "italic"), look), Text()] if report.notice else []
     if len(report.nodes) > TREES_AT_MOST:
-        lines += [*summary_lines(report.nodes, look), Text()]
-        blocks = [_node(node, look, with_tree=False) for node in report.nodes if node.outcomes or node.drift or node.errors]
+        lines += _many(report.nodes, look)
     else:
-        blocks = [_node(node, look, with_tree=True) for node in report.nodes]
-    lines += [line for block in blocks for line in (*block, Text())]
+        lines += [line for node in report.nodes for line in (*_node(node, look, with_tree=True), Text())]
     if report.errors:
         lines += [*error_lines(report.errors, look), Text()]
     return to_string([*lines, _closing(report)], look)
+
+
+def _many(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
+    """A table in place of the trees, and of the rest what a person may still read: what is wrong before what is only new."""
+    # The sort is stable, so that nodes of one kind stay in their order.
+    telling = sorted((node for node in nodes if node.outcomes or node.drift or node.errors), key=lambda node: not node.errors)
+    in_table = nodes if len(nodes) <= ROWS_AT_MOST else telling[:ROWS_AT_MOST]
+    lines = [*summary_lines(in_table, look), *_more(len(nodes) - len(in_table), ""), Text()] if in_table else []
+    lines += [line for node in telling[:TOLD_AT_MOST] for line in (*_node(node, look, with_tree=False), Text())]
+    return [*lines, *([*left, Text()] if (left := _more(len(telling) - TOLD_AT_MOST, ", with operations, drift or errors")) else [])]
+
+
+def _more(count: int, what: str) -> list[Text]:
+    text = f"and {count} more node{'' if count == 1 else 's'}{what}: choose some with --node, or see all with --format json"
+    return [Text(text, "dim")] if count > 0 else []
 
 
 def render_trees(trees: Sequence[StoredTree], look: Look) -> str:

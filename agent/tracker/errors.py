@@ -11,12 +11,6 @@ class TrackerError(AgentError):
     code = "tracker.refused"
 
 
-class LeaseHeldElsewhere(TrackerError):
-    """Another agent manages these nodes; this one stands by."""
-
-    code = "lease.held-elsewhere"
-
-
 class InvalidRequest(TrackerError):
     """The request contradicts itself, whatever the node may have."""
 

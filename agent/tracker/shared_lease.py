@@ -5,11 +5,10 @@ import uuid
 from dataclasses import replace
 from typing import cast
 
-from agent.errors import RecordConflict
+from agent.errors import RecordConflict, StandingBy
 from agent.model.changes import Changes
 from agent.model.lease import Lease
 from agent.model.names import ProviderUuid, printable
-from agent.tracker.errors import LeaseHeldElsewhere
 from agent.tracker.record_store import RecordStore, Transaction
 from agent.tracker.tracker import Clock
 
@@ -35,7 +34,7 @@ class SharedLease:
     def hold(self, name: str, *, dry_run: bool = False) -> None:
         """Have the lease called ``name`` now: taken if it is free, renewed when a third of it is over. A dry run only looks whether it could be had.
 
-        :raises LeaseHeldElsewhere: another host has it.
+        :raises StandingBy: another host has it.
         :raises StoreError: the store cannot be asked.
         """
         with self._lock:
@@ -70,9 +69,9 @@ class SharedLease:
             lease, now = store.lease(key), self._clock()
             if lease is not None and lease.host != self._host and lease.live(now):
                 self._until.pop(name, None)
-                raise LeaseHeldElsewhere(
-                    f"standing by: {printable(name)} is managed by host {printable(lease.host)}",
-                    f"none needed: it is taken over when that agent stops, or is not heard of for {self._seconds:g} s", holder=lease.host,
+                raise StandingBy(
+                    f"standing by: host {printable(lease.host)} manages {printable(name)}",
+                    f"none needed: they are taken over when that agent stops, or is not heard of for {self._seconds:g} s", holder=lease.host,
                 )  # fmt: skip
             if dry_run:
                 return

@@ -9,6 +9,7 @@ from agent.news import News, summary
 
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")
+STANDBY = Problem("agent.standing-by", "standing by: host b has them", "none needed")
 OUTAGE = Problem("placement.unreachable", "cannot connect", "")
 TAKEN = Problem("placement.name-conflict", "the name is held by another", "rename one")
 
@@ -96,7 +97,7 @@ def test_drift_is_told_too_unless_it_is_told_elsewhere(told):
     ("code", "level"),
     [
         ("driver.failed", "WARNING"), ("placement.name-conflict", "ERROR"), ("placement.identity-conflict", "ERROR"),
-        ("reshape.needed", "ERROR"), ("reshape.failed", "CRITICAL"),
+        ("reshape.needed", "ERROR"), ("reshape.failed", "CRITICAL"), ("agent.standing-by", "INFO"),
     ],
 )  # fmt: skip
 def test_the_level_says_how_bad_it_is(told, code, level):
@@ -149,6 +150,8 @@ def test_names_are_printable(told):
         ((), [node()], 2, "degraded: 1 in-sync; hanging driver calls: 2"),
         ((), [node(state="degraded")], 0, "degraded: 1 degraded"),
         ((BROKEN,), [], 1, "degraded: it is broken; hanging driver calls: 1"),
+        ((STANDBY,), [], 0, "standing by: host b has them"),
+        ((STANDBY, BROKEN), [], 0, "degraded: standing by: host b has them"),
     ],
 )
 def test_the_status_is_one_line(errors, nodes, hanging, line):

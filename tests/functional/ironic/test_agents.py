@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
+from agent.errors import StandingBy
 from agent.model.changes import Changes
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.tracker.errors import LeaseHeldElsewhere
 from tests.functional.ironic.conftest import Metal
 from tests.support import faults
 from tests.support.agent import new_uuid
@@ -19,7 +19,7 @@ from tests.support.proxy import FaultProxy
 from tests.support.store_place import Place
 from tests.support.tracking import Time
 
-STANDBY = LeaseHeldElsewhere.code
+STANDBY = StandingBy.code
 
 
 def mark(agent: MetalAgent) -> str:
@@ -31,7 +31,7 @@ def stands_by(agent: MetalAgent, active: MetalAgent, placement: PlacementServer)
     before, requests = placement.dump(), placement.count()
     report = agent.run()
     assert ([one.code for one in report.errors], report.nodes) == ([STANDBY], [])
-    assert report.errors[0].message.endswith(f"is managed by host {active.host}")
+    assert report.errors[0].message.startswith(f"standing by: host {active.host} manages ")
     assert (placement.dump(), placement.count()) == (before, requests)
 
 

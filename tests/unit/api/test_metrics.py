@@ -37,6 +37,13 @@ def test_an_audit_counts_for_its_nodes_their_requests_and_their_operations(metri
     assert found["compute_node_agent_last_audit_timestamp_seconds"] > 0
 
 
+def test_a_node_that_was_not_audited_counts_among_the_nodes_only(metrics):
+    metrics.audited(report(nodes=(node(state="in-sync", outcomes=(), seconds={}, requests={}, drift=()),)), 0, whole=True)
+    found = figures(metrics)
+    assert (found['compute_node_agent_nodes{state="in-sync"}'], found['compute_node_agent_audits_total{state="in-sync"}']) == (1, 0)
+    assert found["compute_node_agent_audit_seconds_count"] == 0
+
+
 def test_how_things_are_is_what_the_last_whole_audit_showed(metrics):
     metrics.audited(report(), 0, whole=True)
     metrics.audited(report(nodes=(node(state="in-sync", drift=()),)), 0, whole=False)

@@ -195,6 +195,19 @@ def test_many_nodes_are_a_table_and_only_those_with_something_to_tell_follow():
     assert text.splitlines()[-1].startswith("21 nodes (20 in-sync, 1 degraded)")
 
 
+def test_of_very_many_nodes_only_those_with_something_to_tell_have_a_row_and_those_with_errors_come_first():
+    quiet = [replace(node(state="in-sync", outcomes=(), drift=(), errors=()), name=f"quiet-{number}") for number in range(200)]
+    new = [replace(node(errors=(), drift=()), name=f"new-{number}") for number in range(120)]
+    text = render_report(report(nodes=(*quiet, *new, node())), PLAIN)
+    assert "quiet-" not in text
+    rows = [line for line in text.splitlines() if line.startswith("! new-") and "numa" not in line]
+    assert text.index("! node-1") < text.index("! new-0")
+    assert "and 221 more nodes: choose some with --node, or see all with --format json" in text
+    assert "and 71 more nodes, with operations, drift or errors: choose some with --node, or see all with --format json" in text
+    assert len(rows) == 99 + 49
+    assert text.splitlines()[-1].startswith("321 nodes (200 in-sync, 121 degraded)")
+
+
 def test_twenty_nodes_still_have_their_trees():
     assert render_report(report(nodes=(node(),) * 20), PLAIN).count("used/total") == 20
 

@@ -84,6 +84,10 @@ class Reading:
         """All leases that the host has, or had last."""
         return self._read(LEASES, queries.LEASES_OF_HOST, {"host": host}).records
 
+    def nodes_of(self, host: str) -> Collection[ProviderUuid]:
+        """The nodes of the host; not the deleted ones."""
+        return [ProviderUuid(uuid) for uuid in self._connection.execute(queries.NODE_UUIDS_OF_HOST, {"host": host}).scalars()]
+
     def nodes_with_instances(self, host: str) -> Collection[ProviderUuid]:
         """The nodes on which the host has instances."""
         return [ProviderUuid(uuid) for uuid in self._connection.execute(queries.NODES_WITH_INSTANCES, {"host": host}).scalars()]

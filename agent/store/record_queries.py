@@ -29,6 +29,7 @@ NODE_VERSIONS = select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version).where(COMPUT
 NODES_LOCKED = NODE_VERSIONS.with_for_update()
 NODES_OF_HOST = NODES.all.where(COMPUTE_NODE.c.host == HOST, NOT_DELETED).order_by(COMPUTE_NODE.c.uuid)
 ALL_NODES = NODES.all.where(NOT_DELETED).order_by(COMPUTE_NODE.c.uuid)
+NODE_UUIDS_OF_HOST = select(COMPUTE_NODE.c.uuid).where(COMPUTE_NODE.c.host == HOST, NOT_DELETED)
 NODES_WITH_INSTANCES = select(INSTANCE.c.node).where(INSTANCE.c.host == HOST, INSTANCE.c.node.is_not(None), NOT_DELETED).distinct()
 LEASES_OF_HOST = LEASES.all.where(LEASE.c.host == HOST)
 LEASE_OF_NODE = LEASES.all.where(LEASE.c.node == KEY)

@@ -38,6 +38,9 @@ class Reading(Protocol):
     def leases(self, host: str) -> Sequence[Lease]:
         """All leases that the host has, or had last."""
 
+    def nodes_of(self, host: str) -> Collection[ProviderUuid]:
+        """The nodes of the host; not the deleted ones."""
+
     def nodes_with_instances(self, host: str) -> Collection[ProviderUuid]:
         """The nodes on which the host has instances."""
 

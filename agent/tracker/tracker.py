@@ -205,8 +205,15 @@ class Tracker:
             return self._current(node, slots[node], reading)
 
     def nodes(self) -> list[ProviderUuid]:
-        """The nodes of this host."""
-        return list(self._slots)
+        """The nodes of this host, audited since it started or not.
+
+        :raises NodeNotReady: nothing was ever audited, so that nobody knows which they are.
+        """
+        with self._records.reading() as reading:
+            found = {*self._slots, *reading.nodes_of(self._host)}
+        if not found:
+            raise _nothing_audited()
+        return sorted(found)
 
     def remembered(self) -> list[NodeState]:
         """The nodes as memory has them, at once; what other processes wrote since may be missing."""

@@ -5,7 +5,7 @@ import pytest
 from tests.support import faults
 from tests.support.refusals import rows
 from tests.support.site import claim_body, move_body
-from tests.support.tracking import F1, F3, guest, uuid_of
+from tests.support.tracking import F1, F3, Host, guest, uuid_of
 
 I1 = f"/v1/instances/{guest('i1')}"
 SHARED = uuid_of("shared")
@@ -136,6 +136,19 @@ def test_an_evacuated_guest_lets_go_of_this_hosts_nodes_and_keeps_the_rest(site,
     before = site.placement.dump()
     assert site.call("DELETE", target).status == 204
     assert site.placement.dump() == before
+
+
+def test_a_guest_lets_go_of_nodes_that_an_agent_has_not_audited_yet(site, ha, allocated):
+    ha.restart()
+    site.serve(ha)
+    assert site.call("DELETE", f"{I1}/allocation?scope=node").status == 204
+    assert holds(site) == {uuid: allocated[uuid] for uuid in (uuid_of("HB"), SHARED)}
+
+
+def test_an_agent_that_never_audited_a_node_does_not_say_that_a_guest_let_go_of_it(site, allocated):
+    site.serve(Host("HX", site.world.records, site.world.time, site.world.plain("HY").facts))
+    site.refused("node.not-ready", 503, "DELETE", f"{I1}/allocation?scope=node")
+    assert holds(site) == allocated
 
 
 def test_a_shelved_guest_lets_go_of_everything(site, ha, allocated):

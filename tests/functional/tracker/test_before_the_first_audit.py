@@ -67,3 +67,12 @@ def test_another_node_of_the_same_agent_that_was_audited_does_not_answer_for_it(
             ASKED[what](moving)
     moving.audit(start=True)
     ASKED["its end"](moving)
+
+
+def test_the_nodes_of_the_host_are_known_before_their_first_audit_if_they_ever_had_one(moving: Host, hb: Host) -> None:
+    moving.restart()
+    assert moving.tracker.nodes() == [moving.node]
+    assert hb.tracker.nodes() == [hb.node]
+    new = replace(moving, name="HX")
+    with pytest.raises(NodeNotReady):
+        new.tracker.nodes()

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 import os_resource_classes as orc
 
-from agent.desired.cell_tree import cell_name
+from agent.desired.cell_tree import cell_name, page_class
 from agent.desired.device_names import device_class, device_provider_name, device_providers
 from agent.model.provider_tree import ProviderTree
+from agent.numa.host import HostCell
 from agent.tracker.device_uses import device_uses
 from agent.tracker.node_state import NodeState
 
@@ -18,14 +19,20 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
     if not state.claims or not tree.exists(root):
         return {}
     used = state.used - state.host.reserved
-    pins = {cell.id: len(cell.pinned) for cell in state.cells}
+    cells = {cell.id: _of_cell(cell) for cell in state.cells}
+    all_cells = Counter({orc.PCPU: 0})
+    for counts in cells.values():
+        all_cells.update(counts)
     guests_pinned = sum(len(placed.pins) for one in state.claims.values() for placed in one.cells)
+    # Where nothing counts dedicated CPUs, those of pinned guests are shared ones.
+    dedicated = any(orc.PCPU in one.inventory for one in tree.providers())
     amounts: dict[str, Counter[str]] = {root: Counter({
-        orc.VCPU: used.vcpus - guests_pinned, orc.MEMORY_MB: used.memory_mb, orc.DISK_GB: -(-used.disk_mb // 1024), orc.PCPU: sum(pins.values()),
+        **all_cells, orc.VCPU: used.vcpus - guests_pinned * dedicated, orc.MEMORY_MB: used.memory_mb,
+        orc.DISK_GB: -(-used.disk_mb // 1024),
     })}  # fmt: skip
-    for cell in state.cells:
-        if tree.exists(name := cell_name(tree.name_of(root), cell.id)):
-            amounts[tree.provider(name).uuid] = Counter({orc.PCPU: pins[cell.id], orc.VCPU: cell.shared_used, orc.MEMORY_MB: cell.memory_used_mib})
+    for number, counts in cells.items():
+        if tree.exists(name := cell_name(tree.name_of(root), number)):
+            amounts[tree.provider(name).uuid] = counts
     cards = Counter(device_provider_name(tree.name_of(root), use.card) for use in device_uses(state).uses)
     for one in device_providers(tree, root):
         if (counted := device_class(one)) is not None:
@@ -35,3 +42,9 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
     return {
         uuid: {name: amount for name, amount in one.items() if name in tree.provider(uuid).inventory} for uuid, one in amounts.items() if tree.exists(uuid)
     }
+
+
+def _of_cell(cell: HostCell) -> Counter[str]:
+    """CPUs, MiB of memory, and MiB of each size of pages."""
+    pages = {page_class(pool.size_kib): pool.used * pool.size_kib // 1024 for pool in cell.pages}
+    return Counter({orc.PCPU: len(cell.pinned), orc.VCPU: cell.shared_used, orc.MEMORY_MB: cell.memory_used_mib, **pages})

@@ -1,15 +1,17 @@
 """What claims use of a tree."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from agent.model.inventory import Inventories
 from agent.model.provider_tree import ProviderTree
+from agent.model.topology import PagePool, Topology
 from agent.store.store import open_store
 from agent.tracker.accounted import accounted
-from tests.support.tracking import F2, FM, FN, PMEM, Host, World, pmem_of
+from tests.support.tracking import F2, FM, FN, PMEM, Host, World, numa_cells, pmem_of
 
 
 def tree_of(host: Host, **cells: Inventories) -> ProviderTree:
@@ -55,3 +57,21 @@ def test_units_count_where_they_are(world: World) -> None:
     host = world.pmem()
     host.claim("m1", FM, allocations=pmem_of(host))
     assert used(host, tree_of(host))["HM"][PMEM] == 1
+
+
+def test_pinned_cpus_are_shared_ones_where_nothing_counts_dedicated_ones(world: World) -> None:
+    host = world.numa()
+    host.claim("n1", FN)
+    tree = ProviderTree()
+    tree.new_root(host.name, host.node)
+    tree.update_inventory(host.name, {"VCPU": {"total": 64}})
+    assert used(host, tree) == {"HN": {"VCPU": 2}}
+
+
+def test_pages_count_in_mib_where_they_are(world: World) -> None:
+    cells = [replace(one, pages=(PagePool(2048, 4096),)) for one in numa_cells().cells]
+    host = world.numa(topology=Topology(tuple(cells)))
+    host.claim("n1", replace(FN, extra_specs={**FN.extra_specs, "hw:mem_page_size": "large"}))
+    pages = {"CUSTOM_MEMORY_PAGE_2048": {"total": 8192}}
+    found = used(host, tree_of(host, NUMA0=pages, NUMA1=pages))
+    assert (found["HN_NUMA0"], found["HN_NUMA1"]) == ({"CUSTOM_MEMORY_PAGE_2048": 4096}, {"CUSTOM_MEMORY_PAGE_2048": 0})

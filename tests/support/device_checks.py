@@ -1,7 +1,7 @@
 """What always holds of two nodes with devices: nothing of others is touched, no allocation is lost, the tree is what the records and facts say."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,8 +93,8 @@ def check_reserved(account: DeviceAccount, before: Dump, after: Dump) -> None:
 
 
 def check_tree(account: DeviceAccount, dump: Dump, foreign: Foreign, nested: bool, errors: Mapping[str, bool]) -> None:
-    """Every card has the provider that it should have. ``errors``: whether something was told to be wrong with the node."""
-    for node, host in account.hosts.items():
+    """Every card has the provider that it should have. ``errors``: of each node that can be looked at, whether something was told to be wrong with it."""
+    for node, host in ((node, account.hosts[node]) for node in errors):
         wrong = [text for card in host.numa if host.answers for text in _card_problems(account, dump, foreign, node, card, nested)]
         told = [text for text in wrong if not text.startswith("!")]
         assert len(told) == len(wrong), wrong
@@ -106,7 +106,7 @@ def _card_problems(account: DeviceAccount, dump: Dump, foreign: Foreign, node: s
     host, found = account.hosts[node], card_provider(dump, node, card)
     offered = {device: one for device, one in host.offered(account.choices, card).items() if not one.network}
     held, used = host.held(card), _used(dump, found[0]) if found else Counter[str]()
-    records = {name: one["total"] for name, one in found[1]["inventories"].items() if not (name == THEIR_CLASS and found[0] in foreign.classes)} if found else {}
+    records = {name: one["total"] for name, one in found[1]["inventories"].items() if name != THEIR_CLASS or found[0] not in foreign.classes} if found else {}
     lost = [device for device in held if device not in offered]
     if contradictory(offered):
         yield f"{node} {card}: contradictory"
@@ -147,9 +147,9 @@ def _children(dump: Dump, uuid: str) -> list[str]:
     return [one["name"] for one in dump["providers"].values() if one["parent"] == uuid]
 
 
-def check_healed(account: DeviceAccount, dump: Dump) -> None:
+def check_healed(account: DeviceAccount, dump: Dump, nodes: Iterable[str]) -> None:
     """Who is settled and has something on a node has in Placement what he has of its cards, as far as there is room."""
-    for node in account.hosts:
+    for node in nodes:
         mine = {uuid for uuid, one in dump["providers"].items() if one["name"] == node or one["name"].startswith(f"{node}_")}
         for card in CARDS:
             found, amounts = card_provider(dump, node, card), account.amounts(node, card)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.support import device_checks as checks
 from tests.support.device_offers import CARDS, contradictory
-from tests.support.device_site import DeviceSite
+from tests.support.device_site import ROOTS, DeviceSite
 from tests.support.device_walk import PASSES, DeviceWalk, everything
 from tests.support.placement import PlacementServer
 from tests.support.tracking import guest, uuid_of
@@ -21,15 +21,24 @@ def finale(walk: DeviceWalk, fresh: PlacementServer) -> None:
     clear = {card: "none" if any(contradictory(one.offered(account.choices, card)) for one in account.hosts.values()) else choice
              for card, choice in account.choices.items()}  # fmt: skip
     walk.restart(clear, site.layout, site.report)
-    for name in sorted({account.claims[row.holder].guest for one in account.hosts.values() for row in one.rows.values() if row.holder and not row.present}):
+    for name in sorted(_holding_what_is_not_offered(walk)):
         walk.delete(name, late=False)
     _only_what_they_have(walk)
     walk.audit()
-    _clean(walk)
+    _clean(walk.placement)
     for name in list(walk.late):
         assert walk.catch_up(name)
     walk.audit()
     _is_as_fresh(walk, fresh)
+
+
+def _holding_what_is_not_offered(walk: DeviceWalk) -> set[str]:
+    """Guests with devices of which only the tree as it was still knows what they are."""
+    account = walk.account
+    return {
+        account.claims[row.holder].guest for host in account.hosts.values() for device, row in host.rows.items()
+        if row.holder and not row.network and (device not in (offered := host.offered(account.choices)) or offered[device].network)
+    }  # fmt: skip
 
 
 def _others_go(walk: DeviceWalk) -> None:
@@ -59,13 +68,12 @@ def _only_what_they_have(walk: DeviceWalk) -> None:
             other.claim(mine, consumer) if mine else other.release(consumer)
 
 
-def _clean(walk: DeviceWalk) -> None:
-    """What is reserved of cards is free again."""
-    for node in walk.account.hosts:
-        for card in CARDS:
-            found = checks.card_provider(walk.placement.dump(), node, card)
-            if found is not None and any(one["reserved"] for one in found[1]["inventories"].values()):
-                walk.placement.other.set_inventory(found[0], {name: {**one, "reserved": 0} for name, one in found[1]["inventories"].items()})
+def _clean(placement: PlacementServer) -> None:
+    """What is reserved of cards is free again, until the agent reserves it anew."""
+    found = [checks.card_provider(placement.dump(), node, card) for node in ROOTS for card in CARDS]
+    for uuid, one in filter(None, found):
+        if any(record["reserved"] for record in one["inventories"].values()):
+            placement.other.set_inventory(uuid, {name: {**record, "reserved": 0} for name, record in one["inventories"].items()})
 
 
 def _is_as_fresh(walk: DeviceWalk, fresh: PlacementServer) -> None:
@@ -74,6 +82,7 @@ def _is_as_fresh(walk: DeviceWalk, fresh: PlacementServer) -> None:
     try:
         report = site.start()
         assert {one.state for one in report.values()} == {"changed"}, [one.errors for one in report.values()]
+        _clean(fresh)
         uuids = {one["name"]: uuid for uuid, one in fresh.dump()["providers"].items()}
         for consumer, held in checks.holdings(walk.placement.dump()).items():
             fresh.other.claim({uuids[name]: amounts for name, amounts in held.items()}, consumer)

@@ -20,6 +20,7 @@ from tests.support.placement import PlacementServer
 from tests.support.tracking import guest, instance, uuid_of
 
 PASSES = 4
+GONE = ["devices.gone"]
 Wanted = tuple[tuple[str, int], ...]
 """Aliases and how many devices by each."""
 
@@ -48,28 +49,28 @@ class DeviceWalk:
 
     def restart(self, choices: Mapping[str, str], layout: Any, report: bool, disturbance: Disturbance | None = None) -> None:
         """A new process with another configuration. One that refuses to start goes back to the last, or else offers nothing."""
-        account, site = self.account, self.site
-        last = account.choices, site.layout, site.report
-        nothing = dict.fromkeys(CARDS, "none")
-        for choices, layout, report in ((choices, layout, report), last, (nothing, site.layout, last[2])):
-            # That nobody may have a device twice only Placement can see to.
-            account.choices = {card: "plain" if choice == "once" and not report else choice for card, choice in choices.items()}
-            site.layout, site.report = layout, report
+        last = dict(self.account.choices), self.site.layout, self.site.report
+        nothing = dict.fromkeys(CARDS, "none"), self.site.layout, True
+        for configuration in ((choices, layout, report), last, nothing):
+            self._configure(*configuration)
             if disturbance is not None:
-                self._disturbed(disturbance, site.start)
+                self._disturbed(disturbance, self.site.start)
                 disturbance = None
             if self._starts():
-                break
-        else:
-            raise AssertionError("an agent that offers nothing does not start")
-        self.audit()
+                return self.audit()
+        raise AssertionError("an agent that offers nothing does not start")
+
+    def _configure(self, choices: Mapping[str, str], layout: Any, report: bool) -> None:
+        # That nobody may have a device twice only Placement can see to.
+        self.account.choices = {card: "plain" if choice == "once" and not report else choice for card, choice in choices.items()}
+        self.site.layout, self.site.report = layout, report
 
     def _starts(self) -> bool:
         before = self.placement.dump()
         reports = self.site.start()
         self._count()
         self._untouched(before)
-        refused = {name for name, one in reports.items() if one.state in ("failed", "refused")}
+        refused = {name for name, one in reports.items() if one.state in ("failed", "refused") and [problem.code for problem in one.errors] != GONE}
         bad = {name: self._contradictions(name) for name in ROOTS}
         for name, one in reports.items():
             self.met["start: refused" if name in refused else "start: done"] += 1
@@ -92,16 +93,22 @@ class DeviceWalk:
         used = {uuid for one in before["consumers"].values() for uuid in one["allocations"]}
         return any(uuid in used for uuid, _ in found) or any(self.account.hosts[name].held(card) for card in CARDS)
 
+    def _lacks(self, name: str) -> bool:
+        """Whether the host does not show what its guests have: then the agent does not begin."""
+        host = self.account.hosts[name]
+        return self.site.report and host.answers and any(device not in host.there for card in CARDS for device in host.held(card))
+
     def audit(self) -> None:
         """Passes until nothing is written any more."""
         for _ in range(PASSES):
-            before = self.placement.dump()
+            before, waiting = self.placement.dump(), set(self.site.waiting)
             reports = self.site.cycle()
             self._count()
             after = self._untouched(before)
             self._nothing_while_unanswered(before, after)
             for name, one in reports.items():
-                assert one.state in (("in-sync", "changed", "degraded") if self.account.hosts[name].answers else ("degraded",)), one.errors
+                assert (one.state == "failed") == (name in waiting and self._lacks(name)), one.errors
+                assert one.state != "failed" or [problem.code for problem in one.errors] == GONE
             if not any(one.outcomes for one in reports.values()):
                 return self._settled(after, reports)
         raise AssertionError(f"not in sync after {PASSES} passes: {[one.outcomes for one in reports.values()]}")
@@ -141,10 +148,10 @@ class DeviceWalk:
                 assert then is None or (now is not None and now[1]["inventories"].keys() == then[1]["inventories"].keys())
 
     def _settled(self, dump: checks.Dump, reports: Mapping[str, NodeReport]) -> None:
-        errors = {name: bool(one.errors) for name, one in reports.items()}
+        errors = {name: bool(one.errors) for name, one in reports.items() if one.state != "failed"}
         if self.site.report:
             checks.check_tree(self.account, dump, self.foreign, self.site.layout == "nested", errors)
-            checks.check_healed(self.account, dump)
+            checks.check_healed(self.account, dump, [name for name in errors if self.account.hosts[name].answers])
         self.check_rows()
 
     def check_rows(self) -> None:

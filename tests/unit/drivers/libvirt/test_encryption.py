@@ -66,3 +66,7 @@ def test_texts_of_the_kernel_that_make_no_sense_are_named(answer, what):
     reading = read_encryption(answer, (SEV,))
     assert reading.value is None
     assert reading.faults[0].startswith(what)
+
+
+def test_contexts_of_sev_are_none_of_tdx():
+    assert contexts({"tdx": "Y"}, SEV, capacities="tdx 31") == {"tdx": 31}

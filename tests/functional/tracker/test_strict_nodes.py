@@ -1,0 +1,60 @@
+"""Claims on nodes whose cells count all CPUs and memory ([compute] numa_mode = strict): a guest that is on no cell could not be counted."""
+
+from dataclasses import replace
+
+import pytest
+
+from agent.model.flavor import Flavor
+from tests.support.refusals import refused
+from tests.support.tracking import F1, FN, NUMA_RESERVED, Host, World
+
+PLACED = Flavor("placed", "PLACED", 2, 4096, root_gb=10, extra_specs={"hw:numa_nodes": "2"})
+REFUSED = "NUMA: [compute] numa_mode is strict here, and the guest has no topology"
+NO_ROOM = "resources.unavailable"
+STRICT = replace(NUMA_RESERVED, layout="nested", strict=True)
+
+
+@pytest.fixture
+def strict(world: World) -> Host:
+    """A node in strict mode."""
+    host = world.numa("HS")
+    host.policy = STRICT
+    host.restart()
+    host.audit(start=True)
+    return host
+
+
+def test_a_guest_that_floats_is_refused_and_nothing_is_kept(world: World, strict: Host) -> None:
+    with refused(world, NO_ROOM) as caught:
+        strict.claim("i1", F1)
+    assert REFUSED in caught.value.message
+    assert strict.usage == "512/0/0"
+
+
+@pytest.mark.parametrize("flavor", [FN, PLACED], ids=lambda one: one.name)
+def test_a_guest_with_a_topology_is_on_its_cells(flavor: Flavor, strict: Host) -> None:
+    strict.claim("i1", flavor)
+    cells = strict.tracker.view(strict.node).cells
+    assert sum(one.memory_used_mib for one in cells) == flavor.memory_mb
+    assert sum(one.shared_used + len(one.pinned) for one in cells) == flavor.vcpus
+
+
+def test_neither_a_migration_nor_a_resize_brings_one_that_floats(world: World, strict: Host) -> None:
+    elsewhere = world.plain("HA")
+    elsewhere.claim("i1", F1)
+    elsewhere.update("i1", vm_state="active")
+    strict.claim("i2", PLACED)
+    strict.update("i2", vm_state="active", task_state="resize_prep")
+    for name, kind, flavor in (("i1", "live-migration", None), ("i2", "resize", F1)):
+        with refused(world, NO_ROOM) as caught:
+            strict.move(name, kind, flavor)
+        assert REFUSED in caught.value.message
+
+
+@pytest.mark.parametrize("policy", [replace(STRICT, layout="flat"), replace(STRICT, strict=False)], ids=["flat", "mixed"])
+def test_where_the_root_counts_a_guest_may_float(policy, strict: Host) -> None:
+    strict.policy = policy
+    strict.restart()
+    strict.audit(start=True)
+    strict.claim("i1", F1)
+    assert strict.usage == "2560/1/20480"

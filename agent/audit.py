@@ -317,8 +317,8 @@ class NodeAudit:
 
     def _reshaped_wish(
         self, record: Record, base: ProviderTree, findings: Findings, evidence: Evidence, needed: ReshapeNeeded
-    ) -> tuple[ProviderTree, Move]:
-        """The wish of a node whose allocations have to move, and how they moved."""
+    ) -> tuple[ProviderTree, Move | None]:
+        """The wish of a node whose allocations have to move, and how they moved; None if none had to after all."""
         moving = Moving.read(record.client, self.notebook, evidence)
         edited = moving.edited()
         LOG.info("node %s: %s", printable(self.node.name), needed.message)
@@ -327,7 +327,8 @@ class NodeAudit:
         except ReshapeNeeded as error:
             what = f"driver error: {self.node.driver} asks for a reshape of {printable(self.node.name)} although it was given the allocations"
             raise ReshapeFailed(what, DRIVER_FAULT) from error
-        return wish, moved(moving.before, edited)
+        move = moved(moving.before, edited)
+        return wish, None if needed.data.get("only_if_held") and not move.changed else move
 
     def _judged(self, record: Record, findings: Findings | None, target: Target) -> Judged:
         """Whose the node's allocations are."""

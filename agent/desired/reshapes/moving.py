@@ -33,10 +33,13 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
     if not present.exists(root):
         return
     found = shifts(present, tree, root, ALWAYS | _page_classes(present, root) | _page_classes(tree, root))
-    if not (what := _moving(found, tree, present, root, evidence)):
+    what = _moving(found, tree, present, root, evidence)
+    # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it was shared before.
+    perhaps = ["DISK_GB may come back from shared storage"] if evidence.start and becomes_local(found[DISK], present, root) else []
+    if not what and not perhaps:
         return
     if allocations is None:
-        raise ReshapeNeeded(f"{' and '.join(what)} of {printable(tree.name_of(root))}")
+        raise ReshapeNeeded(f"{' and '.join((*what, *perhaps))} of {printable(tree.name_of(root))}", only_if_held=not what)
     ledger = Ledger(allocations)
     after_swap = swapped(found, evidence, ledger, tree, root)
     for name, shift in after_swap.items():
@@ -57,8 +60,6 @@ def _moving(found: Shifts, tree: ProviderTree, present: ProviderTree, root: str,
     # While the agent runs, what is used of the root's is held there, and the storage may come and go.
     if evidence.start and disk_becomes_shared(found[DISK], tree):
         what.append("DISK_GB moves to shared storage")
-    if evidence.start and becomes_local(found[DISK], present, root):
-        what.append("DISK_GB comes back from shared storage")
     return what
 
 

@@ -57,8 +57,8 @@ class Answers:
     hypervisor_version: int
     hypervisor_type: str
     hostname: str
-    info: tuple[str, int, int, int, int, int, int, int]
-    online: frozenset[int]
+    info: tuple[str, int, int, int, int, int, int, int] | None
+    online: frozenset[int] | None
     capabilities: str
     expanded: tuple[str, ...] = ()
     domain_capabilities: Mapping[tuple[str, str], str] = field(default_factory=dict)

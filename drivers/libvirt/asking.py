@@ -10,6 +10,7 @@ from agent.driver_worker import DriverWorker
 from agent.errors import DriverError, DriverTimeout, NotReady
 from agent.model.domain import DomainState
 from agent.model.facts import Section
+from agent.model.names import printable
 from drivers.libvirt.answers import Answers, DeviceAnswer, DomainAnswer
 from drivers.libvirt.binding import LibvirtRefused, binding, translated
 from drivers.libvirt.disk import read_disk_gib
@@ -28,14 +29,14 @@ Listed = tuple[tuple[Any, ...], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Basics:
-    """What costs libvirtd nothing to tell."""
+    """What costs libvirtd nothing to tell; None what it cannot make out on this kernel."""
 
     libvirt_version: int
     hypervisor_version: int
     hypervisor_type: str
     hostname: str
-    info: tuple[str, int, int, int, int, int, int, int]
-    online: frozenset[int]
+    info: tuple[str, int, int, int, int, int, int, int] | None
+    online: frozenset[int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,13 +157,21 @@ def _listed(faults: Faults, sections: tuple[Section, ...], ask: Callable[[], Lis
 
 def ask_basics(handle: Handle) -> Basics:
     """Versions, name, memory and which CPUs run."""
-    info = handle.getInfo()
-    _, running, _ = handle.getCPUMap()
+    info, running = _if_it_can(handle.getInfo), _if_it_can(handle.getCPUMap)
     return Basics(
         libvirt_version=handle.getLibVersion(), hypervisor_version=handle.getVersion(), hypervisor_type=handle.getType(), hostname=handle.getHostname(),
-        info=(str(info[0]), *(int(one) for one in info[1:8])),  # type: ignore[arg-type]
-        online=frozenset(cpu for cpu, runs in enumerate(running) if runs),
+        info=None if info is None else (str(info[0]), *(int(one) for one in info[1:8])),  # type: ignore[arg-type]
+        online=None if running is None else frozenset(cpu for cpu, runs in enumerate(running[1]) if runs),
     )  # fmt: skip
+
+
+def _if_it_can(question: Callable[[], T]) -> T | None:
+    try:
+        return question()
+    except binding().libvirtError as error:
+        if isinstance(translated("", error), NotReady):
+            raise
+        return None
 
 
 def list_devices(handle: Handle) -> Listed:
@@ -218,4 +227,7 @@ def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: 
                 raise
             if error.get_error_code() != gone:
                 faults.append(failure.message)
+        except UnicodeDecodeError as error:
+            # The binding takes only UTF-8, and a card's own data are whatever its maker wrote.
+            faults.append(printable(f"{kind} {one.name()}: its XML is not UTF-8: {error.reason} at {error.start}"))
     return tuple(found), tuple(faults)

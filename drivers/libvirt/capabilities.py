@@ -26,10 +26,13 @@ class Capabilities:
     vendor: str
     features: frozenset[str]
     topology: Reading[Topology | None]
+    online: frozenset[int]
 
 
-def read_capabilities(xml: str, online: frozenset[int]) -> Capabilities:
+def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
     """What the text of ``getCapabilities`` says of the host. A cell that cannot be understood is set aside; the others stay.
+
+    ``online``: the CPUs that run; None: those of which it tells where they are, as it does not of those that do not run.
 
     :raises DriverError: nothing of it can be understood.
     """
@@ -40,13 +43,21 @@ def read_capabilities(xml: str, online: frozenset[int]) -> Capabilities:
     architecture = text_of(host, "cpu/arch")
     if not architecture:
         raise fault(WHAT, "the host's CPU has no architecture")
+    cells = host.findall("topology/cells/cell")
+    running = _placed(cells) if online is None else online
     return Capabilities(
         architecture=architecture,
         model=text_of(host, "cpu/model"),
         vendor=text_of(host, "cpu/vendor"),
         features=frozenset(one.get("name", "") for one in host.findall("cpu/feature")) - {""},
-        topology=_topology(host.findall("topology/cells/cell"), online),
+        topology=_topology(cells, running),
+        online=running,
     )
+
+
+def _placed(cells: Iterable[Element]) -> frozenset[int]:
+    ids = (one.get("id", "") for cell in cells for one in cell.findall("cpus/cpu") if one.get("socket_id") is not None)
+    return frozenset(int(one) for one in ids if one.isascii() and one.isdecimal() and len(one) <= 5)
 
 
 def _topology(elements: list[Element], online: frozenset[int]) -> Reading[Topology | None]:

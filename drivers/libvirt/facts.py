@@ -1,8 +1,9 @@
 """What libvirtd said, as the facts of a host. Pure.
 
-Where two sources tell the same, one of them is believed, always: memory is that of ``getInfo``, which is the kernel's total and what nova
-reports, while each cell has its own figure; the CPUs that run are those of ``getCPUMap``; the features of CPUs are those that ``baselineCPU``
-wrote out.
+Where two sources tell the same, one of them is believed, always: memory is that of ``getInfo``, which is what nova reports, while each
+cell has its own figure; the CPUs that run are those of ``getCPUMap``; the features of CPUs are those that ``baselineCPU``
+wrote out. On a kernel that does not tell libvirt enough for the first two, which does not change while it runs, memory is the sum of the cells, and
+the CPUs that run are those of which the capabilities tell where they are.
 """
 
 from collections.abc import Iterable, Mapping
@@ -72,8 +73,8 @@ def facts_of(answers: Answers, name: str, taken_at: float, *, cpu_flags: Iterabl
         taken_at=taken_at,
         hypervisor_type=answers.hypervisor_type,
         hypervisor_version=answers.hypervisor_version,
-        cpu=CpuFacts(answers.online, capabilities.architecture, capabilities.model, capabilities.vendor, features),
-        memory_mib=_memory_mib(answers, file_backed_memory_mib, faults),
+        cpu=CpuFacts(capabilities.online, capabilities.architecture, capabilities.model, capabilities.vendor, features),
+        memory_mib=_memory_mib(answers, topology, file_backed_memory_mib, faults),
         disk_gib=answers.disk_gib,
         numa=topology,
         pci=None if answers.devices is None else _told(read_pci(devices), "pci", faults),
@@ -97,12 +98,12 @@ def _capabilities(answers: Answers, faults: Faults) -> Capabilities:
     except DriverError as error:
         for section in _OF_CAPABILITIES:
             faults.add(section, (error.message,))
-        return Capabilities("", "", "", frozenset(), Reading(None))
+        return Capabilities("", "", "", frozenset(), Reading(None), answers.online or frozenset())
     cells = [*found.topology.faults]
     if found.topology.value is None and answers.hypervisor_type == QEMU:
         # Even a host without NUMA has one then: libvirt leaves them out if it failed to find them.
         cells.append("capabilities: no NUMA cell is listed")
-    if not answers.online:
+    if not found.online:
         faults.add("cpu", (NO_CPU,))
         cells.append(NO_CPU)
     # Whether cores have several threads, only the cells tell.
@@ -127,10 +128,11 @@ def _features(answers: Answers, capabilities: Capabilities, cpu_flags: Iterable[
     return with_flags(features, cpu_flags)
 
 
-def _memory_mib(answers: Answers, file_backed_memory_mib: int, faults: Faults) -> int:
-    memory = file_backed_memory_mib or answers.info[1]
+def _memory_mib(answers: Answers, topology: Topology | None, file_backed_memory_mib: int, faults: Faults) -> int:
+    cells = topology.memory_mib if topology is not None and "numa" not in faults.incomplete() else 0
+    memory = file_backed_memory_mib or (cells if answers.info is None else answers.info[1])
     if memory <= 0:
-        faults.add("memory", (f"getInfo: {memory} MiB of memory",))
+        faults.add("memory", (f"{'the cells' if answers.info is None else 'getInfo'}: {memory} MiB of memory",))
     return max(memory, 0)
 
 

@@ -4,6 +4,7 @@ import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Self
 
 
 def cpu_map(cpus: Iterable[int], words: int = 1) -> str:
@@ -117,6 +118,27 @@ class RecordedSysfs:
             cell = int((folder / "numa_node").read_text())
             self.virtual_function(physical, number, f"{physical.rpartition(':')[0]}:02.{number}", f"8086:{product}", cell)
         (folder / "sriov_numvfs").write_text(f"{count}\n")
+
+    def for_libvirt(self) -> Self:
+        """Add what a kernel has besides, and libvirtd, libnuma and libudev look for: CPUs that exist, cores and dies, maps of cells, words on devices."""
+        cpus = sorted(int(folder.name.removeprefix("cpu")) for folder in (self.root / "devices/system/cpu").glob("cpu[0-9]*"))
+        self.write("devices/system/cpu/present", f"{cpus[0]}-{cpus[-1]}")
+        for cpu in cpus:
+            topology = self.root / f"devices/system/cpu/cpu{cpu}/topology"
+            if topology.is_dir():
+                threads = (topology / "thread_siblings_list").read_text().strip()
+                self.write(f"devices/system/cpu/cpu{cpu}/topology/core_id", threads.partition(",")[0])
+                self.write(f"devices/system/cpu/cpu{cpu}/topology/die_id", "0")
+        for listed in (self.root / "devices/system/node").glob("node*/cpulist"):
+            members = listed.read_text().replace(",", " ").split()
+            self.write(f"devices/system/node/{listed.parent.name}/cpumap", cpu_map(map(int, members)))
+        for link in (self.root / "bus/pci/devices").iterdir():
+            folder = str(link.resolve().relative_to(self.root.resolve()))
+            vendor, device, kind = ((link / name).read_text().strip().removeprefix("0x") for name in ("vendor", "device", "class"))
+            self.write(f"{folder}/uevent", f"PCI_CLASS={kind.lstrip('0')}\nPCI_ID={vendor}:{device}\nPCI_SLOT_NAME={link.name}".upper())
+            self.write(f"{folder}/config", bytes(256))
+            self.link(f"{folder}/subsystem", os.path.relpath("bus/pci", folder))
+        return self
 
 
 def smt_host(root: Path) -> RecordedSysfs:

@@ -1,0 +1,142 @@
+"""libvirtd killed and started again under twenty audits a second: nothing is lost in Placement, and nothing leaks in the process."""
+
+import threading
+import time
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from agent.model.facts import Section
+from drivers.libvirt import asking
+from drivers.libvirt.binding import binding
+from tests.support.agent import AgentUnderTest
+from tests.support.libvirt_host import node_of, started
+from tests.support.service_manager import until
+
+RATE = 20
+SECONDS = 7
+
+
+def descriptors():
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def threads():
+    return sorted(one.name for one in threading.enumerate())
+
+
+def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothing_and_nothing_leaks(libvirtd, operator, placement, tmp_path):
+    operator.start("one", paused=True)
+    with started(libvirtd.uri) as driver:
+        # Once before counting, because the thread of libvirt's events and Placement's own things stay for good.
+        agent = AgentUnderTest(placement, tmp_path / "state", driver)
+        assert agent.cycle(start=True).state in ("changed", "in-sync")
+    before = placement.dump()["providers"]
+    until(lambda: not any(name.startswith("driver") or "close" in name for name in threads()))
+    idle = threads(), descriptors()
+    with started(libvirtd.uri) as driver:
+        agent.driver = driver
+        agent.stop()
+        agent.cycle(start=True)
+        placement.clear()
+        over = threading.Event()
+
+        def disturb():
+            while not over.wait(0.9):
+                libvirtd.kill()
+                if over.wait(0.2):
+                    break
+                libvirtd.start()
+            libvirtd.recover()
+
+        disturber = threading.Thread(target=disturb)
+        disturber.start()
+        states, begun = [], time.monotonic()
+        while time.monotonic() - begun < SECONDS:
+            due = begun + len(states) / RATE
+            time.sleep(max(0.0, due - time.monotonic()))
+            states.append(agent.cycle().state)
+        over.set()
+        disturber.join()
+        assert set(states) == {"in-sync", "degraded"}
+        assert len(states) >= RATE * SECONDS / 2
+        until(lambda: agent.cycle().state == "in-sync", seconds=6)
+        assert [str(one) for one in placement.requests if one.method != "GET"] == []
+        assert placement.dump()["providers"] == before
+    agent.stop()
+    until(lambda: threads() == idle[0], lambda: (threads(), idle))
+    until(lambda: descriptors() <= idle[1], lambda: (descriptors(), idle))
+
+
+def test_a_connection_that_breaks_in_the_middle_of_a_listing_leaves_the_run_incomplete(libvirtd, operator, monkeypatch):
+    operator.start("one", paused=True)
+    with started(libvirtd.uri) as driver:
+        node, genuine = node_of(driver), asking.list_devices
+
+        def killed_between(handle):
+            libvirtd.kill()
+            return genuine(handle)
+
+        monkeypatch.setattr(asking, "list_devices", killed_between)
+        facts = driver.facts(node)
+        assert set(facts.incomplete) == set(get_args(Section))
+        assert facts.pci is None
+        monkeypatch.undo()
+        libvirtd.start()
+        until(lambda: not driver.facts(node).incomplete, seconds=5)
+
+
+def test_a_device_that_goes_between_the_listing_and_the_reading_is_no_fault_and_another_error_is(libvirtd, operator):
+    libvirt = binding()
+
+    class Gone:
+        """As libvirt's object of a device, whose daemon answers with this error."""
+
+        def __init__(self, number):
+            self.number = number
+
+        def name(self):
+            return "pci_0000_00_1f_7"
+
+        def parent(self):
+            return "computer"
+
+        def XMLDesc(self, _flags):
+            error = libvirt.libvirtError("")
+            error.err = (self.number, libvirt.VIR_FROM_NODEDEV, "no such node device", 2, "", "", "", 0, 0)
+            raise error
+
+    class Handle:
+        def __init__(self, number):
+            self.number = number
+
+        def listAllDevices(self, flags):
+            return [*operator.connection.listAllDevices(flags), Gone(self.number)]
+
+    with started(libvirtd.uri) as driver:
+        present = len(driver.facts(node_of(driver)).pci)
+    devices, faults = asking.list_devices(Handle(libvirt.VIR_ERR_NO_NODE_DEVICE))
+    assert (len([one for one in devices if one.name.startswith("pci_")]), faults) == (present, ())
+    devices, faults = asking.list_devices(Handle(libvirt.VIR_ERR_OPERATION_FAILED))
+    assert (len([one for one in devices if one.name.startswith("pci_")]), faults) == (present, ("device pci_0000_00_1f_7: no such node device",))
+
+
+@pytest.mark.parametrize("what", ["list_devices", "list_domains"])
+def test_a_listing_that_fails_is_incomplete_and_never_empty(libvirtd, operator, monkeypatch, placement, tmp_path, what):
+    libvirt = binding()
+
+    def fails(_handle):
+        error = libvirt.libvirtError("")
+        error.err = (libvirt.VIR_ERR_OPERATION_FAILED, libvirt.VIR_FROM_NODEDEV, "out of order", 2, "", "", "", 0, 0)
+        raise error
+
+    with started(libvirtd.uri) as driver:
+        agent = AgentUnderTest(placement, tmp_path / "state", driver)
+        assert agent.cycle(start=True).state == "changed"
+        before = placement.dump()["providers"]
+        monkeypatch.setattr(asking, what, fails)
+        assert agent.cycle().state == "degraded"
+        assert set(driver.facts(node_of(driver)).incomplete) == ({"pci", "mdev"} if what == "list_devices" else {"domains"})
+        assert placement.dump()["providers"] == before
+        agent.stop()

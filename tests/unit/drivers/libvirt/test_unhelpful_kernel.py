@@ -3,6 +3,7 @@
 
 from tests.support.libvirt_answers import ONLINE, answers, facts
 
+
 def test_without_a_map_of_cpus_those_run_of_which_libvirt_tells_where_they_are():
     found = facts(answers(online=None))
     assert (found.cpu.online, found.incomplete) == (ONLINE, {})

@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .state
 TESTS ?= tests
+# The binding of libvirt is built from source. Where that cannot be, the tests that need it are left out.
+LIBVIRT = $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/dev/null \
+	&& $(BIN)/python -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' && echo ,libvirt)
 
 .PHONY: help audit test lint docs genconfig bench clean
 
@@ -48,7 +51,7 @@ endef
 
 # A stamp an extra, older than setup.cfg when it has to be installed again.
 $(VENV)/embedded.stamp $(VENV)/test.stamp: $(VENV)/%.stamp: setup.cfg pyproject.toml | $(BIN)/pip
-	$(call install,-e '.[$*]')
+	$(call install,-e '.[$*$(if $(filter test,$*),$(LIBVIRT))]')
 
 $(VENV)/tox.stamp: | $(BIN)/pip
 	$(call install,'tox~=4.20')

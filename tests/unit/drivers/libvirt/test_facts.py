@@ -147,3 +147,18 @@ def test_order_of_the_listing_does_not_matter():
 
 def test_wide_domains_are_read():
     assert str(facts(answers(devices=(pci("10000:00:02.0"), pci(PF)))).pci[-1].address) == "10000:00:02.0"
+
+
+def test_kernel_that_tells_libvirt_neither_memory_nor_cpus_is_asked_by_its_cells():
+    found = facts(answers(info=None, online=None))
+    # Those of which the capabilities say where they are.
+    assert found.cpu.online == ONLINE
+    assert found.numa == facts(answers()).numa
+    assert found.memory_mib == found.numa.memory_mib == 4095 + 8192 + 2048
+    assert found.incomplete == {}
+
+
+def test_where_the_cells_tell_and_one_of_them_is_garbled_nobody_knows_the_memory():
+    found = facts(answers(info=None, online=None, capabilities=fixture("capabilities.xml").replace("8388608", "much")))
+    assert set(found.incomplete) == {"memory", "numa", "traits"}
+    assert found.cpu.online == ONLINE

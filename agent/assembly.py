@@ -49,6 +49,8 @@ LOG = logging.getLogger(__name__)
 # How long a driver may take to stop, in seconds: as the interface says, and when the whole agent has to be gone within 5.
 STOP_DEADLINE = 15.0
 HASTY_STOP_DEADLINE = 1.0
+# What a daemon uses if nobody says, and it answers.
+DEFAULT_DRIVER = "libvirt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +183,7 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
     with _gathered(errors):
         transport = None if wants_embedded(conf, daemon=daemon) else http(conf, cancelled)
     with _gathered(errors):
-        name, notes = _driver_name(conf, daemon)
+        name, notes = _driver_name(conf, daemon, cancelled)
         driver, worker = drivers.load(conf.compute_driver or name, conf), DriverWorker(name, cancelled=cancelled)
         if isinstance(driver, ChecksConfiguration):
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
@@ -216,13 +218,31 @@ def _freshness(conf: cfg.ConfigOpts, daemon: bool) -> Freshness:
     return Freshness(sharing=conf.compute.resource_provider_association_refresh, reread=conf.placement.full_reread_interval if daemon else 0)
 
 
-def _driver_name(conf: cfg.ConfigOpts, daemon: bool) -> tuple[str, tuple[str, ...]]:
+def _driver_name(conf: cfg.ConfigOpts, daemon: bool, cancelled: Event) -> tuple[str, tuple[str, ...]]:
     """The driver to use, and what to say about the choice."""
     if conf.compute_driver:
         return drivers.canonical_name(conf.compute_driver), ()
     if not daemon:
         return "host", ("no [DEFAULT] compute_driver set: auditing this machine with the driver host",)
-    raise ConfigError("[DEFAULT] compute_driver is not set", f"installed drivers: {', '.join(sorted(drivers.available()))}")
+    try:
+        _try(DEFAULT_DRIVER, conf, cancelled)
+    except AgentError as error:
+        what = f"[DEFAULT] compute_driver is not set, and {DEFAULT_DRIVER} cannot be used: {error.message}"
+        raise ConfigError(what, f"set it; installed drivers: {', '.join(sorted(drivers.available()))}") from error
+    return DEFAULT_DRIVER, (f"no [DEFAULT] compute_driver set: using {DEFAULT_DRIVER}, which answers",)
+
+
+def _try(name: str, conf: cfg.ConfigOpts, cancelled: Event) -> None:
+    """Start the driver and stop it again.
+
+    :raises AgentError: it does not start.
+    """
+    driver, worker = drivers.load(name, conf), DriverWorker(name, cancelled=cancelled)
+    try:
+        # For no node of anybody's, because nothing is asked of it.
+        worker.call(driver.start, HostContext(host_name(conf), str(uuid.uuid4()), Path(conf.store.path)), deadline=conf.compute.start_deadline)
+    finally:
+        worker.call(driver.stop, deadline=STOP_DEADLINE)
 
 
 def embedded_in(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:

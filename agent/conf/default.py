@@ -16,7 +16,10 @@ HOST = cfg.StrOpt(
 OPTIONS = [
     cfg.StrOpt(
         "compute_driver",
-        help="Driver to audit with: host, fake, fake.small, fake.numa, fake.file, ... or one of nova's spellings.",
+        help=(
+            "Driver to audit with: libvirt, host, ironic, fake, fake.numa, fake.file, ... or one of nova's spellings. Unset: agent --once takes host, "
+            "the daemon libvirt, if that answers."
+        ),
     ),
     HOST,
     cfg.StrOpt("my_ip", sample_default="<address>", help="Address of this host."),

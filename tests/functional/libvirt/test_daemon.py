@@ -8,7 +8,7 @@ from agent.api.client import ApiProblem, ApiUnreachable, Client
 from tests.support.libvirt_host import guest_uuid
 from tests.support.service_manager import STOP, Service, until
 from tests.support.site import flavor_body, instance_body
-from tests.support.system import AgentCommand
+from tests.support.system import AgentCommand, AgentHere
 from tests.support.tracking import F1, uuid_of
 
 SOON = 5.0
@@ -19,7 +19,7 @@ class Host:
 
     def __init__(self, folder, libvirtd, placement, interval):
         self.placement = placement
-        config = {
+        self.config = {
             "DEFAULT": {
                 "compute_driver": "libvirt.LibvirtDriver", "state_path": folder / "nova", "instances_path": "/", "log_file": folder / "agent.log",
                 "update_resources_interval": interval,
@@ -27,7 +27,7 @@ class Host:
             "libvirt": {"connection_uri": libvirtd.uri, "virt_type": "qemu"},
             "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "a-token", "max_in_flight": 1},
         }  # fmt: skip
-        self.command = AgentCommand(folder, config)
+        self.command = AgentCommand(folder, self.config)
         self.service, self.client = Service(self.command), Client(self.command.socket)
 
     @property
@@ -119,3 +119,17 @@ def test_it_starts_before_libvirtd_is_up_and_writes_nothing_until_it_is(host, li
         until(daemon.ready, lambda: service)
         assert len(everything(http_placement)) >= 1
         assert service.stop()[0] == 0
+
+
+def test_a_daemon_whose_driver_nobody_chose_uses_libvirt_if_that_answers_and_else_does_not_start(host, libvirtd, http_placement):
+    daemon = host(60)
+    del daemon.config["DEFAULT"]["compute_driver"]
+    daemon.command.configure(daemon.config)
+    with daemon.service.running() as service:
+        until(daemon.ready, lambda: service)
+        assert daemon.node["driver"] == "libvirt"
+        assert service.stop()[0] == 0
+    libvirtd.stop()
+    refused = AgentHere(daemon.command.folder, daemon.config).run()
+    assert refused.code == 1
+    assert "[DEFAULT] compute_driver is not set, and libvirt cannot be used: cannot connect to qemu+unix" in refused.stderr

@@ -67,14 +67,13 @@ class Fleet:
             errors += unknown
             rows = self._rows(client, mode, found, chosen)
             gone = {} if names else self._gone(found, rows or {}, errors)
+            self._keep(found, mode)
             settled = {} if names else self._as_they_were(chosen, mode, rows)
             due = {uuid: name for uuid, name in chosen.items() if uuid not in settled}
             count = progress(len(due) + len(gone)) if progress is not None else (lambda _name: None)
             audited = iter(self._audit_all(due, mode, rows, count))
             nodes = [settled[uuid] if uuid in settled else next(audited) for uuid in chosen]
             nodes += self._audit_all(gone, mode, rows, count, gone=True)
-            if settled and self.house.records is not None:
-                self.house.records.audits.keep([ProviderUuid(uuid) for uuid in found])
             if self.house.records is not None and not mode.dry_run:
                 # Afterwards, because until then what has ended may prove whose leaked allocations are.
                 self.house.records.audits.tidy()
@@ -103,6 +102,11 @@ class Fleet:
         house = self.house
         if isinstance(house.driver, NeedsLease) and house.records is not None:
             house.records.lease.hold(house.driver.lease(), dry_run=mode.dry_run)
+
+    def _keep(self, found: Mapping[str, str], mode: Mode) -> None:
+        """Have the nodes that will not be audited stay this agent's own."""
+        if isinstance(self.house.driver, MarksNodes) and self.house.records is not None and not mode.dry_run:
+            self.house.records.audits.keep([ProviderUuid(uuid) for uuid in found])
 
     def _as_they_were(self, chosen: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None) -> dict[str, NodeReport]:
         """What to tell of the nodes of which neither the driver nor Placement shows anything new."""

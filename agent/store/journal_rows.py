@@ -8,7 +8,7 @@ from agent.model.journal import Configured, Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.store.record_schema import COMPUTE_NODE
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER
-from agent.store.texts import names_reader, names_text
+from agent.store.texts import names_of, names_text
 
 
 def load(connection: Connection, root: ProviderUuid) -> Journal:
@@ -19,13 +19,13 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
     adopted = connection.execute(select(JOURNAL.c.adopted).where(JOURNAL.c.root == root)).scalar_one_or_none()
     columns = [column for column in JOURNAL_PROVIDER.c if column.name != "root"]
     rows = connection.execute(select(*columns).where(JOURNAL_PROVIDER.c.root == root).order_by(JOURNAL_PROVIDER.c.provider))
-    names, providers, held = names_reader(), {}, {}
+    providers, held = dict[ProviderUuid, Ownership](), dict[ProviderUuid, frozenset[str]]()
     for provider, classes, traits, aggregates, kept, *configured in rows:
         if classes is not None:
-            parts = [names(text) if text is not None else frozenset[str]() for text in configured]
-            providers[provider] = Ownership(names(classes), names(traits), names(aggregates), Configured(*parts))
+            parts = [names_of(text) if text is not None else frozenset[str]() for text in configured]
+            providers[provider] = Ownership(names_of(classes), names_of(traits), names_of(aggregates), Configured(*parts))
         if kept is not None:
-            held[provider] = names(kept)
+            held[provider] = names_of(kept)
     return Journal(providers, bool(adopted), held)
 
 

@@ -6,7 +6,7 @@ from sqlalchemy import Connection, select
 
 from agent.model.mirror import Knowledge
 from agent.store.schema import ENDPOINT
-from agent.store.texts import mapping_reader, mapping_text, names_reader, names_text
+from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
 from agent.store.upsert import insert_or_update
 
 
@@ -18,8 +18,7 @@ def load(connection: Connection, endpoint: str) -> Knowledge | None:
     found = connection.execute(select(ENDPOINT).where(ENDPOINT.c.endpoint == endpoint)).one_or_none()
     if found is None:
         return None
-    names = names_reader()
-    return Knowledge(found.endpoint, found.max_version, names(found.traits), names(found.classes), mapping_reader()(found.unknown_traits), found.can_reshape)
+    return Knowledge(found.endpoint, found.max_version, names_of(found.traits), names_of(found.classes), mapping_reader()(found.unknown_traits), found.can_reshape)
 
 
 def save(connection: Connection, knowledge: Knowledge) -> None:

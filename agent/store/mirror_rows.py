@@ -10,7 +10,7 @@ from agent.model.names import ProviderUuid
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.store import consumer_rows
 from agent.store.schema import MIRROR, MIRROR_PROVIDER
-from agent.store.texts import mapping_reader, mapping_text, names_reader, names_text
+from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
 
 Ordinals = Mapping[ProviderUuid, int]
 
@@ -31,15 +31,15 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> View | No
         return None
     columns = [column for column in MIRROR_PROVIDER.c if column.name not in ("mirror", "ordinal")]
     rows = connection.execute(select(*columns).where(MIRROR_PROVIDER.c.mirror == found.id).order_by(MIRROR_PROVIDER.c.ordinal))
-    names, mapping, read_at = names_reader(), mapping_reader(), {}
+    mapping, read_at = mapping_reader(), {}
     children: dict[ProviderUuid | None, list[Provider]] = {}
     for uuid, name, parent, generation, inventory, traits, aggregates, at in rows:
-        one = Provider(uuid, name, generation, parent, mapping(inventory), names(traits), names(aggregates))
+        one = Provider(uuid, name, generation, parent, mapping(inventory), names_of(traits), names_of(aggregates))
         children.setdefault(parent, []).append(one)
         if at is not None:
             read_at[uuid] = at
     consumers, unknown_since = consumer_rows.load(connection, found.id)
-    return View(_tree(children), read_at, found.sharing_read_at, names(found.sharing_aggregates), consumers, unknown_since)
+    return View(_tree(children), read_at, found.sharing_read_at, names_of(found.sharing_aggregates), consumers, unknown_since)
 
 
 def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTree:

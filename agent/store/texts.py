@@ -20,9 +20,10 @@ def _plain(value: Any) -> Any:
     return dict(value) if isinstance(value, Mapping) else value
 
 
-def names_reader() -> Callable[[str], frozenset[str]]:
-    """Reads sets of names, each text once: hundreds of devices share a few."""
-    return lru_cache(maxsize=None)(lambda text: frozenset(json.loads(text)))
+@lru_cache(maxsize=1024)
+def names_of(text: str) -> frozenset[str]:
+    """A set of names; equal ones are the same object, because hundreds of devices and thousands of nodes share a few."""
+    return frozenset(json.loads(text))
 
 
 def mapping_reader() -> Callable[[str], dict[str, Any]]:

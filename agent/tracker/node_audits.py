@@ -14,7 +14,7 @@ from agent.model.assigned_unit import UnitRow
 from agent.model.changes import Changes
 from agent.model.facts import HostFacts
 from agent.model.held_device import DeviceRow
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ProviderUuid, child_uuid, printable
 from agent.model.node_records import NodeRecords
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
@@ -62,6 +62,7 @@ class NodeAudits:
         self._records, self._slots, self._settings, self._clock = records, slots, settings, clock
         self._adding = threading.Lock()
         self._tidied = self._kept = 0.0
+        self._left = frozenset[ProviderUuid]()
 
     def audit(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree, *, start: bool, dry_run: bool = False) -> NodeView:
         """Count what is promised on the node, on these facts; facts older than the last ones change nothing.
@@ -120,21 +121,21 @@ class NodeAudits:
         return frozenset(node for node, slot in list(self._slots.items()) if (state := slot.state) is None or state.node.dirty)
 
     def keep(self, present: Collection[ProviderUuid]) -> None:
-        """Renew the leases of those of the nodes ``present`` that are not audited every time; end those of nodes that are not there any more.
+        """Renew the leases on the nodes ``present``, all at once, because many of them are not audited every time; end those on nodes that left.
 
         :raises StoreError: the store cannot be written; the next audits renew them.
         """
-        now, agent = self._clock(), self._settings.agent
-        if 0 <= now - self._kept < agent.lease_seconds / 3:
+        now, agent, here = self._clock(), self._settings.agent, frozenset(present)
+        left = frozenset(self._slots) - here
+        if 0 <= now - self._kept < agent.lease_seconds / 3 and left == self._left:
             return
         with self._records.transaction([]) as transaction:
-            known, here = set(self._slots), frozenset(present)
-            mine = [one for one in transaction.leases(agent.host) if one.node in known and one.live(now)]
-            due = [one for one in mine if one.node not in here or one.expires_at - now <= agent.lease_seconds * 2 / 3]
-            until = {True: now + agent.lease_seconds, False: now}
-            if due:
-                transaction.write(Changes(leases=tuple(replace(one, expires_at=until[one.node in here]) for one in due)))
-        self._kept = now
+            mine = transaction.leases(agent.host)
+            due = [one for one in mine if one.node in here and one.expires_at - now <= agent.lease_seconds * 2 / 3]
+            ended = [replace(one, expires_at=now) for one in mine if one.node in left and one.live(now)]
+            if due or ended:
+                transaction.write(Changes(leases=(*(replace(one, expires_at=now + agent.lease_seconds) for one in due), *ended)))
+        self._kept, self._left = now, left
 
     def remove(self, node: ProviderUuid) -> None:
         """The node is no more, as its backend says: its record ends, and nobody holds it. That of another host is left alone."""
@@ -248,6 +249,6 @@ def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView
 
 
 def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, ProviderUuid]:
-    """Which provider counts each device, as far as Placement has it."""
+    """Which provider counts each device: the one that Placement has, or the one that this pass makes, because claims come before the next."""
     names = {address: provider_name(state.node.name, one) for address, one in state.devices.items()}
-    return {address: present.provider(name).uuid for address, name in names.items() if present.exists(name)}
+    return {address: present.provider(name).uuid if present.exists(name) else child_uuid(state.node.uuid, name) for address, name in names.items()}

@@ -71,15 +71,14 @@ class Api:
         while True:
             what = "GET /v1/nodes" + (f" after {query['marker']}" if "marker" in query else "")
             answer = self._get(f"/nodes?{urlencode(query)}", version)
-            page = self._page(answer, what)
+            page, last = self._page(answer, what)
             for one in page:
                 uuid = one.get("uuid") if isinstance(one, Mapping) else None
                 if uuid in seen:
                     raise NotReady(f"ironic {what}: it tells of node {uuid} a second time", "the list is asked for again")
                 seen.add(uuid)
                 yield one
-            # The link itself is not followed, because behind a proxy it may name a host that only ironic knows.
-            if not page or "next" not in answer.json():
+            if last:
                 return
             query["marker"] = str(page[-1]["uuid"])
 
@@ -105,13 +104,16 @@ class Api:
             raise not_ready(error, url) from error
         return answer
 
-    def _page(self, answer: Response, what: str) -> list[Document]:
+    def _page(self, answer: Response, what: str) -> tuple[list[Document], bool]:
+        """The nodes of a page, and whether it is the last."""
         if answer.status_code != 200:
             raise refused(answer, what)
-        page = self._json(answer, what).get("nodes")
+        document = self._json(answer, what)
+        page = document.get("nodes")
         if not isinstance(page, list):
             raise refused(answer, what)
-        return page
+        # The link to the next is not followed, because behind a proxy it may name a host that only ironic knows.
+        return page, not page or "next" not in document
 
     @staticmethod
     def _json(answer: Response, what: str) -> Document:

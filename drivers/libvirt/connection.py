@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from threading import Event, Lock
+from typing import Any
 
 from oslo_log import log as logging
 
@@ -94,7 +95,7 @@ class Connection:
             try:
                 session = Session(self._uri, self._worker, self._subscribe, self._lost)
             except binding().libvirtError as error:
-                raise NotReady(translated(f"cannot connect to {self.uri}", error).message, "see whether libvirtd runs") from error
+                raise NotReady(translated(f"cannot connect to {self.uri}", error).message, _remedy(error)) from error
             finally:
                 if late.is_set():
                     self._answers_again()
@@ -129,3 +130,10 @@ class Connection:
         self._failures, self._not_before = 0, 0.0
         if not self._closed:
             self._changed()
+
+
+def _remedy(error: Any) -> str:
+    libvirt = binding()
+    if error.get_error_code() in (libvirt.VIR_ERR_AUTH_FAILED, libvirt.VIR_ERR_AUTH_CANCELLED, libvirt.VIR_ERR_AUTH_UNAVAILABLE):
+        return "let the agent in without a password: as root, or in the group libvirt"
+    return "see whether libvirtd runs, and [libvirt] connection_uri"

@@ -35,10 +35,13 @@ DEDICATED = HostPolicy(frozenset({*range(4), *range(8, 12)}), frozenset({*range(
 
 
 class DeviceHost:
-    """``devices``: by their names in the scenarios. ``start`` is a new process with the ``device_spec`` given."""
+    """``devices``: by their names in the scenarios. ``start`` is a new process with the ``device_spec`` given.
 
-    def __init__(self, placement: PlacementServer, folder: Path, layout: Layout = "flat", policy: HostPolicy | None = None) -> None:
-        self.placement, self.folder, self.layout, self.host_policy = placement, folder, layout, policy or HostPolicy()
+    ``strict``: cells count shared CPUs and memory too.
+    """
+
+    def __init__(self, placement: PlacementServer, folder: Path, layout: Layout = "flat", policy: HostPolicy | None = None, *, strict: bool = False) -> None:
+        self.placement, self.folder, self.layout, self.host_policy, self.strict = placement, folder, layout, policy or HostPolicy(), strict
         self.devices: dict[str, PciDevice] = scene.host()
         self.incomplete: dict[Any, str] = {}
         self.driver = ScriptedDriver(nodes={ROOT: NODE})
@@ -59,7 +62,7 @@ class DeviceHost:
         """A new process, whose first pass this is. ``values``: of device_spec; those from before, if none is given."""
         self.stop()
         self.values = values or self.values
-        policy = Policy(self.host_policy, layout=self.layout)
+        policy = Policy(self.host_policy, layout=self.layout, strict=self.strict)
         pci = PciSettings(scene.specs(*self.values, report=report), report=report)
         self.agent = AgentUnderTest(self.placement, self.folder, self.driver, policy=policy, pci=pci, provider_files=self.provider_files, **options)
         if adopt:

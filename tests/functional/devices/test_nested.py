@@ -5,12 +5,14 @@ from typing import Any
 
 import pytest
 
+from agent.model.device_request import DeviceRequest
+from agent.model.flavor import Flavor
 from agent.model.operation import Reshape
 from tests.functional.devices.conftest import Made
 from tests.support.agent import operations
 from tests.support.device_host import DEDICATED, NODE, ROOT, DeviceHost, errors
 from tests.support.placement import PlacementServer
-from tests.support.tracking import guest
+from tests.support.tracking import guest, uuid_of
 from tests.unit.pci import scene
 
 P0, F2, F3, PX = "0000:81:00.0", "0000:81:02.0", "0000:82:03.0", "0000:83:00.0"
@@ -53,6 +55,67 @@ def test_s_63_pinned_cpus_and_a_device_of_one_cell(nested: DeviceHost) -> None:
     # In the other cell there are CPUs, but not the device.
     nested.placement.other.claim({child(nested, "NUMA1"): {"PCPU": 4}})
     assert candidates(nested, "resources_C=PCPU:4" + SAME.format(1)) == []
+
+
+VFS = {"product_id": "154c"}
+OF_CELL_0, OF_CELL_1 = {"NUMA0": {"PCPU": 4}, F2: {VF: 1}}, {"NUMA1": {"PCPU": 4}, F3: {VF: 1}}
+
+
+def test_a_function_and_pinned_cpus_come_from_one_cell_and_never_from_two(nested: DeviceHost) -> None:
+    nested.start(VFS)
+    query = f"resources_C=PCPU:4&resources_D={VF}:1&same_subtree=_C,_D&group_policy=none"
+    assert candidates(nested, query) in ([OF_CELL_0, OF_CELL_1], [OF_CELL_1, OF_CELL_0])
+    other = nested.placement.other
+    other.claim({child(nested, "NUMA0"): {"PCPU": 1}})
+    assert candidates(nested, query) == [OF_CELL_1]
+    # Now one cell has the CPUs and the other one the functions.
+    other.claim({nested.provider("F3"): {VF: 4}})
+    assert candidates(nested, query) == []
+    assert len(candidates(nested, query.replace("&same_subtree=_C,_D", ""))) == 1
+
+
+@pytest.fixture
+def strict(made: Made) -> DeviceHost:
+    host = made(layout="nested", policy=DEDICATED, strict=True)
+    host.start(VFS)
+    return host
+
+
+@pytest.mark.parametrize("cpus", [{"PCPU": 4}, {"VCPU": 2}], ids=lambda one: min(one))
+def test_strict_a_function_comes_with_cpus_and_memory_of_its_cell(cpus: dict[str, int], strict: DeviceHost) -> None:
+    wanted = {**cpus, "MEMORY_MB": 4096}
+    text = ",".join(f"{name}:{amount}" for name, amount in wanted.items())
+    query = f"resources_C={text}&resources_D={VF}:1&same_subtree=_C,_D&group_policy=none"
+    of_cell_0, of_cell_1 = {"NUMA0": wanted, F2: {VF: 1}}, {"NUMA1": wanted, F3: {VF: 1}}
+    assert candidates(strict, query) in ([of_cell_0, of_cell_1], [of_cell_1, of_cell_0])
+    # The memory of a cell is as scarce as its CPUs: the other one's does not help.
+    strict.placement.other.claim({child(strict, "NUMA1"): {"MEMORY_MB": 4096}})
+    assert candidates(strict, query) == [of_cell_0]
+    strict.placement.other.claim({strict.provider("F2"): {VF: 2}})
+    assert candidates(strict, query) == []
+    assert candidates(strict, query.replace("&same_subtree=_C,_D", "")) == [{"NUMA0": wanted, F3: {VF: 1}}]
+
+
+def test_strict_a_guest_of_two_cells_has_its_function_near_to_the_one_that_wants_it(strict: DeviceHost) -> None:
+    cell = "PCPU:2,MEMORY_MB:1024"
+    query = f"resources_C0={cell}&resources_C1={cell}&resources_D={VF}:1&same_subtree=_C0,_D&group_policy=isolate"
+    found = candidates(strict, query)
+    assert {tuple(sorted(one)) for one in found} == {(F2, "NUMA0", "NUMA1"), (F3, "NUMA0", "NUMA1")}
+    assert all(one[name] == {"PCPU": 2, "MEMORY_MB": 1024} for one in found for name in CELLS)
+
+
+@pytest.mark.parametrize("cell", sorted(CELLS))
+def test_strict_a_guest_gets_what_is_offered_for_it_and_the_usage_told_is_what_is_allocated(cell: str, strict: DeviceHost) -> None:
+    offers = candidates(strict, f"resources_C=PCPU:4,MEMORY_MB:1024&resources_D={VF}:1&same_subtree=_C,_D&group_policy=none")
+    (offer,) = (one for one in offers if cell in one)
+    flavor = Flavor("p", "P", 4, 1024, extra_specs={"hw:cpu_policy": "dedicated", "hw:pci_numa_affinity_policy": "required"})
+    names = {one["name"].removeprefix(f"{NODE}_"): one["uuid"] for one in strict.placement.other.tree(ROOT)}
+    allocations = {names[name]: held for name, held in offer.items()}
+    strict.placement.other.claim(allocations, guest("S1"))
+    strict.ask("S1", DeviceRequest(uuid_of("function"), 1, {"product_id": "154c"}, resource_class=VF), flavor=flavor, allocations=allocations)
+    report = strict.cycle()
+    used = {name: {kind: amount for kind, amount in report.used.get(uuid, {}).items() if amount} for name, uuid in names.items()}
+    assert (report.state, report.drift, {name: one for name, one in used.items() if one}) == ("in-sync", (), offer)
 
 
 def test_s_64_cpus_of_the_root_are_near_to_everything(made: Made) -> None:

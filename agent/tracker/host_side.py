@@ -20,8 +20,8 @@ class HostSide:
     ``cells``: empty where there is nothing to fit.
     ``strategy``: which cells are taken first. ``taken_at``: of the facts. ``strict``: every guest has to have a topology.
 
-    ``available``: whether the driver offers the node. ``device_providers``: which provider counts the device of an address, as far as
-    Placement has it; ``aliases``: by which flavors ask for devices. All that a claim needs to know beside the records.
+    ``available``: whether the driver offers the node. ``device_providers``: which provider counts the device of an address, if any
+    does; ``aliases``: by which flavors ask for devices. All that a claim needs to know beside the records.
     ``guests``: all that the hypervisor shows, None if it does not tell; ``guests_untold``: why it could not tell all.
     """
 

@@ -21,6 +21,7 @@ def finale(walk: DeviceWalk, fresh: PlacementServer) -> None:
     clear = {card: "none" if any(contradictory(one.offered(account.choices, card)) for one in account.hosts.values()) else choice
              for card, choice in account.choices.items()}  # fmt: skip
     walk.restart(clear, site.layout, site.report)
+    walk.audit()
     for name in sorted(_holding_what_is_not_offered(walk)):
         walk.delete(name, late=False)
     _only_what_they_have(walk)

@@ -48,7 +48,7 @@ class DeviceWalk:
     # --- audits -------------------------------------------------------------------------------------------------------
 
     def restart(self, choices: Mapping[str, str], layout: Any, report: bool, disturbance: Disturbance | None = None) -> None:
-        """A new process with another configuration. One that refuses to start goes back to the last, or else offers nothing."""
+        """A new process with another configuration, and its first pass. One that refuses to start goes back to the last, or else offers nothing."""
         last = dict(self.account.choices), self.site.layout, self.site.report
         nothing = dict.fromkeys(CARDS, "none"), self.site.layout, True
         for configuration in ((choices, layout, report), last, nothing):
@@ -57,7 +57,7 @@ class DeviceWalk:
                 self._disturbed(disturbance, self.site.start)
                 disturbance = None
             if self._starts():
-                return self.audit()
+                return
         raise AssertionError("an agent that offers nothing does not start")
 
     def _configure(self, choices: Mapping[str, str], layout: Any, report: bool) -> None:
@@ -101,25 +101,28 @@ class DeviceWalk:
     def audit(self) -> None:
         """Passes until nothing is written any more."""
         for _ in range(PASSES):
-            before, waiting = self.placement.dump(), set(self.site.waiting)
-            reports = self.site.cycle()
-            self._count()
-            after = self._untouched(before)
-            self._nothing_while_unanswered(before, after)
-            for name, one in reports.items():
-                assert (one.state == "failed") == (name in waiting and self._lacks(name)), one.errors
-                assert one.state != "failed" or [problem.code for problem in one.errors] == GONE
+            reports = self.one_pass()
             if not any(one.outcomes for one in reports.values()):
-                return self._settled(after, reports)
+                return self._settled(reports)
         raise AssertionError(f"not in sync after {PASSES} passes: {[one.outcomes for one in reports.values()]}")
+
+    def one_pass(self) -> Mapping[str, NodeReport]:
+        """One pass, whatever comes of it."""
+        before, waiting = self.placement.dump(), set(self.site.waiting)
+        reports = self.site.cycle()
+        self._count()
+        self._nothing_while_unanswered(before, self._untouched(before))
+        for name, one in reports.items():
+            assert (one.state == "failed") == (name in waiting and self._lacks(name)), one.errors
+            assert one.state != "failed" or [problem.code for problem in one.errors] == GONE
+        return reports
 
     def disturbed_audit(self, disturbance: Disturbance) -> None:
         """Something goes wrong in the middle; after a crash a new process begins."""
         self._disturbed(disturbance, self.site.cycle)
         if "crash" in disturbance.kind:
             self.restart(self.account.choices, self.site.layout, self.site.report)
-        else:
-            self.audit()
+        self.audit()
 
     def _disturbed(self, disturbance: Disturbance, action: Callable[[], object]) -> None:
         before = self.placement.dump()
@@ -147,7 +150,8 @@ class DeviceWalk:
                 then, now = (checks.card_provider(dump, node, card) for dump in (before, after))
                 assert then is None or (now is not None and now[1]["inventories"].keys() == then[1]["inventories"].keys())
 
-    def _settled(self, dump: checks.Dump, reports: Mapping[str, NodeReport]) -> None:
+    def _settled(self, reports: Mapping[str, NodeReport]) -> None:
+        dump = self.placement.dump()
         errors = {name: bool(one.errors) for name, one in reports.items() if one.state != "failed"}
         if self.site.report:
             checks.check_tree(self.account, dump, self.foreign, self.site.layout == "nested", errors)

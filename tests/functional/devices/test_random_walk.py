@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from agent.placement import retry
 from tests.support import backends
 from tests.support.crashes import disturbances
-from tests.support.device_account import Asked
+from tests.support.device_account import Asked, fits
 from tests.support.device_checks import THEIR_CLASS, THEIR_TRAIT
 from tests.support.device_finale import finale
 from tests.support.device_offers import CARDS, COUNTED_BY, NAMES, OFFERS
@@ -32,9 +32,10 @@ STEPS = int(os.environ.get("DEVICE_STEPS", "30"))
 SHRINK = (Phase.shrink,) if os.environ.get("DEVICE_SHRINK") else ()
 
 NODES = st.sampled_from(["c1", "c1", "c2"])
-WANTED = st.sampled_from([
-    (), (("vf", 1),), (("vf", 1),), (("vf", 2),), (("plain", 1),), (("plain", 1), ("vf", 1)), (("pf", 1),), (("gpu", 1),), (("fast", 1),), (("fast", 2),),
-])  # fmt: skip
+WANTED = (
+    (), (("vf", 1),), (("vf", 2),), (("plain", 1),), (("plain", 1), ("vf", 1)), (("pf", 1),), (("gpu", 1),), (("gpu", 1), ("pf", 1)), (("fast", 1),),
+    (("fast", 2), ("plain", 1)),
+)  # fmt: skip
 TOLD = st.sampled_from(["all", "all", "all", "room", "none"])
 PICKS = st.integers(0, 7)
 PURPOSES = {"abort": "instance", "in use": "devices"}
@@ -76,7 +77,7 @@ class DevicesMachine(RuleBasedStateMachine):
         self.walk.restart(dict.fromkeys(CARDS, "none"), layout, True)
         self.walk.restart(choices, layout, True)
         for number in range(3):
-            self.claim(("c1", "c1", "c2")[number], data.draw(WANTED), "all", data.draw(PICKS), True)
+            self.claim(("c1", "c1", "c2")[number], data, "all", data.draw(PICKS), True)
 
     # --- the operator and the host ------------------------------------------------------------------------------------
 
@@ -108,9 +109,12 @@ class DevicesMachine(RuleBasedStateMachine):
 
     # --- audits -------------------------------------------------------------------------------------------------------
 
-    @rule()
-    def audit(self) -> None:
-        self.walk.audit()
+    @rule(whole=st.booleans())
+    def audit(self, whole: bool) -> None:
+        if whole:
+            self.walk.audit()
+        else:
+            self.walk.one_pass()
 
     @rule(disturbance=disturbances())
     def disturbed_audit(self, disturbance: Any) -> None:
@@ -118,9 +122,9 @@ class DevicesMachine(RuleBasedStateMachine):
 
     # --- guests -------------------------------------------------------------------------------------------------------
 
-    @rule(node=NODES, wanted=WANTED, told=TOLD, pick=PICKS, comes=st.sampled_from([True, True, True, False]))
-    def claim(self, node: str, wanted: Any, told: str, pick: int, comes: bool) -> None:
-        name = self.walk.claim(node, wanted, told, pick)
+    @rule(node=NODES, data=st.data(), told=TOLD, pick=PICKS, comes=st.sampled_from([True, True, True, False]))
+    def claim(self, node: str, data: Any, told: str, pick: int, comes: bool) -> None:
+        name = self.walk.claim(node, self.wanted(data, node), told, pick)
         if name is not None and comes:
             self.walk.arrive(name)
 
@@ -149,12 +153,18 @@ class DevicesMachine(RuleBasedStateMachine):
             self.walk.in_use(waiting[name])
 
     @precondition(lambda self: self.movable())
-    @rule(data=st.data(), node=st.sampled_from(["c1", "c2"]), type=st.sampled_from(["resize", "resize", "migration", "live-migration"]), wanted=WANTED,
-          told=TOLD, pick=PICKS)  # fmt: skip
-    def move(self, data: Any, node: str, type: str, wanted: Any, told: str, pick: int) -> None:
+    @rule(data=st.data(), node=st.sampled_from(["c1", "c2"]), type=st.sampled_from(["resize", "resize", "migration", "live-migration"]), told=TOLD,
+          pick=PICKS)  # fmt: skip
+    def move(self, data: Any, node: str, type: str, told: str, pick: int) -> None:
         name = data.draw(st.sampled_from(self.movable()))
         if type == "resize" or self.account.guests[name] != node:
-            self.walk.move(name, type, node, wanted, told, pick)
+            self.walk.move(name, type, node, self.wanted(data, node) if type == "resize" else (), told, pick)
+
+    def wanted(self, data: Any, node: str) -> Any:
+        """Mostly something that can be had."""
+        free = self.account.hosts[node].free()
+        likely = [one for one in WANTED if one and fits(free, tuple(Asked(*each) for each in one))]
+        return data.draw(st.sampled_from([*likely * 5, *WANTED]))
 
     @precondition(lambda self: self.moves())
     @rule(data=st.data(), what=st.sampled_from(["on", "on", "back"]), late=LATE)

@@ -1,10 +1,12 @@
 """A real libvirtd with QEMU in a folder of its own, over this machine's /sys or a recording of another's."""
 
 import contextlib
+import json
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -60,7 +62,7 @@ def module() -> ModuleType:
 
 
 class Libvirtd:
-    """One libvirtd. ``sysfs``: a folder that stands for /sys, as a recording has it."""
+    """One libvirtd. ``sysfs``: a folder that stands for /sys, as a recording has it; then devices can be plugged, see :meth:`uevent`."""
 
     def __init__(self, sysfs: Path | None = None) -> None:
         module()
@@ -103,7 +105,11 @@ class Libvirtd:
             mounts += [f"mount --bind '{self._sysfs / part}' '{Path('/sys') / part}'" for part in parts]
         daemon = f"exec {LIBVIRTD} --config {self.folder}/libvirtd.conf --pid-file {self.folder}/libvirtd.pid --timeout 0"
         # A plain user is root in a namespace of its own.
-        unshare = ["unshare", "--mount"] if os.geteuid() == 0 else ["unshare", "--user", "--map-root-user", "--mount"]
+        unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+        if self._sysfs is not None:
+            # libudev listens only where a udev is at work; and nobody else is to hear of devices that this machine does not have.
+            mounts.append("mkdir /run/udev; touch /run/udev/control")
+            unshare.append("--net")
         output = (self.folder / "output").open("ab")
         with output:
             self._process = subprocess.Popen(
@@ -129,6 +135,12 @@ class Libvirtd:
     def thaw(self) -> None:
         """Let it go on."""
         os.kill(self.pid, signal.SIGCONT)
+
+    def uevent(self, action: str, folder: str, **properties: str) -> None:
+        """Tell it, as udev would, that the device of this folder of its /sys has come (``add``) or gone (``remove``)."""
+        text = json.dumps({"ACTION": action, "DEVPATH": f"/{folder}", "SEQNUM": str(time.monotonic_ns()), **properties})
+        enter = ["nsenter", "--target", str(self.pid), "--net", *([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"])]
+        subprocess.run([*enter, sys.executable, str(Path(__file__).with_name("send_uevent.py"))], input=text, text=True, check=True, timeout=30)
 
     def recover(self) -> None:
         """Whatever was done to it, it runs."""

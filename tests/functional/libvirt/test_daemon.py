@@ -4,55 +4,15 @@ import time
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client
+from tests.support.libvirt_daemon import SOON, LibvirtDaemon
 from tests.support.libvirt_host import guest_uuid
-from tests.support.service_manager import STOP, Service, until
-from tests.support.site import flavor_body, instance_body
-from tests.support.system import AgentCommand, AgentHere
-from tests.support.tracking import F1, uuid_of
-
-SOON = 5.0
-
-
-class Host:
-    """A daemon for ``libvirtd`` that audits by itself every ``interval`` seconds."""
-
-    def __init__(self, folder, libvirtd, placement, interval):
-        self.placement = placement
-        self.config = {
-            "DEFAULT": {
-                "compute_driver": "libvirt.LibvirtDriver", "state_path": folder / "nova", "instances_path": "/", "log_file": folder / "agent.log",
-                "update_resources_interval": interval,
-            },
-            "libvirt": {"connection_uri": libvirtd.uri, "virt_type": "qemu"},
-            "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "a-token", "max_in_flight": 1},
-        }  # fmt: skip
-        self.command = AgentCommand(folder, self.config)
-        self.service, self.client = Service(self.command), Client(self.command.socket)
-
-    @property
-    def node(self):
-        (node,) = self.client.nodes()
-        return node
-
-    def drift(self):
-        return {(one["kind"], one.get("consumer")) for one in self.client.node(self.node["uuid"])["drift"]}
-
-    def ready(self):
-        try:
-            self.client.readiness()
-        except (ApiProblem, ApiUnreachable):
-            return False
-        return True
-
-    def claim(self, name):
-        body = {"id": uuid_of(f"claim-{name}"), "node": self.node["uuid"], "instance": instance_body(name), "flavor": flavor_body(F1)}
-        return self.client.create_claim(body)
+from tests.support.service_manager import STOP, until
+from tests.support.system import AgentHere
 
 
 @pytest.fixture
 def host(http_placement, libvirtd, tmp_path):
-    return lambda interval: Host(tmp_path / "agent", libvirtd, http_placement, interval)
+    return lambda interval: LibvirtDaemon(tmp_path / "agent", libvirtd, http_placement, interval)
 
 
 def everything(placement):

@@ -1,0 +1,58 @@
+"""Devices that are plugged into a running host: the real libvirtd hears of them as from udev, over a recording that changes."""
+
+import json
+
+import pytest
+
+from tests.support.libvirt_daemon import SOON, LibvirtDaemon
+from tests.support.libvirtd import Libvirtd
+from tests.support.recorded_sysfs import smt_host
+from tests.support.service_manager import until
+
+CARD, IDS = "0000:5e:00.0", "8086:1521"
+FUNCTION, ITS_IDS = "0000:3b:02.2", "8086:154c"
+
+
+@pytest.fixture
+def plugged(tmp_path, http_placement):
+    """A daemon that audits by itself only once, the libvirtd below it, and the recording below that."""
+    sysfs = smt_host(tmp_path / "sys").for_libvirt()
+    server = Libvirtd(sysfs.root)
+    try:
+        server.start()
+        daemon = LibvirtDaemon(tmp_path / "agent", server, http_placement, -1)
+        specs = [{"vendor_id": "8086", "product_id": product} for product in ("1521", "154c")]
+        daemon.config["pci"] = {"report_in_placement": True, "device_spec": json.dumps(specs)}
+        daemon.command.configure(daemon.config)
+        with daemon.service.running():
+            until(daemon.ready, lambda: daemon.service)
+            yield daemon, server, sysfs
+            assert daemon.service.stop()[0] == 0
+    finally:
+        server.remove()
+
+
+def devices(placement):
+    """What the tree has below the cells: name without the root's, and totals."""
+    providers = placement.dump()["providers"].values()
+    return {
+        one["name"].rpartition("_")[2]: {name: record["total"] for name, record in one["inventories"].items()}
+        for one in providers if ":" in one["name"]
+    }  # fmt: skip
+
+
+def test_s_18_a_device_that_is_plugged_in_has_a_provider_within_seconds_and_loses_it_when_it_is_pulled_out(plugged, http_placement):
+    daemon, server, sysfs = plugged
+    before = {"0000:3B:00.0": {"CUSTOM_PCI_8086_154C": 2}}
+    assert devices(http_placement) == before
+    properties = {"SUBSYSTEM": "pci", "PCI_CLASS": "20000", "PCI_ID": IDS, "PCI_SLOT_NAME": CARD}
+    folder = sysfs.pci(CARD, IDS, cell=8)
+    sysfs.for_libvirt()
+    server.uevent("add", folder, **properties)
+    until(lambda: devices(http_placement) == {**before, "0000:5E:00.0": {"CUSTOM_PCI_8086_1521": 1}}, lambda: daemon.service, SOON)
+    server.uevent("remove", folder, **properties)
+    until(lambda: devices(http_placement) == before, lambda: daemon.service, SOON)
+    folder = sysfs.virtual_function("0000:3b:00.0", 2, FUNCTION, ITS_IDS, cell=0)
+    sysfs.for_libvirt()
+    server.uevent("add", folder, SUBSYSTEM="pci", PCI_CLASS="20000", PCI_ID=ITS_IDS, PCI_SLOT_NAME=FUNCTION)
+    until(lambda: devices(http_placement) == {"0000:3B:00.0": {"CUSTOM_PCI_8086_154C": 3}}, lambda: daemon.service, SOON)

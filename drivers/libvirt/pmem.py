@@ -41,6 +41,7 @@ def configured(entries: Sequence[str]) -> tuple[Namespace, ...]:
         namespaces = [name.strip() for name in names.split("|")]
         if not colon or not _LABEL.fullmatch(label) or not all(map(_NAMESPACE.fullmatch, namespaces)):
             errors.append(ConfigError(printable(f"{OPTION}: {entry!r} is no label with its namespaces"), FORM))
+            continue
         found += [Namespace(name, label) for name in namespaces]
     errors += [ConfigError(printable(f"{OPTION}: the label {label} is given {count} times"), "give it once") for label, count in labels.items() if count > 1]
     names_given = Counter(one.name for one in found)

@@ -1,0 +1,48 @@
+"""What the operator says in [libvirt]."""
+
+from pathlib import Path
+
+import pytest
+from oslo_config import cfg
+
+from agent.conf import options
+from agent.errors import ConfigError
+from drivers.libvirt.settings import Settings
+
+
+def settings(**given):
+    conf = cfg.ConfigOpts()
+    options.register(conf)
+    conf([], default_config_files=[])
+    for name, value in given.items():
+        conf.set_override(name, value, None if name == "instances_path" else "libvirt")
+    return Settings.from_options(conf)
+
+
+def test_with_nothing_said_guests_have_the_hosts_cpu_on_the_systems_libvirt():
+    found = settings(instances_path="/srv/guests")
+    assert (found.uri, found.virt_type, found.cpu_mode, found.vtpm) == ("qemu:///system", "kvm", "host", False)
+    assert (found.disk.kind, found.disk.folder) == ("folder", Path("/srv/guests"))
+
+
+@pytest.mark.parametrize(("mode", "meant"), [("host-model", "host"), ("host-passthrough", "host"), ("none", "none")])
+def test_modes_that_need_no_models(mode, meant):
+    assert settings(cpu_mode=mode).cpu_mode == meant
+
+
+def test_models_are_for_the_mode_custom_alone():
+    assert settings(cpu_mode="custom", cpu_models=["Haswell", "Skylake"]).cpu_models == ("Haswell", "Skylake")
+    for wrong in ({"cpu_mode": "custom"}, {"cpu_models": ["Haswell"]}, {"cpu_mode": "none", "cpu_models": ["Haswell"]}):
+        with pytest.raises(ConfigError, match=r"^\[libvirt\] cpu_models"):
+            settings(**wrong)
+
+
+@pytest.mark.parametrize(("images", "kind"), [("raw", "folder"), ("qcow2", "folder"), ("default", "folder"), ("rbd", "rbd")])
+def test_where_disks_are(images, kind):
+    assert settings(images_type=images).disk.kind == kind
+
+
+def test_a_volume_group_has_to_be_named():
+    assert settings(images_type="lvm", images_volume_group="vg0").disk.volume_group == "vg0"
+    with pytest.raises(ConfigError, match="images_volume_group"):
+        settings(images_type="lvm")

@@ -32,7 +32,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def outside(site: Path, http_placement: HttpPlacement, tmp_path: Path) -> AgentHere:
     """An agent with the driver of that distribution, and with deadlines of one second."""
-    deadlines = {"compute": {"facts_deadline": 1, "start_deadline": 1}}
+    deadlines = {"compute": {"facts_deadline": 1, "nodes_deadline": 1, "start_deadline": 1}}
     return AgentHere(tmp_path / "agent", on(http_placement, "outside", deadlines))
 
 

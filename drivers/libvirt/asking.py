@@ -52,10 +52,10 @@ Key = tuple[int, int, str]
 
 
 class Asking:
-    """Asks. ``host_worker``: for what the host itself is asked, apart from libvirt, so that a hanging disk does not stop that."""
+    """Asks. ``disk``: the worker that the disk is asked in, which is not libvirt's and may hang by itself."""
 
-    def __init__(self, settings: Settings, host_worker: DriverWorker) -> None:
-        self._settings, self._host_worker = settings, host_worker
+    def __init__(self, settings: Settings, disk: DriverWorker) -> None:
+        self._settings, self._disk = settings, disk
         self._lock = Lock()
         self._known: tuple[Session, Key, Abilities] | None = None
 
@@ -71,8 +71,8 @@ class Asking:
         abilities = self._abilities(session, basics, capabilities, faults)
         devices = _listed(faults, DEVICES, lambda: session.ask("listing the devices", list_devices, LISTING))
         domains = _listed(faults, ("domains",), lambda: session.ask("listing the guests", list_domains, LISTING))
-        disk = _tried(faults, "disk", lambda: self._host_worker.call(read_disk_gib, self._settings.disk, deadline=CAPABILITIES))
-        kernel = _tried(faults, "encryption", lambda: self._host_worker.call(ask_kernel, self._settings.sysfs, deadline=CHEAP))
+        disk = _tried(faults, "disk", lambda: self._disk.call(read_disk_gib, self._settings.disk, deadline=CAPABILITIES))
+        kernel = _tried(faults, "encryption", lambda: ask_kernel(self._settings.sysfs))
         return Answers(
             libvirt_version=basics.libvirt_version, hypervisor_version=basics.hypervisor_version, hypervisor_type=basics.hypervisor_type,
             hostname=basics.hostname, info=basics.info, online=basics.online, capabilities=capabilities, expanded=abilities.expanded,

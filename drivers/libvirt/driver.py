@@ -10,7 +10,7 @@ from oslo_log import log as logging
 
 from agent.driver import HostContext
 from agent.driver_worker import DriverWorker
-from agent.errors import AgentError, ConfigError, DriverError, NotReady
+from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.facts import HostFacts, Section
 from agent.model.names import printable
@@ -51,12 +51,11 @@ class LibvirtDriver:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         binding()
-        self._settings = Settings.from_options(conf)
-        self._pmem: tuple[Namespace, ...] = configured(conf.libvirt.pmem_namespaces)
+        self._settings, self._pmem = _from_options(conf)
         self._excluded_images: list[str] = conf.compute.image_type_exclude_list
-        # Two, so that a disk that hangs does not keep libvirt from being asked.
-        self._libvirt, self._host_commands = DriverWorker("libvirt", late=LATE), DriverWorker("libvirt", late=LATE)
-        self._asking = Asking(self._settings, self._host_commands)
+        # One for each, so that a disk that hangs does not keep libvirt from being asked.
+        self._libvirt, self._disk, self._ndctl = self._workers = tuple(DriverWorker("libvirt", late=LATE) for _ in range(3))
+        self._asking = Asking(self._settings, self._disk)
         self._changed: Callable[[str], None] = lambda _node: None
         self._capabilities: Mapping[str, bool] = {}
         self._started: _Started | None = None
@@ -64,7 +63,7 @@ class LibvirtDriver:
     @property
     def hanging(self) -> int:
         """See :class:`agent.driver.CountsHangingCalls`."""
-        return self._libvirt.stuck + self._host_commands.stuck
+        return sum(one.stuck for one in self._workers)
 
     def start(self, host: HostContext) -> None:
         """Connect, and look whether that is the host that the operator describes; see :class:`agent.driver.Driver`."""
@@ -131,13 +130,29 @@ class LibvirtDriver:
             self._changed(self._started.node)
 
     def _units(self) -> tuple[AssignableUnit, ...]:
-        return self._host_commands.call(read_units, self._pmem, deadline=CAPABILITIES)
+        return self._ndctl.call(read_units, self._pmem, deadline=CAPABILITIES) if self._pmem else ()
 
     def _with_units(self, facts: HostFacts) -> HostFacts:
         try:
             return replace(facts, units=self._units())
         except AgentError as error:
             return replace(facts, incomplete={**facts.incomplete, "units": error.message})
+
+
+def _from_options(conf: cfg.ConfigOpts) -> tuple[Settings, tuple[Namespace, ...]]:
+    """:raises ConfigErrors: everything that is wrong with them."""
+    errors: list[ConfigError] = []
+    try:
+        settings = Settings.from_options(conf)
+    except ConfigErrors as several:
+        errors += several.errors
+    try:
+        namespaces = configured(conf.libvirt.pmem_namespaces)
+    except ConfigErrors as several:
+        errors += several.errors
+    if errors:
+        raise ConfigErrors(errors)
+    return settings, namespaces
 
 
 def _verify(session: Session) -> None:

@@ -60,8 +60,6 @@ def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
     :raises ConfigErrors: the host does not have them all.
     :raises DriverError: the host cannot be asked.
     """
-    if not namespaces:
-        return ()
     present = _present(output_of(["ndctl", "list", "--namespaces"]))
     absent = [one.name for one in namespaces if one.name not in present]
     if absent:

@@ -7,7 +7,7 @@ from typing import Literal, Self, cast
 from oslo_config import cfg
 
 from agent.conf import libvirt
-from agent.errors import ConfigError
+from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
 
 CpuMode = Literal["host", "custom", "none"]
@@ -46,14 +46,19 @@ class Settings:
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
         """The settings that the options say.
 
-        :raises ConfigError: they contradict each other.
+        :raises ConfigErrors: they contradict each other.
         """
         options = conf[libvirt.GROUP]
         mode = cast(CpuMode, "host" if options.cpu_mode in HOST_MODES else options.cpu_mode)
+        errors = []
         if (mode == "custom") != bool(options.cpu_models):
             shown = printable(", ".join(options.cpu_models)) or "nothing"
             what = f"[libvirt] cpu_models: {shown}, with cpu_mode = {options.cpu_mode or 'unset'}"
-            raise ConfigError(what, "cpu_mode = custom needs cpu_models, and no other mode takes them")
+            errors.append(ConfigError(what, "cpu_mode = custom needs cpu_models, and no other mode takes them"))
+        if options.images_type == "lvm" and not options.images_volume_group:
+            errors.append(ConfigError("[libvirt] images_type = lvm, and no images_volume_group", "name the volume group"))
+        if errors:
+            raise ConfigErrors(errors)
         return cls(
             uri=options.connection_uri or "qemu:///system",
             virt_type=options.virt_type,
@@ -69,8 +74,6 @@ class Settings:
 
 def _disk(conf: cfg.ConfigOpts) -> DiskSettings:
     options = conf[libvirt.GROUP]
-    if options.images_type == "lvm" and not options.images_volume_group:
-        raise ConfigError("[libvirt] images_type = lvm, and no images_volume_group", "name the volume group")
     kind = cast(DiskKind, options.images_type if options.images_type in ("lvm", "rbd") else "folder")
     return DiskSettings(
         kind, Path(conf.instances_path).absolute(), options.images_volume_group or "", options.images_rbd_pool, options.images_rbd_ceph_conf,

@@ -1,12 +1,15 @@
 """libvirtd killed and started again under twenty audits a second: nothing is lost in Placement, and nothing leaks in the process."""
 
+import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from agent.desired.policy import Policy
 from agent.model.facts import Section
 from drivers.libvirt import asking
 from drivers.libvirt.binding import binding
@@ -139,4 +142,34 @@ def test_a_listing_that_fails_is_incomplete_and_never_empty(libvirtd, operator, 
         assert agent.cycle().state == "degraded"
         assert set(driver.facts(node_of(driver)).incomplete) == ({"pci", "mdev"} if what == "list_devices" else {"domains"})
         assert placement.dump()["providers"] == before
+        agent.stop()
+
+
+def test_s_15_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobody_elses_trait_goes(libvirtd, operator, monkeypatch, placement, tmp_path):
+    genuine, avx2 = asking._ask_abilities, [True]
+
+    def abilities(*given):
+        found = genuine(*given)
+        (cpu,) = found.expanded
+        features = {True: "<feature policy='require' name='avx2'/>", False: ""}[avx2[0]]
+        return replace(found, expanded=(re.sub("<feature [^>]*name='avx2'/>", "", cpu).replace("</cpu>", f"{features}</cpu>"),))
+
+    def traits():
+        (root,) = placement.dump()["providers"].values()
+        return set(root["traits"]) & {"HW_CPU_X86_AVX2", "CUSTOM_X"}
+
+    monkeypatch.setattr(asking, "_ask_abilities", abilities)
+    with started(libvirtd.uri) as driver:
+        agent = AgentUnderTest(placement, tmp_path / "state", driver, policy=Policy(layout="flat"))
+        agent.cycle(start=True)
+        (root,) = placement.dump()["providers"]
+        placement.other.set_traits(root, [*placement.dump()["providers"][root]["traits"], "CUSTOM_X"])
+        avx2[0] = False
+        agent.cycle()
+        assert traits() == {"HW_CPU_X86_AVX2", "CUSTOM_X"}, "what changes only with libvirt or the CPU is not asked again"
+        libvirtd.stop()
+        libvirtd.start()
+        until(lambda: not driver.facts(node_of(driver)).incomplete)
+        assert agent.cycle().state == "changed"
+        assert traits() == {"CUSTOM_X"}
         agent.stop()

@@ -70,8 +70,3 @@ def test_what_ndctl_would_never_say_is_an_error(ndctl, text):
     ndctl(text)
     with pytest.raises(DriverError, match="ndctl lists namespaces in a form"):
         read_units([Namespace("ns0", "a")])
-
-
-def test_without_the_option_nobody_is_asked(monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
-    assert read_units(configured([])) == ()

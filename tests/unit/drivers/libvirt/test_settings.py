@@ -6,8 +6,11 @@ import pytest
 from oslo_config import cfg
 
 from agent.conf import options
-from agent.errors import ConfigError
+from agent.errors import ConfigError, ConfigErrors
+from drivers.libvirt.driver import LibvirtDriver
 from drivers.libvirt.settings import Settings
+from tests.support import backends
+from tests.support.libvirt_host import libvirt_conf
 
 
 def settings(**given):
@@ -46,3 +49,11 @@ def test_a_volume_group_has_to_be_named():
     assert settings(images_type="lvm", images_volume_group="vg0").disk.volume_group == "vg0"
     with pytest.raises(ConfigError, match="images_volume_group"):
         settings(images_type="lvm")
+
+
+def test_everything_wrong_with_the_section_is_told_at_once():
+    backends.require("libvirt")
+    with pytest.raises(ConfigErrors) as caught:
+        LibvirtDriver(libvirt_conf("none", cpu_mode="custom", images_type="lvm", pmem_namespaces=["a:ns0", "b:ns0"]))
+    told = [one.message for one in caught.value.errors]
+    assert [any(option in one for one in told) for option in ("cpu_models", "images_volume_group", "pmem_namespaces")] == [True] * 3

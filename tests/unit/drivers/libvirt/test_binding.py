@@ -1,0 +1,23 @@
+"""Without the Python binding of libvirt the driver says what to install, and the rest of its package can be used."""
+
+import subprocess
+import sys
+
+import pytest
+
+from agent import driver as drivers
+from agent.errors import ConfigError
+from tests.support.libvirt_host import libvirt_conf
+
+
+def test_its_absence_is_told_with_the_command_that_mends_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    for name in ("libvirt", "libvirt.LibvirtDriver"):
+        with pytest.raises(ConfigError, match="the Python package of libvirt is missing") as caught:
+            drivers.load(name, libvirt_conf("none"))
+        assert "pip install 'compute-node-agent[libvirt]'" in caught.value.remedy
+
+
+def test_its_absence_keeps_nobody_from_what_needs_it_not():
+    script = "import sys; sys.modules['libvirt'] = None; import drivers.libvirt.driver, drivers.libvirt.facts"
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -33,6 +33,8 @@ class Connection:
         self._uri, self._worker, self._subscribe, self._verify, self._changed = uri, worker, subscribe, verify, changed
         # Held while it is opened, so that many who need it open it once.
         self._opening = Lock()
+        # Held for a moment, by whoever shares or closes it.
+        self._lock = Lock()
         self._session: Session | None = None
         self._failures, self._not_before, self._why = 0, 0.0, ""
         self._closed = False
@@ -48,28 +50,34 @@ class Connection:
             # Not shared until it is seen to be alive: who asks here learns of its loss anyway, and need not be told of it.
             session, self._session = self._session, None
             if session is not None and self._alive(session):
-                self._session = session
-                return session
-            if self._closed:
-                raise NotReady("driver libvirt: stopped")
+                return self._shared(session)
             if (left := self._not_before - time.monotonic()) > 0:
                 raise NotReady(self._why, f"the agent connects again in {left:.0f} s at the earliest")
             try:
-                self._session = self._opened()
+                session = self._opened()
             except AgentError as error:
                 self._failed(error)
                 raise
             self._failures = 0
             LOG.info("connected to %s", self.uri)
-            return self._session
+            return self._shared(session)
 
     def close(self) -> None:
-        """Close it for good, without waiting for libvirtd."""
-        with self._opening:
+        """Close it for good, without waiting for libvirtd, nor for anybody who does."""
+        with self._lock:
             self._closed = True
             session, self._session = self._session, None
         if session is not None:
             session.give_up()
+
+    def _shared(self, session: Session) -> Session:
+        with self._lock:
+            closed = self._closed
+            self._session = None if closed else session
+        if closed:
+            session.give_up()
+            raise NotReady("driver libvirt: stopped")
+        return session
 
     def _alive(self, session: Session) -> bool:
         if not session.usable:

@@ -49,9 +49,15 @@ def test_at_most_four_calls_wait_for_a_libvirtd_that_hangs_and_none_when_it_goes
 def test_stopping_does_not_wait_for_a_libvirtd_that_hangs(libvirtd):
     with started(libvirtd.uri) as running:
         libvirtd.freeze()
+        asking_facts = threading.Thread(target=running.facts, args=[node_of(running)])
+        asking_facts.start()
+        until(lambda: running._started.connection._opening.locked())
         begun = time.monotonic()
         running.stop()
         assert time.monotonic() - begun < 1
+        libvirtd.thaw()
+        asking_facts.join(10)
+        assert not asking_facts.is_alive()
 
 
 def test_a_disk_that_hangs_keeps_nothing_else_from_being_told(libvirtd, impatient, monkeypatch):

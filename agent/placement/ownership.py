@@ -222,9 +222,11 @@ class Merge:
         for name in sorted(self.staying & inventory.keys() - present.inventory.keys()):
             self._drift_adoption(wanted, f"{name} would move here")
             del inventory[name]
-        held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name].amount) for name in self._held_classes(wanted.uuid)}
-        for name in held:
-            self._drift_held(present, name)
+        waiting = self._held_classes(wanted.uuid)
+        # What somebody else put there only keeps the provider: whether it may be had is his to say.
+        held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name].amount) for name in waiting - foreign.keys()}
+        for name in sorted(waiting):
+            self._drift_held(present, name, foreign=name in foreign)
         if held and self.rented_whole:
             # Whoever has what is held has the node, so that nobody may come for what it offers now.
             inventory = {name: {**record, "reserved": record["total"]} for name, record in inventory.items()}
@@ -256,13 +258,13 @@ class Merge:
     def _drift_adoption(self, one: Provider, why: str) -> None:
         self.drift.append(Drift("adoption-needed", "warning", f"{printable(one.name)}: {why}, but the tree is not adopted", ADOPT, one.uuid))
 
-    def _drift_held(self, present: Provider, name: str) -> None:
+    def _drift_held(self, present: Provider, name: str, *, foreign: bool) -> None:
         configured = name in self.journal.of(present.uuid).configured.classes
         gone = f"no file gives it {name} any more" if configured else f"{name} is gone from the node"
-        self.drift.append(Drift(
-            "held-device", "warning", f"{printable(present.name)}: {gone} but {self.usages[present.uuid][name]}",
-            "move or delete its consumers; until then nothing new can claim it", present.uuid,
-        ))  # fmt: skip
+        gone = f"the node does not have it any more, but it stays because {name} is somebody else's" if foreign else gone
+        what = f"{printable(present.name)}: {gone} {'and' if foreign else 'but'} {self.usages[present.uuid][name]}"
+        remedy = "move or delete its consumers" + ("" if foreign else "; until then nothing new can claim it")
+        self.drift.append(Drift("held-device", "warning", what, remedy, present.uuid))
 
 
 def held_record(present: Record, used: int) -> dict[str, int | float]:

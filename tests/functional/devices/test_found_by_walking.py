@@ -21,3 +21,18 @@ def test_a_class_in_use_that_somebody_else_put_on_a_card_is_no_reason_to_refuse_
     assert (report.state, errors(report)) == ("in-sync", "")
     del host.devices["V21"]
     assert (host.cycle().state, other.inventory(card)[VF]["total"], other.inventory(card)["CUSTOM_THEIR_CLASS"]) == ("changed", 1, theirs)
+
+
+def test_a_class_in_use_that_somebody_else_put_on_a_card_stays_as_it_is_when_the_card_is_not_offered_any_more(host: DeviceHost) -> None:
+    host.start(V2)
+    card, other = host.provider("F2"), host.placement.other
+    other.set_inventory(card, {**other.inventory(card), **THEIRS})
+    other.claim({card: {"CUSTOM_THEIR_CLASS": 1}}, guest("stranger"))
+    theirs = other.inventory(card)["CUSTOM_THEIR_CLASS"]
+    host.without_specs()
+    host.cycle()
+    assert other.inventory(card) == {"CUSTOM_THEIR_CLASS": theirs}
+    assert host.cycle().state == "in-sync"
+    other.release(guest("stranger"))
+    host.cycle()
+    assert host.tree == []

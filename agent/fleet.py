@@ -89,7 +89,7 @@ class Fleet:
         known = server.knowledge
         return Report(
             version=agent_version(), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
-            max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=nodes,
+            max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=tuple(nodes),
             requests={method: counts.get(method, 0) for method in METHODS},
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
         )  # fmt: skip
@@ -160,8 +160,8 @@ class Fleet:
     def _gone(self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row], errors: list[AgentError]) -> Mapping[str, str]:
         """The roots that are ours, that the driver does not have any more, and that its backend says are deleted.
 
-        Only the backend's own word counts: a node may be missing because another agent has it now. One that says so is not asked
-        again in every pass; one that says nothing is an error, and asked about no other node in this pass.
+        Only the backend's own word counts: a node may be missing because another agent has it now. A backend of many nodes that says
+        so is not asked again in every pass; one that says nothing is an error, and asked about no other node in this pass.
         """
         gone, now, house = {}, time.monotonic(), self.house
         missing = {str(uuid): row for uuid, row in rows.items() if uuid not in found}
@@ -177,7 +177,8 @@ class Fleet:
             if deleted:
                 gone[uuid] = row.name
             else:
-                self._elsewhere[uuid] = now
+                if isinstance(house.driver, MarksNodes):
+                    self._elsewhere[uuid] = now
                 LOG.info("node %s is not managed here any more, but it is not deleted either; its providers stay", printable(row.name))
         return gone
 

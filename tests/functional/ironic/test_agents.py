@@ -30,7 +30,7 @@ def stands_by(agent: MetalAgent, active: MetalAgent, placement: PlacementServer)
     """It says so, and does nothing."""
     before, requests = placement.dump(), placement.count()
     report = agent.run()
-    assert ([one.code for one in report.errors], report.nodes) == ([STANDBY], [])
+    assert ([one.code for one in report.errors], report.nodes) == ([STANDBY], ())
     assert report.errors[0].message.startswith(f"standing by: host {active.host} manages ")
     assert (placement.dump(), placement.count()) == (before, requests)
 

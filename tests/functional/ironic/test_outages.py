@@ -49,7 +49,7 @@ def test_s_31_an_error_in_page_3_of_5_is_no_list_and_changes_nothing(
     # Three times from the start, three pages each.
     assert pages(between) == 9
     (error,) = report.errors
-    assert (error.code, report.nodes) == (NotReady.code, [])
+    assert (error.code, report.nodes) == (NotReady.code, ())
     assert placement.dump() == before
     # What was known stays known, so that nobody is told of a node that is gone.
     assert set(behind.driver.nodes()) == set(nodes)
@@ -109,7 +109,7 @@ def test_an_ironic_that_goes_down_in_the_middle_and_comes_back(metal: Metal, iro
     ironic.stop()
     for _ in range(2):
         report = agent.run()
-        assert ([one.code for one in report.errors], report.nodes) == ([NotReady.code], [])
+        assert ([one.code for one in report.errors], report.nodes) == ([NotReady.code], ())
     assert placement.dump() == before
     ironic.start()
     ironic.maintenance(node, on=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support import faults, hanging_driver
+from tests.support import faults, hanging_driver, telling_driver
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import STOP, Service, until
@@ -192,6 +192,23 @@ def test_a_driver_whose_backend_starts_later_is_waited_for(http_placement, tmp_p
         absent.unlink()
         service.wait_for("STATUS", "ready: 1 changed")
         ended_well(service)
+
+
+def test_what_a_driver_tells_of_a_node_is_seen_within_seconds_by_one_audit_of_that_node(http_placement, tmp_path):
+    host = Host(tmp_path / "agent", http_placement.url)
+    host.set("DEFAULT", compute_driver=telling_driver.NAME, update_resources_interval=-1, host="node-[a]*")
+    site = telling_driver.install(host.folder)
+    with host.service.running(PYTHONPATH=f"{CHECKOUT}:{site}") as service:
+        assert f"hanging driver calls: {telling_driver.HANGING}" in service.wait_for("READY", "1").says["STATUS"]
+        assert vcpus(http_placement) == 8
+        http_placement.clear()
+        host.has(12)
+        (host.folder / telling_driver.CHANGED).touch()
+        until(lambda: vcpus(http_placement) == 12, lambda: service, 5)
+        time.sleep(1.5)
+        reads = [one for one in http_placement.requests if one.target == f"/resource_providers?in_tree={ROOT}"]
+        assert len(reads) == 1, "a thousand changes of one moment are one audit"
+        assert service.stop()[0] == 0
 
 
 def test_sighup_takes_a_good_configuration_and_reads_everything_again(host, http_placement):

@@ -38,8 +38,8 @@ SEV, VGPU, CONTEXT, PAGES = f"{NAME}_amd_sev", "VGPU", "MEM_ENCRYPTION_CONTEXT",
 STORAGE, AGGREGATE, ELSEWHERE = uuid_of("storage"), uuid_of("aggregate"), uuid_of("network")
 EVERY_TENTH = 10
 """One guest of so many is on its way elsewhere, and a migration holds what it leaves behind."""
-LATER = 1001
-"""The number of a guest that comes later: it has no devices, but encrypted memory."""
+LATER = (1001, 1009)
+"""The numbers of guests that come later: they have no devices, but encrypted memory."""
 
 _PLACED = {"hw:numa_nodes": "1"}
 _PINNED = {"hw:cpu_policy": "dedicated"}
@@ -64,13 +64,14 @@ VF = "CUSTOM_PCI_8086_154C"
 
 
 def _function(number: int) -> str:
-    """The address of the virtual function that guest ``number`` has, of as many as there are."""
-    return f"0000:a{number // _FUNCTIONS}:{1 + number % _FUNCTIONS // 8:02x}.{number % _FUNCTIONS % 8}"
+    """The address of the virtual function that guest ``number`` has: the cards in turn give one."""
+    card, place = number % len(_CARDS), number // len(_CARDS)
+    return f"0000:a{card}:{1 + place // 8:02x}.{place % 8}"
 
 
 def _devices() -> Iterator[PciDevice]:
     for number, card in enumerate(_CARDS):
-        names = [_function(one) for one in range(number * _FUNCTIONS, (number + 1) * _FUNCTIONS)]
+        names = [_function(number + len(_CARDS) * place) for place in range(_FUNCTIONS)]
         yield scene.physical(card, *names, numa_node=number % 2, max_virtual_functions=32)
         yield from (scene.virtual(one, card, numa_node=number % 2) for one in names)
 
@@ -140,7 +141,7 @@ class Holder:
         put(NAME if CONTEXT in layout.on_root else SEV, CONTEXT, self.number % 2)
         if layout.reported and self.number < len(_CARDS) * _FUNCTIONS and self.uuid == guest(f"g{self.number}"):
             # Who is on the move is healed when it is over.
-            put(f"{NAME}_{_CARDS[self.number // _FUNCTIONS].upper()}", VF, 1)
+            put(f"{NAME}_{_CARDS[self.number % len(_CARDS)].upper()}", VF, 1)
         put("network", "IPV4_ADDRESS", 1)
         counted = {place: {name: amount for name, amount in one.items() if amount} for place, one in found.items()}
         return {place: one for place, one in counted.items() if one}
@@ -216,10 +217,10 @@ class ReshapeHost:
             self._look(records)
         self.allocate(self.holders.values(), self.layout)
 
-    def arrive(self, flavor: Flavor, layout: Layout) -> None:
+    def arrive(self, number: int, flavor: Flavor, layout: Layout) -> None:
         """One guest more, while the agent runs, by what the scheduler sees while the node is still laid out as ``layout``."""
-        claim = self._claim(LATER, flavor)
-        self.holders[claim.instance] = Holder(claim.instance, LATER, claim.cells, flavor)
+        claim = self._claim(number, flavor)
+        self.holders[claim.instance] = Holder(claim.instance, number, claim.cells, flavor)
         self.allocate([self.holders[claim.instance]], layout)
 
     def vanish(self, number: int) -> None:

@@ -49,10 +49,15 @@ ALL_AT_ONCE = Case(replace(_FLAT, sets=False, on_root=frozenset({VGPU, CONTEXT})
 MORE = {"R4 mixed": Case(_FLAT, _NESTED), "R4 strict": Case(_NESTED, _STRICT, "strict"), "all at once": ALL_AT_ONCE}
 
 
+def beside(case: Case) -> pytest.MarkDecorator:
+    """Have tests with the same guests in one process, which makes them once."""
+    return pytest.mark.xdist_group(f"reshapes of {case.guests} guests")
+
+
 def ways(cases: dict[str, Case]) -> pytest.MarkDecorator:
-    """Parameters ``case`` and ``way``: each case both ways, where it has two; those with the same guests beside each other."""
+    """Parameters ``case`` and ``way``: each case both ways, where it has two."""
     found = [
-        pytest.param(case, way, id=f"{name} {way}", marks=pytest.mark.xdist_group(f"reshapes of {case.guests} guests"))
+        pytest.param(case, way, id=f"{name} {way}", marks=beside(case))
         for name, case in cases.items() for way in ("back", "there") if way == "there" or case.back
     ]  # fmt: skip
     return pytest.mark.parametrize(("case", "way"), found)

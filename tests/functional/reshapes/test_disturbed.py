@@ -1,20 +1,22 @@
 """Each reshape and the way back while others act, answers are lost and the agent is killed: at the end everybody has what he should have."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.model.report import NodeReport
-from tests.functional.reshapes.cases import ALL_AT_ONCE, FEW, MANY, REQUIRED, Case, ways
+from tests.functional.reshapes.cases import ALL_AT_ONCE, FEW, MANY, REQUIRED, Case, States, beside, ways
 from tests.support import faults
 from tests.support.crash import Crash, crash
 from tests.support.faults import Rule
-from tests.support.reshape_host import FLOATING, PINNED, Layout, ReshapeHost
+from tests.support.placement import PlacementServer
+from tests.support.reshape_host import FLOATING, LATER, PINNED, SHARED, Layout, ReshapeHost
 
 THE_RESHAPE = {"method": "POST", "path": "^/reshaper"}
 CONFLICT = faults.answer(409, "placement.concurrent_update")
-GONE = 3
-"""The number of a guest that is deleted meanwhile."""
+GONE = (3, 4)
+"""The numbers of guests that are deleted meanwhile."""
 
 
 def settled(host: ReshapeHost, goal: Layout) -> None:
@@ -26,10 +28,11 @@ def settled(host: ReshapeHost, goal: Layout) -> None:
     assert host.held() == host.wanted(goal)
 
 
-def arrival(host: ReshapeHost, case: Case) -> Any:
+def arrival(host: ReshapeHost, goal: Layout, case: Case, number: int = LATER[0]) -> Any:
     """A guest that comes while the agent is about to move the others: its allocation is where they are still."""
-    old, flavor = host.layout, FLOATING if case.guests == "floating" else PINNED
-    return lambda _exchange: host.arrive(flavor, old)
+    old, placed = host.layout, PINNED if goal.sets else SHARED
+    flavor = FLOATING if case.guests == "floating" else placed
+    return lambda _exchange: host.arrive(number, flavor, old)
 
 
 def met(host: ReshapeHost, *actions: faults.Action, times: int | None = 1) -> list[Rule]:
@@ -37,13 +40,20 @@ def met(host: ReshapeHost, *actions: faults.Action, times: int | None = 1) -> li
     return [host.placement.faults.add(one, times=times, **THE_RESHAPE) for one in actions]
 
 
-@pytest.mark.parametrize("count", [MANY])
-@ways(REQUIRED)
-def test_a_hundred_consumers_through_a_conflict_a_deletion_an_arrival_and_a_kill(host: ReshapeHost, goal: Layout, case: Case) -> None:
-    came = arrival(host, case)
+@pytest.mark.parametrize("case", [pytest.param(case, id=name, marks=beside(case)) for name, case in REQUIRED.items()])
+def test_a_hundred_consumers_through_conflicts_deletions_arrivals_and_kills(case: Case, states: States, placement: PlacementServer, tmp_path: Path) -> None:
+    first, *ways = [case.ends(way) for way in ("back", "there") if way == "there" or case.back]
+    host = states.host(case.guests, first[0], MANY, placement, tmp_path / "state")
+    for (_, goal), gone, number in zip([first, *ways], GONE, LATER, strict=False):
+        through_everything(host, goal, gone, arrival(host, goal, case, number))
+    host.stop()
+
+
+def through_everything(host: ReshapeHost, goal: Layout, gone: int, came: Any) -> None:
+    """Somebody goes and somebody comes, which is a conflict; then the agent is killed when Placement has done what it asked."""
 
     def meanwhile(exchange: Any) -> None:
-        host.vanish(GONE)
+        host.vanish(gone)
         came(exchange)
 
     rules = met(host, faults.before(meanwhile), faults.after(crash))
@@ -70,7 +80,7 @@ def once(host: ReshapeHost, goal: Layout, *actions: faults.Action) -> NodeReport
 
 @few
 @all_at_once
-@pytest.mark.parametrize("lost", [faults.cut(), faults.cut(applied=True), faults.read_timeout(applied=True), CONFLICT], ids=lambda one: one.name)
+@pytest.mark.parametrize("lost", [faults.cut(), faults.cut(applied=True), CONFLICT], ids=["cut", "cut when it was done", "conflict"])
 def test_what_was_not_answered_is_looked_at_and_if_need_be_done_again(lost: faults.Action, host: ReshapeHost, goal: Layout) -> None:
     report = once(host, goal, lost)
     assert (report.state, report.errors, report.attempts) == ("changed", (), 2)
@@ -80,7 +90,7 @@ def test_what_was_not_answered_is_looked_at_and_if_need_be_done_again(lost: faul
 @few
 @all_at_once
 def test_who_is_deleted_meanwhile_holds_nothing(host: ReshapeHost, goal: Layout) -> None:
-    report = once(host, goal, faults.before(lambda _exchange: host.vanish(GONE)))
+    report = once(host, goal, faults.before(lambda _exchange: host.vanish(GONE[0])))
     assert (report.errors, report.attempts, len(host.holders)) == ((), 2, FEW - 1)
     settled(host, goal)
 
@@ -88,7 +98,7 @@ def test_who_is_deleted_meanwhile_holds_nothing(host: ReshapeHost, goal: Layout)
 @few
 @all_at_once
 def test_who_comes_meanwhile_is_moved_with_the_others(host: ReshapeHost, goal: Layout, case: Case) -> None:
-    report = once(host, goal, faults.before(arrival(host, case)))
+    report = once(host, goal, faults.before(arrival(host, goal, case)))
     assert (report.errors, report.attempts, len(host.holders)) == ((), 2, FEW + 1)
     settled(host, goal)
 

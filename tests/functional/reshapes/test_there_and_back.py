@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.functional.reshapes.cases import FEW, MANY, MORE, REQUIRED, Case, States, ways
+from tests.functional.reshapes.cases import ALL_AT_ONCE, FEW, MANY, MORE, REQUIRED, Case, States, ways
 from tests.support.agent import ROOT
 from tests.support.placement import PlacementServer
 from tests.support.reshape_host import PAGES, Layout, ReshapeHost
@@ -51,16 +51,16 @@ def moves(host: ReshapeHost, goal: Layout) -> None:
     assert counted(report.used) == counted(usages(host.placement))
 
 
-@pytest.mark.parametrize("count", [MANY])
-@ways(REQUIRED)
-def test_a_hundred_consumers_keep_what_they_have(host: ReshapeHost, goal: Layout, case: Case, states: States) -> None:
-    assert len(host.holders) == MANY
-    moves(host, goal)
-    states.keep(case.guests, MANY, host)
-
-
 @pytest.mark.parametrize("count", [FEW])
-@ways(MORE)
-def test_several_consumers_keep_what_they_have(host: ReshapeHost, goal: Layout, case: Case, states: States) -> None:
+@ways(REQUIRED | MORE)
+def test_everybody_keeps_what_he_has(host: ReshapeHost, goal: Layout, case: Case, count: int, states: States) -> None:
     moves(host, goal)
-    states.keep(case.guests, FEW, host)
+    states.keep(case.guests, count, host)
+
+
+@pytest.mark.parametrize("count", [MANY])
+@ways({"all at once": ALL_AT_ONCE})
+def test_a_hundred_consumers_keep_what_they_have(host: ReshapeHost, goal: Layout, case: Case, count: int, states: States) -> None:
+    assert len(host.holders) == count
+    moves(host, goal)
+    states.keep(case.guests, count, host)

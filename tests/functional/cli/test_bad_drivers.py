@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from stevedore.extension import ExtensionManager
 
 from agent.errors import NotReady
 from agent.model.facts import CpuFacts, HostFacts
@@ -26,6 +27,8 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder that the distribution is installed into."""
     site = third_party.install(tmp_path)
     monkeypatch.syspath_prepend(str(site))
+    # What was found before in this process was found without the distribution.
+    monkeypatch.setattr(ExtensionManager, "ENTRY_POINT_CACHE", {})
     return site
 
 

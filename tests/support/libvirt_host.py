@@ -10,7 +10,7 @@ from oslo_config import cfg
 from agent.conf import options
 from agent.driver import HostContext
 from drivers.libvirt import LibvirtDriver
-from tests.support.libvirtd import Libvirtd, module
+from tests.support.libvirtd import module
 from tests.support.tracking import uuid_of
 
 IDENTITY = "5f1c3f9e-6b1a-4d38-9d5e-0d6f2f4d7d10"
@@ -79,10 +79,10 @@ def node_of(driver: LibvirtDriver) -> str:
 
 
 class Operator:
-    """Somebody else who uses the same libvirtd."""
+    """Somebody else who uses the libvirtd of ``uri``."""
 
-    def __init__(self, libvirtd: Libvirtd) -> None:
-        self._libvirt, self._uri = module(), libvirtd.uri
+    def __init__(self, uri: str) -> None:
+        self._libvirt, self._uri = module(), uri
         self.connection = self._libvirt.open(self._uri)
 
     def define(self, name: str, **guest: Any) -> Any:

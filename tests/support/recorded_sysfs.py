@@ -119,6 +119,23 @@ class RecordedSysfs:
             self.virtual_function(physical, number, f"{physical.rpartition(':')[0]}:02.{number}", f"8086:{product}", cell)
         (folder / "sriov_numvfs").write_text(f"{count}\n")
 
+    def mediated(self, parent: str, types: Mapping[str, int], devices: Mapping[str, str]) -> None:
+        """Let the PCI function be cut into mediated devices: how many more there could be of each type, and the type of each that exists."""
+        folder = str((self.root / "bus/pci/devices" / parent).resolve().relative_to(self.root.resolve()))
+        self.link(f"class/mdev_bus/{parent}", f"../../{folder}")
+        self.link(f"{folder}/subsystem", os.path.relpath("bus/pci", folder))
+        for name, available in types.items():
+            for file, text in (("name", name), ("device_api", "vfio-pci"), ("available_instances", str(available))):
+                self.write(f"{folder}/mdev_supported_types/{name}/{file}", text)
+        for number, (uuid, name) in enumerate(devices.items()):
+            self.write(f"{folder}/{uuid}/uevent", "")
+            self.write(f"kernel/iommu_groups/{number}/name", "")
+            links = {"mdev_type": f"{folder}/mdev_supported_types/{name}", "subsystem": "bus/mdev", "iommu_group": f"kernel/iommu_groups/{number}"}
+            for link, target in links.items():
+                self.link(f"{folder}/{uuid}/{link}", os.path.relpath(target, f"{folder}/{uuid}"))
+            self.link(f"{folder}/mdev_supported_types/{name}/devices/{uuid}", f"../../../{uuid}")
+            self.link(f"bus/mdev/devices/{uuid}", f"../../../{folder}/{uuid}")
+
     def for_libvirt(self) -> Self:
         """Add what a kernel has besides, and libvirtd, libnuma and libudev look for: CPUs that exist, cores and dies, maps of cells, words on devices."""
         cpus = sorted(int(folder.name.removeprefix("cpu")) for folder in (self.root / "devices/system/cpu").glob("cpu[0-9]*"))

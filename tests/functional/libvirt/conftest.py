@@ -28,7 +28,7 @@ def libvirtd(_libvirtd: Libvirtd) -> Iterator[Libvirtd]:
     """A running libvirtd without guests; a test may hold, stop or kill it."""
     yield _libvirtd
     _libvirtd.recover()
-    operator = Operator(_libvirtd)
+    operator = Operator(_libvirtd.uri)
     operator.clear()
     operator.close()
 
@@ -36,7 +36,7 @@ def libvirtd(_libvirtd: Libvirtd) -> Iterator[Libvirtd]:
 @pytest.fixture
 def operator(libvirtd: Libvirtd) -> Iterator[Operator]:
     """Who makes guests there."""
-    somebody = Operator(libvirtd)
+    somebody = Operator(libvirtd.uri)
     yield somebody
     # First, because leaving a libvirtd that hangs takes as long as that.
     libvirtd.recover()

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from agent.desired.mdev_policy import MdevPolicy, MdevType
 from agent.desired.policy import Policy
 from agent.driver import Driver, HostContext
 from agent.model.facts import HostFacts
@@ -21,15 +22,25 @@ from drivers.host import HostDriver
 from drivers.libvirt import LibvirtDriver
 from tests.support.agent import AgentUnderTest
 from tests.support.host_driver import host_conf
-from tests.support.libvirt_host import IDENTITY, libvirt_conf, node_of, started
+from tests.support.libvirt_host import IDENTITY, Operator, libvirt_conf, node_of, started
 from tests.support.libvirtd import Libvirtd
 from tests.support.placement import PlacementServer
 from tests.support.recorded_sysfs import smt_host
 from tests.support.recordings import RECORDINGS, enable_virtual_functions, sysfs_root
 
 OWN = "of our own making"
+GPU, MDEV = "0000:06:00.0", "8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01"
 WITH_FUNCTIONS = "32intel64-2p8co2t+8ve with four functions"
 KNIGHTS_LANDING, POWER9, OFFLINE = "64intel64-fakeKNL-SNC4-hybrid", "nvidiagpunumanodes", "offline-cpu0-node0"
+
+WITH_DEVICES = f"""\
+<devices>
+  <hostdev mode='subsystem' type='pci' managed='yes'>
+    <source><address domain='0x0000' bus='0x3b' slot='0x02' function='0x1'/></source>
+  </hostdev>
+  <hostdev mode='subsystem' type='mdev' model='vfio-pci'><source><address uuid='{MDEV}'/></source></hostdev>
+</devices>
+"""
 
 # So many devices are offered in the trees, the last ones, where functions are.
 OFFERED = 8
@@ -55,7 +66,10 @@ DIFFERENCES: Mapping[str, Mapping[str, str]] = {
 def recording(name: str, folder: Path) -> Path:
     """The folder that stands for its /sys."""
     if name == OWN:
-        return smt_host(folder / "sys").for_libvirt().root
+        tree = smt_host(folder / "sys")
+        tree.pci(GPU, "10de:1db4", class_code="0x030200", cell=8)
+        tree.mediated(GPU, {"nvidia-35": 14, "nvidia-36": 7}, {MDEV: "nvidia-35"})
+        return tree.for_libvirt().root
     root = sysfs_root(name.partition(" ")[0], folder)
     if name == WITH_FUNCTIONS:
         enable_virtual_functions(root, "0000:60:00.0", 4, "37cd")
@@ -82,7 +96,7 @@ def figures(facts: HostFacts, *, devices: bool) -> dict[str, Any]:
     for cell in facts.numa.cells:
         found |= {f"cell {cell.id} {name}": value for name, value in _cell(cell).items()}
     if devices:
-        found |= {"incomplete": set(facts.incomplete), "devices": [str(one.address) for one in facts.pci]}
+        found |= {"incomplete": set(facts.incomplete), "devices": [str(one.address) for one in facts.pci], "mdev": facts.mdev or ()}
         for one in facts.pci:
             found[f"device {one.address}"] = (
                 one.vendor_id, one.product_id, one.class_code, one.numa_node, one.type, one.physical_function, one.virtual_functions,
@@ -106,7 +120,8 @@ def tree_of(driver: Driver, folder: Path, facts: HostFacts) -> dict[str, Any]:
     conf.set_override("report_in_placement", True, "pci")
     running = [cell.cpus & facts.cpu.online for cell in facts.numa.cells]
     dedicated = frozenset(cpu for cpus in running for cpu in sorted(cpus)[::2])
-    policy = Policy(layout="nested", host=HostPolicy(facts.cpu.online - dedicated, dedicated))
+    mdev = MdevPolicy((MdevType("nvidia-35"),))
+    policy = Policy(layout="nested", host=HostPolicy(facts.cpu.online - dedicated, dedicated), mdev=mdev)
     placement = PlacementServer()
     try:
         agent = AgentUnderTest(placement, folder, driver, policy=policy, pci=PciSettings.from_options(conf))
@@ -134,13 +149,23 @@ def test_the_tree_is_the_one_that_the_host_driver_gives_for_the_same_recording(n
         assert {key for key in a.keys() | b.keys() if a.get(key) != b.get(key)} == set(DIFFERENCES.get(name, {}))
         # Of facts that are not complete no first tree is made.
         if devices and not ours.incomplete:
-            assert tree_of(libvirt, tmp_path / "libvirt", ours) == tree_of(host, tmp_path / "host", ours)
+            tree = tree_of(libvirt, tmp_path / "libvirt", ours)
+            assert tree == tree_of(host, tmp_path / "host", ours)
+            if name == OWN:
+                _, inventories, _ = tree[f"{node_of(libvirt)}_pci_0000_06_00_0"]
+                assert inventories["VGPU"]["total"] == 15
 
 
 def test_what_libvirtd_lists_from_a_recording_of_our_own_making_is_not_little(tmp_path):
     with both(recording(OWN, tmp_path)) as (libvirt, _):
+        operator = Operator(libvirt._settings.uri)
+        operator.define("one", more=WITH_DEVICES)
+        operator.close()
         facts = libvirt.facts(node_of(libvirt))
     assert facts.incomplete == {}
+    (domain,) = facts.domains
+    assert [str(one) for one in domain.devices] == ["0000:3b:02.1"]
+    assert [(one.name, [(mdev.uuid, mdev.owner) for mdev in one.mdevs]) for one in facts.mdev] == [(GPU, [(MDEV, domain.uuid)])]
     assert [cell.id for cell in facts.numa.cells] == [0, 8, 9, 250]
     assert facts.cpu.online == {0, 1, 2, 3, 4, 5, 8}
     (card,) = [one for one in facts.pci if one.is_physical_function]

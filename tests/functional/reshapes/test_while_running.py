@@ -28,6 +28,8 @@ def test_storage_that_begins_to_be_shared_leaves_what_is_used_on_the_root_until_
     disk = host.placement.other.inventory(ROOT)["DISK_GB"]
     assert (report.errors, disk["reserved"], host.held()) == ((), disk["total"], host.wanted(case.old))
     assert {one.kind for one in report.drift} == {"held-device"}
-    assert host.start(goal, asking=True).once().errors == ()
-    assert host.held() == host.wanted(goal)
+    started = host.start(goal, asking=True)
+    assert (started.cycle(start=True).errors, host.held()) == ((), host.wanted(goal))
+    # What was held goes when it is seen that nobody uses it any more.
+    assert started.cycle().errors == ()
     assert "DISK_GB" not in host.placement.other.inventory(ROOT)

@@ -18,7 +18,8 @@ def load(connection: Connection, endpoint: str) -> Knowledge | None:
     found = connection.execute(select(ENDPOINT).where(ENDPOINT.c.endpoint == endpoint)).one_or_none()
     if found is None:
         return None
-    return Knowledge(found.endpoint, found.max_version, names_of(found.traits), names_of(found.classes), mapping_reader()(found.unknown_traits), found.can_reshape)
+    traits, classes, unknown = names_of(found.traits), names_of(found.classes), mapping_reader()(found.unknown_traits)
+    return Knowledge(found.endpoint, found.max_version, traits, classes, unknown, found.can_reshape)
 
 
 def save(connection: Connection, knowledge: Knowledge) -> None:

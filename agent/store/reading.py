@@ -137,8 +137,7 @@ class Reading:
 
     def has_records(self) -> bool:
         """Whether there is any record of a guest or a claim, on whatever node, those that are over too."""
-        pages: tuple[Found[Any], ...] = (self.instances(limit=1), self.claims(limit=1))
-        return any(page.records or page.damaged for page in pages)
+        return bool(self._connection.execute(queries.HAS_RECORDS).scalar_one())
 
     # --- lists -----------------------------------------------------------------------------------------------------
 

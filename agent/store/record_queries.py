@@ -34,6 +34,8 @@ NODES_WITH_INSTANCES = select(INSTANCE.c.node).where(INSTANCE.c.host == HOST, IN
 LEASES_OF_HOST = LEASES.all.where(LEASE.c.host == HOST)
 LEASE_OF_NODE = LEASES.all.where(LEASE.c.node == KEY)
 
+HAS_RECORDS = select(or_(select(INSTANCE.c.uuid).exists(), select(CLAIM.c.id).exists()))
+
 # --- all of one node ----------------------------------------------------------------------------------------------
 
 

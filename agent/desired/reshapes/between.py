@@ -12,6 +12,7 @@ from agent.desired.reshapes.evidence import Evidence
 from agent.desired.reshapes.failing import failed
 from agent.desired.reshapes.ledger import Ledger
 from agent.desired.reshapes.places import Shift
+from agent.desired.reshapes.room import check_room
 from agent.errors import ReshapeFailed
 from agent.model.names import ConsumerUuid, printable
 from agent.model.provider_tree import ProviderTree
@@ -38,21 +39,12 @@ def cross(shift: Shift, tree: ProviderTree, root: str, evidence: Evidence, ledge
             continue
         ledger.take(consumer, provider, resource_class, amount)
         for place, share in found.items():
-            _check_room(tree, place, resource_class, consumer, share)
+            check_room(tree, place, resource_class, consumer, share)
             ledger.give(consumer, str(tree.provider(place).uuid), resource_class, share)
     if homeless:
         what = f"{resource_class} of {printable(name)} would move from the root to its cells, but nobody knows to which of them what is used"
         remedy = "set [compute] tree_layout and numa_mode back, or move them away first; guests that run here are made known by agent guests import"
         raise failed(what, homeless, remedy)
-
-
-def _check_room(tree: ProviderTree, child: str, resource_class: str, consumer: str, share: int) -> None:
-    """Whether the child can give the consumer so much at once; Placement would refuse it without naming him."""
-    record = tree.provider(child).inventory.get(resource_class, {}) if tree.exists(child) else {}
-    if share > (most := record.get("max_unit", 0)):
-        offers = f"gives a consumer at most {most}" if record else "does not offer any"
-        what = f"consumer {consumer} would have {share} {resource_class} of {printable(child)}, which {offers}"
-        raise ReshapeFailed(what, "give the host back what it offered before, or move or delete the consumer first", consumer=consumer)
 
 
 def _devices(resource_class: str, consumer: ConsumerUuid, amount: int, root: str, evidence: Evidence) -> Mapping[str, int]:

@@ -7,6 +7,7 @@ from agent.desired.reshapes.evidence import Evidence
 from agent.desired.reshapes.failing import failed
 from agent.desired.reshapes.ledger import Ledger
 from agent.desired.reshapes.places import Shift
+from agent.desired.reshapes.room import check_room
 from agent.errors import ReshapeFailed
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
@@ -33,7 +34,7 @@ def becomes_local(disk: Shift, present: ProviderTree, root: str) -> bool:
 def move_disk(disk: Shift, tree: ProviderTree, root: str, evidence: Evidence, ledger: Ledger) -> None:
     """Move what is allocated of it.
 
-    :raises ReshapeFailed: more is used than the storage has left, or there are several of them.
+    :raises ReshapeFailed: more is used than the storage has left, or than it gives one consumer, or there are several of them.
     """
     name = printable(tree.name_of(root))
     if disk.after:
@@ -53,5 +54,6 @@ def move_disk(disk: Shift, tree: ProviderTree, root: str, evidence: Evidence, le
         what = f"DISK_GB of {name} would move to {printable(tree.name_of(to))}, but {amount} are used and {free} are free there"
         raise ReshapeFailed(what, "give it more room, or take it out of the aggregate of this host", provider=to)
     for consumer, provider, share in moving:
+        check_room(tree, to, CLASS, consumer, share)
         ledger.take(consumer, provider, CLASS, share)
         ledger.give(consumer, to, CLASS, share)

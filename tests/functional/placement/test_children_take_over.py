@@ -99,7 +99,7 @@ def test_s_23_contexts_of_the_root_move_to_the_child_of_sev_and_the_trait_with_t
 
 @pytest.mark.parametrize(
     ("contexts", "amount", "told"),
-    [({"sev_es": 16}, 1, "does not offer any"), ({"sev": 16}, 2, "gives a consumer at most 1")],
+    [({"sev_es": 16}, 1, "does not offer any"), ({"sev": 16}, 2, "gives a consumer 1 to 1 in steps of 1")],
     ids=["SEV is off", "more than one for a guest"],
 )
 def test_contexts_that_have_nowhere_to_go_refuse_the_start(contexts: Any, amount: int, told: str, grown: Any, placement: PlacementServer) -> None:

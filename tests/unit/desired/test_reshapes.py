@@ -178,6 +178,15 @@ def test_r6_more_than_the_storage_has_left_is_an_error_and_a_running_agent_moves
     move_allocations(shared, before, ROOT, replace(known, start=False), None)
 
 
+@pytest.mark.parametrize("bounds", [{"max_unit": 20}, {"min_unit": 40}, {"step_size": 20}], ids=lambda one: next(iter(one)))
+def test_r6_what_the_storage_would_not_give_one_consumer_is_an_error_that_names_it(bounds):
+    shared, before = with_storage(), with_storage()
+    before.update_inventory(ROOT, {"DISK_GB": amount(100)})
+    shared.update_inventory(STORAGE, {"DISK_GB": amount(1000) | bounds})
+    with pytest.raises(ReshapeFailed, match=f"consumer {A} would have 30 DISK_GB of storage, which gives a consumer"):
+        move_allocations(shared, before, ROOT, evidence(sharing=Sharing(free={STORAGE: 50})), holding(A={ROOT: {"DISK_GB": 30}}))
+
+
 @pytest.mark.parametrize("adopted", [True, False])
 def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
     policy = Policy(HostPolicy(dedicated=frozenset({1, 4})), layout="nested")

@@ -33,7 +33,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
     if not present.exists(root):
         return
     found = shifts(present, tree, root, ALWAYS | _page_classes(present, root) | _page_classes(tree, root))
-    what = _moving(found, tree, present, root, evidence)
+    what = _moving(found, tree, root, evidence)
     # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it was shared before.
     perhaps = ["DISK_GB may come back from shared storage"] if evidence.start and becomes_local(found[DISK], present, root) else []
     if not what and not perhaps:
@@ -49,7 +49,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
         move_disk(found[DISK], tree, root, evidence, ledger)
 
 
-def _moving(found: Shifts, tree: ProviderTree, present: ProviderTree, root: str, evidence: Evidence) -> list[str]:
+def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: Evidence) -> list[str]:
     """What moves, in words; nothing, if nothing does."""
     crossing = [name for name, shift in found.items() if name != DISK and shift.crosses(root)]
     what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []

@@ -93,3 +93,21 @@ def test_a_daemon_whose_driver_nobody_chose_uses_libvirt_if_that_answers_and_els
     refused = AgentHere(daemon.command.folder, daemon.config).run()
     assert refused.code == 1
     assert "[DEFAULT] compute_driver is not set, and libvirt cannot be used: cannot connect to qemu+unix" in refused.stderr
+
+
+def test_guests_that_ran_before_the_agent_came_are_imported_and_then_missed_when_they_are_gone(host, operator, http_placement):
+    daemon = host(-1)
+    before = operator.start("before", memory=32, vcpus=2, nova=True)
+    here = AgentHere(daemon.command.folder, daemon.config)
+    dry = here.run("guests", "import", "--dry-run", "--format", "json")
+    assert (dry.code, list(daemon.command.store.glob("*.sqlite*"))) == (0, []), dry
+    assert here.run("guests", "import").code == 0
+    with daemon.service.running() as service:
+        until(daemon.ready, lambda: service)
+        assert ("unknown-domain", guest_uuid("before")) not in daemon.drift()
+        assert daemon.node["usage"]["instances"] == 1
+        before.destroy()
+        before.undefine()
+        until(lambda: ("missing-domain", guest_uuid("before")) in daemon.drift(), lambda: service, SOON)
+        assert service.stop()[0] == 0
+    assert "Traceback" not in service.log

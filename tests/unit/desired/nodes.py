@@ -34,12 +34,12 @@ def root_only() -> ProviderTree:
     return tree
 
 
-def with_storage() -> ProviderTree:
-    """A driver's tree, in which a root from outside shares DISK_GB."""
+def with_storage(**record: int) -> ProviderTree:
+    """A driver's tree, in which a root from outside shares DISK_GB. ``record``: more of its inventory."""
     tree = root_only()
     tree.update_aggregates(ROOT, [AGGREGATE])
     tree.new_root("storage", STORAGE)
-    tree.update_inventory(STORAGE, {"DISK_GB": {"total": 1000}})
+    tree.update_inventory(STORAGE, {"DISK_GB": {"total": 1000, **record}})
     tree.update_traits(STORAGE, [SHARING_TRAIT])
     tree.update_aggregates(STORAGE, [AGGREGATE])
     return tree.scoped(ROOT)

@@ -180,9 +180,8 @@ def test_r6_more_than_the_storage_has_left_is_an_error_and_a_running_agent_moves
 
 @pytest.mark.parametrize("bounds", [{"max_unit": 20}, {"min_unit": 40}, {"step_size": 20}], ids=lambda one: next(iter(one)))
 def test_r6_what_the_storage_would_not_give_one_consumer_is_an_error_that_names_it(bounds):
-    shared, before = with_storage(), with_storage()
+    shared, before = with_storage(**bounds), with_storage(**bounds)
     before.update_inventory(ROOT, {"DISK_GB": amount(100)})
-    shared.update_inventory(STORAGE, {"DISK_GB": amount(1000) | bounds})
     with pytest.raises(ReshapeFailed, match=f"consumer {A} would have 30 DISK_GB of storage, which gives a consumer"):
         move_allocations(shared, before, ROOT, evidence(sharing=Sharing(free={STORAGE: 50})), holding(A={ROOT: {"DISK_GB": 30}}))
 

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
@@ -41,6 +41,9 @@ class Fleet:
         self._settled = SettledNodes(full_audit_interval)
         # When the backend last said of a node that is not managed here any more that it is not deleted.
         self._elsewhere: dict[str, float] = {}
+        # Looked at once, because it takes as long as some audits.
+        self._marks = house.driver if isinstance(house.driver, MarksNodes) else None
+        self._leased = house.driver if isinstance(house.driver, NeedsLease) else None
         if isinstance(house.driver, LooksAtInstances) and house.records is not None:
             house.driver.with_instances(house.records.instances)
 
@@ -59,26 +62,10 @@ class Fleet:
         begun = time.monotonic()
         client = self.house.server.client()
         errors: list[AgentError] = []
-        nodes: list[NodeReport] = []
+        nodes: Sequence[NodeReport] = ()
         try:
             self._hold(mode)
-            found = managed_nodes(self.house.driver, self.house.worker, self._driver_name, self.house.nodes_deadline, refresh=refresh)
-            chosen, unknown = chosen_nodes(found, names, self._driver_name)
-            errors += unknown
-            rows = self._rows(client, mode, found, chosen)
-            gone = {} if names else self._gone(found, rows or {}, errors)
-            self._keep(found, mode)
-            settled = {} if names else self._as_they_were(chosen, mode, rows)
-            due = {uuid: name for uuid, name in chosen.items() if uuid not in settled}
-            count = progress(len(due) + len(gone)) if progress is not None else (lambda _name: None)
-            audited = iter(self._audit_all(due, mode, rows, count))
-            nodes = [settled[uuid] if uuid in settled else next(audited) for uuid in chosen]
-            nodes += self._audit_all(gone, mode, rows, count, gone=True)
-            if self.house.records is not None and not mode.dry_run:
-                # Afterwards, because until then what has ended may prove whose leaked allocations are.
-                self.house.records.audits.tidy()
-            if not names:
-                self._tell_absent(found, nodes)
+            nodes = self._pass(client, mode, names, progress or (lambda _count: lambda _name: None), errors, refresh=refresh)
         except StandingBy as error:
             if self.house.records is not None and not mode.dry_run:
                 self.house.records.audits.unavailable(())
@@ -89,34 +76,59 @@ class Fleet:
         known = server.knowledge
         return Report(
             version=agent_version(), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
-            max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=tuple(nodes),
+            max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=nodes,
             requests={method: counts.get(method, 0) for method in METHODS},
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
         )  # fmt: skip
+
+    def _pass(
+        self, client: Client, mode: Mode, names: Sequence[str], progress: Progress, errors: list[AgentError], *, refresh: bool
+    ) -> Sequence[NodeReport]:
+        """The nodes of one run: those that were audited, those that need not be, and those that are gone.
+
+        :raises AgentError: nothing can be said of any.
+        """
+        house = self.house
+        found = managed_nodes(house.driver, house.worker, self._driver_name, house.nodes_deadline, refresh=refresh)
+        chosen, unknown = chosen_nodes(found, names, self._driver_name)
+        errors += unknown
+        rows = self._rows(client, mode, found, chosen)
+        gone = {} if names else self._gone(found, rows or {}, errors)
+        self._keep(found, mode)
+        settled = {} if names else self._as_they_were(chosen, mode, rows)
+        due = {uuid: name for uuid, name in chosen.items() if uuid not in settled}
+        count = progress(len(due) + len(gone))
+        audited = iter(self._audit_all(due, mode, rows, count))
+        nodes = [settled[uuid] if uuid in settled else next(audited) for uuid in chosen]
+        nodes += self._audit_all(gone, mode, rows, count, gone=True)
+        if house.records is not None and not mode.dry_run:
+            # Afterwards, because until then what has ended may prove whose leaked allocations are.
+            house.records.audits.tidy()
+        if not names:
+            self._tell_absent(found, nodes)
+        return tuple(nodes)
 
     def _hold(self, mode: Mode) -> None:
         """Have the lease, if the driver shares its nodes with those of other agents.
 
         :raises StandingBy: another one manages them.
         """
-        house = self.house
-        if isinstance(house.driver, NeedsLease) and house.records is not None:
-            house.records.lease.hold(house.driver.lease(), dry_run=mode.dry_run)
+        if self._leased is not None and self.house.records is not None:
+            self.house.records.lease.hold(self._leased.lease(), dry_run=mode.dry_run)
 
     def _keep(self, found: Mapping[str, str], mode: Mode) -> None:
         """Have the nodes that will not be audited stay this agent's own."""
-        if isinstance(self.house.driver, MarksNodes) and self.house.records is not None and not mode.dry_run:
+        if self._marks is not None and self.house.records is not None and not mode.dry_run:
             self.house.records.audits.keep([ProviderUuid(uuid) for uuid in found])
 
     def _as_they_were(self, chosen: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None) -> dict[str, NodeReport]:
         """What to tell of the nodes of which neither the driver nor Placement shows anything new."""
-        driver = self.house.driver
         self._settled.keep(chosen.keys())
-        if rows is None or mode.reread or mode.with_usages or mode.adopt or not isinstance(driver, MarksNodes):
+        if self._marks is None or rows is None or mode.reread or mode.with_usages or mode.adopt:
             return {}
         found, waiting = {}, self.house.records.audits.waiting() if self.house.records is not None else frozenset()
         for uuid, name in chosen.items():
-            report = self._settled.report(uuid, driver.mark(name)) if uuid not in waiting else None
+            report = self._settled.report(uuid, self._marks.mark(name)) if uuid not in waiting else None
             if report is not None and self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid))):
                 found[uuid] = report
         return found
@@ -177,7 +189,7 @@ class Fleet:
             if deleted:
                 gone[uuid] = row.name
             else:
-                if isinstance(house.driver, MarksNodes):
+                if self._marks is not None:
                     self._elsewhere[uuid] = now
                 LOG.info("node %s is not managed here any more, but it is not deleted either; its providers stay", printable(row.name))
         return gone
@@ -192,11 +204,11 @@ class Fleet:
             self._hold(mode)
             one = self._audit_of(uuid, name)
             # Before the audit, so that what changes meanwhile is not overlooked in the next pass.
-            mark = self._mark(name)
+            mark = self._marks.mark(name) if self._marks is not None else None
             report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone, earlier=lambda: wait(audits[:place]))
             if gone:
                 self._audits.pop(uuid, None)
-            elif not mode.dry_run and isinstance(self.house.driver, MarksNodes):
+            elif not mode.dry_run and self._marks is not None:
                 self._settled.audited(uuid, mark, report)
             progress(name)
             return report
@@ -210,10 +222,6 @@ class Fleet:
                 for place, item in enumerate(rest):
                     audits.append(pool.submit(audit, place, *item))
         return [*reports, *(one.result() for one in audits)]
-
-    def _mark(self, name: str) -> Hashable:
-        driver = self.house.driver
-        return driver.mark(name) if isinstance(driver, MarksNodes) else None
 
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)

@@ -46,7 +46,7 @@ PLACES = {"run": "/run/libvirt", "lib": "/var/lib/libvirt", "cache": "/var/cache
 ACCOUNT = "libvirt-qemu"
 ACCOUNTS = {"/etc/passwd": f"{ACCOUNT}:x:64055:64055::/nonexistent:/bin/false\n", "/etc/group": f"{ACCOUNT}:x:64055:\n"}
 
-CAPABILITIES: Path | None = None
+CAPABILITIES: "tempfile.TemporaryDirectory[str] | None" = None
 """What libvirtd learned of QEMU, which takes it seconds: kept for the next one of this process."""
 
 
@@ -74,7 +74,7 @@ class Libvirtd:
         for name in ("sock", *PLACES):
             (self.folder / name).mkdir()
         if CAPABILITIES is not None:
-            shutil.copytree(CAPABILITIES, self.folder / "cache", dirs_exist_ok=True)
+            shutil.copytree(CAPABILITIES.name, self.folder / "cache", dirs_exist_ok=True)
         (self.folder / "etc" / "qemu.conf").write_text(QEMU_CONF)
         (self.folder / "libvirtd.conf").write_text(LIBVIRTD_CONF.format(folder=self.folder, uuid="3f1c2b52-8b2e-4e6a-9a5f-7b0c5d2f9e11"))
         for place, line in ACCOUNTS.items():
@@ -196,6 +196,5 @@ class Libvirtd:
     def _keep_capabilities(self) -> None:
         global CAPABILITIES
         if CAPABILITIES is None:
-            kept = Path(tempfile.mkdtemp(prefix="libvirtd-capabilities-"))
-            shutil.copytree(self.folder / "cache", kept, dirs_exist_ok=True)
-            CAPABILITIES = kept
+            CAPABILITIES = tempfile.TemporaryDirectory(prefix="libvirtd-capabilities-")
+            shutil.copytree(self.folder / "cache", CAPABILITIES.name, dirs_exist_ok=True)

@@ -5,7 +5,7 @@ import sqlite3
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from agent.desired.mdev_policy import MdevPolicy, MdevType
@@ -25,7 +25,7 @@ from agent.placement import clock
 from agent.placement.mirror import Freshness
 from agent.store.records import Records
 from agent.store.store import open_store
-from agent.tracker.requests import InstanceClaim
+from agent.tracker.requests import InstanceClaim, MoveClaim
 from agent.tracker.updates import InstanceUpdate
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, parent
@@ -37,7 +37,9 @@ from tests.unit.pci import scene
 SEV, VGPU, CONTEXT, PAGES = f"{NAME}_amd_sev", "VGPU", "MEM_ENCRYPTION_CONTEXT", "CUSTOM_MEMORY_PAGE_2048"
 STORAGE, AGGREGATE, ELSEWHERE = uuid_of("storage"), uuid_of("aggregate"), uuid_of("network")
 EVERY_TENTH = 10
-"""One guest of so many is on its way elsewhere, and a migration holds what it leaves behind."""
+"""One guest of so many is on its way elsewhere, and a migration holds what it leaves behind; and another one is resized."""
+RESIZED = 5
+"""The number of the first of those that are resized where they are: they hold twice."""
 LATER = (1001, 1009)
 """The numbers of guests that come later: they have no devices, but encrypted memory."""
 
@@ -160,9 +162,9 @@ class ReshapeHost:
     def facts(self, name: str) -> HostFacts:
         """What the host shows: guests have mediated devices whether they are on their way or not."""
         owners: dict[str, list[str]] = {CHILD_06: [], CHILD_07: []}
-        for one in self.holders.values():
-            for device in one.parents:
-                owners[device].append(guest(f"g{one.number}"))
+        for number, devices in {one.number: one.parents for one in self.holders.values()}.items():
+            for device in devices:
+                owners[device].append(guest(f"g{number}"))
         parents = tuple(parent(name, {T1: 200 - len(owners[child])}, owners[child]) for name, child in ((P06, CHILD_06), (P07, CHILD_07)))
         return HostFacts(
             name, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(2 * _CPUS))), memory_mib=TOPOLOGY.memory_mib, disk_gib=5000, numa=TOPOLOGY,
@@ -206,10 +208,12 @@ class ReshapeHost:
     # --- guests -----------------------------------------------------------------------------------------------------
 
     def fill(self, count: int, flavors: Sequence[Flavor]) -> None:
-        """Have ``count`` guests with claims, some of them leaving, and what they hold in Placement. Ends the process."""
+        """Have ``count`` guests with claims, some of them moving, and what they hold in Placement. Ends the process."""
         assert self.agent is not None
         for number in range(count):
             self._claim(number, flavors[number % len(flavors)])
+        for number in range(RESIZED, 0 if self.layout.devices else count, EVERY_TENTH):
+            self._resize(number, flavors[number % len(flavors)])
         self.agent.stop()
         with open_store(self.folder) as store:
             records = Records(store)
@@ -241,6 +245,13 @@ class ReshapeHost:
         tracker.update(guest(name), InstanceUpdate(vm_state="active"))
         return claim
 
+    def _resize(self, number: int, flavor: Flavor) -> None:
+        """Have a guest resized where it is: it holds what it is to become, and its migration what it was."""
+        assert self.agent is not None
+        name, tracker, bigger = f"g{number}", self.agent.tracking.tracker, replace(flavor, id="resized")
+        tracker.update(guest(name), InstanceUpdate(task_state="resize_prep"))
+        tracker.claim_move(MoveClaim(id=Host.move_id(name), type="resize", node=ProviderUuid(ROOT), instance=instance(name, flavor), flavor=bigger))
+
     def _send_away(self, records: Records, numbers: Sequence[int]) -> None:
         away = Host("node-b", records, clock.now, self.facts("node-b"), policy=self.layout.policy, cells=self.layout.policy.host)  # type: ignore[arg-type]
         away.audit(start=True)
@@ -255,7 +266,7 @@ class ReshapeHost:
         numbers = {guest(f"g{number}"): number for number in range(len(loaded.claims))}
         flavors = {one.uuid: one.flavor for one in loaded.instances}
         for one in loaded.claims:
-            uuid = one.migration or one.instance
+            uuid = one.migration if one.migration is not None and one.half == "old" else one.instance
             self.holders[uuid] = Holder(uuid, numbers[one.instance], one.cells, flavors[one.instance])
 
     # --- what they hold ---------------------------------------------------------------------------------------------

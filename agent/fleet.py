@@ -17,6 +17,7 @@ from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.client import Client, Row
 from agent.placement.server import Server
 from agent.settled import SettledNodes
+from agent.tracker.errors import NodeHeldElsewhere
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
@@ -64,7 +65,8 @@ class Fleet:
         errors: list[AgentError] = []
         nodes: Sequence[NodeReport] = ()
         try:
-            self._hold(mode)
+            # Only looked at, because who cannot list the nodes does not keep others from managing them.
+            self._hold(dry_run=True)
             nodes = self._pass(client, mode, names, progress or (lambda _count: lambda _name: None), errors, refresh=refresh)
         except StandingBy as error:
             if self.house.records is not None and not mode.dry_run:
@@ -90,6 +92,7 @@ class Fleet:
         """
         house = self.house
         found = managed_nodes(house.driver, house.worker, self._driver_name, house.nodes_deadline, refresh=refresh)
+        self._hold(dry_run=mode.dry_run)
         chosen, unknown = chosen_nodes(found, names, self._driver_name)
         errors += unknown
         rows = self._rows(client, mode, found, chosen)
@@ -108,13 +111,13 @@ class Fleet:
             self._tell_absent(found, nodes)
         return tuple(nodes)
 
-    def _hold(self, mode: Mode) -> None:
-        """Have the lease, if the driver shares its nodes with those of other agents.
+    def _hold(self, *, dry_run: bool) -> None:
+        """Have the lease, or see that it could be had, if other agents see the driver's nodes too.
 
         :raises StandingBy: another one manages them.
         """
         if self._leased is not None and self.house.records is not None:
-            self.house.records.lease.hold(self._leased.lease(), dry_run=mode.dry_run)
+            self.house.records.lease.hold(self._leased.lease(), dry_run=dry_run)
 
     def _keep(self, found: Mapping[str, str], mode: Mode) -> None:
         """Have the nodes that will not be audited stay this agent's own."""
@@ -123,8 +126,12 @@ class Fleet:
 
     def _as_they_were(self, chosen: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None) -> dict[str, NodeReport]:
         """What to tell of the nodes of which neither the driver nor Placement shows anything new."""
-        self._settled.keep(chosen.keys())
-        if self._marks is None or rows is None or mode.reread or mode.with_usages or mode.adopt:
+        if self._marks is None:
+            return {}
+        self._settled.keep(chosen)
+        for uuid in self._audits.keys() - chosen.keys():
+            del self._audits[uuid]
+        if rows is None or mode.reread or mode.with_usages or mode.adopt:
             return {}
         found, waiting = {}, self.house.records.audits.waiting() if self.house.records is not None else frozenset()
         for uuid, name in chosen.items():
@@ -201,11 +208,15 @@ class Fleet:
 
         def audit(place: int, uuid: str, name: str) -> NodeReport:
             # Before each, because all of them together may take longer than a lease.
-            self._hold(mode)
+            self._hold(dry_run=mode.dry_run)
             one = self._audit_of(uuid, name)
             # Before the audit, so that what changes meanwhile is not overlooked in the next pass.
             mark = self._marks.mark(name) if self._marks is not None else None
             report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone, earlier=lambda: wait(audits[:place]))
+            if self._leased is not None:
+                # The one that has it now lets go of it once it sees that the node has left its part.
+                problems = (replace(problem, fatal=problem.fatal and problem.code != NodeHeldElsewhere.code) for problem in report.errors)
+                report = replace(report, errors=tuple(problems))
             if gone:
                 self._audits.pop(uuid, None)
             elif not mode.dry_run and self._marks is not None:

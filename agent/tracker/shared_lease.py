@@ -32,7 +32,7 @@ class SharedLease:
         self._until: dict[str, float] = {}
 
     def hold(self, name: str, *, dry_run: bool = False) -> None:
-        """Have the lease called ``name`` now: taken if it is free, renewed when a third of it is over. A dry run only looks whether it could be had.
+        """Have the lease called ``name`` now: taken if it is free, renewed when a third of it is over. ``dry_run``: only look whether it could be had.
 
         :raises StandingBy: another host has it.
         :raises StoreError: the store cannot be asked.

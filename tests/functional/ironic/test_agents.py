@@ -85,6 +85,21 @@ def test_the_one_that_stands_by_takes_over_when_the_other_is_not_heard_of(metal:
     stands_by(one, other, placement)
 
 
+def test_an_agent_that_cannot_reach_ironic_does_not_keep_one_that_can_from_taking_over(
+    metal: Metal, ironic: Ironic, placement: PlacementServer, between: FaultProxy
+) -> None:
+    time, node = Time(), ironic.available()
+    one, other = metal(ironic.credentials(between.url), clock=time), metal(host="metal-2", clock=time)
+    one.nodes()
+    with between.down():
+        for _ in range(5):
+            assert [problem.code for problem in one.run().errors] == ["driver.not-ready"]
+            stands_by(other, one, placement)
+            time.pass_by(LEASE / 5 + 1)
+        assert set(other.nodes()) == {node}
+    stands_by(one, other, placement)
+
+
 def test_an_agent_that_works_keeps_its_lease(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
     time = Time()
     one, other = metal(clock=time), metal(host="metal-2", clock=time)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from oslo_config import cfg
-from oslo_log import log as logging
 
 from agent.driver import HostContext
 from agent.driver_worker import DriverWorker
@@ -23,8 +22,6 @@ from drivers.libvirt.offered import offered
 from drivers.libvirt.pmem import Namespace, configured, read_units
 from drivers.libvirt.session import CAPABILITIES, CHEAP, Session
 from drivers.libvirt.settings import Settings
-
-LOG = logging.getLogger(__name__)
 
 OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)
 # In seconds; see Events.

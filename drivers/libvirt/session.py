@@ -5,13 +5,9 @@ from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from oslo_log import log as logging
-
 from agent.driver_worker import DriverWorker
 from agent.errors import DriverTimeout
 from drivers.libvirt.binding import ConnectionLost, binding, translated
-
-LOG = logging.getLogger(__name__)
 
 # A daemon that hangs is noticed after so many seconds without a sign of life, so often in a row.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3

@@ -11,6 +11,10 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.store.schema import MIRROR_CONSUMERS, MIRROR_UNKNOWN
 from agent.store.texts import mapping_reader, mapping_text
 
+# Made once, because making a statement costs more than running it.
+HELD = select(MIRROR_CONSUMERS.c.provider, MIRROR_CONSUMERS.c.consumers).where(MIRROR_CONSUMERS.c.mirror == bindparam("the_mirror"))
+UNKNOWN = select(MIRROR_UNKNOWN.c.consumer, MIRROR_UNKNOWN.c.since).where(MIRROR_UNKNOWN.c.mirror == bindparam("the_mirror"))
+
 Holders = Mapping[ConsumerUuid, Resources]
 
 
@@ -20,8 +24,8 @@ def load(connection: Connection, mirror: int) -> tuple[Consumers, Mapping[Consum
     :raises ValueError: the rows make no sense.
     """
     mapping = mapping_reader()
-    held = connection.execute(select(MIRROR_CONSUMERS.c.provider, MIRROR_CONSUMERS.c.consumers).where(MIRROR_CONSUMERS.c.mirror == mirror))
-    unknown = connection.execute(select(MIRROR_UNKNOWN.c.consumer, MIRROR_UNKNOWN.c.since).where(MIRROR_UNKNOWN.c.mirror == mirror))
+    here = {"the_mirror": mirror}
+    held, unknown = connection.execute(HELD, here), connection.execute(UNKNOWN, here)
     consumers = {ProviderUuid(provider): cast(Holders, mapping(text)) for provider, text in held}
     return consumers, {ConsumerUuid(row.consumer): row.since for row in unknown}
 

@@ -10,15 +10,19 @@ from agent.store.record_schema import COMPUTE_NODE
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER
 from agent.store.texts import names_of, names_text
 
+# Made once, because making a statement costs more than running it.
+ADOPTED = select(JOURNAL.c.adopted).where(JOURNAL.c.root == bindparam("the_root"))
+COLUMNS = [column for column in JOURNAL_PROVIDER.c if column.name != "root"]
+PROVIDERS = select(*COLUMNS).where(JOURNAL_PROVIDER.c.root == bindparam("the_root")).order_by(JOURNAL_PROVIDER.c.provider)
+
 
 def load(connection: Connection, root: ProviderUuid) -> Journal:
     """The journal of a node, empty if there is none.
 
     :raises ValueError: the rows make no sense.
     """
-    adopted = connection.execute(select(JOURNAL.c.adopted).where(JOURNAL.c.root == root)).scalar_one_or_none()
-    columns = [column for column in JOURNAL_PROVIDER.c if column.name != "root"]
-    rows = connection.execute(select(*columns).where(JOURNAL_PROVIDER.c.root == root).order_by(JOURNAL_PROVIDER.c.provider))
+    here = {"the_root": root}
+    adopted, rows = connection.execute(ADOPTED, here).scalar_one_or_none(), connection.execute(PROVIDERS, here)
     providers, held = dict[ProviderUuid, Ownership](), dict[ProviderUuid, frozenset[str]]()
     for provider, classes, traits, aggregates, kept, *configured in rows:
         if classes is not None:

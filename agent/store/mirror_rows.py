@@ -12,6 +12,11 @@ from agent.store import consumer_rows
 from agent.store.schema import MIRROR, MIRROR_PROVIDER
 from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
 
+# Made once, because making a statement costs more than running it.
+VIEW = select(MIRROR).where(MIRROR.c.endpoint == bindparam("the_endpoint"), MIRROR.c.root == bindparam("the_root"))
+COLUMNS = [column for column in MIRROR_PROVIDER.c if column.name not in ("mirror", "ordinal")]
+PROVIDERS = select(*COLUMNS).where(MIRROR_PROVIDER.c.mirror == bindparam("the_mirror")).order_by(MIRROR_PROVIDER.c.ordinal)
+
 Ordinals = Mapping[ProviderUuid, int]
 
 
@@ -26,11 +31,10 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> View | No
 
     :raises ValueError: the rows make no tree.
     """
-    found = connection.execute(select(MIRROR).where(MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)).one_or_none()
+    found = connection.execute(VIEW, {"the_endpoint": endpoint, "the_root": root}).one_or_none()
     if found is None:
         return None
-    columns = [column for column in MIRROR_PROVIDER.c if column.name not in ("mirror", "ordinal")]
-    rows = connection.execute(select(*columns).where(MIRROR_PROVIDER.c.mirror == found.id).order_by(MIRROR_PROVIDER.c.ordinal))
+    rows = connection.execute(PROVIDERS, {"the_mirror": found.id})
     mapping, read_at = mapping_reader(), {}
     children: dict[ProviderUuid | None, list[Provider]] = {}
     for uuid, name, parent, generation, inventory, traits, aggregates, at in rows:

@@ -1,4 +1,4 @@
-"""R5 with a hundred guests: shares of devices that are wrong, cards that move with the layout, and the way back to a tree without them."""
+"""R5 once more: shares of devices that are wrong, cards that move with the layout, and the way back to a tree without them."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -10,7 +10,7 @@ import pytest
 from agent.desired.device_names import MARKER, card_of
 from agent.model.operation import Reshape
 from agent.placement.allocations.retiring import Retired, retire
-from tests.functional.reshapes.cases import FEW, MANY, REQUIRED, States
+from tests.functional.reshapes.cases import FEW, REQUIRED, States
 from tests.support.agent import NAME, ROOT, operations
 from tests.support.allocation_scene import client_of
 from tests.support.placement import PlacementServer
@@ -22,14 +22,9 @@ pytestmark = pytest.mark.xdist_group("reshapes of floating guests")
 
 
 @pytest.fixture
-def count() -> int:
-    return FEW
-
-
-@pytest.fixture
-def host(count: int, states: States, placement: PlacementServer, tmp_path: Path) -> Iterator[ReshapeHost]:
+def host(states: States, placement: PlacementServer, tmp_path: Path) -> Iterator[ReshapeHost]:
     """A host whose guests have a virtual function each, and Placement knows."""
-    found = states.host("floating", WITH, count, placement, tmp_path / "state")
+    found = states.host("floating", WITH, FEW, placement, tmp_path / "state")
     yield found
     found.stop()
 
@@ -40,11 +35,10 @@ def parents(host: ReshapeHost) -> dict[str, str]:
     return {one["name"]: there[one["parent"]]["name"] for one in there.values() if MARKER in one["traits"]}
 
 
-@pytest.mark.parametrize("count", [MANY])
 def test_shares_that_are_wrong_are_made_right_all_at_once(host: ReshapeHost) -> None:
     other, uuids = host.placement.other, {one["name"]: uuid for uuid, one in host.placement.dump()["providers"].items()}
     spoiled = Counter[str]()
-    for consumer, held in list(host.wanted(WITH).items())[::3]:
+    for consumer, held in host.wanted(WITH).items():
         for card in [place for place in held if VF in held[place]]:
             # Of each card one guest has too much, and others have nothing.
             held[card] = {VF: 2} if spoiled[card] == 1 else {}

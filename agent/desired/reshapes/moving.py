@@ -33,9 +33,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
     if not present.exists(root):
         return
     found = shifts(present, tree, root, ALWAYS | _page_classes(present, root) | _page_classes(tree, root))
-    what = _moving(found, tree, root, evidence)
-    # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it was shared before.
-    perhaps = ["DISK_GB may come back from shared storage"] if evidence.start and becomes_local(found[DISK], present, root) else []
+    what, perhaps = _moving(found, tree, root, evidence), _perhaps_moving(found, present, root, evidence)
     if not what and not perhaps:
         return
     if allocations is None:
@@ -55,12 +53,24 @@ def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: Evidence) ->
     what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
     if becomes_dedicated(found, evidence):
         what.append("VCPU of pinned guests becomes PCPU")
-    if becomes_shared(found, evidence):
-        what.append("PCPU becomes VCPU")
+    if becomes_shared(found, evidence) and evidence.places.pinned:
+        what.append("PCPU of pinned guests becomes VCPU")
     # While the agent runs, what is used of the root's is held there, and the storage may come and go.
     if evidence.start and disk_becomes_shared(found[DISK], tree):
         what.append("DISK_GB moves to shared storage")
     return what
+
+
+def _perhaps_moving(found: Shifts, present: ProviderTree, root: str, evidence: Evidence) -> list[str]:
+    """What moves only if somebody holds it: worth a question at a start. While the agent runs, what is used is held where it is."""
+    perhaps: list[str] = []
+    # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it was shared before.
+    if evidence.start and becomes_local(found[DISK], present, root):
+        perhaps.append("DISK_GB may come back from shared storage")
+    # PCPU that goes may be of CPUs that are gone, and not of a set.
+    if evidence.start and becomes_shared(found, evidence) and not evidence.places.pinned:
+        perhaps.append("PCPU may become VCPU")
+    return perhaps
 
 
 def _page_classes(tree: ProviderTree, root: str) -> frozenset[str]:

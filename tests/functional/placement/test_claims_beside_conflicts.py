@@ -42,11 +42,13 @@ def test_s98_three_conflicts_are_waited_out_while_claims_go_on(node_a: AgentUnde
 
     monkeypatch.setattr("agent.audit.conflict_wait", wait)
     conflicting(node_a, placement, 3)
+    placement.faults.add(faults.before(lambda _exchange: claim(node_a, "late")), method="PUT")
     report = node_a.cycle()
     assert (report.state, report.attempts, waits) == ("changed", 4, [1, 2, 3])
-    # They came after what this audit has counted.
+    # Each attempt counts who came before it. One came after the last of them had.
+    assert report.usage.claims == 3
     assert dirty(node_a)
-    assert node_a.cycle().usage.claims == 3
+    assert node_a.cycle().usage.claims == 4
     assert not dirty(node_a)
 
 

@@ -23,6 +23,7 @@ from drivers.ironic.node import BareMetalNode
 from drivers.ironic.reserved import reserved
 from drivers.ironic.retry import patient, persistent
 from drivers.ironic.scope import Scope
+from drivers.ironic.version import Version
 
 LOG = logging.getLogger(__name__)
 
@@ -60,10 +61,7 @@ class IronicDriver:
         api, options = connected(self._conf), self._conf.ironic
         policy = persistent(self._stopped, options.api_max_retries, options.api_retry_interval, self._conf.compute.start_deadline)
         try:
-            highest = self._asked(policy, api.highest)
-            self._scope.check(highest, api.url)
-            # Which versions there are ironic tells everybody.
-            self._asked(policy, lambda: api.probe(self._scope.version, self._scope.filters))
+            highest = self._asked(policy, lambda: self._greeted(api))
         except NotReady as error:
             if error.data.get("kind") == CREDENTIALS:
                 raise ConfigError(error.message, error.remedy) from error
@@ -129,6 +127,14 @@ class IronicDriver:
         return None if node is None else (reserved(node, skip_in_use=self._skip_in_use), node.resource_class, node.traits)
 
     # --- parts ------------------------------------------------------------------------------------------------
+
+    def _greeted(self, api: Api) -> Version:
+        """The highest version that ironic offers, once it is sure that it will do, and that the account may list nodes."""
+        highest = api.highest()
+        self._scope.check(highest, api.url)
+        # Which versions there are, it tells everybody.
+        api.probe(self._scope.version, self._scope.filters)
+        return highest
 
     def _refresh(self) -> None:
         api, begun = self._connected(), time.monotonic()

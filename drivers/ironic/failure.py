@@ -55,7 +55,9 @@ def _detail(answer: Response) -> str:
             said = json.loads(said)
     except ValueError:
         return ""
-    return _line(str(said.get("faultstring") or said.get("description") or "" if isinstance(said, Mapping) else said))
+    if isinstance(said, Mapping):
+        said = said.get("faultstring") or said.get("description")
+    return _line(str(said or ""))
 
 
 def _line(text: str) -> str:

@@ -6,6 +6,11 @@ from pathlib import Path
 import pytest
 
 from agent.errors import ConfigError
+from agent.model.flavor import Flavor
+from agent.model.instance import Instance
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.tracker.requests import InstanceClaim
+from tests.support.agent import new_uuid
 from tests.support.metal import MetalAgent, audited
 from tests.support.placement import PlacementServer
 from tests.support.recorded_ironic import RecordedIronic, node_uuid
@@ -138,6 +143,25 @@ def test_a_list_of_pages_that_are_full_to_the_last_ends_with_an_empty_one(placem
     asked = [one for one in ironic.asked if one.startswith("/v1/nodes") and "limit=1" not in one]
     assert len(asked) == 3
     assert [f"marker={node_uuid(number)}" in one for one, number in zip(asked[1:], (2, 5), strict=True)] == [True, True]
+    agent.kill()
+
+
+@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"], ids=["bare", "slash", "version", "version and slash"])
+def test_the_endpoint_may_name_the_version_or_not(placement: PlacementServer, tmp_path: Path, recorded: Recorded, end: str) -> None:
+    ironic = recorded(2)
+    agent = MetalAgent(placement, Place(tmp_path, None), {**ironic.credentials(), "endpoint_override": ironic.url + end})
+    assert set(agent.nodes()) == {node_uuid(0), node_uuid(1)}
+    agent.kill()
+
+
+def test_a_claim_that_is_not_published_yet_is_reason_enough_for_an_audit(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+    agent = agent_of(recorded(4), placement, tmp_path)
+    agent.run()
+    node, gold = ProviderUuid(node_uuid(2)), Flavor("flavor", "gold", 8, 16384, 500)
+    guest = Instance(uuid=ConsumerUuid(new_uuid()), project_id="p", user_id="u", flavor=gold, host=agent.host, node=node)
+    agent.tracking.tracker.claim(InstanceClaim(id=new_uuid(), node=node, instance=guest))
+    assert audited(agent.run()) == {node}
+    assert audited(agent.run()) == set()
     agent.kill()
 
 

@@ -33,7 +33,9 @@ def test_ironics_own_words_are_told_and_nobody_elses(body, said):
     assert error.message == f"ironic GET /v1/nodes -> 409{said}"
 
 
-@pytest.mark.parametrize(("status", "remedy"), [(401, "credentials"), (403, "role"), (404, "endpoint_override"), (406, "endpoint_override"), (503, "log of ironic")])
+@pytest.mark.parametrize(
+    ("status", "remedy"), [(401, "credentials"), (403, "role"), (404, "endpoint_override"), (406, "endpoint_override"), (503, "log of ironic")]
+)
 def test_each_status_has_its_remedy(status, remedy):
     assert remedy in refused(answer(status, {}), "GET /v1").remedy
 

@@ -90,7 +90,7 @@ def allocate_devices(known: Known, now: float) -> Planned:
     waiting = [one for one in known.devices if one.holder == claim.id and one.state == "claimed"]
     if not waiting:
         return Planned(claim)
-    used = replace(claim, state="consumed", updated_at=now) if claim.purpose == "devices" else claim
+    used = replace(claim, state="consumed" if claim.purpose == "devices" else claim.state, updated_at=now)
     return Planned(used, Changes(claims=(used,), devices=tuple(replace(one, state="allocated") for one in waiting)))
 
 

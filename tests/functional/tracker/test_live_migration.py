@@ -3,6 +3,7 @@
 import pytest
 
 from agent.model.migration import MigrationStatus
+from tests.support.agents import HOUR
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, F3, FG, Host, World, device
@@ -130,3 +131,19 @@ def test_a_live_migration_keeps_the_flavor_and_leaves_the_host(journey: Journey)
 def test_a_move_that_has_begun_excludes_another(journey: Journey) -> None:
     with refused(journey.world, "instance.claimed"):
         journey.dest.move("i1", "migration", id="another")
+
+
+def test_a_move_whose_devices_are_attached_goes_on(world: World, ha: Host, hb: Host) -> None:
+    hb.devices = (device(hb, ON_DEST),)
+    hb.audit()
+    ha.claim("i1", F1)
+    hb.move("i1", "live-migration", devices=ANY_DEVICE)
+    world.time.pass_by(HOUR)
+    hb.tracker.allocate_devices(hb.move_id("i1"))
+    hb.audit()
+    hb.audit()
+    assert hb.usage == AS_F1
+    world.time.pass_by(HOUR)
+    hb.audit()
+    hb.audit()
+    assert hb.usage == EMPTY

@@ -9,6 +9,7 @@ from threading import Event
 
 from agent.audit_allocations import Judged, NodeAllocations
 from agent.audit_devices import LATER, DevicesPut, NodeDevices
+from agent.audit_inventories import overcommitted
 from agent.audit_record import Mode, Node, Record
 from agent.audit_reshapes import Moving
 from agent.desired.device_uses import DeviceUses
@@ -36,16 +37,15 @@ from agent.errors import (
     ReshapeFailed,
     ReshapeNeeded,
 )
-from agent.model.inventory import capacity
 from agent.model.mirror import Knowledge
 from agent.model.names import MAX_PROVIDER_NAME, printable
-from agent.model.operation import AllocationOperation, SetInventory
+from agent.model.operation import AllocationOperation
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift, NodeReport, NodeState, Outcome, Usage
+from agent.model.report import NodeReport, NodeState, Outcome, Usage
 from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.authorship import Authorship
-from agent.placement.client import Client, Row
+from agent.placement.client import Row
 from agent.placement.consumers import usages
 from agent.placement.flush import Flushed, flush
 from agent.placement.mirror import Freshness
@@ -178,7 +178,7 @@ class NodeAudit:
                 flushed = self._flush(record, plan)
                 if findings is None or not findings.facts.rented_whole:
                     # What is rented whole is reserved once somebody has it.
-                    record.drift += self._overcommitted(record.client, flushed)
+                    record.drift += overcommitted(record.client, flushed, notebook.journal.held)
         except GenerationConflict as conflict:
             return self._again(record, conflict)
         except ReshapeFailed as error:
@@ -388,19 +388,3 @@ class NodeAudit:
         if record.mode.with_usages:
             tree = self.notebook.own_tree()
             record.used = {str(uuid): used for uuid, used in usages(record.client, {one.uuid: 0 for one in tree.providers() if one.inventory}).items()}
-
-    def _overcommitted(self, client: Client, flushed: Flushed) -> list[Drift]:
-        """What a smaller inventory left over-committed; the server accepts that without a word."""
-        drift = []
-        for one in flushed.outcomes:
-            operation = one.operation
-            if one.status != "done" or not isinstance(operation, SetInventory) or operation.provider.uuid in self.notebook.journal.held:
-                continue
-            shrunk = [name for name, record in operation.new.items() if name in operation.old and capacity(record) < capacity(operation.old[name])]
-            used = client.usages(operation.provider.uuid) if shrunk else {}
-            for name in shrunk:
-                if used.get(name, 0) > (room := capacity(operation.new[name])):
-                    text = f"over-committed {name} {used[name]} of {room} on {printable(operation.provider.name)}"
-                    LOG.warning(text)
-                    drift.append(Drift("overcommitted", "warning", text, "move consumers away; new claims are refused", operation.provider.uuid))
-        return drift

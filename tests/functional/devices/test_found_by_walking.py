@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from tests.support.device_host import DeviceHost, errors
 from tests.support.tracking import guest
 
@@ -36,3 +38,12 @@ def test_a_class_in_use_that_somebody_else_put_on_a_card_stays_as_it_is_when_the
     other.release(guest("stranger"))
     host.cycle()
     assert host.tree == []
+
+
+def test_a_device_for_one_time_is_not_over_committed_while_it_is_used(host: DeviceHost, caplog: pytest.LogCaptureFixture) -> None:
+    host.start({"address": "0000:81:00.0", "one_time_use": True})
+    host.claim("S1", "P0")
+    host.allocate("S1", P0=1)
+    report = host.cycle()
+    assert (host.tree, report.drift) == (["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1 {HW_PCI_ONE_TIME_USE}"], ())
+    assert "over-committed" not in caplog.text

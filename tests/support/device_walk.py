@@ -234,14 +234,14 @@ class DeviceWalk:
 
     # --- moves --------------------------------------------------------------------------------------------------------
 
-    def move(self, name: str, type: Any, node: str, wanted: Wanted, told: str, pick: int) -> None:
-        """The guest goes to a node, or becomes something else where it is."""
+    def move(self, name: str, type: Any, node: str, wanted: Wanted, told: str, pick: int) -> str | None:
+        """The guest goes to a node, or becomes something else where it is; the move, if there is room for it."""
         id, other = self._new_id("move"), self.placement.other
         wanted = wanted if type == "resize" else self.wanted[name]
         had = bool(other.allocations(guest(name))["allocations"])
         if had and other.move(guest(name), uuid_of(id), expect=(204, 409)) != 204:
             self.met["move: no room in Placement"] += 1
-            return
+            return None
         held = self._schedule(node, wanted, told if had else "none", pick)
         if held:
             other.claim(held, guest(name))
@@ -249,9 +249,11 @@ class DeviceWalk:
         request = MoveClaim(id=uuid_of(id), type=type, node=ROOTS[node], instance=instance(name, flavor(self.wanted[name])), flavor=new, allocations=held)
         if self._do(f"{type}", id, node, lambda: self.account.move(id, type, name, node, asked), lambda: self.site.tracker.claim_move(request)):
             self.wanted[id] = wanted
-        elif had:
+            return id
+        if had:
             self._release(guest(name))
             assert self._back(id, name)
+        return None
 
     def finish(self, id: str, late: bool) -> None:
         """The guest is there."""

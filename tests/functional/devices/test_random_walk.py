@@ -153,11 +153,16 @@ class DevicesMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.movable())
     @rule(data=st.data(), node=st.sampled_from(["c1", "c2"]), type=st.sampled_from(["resize", "resize", "migration", "live-migration"]), told=TOLD,
-          pick=PICKS)  # fmt: skip
-    def move(self, data: Any, node: str, type: str, told: str, pick: int) -> None:
+          pick=PICKS, steps=st.sampled_from(["", "", "on", "back", "on on", "on back"]))  # fmt: skip
+    def move(self, data: Any, node: str, type: str, told: str, pick: int, steps: str) -> None:
         name = data.draw(st.sampled_from(self.movable()))
-        if type == "resize" or self.account.guests[name] != node:
-            self.walk.move(name, type, node, self.wanted(data, node) if type == "resize" else (), told, pick)
+        if type != "resize":
+            node = {"c1": "c2", "c2": "c1"}[self.account.guests[name]]
+        id = self.walk.move(name, type, node, self.wanted(data, node) if type == "resize" else (), told, pick)
+        for step in steps.split():
+            if id is not None and self.account.going_on(id):
+                self.go_on_with(id, step, data.draw(LATE))
+                self.walk.one_pass()
 
     def wanted(self, data: Any, node: str) -> Any:
         """Mostly something that can be had."""
@@ -168,7 +173,9 @@ class DevicesMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.moves())
     @rule(data=st.data(), what=st.sampled_from(["on", "on", "back"]), late=LATE)
     def go_on(self, data: Any, what: str, late: bool) -> None:
-        id = data.draw(st.sampled_from(self.moves()))
+        self.go_on_with(data.draw(st.sampled_from(self.moves())), what, late)
+
+    def go_on_with(self, id: str, what: str, late: bool) -> None:
         arrived = self.account.moves[id].status == "arrived"
         step = {(False, "on"): self.walk.finish, (False, "back"): self.walk.abort, (True, "on"): self.walk.confirm, (True, "back"): self.walk.revert}
         step[arrived, what](id, late)

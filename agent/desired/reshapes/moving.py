@@ -39,7 +39,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
     if allocations is None:
         raise ReshapeNeeded(f"{' and '.join((*what, *perhaps))} of {printable(tree.name_of(root))}", only_if_held=not what)
     ledger = Ledger(allocations)
-    after_swap = swapped(found, evidence, ledger, tree, root)
+    after_swap = swapped(found, evidence, ledger, present, root)
     for name, shift in after_swap.items():
         if name != DISK and (shift.crosses(root) or shift != found[name]):
             cross(shift, tree, root, evidence, ledger)
@@ -51,12 +51,14 @@ def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: Evidence) ->
     """What moves, in words; nothing, if nothing does."""
     crossing = [name for name, shift in found.items() if name != DISK and shift.crosses(root)]
     what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
+    if not evidence.start:
+        # The sets are as they were at the start, when this was done. What is used of the root's disk is held there, and the storage may come and go.
+        return what
     if becomes_dedicated(found, evidence):
         what.append("VCPU of pinned guests becomes PCPU")
     if becomes_shared(found, evidence) and evidence.places.pinned:
         what.append("PCPU of pinned guests becomes VCPU")
-    # While the agent runs, what is used of the root's is held there, and the storage may come and go.
-    if evidence.start and disk_becomes_shared(found[DISK], tree):
+    if disk_becomes_shared(found[DISK], tree):
         what.append("DISK_GB moves to shared storage")
     return what
 

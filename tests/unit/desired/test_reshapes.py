@@ -208,3 +208,7 @@ def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
             wish()
     else:
         assert wish().has_inventory(CELL)
+
+
+def test_a_running_agent_that_builds_its_tree_anew_does_not_wait_for_a_start_to_have_dedicated_cpus():
+    move_allocations(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 1}), ROOT, evidence(start=False, A=(placed(0, (1, 2)),)), None)

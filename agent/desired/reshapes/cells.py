@@ -12,12 +12,16 @@ Count = Callable[[PlacedCell], int]
 
 
 def counts(resource_class: str) -> Iterator[Count]:
-    """The ways in which a cell's share of the class may have been counted: the host CPU of an emulator is in PCPU or it is not."""
+    """The ways in which a cell's share of the class may have been counted.
+
+    The host CPU of an emulator is in PCPU or it is not; where there is no PCPU, pinned CPUs are in VCPU.
+    """
     if resource_class == orc.PCPU:
         yield lambda one: len(one.pins) + len(one.reserved)
         yield lambda one: len(one.pins)
     elif resource_class == orc.VCPU:
         yield lambda one: len(one.cell.shared)
+        yield lambda one: len(one.cell.cpus)
     elif resource_class == orc.MEMORY_MB:
         yield lambda one: one.cell.memory_mib
     elif (size := page_size(resource_class)) is not None:

@@ -26,14 +26,14 @@ def becomes_shared(shifts: Shifts, evidence: Evidence) -> bool:
     return bool(pcpu.before and not pcpu.after and shifts[orc.VCPU].after and evidence.policy.host.dedicated is None)
 
 
-def swapped(shifts: Shifts, evidence: Evidence, ledger: Ledger, tree: ProviderTree, root: str) -> Shifts:
-    """Swap the classes in the ledger, each where it is. Returns what is still to be moved, as if it had always been so.
+def swapped(shifts: Shifts, evidence: Evidence, ledger: Ledger, present: ProviderTree, root: str) -> Shifts:
+    """Swap the classes in the ledger, each where it is in ``present``. Returns what is still to be moved, as if it had always been so.
 
     :raises ReshapeFailed: a guest has fewer VCPU than CPUs that it is pinned to, or VCPU would go while somebody has some.
     """
     vcpu, pcpu = shifts[orc.VCPU], shifts[orc.PCPU]
     if becomes_dedicated(shifts, evidence):
-        _dedicate(vcpu.before, evidence, ledger, tree, root)
+        _dedicate(vcpu.before, evidence, ledger, present, root)
         pcpu = replace(pcpu, before=vcpu.before)
     elif becomes_shared(shifts, evidence):
         for consumer, provider, amount in ledger.holders(orc.PCPU, pcpu.before):
@@ -41,15 +41,15 @@ def swapped(shifts: Shifts, evidence: Evidence, ledger: Ledger, tree: ProviderTr
             ledger.give(consumer, provider, orc.VCPU, amount)
         vcpu, pcpu = replace(vcpu, before=vcpu.before | pcpu.before), replace(pcpu, before=frozenset())
     if not vcpu.after and (users := [consumer for consumer, *_ in ledger.holders(orc.VCPU, vcpu.before)]):
-        raise failed(f"VCPU of {printable(tree.name_of(root))} would vanish while it is used", users, "set cpu_shared_set, or move them away first")
+        raise failed(f"VCPU of {printable(present.name_of(root))} would vanish while it is used", users, "set cpu_shared_set, or move them away first")
     return {**shifts, orc.VCPU: vcpu, orc.PCPU: pcpu}
 
 
-def _dedicate(places: frozenset[ProviderUuid], evidence: Evidence, ledger: Ledger, tree: ProviderTree, root: str) -> None:
-    name, pinned = tree.name_of(root), evidence.places.pinned
+def _dedicate(places: frozenset[ProviderUuid], evidence: Evidence, ledger: Ledger, present: ProviderTree, root: str) -> None:
+    name, pinned = present.name_of(root), evidence.places.pinned
     for consumer, provider, amount in ledger.holders(orc.VCPU, places):
         cells = pinned.get(consumer, ())
-        count = sum(len(one.pins) for one in cells if provider == root or tree.name_of(provider) == cell_name(name, one.host_cell))
+        count = sum(len(one.pins) for one in cells if provider == root or present.name_of(provider) == cell_name(name, one.host_cell))
         if count > amount:
             what = f"consumer {consumer} is pinned to {count} CPUs but holds only {amount} VCPU of {printable(name)}"
             raise ReshapeFailed(what, "correct its allocation with agent allocation, and start the agent again", consumer=consumer)

@@ -124,6 +124,14 @@ def test_r2_pinned_guests_hold_pcpu_from_now_on_and_mixed_ones_both():
     }  # fmt: skip
 
 
+def test_r2_where_no_set_is_pinned_cpus_are_vcpu_of_the_cells_and_become_pcpu_wherever_the_cells_go():
+    known = evidence(A=(placed(0, (1, 2)), placed(8, (4,), shared=1)))
+    flat, strict = tree({"VCPU": 8}), tree(NUMA0={"VCPU": 4}, NUMA8={"VCPU": 4})
+    in_cells = {A: {CELL: {"VCPU": 2}, OTHER: {"VCPU": 2}}}
+    assert moved(strict, flat, replace(known, policy=Policy()), holding(A={ROOT: {"VCPU": 4}})) == in_cells
+    assert moved(tree({"VCPU": 1, "PCPU": 4}), strict, known, holding(A={CELL: {"VCPU": 2}, OTHER: {"VCPU": 2}})) == {A: {NAME: {"PCPU": 3, "VCPU": 1}}}
+
+
 def test_r2_on_a_nested_node_goes_to_the_cells_at_once():
     known = evidence(A=(placed(0, (1, 2)), placed(8, (4,))))
     after = moved(tree({"VCPU": 1}, NUMA0={"PCPU": 2}, NUMA8={"PCPU": 2}), tree({"VCPU": 8}), known, holding(A={ROOT: {"VCPU": 3}}))

@@ -19,17 +19,16 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
     if not state.claims or not tree.exists(root):
         return {}
     used = state.used - state.host.reserved
-    cells = {cell.id: _of_cell(cell) for cell in state.cells}
+    pins = _guests_pins(state)
+    # Where nothing counts dedicated CPUs, those of pinned guests are shared ones.
+    dedicated = any(orc.PCPU in one.inventory for one in tree.providers())
+    cells = {cell.id: _of_cell(cell, 0 if dedicated else pins[cell.id]) for cell in state.cells}
     all_cells = Counter({orc.PCPU: 0})
     for counts in cells.values():
         all_cells.update(counts)
-    guests_pinned = sum(len(placed.pins) for one in state.claims.values() for placed in one.cells)
-    # Where nothing counts dedicated CPUs, those of pinned guests are shared ones.
-    dedicated = any(orc.PCPU in one.inventory for one in tree.providers())
-    amounts: dict[str, Counter[str]] = {root: Counter({
-        **all_cells, orc.VCPU: used.vcpus - guests_pinned * dedicated, orc.MEMORY_MB: used.memory_mb,
-        orc.DISK_GB: -(-used.disk_mb // 1024),
-    })}  # fmt: skip
+    vcpus = used.vcpus - (pins.total() if dedicated else 0)
+    own = {orc.VCPU: vcpus, orc.MEMORY_MB: used.memory_mb, orc.DISK_GB: -(-used.disk_mb // 1024)}
+    amounts: dict[str, Counter[str]] = {root: Counter({**all_cells, **own})}
     for number, counts in cells.items():
         if tree.exists(name := cell_name(tree.name_of(root), number)):
             amounts[tree.provider(name).uuid] = counts
@@ -44,7 +43,16 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
     }
 
 
-def _of_cell(cell: HostCell) -> Counter[str]:
-    """CPUs, MiB of memory, and MiB of each size of pages."""
+def _guests_pins(state: NodeState) -> Counter[int]:
+    """How many CPUs of guests are pinned on each cell."""
+    pins = Counter[int]()
+    for claim in state.claims.values():
+        for placed in claim.cells:
+            pins[placed.host_cell] += len(placed.pins)
+    return pins
+
+
+def _of_cell(cell: HostCell, pinned: int) -> Counter[str]:
+    """CPUs, MiB of memory, and MiB of each size of pages. ``pinned``: how many CPUs of pinned guests are counted as shared ones."""
     pages = {page_class(pool.size_kib): pool.used * pool.size_kib // 1024 for pool in cell.pages}
-    return Counter({orc.PCPU: len(cell.pinned), orc.VCPU: cell.shared_used, orc.MEMORY_MB: cell.memory_used_mib, **pages})
+    return Counter({orc.PCPU: len(cell.pinned), orc.VCPU: cell.shared_used + pinned, orc.MEMORY_MB: cell.memory_used_mib, **pages})

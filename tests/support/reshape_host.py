@@ -130,7 +130,7 @@ class Holder:
 
         for one in self.cells:
             cell = f"{NAME}_NUMA{one.host_cell}" if layout.nested else NAME
-            put(cell, "PCPU" if layout.sets else "VCPU", len(one.pins))
+            put(cell if layout.sets or layout.strict else NAME, "PCPU" if layout.sets else "VCPU", len(one.pins))
             put(cell if layout.strict else NAME, "VCPU", len(one.cell.shared))
             put(cell if layout.strict else NAME, "MEMORY_MB", one.cell.memory_mib)
             put(cell, PAGES, one.cell.memory_mib if layout.pages and one.page_size_kib == 2048 else 0)

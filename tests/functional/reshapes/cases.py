@@ -46,7 +46,12 @@ REQUIRED = {
     "R6": Case(_NESTED, replace(_NESTED, shared=True)),
 }
 ALL_AT_ONCE = Case(replace(_FLAT, sets=False, on_root=frozenset({VGPU, CONTEXT})), replace(_STRICT, shared=True), "strict")
-MORE = {"R4 mixed": Case(_FLAT, _NESTED), "R4 strict": Case(_NESTED, _STRICT, "strict"), "all at once": ALL_AT_ONCE}
+_STRICT_WITHOUT = replace(_STRICT, sets=False)
+MORE = {
+    "R4 mixed": Case(_FLAT, _NESTED), "R4 strict": Case(_NESTED, _STRICT, "strict"), "all at once": ALL_AT_ONCE,
+    "R4 without sets": Case(replace(_FLAT, sets=False), _STRICT_WITHOUT, "strict"), "R2 strict": Case(_STRICT_WITHOUT, _STRICT, "strict"),
+    "R2 and R4": Case(_STRICT_WITHOUT, _FLAT, "strict"),
+}  # fmt: skip
 
 
 def beside(case: Case) -> pytest.MarkDecorator:

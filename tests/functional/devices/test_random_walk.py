@@ -72,9 +72,10 @@ class DevicesMachine(RuleBasedStateMachine):
             self.walk.site.remove()
             shutil.rmtree(self.home, ignore_errors=True)
 
-    @initialize(data=st.data(), choices=st.fixed_dictionaries(OFFERED), layout=st.sampled_from(["flat", "nested"]))
-    def begin(self, data: Any, choices: dict[str, str], layout: str) -> None:
-        self.walk.restart(choices, layout, True)
+    @initialize(data=st.data(), choices=st.fixed_dictionaries(OFFERED), layout=st.sampled_from(["flat", "nested"]), report=st.sampled_from([True, True, False]))
+    def begin(self, data: Any, choices: dict[str, str], layout: str, report: bool) -> None:
+        # Only where Placement is told nothing, a card and its functions can be offered side by side.
+        self.walk.restart(choices if report else {**choices, "F2": "whole", "F3": "whole"}, layout, report)
         for number in range(3):
             self.claim(("c1", "c1", "c2")[number], data, "all", data.draw(PICKS), True)
 

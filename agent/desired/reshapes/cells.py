@@ -22,6 +22,7 @@ def counts(resource_class: str) -> Iterator[Count]:
     elif resource_class == orc.VCPU:
         yield lambda one: len(one.cell.shared)
         yield lambda one: len(one.cell.cpus)
+        yield lambda one: len(one.cell.cpus) + len(one.reserved)
     elif resource_class == orc.MEMORY_MB:
         yield lambda one: one.cell.memory_mib
     elif (size := page_size(resource_class)) is not None:

@@ -1,5 +1,6 @@
 """Guests with dedicated CPUs that were counted as VCPU, from a time when there was no PCPU, and the way back."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import os_resource_classes as orc
@@ -10,6 +11,7 @@ from agent.desired.reshapes.failing import failed
 from agent.desired.reshapes.ledger import Ledger
 from agent.desired.reshapes.places import Shifts
 from agent.errors import ReshapeFailed
+from agent.model.guest import PlacedCell
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 
@@ -48,11 +50,18 @@ def swapped(shifts: Shifts, evidence: Evidence, ledger: Ledger, present: Provide
 def _dedicate(places: frozenset[ProviderUuid], evidence: Evidence, ledger: Ledger, present: ProviderTree, root: str) -> None:
     name, pinned = present.name_of(root), evidence.places.pinned
     for consumer, provider, amount in ledger.holders(orc.VCPU, places):
-        cells = pinned.get(consumer, ())
-        count = sum(len(one.pins) for one in cells if provider == root or present.name_of(provider) == cell_name(name, one.host_cell))
+        cells = [one for one in pinned.get(consumer, ()) if provider == root or present.name_of(provider) == cell_name(name, one.host_cell)]
+        count = _dedicated(cells, amount)
         if count > amount:
             what = f"consumer {consumer} is pinned to {count} CPUs but holds only {amount} VCPU of {printable(name)}"
             raise ReshapeFailed(what, "correct its allocation with agent allocation, and start the agent again", consumer=consumer)
         if count:
             ledger.take(consumer, provider, orc.VCPU, count)
             ledger.give(consumer, provider, orc.PCPU, count)
+
+
+def _dedicated(cells: Sequence[PlacedCell], amount: int) -> int:
+    """How much of ``amount`` are CPUs of its own: those that it is pinned to, and that of the emulator if it was counted."""
+    pins, emulator = sum(len(one.pins) for one in cells), sum(len(one.reserved) for one in cells)
+    whole = sum(len(one.cell.cpus) for one in cells) + emulator
+    return pins + emulator if amount == whole else pins

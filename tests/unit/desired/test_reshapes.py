@@ -132,6 +132,13 @@ def test_r2_where_no_set_is_pinned_cpus_are_vcpu_of_the_cells_and_become_pcpu_wh
     assert moved(tree({"VCPU": 1, "PCPU": 4}), strict, known, holding(A={CELL: {"VCPU": 2}, OTHER: {"VCPU": 2}})) == {A: {NAME: {"PCPU": 3, "VCPU": 1}}}
 
 
+@pytest.mark.parametrize("vcpus", [4, 3])
+def test_r2_the_cpu_of_an_emulator_is_pcpu_where_it_was_counted(vcpus):
+    known = evidence(A=(placed(0, (1, 2), shared=1, reserved=(5,)),))
+    after = moved(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), known, holding(A={ROOT: {"VCPU": vcpus}}))
+    assert after == {A: {NAME: {"VCPU": 1, "PCPU": vcpus - 1}}}
+
+
 def test_r2_on_a_nested_node_goes_to_the_cells_at_once():
     known = evidence(A=(placed(0, (1, 2)), placed(8, (4,))))
     after = moved(tree({"VCPU": 1}, NUMA0={"PCPU": 2}, NUMA8={"PCPU": 2}), tree({"VCPU": 8}), known, holding(A={ROOT: {"VCPU": 3}}))

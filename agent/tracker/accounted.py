@@ -1,12 +1,13 @@
 """What the claims of a node use of its providers' inventories. Pure; nothing is said of a node without claims, nor of what they cannot tell."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import os_resource_classes as orc
 
 from agent.desired.cell_tree import cell_name, page_class
 from agent.desired.device_names import device_class, device_provider_name, device_providers
+from agent.model.guest import PlacedCell
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host import HostCell
 from agent.tracker.device_uses import device_uses
@@ -19,14 +20,14 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
     if not state.claims or not tree.exists(root):
         return {}
     used = state.used - state.host.reserved
-    pins = _guests_pins(state)
-    # Where nothing counts dedicated CPUs, those of pinned guests are shared ones.
+    placed = [cell for claim in state.claims.values() for cell in claim.cells]
+    # Where nothing counts dedicated CPUs, those of pinned guests and of their emulators are shared ones.
     dedicated = any(orc.PCPU in one.inventory for one in tree.providers())
-    cells = {cell.id: _of_cell(cell, 0 if dedicated else pins[cell.id]) for cell in state.cells}
+    cells = {cell.id: _of_cell(cell, 0 if dedicated else _pinned(one for one in placed if one.host_cell == cell.id)) for cell in state.cells}
     all_cells = Counter({orc.PCPU: 0})
     for counts in cells.values():
         all_cells.update(counts)
-    vcpus = used.vcpus - (pins.total() if dedicated else 0)
+    vcpus = used.vcpus + sum(len(one.reserved) for one in placed) - (_pinned(placed) if dedicated else 0)
     own = {orc.VCPU: vcpus, orc.MEMORY_MB: used.memory_mb, orc.DISK_GB: -(-used.disk_mb // 1024)}
     amounts: dict[str, Counter[str]] = {root: Counter({**all_cells, **own})}
     for number, counts in cells.items():
@@ -43,13 +44,8 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
     }
 
 
-def _guests_pins(state: NodeState) -> Counter[int]:
-    """How many CPUs of guests are pinned on each cell."""
-    pins = Counter[int]()
-    for claim in state.claims.values():
-        for placed in claim.cells:
-            pins[placed.host_cell] += len(placed.pins)
-    return pins
+def _pinned(placed: Iterable[PlacedCell]) -> int:
+    return sum(len(one.pinned_cpus) for one in placed)
 
 
 def _of_cell(cell: HostCell, pinned: int) -> Counter[str]:

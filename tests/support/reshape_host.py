@@ -36,9 +36,9 @@ from tests.unit.pci import scene
 
 SEV, VGPU, CONTEXT, PAGES = f"{NAME}_amd_sev", "VGPU", "MEM_ENCRYPTION_CONTEXT", "CUSTOM_MEMORY_PAGE_2048"
 STORAGE, AGGREGATE, ELSEWHERE = uuid_of("storage"), uuid_of("aggregate"), uuid_of("network")
-EVERY_TENTH = 10
+EVERY_SEVENTH = 7
 """One guest of so many is on its way elsewhere, and a migration holds what it leaves behind; and another one is resized."""
-RESIZED = 5
+RESIZED = 3
 """The number of the first of those that are resized where they are: they hold twice."""
 LATER = (1001, 1009)
 """The numbers of guests that come later: they have no devices, but encrypted memory."""
@@ -50,11 +50,12 @@ SHARED = Flavor("shared", "shared", 1, 512, root_gb=1, extra_specs=_PLACED)
 PAGED = Flavor("paged", "paged", 2, 512, root_gb=1, extra_specs={**_PLACED, "hw:mem_page_size": "2048"})
 PINNED = Flavor("pinned", "pinned", 1, 512, root_gb=1, extra_specs=_PINNED)
 SPLIT = Flavor("split", "split", 2, 1024, root_gb=2, extra_specs={**_PINNED, "hw:numa_nodes": "2"})
-MIXED = (FLOATING, SPLIT, PAGED, PINNED)
+ISOLATED = replace(PINNED, id="isolated", name="isolated", extra_specs={**_PINNED, "hw:emulator_threads_policy": "isolate"})
+MIXED = (FLOATING, SPLIT, PAGED, PINNED, ISOLATED)
 """A guest of each kind, one of which is on no cell."""
-STRICT = (SHARED, SPLIT, PAGED, PINNED)
+STRICT = (SHARED, SPLIT, PAGED, PINNED, ISOLATED)
 
-_CPUS = 64
+_CPUS = 80
 _CELLS = tuple(frozenset(range(first, first + _CPUS)) for first in (0, _CPUS))
 _SHARED = frozenset(cpu for cell in _CELLS for cpu in sorted(cell)[:16])
 SETS = HostPolicy(_SHARED, (_CELLS[0] | _CELLS[1]) - _SHARED)
@@ -130,7 +131,7 @@ class Holder:
 
         for one in self.cells:
             cell = f"{NAME}_NUMA{one.host_cell}" if layout.nested else NAME
-            put(cell if layout.sets or layout.strict else NAME, "PCPU" if layout.sets else "VCPU", len(one.pins))
+            put(cell if layout.sets or layout.strict else NAME, "PCPU" if layout.sets else "VCPU", len(one.pinned_cpus))
             put(cell if layout.strict else NAME, "VCPU", len(one.cell.shared))
             put(cell if layout.strict else NAME, "MEMORY_MB", one.cell.memory_mib)
             put(cell, PAGES, one.cell.memory_mib if layout.pages and one.page_size_kib == 2048 else 0)
@@ -212,12 +213,12 @@ class ReshapeHost:
         assert self.agent is not None
         for number in range(count):
             self._claim(number, flavors[number % len(flavors)])
-        for number in range(RESIZED, 0 if self.layout.devices else count, EVERY_TENTH):
+        for number in range(RESIZED, 0 if self.layout.devices else count, EVERY_SEVENTH):
             self._resize(number, flavors[number % len(flavors)])
         self.agent.stop()
         with open_store(self.folder) as store:
             records = Records(store)
-            self._send_away(records, range(0, count, EVERY_TENTH))
+            self._send_away(records, range(0, count, EVERY_SEVENTH))
             self._look(records)
         self.allocate(self.holders.values(), self.layout)
 

@@ -15,7 +15,7 @@ from tests.support.reshape_host import FLOATING, LATER, PINNED, SHARED, Layout, 
 
 THE_RESHAPE = {"method": "POST", "path": "^/reshaper"}
 CONFLICT = faults.answer(409, "placement.concurrent_update")
-GONE = (3, 4)
+GONE = (1, 2)
 """The numbers of guests that are deleted meanwhile."""
 
 

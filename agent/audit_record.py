@@ -47,6 +47,7 @@ class Record:
     ``earlier`` waits for the audits that began before this one. ``records``: what the records of the node show.
     ``tried``: consumers whose allocations could not be removed. ``incomplete``: the sections of the facts that could not be read.
     ``misfits``: what of the operator's files does not fit the node.
+    ``away``: Placement went away before all was sent.
     ``devices`` and ``healing``: what came of the node's devices; ``unhealed``: why allocations of devices could not be corrected.
     """
 
@@ -64,6 +65,7 @@ class Record:
     usage: Usage = field(default_factory=Usage)
     records: NodeView | None = None
     forgot: bool = False
+    away: bool = False
     tried: set[ConsumerUuid] = field(default_factory=set)
     hint: str | None = None
     incomplete: frozenset[Section] = frozenset()

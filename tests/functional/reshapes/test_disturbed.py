@@ -142,3 +142,14 @@ def test_an_agent_that_is_killed_after_each_of_its_writes_arrives_all_the_same(h
     # The reshape itself is one of them; before it come new providers, after it traits and what is empty now.
     assert kills > 5
     settled(host, goal)
+
+
+@few
+@all_at_once
+def test_a_placement_that_is_away_puts_it_off_to_the_next_pass_of_the_same_process(host: ReshapeHost, goal: Layout) -> None:
+    held = host.held()
+    (rule,) = met(host, faults.answer(503))
+    agent = host.start(goal, asking=True)
+    assert (agent.cycle(start=True).state, rule.hits, host.held()) == ("degraded", 1, held)
+    assert agent.cycle(start=True).errors == ()
+    settled(host, goal)

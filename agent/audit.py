@@ -127,8 +127,7 @@ class NodeAudit:
                 if self._attempt(record, findings, rows if record.attempts == 1 else None):
                     break
             self._look_back(record)
-            # What could not be sent is still a start's to send.
-            state, self._started = record.state(), self._started or not record.away
+            state, self._started = record.state(), self._started or record.has_moved
         except AgentError as error:
             # Shares of devices that cannot be corrected now are tried again; a layout that cannot be had needs somebody.
             state = "refused" if isinstance(error, ReshapeFailed) and record.healing.move is None else "failed"
@@ -354,7 +353,6 @@ class NodeAudit:
             raise
         notebook.record(plan, flushed)
         record.forgot |= flushed.forgot
-        record.away |= flushed.outage is not None
         record.errors += [*flushed.errors, *([flushed.outage] if flushed.outage else [])]
         # Of a plan that is thrown away only what was done counts: the rest comes again in the next one.
         record.outcomes += [one for one in flushed.outcomes if one.status == "done" or flushed.conflict is None]

@@ -10,6 +10,7 @@ from agent.desired.healing import Healing
 from agent.errors import AgentError, ConfigErrors, ProviderIdentityConflict, ProviderNameConflict
 from agent.model.facts import HostFacts, Section
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import METHODS, STEPS, Drift, DriftKind, NodeReport, NodeState, Outcome, Problem, Usage
 from agent.placement.client import Client
@@ -47,7 +48,6 @@ class Record:
     ``earlier`` waits for the audits that began before this one. ``records``: what the records of the node show.
     ``tried``: consumers whose allocations could not be removed. ``incomplete``: the sections of the facts that could not be read.
     ``misfits``: what of the operator's files does not fit the node.
-    ``away``: Placement went away before all was sent.
     ``devices`` and ``healing``: what came of the node's devices; ``unhealed``: why allocations of devices could not be corrected.
     """
 
@@ -65,7 +65,6 @@ class Record:
     usage: Usage = field(default_factory=Usage)
     records: NodeView | None = None
     forgot: bool = False
-    away: bool = False
     tried: set[ConsumerUuid] = field(default_factory=set)
     hint: str | None = None
     incomplete: frozenset[Section] = frozenset()
@@ -106,6 +105,11 @@ class Record:
     def failed(self, error: AgentError) -> None:
         """The audit ended here."""
         self.errors = list(error.errors) if isinstance(error, ConfigErrors) else [error]
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether all is done that only a start may do."""
+        return all(one.status == "done" for one in self.outcomes if isinstance(one.operation, Reshape))
 
     def state(self) -> NodeState:
         """How the node stands after an audit that came to its end."""

@@ -8,6 +8,7 @@ import pytest
 from agent.model.report import NodeReport
 from tests.functional.reshapes.cases import ALL_AT_ONCE, FEW, MANY, REQUIRED, Case, States, beside, ways
 from tests.support import faults
+from tests.support.agent import NAME
 from tests.support.crash import Crash, crash
 from tests.support.faults import Rule
 from tests.support.placement import PlacementServer
@@ -151,5 +152,17 @@ def test_a_placement_that_is_away_puts_it_off_to_the_next_pass_of_the_same_proce
     (rule,) = met(host, faults.answer(503))
     agent = host.start(goal, asking=True)
     assert (agent.cycle(start=True).state, rule.hits, host.held()) == ("degraded", 1, held)
+    assert agent.cycle(start=True).errors == ()
+    settled(host, goal)
+
+
+@few
+@pytest.mark.parametrize(("case", "way"), [pytest.param(ALL_AT_ONCE, "there", marks=beside(ALL_AT_ONCE))], ids=["all at once"])
+def test_a_cell_whose_name_is_somebody_elses_puts_it_off_until_that_is_mended(host: ReshapeHost, goal: Layout) -> None:
+    held, other = host.held(), host.placement.other
+    theirs = other.create_provider(f"{NAME}_NUMA1")
+    agent = host.start(goal, asking=True)
+    assert (agent.cycle(start=True).state, host.held()) == ("degraded", held)
+    other.delete_provider(theirs)
     assert agent.cycle(start=True).errors == ()
     settled(host, goal)

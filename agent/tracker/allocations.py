@@ -43,6 +43,10 @@ class Holding:
                 sums.setdefault(consumer, Counter()).update(resources)
         return sums
 
+    def of(self, consumer: ConsumerUuid) -> Mapping[ProviderUuid, Resources]:
+        """What one consumer holds of each provider."""
+        return {uuid: held[consumer] for uuid, held in self.consumers.items() if consumer in held}
+
 
 @dataclass(frozen=True, slots=True)
 class Removal:
@@ -97,7 +101,8 @@ class _Judgement:
     def __init__(
         self, holding: Holding, records: ConsumerRecords, unknown_since: Mapping[ConsumerUuid, float], now: float, purge_after: float | None
     ) -> None:
-        self.node, self.held, self.running, self.records = holding.node, holding.by_consumer(), holding.running, records
+        self.node, self.holding, self.running, self.records = holding.node, holding, holding.running, records
+        self.held = holding.by_consumer()
         self.unknown_since, self.now, self.purge_after = unknown_since, now, purge_after
         self.tracked, self.moves = {claim.instance for claim in records.claims}, records.moves()
         self.unknown: dict[ConsumerUuid, float] = {}
@@ -115,8 +120,9 @@ class _Judgement:
         """While it goes on it holds what is promised at its source; so does the hidden twin of a move between cells."""
         if not migration.ended or migration.hidden:
             return None
-        if migration.status in CAME_TO_NOTHING and migration.instance in self.tracked and self.held.get(migration.instance) != self.held[migration.uuid]:
-            # On the same node the guest may hold what it was to become; what it is to get back is here.
+        apart = self.holding.of(migration.instance) != self.holding.of(migration.uuid)
+        if migration.status in CAME_TO_NOTHING and migration.instance in self.tracked and apart:
+            # On the same node the guest may hold what it was to become, be it as much of another card; what it is to get back is here.
             return None
         return Removal(migration.uuid, f"the migration of instance {migration.instance} is over ({migration.status})")
 

@@ -4,8 +4,13 @@ from typing import Any
 
 import pytest
 
-from tests.support.device_host import DeviceHost, errors
-from tests.support.tracking import guest
+from agent.model.device_request import DeviceRequest
+from agent.model.names import ProviderUuid
+from agent.tracker.requests import MoveClaim
+from agent.tracker.updates import InstanceUpdate
+from tests.support.device_host import FLAVOR, ROOT, DeviceHost, errors
+from tests.support.tracking import guest, instance, uuid_of
+from tests.unit.pci import scene
 
 F2 = "0000:81:02.0"
 VF = "CUSTOM_PCI_8086_154C"
@@ -47,3 +52,28 @@ def test_a_device_for_one_time_is_not_over_committed_while_it_is_used(host: Devi
     report = host.cycle()
     assert (host.tree, report.drift) == (["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1 {HW_PCI_ONE_TIME_USE}"], ())
     assert "over-committed" not in caplog.text
+
+
+def test_what_a_reverted_resize_still_holds_of_one_card_stays_while_its_guest_holds_as_much_of_another(host: DeviceHost) -> None:
+    host.start({"product_id": "154c"})
+    host.claim("S1", "V20")
+    host.allocate("S1", V20=1)
+    # So that the first card has no room for the guest's share beside that of its migration.
+    host.claim("S2", "V21")
+    host.allocate("S2", V21=1)
+    host.cycle()
+    assert host.agent is not None
+    other, tracker, move = host.placement.other, host.agent.tracking.tracker, uuid_of("move")
+    other.move(guest("S1"), move)
+    host.allocate("S1", V30=1)
+    wanted = (DeviceRequest(uuid_of("V30"), 1, {"address": str(scene.address("V30"))}),)
+    tracker.claim_move(MoveClaim(id=move, type="resize", node=ProviderUuid(ROOT), instance=instance("S1", FLAVOR), flavor=FLAVOR, devices=wanted))
+    tracker.finish(move)
+    tracker.update(guest("S1"), InstanceUpdate(task_state="resize_reverting"))
+    tracker.revert(move)
+    before = other.allocations(move)["allocations"].keys()
+    host.cycle()
+    host.cycle()
+    assert other.allocations(move)["allocations"].keys() == before
+    other.move(move, guest("S1"))
+    assert (host.cycle().state, host.allocated("S1")) == ("in-sync", {F2: {VF: 1}})

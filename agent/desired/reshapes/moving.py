@@ -12,7 +12,7 @@ from agent.desired.reshapes.cells import counted_by_cells
 from agent.desired.reshapes.dedicated_cpus import becomes_dedicated, becomes_shared, swapped
 from agent.desired.reshapes.evidence import Evidence
 from agent.desired.reshapes.ledger import Ledger
-from agent.desired.reshapes.places import Shifts, shifts
+from agent.desired.reshapes.places import Shift, Shifts, shifts
 from agent.desired.reshapes.shared_disk import CLASS as DISK
 from agent.desired.reshapes.shared_disk import becomes_local, move_disk
 from agent.desired.reshapes.shared_disk import becomes_shared as disk_becomes_shared
@@ -41,7 +41,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
     ledger = Ledger(allocations)
     after_swap = swapped(found, evidence, ledger, present, root)
     for name, shift in after_swap.items():
-        if name != DISK and (shift.crosses(root) or shift != found[name]):
+        if name != DISK and (_crosses(shift, root, evidence) or shift != found[name]):
             cross(shift, tree, root, evidence, ledger)
     if evidence.start:
         move_disk(found[DISK], tree, root, evidence, ledger)
@@ -49,7 +49,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
 
 def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: Evidence) -> list[str]:
     """What moves, in words; nothing, if nothing does."""
-    crossing = [name for name, shift in found.items() if name != DISK and shift.crosses(root)]
+    crossing = [name for name, shift in found.items() if name != DISK and _crosses(shift, root, evidence)]
     what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
     if not evidence.start:
         # The sets are as they were at the start, when this was done. What is used of the root's disk is held there, and the storage may come and go.
@@ -61,6 +61,12 @@ def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: Evidence) ->
     if disk_becomes_shared(found[DISK], tree):
         what.append("DISK_GB moves to shared storage")
     return what
+
+
+def _crosses(shift: Shift, root: str, evidence: Evidence) -> bool:
+    """What goes back from children that are no cells, the operator wants back; else it is a driver's affair."""
+    wanted = root in shift.before or counted_by_cells(shift.resource_class) or shift.resource_class in evidence.policy.on_root
+    return wanted and shift.crosses(root)
 
 
 def _perhaps_moving(found: Shifts, present: ProviderTree, root: str, evidence: Evidence) -> list[str]:

@@ -4,15 +4,26 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from typing import Self
 
+import os_resource_classes as orc
+
+from agent.desired.cell_tree import is_cell_name
+from agent.desired.reshapes.cells import counted_by_cells
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 
 
 def places(tree: ProviderTree, root: str, resource_class: str) -> frozenset[ProviderUuid]:
-    """The providers of the node that have ``resource_class``, nobody's who shares with it."""
+    """The providers of the node that have ``resource_class``, as far as the core makes them: others are their drivers' affair, and a storage's is its own."""
     if not tree.exists(root):
         return frozenset()
-    return frozenset(uuid for uuid in tree.get_provider_uuids_in_tree(root) if resource_class in tree.provider(uuid).inventory)
+    name = tree.name_of(root)
+
+    def may(uuid: ProviderUuid) -> bool:
+        if uuid == root or not (resource_class == orc.DISK_GB or counted_by_cells(resource_class)):
+            return True
+        return resource_class != orc.DISK_GB and is_cell_name(tree.name_of(uuid), name)
+
+    return frozenset(uuid for uuid in tree.get_provider_uuids_in_tree(root) if resource_class in tree.provider(uuid).inventory and may(uuid))
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,12 +49,15 @@ def _http_placement(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpPl
 
 
 @pytest.fixture
-def http_placement(_http_placement: HttpPlacement) -> HttpPlacement:
-    """A running, empty Placement in a process of its own; a test may stop or kill it."""
+def http_placement(_http_placement: HttpPlacement) -> Iterator[HttpPlacement]:
+    """A running, empty Placement in a process of its own; a test may stop or kill it, or hold it."""
     if not _http_placement.running:
         _http_placement.start()
     _http_placement.reset()
-    return _http_placement
+    yield _http_placement
+    # A test that failed while it held the process must not take the others along.
+    if _http_placement.running:
+        _http_placement.resume()
 
 
 @pytest.fixture

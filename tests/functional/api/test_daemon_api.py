@@ -37,7 +37,10 @@ class Host:
         self.has(8)
 
     def has(self, vcpus):
-        self.file.write_text(HOST.format(root=ROOT, vcpus=vcpus))
+        # At once, because the daemon may be reading it.
+        new = self.file.with_suffix(".new")
+        new.write_text(HOST.format(root=ROOT, vcpus=vcpus))
+        new.replace(self.file)
 
     def set(self, group, **options):
         self.config.setdefault(group, {}).update(options)

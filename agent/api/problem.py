@@ -40,7 +40,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "claim.id-taken": (409, "The id belongs to another request"),
     "instance.claimed": (409, "The instance has another claim"),
     "instance.elsewhere": (409, "The instance is elsewhere"),
-    "lease.held-elsewhere": (409, "The nodes are managed elsewhere"),
+    "agent.standing-by": (409, "The nodes are managed elsewhere"),
     "node.elsewhere": (409, "The node is managed elsewhere"),
     "resources.unavailable": (409, "The node does not have that"),
     "state.wrong": (409, "It is not in the state for that"),

@@ -7,9 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STATE := .state
 TESTS ?= tests
-# The binding of libvirt is built from source. Where that cannot be, the tests that need it are left out.
-LIBVIRT = $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/dev/null \
-	&& $(BIN)/python -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' && echo ,libvirt)
+# The binding of libvirt is built from source. Where that cannot be, the tests that need it are left out; once it can be, it is installed.
+LIBVIRT := $(shell pkg-config --exists libvirt 2>/dev/null && command -v cc >/dev/null \
+	&& $(PYTHON) -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' 2>/dev/null && echo -libvirt)
 
 .PHONY: help audit test lint docs genconfig bench clean
 
@@ -26,10 +26,10 @@ help:
 audit: $(VENV)/embedded.stamp
 	@$(BIN)/agent --config-file /dev/null --placement-backend embedded --compute_driver host --store-path $(STATE) --once
 
-test: $(VENV)/test.stamp
+test: $(VENV)/test$(LIBVIRT).stamp
 	$(BIN)/python -m pytest -n auto --dist loadgroup $(TESTS)
 
-bench: $(VENV)/test.stamp
+bench: $(VENV)/test$(LIBVIRT).stamp
 	$(BIN)/python -m bench.growth --quick
 	$(BIN)/python -m bench.numa_fit
 	$(BIN)/python -m bench.claims
@@ -49,9 +49,10 @@ define install
 	@touch $@
 endef
 
-# A stamp an extra, older than setup.cfg when it has to be installed again.
-$(VENV)/embedded.stamp $(VENV)/test.stamp: $(VENV)/%.stamp: setup.cfg pyproject.toml | $(BIN)/pip
-	$(call install,-e '.[$*$(if $(filter test,$*),$(LIBVIRT))]')
+comma := ,
+# A stamp for each set of extras, older than setup.cfg when it has to be installed again.
+$(VENV)/embedded.stamp $(VENV)/test.stamp $(VENV)/test-libvirt.stamp: $(VENV)/%.stamp: setup.cfg pyproject.toml | $(BIN)/pip
+	$(call install,-e '.[$(subst -,$(comma),$*)]')
 
 $(VENV)/tox.stamp: | $(BIN)/pip
 	$(call install,'tox~=4.20')

@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -14,12 +14,14 @@ from oslo_config import cfg
 
 from agent import driver as drivers
 from agent.api.access import Access
+from agent.api.address import METRICS_OPTION, metrics_address
 from agent.audit import House
 from agent.conf.default import host_name
+from agent.desired.option_warnings import option_warnings
 from agent.desired.policy import Policy
-from agent.driver import ChecksConfiguration, Driver, HostContext, TellsOfChanges
+from agent.driver import ChecksConfiguration, Driver, HostContext, TellsOfChanges, WarnsOfOptions
 from agent.driver_worker import DriverWorker
-from agent.errors import AgentError, ConfigError, ConfigErrors, StoreError
+from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, StoreError
 from agent.fleet import Fleet
 from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.monitors.loading import load_monitors
@@ -55,7 +57,9 @@ DEFAULT_DRIVER = "libvirt"
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What the configuration alone decides. ``transport`` None: the embedded Placement; ``notes`` tell what was chosen unasked."""
+    """What the configuration alone decides. ``transport`` None: the embedded Placement; ``notes`` tell what was chosen unasked,
+    ``warnings`` which options do something else than they look like.
+    """
 
     driver_name: str
     driver: Driver
@@ -66,6 +70,7 @@ class Parts:
     monitors: Monitors
     transport: Transport | None
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
 @contextmanager
@@ -104,7 +109,7 @@ def driving(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, 
     folder, host = Path(conf.store.path), host_name(conf)
     own, provisional = _identity(conf, host, folder, store, dry_run)
     try:
-        parts.worker.call(parts.driver.start, HostContext(host, own, folder), deadline=conf.compute.start_deadline)
+        parts.worker.call(parts.driver.start, HostContext(host, own, folder, read_only=dry_run), deadline=conf.compute.start_deadline)
         yield provisional
     finally:
         _stop(parts, cancelled)
@@ -137,6 +142,8 @@ def started(
 
     :raises AgentError: identity, driver or the embedded Placement cannot be used.
     """
+    for warning in parts.warnings:
+        LOG.warning("%s", warning)
     folder, notes = Path(conf.store.path), parts.notes
     transport = parts.transport
     mode: Mode = "http" if transport else "embedded"
@@ -165,7 +172,26 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
     :raises ConfigErrors: everything that is wrong with it.
     :raises DriverError: the driver failed to say.
     """
-    errors: list[ConfigError] = []
+    found = examined(conf, cancelled, daemon=daemon)
+    if found.parts is not None:
+        return found.parts
+    wrong = [error for error in found.errors if isinstance(error, ConfigError)]
+    if wrong:
+        raise ConfigErrors(wrong)
+    raise found.errors[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Examined:
+    """What is wrong with a configuration; ``parts`` if nothing is."""
+
+    parts: Parts | None
+    errors: Sequence[AgentError]
+
+
+def examined(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Examined:
+    """As :func:`made`, with everything that is wrong instead of an exception."""
+    errors: list[AgentError] = []
     with _gathered(errors):
         _check_host(host_name(conf))
     with _gathered(errors):
@@ -179,6 +205,9 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
     with _gathered(errors):
         Access.from_options(conf)
     with _gathered(errors):
+        if metrics_address(conf) is not None and not conf.api.socket:
+            raise ConfigError(f"{METRICS_OPTION} without [api] socket: the figures are those of the local API", "set [api] socket too")
+    with _gathered(errors):
         located(Path(conf.store.path), conf.store.connection)
     with _gathered(errors):
         transport = None if wants_embedded(conf, daemon=daemon) else http(conf, cancelled)
@@ -188,8 +217,9 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
         if isinstance(driver, ChecksConfiguration):
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
-        raise ConfigErrors(errors)
-    return Parts(name, driver, worker, policy, pci, provider_config, monitors, transport, notes)
+        return Examined(None, errors)
+    warnings = [*option_warnings(conf, name, policy, pci), *(driver.option_warnings() if isinstance(driver, WarnsOfOptions) else ())]
+    return Examined(Parts(name, driver, worker, policy, pci, provider_config, monitors, transport, notes, tuple(warnings)), ())
 
 
 def _check_host(name: str) -> None:
@@ -202,7 +232,7 @@ def _check_host(name: str) -> None:
 
 
 @contextmanager
-def _gathered(errors: list[ConfigError]) -> Iterator[None]:
+def _gathered(errors: list[AgentError]) -> Iterator[None]:
     """Note what is wrong with the configuration, instead of ending at the first of it."""
     try:
         yield
@@ -212,10 +242,15 @@ def _gathered(errors: list[ConfigError]) -> Iterator[None]:
         errors.append(error)
     except StoreError as error:
         errors.append(ConfigError(error.message, error.remedy))
+    except DriverError as error:
+        errors.append(error)
 
 
 def _freshness(conf: cfg.ConfigOpts, daemon: bool) -> Freshness:
-    return Freshness(sharing=conf.compute.resource_provider_association_refresh, reread=conf.placement.full_reread_interval if daemon else 0)
+    return Freshness(
+        sharing=conf.compute.resource_provider_association_refresh, reread=conf.placement.full_reread_interval if daemon else 0,
+        consumers=conf.placement.consumers_refresh,
+    )  # fmt: skip
 
 
 def _driver_name(conf: cfg.ConfigOpts, daemon: bool, cancelled: Event) -> tuple[str, tuple[str, ...]]:
@@ -240,7 +275,7 @@ def _try(name: str, conf: cfg.ConfigOpts, cancelled: Event) -> None:
     driver, worker = drivers.load(name, conf), DriverWorker(name, cancelled=cancelled)
     try:
         # For no node of anybody's, because nothing is asked of it.
-        worker.call(driver.start, HostContext(host_name(conf), str(uuid.uuid4()), Path(conf.store.path)), deadline=conf.compute.start_deadline)
+        worker.call(driver.start, HostContext(host_name(conf), str(uuid.uuid4()), Path(conf.store.path), read_only=True), deadline=conf.compute.start_deadline)
     finally:
         worker.call(driver.stop, deadline=STOP_DEADLINE)
 

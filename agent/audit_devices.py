@@ -1,19 +1,35 @@
 """The devices of a node under audit: what they come to in its tree, asking Placement only who uses what is to go, and whose share has to be mended."""
 
 import logging
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.desired.device_part import DevicePart, Reported, all_kept, bounded, device_part, gone, shrinking, still_reported
+from agent.desired.device_names import device_provider_name
+from agent.desired.device_part import MANY, DevicePart, Reported, all_kept, bounded, device_part, gone, shrinking, still_reported
 from agent.desired.device_tree import Place, misplaced, put_devices, with_cards
 from agent.desired.device_uses import DeviceUses
-from agent.desired.healing import Counted, Healing, all_wrong, counted, heal, unknown_shares, wrong_owners
+from agent.desired.healing import (
+    Counted,
+    Healing,
+    Surplus,
+    all_wrong,
+    counted,
+    heal,
+    holders_of_unknown_shares,
+    strangers,
+    surpluses,
+    to_correct,
+    unknown_shares,
+    wrong_owners,
+)
 from agent.desired.host_tree import choose_layout
 from agent.desired.policy import Policy
 from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
+from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
+from agent.model.report import Drift, Outcome
 from agent.pci.matching import matched
 from agent.pci.present_devices import PresentDevices
 from agent.pci.settings import PciSettings
@@ -24,6 +40,8 @@ from agent.placement.ownership import ADOPT, Target
 
 LOG = logging.getLogger(__name__)
 
+# How long a guest has held more than it has, in seconds, before that is lowered. Passes may follow each other at once.
+LEAST_APART = 30.0
 LATER = "it is corrected in a later pass"
 
 
@@ -42,15 +60,50 @@ class DevicesPut:
         return replace(by, wish=self.tree, journal=with_cards(by.journal, self.part, self.place) if self.place.take_over else by.journal)
 
 
+class Surpluses:
+    """What guests of one node held too much of cards in the passes before. Kept for as long as the process lives."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._since: Mapping[Surplus, float] = {}
+
+    def lasting(self, seen: Collection[Surplus]) -> frozenset[Surplus]:
+        """Those of ``seen`` that an earlier pass, long enough ago, has seen too, and every pass since."""
+        now, before = self._clock(), self._since
+        self._since = {one: before.get(one, now) for one in seen}
+        return frozenset(one for one, since in self._since.items() if one in before and now - since >= LEAST_APART)
+
+
+def log_corrected(healing: Healing, outcomes: Iterable[Outcome]) -> None:
+    """Tell whose allocations were corrected, if they were."""
+    written = {consumer for one in outcomes if one.status == "done" and isinstance(one.operation, Reshape) for consumer in one.operation.allocations}
+    if healing.move is not None and (corrected := sorted(written & healing.move.changed)):
+        LOG.info("allocations of devices were corrected for instances %s", ", ".join(corrected))
+
+
+def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Iterator[str]:
+    """What of the operator's options about devices has no effect on this host, or another than it may seem."""
+    if facts.complete("mdev"):
+        there = {name for one in facts.mdev or () for name in one.available} | {mdev.type for one in facts.mdev or () for mdev in one.mdevs}
+        if missing := sorted(one.name for one in policy.mdev.types if one.name not in there):
+            yield f"no card has {printable(', '.join(missing))} of [devices] enabled_mdev_types"
+    if settings.report and facts.complete("pci"):
+        left = [str(one.device.address) for one in matched(PresentDevices.of(facts.pci or ()), settings.specs) if one.spec.physical_network]
+        if left:
+            some = ", ".join(left[:MANY]) + (f" and {len(left) - MANY} more" if len(left) > MANY else "")
+            yield f"not counted in Placement, because they have a physical_network: {some}"
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """The devices of one node. ``uses``: who has which."""
+    """The devices of one node. ``uses``: who has which; ``surpluses``: what guests held too much of them before."""
 
     notebook: Notebook
     root: ProviderUuid
     settings: PciSettings
     policy: Policy
     uses: DeviceUses
+    surpluses: Surpluses
 
     def put(self, client: Client, base: ProviderTree, wish: ProviderTree, facts: HostFacts, *, start: bool, adopt: bool) -> DevicesPut:
         """``wish``, made from ``base``, with the node's devices. ``adopt``: the tree is taken over, as one is that was never seen before.
@@ -62,14 +115,16 @@ class NodeDevices:
         nested = choose_layout(self.policy, present, self.root) == "nested"
         journal, can_move = notebook.journal, notebook.knowledge.offers(REPARENT)
         take_over = self.settings.report and (adopt or not journal.providers)
-        place = Place(present, self.root, journal, self.policy.owner_trait, nested, can_move, take_over)
+        name = tree.name_of(self.root)
+        withheld = {device_provider_name(name, card): one for card, one in self.uses.withheld.items()}
+        place = Place(present, self.root, journal, self.policy.owner_trait, nested, can_move, take_over, withheld)
         reported = Reported.of(present, self.root, wish, base, notebook.journal)
         part = self._part(client, facts, tree, place, reported)
         if part.errors and start:
             raise ConfigErrors(part.errors)
         if start and self.settings.report and facts.complete("pci"):
             shown = {one.address for one in facts.pci or ()}
-            if (error := gone(self.uses.uses, shown, tree.name_of(self.root))) is not None:
+            if (error := gone(self.uses.uses, shown, name)) is not None:
                 raise error
         placed = put_devices(tree, base, part, place)
         return DevicesPut(tree, part, place, (*part.drift, *placed.drift), bool(placed.anew))
@@ -81,19 +136,22 @@ class NodeDevices:
         count, tree = counted(put.part, target.tree, self.uses), self.notebook.own_tree()
         ours = [uuid for uuid in tree.get_provider_uuids() if uuid in target.journal.providers and tree.has_inventory(uuid)]
         consumers = self.notebook.consumers(client, ours)
+        why = why_not or ("" if target.journal.adopted else ADOPT) or (LATER if target.invalid else "")
+        # What is known of them may have been given back since, which moves no generation. Whoever is to be mended is asked for that.
+        doubtful = wrong_owners(count, consumers) if why else {*(owner for owner, *_ in surpluses(count, consumers)), *strangers(count, consumers)}
+        self.notebook.ask_afresh(client, {*holders_of_unknown_shares(count, consumers, self.uses), *doubtful}, "devices")
+        consumers = self.notebook.consumers(client, ours)
         drift = tuple(unknown_shares(count, consumers, self.uses, target.tree))
-        if why := why_not or ("" if target.journal.adopted else ADOPT) or (LATER if target.invalid else ""):
+        if why:
             return Healing(drift=(*drift, *all_wrong(count, consumers, target.tree, why)))
         found = self._healed(client, count, target, ours)
         return replace(found, drift=(*drift, *found.drift))
 
     def _healed(self, client: Client, count: Counted, target: Target, ours: list[ProviderUuid]) -> Healing:
-        owners = wrong_owners(count, self.notebook.consumers(client, ours))
-        allocations = self.notebook.allocations(client, owners)
-        healing = heal(count, self.notebook.consumers(client, ours), allocations, target.tree, ours)
-        if healing.move is not None:
-            LOG.info("allocations of devices are corrected for instances %s", ", ".join(sorted(healing.move.changed)))
-        return healing
+        consumers = self.notebook.consumers(client, ours)
+        lowered = self.surpluses.lasting([one for one in surpluses(count, consumers) if one[0] not in self.uses.busy])
+        allocations = self.notebook.allocations(client, to_correct(count, consumers, lowered))
+        return heal(count, self.notebook.consumers(client, ours), allocations, target.tree, ours, lowered)
 
     def _part(self, client: Client, facts: HostFacts, tree: ProviderTree, place: Place, reported: Reported) -> DevicePart:
         if not self.settings.report:
@@ -108,4 +166,3 @@ class NodeDevices:
         # Asked each time, because what is given back moves no generation.
         users = dict(zip(sorted(asked), client.exchange.each(client.consumers, sorted(asked)), strict=True))
         return bounded(part, reported, users)
-

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from agent.audit_devices import DevicesPut
 from agent.desired.healing import Healing
-from agent.errors import AgentError, ConfigErrors, ProviderIdentityConflict, ProviderNameConflict
+from agent.errors import AdoptionNeeded, AgentError, ConfigErrors, ProviderIdentityConflict, ProviderNameConflict
 from agent.model.facts import HostFacts, Section
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import Reshape
@@ -22,13 +22,17 @@ from agent.tracker.node_view import NodeView
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How to audit. ``start``: reshapes are allowed, until the node was audited once. ``reread``: trust nothing saved."""
+    """How to audit. ``start``: reshapes are allowed, until the node was audited once. ``reread``: trust nothing saved.
+
+    ``asked``: somebody asked for this audit, so that a refused node is tried again at once.
+    """
 
     dry_run: bool = False
     adopt: bool = False
     start: bool = False
     reread: bool = False
     with_usages: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +52,7 @@ class Record:
     ``earlier`` waits for the audits that began before this one. ``records``: what the records of the node show.
     ``tried``: consumers whose allocations could not be removed. ``incomplete``: the sections of the facts that could not be read.
     ``misfits``: what of the operator's files does not fit the node.
+    ``judged``: whether it came as far as to say what drifts.
     ``devices`` and ``healing``: what came of the node's devices; ``unhealed``: why allocations of devices could not be corrected.
     """
 
@@ -72,6 +77,7 @@ class Record:
     devices: DevicesPut | None = None
     healing: Healing = field(default_factory=Healing)
     unhealed: str = ""
+    judged: bool = False
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -88,12 +94,13 @@ class Record:
 
     def planned(self, plan: Plan, facts: HostFacts | None) -> None:
         """What a plan shows, in place of what an earlier attempt saw."""
-        shown = self.records
+        shown, self.judged = self.records, True
         put = self.devices
         self.drift = [*(shown.drift if shown is not None else ()), *(put.drift if put else ()), *self.healing.drift, *plan.drift]
         self.tree, self.owned = plan.target.tree, frozenset(plan.target.journal.providers)
         self.errors = [*self.misfits, *(put.part.errors if put else ())]
         self.errors += [AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid]
+        self.errors += plan.target.conflicts
         if shown is not None:
             self.errors += [NodeDegraded(text, "correct or remove the record; until then nothing new is promised") for text in shown.problems]
         if facts is not None:
@@ -130,13 +137,13 @@ class Record:
             owned=self.owned or owned, used=used, usage=self.usage,
             requests={method: counts.get(method, 0) for method in METHODS}, seconds=self.seconds,
             errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in self.errors), provisional=node.provisional,
-            hint=self.hint, incomplete=self.incomplete,
+            hint=self.hint, incomplete=self.incomplete, judged=self.judged,
         )  # fmt: skip
 
 
 def _conflicts(errors: Iterable[AgentError], node: Node) -> Iterator[Drift]:
-    """Names and uuids that are somebody else's in Placement, found before or during the flush."""
+    """Names and uuids that are somebody else's in Placement, found before or during the flush, and trees that are."""
+    kinds: dict[type[AgentError], DriftKind] = {ProviderNameConflict: "name-conflict", ProviderIdentityConflict: "identity", AdoptionNeeded: "adoption-needed"}
     for error in errors:
-        if isinstance(error, ProviderNameConflict | ProviderIdentityConflict):
-            kind: DriftKind = "name-conflict" if isinstance(error, ProviderNameConflict) else "identity"
+        if (kind := kinds.get(type(error))) is not None:
             yield Drift(kind, "warning", error.message, error.remedy, error.data.get("uuid", node.uuid))

@@ -3,10 +3,12 @@
 import logging
 import math
 import os
+import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from glob import escape
 from threading import Event, Thread
@@ -20,10 +22,12 @@ from agent.assembly import opened
 from agent.audit_record import Mode
 from agent.audit_requests import Asked
 from agent.conf.default import host_name
-from agent.errors import AgentError, ConfigError, DriverError, DriverTimeout, NotReady, PlacementUnreachable
+from agent.driver_worker import Outcome
+from agent.errors import AgentBug, AgentError, ConfigError, DriverError, DriverTimeout, NotReady, PlacementUnreachable, StoreError
 from agent.model.exit_codes import exit_code
-from agent.model.report import NodeReport, Problem, Report
-from agent.news import News, summary
+from agent.model.names import printable
+from agent.model.report import AgentState, NodeReport, Problem, Report
+from agent.news import News, agent_state, summary
 from agent.publishing import Publishing
 from agent.render.json_report import dumps, report_document
 from agent.render.problems import problems_of
@@ -43,31 +47,38 @@ LOG = logging.getLogger(__name__)
 
 # How long work that is under way may go on after SIGTERM, in seconds; systemd and operators expect an end within 5.
 GRACE = 3.0
+# How long a thread that computes keeps the interpreter from others.
+SWITCH_SECONDS = 0.0005
 # How often waiting for work looks at signals, in seconds.
 TURN = 0.2
 # After how long work is late, in seconds; systemd gives up on a service that is not ready after 90.
 PATIENCE = 30.0
 # The store and the socket stay open for as long as the process lives.
-LASTING = (("store", "path"), ("store", "connection"), ("api", "socket"), ("api", "group"))
+LASTING = (("store", "path"), ("store", "connection"), ("api", "socket"), ("api", "group"), ("api", "metrics_address"))
 
 Result = TypeVar("Result")
 Reread = Callable[[], cfg.ConfigOpts]
 SetUpLog = Callable[[cfg.ConfigOpts], None]
+Warn = Callable[[cfg.ConfigOpts, bool], None]
 
 
 class Daemon:
     """The loop. Whatever may block is done in a thread of its own, so that this one always hears the signals.
 
-    ``reread`` makes the configuration anew, as the command line and the files say now; ``set_up_log`` logs as it says.
+    ``reread`` makes the configuration anew, as the command line and the files say now; ``set_up_log`` logs as it says; ``warn`` logs what in it
+    may not be meant, and is told whether the configuration could be used.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, notifier: Notifier, signals: Signals) -> None:
-        self._conf, self._reread, self._set_up_log = conf, reread, set_up_log
+    def __init__(self, conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn, notifier: Notifier, signals: Signals) -> None:
+        self._conf, self._reread, self._set_up_log, self._warn = conf, reread, set_up_log, warn
         self._notifier, self._signals, self._stopping = notifier, signals, Event()
         self._schedule, self._news = Schedule(conf.update_resources_interval), News()
         # What systemd knows: whether the service is ready, and what was wrong with the configuration it was asked to take.
         self._told_ready, self._refusal = False, ""
+        self._state: AgentState = "starting"
         self._begun = self._reread_asked = False
+        # As the last whole audit that came to any has left them.
+        self._nodes: Sequence[NodeReport] = ()
         self._service = DaemonService(signals.wake)
         self._publishing = Publishing(signals.wake)
         self._api: LocalApi | None = None
@@ -78,19 +89,22 @@ class Daemon:
         :raises AgentError: it could not even begin: configuration, store, identity, or a Placement that never will do.
         """
         self._notifier.status("starting")
-        running = self._apart("looking at the configuration", lambda: Running(self._conf, self._stopping, self._publishing.changed))
+        running = self._apart("looking at the configuration", lambda: self._running(self._conf))
         with ExitStack() as stack:
             store = self._apart("opening the store", lambda: stack.enter_context(opened(self._conf)))
             self._service.opened(RecordViews(Records(store), host_name(self._conf)))
             try:
                 # After the store, because that is what tells who else runs here.
                 self._apart("opening the local API", self._open_api)
-                self._rest()
+                with self._surviving():
+                    self._rest()
                 while not self._stopping.is_set():
                     if self._signals.reload or self._service.reload_wanted:
                         running = self._reloaded(running, store)
-                    self._turn(running, store)
-                    self._rest()
+                    with self._surviving():
+                        self._turn(running, store)
+                    with self._surviving():
+                        self._rest()
             finally:
                 self._stopping.set()
                 self._close_api()
@@ -99,47 +113,88 @@ class Daemon:
                     self._api.wait()
         LOG.info("stopped")
 
+    def _running(self, conf: cfg.ConfigOpts) -> Running:
+        """A fleet on ``conf``. What nobody reads there is told afterwards, because a driver has options of its own; and whatever came of it."""
+        usable = False
+        try:
+            found = Running(conf, self._stopping, self._publishing.changed, self)
+            usable = True
+        finally:
+            self._warn(conf, usable)
+        return found
+
     # --- one turn ---------------------------------------------------------------------------------------------
 
     def _turn(self, running: Running, store: Store) -> None:
         """Audit what is due, and what was asked for."""
+        if self._api is not None:
+            self._api.keep_up()
         asked = self._service.audits.take(whole=True)
         if asked or not self._begun or self._schedule.due <= time.monotonic():
-            self._cycle(running, store, asked)
+            with self._surviving(running, asked):
+                self._cycle(running, store, asked)
         for one in self._service.audits.take(whole=False):
             if not self._stopping.is_set():
-                self._special(running, store, one)
+                with self._surviving(running, [one]):
+                    self._special(running, store, one)
         if self._publishing.due <= time.monotonic() and not self._stopping.is_set():
-            self._publish(running, store)
+            with self._surviving():
+                self._publish(running, store)
+
+    @contextmanager
+    def _surviving(self, running: Running | None = None, asked: Sequence[Asked] = ()) -> Iterator[None]:
+        """Have no bug in the block end the daemon: tell of it, and try again soon. Whoever ``asked`` for what it did is told too."""
+        try:
+            yield
+        except AgentError:
+            raise
+        except Exception as error:
+            LOG.exception("what the daemon did")
+            bug = AgentBug.of(error)
+        else:
+            return
+        # Not at once, whatever it is that fails.
+        self._schedule.failed()
+        self._stopping.wait(TURN)
+        self._told_bug(bug, running, asked)
+
+    def _told_bug(self, bug: AgentBug, running: Running | None, asked: Sequence[Asked]) -> None:
+        """Tell systemd and whoever asked of a bug, as far as that does not meet it too."""
+        try:
+            if running is not None:
+                self._show(_failure(running, bug), asked, running.hanging, whole=True)
+            self._say(f"degraded: {bug.message}")
+        except Exception:
+            LOG.exception("telling of a failure")
 
     def _cycle(self, running: Running, store: Store, asked: Sequence[Asked]) -> None:
         """Audit every node, and tell of it."""
         # What changes from here on may come too late for this audit.
         self._publishing.take()
         try:
-            report = self._apart("an audit", lambda: self._audit(running, store))
+            report = self._apart("an audit", lambda: self._audit(running, store, asked=bool(asked)))
         except AgentError as error:
-            # A driver may need what starts later than the agent; all else that keeps it from its first audit is there to stay.
-            if not self._begun and not isinstance(error, DriverError):
+            # A driver may need what starts later than the agent, and a bug may be gone; all else that keeps it from its first audit is there to stay.
+            if not self._begun and not isinstance(error, DriverError | AgentBug):
                 raise
             report = _failure(running, error)
         if self._stopping.is_set():
             return
         if not self._begun:
             _refuse_to_begin(report.errors, report.nodes)
-        self._begun = True
+        self._begun, self._nodes = True, report.nodes or self._nodes
         self._plan_next(report.errors, report.nodes)
         self._news.tell(report.errors, report.nodes)
         self._show(report, asked, running.hanging, whole=True)
         self._say(summary(report.errors, report.nodes, running.hanging))
 
-    def _audit(self, running: Running, store: Store) -> Report:
+    def _audit(self, running: Running, store: Store, *, asked: bool) -> Report:
         self._service.measured(running.monitors.poll())
         fleet = running.start(store)
         self._service.serves(fleet.house, audited=False)
-        report = fleet.run(Mode(start=True, reread=self._reread_asked), progress=self._progress)
+        report = fleet.run(Mode(start=True, reread=self._reread_asked, asked=asked), progress=self._progress)
         self._service.serves(fleet.house, audited=True)
-        return report
+        return _with_store(report, store, self._nodes)
 
     def _special(self, running: Running, store: Store, asked: Asked) -> None:
         """An audit that is none of the daemon's own: of some nodes only, or a dry run."""
@@ -147,7 +202,10 @@ class Daemon:
         def audit() -> Report:
             fleet = running.start(store)
             names = [escape(name) for name in asked.nodes]
-            return (fleet.rehearsal() if asked.dry_run else fleet).run(Mode(dry_run=asked.dry_run, start=not asked.dry_run), names, self._progress)
+            mode = Mode(dry_run=asked.dry_run, start=not asked.dry_run, asked=True)
+            if asked.dry_run:
+                return fleet.rehearsal().run(mode, names, self._progress)
+            return _with_store(fleet.run(mode, names, self._progress), store, ())
 
         try:
             report = self._apart(f"audit {asked.id}", audit)
@@ -155,14 +213,25 @@ class Daemon:
             report = replace(_failure(running, error), dry_run=asked.dry_run)
         if not self._stopping.is_set():
             self._show(report, [asked], running.hanging, whole=False)
+            self._tell_bugs(report, running)
 
     def _publish(self, running: Running, store: Store) -> None:
         """Audit the nodes of which something has changed."""
         nodes = sorted(self._publishing.take())
-        with suppress(AgentError):
-            report = self._apart("publishing", lambda: running.start(store).run(Mode(start=True), nodes, self._progress, refresh=False))
-            if not self._stopping.is_set():
-                self._show(report, [], running.hanging, whole=False)
+        try:
+            report = self._apart("publishing", lambda: _with_store(running.start(store).run(Mode(start=True), nodes, self._progress, refresh=False), store, ()))
+        except AgentError as error:
+            report = _failure(running, error)
+        if self._stopping.is_set():
+            return
+        self._show(report, [], running.hanging, whole=False)
+        self._tell_bugs(report, running)
+
+    def _tell_bugs(self, report: Report, running: Running) -> None:
+        """Tell of a bug in an audit of some nodes; the next audit of all tells whether it lasts."""
+        if any(one.code == AgentBug.code for one in report.errors):
+            self._schedule.failed()
+            self._say(summary(report.errors, (), running.hanging))
 
     def _show(self, report: Report, asked: Sequence[Asked], hanging: int, *, whole: bool) -> None:
         """Tell those who look at the agent or have asked for this."""
@@ -200,10 +269,21 @@ class Daemon:
     def _say(self, status: str) -> None:
         """Tell systemd; the first time also that the service is ready."""
         text = f"{status}; {self._refusal}" if self._refusal else status
+        self._state = agent_state(status)
         LOG.log(logging.DEBUG if self._told_ready else logging.INFO, text)
         (self._notifier.status if self._told_ready else self._notifier.ready)(text)
         self._told_ready = True
         self._service.says(text)
+
+    def requested(self, method: str, status: int | None, seconds: float) -> None:
+        """Count a request to Placement."""
+        if self._api is not None:
+            self._api.metrics.requested(method, status, seconds)
+
+    def called(self, call: str, outcome: Outcome, seconds: float) -> None:
+        """Count a call of the driver."""
+        if self._api is not None:
+            self._api.metrics.called(call, outcome, seconds)
 
     # --- the local API ----------------------------------------------------------------------------------------
 
@@ -215,6 +295,7 @@ class Daemon:
             api = LocalApi(self._conf, self._service)
             api.start()
             self._api = api
+            api.start_figures()
 
     def _close_api(self) -> None:
         """At once, so that whoever waits for an answer gets one."""
@@ -243,35 +324,54 @@ class Daemon:
             self._listen(0)
             if time.monotonic() > late:
                 late = math.inf
-                self._say(f"{what} takes longer than {PATIENCE:.0f} s")
+                self._say(f"{self._state}: {what} takes longer than {PATIENCE:.0f} s")
         if not wait([future], GRACE).done:
             _leave(what)
         self._service.ends()
-        return future.result()
+        try:
+            return future.result()
+        except AgentError:
+            raise
+        except BaseException as error:
+            # Of these too, because it ended the thread that did the work and not this one.
+            LOG.critical("%s", what, exc_info=True)
+            raise AgentBug.of(error) from error
 
     def _reloaded(self, running: Running, store: Store) -> Running:
         """The fleet on the configuration as it is now, if all of that can be used; else say why, and go on with the old one."""
         self._signals.reload = False
         self._service.reloads()
-        self._notifier.reloading("reloading the configuration")
+        self._notifier.reloading("reloading: the configuration is read again")
         self._reread_asked = True
         refusal: AgentError | None = None
         try:
             conf = self._reread()
-            running = self._apart("reloading the configuration", lambda: self._changed(running, conf, store))
+            running = self._apart("reloading the configuration", lambda: self._changed_keeping_leases(running, conf, store))
             self._schedule = Schedule(conf.update_resources_interval)
         except AgentError as error:
             refusal = error
+        except Exception as error:
+            LOG.exception("reading the configuration")
+            refusal = AgentBug.of(error)
+        with self._surviving():
+            self._tell_reload(refusal)
+        return running
+
+    def _tell_reload(self, refusal: AgentError | None) -> None:
         if not self._stopping.is_set():
             problems = problems_of(refusal) if refusal is not None else ()
             for problem in problems:
                 LOG.error("the new configuration is refused, the old one stays: %s (%s)", problem.message, problem.remedy)
             self._refusal = f"the new configuration is refused: {problems[0].message}" if problems else ""
             LOG.info("reading everything again, with the %s configuration", "old" if problems else "new")
-            self._notifier.ready(self._refusal or "the configuration was reloaded")
+            self._notifier.ready(f"{self._state}: {self._refusal or 'the configuration was reloaded'}")
             self._schedule.at_once()
             self._service.reloaded(refusal)
-        return running
+
+    def _changed_keeping_leases(self, before: Running, conf: cfg.ConfigOpts, store: Store) -> Running:
+        """As :meth:`_changed`, which may take longer than a lease, because drivers do."""
+        with before.keeping_leases():
+            return self._changed(before, conf, store)
 
     def _changed(self, before: Running, conf: cfg.ConfigOpts, store: Store) -> Running:
         """The fleet on ``conf``; the one before is only given up when this one is there.
@@ -281,19 +381,27 @@ class Daemon:
         changed = [f"[{group}] {option}" for group, option in LASTING if before.conf[group][option] != conf[group][option]]
         if changed:
             raise ConfigError(f"{', '.join(changed)}: changed, and in use for as long as the agent runs", "restart the agent to have it otherwise")
-        now = Running(conf, self._stopping, self._publishing.changed)
-        # A backend that is away says nothing against the configuration; the next audit tries again, and tells.
-        with suppress(NotReady, DriverTimeout):
-            now.start(store)
+        now = self._running(conf)
         try:
-            self._set_up_log(conf)
-        except ConfigError:
-            self._set_up_log(before.conf)
+            access = Access.from_options(conf)
+            # A backend that is away says nothing against the configuration; the next audit tries again, and tells.
+            with suppress(NotReady, DriverTimeout):
+                now.start(store)
+            try:
+                self._set_up_log(conf)
+            except BaseException:
+                self._set_up_log(before.conf)
+                raise
+        except BaseException:
             now.close()
             raise
         if self._api is not None:
-            self._api.allow(Access.from_options(conf))
-        before.close()
+            self._api.allow(access)
+        try:
+            before.close(now)
+        except Exception:
+            # From here on the new one is what there is.
+            LOG.exception("closing what the old configuration made")
         return now
 
 
@@ -304,13 +412,35 @@ def _failure(running: Running, error: AgentError) -> Report:
     )  # fmt: skip
 
 
+def _with_store(report: Report, store: Store, before: Sequence[NodeReport]) -> Report:
+    """The report, degraded if nothing can be promised because nothing can be written, even if no audit had anything to write.
+
+    ``before``: the nodes as they were last reported, for a pass that did not come as far as to any.
+    """
+    try:
+        store.check_writable()
+    except StoreError as error:
+        (problem,) = problems_of(error)
+        # Those before were not audited in this pass.
+        nodes = tuple(_degraded(node, problem) for node in report.nodes or [replace(one, seconds={}, requests={}, outcomes=()) for one in before])
+        others = tuple(one for one in report.errors if one.code != StoreError.code)
+        return replace(report, nodes=nodes, errors=others if nodes else (*others, problem))
+    return report
+
+
+def _degraded(node: NodeReport, problem: Problem) -> NodeReport:
+    others = tuple(one for one in node.errors if one.code != StoreError.code)
+    return node if node.state == "refused" else replace(node, state="degraded" if not others else node.state, errors=(*others, problem))
+
+
 def _refuse_to_begin(errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
     """End a start that no waiting will make a good one.
 
     :raises AgentError: the reason.
     """
     reasons = [problem for problem in errors if problem.fatal]
-    by_node = [[problem for problem in node.errors if problem.fatal or node.state == "refused"] for node in nodes]
+    # A refused node is none of them: the daemon tries it again, later each time.
+    by_node = [[problem for problem in node.errors if problem.fatal] for node in nodes]
     if by_node and all(by_node):
         reasons += by_node[0]
     if reasons:
@@ -324,6 +454,12 @@ def _do(work: Callable[[], Result], future: "Future[Result]") -> None:
         future.set_exception(error)
 
 
+def _tell_of_thread(ended: threading.ExceptHookArgs) -> None:
+    """Tell of a thread that an exception has ended, in the log instead of on stderr."""
+    name = ended.thread.name if ended.thread is not None else "?"
+    LOG.critical("the thread %s was ended by %s", printable(name), ended.exc_type.__name__, exc_info=ended.exc_value)
+
+
 def _leave(what: str) -> NoReturn:
     """End the process now. Its threads would keep it alive, and all that has to last is in the store."""
     LOG.warning("stopped in the middle of %s that did not end; the next start goes on from there", what)
@@ -331,11 +467,14 @@ def _leave(what: str) -> NoReturn:
     os._exit(0)
 
 
-def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog) -> int:
+def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) -> int:
     """Be the daemon, in the foreground, until a signal ends it. Returns the exit code.
 
     :raises AgentError: it could not begin.
     """
+    # A claim gives the interpreter up a dozen times, and would wait 5 ms for it each time while another thread searches for cells.
+    sys.setswitchinterval(SWITCH_SECONDS)
+    threading.excepthook = _tell_of_thread
     with Signals() as signals:
-        Daemon(conf, reread, set_up_log, Notifier(), signals).run()
+        Daemon(conf, reread, set_up_log, warn, Notifier(), signals).run()
     return 0

@@ -4,7 +4,8 @@ A driver is a class that takes the configuration and implements :class:`Driver`;
 implementing one of the small protocols below it. Drivers are found by the entry points of ``NAMESPACE``.
 """
 
-from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping
+import logging
+from collections.abc import Callable, Collection, Hashable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -15,8 +16,10 @@ from stevedore import exception as stevedore_exception
 
 from agent.errors import DRIVER_FAULT, AgentError, ConfigError
 from agent.model.facts import HostFacts
-from agent.model.names import printable
+from agent.model.names import printable, printable_traceback
 from agent.model.provider_tree import ProviderTree
+
+LOG = logging.getLogger(__name__)
 
 NAMESPACE = "compute_node_agent.drivers"
 
@@ -48,12 +51,13 @@ class HostContext:
     """What a driver may know of the process it runs in.
 
     ``name`` is ``[DEFAULT] host``; ``identity`` the uuid of this host's only node, for drivers that have just one;
-    ``state_path`` the folder of the store.
+    ``state_path`` the folder of the store, where a driver may write files of its own unless ``read_only``.
     """
 
     name: str
     identity: str
     state_path: Path
+    read_only: bool = False
 
 
 @runtime_checkable
@@ -95,6 +99,14 @@ class ChecksConfiguration(Protocol):
 
         :raises ConfigError: it could not be started.
         """
+
+
+@runtime_checkable
+class WarnsOfOptions(Protocol):
+    """A driver that can tell which of its options can be used, but do something else than they look like."""
+
+    def option_warnings(self) -> Sequence[str]:
+        """One line each, from the options alone; before ``start`` too."""
 
 
 @runtime_checkable
@@ -189,17 +201,22 @@ def load(name: str, conf: cfg.ConfigOpts) -> Driver:
 
     :raises ConfigError: there is no such driver, its libraries are missing, or it cannot be made.
     """
-    option = printable(f"[DEFAULT] compute_driver = {name}")
+    option, failure = printable(f"[DEFAULT] compute_driver = {name}"), None
     try:
         manager: Any = stevedore_driver.DriverManager(NAMESPACE, canonical_name(name), invoke_on_load=True, invoke_args=(conf,))
     except stevedore_exception.NoMatches as error:
-        raise ConfigError(f"{option}: no such driver", f"installed: {', '.join(sorted(available()))}") from error
+        raise ConfigError(f"{option}: no such driver", f"installed: {', '.join(sorted(available())) or 'none'}") from error
     except AgentError:
         raise
-    except (Exception, SystemExit) as error:
-        missing = isinstance(error, ImportError)
-        what = "it cannot be imported" if missing else f"it failed with {type(error).__name__}"
-        raise ConfigError(f"{option}: {what}: {printable(str(error))}", "install what it needs" if missing else DRIVER_FAULT) from error
+    except ImportError as error:
+        raise ConfigError(f"{option}: it cannot be imported: {printable(str(error))}", "install what it needs") from error
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's driver raises
+        failure = error
+    if failure is not None:
+        # Out here, because oslo.log adds the exception that is being handled to the line, as it is.
+        what = f"it failed with {type(failure).__name__}"
+        LOG.error("%s: %s:\n%s", option, what, printable_traceback(failure))
+        raise ConfigError(f"{option}: {what}: {printable(str(failure))}", DRIVER_FAULT) from failure
     if not isinstance(manager.driver, Driver):
         raise ConfigError(f"{option}: it is no driver, because it lacks {', '.join(_lacks(manager.driver))}", DRIVER_FAULT)
     return manager.driver

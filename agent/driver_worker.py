@@ -2,19 +2,24 @@
 
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from oslo_log import log as logging
 
 from agent.errors import AgentError, DriverCancelled, DriverError, DriverTimeout
-from agent.model.names import printable
+from agent.model.names import printable, printable_traceback
 
 LOG = logging.getLogger(__name__)
 
 # How long a caller that waits may miss that the agent is stopping, in seconds.
 CANCEL_POLL = 0.2
+# How many kinds of exceptions are remembered, so that each is told with its traceback only once.
+KINDS = 1000
+
+Outcome = Literal["done", "failed", "abandoned"]
 
 T = TypeVar("T")
 
@@ -39,6 +44,10 @@ class DriverWorker:
         self._cancelled = cancelled if cancelled is not None else threading.Event()
         self._lock = threading.Lock()
         self._stuck = 0
+        # Called with the name of each call, what became of it, and the seconds that it took.
+        self.observe: Callable[[str, Outcome, float], None] = lambda _call, _outcome, _seconds: None
+        # What was raised, and where.
+        self._told: set[tuple[str, str, int | None]] = set()
 
     @property
     def stuck(self) -> int:
@@ -72,9 +81,12 @@ class DriverWorker:
                 critical=True,
                 **data,
             )
+        begun = time.monotonic()
         self._start(call)
         if self._wait(call, deadline) or not self._abandon(call):
-            return call.result()
+            self.observe(_name(function), "failed" if call.failed else "done", time.monotonic() - begun)
+            return call.result(self._tell)
+        self.observe(_name(function), "abandoned", time.monotonic() - begun)
         if self._cancelled.is_set():
             raise DriverCancelled(f"{call.title} was abandoned: the agent is stopping", **data)
         raise DriverTimeout(
@@ -85,7 +97,10 @@ class DriverWorker:
         )
 
     def _start(self, call: "_Call[T]") -> None:
-        threading.Thread(target=call.run, args=(self._returned,), name=f"{self._kind} {self._driver}", daemon=True).start()
+        try:
+            threading.Thread(target=call.run, args=(self._returned,), name=f"{self._kind} {self._driver}", daemon=True).start()
+        except RuntimeError as error:
+            raise DriverError(f"{call.title} was not called: {error}", "raise the number of tasks that the service may have: TasksMax in its unit") from error
 
     def _wait(self, call: "_Call[T]", deadline: float) -> bool:
         """Whether the call came back in time and nobody told the agent to stop."""
@@ -111,6 +126,17 @@ class DriverWorker:
                 self._stuck -= 1
                 LOG.info("%s came back after it had been abandoned", call.title)
 
+    def _tell(self, title: str, error: BaseException) -> None:
+        """Log an exception with its traceback, the first time that one of its kind comes from that place; whoever reports the error has the one line."""
+        frames = traceback.extract_tb(error.__traceback__)
+        kind = (type(error).__qualname__, frames[-1].filename if frames else "", frames[-1].lineno if frames else 0)
+        with self._lock:
+            new = kind not in self._told and len(self._told) < KINDS
+            if new:
+                self._told.add(kind)
+        if new:
+            LOG.error("%s raised %s, whose traceback is told this once:\n%s", title, type(error).__name__, printable_traceback(error))
+
     def _describe(self, function: Callable[..., object], node: str) -> str:
         about = f" of node {printable(node)}" if node else ""
         return f"{self._kind} {self._driver}: {_name(function)}{about}"
@@ -134,15 +160,21 @@ class _Call(Generic[T]):
             self._future.set_exception(error)
         returned(self)
 
-    def result(self) -> T:
-        """What came of it."""
-        try:
+    @property
+    def failed(self) -> bool:
+        """Whether it came back with an exception."""
+        return self._future.exception() is not None
+
+    def result(self, tell: Callable[[str, BaseException], None]) -> T:
+        """What came of it. ``tell``: called with an exception that nobody has foreseen."""
+        error = self._future.exception()
+        if error is None:
             return self._future.result()
-        except AgentError:
-            raise
-        except BaseException as error:
-            # Of these too, because it ended the call's own thread and not this one.
-            raise DriverError(f"{self.title} raised {type(error).__name__}: {printable(str(error))}", "see the log of the agent") from error
+        if isinstance(error, AgentError):
+            raise error
+        # Not where it is handled, because there oslo.log adds it to the line as it is. Of an exit too, because it ended the call's own thread only.
+        tell(self.title, error)
+        raise DriverError(f"{self.title} raised {type(error).__name__}: {printable(str(error))}", "see the log of the agent") from error
 
 
 def _name(function: Callable[..., object]) -> str:

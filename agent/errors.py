@@ -5,7 +5,9 @@ names the file, option, endpoint or provider; ``remedy`` says what the operator 
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
+
+from agent.model.names import masked, printable
 
 # The remedy of what nobody else can mend.
 DRIVER_FAULT = "report this to whoever wrote the driver"
@@ -18,9 +20,11 @@ class AgentError(Exception):
     fatal = False
 
     def __init__(self, message: str, remedy: str = "", **data: Any) -> None:
+        # Here, because an error's text goes everywhere, and libraries quote the URLs that they were given.
+        message = masked(message)
         super().__init__(message)
         self.message = message
-        self.remedy = remedy
+        self.remedy = masked(remedy)
         self.data: Mapping[str, Any] = data
 
     def __str__(self) -> str:
@@ -61,6 +65,21 @@ class AgentBug(AgentError):
 
     def __init__(self, message: str) -> None:
         super().__init__(message, "report it, with the log")
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """The error that callers see for one that nobody foresaw."""
+        return cls(f"unexpected error: {type(error).__name__}: {printable(masked(str(error))[:500])}")
+
+
+class AlreadyTold(AgentError):
+    """All that there is to tell was told; ``exit_code`` is what the process ends with."""
+
+    code = "agent.already-told"
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__("told already")
+        self.exit_code = exit_code
 
 
 class OutputFailed(AgentError):
@@ -118,6 +137,12 @@ class ReshapeFailed(AgentError):
 
     def __init__(self, message: str = "the driver could not reshape", remedy: str = "", **data: Any) -> None:
         super().__init__(message, remedy, **data)
+
+
+class Undecided(AgentError):
+    """Nobody knows whether a guest fits: the search was given up, after steps that are counted and not timed."""
+
+    code = "fit.undecided"
 
 
 # --- store -----------------------------------------------------------------------------------------------------
@@ -219,6 +244,12 @@ class ProviderIdentityConflict(PlacementError):
     """The provider's uuid exists with another name or under another parent."""
 
     code = "placement.identity-conflict"
+
+
+class AdoptionNeeded(AgentError):
+    """What the node should have cannot be had in a tree that somebody else made, before the operator has the agent take it over."""
+
+    code = "tree.not-adopted"
 
 
 class InvalidTree(AgentError):

@@ -11,13 +11,15 @@ from agent.audit_record import Mode, Node
 from agent.desired.root_traits import agent_trait
 from agent.driver import LooksAtInstances, MarksNodes, NeedsLease
 from agent.driver_answers import chosen_nodes, managed_nodes
-from agent.errors import AgentError, DriverError, PlacementError, StandingBy
+from agent.errors import AgentBug, AgentError, DriverError, PlacementError, StandingBy, StoreError
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
-from agent.placement.client import Client, Row
+from agent.placement.answers import Row
+from agent.placement.client import Client
 from agent.placement.server import Server
 from agent.settled import SettledNodes
 from agent.tracker.errors import NodeHeldElsewhere
+from agent.tracker.node_audits import NodeAudits
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
@@ -69,11 +71,16 @@ class Fleet:
             self._hold(dry_run=True)
             nodes = self._pass(client, mode, names, progress or (lambda _count: lambda _name: None), errors, refresh=refresh)
         except StandingBy as error:
+            self._forget()
             if self.house.records is not None and not mode.dry_run:
                 self.house.records.audits.unavailable(())
             errors.append(error)
         except AgentError as error:
             errors.append(error)
+        except Exception as error:
+            # A bug outside of any node's audit must not end the daemon.
+            LOG.exception("a pass over all nodes")
+            errors.append(AgentBug.of(error))
         server, counts = self.house.server, client.exchange.counts
         known = server.knowledge
         return Report(
@@ -106,23 +113,68 @@ class Fleet:
         nodes += self._audit_all(gone, mode, rows, count, gone=True)
         if house.records is not None and not mode.dry_run:
             # Afterwards, because until then what has ended may prove whose leaked allocations are.
-            house.records.audits.tidy()
+            self._tidy(house.records.audits)
         if not names:
             self._tell_absent(found, nodes)
         return tuple(nodes)
+
+    @staticmethod
+    def _tidy(audits: NodeAudits) -> None:
+        """Remove what ended long ago. If that fails, what was done of the nodes is to be told all the same, and the next pass tries again."""
+        failure = ""
+        try:
+            audits.tidy()
+        except StoreError as error:
+            failure = str(error)
+        if failure:
+            LOG.warning("records of what has ended long ago were not removed: %s", failure)
 
     def _hold(self, *, dry_run: bool) -> None:
         """Have the lease, or see that it could be had, if other agents see the driver's nodes too.
 
         :raises StandingBy: another one manages them.
         """
-        if self._leased is not None and self.house.records is not None:
-            self.house.records.lease.hold(self._leased.lease(), dry_run=dry_run)
+        leases = self.house.records.lease if self.house.records is not None else None
+        if self._leased is not None and leases is not None and not leases.hold(self._leased.lease(), dry_run=dry_run):
+            self._forget()
+
+    def _forget(self) -> None:
+        """Trust nothing that is remembered of the nodes, because another agent may have managed them meanwhile."""
+        self._audits.clear()
+        self._settled.keep(())
+        self._elsewhere.clear()
 
     def _keep(self, found: Mapping[str, str], mode: Mode) -> None:
-        """Have the nodes that will not be audited stay this agent's own."""
-        if self._marks is not None and self.house.records is not None and not mode.dry_run:
-            self.house.records.audits.keep([ProviderUuid(uuid) for uuid in found])
+        """Have the nodes that will not be audited stay this agent's own, and let go of those that left."""
+        records = self.house.records
+        if records is not None and not mode.dry_run and (self._marks is not None or records.audits.inherited):
+            records.audits.keep([ProviderUuid(uuid) for uuid in found])
+
+    def keep_leases(self) -> None:
+        """Renew the leases on the nodes, while no audit does.
+
+        :raises StandingBy: another agent has them.
+        :raises StoreError: the store cannot be written.
+        """
+        records = self.house.records
+        if records is not None:
+            records.audits.renew()
+            if self._leased is not None:
+                records.lease.hold(self._leased.lease())
+
+    def hand_over(self, successor: "Fleet | None") -> None:
+        """Leave the leases to the fleet of the same host that takes this one's place, so that nobody else gets them in between.
+
+        None: it cannot be started yet. Then they are left to it as they are, and end by themselves if it never comes.
+        """
+        mine, its = self.house.records, successor.house.records if successor is not None else None
+        if mine is None:
+            return
+        mine.audits.hand_over(its.audits if its is not None else None)
+        if successor is None:
+            mine.lease.leave()
+        elif successor._leased is not None:
+            mine.lease.leave(successor._leased.lease())
 
     def _as_they_were(self, chosen: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None) -> dict[str, NodeReport]:
         """What to tell of the nodes of which neither the driver nor Placement shows anything new."""
@@ -207,6 +259,17 @@ class Fleet:
         audits: list[Future[NodeReport]] = []
 
         def audit(place: int, uuid: str, name: str) -> NodeReport:
+            try:
+                return audited(place, uuid, name)
+            except AgentError:
+                raise
+            except Exception as error:
+                # A bug beside the audit of a node, or a driver's: the other nodes are audited all the same.
+                LOG.exception("node %s", printable(name))
+                bug = AgentBug.of(error)
+                return NodeReport(name, uuid, self._driver_name, "failed", errors=(Problem(bug.code, bug.message, bug.remedy),))
+
+        def audited(place: int, uuid: str, name: str) -> NodeReport:
             # Before each, because all of them together may take longer than a lease.
             self._hold(dry_run=mode.dry_run)
             one = self._audit_of(uuid, name)

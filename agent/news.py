@@ -4,17 +4,17 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
 
 from agent.errors import PlacementUnreachable, ProviderIdentityConflict, ProviderNameConflict, ReshapeFailed, ReshapeNeeded, StandingBy
 from agent.model.names import printable
-from agent.model.report import NodeReport, Problem
+from agent.model.report import WELL, AgentState, NodeReport, Problem
 
 LOG = logging.getLogger(__name__)
 
-WELL = ("in-sync", "changed")
 # What is wrong with no node in particular.
 HOUSE = "the agent"
-# What keeps a node from being served is no warning; a refused one stays so for as long as the process lives.
+# What keeps a node from being served is no warning.
 LEVELS = {
     ReshapeFailed.code: logging.CRITICAL,
     ReshapeNeeded.code: logging.ERROR,
@@ -62,6 +62,11 @@ class News:
         if before and not problems:
             LOG.info("%s: well again", who)
         self._known[who] = before | known if outage else known
+
+
+def agent_state(status: str) -> AgentState:
+    """The state that a line of status begins with."""
+    return next((state for state in get_args(AgentState) if status.partition(":")[0] == state), "degraded")
 
 
 def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int) -> str:

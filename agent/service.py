@@ -1,22 +1,22 @@
 """The daemon as its API sees it: what the last audits showed, what is asked of the next ones, whether all is well."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from threading import Lock
 from typing import Any
 
 from agent.api.errors import Stopping, Unready, Unwell
 from agent.api.record_views import RecordViews
-from agent.api.service import Audit, Document
+from agent.api.service import Audit, Document, Seen
 from agent.audit import House
 from agent.audit_requests import AuditRequests
 from agent.errors import AgentError, DriverTimeout
-from agent.model.report import NodeReport, Problem, Report
+from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
 from agent.monitors.monitor import Reading
-from agent.news import WELL
 from agent.placement.client import Client
 from agent.render.json_report import node_document, tree_document
 from agent.render.own_tree import StoredTree, own_providers
@@ -27,15 +27,6 @@ from agent.tracker.tracker import Tracker
 STALLED = 300.0
 # Seconds in which a configuration has to be read again, its driver started anew.
 RELOAD_DEADLINE = 240.0
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """A node as its last audit left it, and when that was, in seconds since the epoch."""
-
-    report: NodeReport
-    endpoint: str | None
-    at: float
 
 
 class DaemonService:
@@ -93,8 +84,8 @@ class DaemonService:
         if report.dry_run:
             return
         now = time.time()
-        seen = {node.uuid: Seen(node, report.endpoint, now) for node in report.nodes}
         with self._lock:
+            seen = {node.uuid: _seen(node, report.endpoint, now, self._seen.get(node.uuid)) for node in report.nodes}
             if whole:
                 self._errors = report.errors
                 # Those of which nothing is known now are as they were, if it is the agent that fails.
@@ -162,14 +153,18 @@ class DaemonService:
         if reasons:
             raise Unready(reasons)
 
+    def seen(self) -> Sequence[Seen]:
+        """Every node, in the order of their uuids."""
+        return [seen for _, seen in sorted(self._seen.items())]
+
     def nodes(self) -> Sequence[Document]:
         """A summary of each node, in the order of their uuids."""
-        return [_summary(seen) for _, seen in sorted(self._seen.items())]
+        return [_summary(seen) for seen in self.seen()]
 
     def node(self, uuid: str) -> Document:
         """:raises UnknownNode: there is none of that uuid."""
         seen = self._find(uuid)
-        return {**node_document(seen.report), "audited_at": seen.at}
+        return {**node_document(seen.report), "audited_at": seen.at, "last_good_audit_at": seen.good_at}
 
     def tree(self, uuid: str) -> Document:
         """:raises UnknownNode: there is none of that uuid."""
@@ -236,6 +231,19 @@ class DaemonService:
         return seen
 
 
+def _seen(node: NodeReport, endpoint: str | None, now: float, before: Seen | None) -> Seen:
+    """The node as this audit left it, and as the one ``before`` did where this one could not look."""
+    well = node.state in WELL
+    if before is None:
+        return Seen(node, endpoint, now, now if well else None)
+    if not node.judged:
+        # That nobody can look, as in an outage, mends nothing. Conflicts show before anything else does.
+        kept = [one for one in before.report.drift if one not in node.drift and not (node.drift and one.kind in CONFLICTS)]
+        node = replace(node, drift=(*node.drift, *kept))
+    # One that was not audited was either found to be as it was, or not looked at.
+    return Seen(node, endpoint, now if node.seconds or well else before.at, now if well else before.good_at)
+
+
 def _not_ready() -> NodeNotReady:
     return NodeNotReady("the agent has not started its driver yet", "try again in a moment; agent status says what it waits for")
 
@@ -247,7 +255,9 @@ def _because(report: NodeReport) -> str:
 def _summary(seen: Seen) -> dict[str, Any]:
     report = seen.report
     return {
-        "name": report.name, "uuid": report.uuid, "driver": report.driver, "state": report.state, "audited_at": seen.at,
+        "name": report.name, "uuid": report.uuid, "driver": report.driver, "state": report.state, "audited_at": seen.at, "last_good_audit_at": seen.good_at,
         "usage": asdict(report.usage), "providers": len(own_providers(report.tree, report.uuid)), "drift": len(report.drift),
+        "drift_kinds": dict(sorted(Counter(one.kind for one in report.drift).items())),
+        "drift_warnings": sum(one.severity == "warning" for one in report.drift),
         "errors": [{"code": one.code, "message": one.message, "remedy": one.remedy} for one in report.errors],
     }  # fmt: skip

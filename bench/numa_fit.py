@@ -1,107 +1,245 @@
-"""How long it takes to place a guest on the NUMA cells of a host, for the cases that have budgets.
+"""How long it takes to place a guest on the NUMA cells of a host, with real devices, and beside nova.
 
-``python -m bench.numa_fit`` prints a table. See README.md beside this file.
+``python -m bench.numa_fit`` prints a table; ``--random COUNT`` the worst of so many fits by chance. See README.md beside this file.
 """
 
+import argparse
+import importlib.util
+import json
+import os
+import random
+import subprocess
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 
-from agent.model.guest import Guest, GuestCell
-from agent.numa.devices import Devices
-from agent.numa.fit import BudgetExceeded, Networks, NoFit, fit
+from agent.errors import Undecided
+from agent.model.device_request import DeviceRequest
+from agent.model.guest import Guest, GuestCell, PciPolicy
+from agent.model.held_device import DeviceRow
+from agent.model.names import ProviderUuid
+from agent.numa.fit import Networks, NoFit, fit
 from agent.numa.host import HostCell
+from agent.pci.choice import Devices, free_devices
+from agent.pci.wanted import Nearness
 
 CPUS = 16
 REPEATS = 5
+# A Python that can import nova, of a virtual environment of its own.
+NOVA = "NOVA_PYTHON"
+HERE = Path(__file__).parent
+NODE = ProviderUuid("5d1c9d7e-8b0a-4a52-9f63-000000000001")
 
 
-class OneDevice:
-    """A device on the first cell, of a guest that wants ``count`` near it."""
+@dataclass(frozen=True)
+class Wanted:
+    """``kind``: pf or vf."""
 
-    wanted = True
-
-    def __init__(self, count: int) -> None:
-        self._count = count
-
-    def free(self, cell: int) -> int:
-        return int(cell == 0)
-
-    def fits(self, cells: frozenset[int]) -> bool:
-        return self._count <= int(0 in cells)
-
-    def cost(self, cells: frozenset[int]) -> tuple[int, int]:
-        return self._count - int(0 in cells), 10
+    kind: str
+    count: int
+    policy: PciPolicy = "legacy"
 
 
 @dataclass(frozen=True)
 class Case:
-    """``budget`` in milliseconds, None where there is none."""
+    """``cards``: the cell and the number of VFs of each. ``full``: cells without free CPUs. ``networks``: the cells of each physnet that
+    is wanted. ``used``: how many CPUs of each cell are taken. ``near``: how far cells are from each other: by their numbers (line), by
+    sockets of eight, or all the same. ``budget``: milliseconds, None where there is none.
+    """
 
     name: str
-    host: Sequence[HostCell]
-    guest: Guest
-    budget: int | None
-    devices: Devices | None = None
-    networks: Networks | None = None
+    guest: int
+    host: int
+    budget: float | None = None
+    cards: Sequence[tuple[int, int]] = ()
+    wanted: Sequence[Wanted] = ()
+    full: Sequence[int] = ()
+    networks: Sequence[Sequence[int]] = ()
+    near: str = "line"
+    used: Mapping[int, int] = field(default_factory=dict)
+    nova: bool = True
 
-    def outcome(self) -> str:
+    def fit(self) -> str:
+        """What comes of it, from a node's records on, as a claim does it."""
+        host = self.cells()
+        nearness = Nearness({cell.id: cell.socket for cell in host}, {cell.id: cell.distances for cell in host})
+        requests = [
+            DeviceRequest(f"{number}", one.count, {"product_id": "1572", "type": "type-PF"} if one.kind == "pf" else {"product_id": "154c"}, policy=one.policy)
+            for number, one in enumerate(self.wanted)
+        ]
+        begun = time.process_time()
         try:
-            return f"fits, {fit(self.host, self.guest, devices=self.devices, networks=self.networks).set_tests} set(s) tested"
+            devices = Devices(free_devices(self.rows), requests, "legacy", nearness)
+            found = fit(host, self.asked, devices=devices, networks=Networks(frozenset(f"p{number}" for number in range(len(self.networks)))))
+            devices.chosen(frozenset(cell.host_cell for cell in found.cells))
+            outcome = "fits"
         except NoFit as reason:
-            return f"no: {reason.failed}, {reason.set_tests} set(s) tested"
-        except BudgetExceeded:
-            return "unknown"
+            outcome = f"no: {reason.failed}"
+        except Undecided:
+            outcome = "undecided"
+        self.seconds.append(time.process_time() - begun)
+        return outcome
 
-    def milliseconds(self) -> float:
-        """CPU time of the best of some runs, because the machine may be busy."""
+    @property
+    def seconds(self) -> list[float]:
+        return self.__dict__.setdefault("_seconds", [])
 
-        def once() -> float:
-            begun = time.process_time()
-            self.outcome()
-            return time.process_time() - begun
+    @property
+    def rows(self) -> Mapping[str, DeviceRow]:
+        """The devices as a node's state has them."""
+        if "_rows" not in self.__dict__:
+            rows = [one for number, (cell, functions) in enumerate(self.cards) for one in card(number, cell, functions)]
+            self.__dict__["_rows"] = {one.address: one for one in rows}
+        return self.__dict__["_rows"]
 
-        return 1000 * min(once() for _ in range(REPEATS))
+    @property
+    def asked(self) -> Guest:
+        """Cells of 4 dedicated CPUs."""
+        return Guest(tuple(GuestCell(frozenset(), frozenset(range(4 * one, 4 * one + 4)), 1024) for one in range(self.guest)), "dedicated")
+
+    def cells(self) -> list[HostCell]:
+        """Cells of 8 cores with 2 threads."""
+        made = []
+        for number in range(self.host):
+            cpus = range(CPUS * number, CPUS * number + CPUS)
+            taken = CPUS if number in self.full else self.used.get(number, 0)
+            made.append(HostCell(
+                number, frozenset(), frozenset(cpus), 65536, pinned=frozenset(cpus[:taken]), socket=number // 8,
+                physnets=frozenset(f"p{net}" for net, cells in enumerate(self.networks) if number in cells),
+                siblings=tuple(frozenset({cpu, cpu + 1}) for cpu in cpus[::2]),
+                distances={other: self.distance(number, other) for other in range(self.host)},
+            ))  # fmt: skip
+        return made
+
+    def distance(self, one: int, other: int) -> int:
+        if one == other:
+            return 10
+        return {"line": 20 + abs(one - other), "sockets": 12 if one // 8 == other // 8 else 32}.get(self.near, 20)
 
 
-def host(cells: int, full: Sequence[int] = ()) -> list[HostCell]:
-    """Cells of 8 cores with 2 threads, each with a physnet of its own."""
-    made = []
-    for number in range(cells):
-        first = CPUS * number
-        cpus = frozenset(range(first, first + CPUS))
-        made.append(HostCell(
-            number, frozenset(), cpus, 65536, physnets=frozenset({f"p{number}"}), pinned=cpus if number in full else frozenset(),
-            siblings=tuple(frozenset({cpu, cpu + 1}) for cpu in range(first, first + CPUS, 2)),
-            distances={other: 10 if other == number else 20 + abs(other - number) for other in range(cells)},
-        ))  # fmt: skip
-    return made
+def card(number: int, cell: int, functions: int) -> list[DeviceRow]:
+    """A network card with its VFs."""
+    pf = DeviceRow(
+        node=NODE, address=f"{number // 256:04x}:{number % 256:02x}:00.0", vendor_id="8086", product_id="1572", type="type-PF", numa_node=cell,
+        tags={"physical_network": "datacentre", "trusted": "true", "remote_managed": "false"},
+    )  # fmt: skip
+    where = pf.address[:8]
+    return [
+        pf,
+        *(replace(pf, address=f"{where}{1 + one // 8:02x}.{one % 8}", product_id="154c", type="type-VF", parent=pf.address) for one in range(functions)),
+    ]
 
 
-def guest(cells: int) -> Guest:
-    """Cells of 4 dedicated CPUs."""
-    return Guest(tuple(GuestCell(frozenset(), frozenset(range(4 * one, 4 * one + 4)), 1024) for one in range(cells)), "dedicated")
+def everywhere(cells: int, functions: int) -> list[tuple[int, int]]:
+    """A card on each cell."""
+    return [(cell, functions) for cell in range(cells)]
 
 
+VF = Wanted("vf", 1)
 CASES = (
-    Case("8 on 8, satisfiable", host(8), guest(8), 2),
-    Case("8 on 8, PCI unsatisfiable", host(8), guest(8), 5, OneDevice(2)),
-    Case("8 on 9, physnet unsatisfiable", host(9, full=[3]), guest(8), 10, networks=Networks(frozenset({"p3"}))),
-    Case("16 on 16, satisfiable", host(16), guest(16), 50),
-    Case("16 on 16, PCI unsatisfiable", host(16), guest(16), 50, OneDevice(2)),
-    Case("16 on 16, one cell full", host(16, full=[3]), guest(16), 50),
-    Case("8 on 16, satisfiable", host(16), guest(8), 100),
-    Case("8 on 16, PCI unsatisfiable", host(16), guest(8), 100, OneDevice(2)),
-    Case("16 on 32, satisfiable", host(32), guest(16), None),
-    Case("16 on 32, PCI unsatisfiable", host(32), guest(16), None, OneDevice(2)),
+    Case("8 on 16, one of 256 VFs", 8, 16, 20, everywhere(16, 16), [VF]),
+    Case("8 on 16, one of 128 VFs", 8, 16, 20, everywhere(16, 8), [VF]),
+    Case("8 on 16, one of 256 VFs, all on cell 12", 8, 16, 20, [(12, 64)] * 4, [VF], nova=False),
+    Case("8 on 16, one of 256 VFs, near if possible, on a full cell", 8, 16, 20, [(12, 64)] * 4, [Wanted("vf", 1, "preferred")], full=[12], nova=False),
+    Case("4 on 8, one of 512 VFs", 4, 8, 20, everywhere(8, 64), [VF]),
+    Case("4 on 8, one of 2048 VFs", 4, 8, 20, everywhere(8, 64) * 4, [VF]),
+    Case("2 on 8, 2 PFs + 49 VFs of 8×8, impossible", 2, 8, 20, everywhere(8, 8), [Wanted("pf", 2, "preferred"), Wanted("vf", 49, "preferred")], nova=False),
+    Case("4 on 8, 3 PFs + 48 VFs of 8×8, impossible", 4, 8, 20, everywhere(8, 8), [Wanted("pf", 3, "preferred"), Wanted("vf", 48, "preferred")], nova=False),
+    Case("4 on 8, 3 PFs + 40 VFs of 8×8, possible", 4, 8, 20, everywhere(8, 8), [Wanted("pf", 3, "preferred"), Wanted("vf", 40, "preferred")], nova=False),
+    Case("8 on 16, 9 VFs wanted, one a cell", 8, 16, 20, everywhere(16, 1), [Wanted("vf", 9)], nova=False),
+    Case("8 on 16, 9 VFs, one a cell, near if possible", 8, 16, 20, everywhere(16, 1), [Wanted("vf", 9, "preferred")], nova=False),
+    Case("8 on 8, PCI unsatisfiable", 8, 8, 20, everywhere(8, 1), [Wanted("vf", 9)], nova=False),
+    Case("8 on 8", 8, 8, 2),
+    Case("16 on 16", 16, 16, 50),
+    Case("8 on 16", 8, 16, 50),
+    Case("16 on 32", 16, 32, 50),
+    Case("32 on 64", 32, 64, 50),
+    Case("8 on 16, sockets of eight", 8, 16, 50, near="sockets"),
+    Case("8 on 16, no distances", 8, 16, 50, near="same"),
+    Case("16 on 16, one cell full", 16, 16, 50, full=[3], nova=False),
+    Case("8 on 9, physnet on a full cell", 8, 9, 10, full=[3], networks=[[3]], nova=False),
+    Case("10 on 40, 20 networks of 4 cells each", 10, 40, 50, networks=[sorted(random.Random(one).sample(range(40), 4)) for one in range(20)], nova=False),
+    Case("10 on 40, 30 networks of 3 cells each", 10, 40, 50, networks=[sorted(random.Random(one).sample(range(40), 3)) for one in range(30)], nova=False),
 )
 
 
+POLICIES: Sequence[PciPolicy] = ("required", "preferred", "legacy", "socket")
+
+
+def of_chance(number: int) -> Case:
+    """A host and a guest of any kind, always the same for a number."""
+    chance = random.Random(number)
+    host = chance.choice([2, 4, 8, 8, 16, 16, 24, 32])
+    guest = chance.randint(1, max(host // 2, 1)) if chance.random() < 0.8 else host
+    cards = [(chance.randrange(host), chance.choice([0, 1, 2, 8, 16, 64])) for _ in range(chance.randint(1, 24))]
+    there = {"pf": len(cards), "vf": sum(functions for _, functions in cards)}
+    kinds = chance.choice([["vf"], ["vf"], ["pf"], ["pf", "vf"], ["vf", "vf"], ["pf", "vf", "vf"]])
+    wanted = [
+        Wanted(kind, chance.choice([1, 1, 2, chance.randint(1, max(1, there[kind] // len(kinds)))]), chance.choice(POLICIES)) for kind in kinds
+    ]
+    return Case(
+        f"{guest} on {host}", guest, host, None, cards, wanted, [cell for cell in range(host) if chance.random() < 0.1],
+        [sorted(chance.sample(range(host), chance.randint(1, max(1, host // 3)))) for _ in range(chance.choice([0, 0, 0, 1, 2, 6]))],
+        chance.choice(["line", "sockets", "same"]), {cell: chance.choice([0, 0, 4, 12, 13]) for cell in range(host)}, nova=False,
+    )  # fmt: skip
+
+
+def nova_milliseconds(cases: Sequence[Case]) -> Mapping[str, str]:
+    """What nova needs for the cases that it can answer before long; empty without a nova."""
+    python = os.environ.get(NOVA) or (sys.executable if importlib.util.find_spec("nova") is not None else None)
+    if python is None:
+        return {}
+    given = json.dumps([{**asdict(case), "distances": []} for case in cases if case.nova])
+    ran = subprocess.run([python, str(HERE / "numa_fit_nova.py")], input=given, capture_output=True, text=True, check=True)
+    return {name: f"{milliseconds:.1f}" for name, milliseconds in json.loads(ran.stdout.splitlines()[-1]).items()}
+
+
+def show_table(cases: Sequence[Case]) -> None:
+    """Print a line for each case."""
+    nova = nova_milliseconds(cases)
+    print("| guest cells on host cells | outcome | ms | nova | budget |\n|---|---|---:|---:|---:|")
+    for case in cases:
+        outcome = {case.fit() for _ in range(REPEATS)}.pop()
+        budget = "–" if case.budget is None else f"{case.budget:g}"
+        print(f"| {case.name} | {outcome} | {1000 * min(case.seconds):.1f} | {nova.get(case.name, '–')} | {budget} |", flush=True)
+
+
+def show_chance(count: int) -> None:
+    """Print what became of so many fits by chance, and the worst of them."""
+    outcomes: dict[str, int] = {}
+    seconds: list[tuple[float, int]] = []
+    for number in range(count):
+        case = of_chance(number)
+        assert case.rows
+        outcome = case.fit()
+        outcomes[outcome] = outcomes.get(outcome, 0) + 1
+        seconds.append((case.seconds[0], number))
+    # Again, because the machine may have been busy.
+    worst = sorted(seconds, reverse=True)[: max(count // 100, 5)]
+    again = sorted(((min(_seconds(of_chance(number)) for _ in range(REPEATS)), number) for _, number in worst), reverse=True)
+    print(", ".join(f"{what}: {times}" for what, times in sorted(outcomes.items())))
+    print(f"median {1000 * sorted(seconds)[count // 2][0]:.1f} ms, 99 % {1000 * again[-1][0]:.1f} ms, worst {1000 * again[0][0]:.1f} ms:")
+    for spent, number in again[:5]:
+        print(f"{1000 * spent:8.1f} ms  {number}: {of_chance(number)}")
+
+
+def _seconds(case: Case) -> float:
+    assert case.rows
+    case.fit()
+    return case.seconds[0]
+
+
 def main() -> None:
-    """Print the table."""
-    print("| guest cells on host cells | outcome | ms | budget |\n|---|---|---:|---:|")
-    for case in CASES:
-        print(f"| {case.name} | {case.outcome()} | {case.milliseconds():.1f} | {case.budget or '–'} |", flush=True)
+    """Print the table, or the worst by chance."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--random", type=int, metavar="COUNT")
+    options = parser.parse_args()
+    if options.random:
+        show_chance(options.random)
+    else:
+        show_table(CASES)
 
 
 if __name__ == "__main__":

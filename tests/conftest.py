@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 from tests.support import backends
 
@@ -19,6 +20,19 @@ if TYPE_CHECKING:
     from tests.support.proxy import FaultProxy
     from tests.support.store_place import Place
     from tests.support.system import AgentCommand
+
+
+# Because a deadline for each example would measure how busy the machine is.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Tell what is missing here, in a line each instead of one for each test."""
+    if lines := backends.left_out(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.section("left out")
+        for line in lines:
+            terminalreporter.line(line)
 
 
 @pytest.fixture

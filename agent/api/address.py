@@ -1,9 +1,18 @@
-"""The address of a Unix socket: its path, or a short way there if that is too long for the kernel."""
+"""Where the local API listens: the path of its socket, or a short way there if that is too long for the kernel; and a TCP address for figures."""
 
+import ipaddress
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from oslo_config import cfg
+
+from agent.errors import ConfigError
+from agent.model.names import printable
+
+METRICS_OPTION = "[api] metrics_address"
+Address = tuple[str, int]
 
 # sockaddr_un has room for 108 bytes with the one that ends it.
 LONGEST = 107
@@ -23,3 +32,33 @@ def address(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{folder}/{path.name}"
     finally:
         os.close(folder)
+
+
+def metrics_address(conf: cfg.ConfigOpts) -> Address | None:
+    """Where to listen, None if nowhere.
+
+    :raises ConfigError: it is no address with a port.
+    """
+    text = conf.api.metrics_address
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    try:
+        address = ipaddress.ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
+        if not colon or not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65535 or (address.version == 6) != host.startswith("["):
+            raise ValueError(text)
+    except ValueError as error:
+        raise ConfigError(f"{METRICS_OPTION} = {printable(text)}: no IP address with a port", "write it like 127.0.0.1:9653 or [::1]:9653") from error
+    return str(address), int(port)
+
+
+def metrics_warning(conf: cfg.ConfigOpts) -> str | None:
+    """What an operator should know of an address that others can reach."""
+    try:
+        address = metrics_address(conf)
+    except ConfigError:
+        return None
+    if address is None or ipaddress.ip_address(address[0]).is_loopback:
+        return None
+    what = "whoever can reach it reads the figures, with the names of nodes; the local API itself is not there"
+    return f"{METRICS_OPTION} = {printable(conf.api.metrics_address)} is no loopback address: {what}; use 127.0.0.1 and a proxy, or a firewall"

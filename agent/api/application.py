@@ -2,8 +2,10 @@
 
 import json
 import logging
+import re
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import falcon
@@ -13,10 +15,11 @@ from agent.api.access import READS, Access
 from agent.api.description import Description, load
 from agent.api.errors import UnknownMethod, UnknownPath
 from agent.api.metrics import Metrics
-from agent.api.problem import MEDIA_TYPE, problem_of, status_of
+from agent.api.problem import MEDIA_TYPE, plain, problem_of, refusal, status_of
 from agent.api.routes import routes
 from agent.api.service import Service
 from agent.api.validation import Validation
+from agent.api.waiting import WaitingRoom
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
 
@@ -25,19 +28,31 @@ LOG = logging.getLogger(__name__)
 # Under this key the server leaves who asks.
 PEER = "compute_node_agent.peer"
 NOWHERE = "none"
+USES_STORE = re.compile(r"/v1/(claims|moves|devices|guests|instances|migrations|nodes/\{uuid\}/builds)(/|$)")
+# In seconds: when it has answered nobody for so long, more are refused.
+STORE_PATIENCE = 1.0
 
 
 def application(
-    service: Service, access: Callable[[], Access], metrics: Metrics, waiters: int, description: Description | None = None
+    service: Service, access: Callable[[], Access], metrics: Metrics, waiters: int, store_users: int, description: Description | None = None
 ) -> "falcon.App[Any, Any]":
-    """The application. ``access`` says who may do what now; ``waiters`` is how many requests may wait for an audit at once."""
-    app: falcon.App[Any, Any] = falcon.App(middleware=[Ledger(metrics), Gate(access), Validation(description or load())])
-    app.add_error_handler(AgentError, _refused)
-    app.add_error_handler(falcon.HTTPError, _refused_by_falcon)
-    app.add_error_handler(Exception, _failed)
+    """The application. ``access`` says who may do what now.
+
+    ``waiters`` is how many requests may wait for others at once, ``store_users`` how many may be busy with the store.
+    """
+    room = WaitingRoom(store_users, "the store", STORE_PATIENCE)
+    app: falcon.App[Any, Any] = falcon.App(middleware=[Ledger(metrics), Gate(access), Validation(description or load()), StorePlaces(room)])
+    handle_errors(app)
     for path, resource in routes(service, metrics, waiters).items():
         app.add_route(path, resource)
     return app
+
+
+def handle_errors(app: "falcon.App[Any, Any]") -> None:
+    """Have every error answered with a problem."""
+    app.add_error_handler(AgentError, _refused)
+    app.add_error_handler(falcon.HTTPError, _refused_by_falcon)
+    app.add_error_handler(Exception, _failed)
 
 
 class Gate:
@@ -49,6 +64,24 @@ class Gate:
     def process_request(self, request: Request, _response: Response) -> None:
         """:raises Forbidden: the peer may not."""
         self._access().check(request.env[PEER], request.method)
+
+
+class StorePlaces:
+    """Keeps requests that need the store from taking all threads, should it hang."""
+
+    def __init__(self, room: WaitingRoom) -> None:
+        self._room = room
+
+    def process_resource(self, request: Request, _response: Response, _resource: object, _parameters: object) -> None:
+        """:raises Busy: too many need it, and it answers none of them."""
+        if USES_STORE.match(request.uri_template or ""):
+            request.context.place = ExitStack()
+            request.context.place.enter_context(self._room.place())
+
+    def process_response(self, request: Request, _response: Response, _resource: object, _succeeded: bool) -> None:
+        """The place is free again."""
+        if "place" in request.context:
+            request.context.place.close()
 
 
 class Ledger:
@@ -71,24 +104,30 @@ class Ledger:
 
 
 def _refused(_request: Request, response: Response, error: AgentError, _parameters: object) -> None:
-    status = status_of(error)
-    response.status = falcon.code_to_http_status(status)
-    response.content_type = MEDIA_TYPE
-    response.data = json.dumps(problem_of(error)).encode()
-    if status in (429, 503):
+    _answer(response, problem_of(error))
+    if status_of(error) in (429, 503):
         response.set_header("Retry-After", "1")
     if isinstance(error, UnknownMethod):
         response.set_header("Allow", ", ".join(error.data["allowed"]))
 
 
+def _answer(response: Response, problem: dict[str, Any]) -> None:
+    response.status = falcon.code_to_http_status(problem["status"])
+    response.content_type = MEDIA_TYPE
+    response.data = json.dumps(problem).encode()
+
+
 def _refused_by_falcon(request: Request, response: Response, error: falcon.HTTPError, parameters: object) -> None:
-    """What the router refuses: paths that nobody serves."""
-    if error.status_code != 404:
+    """What the framework refuses: paths that nobody serves, and headers that it does not understand."""
+    if error.status_code == 404:
+        _refused(request, response, UnknownPath(f"there is no {printable(request.path)[:200]}", "openapi.yaml describes what there is"), parameters)
+    elif error.status_code < 500:
+        code, remedy = refusal(error.status_code)
+        _answer(response, plain(code, f"{error.title}: {error.description}"[:500], remedy))
+    else:
         _failed(request, response, error, parameters)
-        return
-    _refused(request, response, UnknownPath(f"there is no {printable(request.path)[:200]}", "openapi.yaml describes what there is"), parameters)
 
 
 def _failed(request: Request, response: Response, error: Exception, parameters: object) -> None:
     LOG.error("%s %s", request.method, printable(request.path), exc_info=error)
-    _refused(request, response, AgentBug(f"unexpected error: {type(error).__name__}: {printable(str(error))[:500]}"), parameters)
+    _refused(request, response, AgentBug.of(error), parameters)

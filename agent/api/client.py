@@ -148,6 +148,10 @@ class Client:
         """The host's devices; one request for each thousand."""
         return self._listed("/v1/devices", "devices")
 
+    def report_cleaned_device(self, address: str, node: str | None = None) -> Document:
+        """A device was cleaned, and guests can have it again. ``node``: its name or uuid, if several have such a device. Harmless when repeated."""
+        return self._post("/v1/devices/cleaned", {"address": address, **({"node": node} if node is not None else {})})
+
     def create_device_claim(self, wanted: Document) -> Document:
         """Promise devices to a guest that is there."""
         return self._post("/v1/devices/claims", wanted)
@@ -174,6 +178,15 @@ class Client:
         """A move: ``migration`` and ``claims``."""
         return self._get(f"/v1/moves/{quote(move, safe='')}")
 
+    def report_progress(self, move: str, status: str) -> Document:
+        """The move has come as far as this. Harmless when repeated."""
+        found: Document = self.request("PATCH", f"/v1/moves/{quote(move, safe='')}", {"status": status}).document
+        return found
+
+    def drop_half(self, move: str, half: Literal["old", "new"]) -> Document:
+        """Give one half of a move back, and nothing else. Harmless when repeated."""
+        return self._post(f"/v1/moves/{quote(move, safe='')}/drop", {"half": half})
+
     def take_move(self, move: str, step: MoveStep) -> Document:
         """Take a move one step on, or back. Harmless when repeated."""
         return self._post(f"/v1/moves/{quote(move, safe='')}/{step}")
@@ -193,13 +206,20 @@ class Client:
         return self._get(f"/v1/instances/{quote(uuid, safe='')}")
 
     def update_instance(self, uuid: str, version: int, changes: Document) -> Document:
-        """Its state has changed: ``vm_state``, ``task_state``, ``deleted``, ``image_properties``. A problem with status 412 if that version is not the last."""
+        """Its state has changed: ``vm_state``, ``task_state``, ``deleted``, ``hidden``, ``image_properties``.
+
+        A problem with status 412 if that version is not the last.
+        """
         found: Document = self.request("PATCH", f"/v1/instances/{quote(uuid, safe='')}", changes, {"If-Match": f'"{version}"'}).document
         return found
 
-    def remove_allocation(self, uuid: str, scope: Literal["node", "all"]) -> None:
-        """Remove what an instance has in Placement, on the nodes of this agent or everywhere. Harmless when repeated."""
-        self.request("DELETE", f"/v1/instances/{quote(uuid, safe='')}/allocation?{urlencode({'scope': scope})}")
+    def remove_allocation(self, uuid: str, scope: Literal["node", "all"], node: str | None = None) -> None:
+        """Remove what an instance has in Placement, on one node of this agent or everywhere. Harmless when repeated.
+
+        ``node``: which of them; it has to be said if the instance has something of several.
+        """
+        query = {"scope": scope, **({"node": node} if node is not None else {})}
+        self.request("DELETE", f"/v1/instances/{quote(uuid, safe='')}/allocation?{urlencode(query)}")
 
     def guests(self) -> Sequence[Document]:
         """The guests that the hypervisor shows, by node: ``name``, ``uuid``, ``guests``, ``errors``."""
@@ -210,6 +230,10 @@ class Client:
         """Make records of the guests that have none, of all nodes or those of these names or uuids; as :meth:`guests`. Harmless when repeated."""
         found: Sequence[Document] = self._post("/v1/guests/import", {**({"nodes": list(nodes)} if nodes else {}), "dry_run": dry_run})["nodes"]
         return found
+
+    def forget_guest(self, instance: str) -> Document:
+        """End the record of a guest that is gone for good. Returns the instance as that left it. Harmless when repeated."""
+        return self._delete(f"/v1/guests/{quote(instance, safe='')}")
 
     def report_build(self, node: str, result: Literal["failed", "succeeded"]) -> int:
         """A build on the node has ended. Returns how many failed in a row."""

@@ -1,35 +1,63 @@
 """cheroot's parts as a local socket needs them: connections with a peer, requests refused with problems."""
 
 import json
+import logging
+import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
-from cheroot.server import HTTPConnection, HTTPRequest
+from cheroot.server import HeaderReader, HTTPConnection, HTTPRequest
 from cheroot.wsgi import Gateway_10
 
 from agent.api.application import PEER
-from agent.api.inbox import Inbox, Outbox
+from agent.api.inbox import Inbox
+from agent.api.outgoing import Outbox
 from agent.api.peer import Peer, peer_of
-from agent.api.problem import MEDIA_TYPE, phrase, plain
+from agent.api.problem import MEDIA_TYPE, phrase, plain, refusal
+from agent.deadline import within
 
-# What cheroot refuses by itself, by its status: code and remedy.
-REFUSALS: Mapping[int, tuple[str, str]] = {
-    400: ("request.malformed", "speak HTTP/1.1"),
-    405: ("request.method", "use a method that openapi.yaml describes"),
-    408: ("request.timeout", "send a request at once"),
-    411: ("request.length", "send a Content-Length instead of a Transfer-Encoding"),
-    413: ("request.too-large", "send headers of 32 KiB and a body of 1 MiB at most"),
-    414: ("request.too-long", "send a path of 32 KiB at most"),
-    501: ("request.length", "send a Content-Length instead of a Transfer-Encoding"),
-    503: ("agent.busy", "try again"),
-    505: ("request.version", "speak HTTP/1.1"),
-}
+# In seconds; what has no answer of its own by then is answered 503 or 504, before clients give up.
+ANSWER_SECONDS = 20.0
+
+LOG = logging.getLogger(__name__)
+
+
+class _Lines:
+    """Remembers the lines that are read."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.read = file, list[bytes]()
+
+    def readline(self) -> bytes:
+        line: bytes = self._file.readline()
+        self.read.append(line)
+        return line
+
+
+class Headers(HeaderReader):
+    """Reads headers, and refuses those that two readers could understand in two ways."""
+
+    def __call__(self, rfile: Any, hdict: dict[bytes, bytes] | None = None) -> dict[bytes, bytes]:
+        """:raises ValueError: they are malformed."""
+        lines = _Lines(rfile)
+        found: dict[bytes, bytes] = super().__call__(lines, hdict)
+        parts = [line.partition(b":") for line in lines.read]
+        if any(name != name.strip() for name, colon, _ in parts if colon):
+            raise ValueError("There is white space around the name of a header.")
+        lengths = [value.strip() for name, _, value in parts if name.lower() == b"content-length"]
+        if len(lengths) > 1:
+            raise ValueError("There is more than one Content-Length.")
+        if lengths and not re.fullmatch(rb"[0-9]+", lengths[0]):
+            raise ValueError("The Content-Length is no number.")
+        return found
 
 
 class Request(HTTPRequest):
     """A request that is refused with a problem, where cheroot would answer with text."""
+
+    header_reader = Headers()
 
     def read_request_headers(self) -> bool:
         """Read them; a body of unknown length is not taken."""
@@ -41,10 +69,11 @@ class Request(HTTPRequest):
 
     def simple_response(self, status: str, msg: str = "") -> None:
         """Refuse, and close."""
-        code, remedy = REFUSALS.get(int(str(status)[:3]), ("agent.bug", "report it, with the log"))
+        code, remedy = refusal(int(str(status)[:3]))
         problem = plain(code, msg or str(status), remedy)
         body = json.dumps(problem).encode()
-        head = f"HTTP/1.1 {phrase(problem['status'])}\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        again = "Retry-After: 1\r\n" if problem["status"] == 503 else ""
+        head = f"HTTP/1.1 {phrase(problem['status'])}\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n{again}Connection: close\r\n\r\n"
         self.close_connection = self.sent_headers = True
         self.conn.wfile.write(head.encode() + body)
 
@@ -56,8 +85,13 @@ class Connection(HTTPConnection):
 
     def __init__(self, server: Any, sock: socket.socket, _makefile: Callable[..., Any]) -> None:
         super().__init__(server, sock, lambda connection, mode, _size: Inbox(connection) if "r" in mode else Outbox(connection))
-        self.peer: Peer = peer_of(sock)
+        self.peer = self.peer_of(sock)
         self._waiting_since = time.time()
+
+    @staticmethod
+    def peer_of(connection: socket.socket) -> Peer | str:
+        """Who is at the other end."""
+        return peer_of(connection)
 
     @property
     def last_used(self) -> float:
@@ -70,13 +104,32 @@ class Connection(HTTPConnection):
             self._waiting_since = now
 
     def close(self) -> None:
-        """It is over."""
-        self.server.forget(self)
-        super().close()
+        """It is over, once the client has what it is to have. Never raises, because that would end the thread that served it, and the server with it."""
+        try:
+            if self.wfile.left:
+                self.server.send_to(self, self.close)
+                return
+            try:
+                self.server.forget(self)
+            finally:
+                super().close()
+        except Exception:
+            LOG.exception("closing a connection")
 
 
 class Gateway(Gateway_10):
-    """Tells the application who asks."""
+    """Tells the application who asks, and has it answer in time."""
+
+    def respond(self) -> None:
+        """Answer. What an answer waits for, other than an audit or a reload, it waits for no longer than this.
+
+        What asks for the end of the process in a handler does not end the server.
+        """
+        try:
+            with within(ANSWER_SECONDS):
+                super().respond()
+        except (KeyboardInterrupt, SystemExit) as error:
+            raise RuntimeError(repr(error)) from error
 
     def get_environ(self) -> dict[str, Any]:  # type: ignore[override]
         """The environment, with the peer."""

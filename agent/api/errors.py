@@ -24,7 +24,7 @@ class RequestError(AgentError):
 
 
 class InvalidRequest(RequestError):
-    """The request is not as openapi.yaml describes it. ``faults``: all of them."""
+    """The request is not as openapi.yaml describes it. ``faults``: the first of them."""
 
     code = "request.invalid"
 
@@ -39,6 +39,12 @@ class NotJson(RequestError):
     """The body is not one JSON document."""
 
     code = "request.not-json"
+
+
+class TooManyValues(RequestError):
+    """The body holds more than any request needs."""
+
+    code = "request.too-large"
 
 
 class WrongMediaType(RequestError):
@@ -102,6 +108,15 @@ class Unready(AgentError):
         super().__init__(f"not ready: {'; '.join(reasons)}", "wait, or look at what the reasons name", reasons=list(reasons))
 
 
+class Busy(AgentError):
+    """As many requests wait for others as may."""
+
+    code = "agent.busy"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"too many requests wait already for {what}", "try again in a moment")
+
+
 class Stopping(AgentError):
     """The agent is about to end."""
 
@@ -109,6 +124,12 @@ class Stopping(AgentError):
 
     def __init__(self) -> None:
         super().__init__("the agent is stopping", "ask again when it runs")
+
+
+class ListenerUnusable(ConfigError):
+    """Nobody can listen at the address for figures."""
+
+    code = "api.metrics-address"
 
 
 class SocketUnusable(ConfigError):

@@ -28,9 +28,18 @@ class Inbox:
         self.bytes_read = 0
 
     @property
+    def size(self) -> int:
+        """How many bytes are there."""
+        return len(self._data)
+
+    @property
     def empty(self) -> bool:
         """Whether no request has begun."""
         return not self._data
+
+    def begins_with(self, beginnings: tuple[bytes, ...]) -> bool:
+        """Whether what is there begins with one of them."""
+        return self._data.startswith(beginnings)
 
     def receive(self) -> bool:
         """Take what is there, until a request is whole. Returns false where there will be no more."""
@@ -75,7 +84,8 @@ class Inbox:
         return self._taken(end if size is None or size < 0 else min(end, size))
 
     def _taken(self, size: int) -> bytes:
-        taken = bytes(self._data[:size])
+        with memoryview(self._data) as data:
+            taken = bytes(data[:size])
         del self._data[:size]
         self.bytes_read += len(taken)
         return taken
@@ -84,20 +94,3 @@ class Inbox:
         """Forget it all."""
         self.closed = True
         self._data.clear()
-
-
-class Outbox:
-    """The file that a server writes a connection to. A client that does not read is not waited for longer than the socket's timeout."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self._connection = connection
-        self.bytes_written = 0
-
-    def write(self, data: bytes) -> int:
-        """Send it all.
-
-        :raises OSError: the client is gone, or does not read.
-        """
-        self._connection.sendall(data)
-        self.bytes_written += len(data)
-        return len(data)

@@ -7,6 +7,7 @@ from threading import Thread
 from oslo_config import cfg
 
 from agent.api.access import Access, group_id
+from agent.api.address import metrics_address
 from agent.api.application import application
 from agent.api.metrics import Metrics
 from agent.api.node_figures import NodeFigures
@@ -19,6 +20,7 @@ LOG = logging.getLogger(__name__)
 
 # More waiters than this would leave too few threads for everybody else.
 WAITERS = WORKERS // 2
+STORE_USERS = WORKERS - 2
 
 
 class LocalApi:
@@ -29,9 +31,13 @@ class LocalApi:
         self.metrics.add(NodeFigures(service))
         self._path, self._group = Path(conf.api.socket), group_id(conf, "group")
         self._access = Access.from_options(conf)
-        self._application = application(service, lambda: self._access, self.metrics, WAITERS)
+        self._application = application(service, lambda: self._access, self.metrics, WAITERS, STORE_USERS)
+        self._service, self._address = service, metrics_address(conf)
+        self._figures: LocalServer | None = None
         self._server: LocalServer | None = None
         self._file: SocketFile | None = None
+        self._serving: Thread | None = None
+        self._showing: Thread | None = None
         self._ending: Thread | None = None
 
     def start(self) -> None:
@@ -42,8 +48,44 @@ class LocalApi:
         self._file = SocketFile(self._path, self._group)
         self._server = LocalServer(self._file.listening, self._application)
         self._server.prepare()
-        Thread(target=self._server.serve, name="api", daemon=True).start()
+        self._serving = Thread(target=self._server.serve, name="api", daemon=True)
+        self._serving.start()
         LOG.info("the local API listens on %s", printable(str(self._path)))
+
+    def start_figures(self) -> None:
+        """Begin to serve figures and health at the TCP address, if there is one.
+
+        :raises ListenerUnusable: nobody can listen there.
+        """
+        if self._address is not None:
+            from agent.api.metrics_listener import metrics_server
+
+            self._figures = metrics_server(self._address, self._service, self.metrics)
+            self._figures.prepare()
+            self._showing = Thread(target=self._figures.serve, name="figures", daemon=True)
+            self._showing.start()
+            LOG.info("figures are at %s port %d", *self._address)
+
+    def keep_up(self) -> None:
+        """Begin anew what has ended of the servers; their threads have told why.
+
+        :raises SocketUnusable, ListenerUnusable: as :meth:`start` and :meth:`start_figures`.
+        """
+        if self._ending is not None:
+            return
+        if self._serving is not None and not self._serving.is_alive():
+            LOG.error("the local API has ended; it begins anew")
+            if self._server is not None and self._file is not None:
+                (file, self._file), (server, self._server) = (self._file, None), (self._server, None)
+                file.remove()
+                server.stop()
+            self.start()
+        if self._showing is not None and not self._showing.is_alive():
+            LOG.error("the listener for figures has ended; it begins anew")
+            if self._figures is not None:
+                figures, self._figures = self._figures, None
+                figures.stop()
+            self.start_figures()
 
     def allow(self, access: Access) -> None:
         """Go by other rights from now on."""
@@ -54,8 +96,15 @@ class LocalApi:
         if self._ending is None and self._server is not None and self._file is not None:
             # First, so that nobody finds a socket where nobody listens.
             self._file.remove()
-            self._ending = Thread(target=self._server.stop, name="api ends", daemon=True)
+            self._ending = Thread(target=self._end, args=[self._server], name="api ends", daemon=True)
             self._ending.start()
+
+    def _end(self, server: LocalServer) -> None:
+        try:
+            if self._figures is not None:
+                self._figures.stop()
+        finally:
+            server.stop()
 
     def wait(self) -> None:
         """Until the end that :meth:`stop` began, but not for ever."""

@@ -1,13 +1,13 @@
 """The agent's figures for Prometheus."""
 
 import time
-from collections import Counter as Tally
 from typing import Literal, get_args
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary, disable_created_metrics, generate_latest
 from prometheus_client.registry import Collector
 
-from agent.model.report import METHODS, STEPS, DriftKind, NodeState, Report
+from agent.driver_worker import Outcome
+from agent.model.report import METHODS, STEPS, WELL, NodeState, Report
 from agent.version import agent_version
 
 PREFIX = "compute_node_agent"
@@ -17,8 +17,8 @@ OPERATION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 ANSWER_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
 
 TrackerOperation = Literal[
-    "claim", "abort", "claim-devices", "allocate-devices", "free-devices", "claim-move", "finish", "confirm", "revert", "abort-move", "update",
-    "count-build", "remove-allocation", "import-guests",
+    "claim", "abort", "claim-devices", "allocate-devices", "free-devices", "claim-move", "finish", "confirm", "revert", "abort-move", "progress", "drop",
+    "update", "count-build", "remove-allocation", "import-guests", "forget-guest", "clean-device",
 ]  # fmt: skip
 
 
@@ -35,10 +35,17 @@ class Metrics:
         self._seconds = Histogram(f"{PREFIX}_audit_seconds", "How long an audit of a node took", buckets=AUDIT_SECONDS, registry=registry)
         self._steps = Summary(f"{PREFIX}_audit_step_seconds", "How long the steps of an audit took", ["step"], registry=registry)
         self._requests = Counter(f"{PREFIX}_placement_requests", "Requests to Placement", ["method"], registry=registry)
+        self._replies = Counter(f"{PREFIX}_placement_replies", "Requests to Placement by status; none: no answer came", ["method", "status"], registry=registry)
+        self._latency = Histogram(
+            f"{PREFIX}_placement_request_seconds", "How long requests to Placement took", ["method"], buckets=ANSWER_SECONDS, registry=registry
+        )
+        self._calls = Histogram(
+            f"{PREFIX}_driver_call_seconds", "Calls of the driver, and what became of them", ["call", "outcome"], buckets=AUDIT_SECONDS, registry=registry
+        )
         self._operations = Counter(f"{PREFIX}_operations", "Changes to Placement, and what became of them", ["op", "status"], registry=registry)
-        self._nodes = Gauge(f"{PREFIX}_nodes", "Nodes, by how their last audit left them", ["state"], registry=registry)
-        self._drift = Gauge(f"{PREFIX}_drift", "What the agent will not touch by itself", ["kind"], registry=registry)
-        self._last = Gauge(f"{PREFIX}_last_audit_timestamp_seconds", "When all nodes were last audited", registry=registry)
+        self._of_node = Counter(f"{PREFIX}_node_operations", "The same by node", ["node", "op", "status"], registry=registry)
+        self._last = Gauge(f"{PREFIX}_last_audit_timestamp_seconds", "When an audit of all nodes last ended, whatever came of it", registry=registry)
+        self._last_good = Gauge(f"{PREFIX}_last_good_audit_timestamp_seconds", "When an audit last left all nodes well; 0: never yet", registry=registry)
         self._unlisted = Counter(f"{PREFIX}_pci_sync_failures", "Audits of nodes whose PCI devices could not be listed", registry=registry)
         self._hanging = Gauge(f"{PREFIX}_hanging_driver_calls", "Driver calls that were given up and have not come back", registry=registry)
         self._answers = Histogram(
@@ -52,11 +59,9 @@ class Metrics:
             self._work.labels(operation)
         for state in get_args(NodeState):
             self._audits.labels(state)
-            self._nodes.labels(state)
-        for kind in get_args(DriftKind):
-            self._drift.labels(kind)
         for method in METHODS:
             self._requests.labels(method)
+            self._latency.labels(method)
 
     def audited(self, report: Report, hanging: int, *, whole: bool) -> None:
         """Count an audit, of all nodes if ``whole``. What a dry run saw tells nothing of how things are."""
@@ -76,17 +81,20 @@ class Metrics:
                 self._steps.labels(step).observe(node.seconds.get(step, 0.0))
             for outcome in node.outcomes:
                 self._operations.labels(outcome.operation.op, outcome.status).inc()
+                self._of_node.labels(node.name, outcome.operation.op, outcome.status).inc()
         if whole:
-            self._show(report)
+            self._last.set(time.time())
+            if not report.errors and all(node.state in WELL for node in report.nodes):
+                self._last_good.set(time.time())
 
-    def _show(self, report: Report) -> None:
-        states = Tally(node.state for node in report.nodes)
-        kinds = Tally(drift.kind for node in report.nodes for drift in node.drift)
-        for state in get_args(NodeState):
-            self._nodes.labels(state).set(states[state])
-        for kind in get_args(DriftKind):
-            self._drift.labels(kind).set(kinds[kind])
-        self._last.set(time.time())
+    def requested(self, method: str, status: int | None, seconds: float) -> None:
+        """Count a request to Placement. ``status``: of its answer, None if none came."""
+        self._replies.labels(method, "none" if status is None else str(status)).inc()
+        self._latency.labels(method).observe(seconds)
+
+    def called(self, call: str, outcome: Outcome, seconds: float) -> None:
+        """Count a call of the driver."""
+        self._calls.labels(call, outcome).observe(seconds)
 
     def answered(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request to the API. ``path`` is a template, so that there are few."""

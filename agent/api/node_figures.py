@@ -1,16 +1,18 @@
-"""What is promised on the nodes, and what the monitors measured, as figures for Prometheus: looked up when they are asked for."""
+"""How the nodes are, what is promised on them, and what the monitors measured, as figures for Prometheus: looked up when they are asked for."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import get_args
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from agent.api.metrics import PREFIX
-from agent.api.service import Service
+from agent.api.service import Seen, Service
 from agent.errors import AgentError
 from agent.model.claim import Purpose
+from agent.model.report import DriftKind
+from agent.model.report import NodeState as AuditState
 from agent.tracker.node_state import NodeState
 
 RESOURCES = ("vcpus", "memory_mb", "disk_mb")
@@ -28,7 +30,9 @@ class NodeFigures(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """All figures of now."""
-        states = self._states()
+        seen, states = self._service.seen(), self._states()
+        yield from _audited(seen)
+        yield from _drift(seen)
         yield from _used(states)
         yield _claims(states)
         yield _of_nodes("failed_builds", "Failed builds in a row", {one.node.name: one.node.failed_builds for one in states})
@@ -50,6 +54,34 @@ class NodeFigures(Collector):
             for one in reading.metrics:
                 host.add_metric([reading.monitor, one.name, one.unit], one.value)
         yield from (works, host)
+
+
+def _audited(seen: Sequence[Seen]) -> Iterator[Metric]:
+    """Of each node only the state that it is in, because there may be thousands of nodes."""
+    counts = Counter(one.report.state for one in seen)
+    nodes = GaugeMetricFamily(f"{PREFIX}_nodes", "Nodes, by how their last audit left them", labels=["state"])
+    for state in get_args(AuditState):
+        nodes.add_metric([state], counts[state])
+    yield nodes
+    state_of = GaugeMetricFamily(f"{PREFIX}_node_state", "1: the last audit left the node in this state", labels=["node", "state"])
+    last = _of_nodes("last_audit_timestamp_seconds", "When the node was last audited, whatever came of it", {one.report.name: one.at for one in seen})
+    good = {one.report.name: one.good_at for one in seen if one.good_at is not None}
+    for one in seen:
+        state_of.add_metric([one.report.name, one.report.state], 1)
+    yield from (state_of, last, _of_nodes("last_good_audit_timestamp_seconds", "When an audit last left the node well", good))
+
+
+def _drift(seen: Sequence[Seen]) -> Iterator[Metric]:
+    """What is known of it stays while nobody can look, so that an outage ends no alert."""
+    whole = GaugeMetricFamily(f"{PREFIX}_drift", "What the agent will not touch by itself", labels=["kind"])
+    by_node = GaugeMetricFamily(f"{PREFIX}_node_drift", "The same by node, where there is any", labels=["node", "kind", "severity"])
+    counts = Counter(drift.kind for one in seen for drift in one.report.drift)
+    for kind in get_args(DriftKind):
+        whole.add_metric([kind], counts[kind])
+    for one in seen:
+        for (kind, severity), count in Counter((drift.kind, drift.severity) for drift in one.report.drift).items():
+            by_node.add_metric([one.report.name, kind, severity], count)
+    yield from (whole, by_node)
 
 
 def _used(states: Sequence[NodeState]) -> Iterator[Metric]:
@@ -74,7 +106,7 @@ def _claims(states: Sequence[NodeState]) -> Metric:
     return family
 
 
-def _of_nodes(name: str, what: str, values: dict[str, int]) -> Metric:
+def _of_nodes(name: str, what: str, values: Mapping[str, float]) -> Metric:
     family = GaugeMetricFamily(f"{PREFIX}_node_{name}", what, labels=["node"])
     for node, value in values.items():
         family.add_metric([node], value)

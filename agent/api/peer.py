@@ -6,6 +6,7 @@ import pwd
 import socket
 import struct
 from dataclasses import dataclass
+from functools import cached_property
 
 # struct ucred: pid, uid, gid. The ids are unsigned.
 _CREDENTIALS = struct.Struct("=iII")
@@ -15,13 +16,20 @@ SO_PEERGROUPS = 59
 LONGEST_ANSWER = 1024
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Peer:
-    """The process that connected, as it was then. ``groups``: those that it has, and those of its user's account."""
+    """The process that connected, as it was then. ``own_groups``: those that it had."""
 
     pid: int
     uid: int
-    groups: frozenset[int]
+    own_groups: frozenset[int]
+    gid: int | None = None
+
+    @cached_property
+    def groups(self) -> frozenset[int]:
+        """Those that the process had, and those of its user's account."""
+        # Looked up when somebody wants to know, because a directory of users may be far, and who accepts connections must not wait for it.
+        return self.own_groups if self.gid is None else self.own_groups.union(_of_account(self.uid, self.gid))
 
     def __str__(self) -> str:
         return f"uid {self.uid}, pid {self.pid}"
@@ -33,7 +41,7 @@ def peer_of(connection: socket.socket) -> Peer:
     :raises OSError: the kernel does not tell.
     """
     pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
-    return Peer(pid, uid, frozenset({gid, *_of_process(connection), *_of_account(uid, gid)}))
+    return Peer(pid, uid, frozenset({gid, *_of_process(connection)}), gid)
 
 
 def _of_process(connection: socket.socket) -> list[int]:

@@ -36,19 +36,24 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "node.unknown": (404, "There is no such node"),
     "instance.unknown": (404, "There is no such instance"),
     "claim.unknown": (404, "There is no such claim"),
+    "device.unknown": (404, "There is no such device"),
     "audit.unknown": (404, "There is no such audit"),
     "claim.id-taken": (409, "The id belongs to another request"),
+    "claim.released": (409, "The claim was given back"),
     "instance.claimed": (409, "The instance has another claim"),
     "instance.elsewhere": (409, "The instance is elsewhere"),
+    "instance.differs": (409, "The record of the instance says something else"),
     "agent.standing-by": (409, "The nodes are managed elsewhere"),
     "node.elsewhere": (409, "The node is managed elsewhere"),
     "resources.unavailable": (409, "The node does not have that"),
+    "resources.undecided": (409, "Nobody knows whether the node has that"),
     "state.wrong": (409, "It is not in the state for that"),
     "rebuild.topology": (409, "The guest would have other cells"),
     "devices.gone": (409, "Guests have devices that are gone"),
     "node.unavailable": (409, "The node is not available"),
     "node.degraded": (409, "The node's records contradict each other"),
     "node.guests-untold": (409, "Nobody knows the node's guests"),
+    "allocation.several-trees": (409, "It is not said which node is meant"),
     "tracker.refused": (409, "That cannot be done"),
     "record.changed": (412, "It was changed since you read it"),
     "config.invalid": (422, "The configuration cannot be used"),
@@ -59,6 +64,7 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "agent.stopping": (503, "The agent is stopping"),
     "agent.unwell": (503, "The agent does not work as it should"),
     "agent.busy": (503, "Too many requests at once"),
+    "agent.deadline": (503, "It was not done in time"),
     "node.not-ready": (503, "The node was not audited yet"),
     "store.conflict": (503, "Others change it all the time"),
     "store.unusable": (503, "The store cannot be used"),
@@ -71,6 +77,19 @@ KINDS: Mapping[str, tuple[int, str]] = {
     "placement.too-old": (502, "Placement is too old"),
 }
 OTHER = (500, "The agent could not do it")
+
+# What server and framework refuse by themselves, by its status: code and remedy.
+REFUSALS: Mapping[int, tuple[str, str]] = {
+    400: ("request.malformed", "speak HTTP/1.1"),
+    405: ("request.method", "use a method that openapi.yaml describes"),
+    408: ("request.timeout", "send a request at once"),
+    411: ("request.length", "send a Content-Length instead of a Transfer-Encoding"),
+    413: ("request.too-large", "send headers of 32 KiB and a body of 1 MiB at most"),
+    414: ("request.too-long", "send a path of 32 KiB at most"),
+    501: ("request.length", "send a Content-Length instead of a Transfer-Encoding"),
+    503: ("agent.busy", "try again"),
+    505: ("request.version", "speak HTTP/1.1"),
+}
 
 
 def status_of(error: AgentError) -> int:
@@ -104,3 +123,8 @@ def _details(error: AgentError) -> dict[str, Any]:
 def phrase(status: int) -> str:
     """The status line's text."""
     return f"{status} {HTTPStatus(status).phrase}"
+
+
+def refusal(status: int) -> tuple[str, str]:
+    """The code and the remedy of what a library refuses with that status; what it blames on the request is not the agent's bug."""
+    return REFUSALS.get(status) or (REFUSALS[400] if 400 <= status < 500 else ("agent.bug", "report it, with the log"))

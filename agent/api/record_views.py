@@ -11,6 +11,7 @@ from agent.store.reading import Reading
 from agent.store.records import Records
 from agent.store.versioned import Found
 from agent.tracker.errors import UnknownClaim, UnknownInstance
+from agent.tracker.known import is_departure
 
 PAGE = 1000
 
@@ -36,7 +37,7 @@ class RecordViews:
     # --- one by one -------------------------------------------------------------------------------------------------
 
     def claim(self, id: str, purpose: Purpose | None = None) -> JsonObject:
-        """A claim, given back or not.
+        """A claim, given back or not; that of a move by its migration's uuid too, if ``purpose`` says that it is one.
 
         :raises UnknownClaim: there is none, or it is for another ``purpose``.
         """
@@ -44,7 +45,7 @@ class RecordViews:
             return _claim_documents(reading, [_found(reading, id, purpose)])[0]
 
     def move(self, id: str) -> JsonObject:
-        """A move: the claim at the destination, what else it has open, and the record of the migration.
+        """A move, by its id or its migration's uuid: the claim at the destination, what else it has open, and the record of the migration.
 
         :raises UnknownClaim: there is none.
         """
@@ -53,8 +54,9 @@ class RecordViews:
             migration = reading.migration(claim.origin) if claim.origin is not None else None
             if migration is None:
                 raise UnknownClaim(f"the migration of move {id} is not known any more", "see agent migrations")
-            halves = [one for one in reading.claims_of(claim.instance) if migration.uuid in (one.migration, one.origin) and one.id != id]
-            return {"id": id, "migration": migration_document(migration), "claims": _claim_documents(reading, [*halves, claim])}
+            halves = [one for one in reading.claims_of(claim.instance) if migration.uuid in (one.migration, one.origin) and one.id != claim.id]
+            shown = halves if is_departure(claim, migration) else [*halves, claim]
+            return {"id": claim.id, "migration": migration_document(migration), "claims": _claim_documents(reading, shown)}
 
     def instance(self, uuid: str) -> JsonObject:
         """An instance, deleted or not.
@@ -115,6 +117,8 @@ class RecordViews:
 
 def _found(reading: Reading, id: str, purpose: Purpose | None) -> Claim:
     claim = reading.claim(id)
+    if claim is None and purpose == "move":
+        claim = reading.claim_of(ConsumerUuid(id))
     if claim is None or purpose not in (None, claim.purpose):
         what = "claim" if claim is None or purpose is None else {"move": "move", "devices": "claim of devices", "instance": "claim of a guest"}[purpose]
         raise UnknownClaim(f"no {what} {id}", "see agent claims and agent migrations")
@@ -137,4 +141,6 @@ def _each(document: Callable[[Any], JsonObject]) -> Callable[[Iterable[Any]], li
 
 def _claim_documents(reading: Reading, claims: Sequence[Claim]) -> list[JsonObject]:
     devices, units = reading.held_by([one.id for one in claims]) if claims else ((), ())
-    return [claim_document(one, devices, units) for one in claims]
+    found = {uuid: reading.node(uuid) for uuid in {one.node for one in claims}}
+    names = {uuid: printable(one.name) for uuid, one in found.items() if one is not None}
+    return [claim_document(one, devices, units, names.get(one.node)) for one in claims]

@@ -1,6 +1,7 @@
 """JSON Schema 2020-12 as requests need it: compiled once, every fault named with where it is and in few words."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 from jsonschema.exceptions import ValidationError
@@ -12,6 +13,7 @@ from agent.model.names import printable
 
 BASE = "urn:compute-node-agent:openapi"
 LONGEST = 200
+MOST_FAULTS = 20
 
 Registered = Registry[Any]
 
@@ -30,15 +32,18 @@ class Schema:
         self._validator = Validator(_absolute(schema), registry=registry)
 
     def faults(self, instance: Any) -> Iterator[tuple[str, str]]:
-        """Everything wrong with ``instance``, as JSON pointers and texts."""
-        found = sorted(self._validator.iter_errors(instance), key=lambda error: [str(part) for part in error.absolute_path])
+        """The first :data:`MOST_FAULTS` things that are wrong with ``instance``, as JSON pointers and texts."""
+        # No more are looked for, because a body may have hundreds of thousands.
+        first = islice(self._validator.iter_errors(instance), MOST_FAULTS)
+        found = sorted(first, key=lambda error: [str(part) for part in error.absolute_path])
         for error in found:
             yield pointer(error.absolute_path), _text(error)
 
 
 def pointer(path: Iterable[str | int]) -> str:
-    """A JSON pointer, RFC 6901."""
-    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in path)
+    """A JSON pointer, RFC 6901; one that is very long is cut off."""
+    found = "".join("/" + str(part)[:LONGEST].replace("~", "~0").replace("/", "~1") for part in path)
+    return found if len(found) <= LONGEST else f"{found[: LONGEST - 3]}..."
 
 
 def _absolute(schema: Any) -> Any:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from agent.api.record_views import RecordViews
+from agent.model.report import NodeReport
 from agent.monitors.monitor import Reading
 from agent.placement.client import Client
 from agent.tracker.tracker import Tracker
@@ -22,6 +23,19 @@ class Audit:
     report: bytes | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A node as its last audit left it; what an audit could not look at is as the one before it has found it.
+
+    ``at``: when that was, in seconds since the epoch; ``good_at``: when one last left it well, None if none has yet.
+    """
+
+    report: NodeReport
+    endpoint: str | None
+    at: float
+    good_at: float | None
+
+
 class Service(Protocol):
     """The agent as its API sees it. Called from many threads."""
 
@@ -33,6 +47,9 @@ class Service(Protocol):
 
     def check_readiness(self) -> None:
         """:raises Unready, Stopping: not every node was audited and is well."""
+
+    def seen(self) -> Sequence[Seen]:
+        """Every node, in the order of their uuids."""
 
     def nodes(self) -> Sequence[Document]:
         """A summary of each node, in the order of their uuids."""

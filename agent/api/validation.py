@@ -10,7 +10,7 @@ from falcon import Request, Response
 from agent.api.body import decoded
 from agent.api.description import JSON, Description, Operation, Parameters
 from agent.api.errors import Fault, InvalidRequest, Place, UnknownMethod, VersionMissing, WrongMediaType
-from agent.api.schema import pointer
+from agent.api.schema import MOST_FAULTS, pointer
 from agent.model.names import printable
 
 # Wherever more than these are asked for, something is wrong.
@@ -27,7 +27,7 @@ class Validation:
         self._operations = description.operations
 
     def process_resource(self, request: Request, _response: Response, _resource: object, parameters: Mapping[str, str]) -> None:
-        """Look at everything, and refuse with all that is wrong.
+        """Look at everything, and refuse with the first things that are wrong.
 
         :raises UnknownMethod, VersionMissing, InvalidRequest, NotJson, WrongMediaType: it is not as described.
         """
@@ -45,7 +45,7 @@ class Validation:
         raw = request.bounded_stream.read() if request.content_length else b""
         body, amiss = _body(raw, request.content_type or "", operation)
         if faults := [*faults, *amiss]:
-            raise InvalidRequest(faults)
+            raise InvalidRequest(faults[:MOST_FAULTS])
         request.context.query, request.context.header, request.context.body = query, header, body
 
 

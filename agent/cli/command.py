@@ -26,10 +26,15 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``target`` is ``module:function``. ``flags`` are the common flags that go with it, beside those for every command."""
+    """``target`` is ``module:function``. ``flags`` are the common flags that go with it, beside those for every command.
+
+    ``examples``: command lines that its help shows. ``lenient``: it reads the configuration itself, also one with errors.
+    """
 
     words: tuple[str, ...]
     help: str
     target: str
     flags: frozenset[str] = frozenset()
     arguments: tuple[Argument, ...] = ()
+    examples: tuple[str, ...] = ()
+    lenient: bool = False

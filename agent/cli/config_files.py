@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from oslo_config import cfg, iniparser
@@ -12,6 +12,8 @@ from agent.errors import ConfigError
 
 PROJECT = "compute-node-agent"
 PROGRAM = "agent"
+# Stands in the place of what cannot be parsed, because lines that go on with a value may follow.
+REPLACED = "replaced"
 NO_SECTION = "a value before the first [section]"
 REMEDY = "write name = value, or begin the line with # to make it a comment"
 REMEDIES = {NO_SECTION: "put [DEFAULT] above it"}
@@ -27,10 +29,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """One readable file: its values by section (in lower case, but DEFAULT) and name, in the order given."""
+    """One readable file: its values by section (in lower case, but DEFAULT) and name, in the order given.
+
+    ``lines``: where each section begins; ``mended``: the file's text without the lines that cannot be parsed, None if there are none.
+    """
 
     path: Path
     sections: Mapping[str, Mapping[str, Sequence[Value]]]
+    lines: Mapping[str, int] = field(default_factory=dict)
+    mended: str | None = None
 
 
 def usual_sources() -> tuple[Source, ...]:
@@ -52,7 +59,7 @@ def sources_of(given: Sequence[Source]) -> tuple[Source, ...]:
 
 
 def read_all(sources: Iterable[Source]) -> tuple[list[ConfigFile], list[ConfigError]]:
-    """Every file that can be parsed, in the order in which later ones win, and what is wrong with the others."""
+    """Every file that is text, in the order in which later ones win, and what is wrong with any."""
     files: list[ConfigFile] = []
     errors: list[ConfigError] = []
     for source in sources:
@@ -78,7 +85,7 @@ def _unreadable(option: str, path: Path, error: OSError) -> ConfigError:
 
 
 def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
-    """The file, None if there is anything wrong with it."""
+    """The file without the lines that cannot be parsed, None if it is no text; and what is wrong with it."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -99,11 +106,11 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
             if line in errors:
                 lines[line - 1] = "#"
                 continue
-            lines[line - 1] = "[DEFAULT]" if error.msg == NO_SECTION else "replaced ="
+            lines[line - 1] = "[DEFAULT]" if error.msg == NO_SECTION else f"{REPLACED} ="
             # The line itself is not shown: it may hold a password.
             errors[line] = ConfigError(f"{path}:{line}: {error.msg}", REMEDIES.get(error.msg, REMEDY), file=str(path), line=line)
         else:
-            return (None if errors else ConfigFile(path, parser.values)), list(errors.values())
+            return ConfigFile(path, parser.values, parser.lines, "\n".join(lines) if errors else None), list(errors.values())
 
 
 class _Parser(iniparser.BaseParser):
@@ -111,12 +118,14 @@ class _Parser(iniparser.BaseParser):
 
     def __init__(self) -> None:
         self.values: dict[str, dict[str, list[Value]]] = {}
+        self.lines: dict[str, int] = {}
         self._section = ""
         self._started_at = 0
 
     def new_section(self, section: str) -> None:
         self._section = section if section == "DEFAULT" else section.lower()
         self.values.setdefault(self._section, {})
+        self.lines.setdefault(self._section, self.lineno)
 
     def assignment(self, key: str, value: list[str]) -> None:
         if not self._section:

@@ -1,8 +1,9 @@
 """From a command line to a configuration: files, environment and overrides, with everything wrong in them at once."""
 
 import os
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 
 from keystoneauth1 import exceptions as ksa
 from keystoneauth1 import loading
@@ -11,22 +12,41 @@ from oslo_log import log
 
 from agent.cli.catalogue import WITH_KEYSTONEAUTH, OptionsByGroup, catalogue, log_options
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, read_all, sources_of
-from agent.cli.option_values import is_registered, origin, override_problems, problems
+from agent.cli.option_values import is_registered, origin, override_problems, without_problems
 from agent.cli.options import Options
 from agent.conf import devices, neutron
 from agent.conf import options as agent_options
 from agent.errors import ConfigError, ConfigErrors
 
 
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """What was read: ``conf`` has the defaults where something is wrong. ``files``: those that are text; ``whole``: all of them are."""
+
+    conf: cfg.ConfigOpts
+    files: Sequence[ConfigFile]
+    errors: Sequence[ConfigError]
+    whole: bool
+
+
 def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.ConfigOpts:
     """The configuration. Each call reads everything again and makes a new one.
 
     The command line wins over environment variables (``OS_GROUP__OPTION``), these over files, later files over
-    earlier ones. Options that nobody here knows are ignored, so that a nova.conf can be given as it is.
+    earlier ones. Options that nobody here knows are not refused, so that a nova.conf can be given as it is.
 
     :raises ConfigErrors: everything wrong in it.
     """
+    found = read_configuration(options, environ)
+    if found.errors:
+        raise ConfigErrors(found.errors)
+    return found.conf
+
+
+def read_configuration(options: Options, environ: Mapping[str, str] = os.environ) -> Configuration:
+    """The configuration, as far as it can be used, and everything wrong in it."""
     files, errors = read_all(sources_of(options.sources))
+    whole = all(any(one.data.get("file") == str(file.path) for file in files) for one in errors)
     conf, known = _parsed(files), catalogue()
     now = [one for one in options.overrides if is_registered(conf, one.group, one.name)]
     errors += override_problems(conf, known, now)
@@ -34,18 +54,18 @@ def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.Confi
     for register in (neutron.register_physnets, devices.register_types):
         with suppress(ValueError, cfg.Error):
             known += register(conf)
-    try:
-        for service in WITH_KEYSTONEAUTH:
+    unknown_plugins = []
+    for service in WITH_KEYSTONEAUTH:
+        try:
             known += _plugin_options(conf, service, files, environ)
-    except ConfigError as error:
-        errors.append(error)
-    else:
+        except ConfigError as error:
+            unknown_plugins.append(error)
+    errors += unknown_plugins
+    if not unknown_plugins:
         # These are the plugins': they can only be taken now that these are known.
         errors += override_problems(conf, known, [one for one in options.overrides if one not in now])
-    errors += problems(conf, known, files, environ)
-    if errors:
-        raise ConfigErrors(errors)
-    return conf
+    errors += without_problems(conf, known, files, environ)
+    return Configuration(conf, files, errors, whole)
 
 
 def _parsed(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
@@ -56,17 +76,31 @@ def _parsed(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
         conf.unregister_opts(options, group)
         conf.register_opts(options, group)
     agent_options.register(conf)
-    try:
-        conf(args=[], project=PROJECT, prog=PROGRAM, default_config_files=[str(file.path) for file in files], default_config_dirs=[])
-    except cfg.Error as error:
-        raise ConfigErrors([ConfigError(str(error), "the file has changed while it was read: try again")]) from error
+    with ExitStack() as stack:
+        paths = [str(file.path) if file.mended is None else stack.enter_context(_in_memory(file.mended)) for file in files]
+        try:
+            conf(args=[], project=PROJECT, prog=PROGRAM, default_config_files=paths, default_config_dirs=[])
+        except cfg.Error as error:
+            raise ConfigErrors([ConfigError(str(error), "the file has changed while it was read: try again")]) from error
     return conf
+
+
+@contextmanager
+def _in_memory(text: str) -> Iterator[str]:
+    """The path of a file with ``text`` that is on no disk, because there may be secrets in it."""
+    descriptor = os.memfd_create("configuration")
+    try:
+        with open(descriptor, "w", encoding="utf-8", closefd=False) as file:
+            file.write(text)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
 
 
 def _plugin_options(conf: cfg.ConfigOpts, service: str, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> OptionsByGroup:
     """Register the options of the authentication plugin that the section ``service`` names.
 
-    :raises ConfigError: there is no such plugin.
+    :raises ConfigError: there is no such plugin; from here on the section is taken for one that needs no credentials.
     """
     # Again, because auth_section may say that another section holds the credentials.
     loading.register_auth_conf_options(conf, service)
@@ -80,6 +114,7 @@ def _plugin_options(conf: cfg.ConfigOpts, service: str, files: Sequence[ConfigFi
         (option,) = [one for one in loading.get_auth_common_conf_options() if one.dest == "auth_type"]
         found = origin(option, section, files, environ)
         place = found.place if found else "command line"
+        conf.set_override("auth_type", "none", section)
         installed = ", ".join(sorted(loading.get_available_plugin_names()))
         raise ConfigError(f"{place}: [{section}] auth_type = {name}: no such authentication plugin", f"installed: {installed}") from error
     conf.register_opts(options, group=section)

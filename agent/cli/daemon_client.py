@@ -1,21 +1,44 @@
 """The way from a command to the daemon, if one runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from oslo_config import cfg
 
 from agent.api.client import ApiUnreachable, Client
 from agent.conf.api import SYSTEM_SOCKET, default_socket
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.names import printable
 
 Answer = TypeVar("Answer")
+Document = Mapping[str, Any]
 
 
 def client(conf: cfg.ConfigOpts) -> Client:
     """A client of the daemon of ``conf``; whoever has none of their own gets the system's."""
     path = Path(conf.api.socket)
     return Client(Path(SYSTEM_SOCKET) if str(path) == default_socket() and not path.exists() else path)
+
+
+def chosen_nodes(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
+    """Those of the daemon's nodes that ``--node`` names, by name, pattern or uuid; all if there is none.
+
+    :raises ConfigErrors: one of them means nothing.
+    """
+    there = ", ".join(printable(node["name"]) for node in nodes[:10]) or "none yet"
+    errors = [
+        ConfigError(f"--node {printable(one)}: the daemon has no such node", f"it has {there}")
+        for one in wanted if not any(_is_called(node, one) for node in nodes)
+    ]  # fmt: skip
+    if errors:
+        raise ConfigErrors(errors)
+    return [node for node in nodes if not wanted or any(_is_called(node, one) for one in wanted)]
+
+
+def _is_called(node: Document, wanted: str) -> bool:
+    return bool(node["uuid"] == wanted) or fnmatchcase(node["name"], wanted)
 
 
 def from_daemon(conf: cfg.ConfigOpts, ask: Callable[[Client], Answer]) -> Answer | None:

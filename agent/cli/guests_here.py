@@ -6,12 +6,12 @@ from threading import Event
 from oslo_config import cfg
 
 from agent.api.documents.guests import node_guests, node_without_guests
-from agent.api.documents.shown import JsonObject
+from agent.api.documents.shown import JsonObject, instance_document
 from agent.assembly import driving, made, opened, recording
 from agent.cli.options import Options
 from agent.driver_answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigErrors
-from agent.model.names import ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store
 from agent.tracker.claims import check_ready
@@ -48,6 +48,20 @@ def guests_here(conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_ru
         with recording(conf, parts, store, dry_run=dry_run) as records:
             nodes = [_node(ProviderUuid(uuid), name, view, look) for uuid, name in found.items()]
     return [{**one, "uuid": None} for one in nodes] if provisional else nodes
+
+
+def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
+    """End the record of a guest that is gone; its hypervisor is looked at first. Placement is not asked.
+
+    :raises AgentError: there is no such guest, it is elsewhere, the hypervisor shows it, or cannot be asked.
+    """
+    parts = made(conf, cancelled := Event(), daemon=False)
+    driver = (parts.driver, parts.worker, parts.driver_name)
+    with opened(conf) as store, driving(conf, parts, store, cancelled, dry_run=False), recording(conf, parts, store, dry_run=False) as records:
+        for uuid, name in managed_nodes(*driver, conf.compute.nodes_deadline).items():
+            facts = node_facts(*driver, name, conf.compute.facts_deadline)
+            records.audits.audit(ProviderUuid(uuid), facts, _present(store, ProviderUuid(uuid)), start=False)
+        return instance_document(records.tracker.forget(instance))
 
 
 def _node(

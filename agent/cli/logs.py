@@ -1,12 +1,14 @@
 """Where the log goes: stderr for one audit, what oslo.log is configured to for the daemon."""
 
 import logging
+import re
 import sys
 
 from oslo_config import cfg
 from oslo_log import log
 
 from agent.errors import ConfigError
+from agent.model.names import masked, printable
 
 PROGRAM = "agent"
 # A nova.conf sends its log to nova's files; what an operator asks for at a prompt belongs on the terminal.
@@ -31,8 +33,39 @@ QUIET = {
 }
 
 
+class Masking(logging.Formatter):
+    """As another formatter, without the passwords of URLs and with control characters escaped.
+
+    Libraries quote both in messages, and in the exceptions of a traceback.
+    """
+
+    def __init__(self, formatter: logging.Formatter) -> None:
+        super().__init__()
+        self._formatter = formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The text of a record."""
+        text = masked(self._formatter.format(record))
+        # Lines stay, and so do the colours that oslo.log itself has put there.
+        kept = {"\n", *(getattr(record, name, "\n") for name in ("color", "reset_color"))}
+        parts = re.split(f"({'|'.join(map(re.escape, kept))})", text)
+        text = "".join(part if part in kept else printable(part) for part in parts)
+        # Handlers for the journal send it once more.
+        record.exc_text = masked(record.exc_text) if record.exc_text else record.exc_text
+        return text
+
+
+def _mask_passwords() -> None:
+    """Have no handler that there is write a password of a URL."""
+    loggers = [logging.getLogger(), *(one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
+    for handler in [logging.lastResort, *(handler for one in loggers for handler in one.handlers)]:
+        if handler is not None and not isinstance(handler.formatter, Masking):
+            handler.setFormatter(Masking(handler.formatter or logging.Formatter()))
+
+
 def quiet_libraries() -> None:
     """Keep libraries from saying what the agent says better, or what nobody may read."""
+    _mask_passwords()
     for name, level in QUIET.items():
         logging.getLogger(name).setLevel(level)
 

@@ -3,19 +3,22 @@
 import logging
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 
 from oslo_config import cfg
 
 from agent.cli import command_table
-from agent.cli.configuration import load
+from agent.cli.configuration import load, read_configuration
+from agent.cli.exposures import exposures
 from agent.cli.logs import quiet_libraries, set_up_logging
 from agent.cli.options import Options
 from agent.cli.output import write_problems, write_report
-from agent.cli.parser import parse, wants_json
+from agent.cli.parser import asked_format, parse
+from agent.cli.unknown_options import warn_of_unknown
 from agent.conf.default import host_name
-from agent.errors import AgentBug, AgentError, OutputFailed, UsageError
+from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
 from agent.model.exit_codes import FAILED, INTERRUPTED, USAGE
 from agent.model.report import Problem, Report
 from agent.render.problems import problems_of
@@ -34,7 +37,7 @@ def run(argv: Sequence[str]) -> int:
         options = parse(argv)
     except UsageError as error:
         sys.stderr.write(error.usage)
-        return _failed(Options(format="json" if wants_json(argv) else "text"), problems_of(error), USAGE)
+        return _failed(Options(format=asked_format(argv)), problems_of(error), USAGE)
     invocation = _Invocation(options)
     try:
         return invocation.code()
@@ -42,14 +45,13 @@ def run(argv: Sequence[str]) -> int:
         write_problems(problems_of(error))
         return FAILED
     except AgentError as error:
-        return _failed(options, problems_of(error), FAILED, invocation.conf)
+        return error.exit_code if isinstance(error, AlreadyTold) else _failed(options, problems_of(error), FAILED, invocation.conf)
     except KeyboardInterrupt:
         return _failed(options, [Problem("agent.interrupted", "interrupted", "")], INTERRUPTED, invocation.conf)
     except Exception as error:
         # Everything foreseen is an AgentError. This is a bug, and even then there is one document and an exit code.
         LOG.critical("unexpected error", exc_info=True)
-        bug = AgentBug(f"unexpected error: {type(error).__name__}: {error}")
-        return _failed(options, problems_of(bug), FAILED, invocation.conf)
+        return _failed(options, problems_of(AgentBug.of(error)), FAILED, invocation.conf)
 
 
 class _Invocation:
@@ -62,25 +64,43 @@ class _Invocation:
     def code(self) -> int:
         """Do what the options ask for. Returns the exit code."""
         options = self.options
-        self.conf = conf = load(options)
         command = command_table.find(options.command, options.once)
+        self.conf = conf = read_configuration(options).conf if command.lenient else load(options)
         is_daemon = command is command_table.DAEMON
         set_up_logging(conf, once=not is_daemon, debug=options.debug)
         run = command_table.function(command)
         if is_daemon:
-            code: int = run(conf, partial(load, options), partial(set_up_logging, once=False))
+            code = _be_daemon(run, conf, options)
         elif command is command_table.AUDIT:
             report: Report = run(conf, options)
-            write_report(report, options.format)
+            write_report(report, options)
             code = report.exit_code
         else:
             code = run(conf, options)
         return code
 
 
+def _be_daemon(run: Callable[..., int], conf: cfg.ConfigOpts, options: Options) -> int:
+    """Run the daemon. Why it cannot start is told in its log too, unless that is stderr, where it is told anyway."""
+    try:
+        return run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
+    except AgentError as error:
+        if not conf.use_stderr:
+            for problem in problems_of(error):
+                LOG.error("the agent cannot start: %s (%s)", problem.message, problem.remedy)
+        raise
+
+
+def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:
+    """Log what can be used and may not be meant."""
+    for line in exposures(conf, map(Path, conf.config_file)):
+        LOG.warning("%s", line)
+    warn_of_unknown(conf, complete=complete)
+
+
 def _failed(options: Options, problems: Sequence[Problem], code: int, conf: cfg.ConfigOpts | None = None) -> int:
     """Tell errors that came instead of a report."""
-    if options.format == "text":
+    if not options.as_document:
         write_problems(problems)
         return code
     embedded = conf is not None and conf.placement.backend == "embedded"
@@ -95,7 +115,7 @@ def _failed(options: Options, problems: Sequence[Problem], code: int, conf: cfg.
         exit_code=code,
     )
     try:
-        write_report(report, "json")
+        write_report(report, options)
     except OutputFailed as error:
         write_problems(problems_of(error))
     return code

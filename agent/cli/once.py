@@ -9,6 +9,7 @@ from oslo_config import cfg
 from agent.assembly import assembled
 from agent.audit_record import Mode
 from agent.cli.options import Options
+from agent.cli.unknown_options import warn_of_unknown
 from agent.model.exit_codes import exit_code
 from agent.model.report import Report
 from agent.render.progress import node_progress
@@ -20,6 +21,12 @@ def run(conf: cfg.ConfigOpts, options: Options) -> Report:
     :raises AgentError: it could not even begin.
     """
     mode = Mode(dry_run=options.dry_run, adopt=options.adopt, start=True, reread=options.reread, with_usages=options.with_usages)
-    with assembled(conf, Event(), dry_run=options.dry_run) as fleet, node_progress(sys.stderr) as progress:
-        report = fleet.run(mode, options.nodes, progress)
+    complete = False
+    try:
+        with assembled(conf, Event(), dry_run=options.dry_run) as fleet, node_progress(sys.stderr) as progress:
+            complete = True
+            report = fleet.run(mode, options.nodes, progress)
+    finally:
+        # Afterwards, because driver and monitors have options of their own; and whatever came of it, because this may be why.
+        warn_of_unknown(conf, complete=complete)
     return replace(report, exit_code=exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode))

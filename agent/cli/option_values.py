@@ -1,6 +1,7 @@
 """The values of options: where each comes from, and which cannot be used."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +24,8 @@ class Origin:
     text: str
 
 
-def problems(conf: cfg.ConfigOpts, known: OptionsByGroup, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> Iterator[ConfigError]:
-    """Every option that is set to something it cannot be."""
+def without_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> Iterator[ConfigError]:
+    """Every option that is set to something it cannot be; from here on it has its default."""
     by_name = {(group, option.dest): option for group, options in known for option in options}
     for (group, name), option in by_name.items():
         if not is_registered(conf, group, name):
@@ -36,6 +37,9 @@ def problems(conf: cfg.ConfigOpts, known: OptionsByGroup, files: Sequence[Config
             # One that is not set has a default made of another option, which is reported itself.
             if found is not None:
                 yield unusable(option, group, found, error)
+            # A default that is made of another option cannot be used either if that one cannot.
+            with suppress(ValueError, cfg.Error):
+                conf.set_override(name, option.default, group)
 
 
 def is_registered(conf: cfg.ConfigOpts, group: str | None, name: str) -> bool:
@@ -72,19 +76,20 @@ def unusable(option: cfg.Opt, group: str | None, found: Origin, error: Exception
     return ConfigError(f"{text}: {reason}", remedy, group=section, option=option.dest)
 
 
-def origin(option: cfg.Opt, group: str | None, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> Origin | None:
-    """Where environment or files set an option, None if they do not."""
+def origin(option: cfg.Opt, group: str | None, files: Sequence[ConfigFile], environ: Mapping[str, str], number: int | None = None) -> Origin | None:
+    """Where environment or files set an option, None if they do not. ``number``: which of its values is meant, if it is given several times, from 1."""
     section = group or "DEFAULT"
     variable = f"OS_{section.upper()}__{option.dest.upper()}"
     if variable in environ:
         return Origin(f"environment variable {variable}", environ[variable])
     names = [(section, option.dest), *((old.group or section, (old.name or option.dest).replace("-", "_")) for old in option.deprecated_opts)]
-    for file in reversed(files):
-        for wanted, name in names:
-            values = file.sections.get(wanted if wanted == "DEFAULT" else wanted.lower(), {}).get(name)
-            if values:
-                return Origin(f"{file.path}:{values[-1].line}", values[-1].text)
-    return None
+    found = [
+        Origin(f"{file.path}:{value.line}", value.text) for file in files for wanted, name in reversed(names)
+        for value in file.sections.get(wanted if wanted == "DEFAULT" else wanted.lower(), {}).get(name, ())
+    ]  # fmt: skip
+    if number is not None and number <= len(found):
+        return found[number - 1]
+    return found[-1] if found else None
 
 
 def _wanted(option: cfg.Opt) -> str:

@@ -3,9 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-Format = Literal["text", "json"]
+Format = Literal["text", "table", "json", "yaml"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+"""``text`` and ``table`` are for people, ``json`` and ``yaml`` the same document for tools. ``table``: a line for each thing, however few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +43,15 @@ class Options:
     with_usages: bool = False
     detailed_exitcode: bool = False
     offline: bool = False
+    wide: bool = False
     debug: bool = False
     format: Format = "text"
     nodes: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
     overrides: tuple[Override, ...] = ()
     arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def as_document(self) -> bool:
+        """Whether stdout gets one document, on errors too."""
+        return self.format in ("json", "yaml")

@@ -8,26 +8,26 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
-from agent.cli.options import Format
+from agent.cli.options import Options
 from agent.errors import OutputFailed
 from agent.model.report import Problem, Report
-from agent.render.json_report import dumps, report_document
+from agent.render.json_report import dumps, report_document, yaml_dumps
 
 
-def write_report(report: Report, chosen: Format) -> None:
+def write_report(report: Report, options: Options) -> None:
     """The report of a run."""
-    if chosen == "json":
-        write_document(report_document(report))
+    if options.as_document:
+        write_document(report_document(report), options)
         return
     from agent.render.look import look_of
     from agent.render.text import render_report
 
-    write(render_report(report, look_of(sys.stdout)))
+    write(render_report(report, look_of(sys.stdout, wide=options.wide), as_table=options.format == "table"))
 
 
-def write_document(document: Mapping[str, Any]) -> None:
-    """A JSON document of a command."""
-    write(dumps(document))
+def write_document(document: Mapping[str, Any], options: Options) -> None:
+    """The document of a command, as JSON or as YAML that holds the same."""
+    write(yaml_dumps(document) if options.format == "yaml" else dumps(document))
 
 
 def write(text: str) -> None:
@@ -44,13 +44,13 @@ def write(text: str) -> None:
         raise OutputFailed(f"the report cannot be written: {error.strerror}", "check what stdout leads to") from error
 
 
-def write_problems(problems: Sequence[Problem]) -> None:
-    """Errors to stderr. Nobody is left to tell if that fails."""
+def write_problems(problems: Sequence[Problem], places: Sequence[str] = ()) -> None:
+    """Errors to stderr; ``places``: for each where it comes from, if that is known. Nobody is left to tell if that fails."""
     from agent.render.look import look_of
     from agent.render.text import render_problems
 
     try:
-        _put(render_problems(problems, look_of(sys.stderr)), sys.stderr)
+        _put(render_problems(problems, look_of(sys.stderr), places), sys.stderr)
     except OSError:
         _drop(sys.stderr)
 

@@ -1,7 +1,8 @@
 """The command line, read by argparse: its own exit code for wrong usage, and every option of the configuration too."""
 
 import argparse
-from collections.abc import Callable, Mapping, Sequence
+import difflib
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, NoReturn
@@ -11,7 +12,7 @@ from oslo_config import cfg
 from agent.cli.catalogue import WITH_KEYSTONEAUTH, catalogue, plugin_options
 from agent.cli.command import Argument, Command
 from agent.cli.command_table import COMMANDS, TOPICS, find
-from agent.cli.options import Options, Override, Source
+from agent.cli.options import FORMATS, Format, Options, Override, Source
 from agent.errors import UsageError
 
 PROGRAM = "agent"
@@ -29,11 +30,16 @@ FLAGS = {
     "detailed_exitcode": "--detailed-exitcode",
     "nodes": "--node",
     "offline": "--offline",
+    "wide": "--wide",
 }
-
+# What stands only in the help of those who take it.
+PARTICULAR = {"once", "version", *FLAGS}
+HELP = "help"
 
 # What stands before the name of a command's own argument, because it may be called like a common flag.
 OWN = "own "
+# How argparse begins to tell what it does not know.
+UNRECOGNIZED = "unrecognized arguments: "
 
 
 @dataclass(slots=True)
@@ -51,10 +57,26 @@ class _Given:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises what argparse would print before exiting with 2."""
+    """Raises what argparse would print before exiting with 2, and says what may have been meant."""
+
+    meant: str = ""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, f"{self.prog} --help", usage=self.format_usage())
+        unknown = message.removeprefix(UNRECOGNIZED).split() if message.startswith(UNRECOGNIZED) else []
+        meant = self.meant or _meant(next((word.partition("=")[0] for word in unknown if word.startswith("-")), ""), self._option_string_actions)
+        raise UsageError(message, f"{meant}{self.prog} --help", usage=self.format_usage())
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            self.meant = _meant(str(value), action.choices)
+            raise argparse.ArgumentError(action, f"{value!r} is none of {', '.join(action.choices)}")
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    """The beginning of a remedy; nothing, if nothing is alike."""
+    alike = difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)
+    # What was meant and is known is only in the wrong place.
+    return f"did you mean {alike[0]}? " if alike and alike[0] != word else ""
 
 
 class _Hand(argparse.Action):
@@ -77,6 +99,8 @@ def parse(argv: Sequence[str]) -> Options:
     given = _Given()
     parser = _parser(given, argv)
     found = vars(parser.parse_args(argv))
+    if found.get("word0") == HELP:
+        parser.parse_args([*found["asked"], "--help"])
     words = tuple(found.pop(f"word{place}") for place in range(2) if found.get(f"word{place}"))
     known = {one.name for one in fields(Options)}
     options = Options(
@@ -92,11 +116,11 @@ def parse(argv: Sequence[str]) -> Options:
     return options
 
 
-def wants_json(argv: Sequence[str]) -> bool:
-    """Whether errors belong into a JSON document, also where ``argv`` cannot be parsed. The last format wins."""
+def asked_format(argv: Sequence[str]) -> Format:
+    """How errors are told, also where ``argv`` cannot be parsed. The last format wins."""
     words = [*argv, ""]
     asked = [words[place + 1] if word == "--format" else word.removeprefix("--format=") for place, word in enumerate(argv) if word.startswith("--format")]
-    return asked[-1:] == ["json"]
+    return next((one for one in FORMATS if asked[-1:] == [one]), "text")
 
 
 def _check(options: Options, parser: _Parser) -> None:
@@ -110,21 +134,36 @@ def _check(options: Options, parser: _Parser) -> None:
 
 
 def _parser(given: _Given, argv: Sequence[str]) -> _Parser:
-    common = _Parser(add_help=False, allow_abbrev=False, argument_default=argparse.SUPPRESS)
-    _add_flags(common, given)
-    _add_configuration(common, given, argv)
-    settings: dict[str, Any] = {"parents": [common], "allow_abbrev": False, "argument_default": argparse.SUPPRESS}
-    parser = _Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, usage="agent [OPTION]... [COMMAND]", **settings)
+    plain: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
+    configuration = _Parser(add_help=False, **plain)
+    _add_configuration(configuration, given, argv)
+
+    def settings(takes: Collection[str]) -> dict[str, Any]:
+        flags = _Parser(add_help=False, **plain)
+        _add_flags(flags, given, takes)
+        return {"parents": [flags, configuration], **plain}
+
+    all_flags = settings({"once", "version", *FLAGS})
+    parser = _Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, usage="agent [OPTION]... [COMMAND]", **all_flags)
     top = parser.add_subparsers(dest="word0", metavar="COMMAND", title="commands", prog=PROGRAM)
+    asked = top.add_parser(HELP, help="show what a command does: agent help claim create", **plain)
+    asked.add_argument("asked", nargs="*", default=[], metavar="COMMAND", help="the words of a command")
     topics: dict[str, Any] = {}
     for command in COMMANDS:
         first, *rest = command.words
         if rest and first not in topics:
-            topic = top.add_parser(first, help=f"{TOPICS[first]}: {_second_words(first)}", **settings)
+            topic = top.add_parser(first, help=f"{TOPICS[first]}: {_second_words(first)}", **settings(()))
             topics[first] = topic.add_subparsers(dest="word1", metavar="COMMAND", title="commands", prog=topic.prog, required=True)
         parent = topics[first] if rest else top
-        _add_own(parent.add_parser(command.words[-1], help=command.help, description=command.help, **settings), command)
+        added = parent.add_parser(command.words[-1], help=command.help, description=command.help, **settings(command.flags))
+        _add_examples(added, command)
+        _add_own(added, command)
     return parser
+
+
+def _add_examples(parser: argparse.ArgumentParser, command: Command) -> None:
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "\n  ".join(["examples:", *command.examples])
 
 
 def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
@@ -152,17 +191,24 @@ def _second_words(first: str) -> str:
     return ", ".join(command.words[1] for command in COMMANDS if command.words[0] == first)
 
 
-def _add_flags(parser: _Parser, given: _Given) -> None:
-    flag = parser.add_argument
+def _add_flags(parser: _Parser, given: _Given, takes: Collection[str]) -> None:
+    """The flags that may stand anywhere. Those that mean nothing with a command are left out of its help, and refused by name later."""
+
+    def flag(name: str, help: str, when: str = "", **how: Any) -> None:
+        key = "nodes" if name == "--node" else name.removeprefix("--").replace("-", "_")
+        shown = f"{when}: {help}" if when and "once" in takes else help
+        parser.add_argument(name, help=argparse.SUPPRESS if key in PARTICULAR and key not in takes else shown, **how)
+
     flag("--once", action="store_true", help="one audit of every node, a report, and out")
-    flag("--dry-run", action="store_true", help="with --once and commands that write: show what would be done, write nothing")
+    flag("--dry-run", action="store_true", when="with --once and commands that write", help="show what would be done, write nothing")
     flag("--node", action=_Hand, hand=given.nodes.append, metavar="NAME", help="only this node; may be repeated")
-    flag("--format", choices=("text", "json"), help="how the report is written; text unless given")
+    flag("--format", choices=FORMATS, help="how the report is written: text or table for people, json or yaml for tools; text unless given")
+    flag("--wide", action="store_true", help="show every trait by its name, however many a provider has")
     flag("--detailed-exitcode", action="store_true", help="exit 2 if there are changes, made or pending, or warnings")
-    flag("--adopt", action="store_true", help="with --once: take over a tree that somebody else made")
-    flag("--reread", action="store_true", help="with --once: read everything again, trust no saved mirror")
-    flag("--with-usages", action="store_true", help="with --once: show use as Placement counts it, one request a provider")
-    flag("--offline", action="store_true", help="with a command that asks the daemon: read the store even if one runs")
+    flag("--adopt", action="store_true", when="with --once", help="take over a tree that somebody else made")
+    flag("--reread", action="store_true", when="with --once", help="read everything again, trust no saved mirror")
+    flag("--with-usages", action="store_true", when="with --once", help="show use as Placement counts it, one request a provider")
+    flag("--offline", action="store_true", when="with a command that asks the daemon", help="read the store even if one runs")
     flag("--version", action="store_true", help="show the version and exit")
     source = given.sources.append
     flag("--config-file", action=_Hand, hand=lambda path: source(Source(Path(path))), metavar="FILE", help="read this file; may be repeated, later ones win")

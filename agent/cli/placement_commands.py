@@ -1,7 +1,9 @@
 """The commands of operators who work on Placement itself."""
 
 from agent.cli.command import Argument, Command
+from agent.cli.record_commands import A_UUID
 
+ANOTHER = "0d5e7c31-92a4-4b68-9f1d-6a3c8e20b574"
 CONSUMER = Argument("consumer", "the consumer's uuid: of an instance or a migration", "CONSUMER")
 AGGREGATE = (Argument("aggregate", "the aggregate's uuid", "AGGREGATE"), Argument("host", "the host's name, or its provider's uuid", "HOST"))
 # All of them, because whoever only reads sends nothing that writes either.
@@ -10,8 +12,12 @@ PLACEMENT_COMMANDS = (
     Command(
         ("candidates",), "show in which ways Placement could place a guest", "agent.cli.commands.placement.candidates:run", DRY,
         (Argument("query", "the query, as Placement's API has it: resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX", "KEY=VALUE", many=True),),
+        ("agent candidates resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX limit=5",),
     ),
-    Command(("allocation", "show"), "show all that a consumer holds", "agent.cli.commands.placement.allocation_show:run", DRY, (CONSUMER,)),
+    Command(
+        ("allocation", "show"), "show all that a consumer holds", "agent.cli.commands.placement.allocation_show:run",
+        DRY, (CONSUMER,), (f"agent allocation show {A_UUID}",),
+    ),
     Command(
         ("allocation", "move"), "give all that one consumer holds to another", "agent.cli.commands.placement.allocation_move:run", DRY,
         (
@@ -20,24 +26,33 @@ PLACEMENT_COMMANDS = (
             Argument("--project-id", "the target's project, if it is not the source's", "ID"),
             Argument("--user-id", "the target's user, if it is not the source's", "ID"),
         ),
+        (f"agent allocation move --dry-run {A_UUID} {ANOTHER}", f"agent allocation move {A_UUID} {ANOTHER}"),
     ),
     Command(
         ("allocation", "delete"), "take everything from a consumer", "agent.cli.commands.placement.allocation_delete:run", DRY,
         (CONSUMER, Argument("--force", "without looking, and so that no other client notices", "", switch=True)),
+        (f"agent allocation delete --dry-run {A_UUID}", f"agent allocation delete {A_UUID}"),
     ),
     Command(
         ("allocation", "remove-tree"), "have a consumer let go of one node", "agent.cli.commands.placement.allocation_remove_tree:run", DRY,
-        (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")),
+        (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")), (f"agent allocation remove-tree {A_UUID} compute-1",),
     ),
-    Command(("aggregate", "add-host"), "put a host into an aggregate", "agent.cli.commands.placement.aggregate_host:add", DRY, AGGREGATE),
-    Command(("aggregate", "remove-host"), "take a host out of an aggregate", "agent.cli.commands.placement.aggregate_host:remove", DRY, AGGREGATE),
+    Command(
+        ("aggregate", "add-host"), "put a host into an aggregate", "agent.cli.commands.placement.aggregate_host:add", DRY, AGGREGATE,
+        (f"agent aggregate add-host {A_UUID} compute-1",),
+    ),
+    Command(
+        ("aggregate", "remove-host"), "take a host out of an aggregate", "agent.cli.commands.placement.aggregate_host:remove", DRY, AGGREGATE,
+        (f"agent aggregate remove-host {A_UUID} compute-1",),
+    ),
     Command(
         ("usages",), "show how much a project has allocated", "agent.cli.commands.placement.usages:run", DRY,
         (Argument("project", "the project's id", "PROJECT"), Argument("--user-id", "show that of one of its users too", "ID")),
+        ("agent usages 7a1c5e0f9b3d4826a0c4e8f2b6d09135",),
     ),
     Command(
         ("pci", "unreport"), "take the devices of a node out of Placement", "agent.cli.commands.placement.pci_unreport:run", DRY,
-        (Argument("root", "the node's name, or its root provider's uuid", "NODE"),),
+        (Argument("root", "the node's name, or its root provider's uuid", "NODE"),), ("agent pci unreport --dry-run compute-1", "agent pci unreport compute-1"),
     ),
     Command(
         ("decommission",), "take a node out of Placement", "agent.cli.commands.placement.decommission:run", DRY,
@@ -47,5 +62,6 @@ PLACEMENT_COMMANDS = (
             Argument("--evacuated", "a consumer that was evacuated away, and lets go of it; may be repeated", "UUID", many=True),
             Argument("--all-providers", "delete providers too that this store does not know as the agent's", "", switch=True),
         ),
+        ("agent decommission --dry-run compute-1", "agent decommission compute-1"),
     ),
 )  # fmt: skip

@@ -14,7 +14,7 @@ from oslo_config import cfg
 from agent.assembly import embedded_in
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
-from agent.errors import AgentError
+from agent.errors import AgentError, AlreadyTold, OutputFailed
 from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
 from agent.model.mirror import Knowledge
 from agent.placement.client import Client
@@ -39,12 +39,13 @@ class PlacementWork:
 
 
 @contextmanager
-def placement_work(conf: cfg.ConfigOpts, options: Options, *, writes: bool) -> Iterator[PlacementWork]:
+def placement_work(conf: cfg.ConfigOpts, options: Options, name: str, *, writes: bool) -> Iterator[PlacementWork]:
     """The Placement that [placement] names, or the embedded one.
 
-    The embedded one is this run's alone if it ``writes``; whoever only looks gets a copy.
+    The embedded one is this run's alone if it ``writes``; whoever only looks gets a copy. ``name``: what is reported, also if it fails.
 
-    :raises AgentError: it cannot be used.
+    :raises AgentError: it cannot be used, or the work fails.
+    :raises AlreadyTold: the work fails, and a tool was told so in the document of that work, with the requests that were sent.
     """
     folder, cancelled = Path(conf.store.path), Event()
     looks = options.dry_run or not writes
@@ -57,7 +58,15 @@ def placement_work(conf: cfg.ConfigOpts, options: Options, *, writes: bool) -> I
         client = Client(exchange)
         knowledge = Knowledge(transport.endpoint, client.max_version())
         check_version(knowledge)
-        yield PlacementWork(client, exchange, knowledge, folder if is_embedded else None)
+        work = PlacementWork(client, exchange, knowledge, folder if is_embedded else None)
+        try:
+            yield work
+        except OutputFailed:
+            raise
+        except AgentError as error:
+            if not options.as_document:
+                raise
+            raise AlreadyTold(finish(work, options, name, {}, [], [error])) from error
 
 
 def finish(
@@ -78,8 +87,8 @@ def finish(
         exit_code=_exit_code(work, options, errors),
         notice=f"using the embedded Placement in {work.embedded_in / FILE}" if work.embedded_in else "",
     )
-    if options.format == "json":
-        write_document(work_document(report))
+    if options.as_document:
+        write_document(work_document(report), options)
     else:
         write(render_work(report, look_of(sys.stdout)))
     return report.exit_code

@@ -73,9 +73,9 @@ def show(options: Options, name: str, found: Listed, render: Render) -> int:
     """Write what was found, under its name. Returns the exit code."""
     problems = [Problem("record.damaged", one, "correct or remove the record") for one in found.damaged]
     code = PARTLY if problems else DONE
-    if options.format == "json":
+    if options.as_document:
         document = {"schema": f"compute-node-agent/{name}/1", "source": found.source, name: list(found.documents)}
-        write_document({**document, "errors": error_rows(problems), "exit_code": code})
+        write_document({**document, "errors": error_rows(problems), "exit_code": code}, options)
         return code
     look = look_of(sys.stdout)
     lines = [Text("the daemon was not asked; this is what the store knows", "yellow")] if found.source == "store" else []
@@ -85,8 +85,8 @@ def show(options: Options, name: str, found: Listed, render: Render) -> int:
 
 def show_one(options: Options, name: str, document: Document, render: Render) -> int:
     """Write one record, under its name. Returns the exit code."""
-    if options.format == "json":
-        write_document({"schema": f"compute-node-agent/{name}/1", name: document, "errors": [], "exit_code": DONE})
+    if options.as_document:
+        write_document({"schema": f"compute-node-agent/{name}/1", name: document, "errors": [], "exit_code": DONE}, options)
         return DONE
     look = look_of(sys.stdout)
     done = [Text("it was done before; nothing has changed", "dim")] if document.get("repeated") else []

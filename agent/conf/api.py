@@ -28,6 +28,14 @@ OPTIONS = [
             "Default: the agent's own group. Changed by a restart only."
         ),
     ),
+    cfg.StrOpt(
+        "metrics_address", sample_default="127.0.0.1:9653",
+        help=(
+            "Address and port of a TCP listener that answers /metrics, /healthz and /readyz, to whoever can reach it, and nothing else; for a Prometheus "
+            "that cannot read the socket. [::1]:9653 for IPv6. Better a loopback address, with a proxy that checks who asks in front of it. Default: none. "
+            "Changed by a restart only."
+        ),
+    ),
     cfg.StrOpt("read_group", help="Members of this group may look at everything over the local API. Default: nobody."),
     cfg.StrOpt("write_group", help="Members of this group may do everything over the local API. Default: nobody."),
 ]

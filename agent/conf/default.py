@@ -45,6 +45,10 @@ OPTIONS = [
             "it."
         ),
     ),
+    cfg.BoolOpt(
+        "force_raw_images", default=True,
+        help="Whether images are made raw for guests. If not, images_type lvm and rbd cannot take QCOW2: COMPUTE_IMAGE_TYPE_QCOW2 is not set then.",
+    ),
     cfg.IntOpt(
         "update_resources_interval", default=0, min=-1,
         help="Seconds between audits of a node; 0 means 60, -1 never.",
@@ -60,6 +64,13 @@ OPTIONS = [
     cfg.FloatOpt(
         "initial_disk_allocation_ratio", default=1.0, min=0.0,
         help="Overcommit of DISK_GB in a new inventory.",
+    ),
+    cfg.StrOpt(
+        "vcpu_pin_set",
+        help=(
+            "nova's old name of [compute] cpu_shared_set: the host CPUs for guest CPUs, shared ones and, as in nova, dedicated ones too, all of them "
+            "VCPU. Not beside cpu_dedicated_set. A warning says how to replace it."
+        ),
     ),
     cfg.IntOpt("reserved_host_cpus", default=0, min=0, help="CPUs kept for the host, out of VCPU."),
     cfg.IntOpt("reserved_host_memory_mb", default=512, min=0, help="MiB kept for the host, out of MEMORY_MB."),

@@ -15,6 +15,10 @@ OPTIONS = [
         ),
     ),
     cfg.ListOpt("cpu_models", default=[], deprecated_name="cpu_model", help="CPU models of guests, for cpu_mode = custom."),
+    cfg.ListOpt(
+        "hw_machine_type", default=[],
+        help="Machines that guests get unless they ask for another, as arch=machine. What they offer becomes traits, beside what pc and q35 offer.",
+    ),
     cfg.ListOpt("cpu_model_extra_flags", default=[], help="CPU features that guests have besides (pcid, +pcid), or have not (-pcid)."),
     cfg.StrOpt(
         "images_type", default="default", choices=["raw", "flat", "qcow2", "lvm", "rbd", "ploop", "default"],
@@ -33,11 +37,24 @@ OPTIONS = [
         help="MiB of files that back the memory of guests, reported as MEMORY_MB in place of the host's memory.",
     ),
     cfg.BoolOpt("swtpm_enabled", default=False, help="Whether guests may have an emulated TPM."),
+    cfg.ListOpt(
+        "supported_tpm_secret_security", default=["user", "host", "deployment"],
+        help="Where the secret of a guest's emulated TPM may be kept: user, host, deployment. Guests that ask for another are not scheduled here.",
+    ),
     cfg.IntOpt(
         "num_memory_encrypted_guests", min=0,
         help=(
             "How many guests may have memory encrypted by SEV or TDX at once, if that is less than the host says, or the host does not say. "
             "It is no limit of SEV-ES and SEV-SNP."
         ),
+    ),
+    cfg.IntOpt("num_intel_tdx_guests", min=0, help="The same for TDX alone. If both are set, the smaller one counts."),
+    cfg.BoolOpt(
+        "cpu_power_management", default=False,
+        help="Whether dedicated CPUs sleep while no guest has them. Those that are offline because of that count all the same.",
+    ),
+    cfg.StrOpt(
+        "cpu_power_management_strategy", default="cpu_state", choices=["cpu_state", "governor"],
+        help="How they sleep: offline, or with another governor, with which they stay online.",
     ),
 ]  # fmt: skip

@@ -9,11 +9,13 @@ from agent.conf import (
     devices,
     fake,
     host,
+    image_cache,
     ironic,
     keystoneauth,
     libvirt,
     neutron,
     neutron_tunnel,
+    nova,
     pci,
     placement,
     store,
@@ -21,7 +23,7 @@ from agent.conf import (
     workarounds,
 )
 
-GROUPS = (default, compute, neutron, neutron_tunnel, pci, devices, libvirt, ironic, workarounds, placement, store, tracker, api, host, fake)
+GROUPS = (default, compute, neutron, neutron_tunnel, pci, devices, libvirt, image_cache, ironic, workarounds, placement, store, tracker, api, host, fake)
 SERVICES = (placement, ironic)
 
 
@@ -29,7 +31,7 @@ def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
     """The agent's own options as they are registered."""
     # An option of no group is hidden by a group of its name, so that ``host`` needs a group of its own to be read from.
     ungrouped = [option for option in default.OPTIONS if option is not default.HOST]
-    return [(None, ungrouped), ("DEFAULT", [default.HOST]), *((module.GROUP, list(module.OPTIONS)) for module in GROUPS if module.GROUP)]
+    return [(None, ungrouped), ("DEFAULT", [default.HOST]), *((module.GROUP, list(module.OPTIONS)) for module in GROUPS if module.GROUP), *nova.by_group()]
 
 
 def register(conf: cfg.ConfigOpts) -> None:

@@ -20,9 +20,17 @@ OPTIONS = [
             "generations cannot show. 0: never."
         ),
     ),
+    cfg.IntOpt(
+        "consumers_refresh", default=600, min=0,
+        help=(
+            "Seconds in which Placement is asked again who holds something of the node's root and of its cells, one provider a pass at most, "
+            "because what is given back shows nowhere else; on nodes with records of guests. 0: never."
+        ),
+    ),
     cfg.IntOpt("connect_timeout", default=5, min=1, help="Seconds to wait for a connection."),
-    cfg.IntOpt("read_timeout", default=60, min=1, help="Seconds to wait for an answer."),
-    cfg.IntOpt("reshape_timeout", default=300, min=1, help="Seconds to wait for the answer to a reshape."),
+    cfg.IntOpt("read_timeout", default=60, min=1, help="Seconds in which an answer has to be there as a whole."),
+    cfg.IntOpt("max_answer", default=64, min=1, max=1024, help="MiB that an answer may have at most, after decompression."),
+    cfg.IntOpt("reshape_timeout", default=300, min=1, help="Seconds in which the answer to a reshape has to be there."),
 ]
 
 # What the agent has otherwise than keystoneauth. No retries of its own, because it repeats writes too.

@@ -15,15 +15,16 @@ OPTIONS = [
     cfg.IntOpt(
         "stranded_after", default=3600, min=0,
         help=(
-            "Seconds after which the claim of a move counts as stranded, if its instance is not being moved any more. The audit that finds it "
-            "tells of it, the next one releases it."
+            "Seconds after which a move that has not arrived, and of which nobody has told anything meanwhile, neither progress nor a state of its "
+            "instance, is told as stranded-claim, with the command that ends it; and so is a claim whose guest has not come. The room is kept until "
+            "then: age alone frees nothing."
         ),
     ),
     cfg.IntOpt(
         "keep_ended", default=90, min=1,
         help=(
-            "Days for which records of released claims, ended migrations and deleted instances are kept. Until then they prove whose leaked "
-            "allocations were."
+            "Days for which records are kept of released claims, of migrations that ended or failed, of instances that are deleted or whose "
+            "build failed, and of deleted nodes. Until then they prove whose leaked allocations were."
         ),
     ),
     cfg.BoolOpt("count_orphans", default=False, help="Whether memory and CPUs of guests that no record knows count as used."),

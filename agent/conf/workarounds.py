@@ -12,4 +12,11 @@ OPTIONS = [
             "others sooner; with it, others may be sent to a node that is about to be cleaned."
         ),
     ),
+    cfg.BoolOpt(
+        "reserve_disk_resource_for_image_cache", default=False,
+        help=(
+            "Reserve of DISK_GB what the cached images take, rounded up to GiB, where they are on the file system of the guests' disks. "
+            "Only with the driver libvirt, and not with images_type lvm or rbd, whose disks are elsewhere."
+        ),
+    ),
 ]  # fmt: skip

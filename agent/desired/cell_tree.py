@@ -19,6 +19,9 @@ from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell
 
+OF_CELLS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
+"""What the cells have where every guest has a topology."""
+
 _PAGES = re.compile(r"CUSTOM_MEMORY_PAGE_([1-9][0-9]*)")
 _MIB = 1024  # KiB
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 from agent.desired.device_names import card_of, device_provider_name, device_providers
-from agent.desired.device_uses import DeviceUse
+from agent.desired.device_uses import DeviceUse, ReservedOfCard
 from agent.desired.reported_cards import Card, cards, problems
 from agent.errors import ConfigError, DevicesGone
 from agent.model.journal import Journal
@@ -27,7 +27,7 @@ MANY = 3
 
 @dataclass(frozen=True, slots=True)
 class CardProvider:
-    """The provider of one card. ``uses``: those of its devices that guests have; ``once``: it has to be cleaned after each guest.
+    """The provider of one card. ``uses``: those of its devices that guests have.
 
     ``places``: of the objects of device_spec behind it, none if it is only there because somebody has it. ``allocated``:
     it was asked who has something of it in Placement, and somebody has.
@@ -39,7 +39,6 @@ class CardProvider:
     traits: frozenset[str]
     numa_node: int | None
     uses: tuple[DeviceUse, ...] = ()
-    once: bool = False
     places: tuple[str, ...] = ()
     allocated: bool = False
 
@@ -78,6 +77,20 @@ class Reported:
         return frozenset(self.by_name[name].inventory) if name in self.by_name else frozenset()
 
 
+def reserved_of_cards(present: ProviderTree, root: ProviderUuid, journal: Journal) -> Mapping[PciAddress, ReservedOfCard | None]:
+    """What ``present`` has reserved of the cards; None where nobody can tell: of several classes, or of one that the agent reserved as a whole."""
+    found: dict[PciAddress, ReservedOfCard | None] = {}
+    for one in device_providers(present, root):
+        card = card_of(one.name, present.name_of(root))
+        # Of a card that was found again without a journal, as after the loss of a store, nobody knows which classes are whose.
+        inventory = _of_devices(one, journal).inventory if journal.of(one.uuid).classes else one.inventory
+        if card is not None and inventory:
+            ((name, record),) = inventory.items() if len(inventory) == 1 else (("", None),)
+            unclear = record is None or name in journal.held.get(one.uuid, ())
+            found[card] = None if record is None or unclear else ReservedOfCard(int(record["reserved"]), int(record["total"]), one.generation or 0)
+    return found
+
+
 def all_kept(reported: Reported) -> DevicePart:
     """Nobody knows what devices there are: everything stays."""
     return DevicePart(kept=frozenset(reported.by_name))
@@ -90,7 +103,7 @@ def device_part(matched: Iterable[Matched], uses: Iterable[DeviceUse], reported:
     for address in sorted({*offered, *held}):
         name = device_provider_name(reported.root, address)
         if address not in offered:
-            part = _only_held(part, name, held[address], reported)
+            part = _only_held(part, name, tuple(one for one in held[address] if not one.of_network), reported)
         elif wrong := list(problems(offered[address], reported.root)):
             part = replace(part, kept=part.kept | {name}, errors=(*part.errors, *wrong))
         else:
@@ -130,11 +143,11 @@ def bounded(part: DevicePart, reported: Reported, consumers: Consumers) -> Devic
 
 def _offered(part: DevicePart, name: str, card: Card, uses: Iterable[DeviceUse], reported: Reported) -> DevicePart:
     offered = {one.device.address for one in card.devices}
-    mine, lost = [one for one in uses if one.address in offered], [one for one in uses if one.address not in offered]
+    mine, lost = [one for one in uses if one.address in offered], [one for one in uses if one.address not in offered and not one.of_network]
     counted = lost if card.resource_class in reported.classes(name) else []
     provider = CardProvider(
         name, card.resource_class, len(card.devices) + len(counted), card.traits, mine[0].numa_node if mine else card.numa_node,
-        (*mine, *counted), card.one_time_use, tuple(dict.fromkeys(one.spec.place for one in card.devices)),
+        (*mine, *counted), tuple(dict.fromkeys(one.spec.place for one in card.devices)),
     )  # fmt: skip
     if lost and not counted and reported.classes(name):
         return part.without(name, _in_use(provider, min(reported.classes(name)), {one.owner for one in lost}))
@@ -145,6 +158,8 @@ def _offered(part: DevicePart, name: str, card: Card, uses: Iterable[DeviceUse],
 def _only_held(part: DevicePart, name: str, uses: tuple[DeviceUse, ...], reported: Reported) -> DevicePart:
     """A card that is not offered any more. What class and traits it had, only Placement still knows."""
     classes = reported.classes(name)
+    if not uses:
+        return part
     if len(classes) != 1:
         return replace(part, kept=part.kept | ({name} if classes else set()))
     provider = CardProvider(name, min(classes), len(uses), frozenset(reported.by_name[name].traits), uses[0].numa_node, uses)
@@ -189,7 +204,7 @@ def _in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError
 
 def gone(uses: Iterable[DeviceUse], shown: Container[PciAddress], root: str) -> DevicesGone | None:
     """What keeps an agent from starting: devices that guests have and that the host, which is asked for all it has, does not show."""
-    missing = sorted((one.address, one.owner) for one in uses if one.address not in shown)
+    missing = sorted((one.address, one.owner) for one in uses if one.address not in shown and not one.of_network)
     if not missing:
         return None
     named = ", ".join(f"{address} of instance {owner}" for address, owner in missing)

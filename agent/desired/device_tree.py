@@ -1,10 +1,12 @@
 """Gives a wish the providers of its cards. Pure but for the tree, which is edited."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from agent.desired.cell_tree import cell_name
 from agent.desired.device_names import MARKER, device_providers
 from agent.desired.device_part import CardProvider, DevicePart
+from agent.desired.device_uses import Withheld
 from agent.model.inventory import Record
 from agent.model.journal import Journal, Ownership
 from agent.model.names import ProviderUuid, printable
@@ -18,7 +20,7 @@ class Place:
     """Where a wish stands: what Placement has (``present``), what of it is ours, and how cards are put there.
 
     ``nested``: below the cell that they are in. ``can_move``: Placement can give a provider another parent. ``take_over``: cards
-    that somebody else has put there become ours.
+    that somebody else has put there become ours. ``withheld``: of the cards by the names of their providers.
     """
 
     present: ProviderTree
@@ -28,6 +30,7 @@ class Place:
     nested: bool = False
     can_move: bool = True
     take_over: bool = False
+    withheld: Mapping[str, Withheld] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,16 +134,21 @@ def _traits(wanted: CardProvider, place: Place) -> frozenset[str]:
 
 
 def _record(wanted: CardProvider, place: Place) -> Record:
-    """What is reserved stays reserved: whoever did that knows why. Only a device that nobody may have a second time the agent reserves itself."""
     present = place.present.provider(wanted.name) if place.present.exists(wanted.name) else None
-    last = present.inventory.get(wanted.resource_class, {}) if present else {}
-    reserved = min(int(last.get("reserved", 0)), wanted.total)
+    last = present.inventory.get(wanted.resource_class) if present else None
     if present and wanted.resource_class in place.journal.held.get(present.uuid, ()):
         # It was the agent that reserved all, because the class was gone and in use.
-        reserved = 0
-    if wanted.once and wanted.uses:
-        reserved = wanted.total
-    return {"total": wanted.total, "max_unit": wanted.total, "reserved": reserved}
+        last = None
+    return {"total": wanted.total, "max_unit": wanted.total, "reserved": _reserved(wanted.name, wanted.total, last, place)}
+
+
+def _reserved(name: str, total: int, last: Record | None, place: Place) -> int:
+    """What is reserved stays reserved: whoever did that knows why. What nobody could say in Placement yet the records say. ``last``: what Placement has."""
+    withheld, there = place.withheld.get(name, Withheld()), int(last["reserved"]) if last is not None else 0
+    amount = total if withheld.amount is None else withheld.amount
+    if withheld.due and amount == 0:
+        return 0
+    return min(max(there, amount) if withheld.due or last is None else there, total)
 
 
 def _keep(tree: ProviderTree, last: Provider, place: Place) -> None:
@@ -150,5 +158,9 @@ def _keep(tree: ProviderTree, last: Provider, place: Place) -> None:
     configured = place.journal.of(last.uuid).configured
     parent = str(last.parent_uuid) if last.parent_uuid and tree.exists(last.parent_uuid) else place.root
     _have(tree, last.name, parent)
-    tree.update_inventory(last.name, {name: record for name, record in last.inventory.items() if name not in configured.classes})
+    inventory = {name: record for name, record in last.inventory.items() if name not in configured.classes}
+    if len(inventory) == 1:
+        # Of one class it is known that it counts the devices, so that one that has to be cleaned is reserved there too.
+        inventory = {name: {**record, "reserved": _reserved(last.name, int(record["total"]), record, place)} for name, record in inventory.items()}
+    tree.update_inventory(last.name, inventory)
     tree.add_traits(last.name, *(last.traits - configured.traits))

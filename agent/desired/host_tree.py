@@ -6,16 +6,13 @@ puts everything on the root. A section of the facts that is not complete keeps i
 
 import os_resource_classes as orc
 
-from agent.desired.cell_tree import Cpus, amount, is_cell_name, page_records, page_size, shape_cells
+from agent.desired.cell_tree import OF_CELLS, Cpus, amount, is_cell_name, page_records, page_size, shape_cells
 from agent.desired.policy import Layout, Policy, Ratio
 from agent.errors import ConfigError, ConfigErrors, NotReady
-from agent.model.facts import CpuFacts, HostFacts
+from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
 from agent.model.provider_tree import Provider, ProviderTree
-
-OF_CELLS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
-"""What the cells have where every guest has a topology."""
 
 
 def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
@@ -26,7 +23,7 @@ def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
     shared, dedicated = policy.host.shared, policy.host.dedicated
     if shared is None and dedicated is None:
         return Cpus(cpu.online, frozenset())
-    return Cpus((shared or frozenset()) & cpu.online, (dedicated or frozenset()) & cpu.online)
+    return Cpus((shared or frozenset()) & cpu.online, (dedicated or frozenset()) & cpu.pinnable)
 
 
 def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
@@ -52,13 +49,14 @@ def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: Host
     """Give ``tree`` what follows from ``facts``. ``present`` is the same node's tree in Placement.
 
     :raises ConfigErrors: a reserved amount is above its total, or a CPU set cannot be used.
-    :raises NotReady: the first facts of a new node are not complete.
+    :raises NotReady: the first facts of a new node lack what its layout needs.
     """
-    if facts.incomplete and not present.exists(root):
-        what = "; ".join(f"{section}: {printable(why)}" for section, why in sorted(facts.incomplete.items()))
+    layout = choose_layout(policy, present, root)
+    lacking = sorted(_needed(layout, policy) & facts.incomplete.keys()) if not present.exists(root) else ()
+    if lacking:
+        what = "; ".join(f"{section}: {printable(facts.incomplete[section])}" for section in lacking)
         raise NotReady(f"the first facts of {printable(facts.name)} are not complete ({what})", "nothing is written before they are")
     cpus = offered_cpus(facts.cpu, policy) if facts.cpu and facts.complete("cpu") else None
-    layout = choose_layout(policy, present, root)
     nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
     last = present.provider(root) if present.exists(root) else Provider(tree.provider(root).uuid, facts.name)
     inventory = _root_inventory(tree, facts, policy, cpus, last.inventory, _records_before(present, root))
@@ -70,6 +68,12 @@ def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: Host
         tree.update_inventory(root, {**tree.provider(root).inventory, **inventory})
     if nested:
         shape_cells(tree, present, root, facts, cpus, policy)
+
+
+def _needed(layout: Layout, policy: Policy) -> frozenset[Section]:
+    """Without what no first tree can be made in this layout. All else only adds to it, once it is known."""
+    always: frozenset[Section] = frozenset({"cpu", "memory", "disk"})
+    return always | {"numa"} if layout == "nested" or policy.page_classes else always
 
 
 def _flat_cells(facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories) -> dict[str, Record]:
@@ -111,7 +115,12 @@ def _root_inventory(
     if facts.complete("memory"):
         put(orc.MEMORY_MB, facts.memory_mib, policy.reserved_memory_mib, "reserved_host_memory_mb", policy.memory_ratio)
     if facts.complete("disk") and not tree.has_sharing_provider(orc.DISK_GB):
-        put(orc.DISK_GB, facts.disk_gib, policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio)
+        known = last.get(orc.DISK_GB, {}).get("total")
+        total = facts.disk_gib_after(int(known) if known else None)
+        put(orc.DISK_GB, total, policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio)
+        if orc.DISK_GB in inventory and total:
+            # What is cached may be more than the disk if a link leads elsewhere; Placement takes no more than all.
+            inventory[orc.DISK_GB] = {**inventory[orc.DISK_GB], "reserved": min(total, policy.reserved_disk_gib + facts.image_cache_gib)}
     if errors:
         raise ConfigErrors(errors)
     kept = {"cpu": (orc.VCPU, orc.PCPU), "memory": (orc.MEMORY_MB,), "disk": (orc.DISK_GB,)}

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +12,7 @@ from oslo_config import cfg
 
 from agent.conf import devices
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.mdev import parent_name
+from agent.model.mdev import MdevParent, parent_name
 from agent.model.names import is_custom, printable
 
 LOG = logging.getLogger(__name__)
@@ -66,6 +66,23 @@ class MdevPolicy:
         """What the parent of that name is cut into; None if into nothing."""
         named = next((one for one in self.types if parent in one.parents), None)
         return named or next((one for one in self.types if not one.parents), None)
+
+    def offered(self, parents: Iterable[MdevParent]) -> Iterator[tuple[MdevParent, MdevType, int]]:
+        """The parents that are cut into something, in the order of their names, each with its type and how many of it guests can have there.
+
+        Of a type with ``max_instances`` they are given so many in all: the last of them the remainder. One for which nothing remains is left out.
+        """
+        left = {one.name: one.max_instances for one in self.types}
+        for parent in sorted(parents, key=lambda one: one.name):
+            kind = self.type_of(parent.name)
+            if kind is None:
+                continue
+            total, limit = parent.total(kind.name), left[kind.name]
+            if limit is not None:
+                total = min(total, limit)
+                left[kind.name] = limit - total
+            if total:
+                yield parent, kind, total
 
     @property
     def classes(self) -> frozenset[str]:

@@ -10,29 +10,16 @@ from agent.model.provider_tree import ProviderTree
 
 
 def put_mdevs(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: MdevPolicy) -> None:
-    """Give ``tree`` what follows from the mediated devices of ``facts``; if they are not complete, what ``present`` has of them.
-
-    Of a type with ``max_instances`` the parents are given so many in all, in the order of their names: the last of them the
-    remainder. One for which nothing remains has no provider.
-    """
+    """Give ``tree`` what follows from the mediated devices of ``facts``; if they are not complete, what ``present`` has of them."""
     if not policy.types:
         return
     if not facts.complete("mdev"):
         _keep_last(tree, present, root, policy)
         return
-    left = {one.name: one.max_instances for one in policy.types}
     name = tree.name_of(root)
-    for parent in sorted(facts.mdev or (), key=lambda one: one.name):
-        kind = policy.type_of(parent.name)
-        if kind is None:
-            continue
-        total, limit = parent.total(kind.name), left[kind.name]
-        if limit is not None:
-            total = min(total, limit)
-            left[kind.name] = limit - total
-        if total:
-            record = counted(total, min(total, kind.max_per_guest or total))
-            put_child(tree, parent.provider_name(name), place_of(tree, root, parent.numa_node), {kind.resource_class: record})
+    for parent, kind, total in policy.offered(facts.mdev or ()):
+        record = counted(total, min(total, kind.max_per_guest or total))
+        put_child(tree, parent.provider_name(name), place_of(tree, root, parent.numa_node), {kind.resource_class: record})
 
 
 def _keep_last(tree: ProviderTree, present: ProviderTree, root: str, policy: MdevPolicy) -> None:

@@ -12,15 +12,19 @@ from agent.provider_config.applying import Addition, Applied, Node, apply
 from agent.provider_config.entry import ProviderConfig
 
 
-def put_operators_files(config: ProviderConfig, by: Authorship, owner_trait: str) -> Applied:
-    """The wish of ``by`` with the operator's part. A provider that has an entry also gets ``owner_trait``."""
+def put_operators_files(config: ProviderConfig, by: Authorship, owner_trait: str, *, kept: bool = False) -> Applied:
+    """The wish of ``by`` with the operator's part. A provider that has an entry also gets ``owner_trait``.
+
+    ``kept``: the facts are not complete, so that parts of the wish are just what Placement has, and so may have what files gave.
+    """
     given = {uuid: own.configured for uuid, own in by.journal.providers.items() if own.configured}
     if not by.wish.exists(by.root) or not (config.entries or given):
         return Applied(by.wish)
     tree = by.wish.copy()
     for uuid, configured in given.items():
-        if tree.exists(uuid) and by.base.exists(uuid):
-            _take_back(tree, by.base.provider(uuid), configured)
+        shown = by.present if kept and by.present.exists(uuid) else by.base
+        if tree.exists(uuid) and shown.exists(uuid):
+            _take_back(tree, shown.provider(uuid), configured)
     members = tree.get_provider_uuids(by.root)
     made = {uuid: _made(tree.provider(uuid), by) for uuid in members if by.wished(uuid) and by.ours(uuid)}
     gone = frozenset(uuid for uuid in members if not by.wished(uuid))
@@ -29,7 +33,7 @@ def put_operators_files(config: ProviderConfig, by: Authorship, owner_trait: str
 
 
 def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> None:
-    """Remove what files gave and a driver that shapes the whole tree was shown, unless it has made something else of it."""
+    """Remove what files gave and a wish only has because it was there, unless it has something else of it."""
     wish = tree.provider(base.uuid)
     left = {name for name in configured.classes & wish.inventory.keys() & base.inventory.keys() if not differs(base.inventory[name], wish.inventory[name])}
     if left:

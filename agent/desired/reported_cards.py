@@ -33,11 +33,6 @@ class Card:
         """Where it is."""
         return self.devices[0].device.numa_node
 
-    @property
-    def one_time_use(self) -> bool:
-        """Whether it is for one guest, and for nobody after him until somebody has cleaned it."""
-        return bool(self.devices[0].spec.one_time_use)
-
 
 def cards(matched: Iterable[Matched]) -> tuple[Card, ...]:
     """The cards of the devices that are offered. Those of a physical network are left out: networking counts them itself."""

@@ -1,13 +1,13 @@
 """The traits that the agent itself keeps on a node's root."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import os_traits
 
 from agent.desired.policy import Policy
 from agent.model.facts import HostFacts
 from agent.model.journal import Journal
-from agent.model.names import custom_token
+from agent.model.names import AGENT_MARK, custom_token
 from agent.model.provider_tree import ProviderTree
 
 STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
@@ -21,6 +21,11 @@ def agent_trait(agent: str) -> str:
     return custom_token(f"COMPUTE_NODE_AGENT_{agent}")
 
 
+def other_marks(traits: Iterable[str], agent: str) -> frozenset[str]:
+    """The traits by which other agents than ``agent`` have marked a root as theirs."""
+    return frozenset(one for one in traits if one.startswith(AGENT_MARK)) - {agent_trait(agent)}
+
+
 def put_root_traits(
     tree: ProviderTree, present: ProviderTree, root: str, journal: Journal, policy: Policy, agent: str, capabilities: Mapping[str, bool], facts: HostFacts
 ) -> None:
@@ -31,6 +36,8 @@ def put_root_traits(
     journal says that the agent had put it on.
     """
     tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(agent))
+    # Of who had the node before. A node that another agent still has never comes so far.
+    tree.remove_traits(root, *other_marks(tree.provider(root).traits, agent))
     if not facts.complete("traits") and present.exists(root):
         before = journal.of(root)
         tree.add_traits(root, *(present.provider(root).traits & before.traits - before.configured.traits - OWN))

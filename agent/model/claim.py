@@ -5,6 +5,7 @@ from typing import Literal, get_args
 
 from agent.model.amounts import NOTHING, Amounts
 from agent.model.guest import PlacedCell
+from agent.model.mdev import MdevShare
 from agent.model.names import ConsumerUuid, ProviderUuid
 
 Half = Literal["only", "old", "new"]
@@ -22,7 +23,8 @@ class Claim:
     ``half``: of a move the source's or the destination's; the one that stays becomes ``only`` again. ``migration``: the move
     under way that it is a half of, None for an ``only`` one; ``origin``: the move that it was made for, whatever came after. ``state``: ``held``
     until the guest is there, then ``consumed``; ``released`` counts no more and is kept so that repeating is harmless.
-    ``cells``: where the guest's cells sit, empty for one that floats. ``digest`` tells whether the same request came
+    ``cells``: where the guest's cells sit, empty for one that floats. ``mdevs``: the mediated devices that the scheduler allocated.
+    ``digest`` tells whether the same request came
     again; ``flavor_id`` is the flavor counted. Devices and units name the claim that holds them. ``version``: see
     :mod:`agent.model.changes`; times in seconds since the epoch.
     """
@@ -35,6 +37,7 @@ class Claim:
     state: ClaimState = "held"
     amounts: Amounts = NOTHING
     cells: tuple[PlacedCell, ...] = ()
+    mdevs: tuple[MdevShare, ...] = ()
     flavor_id: str | None = None
     migration: ConsumerUuid | None = None
     origin: ConsumerUuid | None = None

@@ -28,3 +28,15 @@ class DeviceRequest:
     def specs(self) -> tuple[Mapping[str, str], ...]:
         """All kinds that will do."""
         return (self.spec, *self.alternatives)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDemand:
+    """``missing`` devices that the cells of a guest must have if it is ``required``, and else should have because others are far.
+
+    ``near``: how many each cell has to offer, at most.
+    """
+
+    missing: int
+    near: Mapping[int, int]
+    required: bool

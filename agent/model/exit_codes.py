@@ -27,11 +27,17 @@ def _well(node: NodeReport) -> bool:
 
 
 def _succeeded(node: NodeReport) -> bool:
-    """Whether something was done for the node: a degraded one whose every operation failed got nothing."""
+    """Whether something was done for the node: a degraded one whose every operation failed got nothing.
+
+    One that is whole but for children that somebody else keeps from it needs no more.
+    """
     if node.state != "degraded":
         return _well(node)
     statuses = {outcome.status for outcome in node.outcomes}
-    return "done" in statuses or "failed" not in statuses
+    failed = [outcome.operation.provider for outcome in node.outcomes if outcome.status == "failed"]
+    conflicts = {drift.detail for drift in node.drift if drift.kind in ("name-conflict", "identity")}
+    apart = all(error.message in conflicts for error in node.errors) and all(one is not None and one.uuid != node.uuid for one in failed)
+    return "done" in statuses or "failed" not in statuses or apart
 
 
 def _noteworthy(node: NodeReport) -> bool:

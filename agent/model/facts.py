@@ -16,13 +16,22 @@ Section = Literal["cpu", "memory", "disk", "numa", "pci", "mdev", "encryption", 
 
 @dataclass(frozen=True, slots=True)
 class CpuFacts:
-    """``online``: the CPUs that run now, as the host numbers them. ``features``: kernel or libvirt flag names."""
+    """``online``: the CPUs that run now, as the host numbers them. ``features``: kernel or libvirt flag names.
+
+    ``sleeping``: dedicated CPUs that are offline only while no guest has them, so that they count.
+    """
 
     online: frozenset[int]
     architecture: str = "x86_64"
     model: str = ""
     vendor: str = ""
     features: frozenset[str] = frozenset()
+    sleeping: frozenset[int] = frozenset()
+
+    @property
+    def pinnable(self) -> frozenset[int]:
+        """The CPUs that guests can be pinned to."""
+        return self.online | self.sleeping
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +40,8 @@ class HostFacts:
 
     ``traits``: standard traits of the hardware and of what the hypervisor can do; true is set on the root, false removed, others are left alone.
     ``memory_mib`` in MiB, ``disk_gib`` in GiB, both rounded down, and 0 where a node with CPUs has none; ``taken_at`` in seconds since the epoch.
+    ``disk_shared``: others fill that disk too, so that its size moves with their data. ``image_cache_gib``: GiB of it that cached images
+    take, rounded up.
     ``rented_whole``: one consumer has all of the node at a time, whatever it asked for (a bare-metal node).
     ``incomplete`` maps each section that could not be read fully to the reason: the core then keeps the last good
     values of that part of the tree and marks the node degraded. An incomplete section is never the same as an empty one.
@@ -51,13 +62,21 @@ class HostFacts:
     units: tuple[AssignableUnit, ...] | None = None
     traits: Mapping[str, bool] | None = None
     rented_whole: bool = False
+    disk_shared: bool = False
+    image_cache_gib: int = 0
     incomplete: Mapping[Section, str] = field(default_factory=dict)
 
     @property
     def forgotten(self) -> tuple[str, ...]:
         """What a node with CPUs has as well, and these facts neither tell nor name as incomplete: a driver that forgot it, not a node that lost it."""
         said = (("memory", "memory_mib", self.memory_mib), ("disk", "disk_gib", self.disk_gib))
-        return tuple(name for section, name, value in said if self.cpu is not None and section not in self.incomplete and (value is None or value < 0))
+        return tuple(name for section, name, value in said if self.cpu is not None and section not in self.incomplete and value is None)
+
+    def disk_gib_after(self, last: int | None) -> int | None:
+        """The disk in GiB; ``last``, what was said of it before, as long as a shared one is not more than 1 % away from that."""
+        if not (self.disk_shared and self.disk_gib and last) or abs(self.disk_gib - last) * 100 > last:
+            return self.disk_gib
+        return last
 
     def complete(self, section: Section) -> bool:
         """Whether ``section`` was read fully."""

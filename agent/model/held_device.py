@@ -1,8 +1,8 @@
 """A PCI device as the records know it: there or gone, free or held by one claim."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Literal, get_args
+from dataclasses import dataclass, field, replace
+from typing import Literal, Self, get_args
 
 from agent.model.names import ProviderUuid
 
@@ -26,6 +26,11 @@ class DeviceRow:
     ``serves``: ``guests`` if the operator offers it. The others are there because a function of the same card is offered:
     ``host`` if the host itself uses it, so that its PF cannot be had, else ``nobody``. ``present``: whether the host
     still shows it and the operator still offers it; one that is gone while held is dropped when it becomes free.
+
+    ``one_time_use``: whether it has to be cleaned after each guest. ``used``: it has to be cleaned now, because a guest had or has
+    it; all of its card is reserved. ``reserved``: of the card with this address, how many devices Placement was last seen to have
+    reserved, by whomever; ``reserved_at``: the generation that the card's provider had then. ``reservation_due``: Placement does
+    not have that yet, so that nobody can have lowered it.
     ``version``: see :mod:`agent.model.changes`.
     """
 
@@ -42,4 +47,28 @@ class DeviceRow:
     holder: str | None = None
     request: str | None = None
     present: bool = True
+    one_time_use: bool = False
+    used: bool = False
+    reserved: int = 0
+    reserved_at: int = 0
+    reservation_due: bool = False
     version: int = 0
+
+    @property
+    def card(self) -> str:
+        """The address of its PF, or its own."""
+        return self.parent or self.address
+
+    @property
+    def withheld(self) -> bool:
+        """Whether something of its card is kept from the scheduler, which must not be forgotten with the card."""
+        return self.used or self.reserved > 0
+
+    def held_by(self, claim: str, state: DeviceState, request: str | None = None) -> Self:
+        """The device as the claim has it. From now on one for one time is used, whatever becomes of the claim."""
+        taken = replace(self, state=state, holder=claim, request=request)
+        return taken.marked_used() if self.one_time_use else taken
+
+    def marked_used(self) -> Self:
+        """The device as one that has to be cleaned, which Placement is to know."""
+        return replace(self, used=True, reservation_due=True)

@@ -23,6 +23,8 @@ TASK_STATES: frozenset[TaskState] = frozenset(get_args(TaskState))
 
 # The guest is off its host for good, or for as long as it is shelved.
 REMOVED: frozenset[VmState] = frozenset({"deleted", "shelved_offloaded"})
+# There is a guest, running or not.
+BUILT: frozenset[VmState] = frozenset({"active", "paused", "suspended", "stopped", "rescued", "resized", "soft-delete", "shelved"})
 RESIZING: frozenset[TaskState] = frozenset(
     {"resize_prep", "resize_migrating", "resize_migrated", "resize_finish", "resize_reverting", "resize_confirming"}
 )

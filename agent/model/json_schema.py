@@ -1,5 +1,6 @@
 """JSON Schema 2020-12 with patterns as ECMA 262 means them."""
 
+import json
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -21,4 +22,16 @@ def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iter
         yield ValidationError(f"does not match {pattern}")
 
 
-Validator: Any = extend(Draft202012Validator, {"pattern": _pattern})
+def _unique_items(_validator: Any, unique: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
+    # Not compared each with each, because there may be thousands; of too many is told anyway.
+    if unique and isinstance(instance, list) and len(instance) <= schema.get("maxItems", len(instance)):
+        seen: set[str] = set()
+        for one in instance:
+            text = json.dumps(one, sort_keys=True)
+            if text in seen:
+                yield ValidationError("has something twice")
+                return
+            seen.add(text)
+
+
+Validator: Any = extend(Draft202012Validator, {"pattern": _pattern, "uniqueItems": _unique_items})

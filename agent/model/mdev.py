@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.model.names import ConsumerUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.pci_address import PciAddress
 
 PCI = "pci"
@@ -50,3 +50,26 @@ class MdevParent:
     def provider_name(self, root: str) -> str:
         """The name of its provider on the node called ``root``; it has the parent's name as libvirt, and so nova, writes it."""
         return f"{root}_{_NO_WORD.sub('_', f'{self.bus}_{self.name}')}"
+
+
+@dataclass(frozen=True, slots=True)
+class MdevSource:
+    """A parent as Placement counts it: ``total`` devices of ``type``, by ``resource_class`` of ``provider``."""
+
+    provider: ProviderUuid
+    resource_class: str
+    parent: str
+    type: str
+    total: int
+    numa_node: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MdevShare:
+    """What a claim has of mediated devices: ``count`` of ``type`` on ``parent``. These are None where ``provider`` counts several and nobody said which."""
+
+    provider: ProviderUuid
+    resource_class: str
+    count: int
+    parent: str | None = None
+    type: str | None = None

@@ -20,8 +20,9 @@ class View:
     and ``sharing_aggregates`` by which aggregates.
 
     ``consumers``: of the providers for which that was asked, who held what when it was; nobody knows that of the others.
-    A removal moves no generation, so that some of it may be given back since. ``unknown_since``: consumers that no record
-    knows, and when that was first noticed.
+    A removal moves no generation, so that some of it may be given back since: ``consumers_at`` says when it was asked last, if not
+    when the provider was read; 0 of one that is known to be out of date. ``unknown_since``: consumers that no record knows, and
+    when that was first noticed.
     """
 
     tree: ProviderTree = field(default_factory=lambda: ProviderTree().freeze())
@@ -29,7 +30,10 @@ class View:
     sharing_read_at: float | None = None
     sharing_aggregates: frozenset[str] = frozenset()
     consumers: Consumers = field(default_factory=dict)
+    consumers_at: Mapping[ProviderUuid, float] = field(default_factory=dict)
     unknown_since: Mapping[ConsumerUuid, float] = field(default_factory=dict)
+    # What somebody put the node's root below, which is no part of the tree. Not saved, because every list of the tree shows it.
+    above: ProviderUuid | None = None
 
 
 @dataclass(frozen=True, slots=True)

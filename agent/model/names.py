@@ -1,6 +1,7 @@
 """Names and identifiers: their types, patterns and normal forms."""
 
 import re
+import traceback
 import uuid
 from typing import NewType
 
@@ -13,6 +14,9 @@ MAX_TOKEN = 255
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _TOKEN = re.compile(r"[A-Z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+# Up to the last @ before the path, because whoever forgot to quote one in a password means that.
+_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@'\"]*:)[^/\s'\"]+@")
+_PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
 
 
@@ -48,11 +52,33 @@ def is_token(token: str) -> bool:
     return len(token) <= MAX_TOKEN and _TOKEN.fullmatch(token) is not None
 
 
+AGENT_MARK = "CUSTOM_COMPUTE_NODE_AGENT_"
+"""How the traits begin by which agents mark the roots of their nodes."""
+
+
 def custom_token(text: str) -> str:
     """``text`` as a custom name: upper case, everything foreign an underscore, ``CUSTOM_`` in front."""
     return ("CUSTOM_" + _NOT_TOKEN.sub("_", text.upper()))[:MAX_TOKEN]
 
 
+def masked(text: str) -> str:
+    """``text`` without the passwords of the URLs and connection strings in it."""
+    if "://" not in text and "password=" not in text:
+        return text
+    return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", text))
+
+
+def number_of(count: int, noun: str) -> str:
+    """How many there are, in words that fit: ``1 candidate``, ``2 candidates``. ``noun``: what one of them is called."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def printable(text: str) -> str:
     """``text`` with control characters, line or direction marks and what is no character escaped, for logs and reports."""
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
+
+
+def printable_traceback(error: BaseException) -> str:
+    """Where ``error`` was raised, on indented lines that nobody takes for lines of the log, with what came from outside escaped."""
+    lines = "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
+    return "\n".join(f"    {printable(line)}" for line in lines)

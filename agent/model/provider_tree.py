@@ -33,6 +33,14 @@ class Provider:
     resources: Mapping[str, Any] = field(default_factory=dict)
 
 
+class ProviderExists(ValueError):
+    """A provider with the ``name`` or the ``uuid`` of a new one is in the tree already; ``there`` is it, if only one is in the way."""
+
+    def __init__(self, name: str, uuid: ProviderUuid, there: Provider | None) -> None:
+        super().__init__(f"a provider with the name {name!r} or the uuid {uuid} is already in the tree")
+        self.name, self.uuid, self.there = name, uuid, there
+
+
 def _copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
     return {name: copy(units) for name, units in resources.items()}
 
@@ -40,7 +48,7 @@ def _copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
 class ProviderTree:
     """A forest of providers. Belongs to whoever holds it; what is handed in or out is copied."""
 
-    __slots__ = ("_children", "_frozen", "_known_uuids", "_providers", "_read_only", "_uuids")
+    __slots__ = ("_children", "_frozen", "_known_uuids", "_named", "_providers", "_read_only", "_uuids")
 
     def __init__(self) -> None:
         self._providers: dict[ProviderUuid, Provider] = {}
@@ -48,6 +56,8 @@ class ProviderTree:
         self._children: dict[ProviderUuid | None, tuple[ProviderUuid, ...]] = {None: ()}
         self._read_only: frozenset[ProviderUuid] = frozenset()
         self._known_uuids: Mapping[str, ProviderUuid] = {}
+        # Whoever writes to a provider by its name means that one; a loop over all uuids means none in particular.
+        self._named: set[ProviderUuid] = set()
         self._frozen = False
 
     # --- looking up -------------------------------------------------------------------------------------------
@@ -176,7 +186,8 @@ class ProviderTree:
         taken = new.uuid in self._providers or new.name in self._uuids
         shadowed = new.uuid in self._uuids or (new.name != new.uuid and new.name in self._providers)
         if taken or shadowed:
-            raise ValueError(f"a provider with the name {new.name!r} or the uuid {new.uuid} is already in the tree")
+            there = self._providers.get(self._uuids.get(new.name) or new.uuid)
+            raise ProviderExists(new.name, new.uuid, there)
         self._providers[new.uuid] = new
         self._uuids[new.name] = new.uuid
         self._children[new.parent_uuid] = (*self._children.get(new.parent_uuid, ()), new.uuid)
@@ -272,9 +283,17 @@ class ProviderTree:
         if uuid in self._read_only:
             raise ValueError(f"provider {uuid} is shared from outside this tree and cannot be edited here")
 
-    def _put(self, new: Provider) -> None:
+    def _put(self, new: Provider, called: str = "") -> None:
+        """Have ``new`` in place of what has its uuid; ``called``: how whoever writes it named it."""
         self._editable(new.uuid)
         self._providers[new.uuid] = new
+        if called in self._uuids:
+            self._named.add(new.uuid)
+
+    @property
+    def written_by_name(self) -> frozenset[ProviderUuid]:
+        """The providers whose contents were written by their names since the tree was made, whether that changed anything or not."""
+        return frozenset(self._named)
 
     def set_generation(self, name_or_uuid: str, generation: int | None) -> None:
         """Store the generation that Placement answered."""
@@ -296,7 +315,7 @@ class ProviderTree:
             found,
             inventory=copied(inventory) if is_changed else found.inventory,
             generation=found.generation if generation is None else generation,
-        ))
+        ), name_or_uuid)
         return is_changed
 
     def has_traits(self, name_or_uuid: str, traits: Iterable[str]) -> bool:
@@ -310,16 +329,18 @@ class ProviderTree:
     def update_traits(self, name_or_uuid: str, traits: Iterable[str], generation: int | None = None) -> bool:
         """Replace the traits. Returns whether they changed."""
         found, new = self._find(name_or_uuid), frozenset(traits)
-        self._put(replace(found, traits=new, generation=found.generation if generation is None else generation))
+        self._put(replace(found, traits=new, generation=found.generation if generation is None else generation), name_or_uuid)
         return new != found.traits
 
     def add_traits(self, name_or_uuid: str, *traits: str) -> None:
-        """Add traits; the others stay."""
-        self.update_traits(name_or_uuid, self._find(name_or_uuid).traits | set(traits))
+        """Add traits; the others stay. Without any nothing is done, as nova's tree does, even if there is no such provider."""
+        if traits:
+            self.update_traits(name_or_uuid, self._find(name_or_uuid).traits | set(traits))
 
     def remove_traits(self, name_or_uuid: str, *traits: str) -> None:
-        """Remove traits; the others stay."""
-        self.update_traits(name_or_uuid, self._find(name_or_uuid).traits - set(traits))
+        """Remove traits; the others stay. Without any: as :meth:`add_traits`."""
+        if traits:
+            self.update_traits(name_or_uuid, self._find(name_or_uuid).traits - set(traits))
 
     def in_aggregates(self, name_or_uuid: str, aggregates: Iterable[str]) -> bool:
         """Whether the provider is in all of ``aggregates``."""
@@ -332,16 +353,18 @@ class ProviderTree:
     def update_aggregates(self, name_or_uuid: str, aggregates: Iterable[str], generation: int | None = None) -> bool:
         """Replace the aggregates, in their normal form. Returns whether they changed."""
         found, new = self._find(name_or_uuid), self._normal(aggregates)
-        self._put(replace(found, aggregates=new, generation=found.generation if generation is None else generation))
+        self._put(replace(found, aggregates=new, generation=found.generation if generation is None else generation), name_or_uuid)
         return new != found.aggregates
 
     def add_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
-        """Add aggregates; the others stay."""
-        self.update_aggregates(name_or_uuid, self._find(name_or_uuid).aggregates | self._normal(aggregates))
+        """Add aggregates; the others stay. Without any: as :meth:`add_traits`."""
+        if aggregates:
+            self.update_aggregates(name_or_uuid, self._find(name_or_uuid).aggregates | self._normal(aggregates))
 
     def remove_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
-        """Remove aggregates; the others stay."""
-        self.update_aggregates(name_or_uuid, self._find(name_or_uuid).aggregates - self._normal(aggregates))
+        """Remove aggregates; the others stay. Without any: as :meth:`add_traits`."""
+        if aggregates:
+            self.update_aggregates(name_or_uuid, self._find(name_or_uuid).aggregates - self._normal(aggregates))
 
     @staticmethod
     def _normal(aggregates: Iterable[str]) -> frozenset[str]:
@@ -367,6 +390,7 @@ class ProviderTree:
         new._children = dict(self._children)
         new._read_only = self._read_only
         new._known_uuids = self._known_uuids
+        new._named = set(self._named)
         return new
 
     def freeze(self) -> Self:

@@ -8,12 +8,17 @@ from agent.model.facts import Section
 from agent.model.operation import Operation
 from agent.model.provider_tree import ProviderTree
 
+AgentState = Literal["starting", "ready", "degraded", "standing by", "reloading", "stopping"]
 NodeState = Literal["in-sync", "changed", "pending", "degraded", "failed", "refused"]
 OperationStatus = Literal["planned", "done", "failed", "skipped"]
 DriftKind = Literal[
     "orphaned-allocation", "missing-allocation", "allocation-mismatch", "overcommitted", "foreign-provider",
-    "unknown-domain", "missing-domain", "held-device", "identity", "name-conflict", "adoption-needed", "stranded-claim",
+    "unknown-domain", "missing-domain", "held-device", "identity", "name-conflict", "adoption-needed", "stranded-claim", "rival-writer",
 ]  # fmt: skip
+# The states of a node with which all is well.
+WELL: tuple[NodeState, ...] = ("in-sync", "changed")
+# Kinds of drift that even an audit finds that makes no plan.
+CONFLICTS: tuple[DriftKind, ...] = ("name-conflict", "identity", "adoption-needed")
 METHODS = ("GET", "POST", "PUT", "DELETE")
 STEPS = ("facts", "usage", "tree", "plan", "flush", "total")
 
@@ -68,8 +73,8 @@ class NodeReport:
     ``tree`` is the tree after the flush, or the desired one in a dry run; ``owned`` the providers that are the
     agent's; ``used`` the amounts in use by provider and class, where known; ``provisional`` says that the uuids were
     made up for a dry run without an identity; ``hint`` is for people alone: a choice that they could make; ``incomplete``
-    names the sections of the facts that could not be read. ``seconds`` are empty if nothing of the node had changed, so that
-    it was not audited: then the rest is what the last audit found.
+    names the sections of the facts that could not be read. ``judged``: whether the audit came as far as to say what drifts.
+    ``seconds`` are empty if nothing of the node had changed, so that it was not audited: then the rest is what the last audit found.
     """
 
     name: str
@@ -89,6 +94,7 @@ class NodeReport:
     provisional: bool = False
     hint: str | None = None
     incomplete: frozenset[Section] = frozenset()
+    judged: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,18 +14,18 @@ Read = TypeVar("Read")
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The extra specs of a flavor and the properties of an image."""
+    """The extra specs of a flavor and the properties of an image. An empty value says nothing."""
 
     specs: Mapping[str, str]
     properties: Mapping[str, str]
 
     def flavor(self, name: str) -> str | None:
         """The flavor's ``hw:`` value."""
-        return self.specs.get(f"hw:{name}")
+        return self.specs.get(f"hw:{name}") or None
 
     def image(self, name: str) -> str | None:
         """The image's ``hw_`` value."""
-        return self.properties.get(f"hw_{name}")
+        return self.properties.get(f"hw_{name}") or None
 
     def flavor_word(self, name: str, allowed: tuple[Word, ...], kind: Kind) -> Word | None:
         """The flavor's value, one of ``allowed``.
@@ -104,15 +104,16 @@ def page_size(value: str, key: str) -> int:
 
 
 def mask(value: str, key: str, cpus: frozenset[int]) -> frozenset[int]:
-    """The CPUs of ``cpus`` that a mask names: a list, or with ``^`` in front all but a list.
+    """The CPUs of ``cpus`` that a mask names: a list; one that begins with ``^`` is a list of exceptions from all.
 
     :raises RequestError: it is no list, or names a CPU that is not there.
     """
-    inverted = value.strip().startswith("^")
+    # Only the items with ^ are left out, as everywhere: ^0,2 is all but 0, and 2 is among them anyway.
+    begun = f"0-{max(cpus)}," if value.strip().startswith("^") else ""
     try:
-        named = parse_cpu_list(value.replace("^", "") if inverted else value)
+        named = parse_cpu_list(begun + value)
     except ValueError as error:
-        raise RequestError("MaskInvalid", key, value, str(error), "a CPU list, or ^ and a CPU list") from error
+        raise RequestError("MaskInvalid", key, value, str(error), "a CPU list, each item with ^ if it is an exception") from error
     if named - cpus:
         raise RequestError("MaskInvalid", key, value, f"the guest has no CPU {min(named - cpus)}", f"CPUs 0 to {max(cpus)}")
-    return cpus - named if inverted else named
+    return named

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from agent.model.cpu_list import format_cpu_list, parse_cpu_list
 from agent.model.guest import GuestCell
+from agent.model.names import number_of
 from agent.numa.asked import Asked, number
 from agent.numa.request_error import RequestError
 
@@ -67,7 +68,7 @@ def _evenly(nodes: int, vcpus: int, memory_mib: int) -> Spread:
 def _as_given(cpus: Sequence[str], memory: Sequence[str], nodes: int, vcpus: int, memory_mib: int) -> Spread:
     for name, values in (("numa_cpus", cpus), ("numa_mem", memory)):
         if len(values) != nodes:
-            why, allowed = f"the guest has {nodes} cells", "CPUs and memory for all cells, or for none"
+            why, allowed = f"the guest has {number_of(nodes, 'cell')}", "CPUs and memory for all cells, or for none"
             raise RequestError("Incomplete", f"hw:{name}.{len(values)}", "not set", why, allowed)
     sizes = [number(text, f"hw:numa_mem.{index}", "MemoryMismatch") or 0 for index, text in enumerate(memory)]
     spread = list(zip(_cpus(cpus, vcpus), sizes, strict=True))
@@ -81,7 +82,7 @@ def _cpus(texts: Sequence[str], vcpus: int) -> list[frozenset[int]]:
     cells, seen = [], frozenset[int]()
     for index, text in enumerate(texts):
         key, one = f"hw:numa_cpus.{index}", _one_cell(text, index)
-        if max(one) >= vcpus:
+        if one and max(one) >= vcpus:
             raise RequestError("CpuOutOfRange", key, text, f"the guest has no CPU {max(one)}", f"0 to {vcpus - 1}")
         if seen & one:
             raise RequestError("CpuDuplicate", key, text, f"CPU {min(seen & one)} is in another cell already", "each CPU once")
@@ -98,6 +99,4 @@ def _one_cell(text: str, index: int) -> frozenset[int]:
         cpus = parse_cpu_list(text)
     except ValueError as error:
         raise RequestError("CpuOutOfRange", key, text, str(error), "a CPU list like 0-3,^2") from error
-    if not cpus:
-        raise RequestError("Incomplete", key, text, "the cell has no CPU", "a CPU list like 0-3,^2")
     return cpus

@@ -1,15 +1,21 @@
 """How a guest wants its CPUs: policies for pinning, threads and emulator, and which of them are dedicated or realtime."""
 
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.model.guest import CpuPolicy, EmulatorPolicy, ThreadPolicy
-from agent.numa.asked import Asked, boolean, mask, number
+from agent.numa.asked import Asked, boolean, mask
 from agent.numa.request_error import RequestError
 
 CPU_POLICIES: tuple[CpuPolicy, ...] = ("shared", "dedicated", "mixed")
 THREAD_POLICIES: tuple[ThreadPolicy, ...] = ("prefer", "require", "isolate")
 EMULATOR_POLICIES: tuple[EmulatorPolicy, ...] = ("share", "isolate")
 HYPERTHREADING = "trait:HW_CPU_HYPERTHREADING"
+# The unnumbered group and the numbered ones; others, resources_X:PCPU, only the scheduler reads.
+SIZED = re.compile(r"resources(?:[1-9][0-9]*)?:([VP]CPU)")
+HYPERTHREADED = re.compile(r"trait(?:[1-9][0-9]*)?:HW_CPU_HYPERTHREADING")
+AMOUNT = re.compile(r"\s*[+-]?[0-9]+\s*")
 PINNED = "with hw:cpu_policy dedicated or mixed"
 
 
@@ -38,7 +44,7 @@ def cpu_request(asked: Asked, vcpus: int) -> CpuRequest:
     if policy != "mixed" and (text := asked.flavor("cpu_dedicated_mask")) is not None:
         raise RequestError("MaskNeedsMixed", "hw:cpu_dedicated_mask", text, f"the policy is {policy}", "with hw:cpu_policy mixed")
     if policy == "mixed":
-        dedicated, realtime = _mixed(asked, cpus)
+        dedicated, realtime = _mixed(asked, cpus, emulator)
     else:
         dedicated, realtime = cpus if policy == "dedicated" else frozenset(), _realtime(asked, cpus, policy, emulator)
     return CpuRequest(policy, threads, emulator, dedicated, realtime)
@@ -53,14 +59,14 @@ def _policy(asked: Asked) -> CpuPolicy:
 
 
 def _policy_of_resources(asked: Asked, vcpus: int, emulator: EmulatorPolicy | None) -> CpuPolicy | None:
-    """The policy that ``resources:PCPU`` implies. An amount of 0, of either class, only keeps it out of the request."""
-    keys = ("resources:PCPU", "resources:VCPU")
-    dedicated, shared = (number(asked.specs.get(key), key, "VcpuPcpuConflict") for key in keys)
+    """The policy that ``resources:PCPU`` of all groups together implies. An amount of 0, of either class, only keeps it out of the request."""
+    sized = {name: [(key, amount) for key, found, amount in _sized(asked.specs) if found == name] for name in ("PCPU", "VCPU")}
+    dedicated, shared = (sum(amount or 0 for _, amount in sized[name]) for name in ("PCPU", "VCPU"))
     if not dedicated and not shared:
         return None
-    key, given = (keys[0], dedicated) if dedicated else (keys[1], shared)
+    key, given = (sized["PCPU"][0][0], dedicated) if dedicated else (sized["VCPU"][0][0], shared)
     if dedicated and shared:
-        raise RequestError("VcpuPcpuConflict", key, given, f"{keys[1]} = {shared} is given too", "one of the two")
+        raise RequestError("VcpuPcpuConflict", key, given, f"{sized['VCPU'][0][0]} = {shared} is given too", "one of the two")
     for other, policy in (("hw:cpu_policy", asked.flavor("cpu_policy")), ("hw_cpu_policy", asked.image("cpu_policy"))):
         if policy is not None:
             raise RequestError("VcpuPcpuConflict", key, given, f"{other} = {policy} is given too", "one of the two")
@@ -70,14 +76,29 @@ def _policy_of_resources(asked: Asked, vcpus: int, emulator: EmulatorPolicy | No
     return "dedicated" if dedicated else None
 
 
+def unreadable_amounts(specs: Mapping[str, str]) -> Iterator[str]:
+    """The keys of groups whose amount of CPUs is no number: they ask for nothing."""
+    return (key for key, _, amount in _sized(specs) if amount is None)
+
+
+def _sized(specs: Mapping[str, str]) -> Iterator[tuple[str, str, int | None]]:
+    """Key, class and amount of the groups that size CPUs; None if it is no number."""
+    for key, value in specs.items():
+        if (found := SIZED.fullmatch(key)) is not None:
+            yield key, found[1], int(value) if AMOUNT.fullmatch(value) else None
+
+
 def _threads(asked: Asked, policy: CpuPolicy) -> ThreadPolicy | None:
     flavor = asked.flavor_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
     image = asked.image_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
     if flavor not in (None, "prefer") and image not in (None, flavor):
         raise RequestError("ThreadPolicyForbidden", "hw_cpu_thread_policy", image, f"the flavor says {flavor}", str(flavor))
-    # What is left to choose from: a flavor that prefers lets the image decide.
-    chosen = flavor if flavor not in (None, "prefer") else image or flavor
-    trait = asked.specs.get(HYPERTHREADING) or asked.properties.get(HYPERTHREADING)
+    # Also a flavor that prefers, because it was the scheduler's reason not to ask for more.
+    chosen = flavor or image
+    trait = next((value for key, value in asked.specs.items() if HYPERTHREADED.fullmatch(key)), None)
+    if trait is None and asked.properties.get(HYPERTHREADING) == "required":
+        # What an image forbids nobody reads.
+        trait = "required"
     implied: ThreadPolicy | None = "require" if trait == "required" else "isolate" if trait == "forbidden" else None
     if implied and chosen:
         raise RequestError("ThreadPolicyForbidden", HYPERTHREADING, trait, f"the thread policy {chosen} is given too", "one of the two")
@@ -87,13 +108,16 @@ def _threads(asked: Asked, policy: CpuPolicy) -> ThreadPolicy | None:
     return chosen or (implied if policy != "shared" else None)
 
 
-def _mixed(asked: Asked, cpus: frozenset[int]) -> tuple[frozenset[int], frozenset[int]]:
+def _mixed(asked: Asked, cpus: frozenset[int], emulator: EmulatorPolicy | None) -> tuple[frozenset[int], frozenset[int]]:
     """The dedicated and the realtime CPUs: one mask says both."""
-    dedicated_key, realtime_key = "hw:cpu_dedicated_mask", "hw:cpu_realtime_mask"
-    dedicated_mask, realtime_mask = asked.flavor("cpu_dedicated_mask"), _realtime_mask(asked)
-    if realtime_mask is not None and dedicated_mask is not None:
-        raise RequestError("MaskInvalid", dedicated_key, dedicated_mask, f"{realtime_key} = {realtime_mask} is given too", "one of the two")
-    key, text = (dedicated_key, dedicated_mask) if realtime_mask is None else (realtime_key, realtime_mask)
+    key, realtime_key = "hw:cpu_dedicated_mask", "hw:cpu_realtime_mask"
+    text, realtime_mask = asked.flavor("cpu_dedicated_mask"), _realtime_mask(asked)
+    if realtime_mask is not None and text is not None:
+        raise RequestError("MaskInvalid", key, text, f"{realtime_key} = {realtime_mask} is given too", "one of the two")
+    if text is None and boolean(asked.flavor("cpu_realtime")):
+        # All of them, if the emulator's threads have another place: so it is placed, with no CPU that is shared.
+        realtime = _realtime(asked, cpus, "mixed", emulator)
+        return realtime, realtime
     if text is None:
         raise RequestError("MaskInvalid", key, "not set", "the policy mixed needs a mask", "a CPU list, or ^ and a CPU list")
     dedicated = mask(text, key, cpus)

@@ -1,38 +1,59 @@
 """What the fit has to know of the devices that a guest wants."""
 
+from collections.abc import Hashable, Sequence
 from typing import Protocol
+
+from agent.model.device_request import DeviceDemand
 
 
 class Devices(Protocol):
-    """The free devices of a host, as one guest sees them. Cells are ids."""
+    """The free devices of a host, as one guest sees them. Cells are ids.
+
+    More cells never cost more than some of them: what the search leaves out depends on that.
+    """
 
     @property
     def wanted(self) -> bool:
         """Whether the guest wants any."""
 
+    @property
+    def demands(self) -> Sequence[DeviceDemand]:
+        """What can be told of all sets of cells at once; the search is quicker for it."""
+
     def free(self, cell: int) -> int:
-        """How many free devices are on the cell."""
+        """How many wanted devices are on the cell; of a guest that wants none, how many there are."""
 
-    def fits(self, cells: frozenset[int]) -> bool:
-        """Whether all wanted devices can be had if the guest sits on ``cells``."""
+    def kind(self, cell: int) -> Hashable:
+        """Equal for cells that may stand for each other, as far as devices go, if they are equally far from all others."""
 
-    def cost(self, cells: frozenset[int]) -> tuple[int, int]:
-        """How many wanted devices would not be local, and the sum of their distances to the nearest cell."""
+    def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        """How many wanted devices would not be local, and the sum of their distances to the nearest cell; None if not all can be had.
+
+        :raises Undecided: nobody knows.
+        """
+
+    def least(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        """What they cost at least on some of ``cells``; None if they cannot be had there."""
 
 
 class NoDevices:
     """A guest without devices on a host without any."""
 
     wanted = False
+    demands = ()
 
     def free(self, cell: int) -> int:  # noqa: ARG002
         """None."""
         return 0
 
-    def fits(self, cells: frozenset[int]) -> bool:  # noqa: ARG002
-        """Always."""
-        return True
+    def kind(self, cell: int) -> Hashable:  # noqa: ARG002
+        """All are alike."""
+        return None
 
-    def cost(self, cells: frozenset[int]) -> tuple[int, int]:  # noqa: ARG002
+    def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:  # noqa: ARG002
+        """Nothing."""
+        return 0, 0
+
+    def least(self, cells: frozenset[int]) -> tuple[int, int] | None:  # noqa: ARG002
         """Nothing."""
         return 0, 0

@@ -2,28 +2,25 @@
 
 Whether a guest cell fits a host cell depends on no other pair, because host cells are disjoint; whether devices and
 networks are near enough depends only on the set of host cells, not on who sits where. So the problem is to choose a set
-and a perfect matching, which costs as many tests as there are sets, not as there are orders.
+with a perfect matching, by a search that leaves out whole families of sets.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from operator import itemgetter
 from typing import Literal
 
 from agent.errors import AgentError
 from agent.model.guest import Guest, PlacedCell
+from agent.model.names import number_of
 from agent.numa.devices import Devices, NoDevices
+from agent.numa.hitting import Hitting
 from agent.numa.host import HostCell
 from agent.numa.matching import match
-from agent.numa.pair import Limits, Misfit, pair
-from agent.numa.preference import Score, Scores, Strategy, preferred
-from agent.numa.sets import Columns, Sets
+from agent.numa.pair import Allocated, Limits, Misfits, Pairs
+from agent.numa.preference import Strategy, preferred
+from agent.numa.sets import BUDGET, Cells, Score, Search
 
-BUDGET = 20_000
-Misfits = Mapping[tuple[int, int], Misfit]
-"""(guest cell, id of the host cell) to the first rule that fails."""
-Failed = Literal["count", "pair", "matching", "networks", "devices"]
+Failed = Literal["count", "allocation", "pair", "matching", "networks", "devices"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +36,9 @@ class Networks:
         if self.tunneled:
             groups["tunnels"] = frozenset(at for at, cell in enumerate(host) if cell.tunneled)
         return {name: group for name, group in groups.items() if group}
+
+
+NO_NETWORKS = Networks()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,12 +62,6 @@ class NoFit(AgentError):
         self.set_tests = set_tests
 
 
-class BudgetExceeded(AgentError):
-    """Nobody knows whether the guest fits: the search was given up."""
-
-    code = "numa.search-budget"
-
-
 def fit(
     host: Sequence[HostCell],
     guest: Guest,
@@ -75,47 +69,67 @@ def fit(
     limits: Limits | None = None,
     networks: Networks | None = None,
     devices: Devices | None = None,
+    allocated: Mapping[int, Allocated] | None = None,
     strategy: Strategy = "spread",
     budget: int = BUDGET,
 ) -> Fit:
-    """Place ``guest``. Nothing given is changed.
+    """Place ``guest``. Nothing given is changed. ``allocated``: of each cell, if the scheduler took some of any; the guest sits on those.
 
     :raises NoFit: it does not fit; the reason is in the error.
-    :raises BudgetExceeded: none of ``budget`` sets of cells will do, and there are more; counted, so that load does not matter.
+    :raises Undecided: nobody knows after ``budget`` steps of the search; counted, so that load does not matter.
     """
-    devices, groups = devices or NoDevices(), (networks or Networks()).local(host)
+    devices, groups = devices or NoDevices(), (networks or NO_NETWORKS).local(host)
     if len(guest.cells) > len(host):
-        raise NoFit("count", f"{len(guest.cells)} guest cells on {len(host)} host cells", {})
-    table = [[pair(guest, row, cell, limits) for cell in host] for row in range(len(guest.cells))]
-    misfits = {(row, host[column].id): one for row, line in enumerate(table) for column, one in enumerate(line) if isinstance(one, Misfit)}
-    fits = [[isinstance(one, PlacedCell) for one in line] for line in table]
+        raise NoFit("count", f"{number_of(len(guest.cells), 'guest cell')} on {number_of(len(host), 'host cell')}", {})
+    allocated = allocated or {}
+    named = [cell.id for cell in host if allocated.get(cell.id)]
+    if len(named) > len(guest.cells):
+        raise NoFit("allocation", f"the scheduler allocated of {cells_named(named)}, and the guest has {number_of(len(guest.cells), 'cell')}", {})
+    pairs = Pairs(guest, host, limits, allocated)
+    fits = pairs.fits
     order = [column for column in preferred(host, guest, devices, strategy) if any(line[column] for line in fits)]
-    _check_room(fits, order, misfits)
-    sets = Sets(fits, order, tuple(groups.values())).all()
-    scores = Scores(host, devices)
-    found = sorted(((scores.of(columns), columns) for columns in islice(sets, budget) if columns), key=itemgetter(0))
-    for tests, (reached, columns) in enumerate(found, 1):
-        if devices.fits(scores.cells(columns)):
-            return Fit(_placed(table, fits, columns), reached, tests)
-    if next(sets, None) is not None:
-        raise BudgetExceeded(f"no answer after {budget} sets of cells", "another host, or fewer guest cells", misfits=misfits, set_tests=len(found))
-    if found:
-        raise NoFit("devices", "no cells with room are near enough to the wanted devices", misfits, len(found))
-    raise NoFit("networks", f"no cells with room are local to {' and '.join(groups)}", misfits)
+    _check_room(order, pairs)
+    needed = (*groups.values(), *(frozenset({at}) for at, cell in enumerate(host) if cell.id in named))
+    search = Search(fits, order, needed, _cells(host), devices, budget)
+    if needed:
+        hit = Hitting(fits, order, needed).columns()
+        if hit is None:
+            raise _not_all(named, groups, pairs.misfits())
+        search.try_first(hit)
+    found = search.best()
+    if found is None:
+        raise NoFit("devices", "no cells with room are near enough to the wanted devices", pairs.misfits(), search.tests)
+    score, columns = found
+    matching = match(fits, columns) or ()
+    return Fit(tuple(pairs.placed(row, column) for row, column in enumerate(matching)), score, search.tests)
 
 
-def _check_room(fits: Sequence[Sequence[bool]], order: Sequence[int], misfits: Misfits) -> None:
+def _cells(host: Sequence[HostCell]) -> Cells:
+    ids = [cell.id for cell in host]
+    return Cells(ids, [[cell.distances.get(other, 0) for other in ids] for cell in host])
+
+
+def _not_all(named: Sequence[int], groups: Mapping[str, frozenset[int]], misfits: Misfits) -> NoFit:
+    """Why the guest cannot have cells of all that it has to."""
+    if not groups:
+        return NoFit("allocation", f"the guest cannot have cells on all of {cells_named(named)}, of which the scheduler allocated", misfits)
+    those = f"among {cells_named(named)}, of which the scheduler allocated, " if named else ""
+    return NoFit("networks", f"{those}no cells with room are local to {' and '.join(groups)}", misfits)
+
+
+def cells_named(ids: Sequence[int]) -> str:
+    """Some cells of a host, in words."""
+    *others, last = map(str, ids)
+    return f"cells {', '.join(others)} and {last}" if others else f"cell {last}"
+
+
+def _check_room(order: Sequence[int], pairs: Pairs) -> None:
     """Whether there is room, wherever devices and networks may be.
 
     :raises NoFit: there is none.
     """
-    for row, line in enumerate(fits):
+    for row, line in enumerate(pairs.fits):
         if not any(line):
-            raise NoFit("pair", f"guest cell {row} fits no host cell", misfits)
-    if match(fits, order) is None:
-        raise NoFit("matching", "each guest cell fits some host cell, but not all at once", misfits)
-
-
-def _placed(table: Sequence[Sequence[PlacedCell | Misfit]], fits: Sequence[Sequence[bool]], columns: Columns) -> tuple[PlacedCell, ...]:
-    matching = match(fits, columns) or ()
-    return tuple(one for row, column in enumerate(matching) if isinstance(one := table[row][column], PlacedCell))
+            raise NoFit("pair", f"guest cell {row} fits no host cell", pairs.misfits())
+    if match(pairs.fits, order) is None:
+        raise NoFit("matching", "each guest cell fits some host cell, but not all at once", pairs.misfits())

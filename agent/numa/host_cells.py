@@ -13,12 +13,14 @@ from agent.numa.reserved_pages import ReservedPages
 def host_cells(
     topology: Topology,
     online: frozenset[int],
+    sleeping: frozenset[int],
     shared: frozenset[int] | None,
     dedicated: frozenset[int] | None,
     reserved_pages: ReservedPages,
     networks: NetworkAffinity,
 ) -> tuple[HostCell, ...]:
-    """The cells before any guest. ``shared`` and ``dedicated``: the host CPUs that the operator offers to each kind.
+    """The cells before any guest. ``shared`` and ``dedicated``: the host CPUs that the operator offers to each kind; ``sleeping``: dedicated
+    ones that are woken up for whoever gets them.
 
     A kind that is not configured gets none, or both get all if neither is. What is used is never read from the host,
     because only the guests' records tell what is promised.
@@ -27,11 +29,12 @@ def host_cells(
     for_shared, for_dedicated = (everything if kind is None else kind for kind in (shared, dedicated))
 
     def host_cell(cell: Cell) -> HostCell:
-        offered = cell.cpus & online & (for_shared | for_dedicated)
+        for_pins = for_dedicated & (online | sleeping)
+        offered = cell.cpus & (online & for_shared | for_pins)
         return HostCell(
             cell.id,
-            offered & for_shared,
-            offered & for_dedicated,
+            cell.cpus & online & for_shared,
+            cell.cpus & for_pins,
             cell.memory_mib,
             siblings=tuple(core & offered for core in cell.siblings if core & offered),
             pages=tuple(Pages(pool.size_kib, pool.total, reserved=reserved_pages.get((cell.id, pool.size_kib), 0)) for pool in page_pools(cell)),
@@ -39,7 +42,7 @@ def host_cells(
             tunneled=cell.id in networks.tunneled,
             socket=cell.socket,
             distances=cell.distances,
-            offline=cell.cpus & for_dedicated - online,
+            offline=cell.cpus & for_dedicated - for_pins,
         )
 
     return tuple(host_cell(cell) for cell in topology.cells)

@@ -1,13 +1,15 @@
 """The pair test: one guest cell on one host cell.
 
-Four rules, in this order:
+Five rules, in this order:
 
+0. It takes of the host cell just what the scheduler allocated to the guest there, if it said so.
 1. The memory is there, in pages of a size that the guest accepts.
 2. The cell has as many CPUs of each kind, used or not: a guest may not overcommit against itself.
 3. As many CPUs as it wants dedicated are free, and the thread policy can be kept.
 4. With its shared CPUs and its memory, the cell stays within the ratios. Equal to a limit is a fit.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.model.guest import Guest, GuestCell, PageRequest, PlacedCell
@@ -24,6 +26,22 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class Allocated:
+    """What the scheduler allocated to a guest of one host cell: CPUs, MiB, and MiB in pages by their size in KiB.
+
+    None: cells do not count that, or it was not asked of them.
+    """
+
+    dedicated: int | None = None
+    shared: int | None = None
+    memory_mib: int | None = None
+    pages: Mapping[int, int] | None = None
+
+    def __bool__(self) -> bool:
+        return any((self.dedicated, self.shared, self.memory_mib, self.pages))
+
+
+@dataclass(frozen=True, slots=True)
 class Misfit:
     """Why a guest cell does not fit a host cell: the number of the first rule that fails, what it needs and what is there."""
 
@@ -33,13 +51,57 @@ class Misfit:
     available: object
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.needed} needed, {self.available} available"
+        return f"{self.what}: {self.needed} needed, {self.available} {'available' if self.rule else 'allocated'}"
 
 
-def pair(guest: Guest, index: int, host: HostCell, limits: Limits | None) -> PlacedCell | Misfit:
-    """Guest cell ``index`` on ``host``, or why not. Neither is changed. ``limits`` None: nothing is forced on the host."""
+Misfits = Mapping[tuple[int, int], Misfit]
+"""(guest cell, id of the host cell) to the first rule that fails."""
+
+
+class Pairs:
+    """Each guest cell on each host cell. Guest cells that want the same are tested once."""
+
+    def __init__(self, guest: Guest, host: Sequence[HostCell], limits: Limits | None, allocated: Mapping[int, Allocated]) -> None:
+        self._guest, self._host, self._limits, self._allocated = guest, host, limits, allocated
+        self._first: dict[tuple[int, int, int, int], int] = {}
+        self._rows = [self._first.setdefault(_wants(guest, row), row) for row in range(len(guest.cells))]
+        self._lines = {row: [pair(guest, row, cell, limits, allocated.get(cell.id)) for cell in host] for row in self._first.values()}
+        fits = {row: [isinstance(one, PlacedCell) for one in line] for row, line in self._lines.items()}
+        self.fits = [fits[row] for row in self._rows]
+
+    def placed(self, row: int, column: int) -> PlacedCell:
+        """The guest cell on the host cell, which it fits."""
+        cell = self._host[column]
+        found = self._lines[row][column] if row in self._lines else pair(self._guest, row, cell, self._limits, self._allocated.get(cell.id))
+        assert isinstance(found, PlacedCell)
+        return found
+
+    def misfits(self) -> Misfits:
+        """All pairs that do not fit."""
+        misfits = {
+            (row, cell.id): one
+            for row, first in enumerate(self._rows) for cell, one in zip(self._host, self._lines[first], strict=True) if isinstance(one, Misfit)
+        }  # fmt: skip
+        if not any(self._allocated.values()):
+            return misfits
+        # That the scheduler took nothing of the others is no news.
+        return {(row, cell): one for (row, cell), one in misfits.items() if one.rule or self._allocated.get(cell)} or misfits
+
+
+def _wants(guest: Guest, row: int) -> tuple[int, int, int, int]:
+    cell = guest.cells[row]
+    return len(cell.shared), len(cell.dedicated), cell.memory_mib, guest.emulator_cpus(row)
+
+
+def pair(guest: Guest, index: int, host: HostCell, limits: Limits | None, allocated: Allocated | None = None) -> PlacedCell | Misfit:
+    """Guest cell ``index`` on ``host``, or why not. Neither is changed.
+
+    ``limits`` None: nothing is forced on the host. ``allocated`` None: the scheduler did not say which cells it took.
+    """
     cell, emulator = guest.cells[index], guest.emulator_cpus(index)
-    size = _page_size(guest, cell, host)
+    if allocated is not None and (misfit := _as_allocated(cell, host, emulator, allocated)):
+        return misfit
+    size = _page_size(guest, cell, host, allocated.pages if allocated is not None else None)
     if isinstance(size, Misfit):
         return size
     if misfit := _cpus(cell, host, emulator):
@@ -52,11 +114,29 @@ def pair(guest: Guest, index: int, host: HostCell, limits: Limits | None) -> Pla
     return PlacedCell(cell, host.id, size, dict(zip(sorted(cell.dedicated), pins.cpus, strict=True)), pins.reserved)
 
 
-def _page_size(guest: Guest, cell: GuestCell, host: HostCell) -> int | Misfit | None:
-    """The page size to use; None if the host tells nothing about pages."""
+def _as_allocated(cell: GuestCell, host: HostCell, emulator: int, allocated: Allocated) -> Misfit | None:
+    dedicated, shared = len(cell.dedicated) + emulator, len(cell.shared)
+    if host.dedicated & host.shared:
+        # Where a CPU may serve both kinds, all of them are counted as shared ones.
+        dedicated, shared = 0, shared + dedicated
+    counts = (("PCPU", dedicated, allocated.dedicated), ("VCPU", shared, allocated.shared), ("MEMORY_MB", cell.memory_mib, allocated.memory_mib))
+    for name, needed, there in counts:
+        if there is not None and needed != there:
+            return Misfit(0, name, needed, there)
+    return None
+
+
+def _page_size(guest: Guest, cell: GuestCell, host: HostCell, allocated: Mapping[int, int] | None) -> int | Misfit | None:
+    """The page size to use, one that was ``allocated`` if any was; None if the host tells nothing about pages."""
     memory = cell.memory_mib
+    pools = _candidates(guest.pages or "small", host.pages)
+    if allocated is not None:
+        admitted = [pool for pool in pools if allocated == ({pool.size_kib: memory} if pool in host.huge_pages and pool.size_kib % 1024 == 0 else {})]
+        if pools and not admitted:
+            return Misfit(0, f"MiB in pages of {' or '.join(str(pool.size_kib) for pool in pools)} KiB", memory, dict(allocated))
+        pools = admitted
     if guest.pages is not None:
-        for pool in _candidates(guest.pages, host.pages):
+        for pool in pools:
             if memory * 1024 % pool.size_kib == 0 and memory * 1024 <= pool.free * pool.size_kib:
                 return pool.size_kib
         return Misfit(1, f"MiB in free pages ({guest.pages})", memory, {pool.size_kib: pool.free for pool in host.pages})

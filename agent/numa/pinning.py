@@ -33,7 +33,7 @@ def pin(cores: Sequence[Core], need: int, reserve: int, policy: ThreadPolicy | N
     if shares is None:
         return None
     cpus = tuple(cpu for core, threads in shares for cpu in core[:threads])
-    return Pins(cpus, frozenset(_rests(cores, cpus)[:reserve]))
+    return Pins(cpus, frozenset(_rests(cores, cpus)[:reserve]) if reserve else frozenset())
 
 
 def _shares(cores: Sequence[Core], need: int, policy: ThreadPolicy | None, *, smt: bool) -> Shares | None:
@@ -93,5 +93,6 @@ def _without_lone_thread(shares: Shares) -> Shares:
 
 def _rests(cores: Iterable[Core], taken: Iterable[int]) -> list[int]:
     """The threads that are not taken, out of the most broken cores first."""
-    rests = sorted(([cpu for cpu in core if cpu not in set(taken)] for core in cores), key=len)
+    gone = set(taken)
+    rests = sorted(([cpu for cpu in core if cpu not in gone] for core in cores), key=len)
     return [cpu for rest in rests for cpu in rest]

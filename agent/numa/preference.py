@@ -1,7 +1,6 @@
 """Which host cells are better for a guest than others."""
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from collections.abc import Sequence
 from typing import Literal
 
 from agent.model.guest import Guest
@@ -9,8 +8,6 @@ from agent.numa.devices import Devices
 from agent.numa.host import HostCell
 
 Strategy = Literal["spread", "pack"]
-Score = tuple[int, int, int]
-"""Of a set of cells, lower is better: devices that are not local, their distances, how far the cells lie apart."""
 
 
 def preferred(host: Sequence[HostCell], guest: Guest, devices: Devices, strategy: Strategy) -> list[int]:
@@ -29,24 +26,3 @@ def preferred(host: Sequence[HostCell], guest: Guest, devices: Devices, strategy
 
     columns = range(len(host))
     return sorted(columns, key=key) if len(guest.cells) < len(host) else list(columns)
-
-
-class Scores:
-    """The scores of sets of a host's cells."""
-
-    def __init__(self, host: Sequence[HostCell], devices: Devices) -> None:
-        self._ids = [cell.id for cell in host]
-        self._devices = devices
-        # Looked up once, because a large host has thousands of sets.
-        self._apart = {(one, other): cell.distances.get(host[other].id, 0) for one, cell in enumerate(host) for other in range(len(host))}
-
-    def cells(self, columns: Iterable[int]) -> frozenset[int]:
-        """The ids of the cells at the positions ``columns``."""
-        return frozenset(map(self._ids.__getitem__, columns))
-
-    def of(self, columns: Sequence[int]) -> Score:
-        """The score of the cells at the positions ``columns``."""
-        apart = sum(map(self._apart.__getitem__, combinations(columns, 2)))
-        if not self._devices.wanted:
-            return 0, 0, apart
-        return (*self._devices.cost(self.cells(columns)), apart)

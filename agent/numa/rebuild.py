@@ -1,12 +1,15 @@
-"""A rebuild in place with another image: the guest stays where it is, so the new request has to mean the same cells."""
+"""A rebuild in place with another image: the guest stays where it is, so the new request has to mean the cells that it has."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from agent.errors import AgentError
 from agent.model.guest import Guest, PlacedCell
-from agent.numa.fit import NoFit, fit
+from agent.model.names import number_of
 from agent.numa.host import HostCell
-from agent.numa.pair import Limits
+from agent.numa.pair import Misfit, pair
+
+SAME = "use an image that asks for the same topology"
 
 
 class RebuildRefused(AgentError):
@@ -15,22 +18,30 @@ class RebuildRefused(AgentError):
     code = "numa.rebuild"
 
 
-def check_rebuild(host: Sequence[HostCell], placed: Sequence[PlacedCell], guest: Guest, limits: Limits | None = None) -> None:
-    """Fit ``guest``, the new request, into the host cells that it has, with its old cells ``placed`` still counted there.
+def check_rebuild(host: Sequence[HostCell], placed: Sequence[PlacedCell], guest: Guest) -> None:
+    """Fit ``guest``, the new request, into exactly what the old one has on the host: its cells ``placed``, as if all else were taken.
 
-    They are not given back first, because a rebuild takes no claim: should it fail, the old guest has to be there still.
+    It needs no room beside that, because the old guest is gone when the new one starts, and its pins stay.
 
     :raises RebuildRefused: it does not fit, or has other guest cells or pages.
     """
-    own = {one.host_cell for one in placed}
-    try:
-        cells = fit([cell for cell in host if cell.id in own], guest, limits=limits).cells
-    except NoFit as reason:
-        raise RebuildRefused(f"there is no room for the rebuilt guest beside the old one: {reason.message}", "resize or move it instead") from reason
-    if list(map(_where, cells)) != list(map(_where, placed)):
-        raise RebuildRefused("the rebuilt guest would have other cells than the old one", "use an image that asks for the same topology")
+    cells = {cell.id: cell for cell in host}
+    if len(guest.cells) != len(placed):
+        raise RebuildRefused(f"the rebuilt guest would have {number_of(len(guest.cells), 'cell')}, the old one has {len(placed)}", SAME)
+    for index, old in enumerate(placed):
+        if old.host_cell not in cells:
+            raise RebuildRefused(f"the host does not have cell {old.host_cell} any more, on which the guest is", "move it to another host")
+        new = pair(guest, index, _share(cells[old.host_cell], old), None)
+        if isinstance(new, Misfit):
+            raise RebuildRefused(f"the rebuilt guest does not fit where the old one is: cell {old.host_cell}: {new}", "resize or move it instead")
+        if (new.cell, new.page_size_kib) != (old.cell, old.page_size_kib):
+            raise RebuildRefused("the rebuilt guest would have other cells than the old one", SAME)
 
 
-def _where(one: PlacedCell) -> tuple[object, ...]:
-    """All but the CPUs that it is pinned to, which the old guest has."""
-    return one.cell, one.host_cell, one.page_size_kib
+def _share(cell: HostCell, own: PlacedCell) -> HostCell:
+    """The host cell with nothing free but what a guest cell has of it."""
+    # One whose pins are not counted, because they contradict others', has nothing to give back.
+    free = cell.without_guest(own) if own.pinned_cpus <= cell.pinned else cell
+    size = cell.smallest_page_kib if own.page_size_kib is None else own.page_size_kib
+    pages = tuple(pool if pool.size_kib == size else replace(pool, used=pool.total - pool.reserved) for pool in free.pages)
+    return replace(free, dedicated=own.pinned_cpus, pinned=frozenset(), offline=frozenset(), pages=pages)

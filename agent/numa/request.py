@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from agent.model.guest import Guest, PageRequest, PageWord, PciPolicy
 from agent.numa import cell_request
 from agent.numa.asked import Asked, boolean, page_size, word
-from agent.numa.cpu_request import cpu_request
+from agent.numa.cpu_request import cpu_request, unreadable_amounts
 from agent.numa.request_error import RequestError
 
 PAGE_WORDS: tuple[PageWord, ...] = ("small", "large", "any")
@@ -24,18 +24,18 @@ def guest_of(vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: 
     locked = asked.agreed("locked_memory", lambda text, _: None if text is None else boolean(text), "LockedNeedsPages") or False
     if locked and pages is None:
         raise RequestError("LockedNeedsPages", "hw:locked_memory", "true", "hw:mem_page_size is not set", "with hw:mem_page_size")
-    if not (_has_nodes(asked) or pages or asked.flavor("pmem") or cpus.policy != "shared"):
+    if not (_has_nodes(asked) or pages or (asked.flavor("pmem") or "").strip(", ") or cpus.policy != "shared"):
         return None
     cells = cell_request.guest_cells(asked, vcpus, memory_mib, cpus.dedicated)
     return Guest(cells, cpus.policy, cpus.threads, cpus.emulator, pages, pci, locked, cpus.realtime)
 
 
 def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
-    """The keys of cells that have no effect, which is hardly what was meant: worth a warning.
+    """The keys of cells that the guest does not have, and of amounts that are no number: they have no effect, which is hardly what was meant.
 
     :raises RequestError: the number of cells cannot be read, or flavor and image contradict each other.
     """
-    return cell_request.overlooked(Asked(specs, properties))
+    return [*cell_request.overlooked(Asked(specs, properties)), *sorted(unreadable_amounts(specs))]
 
 
 def pci_policy(specs: Mapping[str, str], properties: Mapping[str, str]) -> PciPolicy | None:

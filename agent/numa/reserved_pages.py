@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.errors import ConfigError, ConfigErrors
-from agent.model.names import printable
+from agent.model.names import number_of, printable
 from agent.model.topology import Topology
 from agent.numa.page_pools import page_pools
 from agent.numa.page_size import parse_page_size
@@ -48,7 +48,7 @@ def unreservable(pages: ReservedPages, topology: Topology) -> Iterator[ConfigErr
         if size not in totals:
             yield ConfigError(f"{what}: node {node} has no pages of {size} KiB", f"it has {', '.join(str(one) for one in sorted(totals))}")
         elif count > totals[size]:
-            yield ConfigError(f"{what}: node {node} has only {totals[size]} pages of {size} KiB", "reserve fewer")
+            yield ConfigError(f"{what}: node {node} has only {number_of(totals[size], 'page')} of {size} KiB", "reserve fewer")
 
 
 def _entry(text: str) -> tuple[int, int, int]:

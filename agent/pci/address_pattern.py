@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from agent.model.names import number_of
 from agent.model.pci_address import PciAddress
 
 PARTS = ("domain", "bus", "slot", "function")
@@ -75,7 +76,7 @@ def glob(text: str) -> Glob:
     left, _, function = text.partition(".")
     pieces = left.split(":")
     if len(pieces) > 3:
-        raise ValueError(f"{len(pieces)} parts before the function")
+        raise ValueError(f"{number_of(len(pieces), 'part')} before the function")
     texts = dict(zip(PARTS, [*[""] * (3 - len(pieces)), *pieces, function], strict=True))
     wrong = [why for name, part in texts.items() for why in _problems(name, part.strip())]
     if wrong:

@@ -90,7 +90,7 @@ def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[Confi
 def _entries(item: Item, report: bool) -> Iterator[_Entry]:
     """What the object says; nothing if it has no name to be called by."""
     item.check_keys(KEYS)
-    if "name" not in item.data:
+    if not item.says("name"):
         item.wrong("name", "is missing", "give the name by which flavors ask")
     name = item.text("name")
     if name is not None and len(name) > MAX_NAME:
@@ -113,7 +113,7 @@ def _entries(item: Item, report: bool) -> Iterator[_Entry]:
 def _check_enough(item: Item, report: bool) -> None:
     """An alias has to say which devices it means."""
     missing = [key for key in ("vendor_id", "product_id") if key not in item.data]
-    if missing and not (report and "resource_class" in item.data):
+    if missing and not (report and item.says("resource_class")):
         remedy = "give vendor_id and product_id, or resource_class" if report else "give vendor_id and product_id"
         item.wrong(" and ".join(missing), "are missing" if len(missing) > 1 else "is missing", remedy)
 
@@ -148,6 +148,6 @@ def _four_digits(item: Item, key: str) -> str | None:
 def _word(item: Item, key: str, words: tuple[Word, ...]) -> Word | None:
     """One of ``words``."""
     found = next((word for word in words if word == item.data.get(key)), None)
-    if found is None and key in item.data:
+    if found is None and item.says(key):
         item.unsuitable(key, f"give {'one of ' if len(words) > 1 else ''}{', '.join(words)}")
     return found

@@ -1,24 +1,26 @@
 """The choice of devices for a guest: a device of its own for everything it asks for, or nothing. Pure.
 
 A PF is out of reach while one of its VFs is taken, and the reverse; the test whether all can be had is the choice itself, so
-that no test says yes where the choice then fails.
+that no test says yes where the choice then fails. What is searched is lots of like devices, never devices.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 
-from agent.model.device_request import DeviceRequest
+from agent.model.device_request import DeviceDemand, DeviceRequest
 from agent.model.guest import PciPolicy
 from agent.model.held_device import DeviceRow
-from agent.model.names import ProviderUuid, printable
-from agent.pci.wanted import Nearness, candidates, matches
+from agent.model.names import ProviderUuid, number_of, printable
+from agent.pci.assignment import Aim, Given, Steps
+from agent.pci.lots import HERE, Bits, Lots, Node, Place, Table, address_key, lots_of, slots_of
+from agent.pci.wanted import FAR, Nearness
 
-# How many devices may be tried before the search is given up.
-BUDGET = 10_000
+# How many lots may be looked at to give out the devices of one guest, anew for each set of cells, on all of them together.
+BUDGET = 25_000
+# Up to so many requests, all that some of them can have together is looked at before a set of cells is.
+FEW = 3
 
 Chosen = list[tuple[DeviceRow, DeviceRequest]]
-Slot = tuple[DeviceRequest, list[DeviceRow]]
-"""One device that is asked for, and those that will do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,107 +31,217 @@ class Shortage:
 
 
 def free_devices(devices: Mapping[str, DeviceRow]) -> list[DeviceRow]:
-    """The devices that can be had. One is out of reach while its parent or a child of it is held, or the host itself uses a child of it.
+    """The devices that can be had. One is out of reach while its parent or a child of it is held, or the host itself uses a child of it;
+    and while it, or its parent, has to be cleaned.
 
     The ones first that cost others least: VFs of a PF that is in use already, a PF with free VFs last. Then by address.
     """
-    held = {one.address for one in devices.values() if one.holder is not None}
+    held = {one.address for one in devices.values() if one.holder is not None or one.used}
     parents = {one.parent for one in devices.values() if (one.holder is not None or one.serves == "host") and one.parent is not None}
+    blocked = held | parents
     offered = [one for one in devices.values() if one.present and one.serves == "guests"]
-    free = [one for one in offered if one.address not in held | parents and one.parent not in held]
+    free = [one for one in offered if one.address not in blocked and one.parent not in held]
     in_the_way = {one.parent for one in free}
     whole = {one.address for one in free}
-    return sorted(free, key=lambda one: (one.address in in_the_way, one.parent is not None and one.parent in whole, _place(one.address)))
+    return sorted(free, key=lambda one: (one.address in in_the_way, one.parent is not None and one.parent in whole, address_key(one.address)))
 
 
-@dataclass(frozen=True, slots=True)
 class Devices:
-    """The devices that one guest wants, of those that are ``free``; as the fit asks for them. ``policy``: how near they must be."""
+    """The devices that one guest wants, of those that are free; as the fit asks for them. ``policy``: how near they must be.
 
-    free_ones: Sequence[DeviceRow]
-    requests: tuple[DeviceRequest, ...]
-    policy: PciPolicy = "legacy"
-    nearness: Nearness = field(default_factory=Nearness)
-    providers: Mapping[str, ProviderUuid] = field(default_factory=dict)
+    ``providers``: which one counts the device of an address.
+    """
+
+    def __init__(
+        self,
+        free: Sequence[DeviceRow],
+        requests: Sequence[DeviceRequest],
+        policy: PciPolicy = "legacy",
+        nearness: Nearness | None = None,
+        providers: Mapping[str, ProviderUuid] | None = None,
+    ) -> None:
+        slots = slots_of(requests)
+        self._requests, self._slots, self._nearness = requests, slots, nearness or Nearness()
+        self._policies = [one.request.policy or policy for one in slots]
+        self._needed = [one.count for one in slots]
+        self._lots = lots_of(free, slots, providers or {})
+        # Of a guest that wants none, all count, because it leaves them to those who do.
+        self._free = self._lots.counts(self._every) if slots else Lots.of_cells(free)
+        # One request without cards that give either or: counting is all there is to do.
+        self._simple = len(slots) == 1 and not self._lots.cards
+        self._anywhere = self._free.get(None, 0) if self._only_near and "legacy" in self._policies else 0
+        self._steps = Steps(BUDGET)
+        # What was found: by the cells that have devices if they were enough, by what is allowed, and by how all devices look.
+        self._near: dict[frozenset[Node], bool] = {}
+        self._had: dict[Hashable, bool] = {}
+        self._found: dict[Hashable, tuple[int, int] | None] = {}
 
     @property
     def wanted(self) -> bool:
         """Whether the guest wants any."""
-        return bool(self.requests)
+        return bool(self._slots)
+
+    @property
+    def steps(self) -> int:
+        """How many lots were looked at so far."""
+        return BUDGET - self._steps.left
 
     def free(self, cell: int) -> int:
-        """How many wanted devices are on the cell."""
-        return sum(one.numa_node == cell and any(matches(one, request) for request in self.requests) for one in self.free_ones)
+        """How many wanted devices are on the cell; of a guest that wants none, how many there are."""
+        return self._free.get(cell, 0)
 
-    def fits(self, cells: frozenset[int]) -> bool:
-        """Whether all can be had if the guest sits on ``cells``."""
-        return not isinstance(self.chosen(cells), Shortage)
+    def kind(self, cell: int) -> Hashable:
+        """Equal for cells that may stand for each other, as far as devices go, if they are equally far from all others."""
+        return self._lots.kind(cell), None if self._only_near else self._nearness.sockets.get(cell)
 
-    def cost(self, cells: frozenset[int]) -> tuple[int, int]:
-        """How many would not be local, and the sum of their distances to the nearest cell."""
-        chosen = self.chosen(cells)
-        if isinstance(chosen, Shortage):
+    @property
+    def demands(self) -> Sequence[DeviceDemand]:
+        """What can be told of all sets of cells at once."""
+        count = len(self._slots)
+        together = range(1, 1 << count) if count <= FEW else [*(1 << slot for slot in range(count)), self._every]
+        return [one for bits in together for one in (self._demand(bits), self._wish(bits)) if one is not None]
+
+    def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        """How many would not be local, and the sum of their distances to the nearest cell; None if not all can be had.
+
+        :raises Undecided: nobody knows.
+        """
+        if self._enough_near(cells):
             return 0, 0
-        far = [one.numa_node for one, _ in chosen if one.numa_node is not None and one.numa_node not in cells]
-        return len(far), sum(self.nearness.distance(node, cells) for node in far)
+        return None if self._only_near else self._known(cells, "cheapest")
 
-    def chosen(self, cells: frozenset[int] | None) -> Chosen | Shortage:
-        """The devices that the guest gets on ``cells``; None: it floats."""
-        slots: list[Slot] = []
-        for request in self.requests:
-            found = candidates(self.free_ones, request, cells, self.policy, self.nearness, self.providers)
-            if len(found) < request.count:
-                return Shortage(f"{request.count} devices with {_words(request)} wanted, {len(found)} free{'' if cells is None else ' near enough'}")
-            slots += self._slots(request, found)
-        # Who has the least choice chooses first, so that nobody takes from others what is all the same to him.
-        seated = _Search(self.providers).seat(sorted(slots, key=lambda slot: len(slot[1])))
-        if seated is None:
-            return Shortage(f"each of {', '.join(_words(one) for one in self.requests)} is free, but not all at once")
-        return seated
+    def least(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        """What they cost at least on some of ``cells``; None if they cannot be had there.
 
-    def _slots(self, request: DeviceRequest, found: list[DeviceRow]) -> list[Slot]:
-        if not request.providers:
-            return [(request, found)] * request.count
-        return [(request, [one for one in found if self.providers.get(one.address) == uuid]) for uuid in request.providers]
+        :raises Undecided: nobody knows.
+        """
+        if self._enough_near(cells):
+            return 0, 0
+        return None if self._only_near else self._known(cells, "least")
 
+    def chosen(self, cells: frozenset[int] | None) -> list[tuple[DeviceRow, DeviceRequest]] | Shortage:
+        """The devices that the guest gets on ``cells``; None: it floats.
 
-class _Search:
-    """Tries one device after the other, and goes back where that leads nowhere."""
+        :raises Undecided: nobody knows.
+        """
+        # For this one set of cells as many as for all before, because what was found is not to be lost.
+        self._steps = Steps(BUDGET)
+        if cells is None:
+            places: Mapping[Node, Place] = dict.fromkeys(self._lots.nodes, HERE)
+        else:
+            places = self._near_places(cells) if self._enough_near(cells) or self._only_near else self._places(cells)
+        found = self._given(places, "cheapest")
+        if found is None:
+            return self._shortage(places, floating=cells is None)
+        table, given = found
+        devices = sorted(table.devices(given), key=lambda one: one[0])
+        return [(device, self._slots[slot].request) for slot, device in devices]
 
-    def __init__(self, providers: Mapping[str, ProviderUuid]) -> None:
-        self._providers, self._left = providers, BUDGET
+    # --- where devices are ---------------------------------------------------------------------------------------
 
-    def seat(self, slots: Sequence[Slot], taken: frozenset[str] = frozenset(), blocked: frozenset[str] = frozenset()) -> Chosen | None:
-        """A device for each slot. ``blocked``: addresses out of reach because of what is taken."""
-        if not slots:
-            return []
-        (request, found), rest = slots[0], slots[1:]
-        tried = set()
-        for device in found:
-            kind = self._kind(device)
-            if kind in tried or device.address in taken | blocked or device.parent in taken:
-                continue
-            # One of a kind is as good as another, so that only one of them is tried.
-            tried.add(kind)
-            self._left -= 1
-            if self._left < 0:
-                return None
-            further = self.seat(rest, taken | {device.address}, blocked | ({device.parent} if device.parent is not None else frozenset()))
-            if further is not None:
-                return [(device, request), *further]
-        return None
+    @property
+    def _every(self) -> Bits:
+        return (1 << len(self._slots)) - 1
 
-    def _kind(self, device: DeviceRow) -> tuple[object, ...]:
-        pool = device.address if device.parent is None else device.parent
-        tags = tuple(sorted(device.tags.items()))
-        return pool, device.type, device.vendor_id, device.product_id, device.numa_node, tags, self._providers.get(device.address)
+    @property
+    def _only_near(self) -> bool:
+        """Whether nothing will do but local devices and perhaps those of which nobody knows where they are."""
+        return not self._of_policy("preferred", "socket")
+
+    def _of_policy(self, *policies: PciPolicy) -> Bits:
+        return sum(1 << slot for slot, policy in enumerate(self._policies) if policy in policies)
+
+    def _enough_near(self, cells: frozenset[int]) -> bool:
+        """Whether all can be had without any that is far."""
+        near = frozenset(self._lots.nodes & cells)
+        enough = sum(self._free.get(node, 0) for node in near) + self._anywhere >= sum(self._needed)
+        if self._simple or not enough:
+            return enough
+        if near not in self._near:
+            self._near[near] = self._possible(self._near_places(cells))
+        return self._near[near]
+
+    def _near_places(self, cells: frozenset[int]) -> Mapping[Node, Place]:
+        places: dict[Node, Place] = {node: HERE for node in self._lots.nodes if node in cells}
+        if self._only_near and None in self._lots.nodes:
+            places[None] = self._place(None, cells)
+        return places
+
+    def _places(self, cells: frozenset[int]) -> Mapping[Node, Place]:
+        return {node: self._place(node, cells) for node in self._lots.nodes}
+
+    def _place(self, node: Node, cells: frozenset[int]) -> Place:
+        """How the devices of a cell look from the guest's: those first that are local, then of no known cell, same socket, by distance."""
+        if node in cells:
+            return HERE
+        devices = sum(self._needed)
+        # Each step outweighs all that is before it, summed up: harm to others, no known cell, another socket, distance, not local.
+        unknown = 2 * devices + 1
+        if node is None:
+            return Place(self._of_policy("preferred", "legacy"), unknown)
+        beside, distance = self._nearness.same_socket(node, cells), self._nearness.distance(node, cells)
+        far = (FAR * devices + 1 + distance) * (devices + 1) + (not beside)
+        return Place(self._of_policy("preferred", *(("socket",) if beside else ())), far * (devices + 1) * unknown, 1, distance)
+
+    def _known(self, cells: frozenset[int], aim: Aim) -> tuple[int, int] | None:
+        places = self._places(cells)
+        key = aim, *places.items()
+        if key not in self._found:
+            found = self._given(places, aim)
+            self._found[key] = None if found is None else found[0].cost(found[1])
+        return self._found[key]
+
+    def _given(self, places: Mapping[Node, Place], aim: Aim) -> tuple[Table, Given] | None:
+        table = self._lots.table(places)
+        if table.choices and not self._possible(places):
+            return None
+        given = table.cheapest(self._needed, self._steps, aim)
+        return None if given is None else (table, given)
+
+    def _possible(self, places: Mapping[Node, Place]) -> bool:
+        """Whether all can be had at any price, which is much easier to tell because cards of all cells are alike then."""
+        allowed = tuple((node, place.allowed) for node, place in places.items())
+        if allowed not in self._had:
+            free = self._lots.table({node: Place(bits) for node, bits in allowed})
+            self._had[allowed] = free.cheapest(self._needed, self._steps, "any") is not None
+        return self._had[allowed]
+
+    # --- what is missing -----------------------------------------------------------------------------------------
+
+    def _demand(self, together: Bits) -> DeviceDemand | None:
+        """What the guest's cells must have for these slots; None if other cells' devices will do for one of them."""
+        if together & self._of_policy("preferred"):
+            return None
+        here, beside = self._lots.counts(together), self._lots.counts(together & self._of_policy("socket"))
+        sockets = self._nearness.sockets
+        near = {
+            cell: here.get(cell, 0) + sum(count for node, count in beside.items() if node != cell and self._nearness.same_socket(node, frozenset({cell})))
+            for cell in {*sockets, *(node for node in here if node is not None)}
+        }
+        unknown = self._lots.counts(together & self._of_policy("legacy")).get(None, 0)
+        return self._told(together, unknown, near, required=True)
+
+    def _wish(self, together: Bits) -> DeviceDemand | None:
+        """What the guest's cells should have for these slots, because each device that they lack is far; None if none can be far."""
+        if not together & self._of_policy("preferred", "socket"):
+            return None
+        here = self._lots.counts(together)
+        return self._told(together, here.get(None, 0), {cell: count for cell, count in here.items() if cell is not None}, required=False)
+
+    def _told(self, together: Bits, anywhere: int, near: Mapping[int, int], *, required: bool) -> DeviceDemand | None:
+        missing = sum(count for slot, count in enumerate(self._needed) if together >> slot & 1) - anywhere
+        return DeviceDemand(missing, near, required) if missing > 0 else None
+
+    def _shortage(self, places: Mapping[Node, Place], *, floating: bool) -> Shortage:
+        for request in self._requests:
+            slots = [(1 << number, slot.count) for number, slot in enumerate(self._slots) if slot.request is request]
+            there = [self._lots.total(bit, places) for bit, _ in slots]
+            found = sum(have for have, (_, count) in zip(there, slots, strict=True) if have >= count or not request.providers)
+            if found < request.count:
+                return Shortage(f"{number_of(request.count, 'device')} with {_words(request)} wanted, {found} free{'' if floating else ' near enough'}")
+        return Shortage(f"each of {', '.join(_words(one) for one in self._requests)} is free, but not all at once")
 
 
 def _words(request: DeviceRequest) -> str:
     kinds = [", ".join(f"{name}={value}" for name, value in sorted(spec.items())) or "any properties" for spec in request.specs]
     return printable(" or ".join(kinds))
-
-
-def _place(address: str) -> tuple[int, ...]:
-    """Addresses in the order of their numbers."""
-    return tuple(int(part, 16) for part in address.replace(".", ":").split(":"))

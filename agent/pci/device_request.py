@@ -63,7 +63,13 @@ def _parts(item: str) -> tuple[str, str]:
 def with_providers(requests: Iterable[DeviceRequest], allocated: Mapping[ProviderUuid, Mapping[str, int]]) -> tuple[DeviceRequest, ...]:
     """The requests with the providers that the scheduler ``allocated`` to them, by class; those that it counted for each."""
     left = {name: [uuid for uuid, amounts in sorted(allocated.items()) for _ in range(amounts.get(name, 0))] for name in _classes(allocated)}
-    return tuple(_with_providers(one, left) for one in requests)
+    requests = tuple(requests)
+    for one in requests:
+        # What was taken for a request that says so itself is not there for the others.
+        for provider in one.providers:
+            if provider in (there := left.get(one.resource_class or "", [])):
+                there.remove(provider)
+    return tuple(one if one.providers else _with_providers(one, left) for one in requests)
 
 
 def _classes(allocated: Mapping[ProviderUuid, Mapping[str, int]]) -> set[str]:

@@ -22,17 +22,18 @@ def _rows(node: ProviderUuid, present: PresentDevices, offered: Mapping[PciAddre
     for device in present:
         one = offered.get(device.address)
         if one is not None:
-            yield _row(node, device, "guests", _tags(one, present))
+            yield _row(node, device, "guests", _tags(one, present), one_time_use=one.one_time_use)
         elif any(relative.address in offered for relative in present.family(device)):
             # A PF that the host uses does so for its VFs as well: only a VF that it uses is in the way of its PF.
             yield _row(node, device, "host" if device.is_virtual_function and device.host_use is not None else "nobody", {})
 
 
-def _row(node: ProviderUuid, device: PciDevice, serves: Serves, tags: Mapping[str, str]) -> DeviceRow:
+def _row(node: ProviderUuid, device: PciDevice, serves: Serves, tags: Mapping[str, str], *, one_time_use: bool = False) -> DeviceRow:
     parent = device.physical_function
     return DeviceRow(
         node=node, address=str(device.address), vendor_id=device.vendor_id, product_id=device.product_id, type=device.type,
         parent=str(parent) if parent is not None else None, numa_node=device.numa_node, tags=tags, serves=serves,
+        one_time_use=one_time_use,
     )  # fmt: skip
 
 

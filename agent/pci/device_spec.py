@@ -62,7 +62,7 @@ def _spec(item: Item, report: bool) -> DeviceSpec:
         product_id=item.hex_id("product_id"),
         address=_address(item),
         devname=item.text("devname"),
-        physical_network=_network(item),
+        physical_network=item.text("physical_network"),
         trusted=item.boolean("trusted"),
         remote_managed=item.boolean("remote_managed") or False,
         managed=item.boolean("managed"),
@@ -71,19 +71,14 @@ def _spec(item: Item, report: bool) -> DeviceSpec:
         resource_class=resource_class_key(item),
         traits=traits_key(item),
     )
-    if "devname" in item.data and "address" in item.data:
+    if item.says("devname") and item.says("address"):
         item.wrong("devname", "is given together with address", "keep one of them")
-    if "devname" in item.data and report:
+    if item.says("devname") and report:
         # Because the name is gone from the host while a guest has the device.
         item.wrong("devname", f"cannot be used with [{pci.GROUP}] report_in_placement", "use address")
     if spec.one_time_use and not report:
         item.wrong("one_time_use", f"= true needs [{pci.GROUP}] report_in_placement", f"set [{pci.GROUP}] report_in_placement = true, or remove the key")
     return spec
-
-
-def _network(item: Item) -> str | None:
-    """A network's name; null and empty text are no network, as they always were."""
-    return item.text("physical_network") if item.data.get("physical_network") not in (None, "") else None
 
 
 def resource_class_key(item: Item) -> str | None:
@@ -98,7 +93,7 @@ def resource_class_key(item: Item) -> str | None:
 
 def traits_key(item: Item) -> frozenset[str]:
     """The traits that an object names."""
-    value = item.data.get("traits", "")
+    value = item.data.get("traits") or ""
     if not isinstance(value, str):
         item.unsuitable("traits", "give the traits in one text, with commas between them")
         return frozenset()
@@ -109,7 +104,7 @@ def traits_key(item: Item) -> frozenset[str]:
 
 
 def _address(item: Item) -> AddressPattern:
-    value = item.data.get("address", "")
+    value = item.data["address"] if item.says("address") else ""
     if isinstance(value, dict):
         return Regex(tuple(_expressions(item, value)))
     if not isinstance(value, str):

@@ -27,10 +27,14 @@ class Matched:
         return self.spec.resource_class or class_of_ids(self.device.vendor_id, self.device.product_id)
 
     @property
+    def one_time_use(self) -> bool:
+        """Whether it is for one guest, and for nobody after him until somebody has cleaned it."""
+        return bool(self.spec.one_time_use) and self.device.type not in VIRTUAL
+
+    @property
     def traits(self) -> frozenset[str]:
         """What its provider has because of it, without what every device's has."""
-        once = self.spec.one_time_use and self.device.type not in VIRTUAL
-        more = {os_traits.HW_PCI_LIVE_MIGRATABLE: self.spec.live_migratable, os_traits.HW_PCI_ONE_TIME_USE: once}
+        more = {os_traits.HW_PCI_LIVE_MIGRATABLE: self.spec.live_migratable, os_traits.HW_PCI_ONE_TIME_USE: self.one_time_use}
         return self.spec.traits | {name for name, said in more.items() if said}
 
 

@@ -46,9 +46,13 @@ class Item:
         for key in self.data.keys() - set(known):
             self.wrong(key, "is an unknown key", unknown_key(key, known))
 
+    def says(self, key: str) -> bool:
+        """Whether the key is there and has a value: null and empty text say nothing."""
+        return self.data.get(key) not in (None, "")
+
     def text(self, key: str) -> str | None:
         """Text that is not blank, without the blanks around it."""
-        if key not in self.data:
+        if not self.says(key):
             return None
         value = self.data[key]
         if not isinstance(value, str) or not value.strip():
@@ -58,7 +62,7 @@ class Item:
 
     def boolean(self, key: str) -> bool | None:
         """Yes or no, in any of the usual words."""
-        if key not in self.data:
+        if not self.says(key):
             return None
         value = self.data[key]
         found = value if isinstance(value, bool) else _boolean(value) if isinstance(value, str) else None
@@ -94,6 +98,14 @@ def read_items(option: str, values: Iterable[str], *, lists: bool) -> tuple[list
                 wanted = "an object, or a list of objects" if lists else "an object"
                 errors.append(_error(option, place, f" = {shown(one)}: not {wanted}", EXAMPLE))
     return items, errors
+
+
+def empty_keys(option: str, values: Iterable[str], *, lists: bool, meant: Collection[str] = ()) -> Iterator[str]:
+    """A line for each key that says nothing, which may not be what was wanted. ``meant``: those of which that is usual."""
+    for item in read_items(option, values, lists=lists)[0]:
+        for key, value in item.data.items():
+            if key not in meant and not item.says(key):
+                yield printable(f"{option} {item.place}: {key} = {shown(value)} says nothing; remove the key")
 
 
 def in_order(errors: Iterable[ConfigError]) -> list[ConfigError]:

@@ -10,21 +10,24 @@ from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.held_device import DeviceRow
 from agent.model.names import ProviderUuid
+from agent.pci.alias import OPTION as ALIAS
 from agent.pci.alias import Aliases, aliases
 from agent.pci.device_rows import device_rows
-from agent.pci.device_spec import DeviceSpec, device_specs
+from agent.pci.device_spec import OPTION, DeviceSpec, device_specs
 from agent.pci.matching import matched
+from agent.pci.option_value import empty_keys
 from agent.pci.present_devices import PresentDevices
 from agent.pci.remote_managed import misfits
 
 
 @dataclass(frozen=True, slots=True)
 class PciSettings:
-    """``report``: whether devices become providers in Placement."""
+    """``report``: whether devices become providers in Placement; ``warnings``: what of the options may not be meant as it stands."""
 
     specs: tuple[DeviceSpec, ...] = ()
     aliases: Aliases = field(default_factory=dict)
     report: bool = False
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
@@ -37,7 +40,8 @@ class PciSettings:
         named, more = aliases(conf.pci.alias, report=report)
         if errors or more:
             raise ConfigErrors([*errors, *more])
-        return cls(specs, named, report)
+        empty = empty_keys(OPTION, conf.pci.device_spec, lists=True, meant=("physical_network",)), empty_keys(ALIAS, conf.pci.alias, lists=False)
+        return cls(specs, named, report, tuple(line for lines in empty for line in lines))
 
     def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRow, ...] | None:
         """The node's devices as the records keep them, all free; None if the facts do not tell, which is not the same as none."""

@@ -28,23 +28,27 @@ class Authorship:
     def of(cls, view: View, journal: Journal, base: ProviderTree, wish: ProviderTree, root: ProviderUuid, *, take_over: bool = False) -> Self:
         """The same with what ``view`` has of the node."""
         present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
-        return cls(present, journal, base, wish, root, take_over or not journal.providers)
+        return cls(present, journal, base, wish, root, take_over or not journal.owns(root))
 
     def touched(self, uuid: ProviderUuid) -> bool:
-        """Whether this pass produced the provider."""
+        """Whether this pass made something else of the provider than there was."""
         if not self.wish.exists(uuid):
             return False
-        return not self.base.exists(uuid) or self.wish.provider(uuid) is not self.base.provider(uuid)
+        return not self.base.exists(uuid) or self.wish.provider(uuid) != self.base.provider(uuid)
+
+    def produced(self, uuid: ProviderUuid) -> bool:
+        """Whether this pass made the provider, perhaps just as it was there."""
+        return self.touched(uuid) or uuid in self.wish.written_by_name
 
     def wished(self, uuid: ProviderUuid) -> bool:
         """Whether the wish has the provider, and not only as what :func:`agent.placement.ownership.foreign_share` left of it for others to hang from."""
         if not self.wish.exists(uuid) or uuid == self.root or not self.journal.owns(uuid):
             return self.wish.exists(uuid)
-        emptied = self.base.exists(uuid) and self.present.exists(uuid) and self.base.provider(uuid) is not self.present.provider(uuid)
-        return not emptied or self.touched(uuid)
+        emptied = self.base.exists(uuid) and self.present.exists(uuid) and self.base.provider(uuid) != self.present.provider(uuid)
+        return not emptied or self.produced(uuid)
 
     def ours(self, uuid: ProviderUuid) -> bool:
         """Whether the provider is the agent's to write."""
         if uuid == self.root or self.journal.owns(uuid) or not self.present.exists(uuid):
             return True
-        return self.take_over and self.touched(uuid)
+        return self.take_over and self.produced(uuid)

@@ -7,15 +7,29 @@ Each method raises :class:`~agent.errors.PlacementRefused` for an unexpected sta
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 from urllib.parse import quote, urlencode
 
-from agent.errors import PlacementUnreachable
 from agent.model.allocation import Allocation, Resources
 from agent.model.inventory import Inventories
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, normal_uuid
 from agent.model.provider_tree import SHARING_TRAIT
-from agent.placement.transport import Answer, Exchange
+from agent.placement.answers import (
+    AggregatesBody,
+    AllocationBody,
+    CandidatesBody,
+    HoldersBody,
+    InventoriesBody,
+    NotDocumented,
+    Row,
+    Rows,
+    TraitNames,
+    TraitsBody,
+    UsagesBody,
+    Versions,
+    check_tree,
+)
+from agent.placement.transport import Answer, Body, Exchange
 
 WITH_CODES = "1.23"
 INVENTORY = "1.26"
@@ -29,21 +43,9 @@ CONSUMER_TYPES = "1.38"
 UNTYPED = "unknown"
 
 GENERATION = "resource_provider_generation"
-# What an answer has that is one provider.
-ROW = ("uuid", "name", "generation")
 
 # Proxies commonly stop at 8 KB of URL; half of that leaves room for what they add.
 LONGEST_QUERY = 3900
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One provider as a list shows it."""
-
-    uuid: ProviderUuid
-    name: str
-    generation: int
-    parent_uuid: ProviderUuid | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,22 +67,12 @@ class Client:
     def _call(self, method: str, path: str, version: str, good: Iterable[int], body: Any = None, timeout: float | None = None) -> Answer:
         answer = self.exchange.send(method, path, version, body, timeout)
         if answer.status not in good:
-            raise answer.refusal() if answer.status >= 400 else _not_placement(answer)
+            raise answer.refusal() if answer.status >= 400 else self.exchange.foreign(answer)
         return answer
 
-    def _read(self, path: str, version: str, *keys: str) -> Any:
-        """The answer to a GET, which has at least ``keys``."""
-        return self._body(self._call("GET", path, version, (200,)), *keys)
-
-    @staticmethod
-    def _body(answer: Answer, *keys: str) -> Any:
-        """The answer's body, which has at least ``keys``.
-
-        :raises PlacementUnreachable: what answered was no Placement, so that nobody knows what became of the request.
-        """
-        if isinstance(answer.body, Mapping) and answer.body.keys() >= {*keys}:
-            return answer.body
-        raise _not_placement(answer)
+    def _read(self, path: str, version: str, kind: type[Body]) -> Body:
+        """The answer to a GET."""
+        return self.exchange.decoded(self._call("GET", path, version, (200,)), kind)
 
     def max_version(self) -> str:
         """The server's highest microversion.
@@ -90,17 +82,19 @@ class Client:
         answer = self.exchange.send("GET", "/", None)
         if answer.status not in (200, 300):
             raise answer.refusal()
-        try:
-            major, minor = map(int, answer.body["versions"][0]["max_version"].split("."))
-        except (KeyError, IndexError, TypeError, AttributeError, ValueError):
-            raise _not_placement(answer) from None
-        return f"{major}.{minor}"
+        return self.exchange.decoded(answer, Versions).versions[0].max_version
 
     # --- providers --------------------------------------------------------------------------------------------
 
     def tree(self, member: ProviderUuid) -> list[Row]:
         """All providers of the tree that holds ``member``; empty if Placement does not know it."""
-        return self._rows({"in_tree": member})
+        answer = self._call("GET", f"/resource_providers?{urlencode({'in_tree': member})}", WITH_CODES, (200,))
+        rows = self.exchange.decoded(answer, Rows).resource_providers
+        try:
+            check_tree(rows, member)
+        except NotDocumented as error:
+            raise self.exchange.foreign(answer, str(error)) from error
+        return rows
 
     def providers_with_trait(self, trait: str) -> list[Row]:
         """All providers that have ``trait``; empty if Placement does not know the trait."""
@@ -109,12 +103,12 @@ class Client:
             return []
         if answer.status != 200:
             raise answer.refusal()
-        return [_row(entry) for entry in self._body(answer, "resource_providers")["resource_providers"]]
+        return self.exchange.decoded(answer, Rows).resource_providers
 
     def provider(self, uuid: ProviderUuid) -> Row | None:
         """One provider, ``None`` if there is none."""
         answer = self._call("GET", f"/resource_providers/{uuid}", WITH_CODES, (200, 404))
-        return _row(self._body(answer, *ROW)) if answer.status == 200 else None
+        return self.exchange.decoded(answer, Row) if answer.status == 200 else None
 
     def providers_named(self, name: str) -> list[Row]:
         """The providers called exactly ``name``: one, or none."""
@@ -132,63 +126,66 @@ class Client:
                 found[row.uuid] = row
         return list(found.values())
 
+    def members(self, aggregate: str) -> list[Row]:
+        """The providers in an aggregate."""
+        return self._rows({"member_of": aggregate})
+
     def _rows(self, query: Mapping[str, str]) -> list[Row]:
-        body = self._read(f"/resource_providers?{urlencode(query)}", WITH_CODES, "resource_providers")
-        return [_row(entry) for entry in body["resource_providers"]]
+        return self._read(f"/resource_providers?{urlencode(query)}", WITH_CODES, Rows).resource_providers
 
     def create_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None) -> Row:
         """Create a provider."""
         body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
-        return _row(self._body(self._call("POST", "/resource_providers", WITH_CODES, (200,), body), *ROW))
+        return self.exchange.decoded(self._call("POST", "/resource_providers", WITH_CODES, (200,), body), Row)
 
     def update_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None, version: str = WITH_CODES) -> Row:
         """Rename a provider, or give it another parent (which needs ``REPARENT``). Not guarded: the last writer wins."""
         body = {"name": name} | ({"parent_provider_uuid": parent} if version == REPARENT else {})
-        return _row(self._body(self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body), *ROW))
+        return self.exchange.decoded(self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body), Row)
 
-    def delete_provider(self, uuid: ProviderUuid) -> None:
-        """Delete a provider; that it is gone already is as good."""
-        self._call("DELETE", f"/resource_providers/{uuid}", WITH_CODES, (204, 404))
+    def delete_provider(self, uuid: ProviderUuid) -> bool:
+        """Delete a provider. Returns whether there was one; that it is gone already is as good."""
+        return self._call("DELETE", f"/resource_providers/{uuid}", WITH_CODES, (204, 404)).status == 204
 
     # --- contents ---------------------------------------------------------------------------------------------
 
     def inventories(self, uuid: ProviderUuid) -> tuple[int, Inventories]:
         """Generation and inventories of a provider."""
-        body = self._read(f"/resource_providers/{uuid}/inventories", INVENTORY, GENERATION, "inventories")
-        return body[GENERATION], body["inventories"]
+        body = self._read(f"/resource_providers/{uuid}/inventories", INVENTORY, InventoriesBody)
+        return body.generation, cast(Inventories, body.inventories)
 
     def set_inventories(self, uuid: ProviderUuid, generation: int, inventories: Inventories) -> tuple[int, Inventories]:
         """Replace all inventories of a provider; returns the new generation and the records as stored."""
         sent = {GENERATION: generation, "inventories": inventories}
-        body = self._body(self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent), GENERATION, "inventories")
-        return body[GENERATION], body["inventories"]
+        body = self.exchange.decoded(self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent), InventoriesBody)
+        return body.generation, cast(Inventories, body.inventories)
 
     def traits(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
         """Generation and traits of a provider."""
-        body = self._read(f"/resource_providers/{uuid}/traits", WITH_CODES, GENERATION, "traits")
-        return body[GENERATION], frozenset(body["traits"])
+        body = self._read(f"/resource_providers/{uuid}/traits", WITH_CODES, TraitsBody)
+        return body.generation, body.traits
 
     def set_traits(self, uuid: ProviderUuid, generation: int, traits: Iterable[str]) -> tuple[int, frozenset[str]]:
         """Replace all traits of a provider; returns the new generation and the traits."""
         sent = {GENERATION: generation, "traits": sorted(traits)}
-        body = self._body(self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent), GENERATION, "traits")
-        return body[GENERATION], frozenset(body["traits"])
+        body = self.exchange.decoded(self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent), TraitsBody)
+        return body.generation, body.traits
 
     def aggregates(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
         """Generation and aggregates of a provider, in their normal form."""
-        body = self._read(f"/resource_providers/{uuid}/aggregates", WITH_CODES, GENERATION, "aggregates")
-        return body[GENERATION], frozenset(normal_uuid(one) for one in body["aggregates"])
+        body = self._read(f"/resource_providers/{uuid}/aggregates", WITH_CODES, AggregatesBody)
+        return body.generation, frozenset(map(normal_uuid, body.aggregates))
 
     def set_aggregates(self, uuid: ProviderUuid, generation: int, aggregates: Iterable[str]) -> tuple[int, frozenset[str]]:
         """Replace all aggregates of a provider; returns the new generation and the aggregates."""
         sent = {GENERATION: generation, "aggregates": sorted(aggregates)}
-        body = self._body(self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent), GENERATION, "aggregates")
-        return body[GENERATION], frozenset(body["aggregates"])
+        body = self.exchange.decoded(self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent), AggregatesBody)
+        return body.generation, frozenset(body.aggregates)
 
     def usages(self, uuid: ProviderUuid) -> Mapping[str, int]:
         """How much of each class of a provider is allocated; empty if there is no such provider."""
         answer = self._call("GET", f"/resource_providers/{uuid}/usages", WITH_CODES, (200, 404))
-        return dict(self._body(answer, "usages")["usages"]) if answer.status == 200 else {}
+        return self.exchange.decoded(answer, UsagesBody).usages if answer.status == 200 else {}
 
     # --- names ------------------------------------------------------------------------------------------------
 
@@ -197,7 +194,7 @@ class Client:
         known: set[str] = set()
         for chunk in _chunks(sorted(names)):
             query = urlencode({"name": f"in:{','.join(chunk)}"})
-            known.update(self._read(f"/traits?{query}", WITH_CODES, "traits")["traits"])
+            known.update(self._read(f"/traits?{query}", WITH_CODES, TraitNames).traits)
         return frozenset(known)
 
     def ensure_trait(self, name: str) -> None:
@@ -215,8 +212,8 @@ class Client:
         answer = self._call("GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404))
         if answer.status == 404:
             return None
-        held = self._body(answer, "allocations")["allocations"]
-        return {ConsumerUuid(consumer): Holding(entry["resources"], entry["consumer_generation"]) for consumer, entry in held.items()}
+        held = self.exchange.decoded(answer, HoldersBody).allocations
+        return {consumer: Holding(entry.resources, entry.consumer_generation) for consumer, entry in held.items()}
 
     def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Resources]:
         """What each consumer holds on one provider; empty if there is no such provider."""
@@ -224,15 +221,13 @@ class Client:
 
     def allocation(self, consumer: ConsumerUuid, version: str = ALLOCATIONS) -> Allocation | None:
         """All that a consumer holds, ``None`` if Placement does not know it. Its type is told from ``CONSUMER_TYPES`` on."""
-        body = self._read(f"/allocations/{quote(consumer, safe='')}", version, "allocations")
-        if not body["allocations"]:
+        body = self._read(f"/allocations/{quote(consumer, safe='')}", version, AllocationBody)
+        if not body.allocations:
             return None
-        kind = body.get("consumer_type")
-        resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in body["allocations"].items()}
-        generations = {ProviderUuid(uuid): entry["generation"] for uuid, entry in body["allocations"].items()}
-        return Allocation(
-            consumer, resources, body["project_id"], body["user_id"], body["consumer_generation"], generations, None if kind == UNTYPED else kind
-        )  # fmt: skip
+        kind = body.consumer_type
+        resources = {uuid: entry.resources for uuid, entry in body.allocations.items()}
+        generations = {uuid: entry.generation for uuid, entry in body.allocations.items()}
+        return Allocation(consumer, resources, body.project_id, body.user_id, body.consumer_generation, generations, None if kind == UNTYPED else kind)
 
     def set_allocation(self, consumer: ConsumerUuid, body: Mapping[str, Any], version: str = ALLOCATIONS) -> None:
         """Replace all that a consumer holds, guarded by the generation in ``body``."""
@@ -246,10 +241,9 @@ class Client:
         """Take everything from a consumer, whatever it has become meanwhile. Returns whether it had anything."""
         return self._call("DELETE", f"/allocations/{consumer}", WITH_CODES, (204, 404)).status == 204
 
-    def candidates(self, query: str, version: str = CANDIDATES) -> Mapping[str, Any]:
-        """The ways to place what ``query``, already encoded, asks for; as answered."""
-        body: Mapping[str, Any] = self._read(f"/allocation_candidates?{query}", version, "allocation_requests", "provider_summaries")
-        return body
+    def candidates(self, query: str, version: str = CANDIDATES) -> CandidatesBody:
+        """The ways to place what ``query``, already encoded, asks for."""
+        return self._read(f"/allocation_candidates?{query}", version, CandidatesBody)
 
     def owner_usages(self, project_id: str, user_id: str | None = None) -> Mapping[str, int]:
         """How much of each class a project, or a user in it, has allocated. Asked for patiently."""
@@ -257,7 +251,7 @@ class Client:
         answer = self.exchange.send("GET", f"/usages?{urlencode(query)}", WITH_CODES, patient=True)
         if answer.status != 200:
             raise answer.refusal()
-        return dict(self._body(answer, "usages")["usages"])
+        return self.exchange.decoded(answer, UsagesBody).usages
 
     def reshape(self, inventories: Mapping[ProviderUuid, tuple[int, Inventories]], allocations: Iterable[Allocation]) -> None:
         """Change inventories (with the generation of each provider) and allocations in one atomic step."""
@@ -266,17 +260,6 @@ class Client:
             "allocations": {one.consumer: one.as_body() for one in allocations},
         }
         self._call("POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape)
-
-
-def _not_placement(answer: Answer) -> PlacementUnreachable:
-    return PlacementUnreachable(
-        f"{answer.endpoint} answered {answer.method} {answer.path} with something that is not Placement's",
-        "check that the endpoint is Placement's own and not a proxy's or a login page", kind="not-placement", outcome_unknown=answer.method != "GET",
-    )  # fmt: skip
-
-
-def _row(entry: Mapping[str, Any]) -> Row:
-    return Row(ProviderUuid(entry["uuid"]), entry["name"], entry["generation"], entry.get("parent_provider_uuid"))
 
 
 def _custom(name: str) -> str:

@@ -21,6 +21,7 @@ from requests.structures import CaseInsensitiveDict
 from sqlalchemy import URL
 
 from agent.errors import ConfigError, StoreError
+from agent.model.names import printable
 from agent.placement.transport import Timeouts, Transport
 
 ENDPOINT = "http://placement.embedded"
@@ -102,6 +103,38 @@ def _application(connection: str, copy: Copy | None) -> Any:
     return deploy.loadapp(conf)
 
 
+def _unusable(file: Path, error: Exception) -> ConfigError | StoreError:
+    """Why the embedded Placement does not start: its database, or its libraries."""
+    # Here, because it is wanted here alone.
+    from alembic.util import CommandError
+
+    chain: list[BaseException] = [error]
+    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
+        chain.append(before)
+    reason = printable(" ".join(str(error).split()))[:300] or type(error).__name__
+    if (of_file := next((one for one in chain if isinstance(one, sqlite3.Error | OSError)), None)) is not None:
+        return StoreError(f"the embedded Placement's database {printable(str(file))} cannot be used: {reason}", _file_remedy(file, of_file))
+    if isinstance(error, CommandError):
+        # alembic does not know the revision that is written in it.
+        remedy = "upgrade openstack-placement to the version that wrote it, or move the file away to start with an empty Placement"
+        return StoreError(f"the embedded Placement's database {printable(str(file))} was made by another version of it: {reason}", remedy)
+    return ConfigError(
+        f"the embedded Placement cannot be started, for a reason in its libraries: {type(error).__name__}: {reason}",
+        "see that their versions fit: pip install --upgrade 'compute-node-agent[embedded]'; its database is as it was",
+    )
+
+
+def _file_remedy(file: Path, error: BaseException) -> str:
+    code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return "another process has it open for too long"
+    if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
+        return "make room on its file system and check its disk"
+    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM) or isinstance(error, OSError):
+        return f"make {printable(str(file.parent))} and the file writable for the agent's user"
+    return "move the file away to start with an empty Placement"
+
+
 def embedded(folder: Path, cancelled: threading.Event, copy: Copy | None = None) -> Transport:
     """A transport to the Placement in ``folder``; with ``copy``, for a dry run, to that one in memory. One a process.
 
@@ -117,7 +150,7 @@ def embedded(folder: Path, cancelled: threading.Event, copy: Copy | None = None)
     except (ConfigError, StoreError):
         raise
     except Exception as error:
-        raise StoreError(f"the embedded Placement's database {file} cannot be used: {error}", "move the file away to start with an empty Placement") from error
+        raise _unusable(file, error) from error
     http = requests.Session()
     http.trust_env = False
     http.mount(ENDPOINT, WsgiAdapter(application))

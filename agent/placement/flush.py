@@ -5,16 +5,25 @@ next plan starts from Placement's real state.
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import cast
 
-from agent.errors import GenerationConflict, PlacementError, PlacementRefused, PlacementUnreachable, ReshapeConflict, ReshapeFailed
+from agent.errors import (
+    GenerationConflict,
+    PlacementError,
+    PlacementRefused,
+    PlacementUnreachable,
+    ProviderIdentityConflict,
+    ReshapeConflict,
+    ReshapeFailed,
+)
 from agent.model.inventory_text import inventory_changes
 from agent.model.mirror import Knowledge, View
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ProviderUuid, child_uuid, printable
 from agent.model.operation import (
     AllocationOperation,
     CreateProvider,
@@ -37,12 +46,14 @@ from agent.placement.allocations.writing import write
 from agent.placement.client import Client
 from agent.placement.known_consumers import follow
 from agent.placement.names import forget_names, with_names
-from agent.placement.plan import Plan
+from agent.placement.plan import Plan, depends, names_needed
 
 LOG = logging.getLogger(__name__)
 
 # From this many inventories up, one reshape that moves nothing and one reading of the generations are fewer requests.
 BULK = 3
+# What comes in answer to a reshape although it may have been done: a failure on the way back, or of whatever stands in front of Placement.
+OUTCOME_UNKNOWN = frozenset({401, 413, 500})
 # How many providers or consumers a message names.
 NAMED = 3
 
@@ -51,11 +62,12 @@ Contents = SetInventory | SetAggregates | SetTraits
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An operation that was tried: the provider afterwards, or the error."""
+    """An operation that was tried: the provider afterwards, or the error. ``instead``: what was done in its place."""
 
     operation: Operation
     provider: Provider | None = None
     error: PlacementError | None = None
+    instead: Operation | None = None
 
 
 @dataclass(slots=True)
@@ -66,7 +78,8 @@ class Flushed:
     ``held``: classes, by provider, that could not go because they are in use. ``forgot``: the server refused a name
     that it had confirmed, so that ``knowledge`` has to confirm all of them anew. ``refused``: operations that would
     be refused again if they were sent again as they are. ``doubtful``: providers of which a write may have been applied
-    although no answer said so.
+    although no answer said so. ``missing``: providers that were to be deleted and of which Placement said that there are none.
+    ``strangers``: providers that could not be made because somebody else's have their uuids.
     """
 
     view: View
@@ -79,6 +92,8 @@ class Flushed:
     forgot: bool = False
     refused: list[Operation] = field(default_factory=list)
     doubtful: set[ProviderUuid] = field(default_factory=set)
+    missing: set[ProviderUuid] = field(default_factory=set)
+    strangers: set[ProviderUuid] = field(default_factory=set)
 
     @property
     def complete(self) -> bool:
@@ -90,16 +105,38 @@ class _Stop(Exception):
     """The rest of the plan must not be sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class Before:
+    """What was before a flush.
+
+    ``may_forget``: a refused name that the server had confirmed is worth another plan; once a pass, or it would never end. ``refused``:
+    operations that the plan needs and that Placement refused before. ``owned``: the providers that were the agent's.
+    """
+
+    may_forget: bool = True
+    refused: Sequence[Operation] = ()
+    owned: Collection[ProviderUuid] = ()
+
+    def ours(self, operation: CreateProvider, root: ProviderUuid) -> bool:
+        """Whether a child that is to be made is the agent's, wherever it may be: nobody else comes to a uuid made from root and name."""
+        wanted = operation.provider
+        return operation.parent is not None and (wanted.uuid in self.owned or wanted.uuid == child_uuid(root, wanted.name))
+
+
+_NOTHING = Before()
+
+
 class Flush:
     """One plan on its way to Placement."""
 
-    def __init__(self, client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float, may_forget: bool) -> None:
-        self.client, self.plan, self.root, self.now, self.may_forget = client, plan, root, now, may_forget
+    def __init__(self, client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float, before: Before) -> None:
+        self.client, self.plan, self.root, self.now, self.before = client, plan, root, now, before
         self.tree = view.tree.copy()
         self.read_at = dict(view.read_at)
         self.consumers = dict(view.consumers)
         self.result = Flushed(view, knowledge)
         self._tried: dict[int, Outcome] = {}
+        self._failures: list[Operation] = list(before.refused)
 
     def run(self) -> Flushed:
         """Send everything that can be sent."""
@@ -117,45 +154,45 @@ class Flush:
     def _tree(self, operations: Sequence[Operation]) -> None:
         """Everything that is about providers."""
         for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
-            self._prerequisites(wave, lambda one: Done(one, sending.create(self.client, cast(CreateProvider, one))))
-        self._prerequisites([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait)], self._ensure)
+            self._each(self._possible(wave), self._create)
+        needed = frozenset[str]().union(*(names_needed(one) for one in self._possible(operations)))
+        self._each([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait) and one.name in needed], self._ensure)
         for one in operations:
             if isinstance(one, RenameProvider | ReparentProvider):
-                self._each([one], self._move)
+                self._each(self._possible([one]), self._move)
         for one in operations:
             if isinstance(one, Reshape):
-                self._reshape(one)
-        self._delete_all(self._of(DeleteProvider))
-        self._set_all([one for one in operations if isinstance(one, SetInventory | SetAggregates | SetTraits)])
+                if self._possible([one]):
+                    self._reshape(one)
+                else:
+                    # What it was to empty stays.
+                    self._failures.append(one)
+        self._delete_all(self._possible(self._of(DeleteProvider)))
+        self._set_all([one for one in self._possible(operations) if isinstance(one, SetInventory | SetAggregates | SetTraits)])
 
     def _of(self, kind: type[Operation]) -> list[Operation]:
         return [one for one in self.plan.operations if isinstance(one, kind)]
 
-    # --- trying -----------------------------------------------------------------------------------------------
+    def _possible(self, operations: Iterable[Operation]) -> list[Operation]:
+        """Those of ``operations`` that do not need what could not be done."""
+        return [one for one in operations if not depends(one, self._failures, self.plan.target.tree)]
 
-    @staticmethod
-    def _try(operation: Operation, send: Callable[[Operation], Done]) -> Done:
-        try:
-            return send(operation)
-        except PlacementError as error:
-            return Done(operation, error=error)
+    # --- trying -----------------------------------------------------------------------------------------------
 
     def _each(self, operations: Sequence[Operation], send: Callable[[Operation], Done]) -> None:
         """Try operations that do not depend on each other; stop the flush if one says that nothing more makes sense."""
-        self._record(self.client.exchange.each(lambda one: self._try(one, send), operations))
-
-    def _prerequisites(self, operations: Sequence[Operation], send: Callable[[Operation], Done]) -> None:
-        """As :meth:`_each`; without every one of them the rest cannot be sent."""
-        self._each(operations, send)
-        if any(self._tried[id(one)].status == "failed" for one in operations):
-            raise _Stop
+        self._record(self.client.exchange.each(lambda one: _try(one, send), operations))
 
     def _record(self, results: Iterable[Done]) -> None:
         for done in results:
             status: OperationStatus = "done" if done.error is None else "failed"
-            self._tried[id(done.operation)] = Outcome(done.operation, status, None if done.error is None else str(done.error))
+            self._tried[id(done.operation)] = Outcome(done.instead or done.operation, status, None if done.error is None else str(done.error))
             if done.error is not None:
+                self._failures.append(done.operation)
                 self._failed(done.operation, done.error)
+                continue
+            if done.instead is not None:
+                self.result.conflict = GenerationConflict(f"provider {_name(done.instead)} was put back where it belongs; what it has has to be read")
                 continue
             _log(done.operation)
             follow(self.consumers, done.operation)
@@ -196,11 +233,13 @@ class Flush:
         elif isinstance(error, PlacementRefused) and codes.is_in_use(error):
             self._hold(operation)
             result.errors.append(error)
-        elif isinstance(error, PlacementRefused) and error.status == 400 and self.may_forget and self._confirmed(operation):
+        elif isinstance(error, PlacementRefused) and error.status == 400 and self.before.may_forget and self._confirmed(operation):
             result.knowledge, result.forgot = forget_names(result.knowledge), True
             result.conflict = error
         else:
             result.errors.append(error)
+            if isinstance(error, ProviderIdentityConflict):
+                result.strangers.update(_about(operation))
             if isinstance(error, PlacementRefused) and error.status == 400:
                 result.refused.append(operation)
 
@@ -216,7 +255,23 @@ class Flush:
         elif isinstance(operation, SetInventory):
             self.result.held[operation.provider.uuid] = frozenset(operation.old.keys() - operation.new.keys())
 
+    def _hold_dropped(self, operation: Reshape) -> None:
+        """The same for a reshape: what it would drop, and of which more is used than it takes away."""
+        for uuid, records in operation.inventories.items():
+            if dropped := operation.old_inventories[uuid].keys() - records.keys():
+                left = Counter(self.client.usages(uuid))
+                for consumer, old in operation.old_allocations.items():
+                    left.subtract(old.resources.get(uuid, {}))
+                    left.update(operation.allocations[consumer].resources.get(uuid, {}))
+                if used := frozenset(name for name in dropped if left[name] > 0):
+                    self.result.held[uuid] = used
+
     # --- the steps --------------------------------------------------------------------------------------------
+
+    def _create(self, operation: Operation) -> Done:
+        one = cast(CreateProvider, operation)
+        found = sending.create(self.client, one, ours=self.before.ours(one, self.root), knowledge=self.result.knowledge)
+        return Done(one, instead=found) if isinstance(found, ReparentProvider) else Done(one, found)
 
     def _ensure(self, operation: Operation) -> Done:
         if isinstance(operation, EnsureTrait):
@@ -252,10 +307,13 @@ class Flush:
         blocked: set[ProviderUuid | None] = set()
 
         def send(operation: Operation) -> Done:
-            sending.delete(self.client, cast(DeleteProvider, operation))
+            if not sending.delete(self.client, cast(DeleteProvider, operation)):
+                self.result.missing.update(_about(operation))
             return Done(operation)
 
         for wave in self._by_depth(operations, deepest_first=True):
+            # What was to be moved away from it, and could not be, keeps it.
+            blocked.update(uuid for one in wave if self.tree.children(uuid := cast(DeleteProvider, one).provider.uuid))
             self._each([one for one in wave if cast(DeleteProvider, one).provider.uuid not in blocked], send)
             left = [uuid for one in wave if self.tree.exists(uuid := cast(DeleteProvider, one).provider.uuid)]
             blocked.update(self.tree.provider(uuid).parent_uuid for uuid in left)
@@ -272,6 +330,11 @@ class Flush:
         except PlacementRefused as error:
             if codes.is_outage(error):
                 self._record([Done(operation, error=error)])
+            if error.status in OUTCOME_UNKNOWN:
+                lost = ReshapeConflict(f"nobody knows what became of the reshape of {_involved(operation)}: {error.message}")
+                self._record([Done(operation, error=lost)])
+            if error.placement_code == codes.INVENTORY_IN_USE:
+                self._hold_dropped(operation)
             if codes.is_conflict(error) or error.placement_code == codes.INVENTORY_IN_USE:
                 self._record([Done(operation, error=ReshapeConflict(f"the reshape of {_involved(operation)} met another change: {error.message}"))])
             raise ReshapeFailed(f"Placement refused the reshape of {_involved(operation)}: {error.message}", error.remedy) from error
@@ -330,7 +393,7 @@ class Flush:
             self._rewrite(together)
         except PlacementRefused as refused:
             if refused.status == 403:
-                LOG.info("the account in [placement] may not reshape; inventories are written one by one")
+                LOG.info("the account in [placement] may not reshape; inventories are written one by one, and it is tried again in an hour: %s", refused.remedy)
                 self.result.knowledge = replace(self.result.knowledge, can_reshape=False)
             if refused.status in (400, 403, 413) or refused.placement_code == codes.INVENTORY_IN_USE:
                 return False
@@ -348,7 +411,9 @@ class Flush:
                 present = sending.set_contents(self.client, one, present)
             except PlacementError as error:
                 results.append(Done(one, error=error))
-                if not (isinstance(error, PlacementRefused) and codes.is_in_use(error)):
+                # Who loses all loses its marks as well, and is known by them for as long as it is in use.
+                emptied = isinstance(one, SetInventory) and not one.new
+                if emptied or not (isinstance(error, PlacementRefused) and codes.is_in_use(error)):
                     break
             else:
                 results.append(Done(one, present))
@@ -371,6 +436,10 @@ def _about(operation: Operation) -> Iterable[ProviderUuid]:
     return [operation.provider.uuid] if operation.provider else []
 
 
+def _name(operation: Operation) -> str:
+    return printable(operation.provider.name) if operation.provider else ""
+
+
 def _log(operation: Operation) -> None:
     """Tell what is worth a line and not told where it was sent."""
     if isinstance(operation, SetInventory) and operation.old:
@@ -381,13 +450,40 @@ def _log(operation: Operation) -> None:
         LOG.info("took allocations from consumer %s: %s", operation.old.consumer, printable(operation.reason))
 
 
-def flush(
-    client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float, *, may_forget: bool = True
-) -> Flushed:  # fmt: skip
-    """Send ``plan``. What Placement answered is in the returned view.
+def _try(operation: Operation, send: Callable[[Operation], Done]) -> Done:
+    try:
+        return send(operation)
+    except PlacementError as error:
+        return Done(operation, error=error)
 
-    ``may_forget``: a refused name that the server had confirmed is worth another plan; once a pass, or it would never end.
+
+def foreseen(client: Client, plan: Plan, knowledge: Knowledge, root: ProviderUuid, before: Before) -> tuple[list[Outcome], list[PlacementError]]:
+    """What would come of ``plan`` as far as names and uuids decide: what a dry run shows. Nothing is sent but questions."""
+
+    def look(operation: Operation) -> Done:
+        if isinstance(operation, CreateProvider) and operation.parent is not None:
+            found = sending.taken(client, operation, ours=before.ours(operation, root), knowledge=knowledge)
+            return Done(operation, error=found) if isinstance(found, PlacementError) else Done(operation, instead=found)
+        renaming = cast(RenameProvider, operation)
+        holder = client.provider_named(renaming.provider.name)
+        return Done(renaming, error=sending.name_held(renaming, holder) if holder is not None else None)
+
+    named = [one for one in plan.operations if isinstance(one, RenameProvider) or (isinstance(one, CreateProvider) and one.parent is not None)]
+    looked = {id(done.operation): done for done in client.exchange.each(lambda one: _try(one, look), named)}
+    failed = [*before.refused, *(done.operation for done in looked.values() if done.error is not None)]
+    outcomes = []
+    for one in plan.operations:
+        done = looked.get(id(one), Done(one))
+        waits = done.error is None and depends(one, failed, plan.target.tree)
+        failed += [one] if waits and isinstance(one, CreateProvider | Reshape) else []
+        status: OperationStatus = "failed" if done.error else "skipped" if waits else "planned"
+        outcomes.append(Outcome(done.instead or one, status, str(done.error) if done.error else None))
+    return outcomes, [done.error for done in looked.values() if done.error is not None]
+
+
+def flush(client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float, before: Before = _NOTHING) -> Flushed:
+    """Send ``plan``. What Placement answered is in the returned view.
 
     :raises ReshapeFailed: the server refused to move allocations; what came before in the plan is done.
     """
-    return Flush(client, plan, view, knowledge, root, now, may_forget).run()
+    return Flush(client, plan, view, knowledge, root, now, before).run()

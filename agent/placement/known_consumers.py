@@ -42,3 +42,17 @@ def follow(consumers: Known, operation: Operation) -> None:
                 consumers.setdefault(uuid, {})
         for one in operation.allocations.values():
             consumers.update(holding(consumers, one.consumer, one.resources))
+
+
+def due_in_turn(asked: Mapping[ProviderUuid, float], now: float, within: float, pause: float) -> ProviderUuid | None:
+    """Which provider's consumers to ask for again in this pass, so that each is asked again ``within`` so many seconds (0: never).
+
+    ``asked``: when each was asked last. ``pause``: the seconds from one pass to the next: as one is asked for in a pass, the first
+    has to be early enough that the last is in time.
+    """
+    if not within:
+        return None
+    # A time in the future only says that the clock was set back.
+    order = sorted((at if at <= now else 0.0, uuid) for uuid, at in asked.items())
+    late = any(now + place * pause > at + within for place, (at, _) in enumerate(order, start=1))
+    return order[0][1] if late else None

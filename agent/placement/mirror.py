@@ -5,42 +5,63 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
+from agent.errors import InvalidTree
+from agent.model.journal import Ownership
 from agent.model.mirror import View
-from agent.model.names import ProviderUuid
-from agent.model.provider_tree import Provider, ProviderTree
-from agent.placement.client import Client, Row
+from agent.model.names import ProviderUuid, printable
+from agent.model.provider_tree import Provider, ProviderExists, ProviderTree
+from agent.placement.answers import Row
+from agent.placement.client import Client
 from agent.placement.reading import read_providers
 
 LOG = logging.getLogger(__name__)
 
+NOBODYS: Mapping[ProviderUuid, Ownership] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old knowledge may be, in seconds. ``reread`` 0: never by age. ``sharing`` 0: asked for once.
+    """How old knowledge may be, in seconds. ``reread`` and ``consumers`` 0: never too old. ``sharing`` 0: asked for once.
 
     ``everything`` trusts nothing that was saved.
     """
 
     sharing: float = 300
     reread: float = 0
+    consumers: float = 600
     everything: bool = False
 
 
 def refreshed(
     client: Client, view: View, root: ProviderUuid, now: float, freshness: Freshness, suspects: Iterable[str] = (), rows: Sequence[Row] | None = None,
+    own: Mapping[ProviderUuid, Ownership] = NOBODYS,
 ) -> View:  # fmt: skip
     """``view`` as Placement has it now; the same object if nothing moved.
 
     ``suspects`` are read in full whatever their generation says, because an own write's outcome is unknown. ``rows``:
-    the structure, if a list for many nodes already brought it.
+    the structure, if a list for many nodes already brought it. ``own``: what the agent wrote.
     """
-    rows = below(client.tree(root) if rows is None else rows, root)
-    if freshness.everything or _went_back(view, rows, root):
+    listed = client.tree(root) if rows is None else rows
+    rows, above = below(listed, root), next((row.parent_uuid for row in listed if row.uuid == root), None)
+    missing = _missing(view, rows, root, own)
+    went_back = _lower(view, rows, root)
+    if freshness.everything or not rows or went_back:
         view = View(unknown_since=view.unknown_since)
+    if above != view.above:
+        view = replace(view, above=above)
     known = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
     suspects = set(suspects) | _overdue(view, rows, now, freshness.reread)
     moved = [row for row in rows if row.uuid in suspects or not known.exists(row.uuid) or known.provider(row.uuid).generation != row.generation]
     read = read_providers(client, moved)
+    if missing and not went_back:
+        # Others' writes may have brought the generations of an older database up to what is known here.
+        went_back = [one.name for one in read.values() if known.exists(one.uuid) and _lacks(one, own.get(one.uuid), known.provider(one.uuid))]
+        if went_back:
+            read = {**read, **read_providers(client, [row for row in rows if row.uuid not in read])}
+    if went_back:
+        LOG.warning("placement state went back or was changed outside (%s); everything is read again", _some([*missing, *went_back]))
+    elif missing:
+        LOG.warning("somebody deleted providers of the agent's (%s); those that the node has are made again", _some(missing))
     if not read and not _restructured(known, rows):
         tree = view.tree
     else:
@@ -51,7 +72,8 @@ def refreshed(
     if tree is not view.tree or read_at != view.read_at:
         # Whoever came since the consumers were read moved the generation of what he has something of.
         consumers = {uuid: held for uuid, held in view.consumers.items() if uuid in read_at and uuid not in read}
-        view = replace(view, tree=tree.freeze(), read_at=read_at, consumers=consumers)
+        asked = {uuid: at for uuid, at in view.consumers_at.items() if uuid in consumers}
+        view = replace(view, tree=tree.freeze(), read_at=read_at, consumers=consumers, consumers_at=asked)
     return _with_sharing(client, view, root, now, freshness.sharing)
 
 
@@ -60,22 +82,38 @@ def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
     children: dict[ProviderUuid | None, list[Row]] = {}
     for row in rows:
         children.setdefault(row.parent_uuid, []).append(row)
-    ordered = [replace(row, parent_uuid=None) for row in rows if row.uuid == root]
+    ordered = [Row(row.uuid, row.name, row.generation) for row in rows if row.uuid == root]
     for row in ordered:
         ordered.extend(sorted(children.get(row.uuid, ()), key=lambda child: child.name))
     return ordered
 
 
-def _went_back(view: View, rows: Sequence[Row], root: ProviderUuid) -> bool:
-    """Whether Placement lost something it had: a lower generation, or a provider that the agent did not delete."""
+def _missing(view: View, rows: Sequence[Row], root: ProviderUuid, own: Mapping[ProviderUuid, Ownership]) -> list[str]:
+    """The names of providers of ours that are gone without the agent's doing. Those of others come and go."""
     if not view.tree.exists(root):
-        return False
+        return []
+    shown = {row.uuid for row in rows}
+    return [one.name for one in view.tree.providers() if one.uuid in view.read_at and one.uuid in own and one.uuid not in shown]
+
+
+def _lower(view: View, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
+    """The names of the providers that have a lower generation than before: Placement has an older state."""
+    if not view.tree.exists(root):
+        return []
     shown = {row.uuid: row.generation for row in rows}
-    known = [one for one in view.tree.providers() if one.uuid in view.read_at]
-    lost = [one.name for one in known if shown.get(one.uuid, -1) < (one.generation or 0)]
-    if lost:
-        LOG.warning("placement state went back or was changed outside (%s); everything is read again", ", ".join(sorted(lost)[:5]))
-    return bool(lost)
+    return [one.name for one in view.tree.providers() if one.uuid in view.read_at and shown.get(one.uuid, one.generation or 0) < (one.generation or 0)]
+
+
+def _lacks(read: Provider, own: Ownership | None, known: Provider) -> bool:
+    """Whether a provider has lost something that the agent wrote and that it was known to have."""
+    if own is None:
+        return False
+    classes = any(name in known.inventory and read.inventory.get(name) != known.inventory[name] for name in own.classes)
+    return classes or bool(own.traits & known.traits - read.traits) or bool(own.aggregates & known.aggregates - read.aggregates)
+
+
+def _some(names: Iterable[str]) -> str:
+    return ", ".join(map(printable, sorted(names)[:5]))
 
 
 def _overdue(view: View, rows: Sequence[Row], now: float, interval: float) -> set[ProviderUuid]:
@@ -99,7 +137,12 @@ def _assembled(known: ProviderTree, rows: Sequence[Row], read: Mapping[ProviderU
     tree = ProviderTree()
     for row in rows:
         contents = read.get(row.uuid) or known.provider(row.uuid)
-        tree.insert(replace(contents, name=row.name, parent_uuid=row.parent_uuid))
+        try:
+            tree.insert(replace(contents, name=row.name, parent_uuid=row.parent_uuid))
+        except ProviderExists as error:
+            # Placement takes a uuid for a name; but whoever says one of the two may mean either.
+            what = f"provider {row.uuid} is called {printable(row.name)!r} in Placement: in its tree the uuid of one provider is the name of another"
+            raise InvalidTree(what, "rename it") from error
     return tree
 
 
@@ -125,7 +168,7 @@ def _with_sharing(client: Client, view: View, root: ProviderUuid, now: float, in
     fresh = asked is not None and aggregates == view.sharing_aggregates and (not interval or 0 <= age < interval)
     if fresh:
         return view
-    rows = [replace(row, parent_uuid=None) for row in client.sharing(aggregates) if not own.exists(row.uuid)]
+    rows = [Row(row.uuid, row.name, row.generation) for row in client.sharing(aggregates) if not own.exists(row.uuid)]
     read = read_providers(client, [row for row in rows if row.uuid not in present or present[row.uuid].generation != row.generation])
     for row in rows:
         _add_root(own, replace(read.get(row.uuid) or present[row.uuid], name=row.name))

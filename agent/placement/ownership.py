@@ -6,15 +6,19 @@ What the journal does not list belongs to somebody else: it survives whatever a 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.errors import DRIVER_FAULT, InvalidTree
+import os_resource_classes as orc
+
+from agent.errors import DRIVER_FAULT, InvalidTree, ProviderNameConflict
 from agent.model.inventory import Inventories, Record, completed, problems, without_empty
 from agent.model.journal import Configured, Journal, Ownership
 from agent.model.mirror import Knowledge, View
-from agent.model.names import MAX_PROVIDER_NAME, ProviderUuid, is_custom, is_uuid, printable
+from agent.model.names import AGENT_MARK, MAX_PROVIDER_NAME, ProviderUuid, child_uuid, is_custom, is_uuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 from agent.placement.authorship import Authorship
 
+# The standard classes that a node's own part of its tree has, from nova or from the agent; another service has its own on providers of the tree.
+NODES_OWN = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, orc.VGPU, orc.MEM_ENCRYPTION_CONTEXT})
 STATUS_DISABLED = "COMPUTE_STATUS_DISABLED"
 ADOPT = "agent --once --adopt takes the tree over"
 
@@ -38,18 +42,20 @@ Usages = Mapping[ProviderUuid, Mapping[str, Use]]
 class Target:
     """What Placement should hold: the node's tree with complete records, everybody's traits and aggregates.
 
-    ``journal`` is what will be ours once it does; ``invalid`` says what of the wish was set aside, and why.
+    ``journal`` is what will be ours once it does; ``invalid`` says what of the wish was set aside, and why; ``conflicts``
+    which of our children cannot be had because somebody else's have their names.
     """
 
     tree: ProviderTree
     journal: Journal
     drift: tuple[Drift, ...]
     invalid: tuple[str, ...]
+    conflicts: tuple[ProviderNameConflict, ...] = ()
 
 
 def _foreign_inventory(present: Provider, own: Ownership, adopted: bool) -> Inventories:
-    """The classes of somebody else: custom ones that are not in the journal, and all others until the tree is adopted."""
-    return {name: record for name, record in present.inventory.items() if name not in own.classes and (is_custom(name) or not adopted)}
+    """The classes of somebody else: those that are not in the journal; of an adopted tree, but for those that only a node has."""
+    return {name: record for name, record in present.inventory.items() if name not in own.classes and (name not in NODES_OWN or not adopted)}
 
 
 def _own_classes(inventory: Inventories, present: Inventories, own: Ownership) -> frozenset[str]:
@@ -85,15 +91,23 @@ class Merge:
     """One merge of a driver's wish with what others have in the tree."""
 
     def __init__(
-        self, by: Authorship, knowledge: Knowledge, usages: Usages, configured: Mapping[ProviderUuid, Configured] | None = None, *, rented_whole: bool = False
-    ) -> None:
-        """``usages``: of what only waits to become free. ``configured``: what of the wish is the operator's. ``rented_whole``: see HostFacts."""
-        self.by, self.knowledge, self.usages, self.configured, self.rented_whole = by, knowledge, usages, configured or {}, rented_whole
+        self, by: Authorship, knowledge: Knowledge, usages: Usages, configured: Mapping[ProviderUuid, Configured] | None = None, *,
+        rented_whole: bool = False, incomplete: bool = False,
+    ) -> None:  # fmt: skip
+        """``usages``: of what only waits to become free. ``configured``: what of the wish is the operator's. ``rented_whole``: see HostFacts.
+
+        ``incomplete``: parts of the wish are what Placement has, because nobody can say now what the node has.
+        """
+        self.by, self.knowledge, self.usages, self.configured = by, knowledge, usages, configured or {}
+        self.rented_whole, self.incomplete = rented_whole, incomplete
         self.present, self.journal, self.base, self.wish, self.root = by.present, by.journal, by.base, by.wish, by.root
         self.adopted = self.journal.adopted or not self.present.exists(self.root)
         self.staying = frozenset[str]() if self.adopted else self._staying()
         self.drift: list[Drift] = []
         self.invalid: list[str] = []
+        self.conflicts: list[ProviderNameConflict] = []
+        # The classes of each provider that the agent has reserved as a whole, beside those that only wait to become free.
+        self.reserved: dict[ProviderUuid, frozenset[str]] = {}
 
     def target(self) -> Target:
         """The merged tree."""
@@ -108,12 +122,19 @@ class Merge:
             if self.by.ours(uuid):
                 mine, ownership = self._ours(tree.provider(uuid))
                 tree.replace(mine)
-                owned[uuid] = ownership
+                owned[uuid] = ownership if uuid in (self.root, child_uuid(self.root, mine.name)) else replace(ownership, name=mine.name)
             else:
                 self._restore(tree, self.present.provider(uuid))
-                self._report_foreign(uuid)
-        held = {uuid: classes for uuid in self.journal.held if tree.exists(uuid) and (classes := self._held_classes(uuid))}
-        return Target(tree.freeze(), Journal(owned, self.adopted, held), tuple(self.drift), tuple(self.invalid))
+                if (lost := self._replaced(uuid)) is not None:
+                    # Ours until it can be had again, so that every pass says so.
+                    owned[lost] = self.journal.of(lost)
+                else:
+                    self._report_foreign(uuid)
+        held = {
+            uuid: classes for uuid in (*self.journal.held, *self.reserved) if tree.exists(uuid)
+            and (classes := self._held_classes(uuid) | self.reserved.get(uuid, frozenset()))
+        }  # fmt: skip
+        return Target(tree.freeze(), Journal(owned, self.adopted, held), tuple(self.drift), tuple(self.invalid), tuple(self.conflicts))
 
     # --- which providers --------------------------------------------------------------------------------------
 
@@ -175,11 +196,11 @@ class Merge:
 
     def _staying(self) -> frozenset[str]:
         """Classes that some provider of a tree that is not adopted keeps against the wish; in another one they would count twice."""
-        stay: set[str] = set()
+        stay = frozenset[str]()
         for one in self.present.providers():
             if self.by.ours(one.uuid):
                 stay |= _foreign_inventory(one, self.journal.of(one.uuid), adopted=False).keys() - self._wished_inventory(one.uuid).keys()
-        return frozenset(name for name in stay if not is_custom(name))
+        return stay & NODES_OWN
 
     # --- contents ---------------------------------------------------------------------------------------------
 
@@ -210,14 +231,20 @@ class Merge:
 
     def _inventory(self, wanted: Provider, present: Provider, own: Ownership) -> Inventories:
         """The records to have."""
-        inventory = {name: completed(record, present.inventory.get(name)) for name, record in without_empty(wanted.inventory).items()}
+        reserved = self.journal.held.get(wanted.uuid, frozenset())
+        records = without_empty(wanted.inventory)
+        # A driver that writes over a held class no more than its total, where it is shown what is there, says that it is back.
+        again = self.base.provider(wanted.uuid).inventory if self.base.exists(wanted.uuid) and wanted.uuid in self.wish.written_by_name else {}
+        back = {name for name in reserved & records.keys() & again.keys() if records[name] == again[name]}
+        records |= {name: _without_reserved(records[name]) for name in back}
+        inventory = {name: completed(record, _last(name, present, reserved)) for name, record in records.items()}
         wrong = [text for name, record in inventory.items() for text in problems(name, record)]
         if wrong:
             self.invalid.extend(f"provider {printable(wanted.name)!r}: {text}" for text in wrong)
             return present.inventory
         foreign = {name: record for name, record in _foreign_inventory(present, own, self.adopted).items() if name not in inventory}
         for name in foreign:
-            if not is_custom(name):
+            if name in NODES_OWN:
                 self._drift_adoption(wanted, f"the node does not have its {name}")
         for name in sorted(self.staying & inventory.keys() - present.inventory.keys()):
             self._drift_adoption(wanted, f"{name} would move here")
@@ -227,15 +254,21 @@ class Merge:
         held = {name: held_record(present.inventory[name], self.usages[wanted.uuid][name].amount) for name in waiting - foreign.keys()}
         for name in sorted(waiting):
             self._drift_held(present, name, foreign=name in foreign)
+        # What stays just as the agent reserved it, because nobody can say now what the node has, stays reserved by the agent.
+        stays = reserved & inventory.keys() if self.incomplete else ()
+        kept = {name for name in stays if inventory[name] == present.inventory.get(name) and _is_all_reserved(inventory[name])}
         if held and self.rented_whole:
             # Whoever has what is held has the node, so that nobody may come for what it offers now.
+            kept |= {name for name, record in inventory.items() if not _is_all_reserved(record)}
             inventory = {name: {**record, "reserved": record["total"]} for name, record in inventory.items()}
+        if kept:
+            self.reserved[present.uuid] = frozenset(kept)
         return {**foreign, **inventory, **held}
 
     def _traits(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
-        """Everybody's traits. A standard trait that the driver took off is off, whoever wrote it; nova's status trait is not."""
+        """Everybody's traits. A standard trait that the driver took off is off, whoever wrote it; nova's status trait is not. So is an agent's mark."""
         base = self.base.provider(wanted.uuid).traits if self.base.exists(wanted.uuid) else frozenset[str]()
-        retracted = {name for name in base - wanted.traits if not is_custom(name) and name != STATUS_DISABLED}
+        retracted = {name for name in base - wanted.traits if name.startswith(AGENT_MARK) or (not is_custom(name) and name != STATUS_DISABLED)}
         return frozenset((wanted.traits | (present.traits - own.traits - retracted)) - self.knowledge.unknown_traits.keys())
 
     def _aggregates(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
@@ -245,6 +278,21 @@ class Merge:
         return frozenset(wanted.aggregates - set(wrong) | (present.aggregates - own.aggregates))
 
     # --- drift ------------------------------------------------------------------------------------------------
+
+    def _replaced(self, uuid: ProviderUuid) -> ProviderUuid | None:
+        """The child of ours whose place somebody else's, of the same name, has taken; None if it is only somebody else's."""
+        name = self.present.name_of(uuid)
+        called = [child_uuid(self.root, name), *(one for one, own in self.journal.providers.items() if own.name == name)]
+        lost = next((one for one in called if self.journal.owns(one) and not self.present.exists(one)), None)
+        if lost is None or not self.by.touched(uuid):
+            return None
+        self.conflicts.append(ProviderNameConflict(
+            f"the name {printable(name)!r} of provider {lost} is held by provider {uuid} in Placement, which is somebody else's",
+            # A driver that gives its children uuids has no use for another one.
+            f"{ADOPT}, that provider too; or delete or rename it" if lost == child_uuid(self.root, name) else "delete or rename that provider",
+            holder=uuid, uuid=lost,
+        ))  # fmt: skip
+        return lost
 
     def _report_foreign(self, uuid: ProviderUuid) -> None:
         name = printable(self.present.name_of(uuid))
@@ -265,6 +313,20 @@ class Merge:
         what = f"{printable(present.name)}: {gone} {'and' if foreign else 'but'} {self.usages[present.uuid][name]}"
         remedy = "move or delete its consumers" + ("" if foreign else "; until then nothing new can claim it")
         self.drift.append(Drift("held-device", "warning", what, remedy, present.uuid))
+
+
+def _last(name: str, present: Provider, reserved: frozenset[str]) -> Record:
+    """What Placement has of the class for a sparse record; not how much is ``reserved`` where it was the agent that reserved all of it."""
+    record = present.inventory.get(name, {})
+    return _without_reserved(record) if name in reserved else record
+
+
+def _without_reserved(record: Record) -> Record:
+    return {field: value for field, value in record.items() if field != "reserved"}
+
+
+def _is_all_reserved(record: Record) -> bool:
+    return record["reserved"] == record["total"]
 
 
 def held_record(present: Record, used: int) -> dict[str, int | float]:

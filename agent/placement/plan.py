@@ -1,13 +1,13 @@
 """The plan: a pure function of what Placement has and what it should have to an ordered list of operations."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 
 from agent.errors import ReshapeFailed
 from agent.model.change_set import ChangeSet, diff
 from agent.model.inventory import Inventories
 from agent.model.mirror import Knowledge, View
-from agent.model.names import ProviderUuid, is_custom
+from agent.model.names import ProviderUuid, is_custom, printable
 from agent.model.operation import (
     CreateProvider,
     DeleteProvider,
@@ -17,6 +17,7 @@ from agent.model.operation import (
     ProviderRef,
     RenameProvider,
     ReparentProvider,
+    Reshape,
     SetAggregates,
     SetInventory,
     SetTraits,
@@ -24,7 +25,7 @@ from agent.model.operation import (
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 from agent.placement.client import REPARENT
-from agent.placement.ownership import ADOPT, Target
+from agent.placement.ownership import Target
 from agent.placement.reshaping import Move, reshape
 
 _NOTHING = Provider(ProviderUuid(""), "")
@@ -32,17 +33,22 @@ _NOTHING = Provider(ProviderUuid(""), "")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be sent, in this order, and what the agent found and leaves alone."""
+    """What will be sent, in this order, and what the agent found and leaves alone. ``limited``: a newer Placement could do more of it.
+
+    ``withheld``: whether something is left out for now, so that the target is not reached by it.
+    """
 
     operations: tuple[Operation, ...]
     target: Target
     drift: tuple[Drift, ...]
+    limited: bool = False
+    withheld: bool = False
 
 
 def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUuid, move: Move | None = None) -> Plan:
     """The operations that take Placement from ``view`` to ``target``.
 
-    Providers come first, because a name or uuid that somebody else has ends it before anything is written; parents are
+    Providers come first, because a name or uuid that somebody else has ends what depends on them before anything of it is written; parents are
     created before and deleted after their children; a reshape needs the new providers to be there and the
     old ones not yet gone, and moves every generation, so that single writes come after it; inventories come before
     traits, so that no provider advertises what it cannot give.
@@ -51,26 +57,74 @@ def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUu
     """
     present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
     changes = diff(present, target.tree)
-    drift = list(target.drift)
-    reshaped: list[Operation] = []
+    drift = [*target.drift, *_misplaced(view, root)]
+    reshapes: list[Reshape] = []
     if move is not None:
-        if not target.journal.adopted:
-            drift.append(Drift("adoption-needed", "warning", "inventory and its allocations would move, but the tree is not adopted", ADOPT, root))
-            return Plan((), target, tuple(drift))
         if target.invalid:
             raise ReshapeFailed(f"the node's wish cannot be had as a whole: {target.invalid[0]}", "a reshape is not done in parts")
-        whole = reshape(present, target.tree, frozenset(target.journal.providers), move)
-        reshaped = [whole] if whole.inventories else []
+        one = reshape(present, target.tree, frozenset(target.journal.providers), move)
+        reshapes = [one] if one.inventories else []
     operations = (
         *_creations(changes, target.tree),
         *_names(changes, present, target.tree, knowledge),
         *_renames(changes, present, target.tree),
         *_moves(changes, present, target.tree, knowledge, drift),
-        *reshaped,
+        *reshapes,
         *_deletions(changes, present),
-        *_contents(changes, present, target.tree, with_inventories=not reshaped),
+        *_contents(changes, present, target.tree, reshaped={uuid for one in reshapes for uuid in one.inventories}),
     )
-    return Plan(operations, target, tuple(drift))
+    return Plan(operations, target, tuple(drift), limited=bool(changes.reparented) and not knowledge.offers(REPARENT))
+
+
+def _misplaced(view: View, root: ProviderUuid) -> Iterator[Drift]:
+    """Whether somebody put the node's root below another provider: schedulers take the root of a whole tree for the host."""
+    if view.above is not None and view.tree.exists(root):
+        what = f"{printable(view.tree.name_of(root))} hangs under provider {view.above}, so that nothing is scheduled to it"
+        remedy = f"make it a root again: PUT /resource_providers/{root} with its name and parent_provider_uuid null, at microversion {REPARENT}"
+        yield Drift("identity", "warning", what, remedy, root)
+
+
+def depends(operation: Operation, failed: Collection[Operation], target: ProviderTree) -> bool:
+    """Whether an operation cannot be sent because one of ``failed`` was not done.
+
+    A provider needs all that it hangs from. A reshape needs all of its providers where they belong, because it is done as a whole, and
+    what it empties is deleted only after it. A name is needed where it is added.
+    """
+    if not failed:
+        return False
+    missing = {one.provider.uuid for one in failed if isinstance(one, CreateProvider)}
+    misplaced = missing | {one.provider.uuid for one in failed if isinstance(one, RenameProvider | ReparentProvider)}
+    names = {one.name for one in failed if isinstance(one, EnsureResourceClass | EnsureTrait)}
+    if isinstance(operation, Reshape):
+        named = {uuid for one in operation.allocations.values() for uuid in one.resources} | operation.inventories.keys()
+        return any(_hangs_from(target, uuid, misplaced) for uuid in named) or any(names & records.keys() for records in operation.inventories.values())
+    if isinstance(operation, DeleteProvider):
+        return any(operation.provider.uuid in one.inventories for one in failed if isinstance(one, Reshape))
+    if isinstance(operation, CreateProvider | ReparentProvider):
+        return operation.parent is not None and _hangs_from(target, operation.parent, missing)
+    if isinstance(operation, SetInventory | SetTraits):
+        return bool(names & (operation.new.keys() if isinstance(operation, SetInventory) else operation.new)) or _hangs_from(
+            target, operation.provider.uuid, missing
+        )
+    return isinstance(operation, SetAggregates) and _hangs_from(target, operation.provider.uuid, missing)
+
+
+def _hangs_from(tree: ProviderTree, uuid: ProviderUuid | None, providers: Collection[ProviderUuid]) -> bool:
+    """Whether the provider, or one above it, is among ``providers``."""
+    while uuid is not None:
+        if uuid in providers:
+            return True
+        uuid = tree.provider(uuid).parent_uuid if tree.exists(uuid) else None
+    return False
+
+
+def names_needed(operation: Operation) -> frozenset[str]:
+    """The traits and resource classes that Placement has to know for the operation."""
+    if isinstance(operation, SetTraits | SetInventory):
+        return frozenset(name for name in operation.new if name not in operation.old)
+    if isinstance(operation, Reshape):
+        return frozenset(name for records in operation.inventories.values() for name in records)
+    return frozenset()
 
 
 def _ref(provider: Provider) -> ProviderRef:
@@ -112,7 +166,7 @@ def _moves(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, knowle
             yield ReparentProvider(provider=ref, old_parent=old, parent=new, reason="it hangs under another provider on the node")
         else:
             what = f"{ref.name} hangs under {old}, on the node under {new}; this Placement cannot move it"
-            drift.append(Drift("identity", "warning", what, f"upgrade Placement to {REPARENT}, or delete the provider", uuid))
+            drift.append(Drift("identity", "warning", what, f"upgrade Placement to {REPARENT}, which is asked for once an hour, or delete the provider", uuid))
 
 
 def _deletions(changes: ChangeSet, present: ProviderTree) -> Iterator[Operation]:
@@ -121,11 +175,12 @@ def _deletions(changes: ChangeSet, present: ProviderTree) -> Iterator[Operation]
         yield DeleteProvider(provider=_ref(one), inventory=one.inventory, reason="the node no longer has it")
 
 
-def _contents(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, *, with_inventories: bool) -> Iterator[Operation]:
+def _contents(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, *, reshaped: Container[ProviderUuid]) -> Iterator[Operation]:
+    """``reshaped``: the providers that have their inventories by then."""
     inventory, traits, aggregates = set(changes.inventory), set(changes.traits), set(changes.aggregates)
     for uuid in reversed(tree.get_provider_uuids()):
         old, new = _old(present, uuid), tree.provider(uuid)
-        if uuid in inventory and with_inventories:
+        if uuid in inventory and uuid not in reshaped:
             yield SetInventory(provider=_ref(new), old=old.inventory, new=new.inventory, reason=_why(old.inventory, new.inventory))
         if uuid in aggregates:
             yield SetAggregates(

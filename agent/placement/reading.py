@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from agent.errors import GenerationConflict, PlacementRefused
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import Provider
-from agent.placement.client import Client, Row
+from agent.placement.answers import Row
+from agent.placement.client import Client
 
 LOG = logging.getLogger(__name__)
 ATTEMPTS = 3

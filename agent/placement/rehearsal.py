@@ -1,5 +1,6 @@
 """Requests that write, kept for showing; and for a dry run, kept instead of sent."""
 
+import json
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,5 +40,5 @@ class RecordingExchange(Exchange):
     def _imagined(self, method: str, path: str, body: Any) -> Answer:
         """The answer of a Placement that finds nothing wrong."""
         without_body = method == "DELETE" or path.startswith("/allocations")
-        status, said = (204, None) if without_body else (200, body)
+        status, said = (204, b"") if without_body else (200, json.dumps(body).encode())
         return Answer(self.transport.endpoint, method, path, status, said, "no request id")

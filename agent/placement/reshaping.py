@@ -8,7 +8,7 @@ from typing import Any
 from agent.errors import DRIVER_FAULT, ReshapeFailed
 from agent.model.allocation import Allocation, Holdings
 from agent.model.inventory import Inventories, capacity, changed
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid, number_of
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 
@@ -17,10 +17,15 @@ Consumers = Mapping[ConsumerUuid, Allocation]
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """All consumers of the node's tree as they are, and as the driver wants them."""
+    """Consumers of the node's tree as they are, and as they are to be.
+
+    ``whole``: all of them, because of another layout, so that all inventories that change go along; else only those of providers of
+    which a consumer has another share.
+    """
 
     before: Consumers
     after: Consumers
+    whole: bool = True
 
     @property
     def changed(self) -> frozenset[ConsumerUuid]:
@@ -44,15 +49,15 @@ def moved(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> Move:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ReshapeFailed(f"driver error: the allocations of consumer {uuid} lost their form: {error!r}", DRIVER_FAULT, consumer=uuid) from error
         if left != held:
-            raise ReshapeFailed(f"driver error: consumer {uuid} would hold {left} units in all instead of {held}", DRIVER_FAULT, consumer=uuid)
+            raise ReshapeFailed(f"driver error: consumer {uuid} would hold {number_of(left, 'unit')} in all instead of {held}", DRIVER_FAULT, consumer=uuid)
     return Move(before, after)
 
 
 def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: Move) -> Reshape:
     """The one operation that takes ``present`` to ``target`` for every provider involved.
 
-    Only providers of ours are in it: those whose inventory differs, those of which a moved consumer has another share, and those that
-    go away, with nothing left on them so that nobody claims there before they are deleted. Only moved consumers are in it.
+    Only providers of ours are in it: those of which a moved consumer has another share, and if the move is a whole one, those whose inventory
+    differs and those that go away, with nothing left on them so that nobody claims there before they are deleted. Only moved consumers are in it.
 
     :raises ReshapeFailed: the result would not hold.
     """
@@ -61,9 +66,9 @@ def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], 
     inventories: dict[ProviderUuid, Inventories] = {}
     for one in target.providers():
         old = present.provider(one.uuid).inventory if present.exists(one.uuid) else {}
-        if one.uuid in owned and (one.uuid in named or changed(old, one.inventory)):
+        if one.uuid in owned and (one.uuid in named or (move.whole and changed(old, one.inventory))):
             inventories[one.uuid] = one.inventory
-    inventories |= {uuid: {} for uuid in present.get_provider_uuids() if not target.exists(uuid)}
+    inventories |= {uuid: {} for uuid in present.get_provider_uuids() if not target.exists(uuid) and (move.whole or uuid in named)}
     _check(target, inventories, move)
     return Reshape(
         reason="inventory moves between providers and the allocations on it move along",
@@ -72,6 +77,21 @@ def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], 
         old_allocations={uuid: move.before[uuid] for uuid in consumers},
         allocations={uuid: move.after[uuid] for uuid in consumers},
     )
+
+
+def stranded(present: ProviderTree, target: ProviderTree, move: Move, *, by_driver: bool) -> Mapping[ProviderUuid, frozenset[str]]:
+    """The classes that ``target`` drops from providers although consumers of ``move`` hold something of them there afterwards too.
+
+    ``by_driver``: a driver made the move. What it drops at one place and makes at another it forgot to move: that is not meant here.
+    """
+    there = {one.uuid: one.inventory.keys() for one in present.providers()}
+    made = {name for one in target.providers() for name in one.inventory if name not in there.get(one.uuid, ())}
+    found: dict[ProviderUuid, frozenset[str]] = {}
+    for uuid, name in sorted(_sums(move.after)):
+        kept = target.provider(uuid).inventory if target.exists(uuid) else {}
+        if name in there.get(uuid, ()) and name not in kept and not (by_driver and name in made):
+            found[uuid] = found.get(uuid, frozenset()) | {name}
+    return found
 
 
 def _check(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: Move) -> None:

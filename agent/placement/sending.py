@@ -7,19 +7,32 @@ somebody else comes back as :class:`~agent.errors.GenerationConflict`: the plan 
 import logging
 from dataclasses import replace
 
-from agent.errors import GenerationConflict, PlacementRefused, ProviderIdentityConflict, ProviderNameConflict
+from agent.errors import GenerationConflict, PlacementError, PlacementRefused, ProviderIdentityConflict, ProviderNameConflict
+from agent.model.mirror import Knowledge
 from agent.model.names import printable
-from agent.model.operation import CreateProvider, DeleteProvider, RenameProvider, ReparentProvider, SetAggregates, SetInventory, SetTraits
+from agent.model.operation import (
+    CreateProvider,
+    DeleteProvider,
+    ProviderOperation,
+    RenameProvider,
+    ReparentProvider,
+    SetAggregates,
+    SetInventory,
+    SetTraits,
+)
 from agent.model.provider_tree import Provider
 from agent.placement import codes
-from agent.placement.client import REPARENT, WITH_CODES, Client, Row
+from agent.placement.answers import Row
+from agent.placement.client import REPARENT, WITH_CODES, Client
 from agent.placement.reading import read_provider
 
 LOG = logging.getLogger(__name__)
 
 
-def create(client: Client, operation: CreateProvider) -> Provider:
+def create(client: Client, operation: CreateProvider, *, ours: bool, knowledge: Knowledge) -> Provider | ReparentProvider:
     """Create the provider; the answer says all about it, so nothing needs to be read.
+
+    ``ours``: if it is there already, anywhere, the agent made it, and somebody moved it: then it is put back, and the move is returned.
 
     :raises GenerationConflict: it is there already, just so, or its parent is not.
     :raises ProviderNameConflict: another provider has the name.
@@ -29,56 +42,117 @@ def create(client: Client, operation: CreateProvider) -> Provider:
     try:
         row = client.create_provider(wanted.uuid, wanted.name, operation.parent)
     except PlacementRefused as error:
-        if error.status == 400 and operation.parent:
-            raise GenerationConflict(f"the parent of {printable(wanted.name)} went away") from error
+        if error.status == 400:
+            _check_parent(client, operation, error)
         if error.status != 409 or error.placement_code != codes.DUPLICATE_NAME:
             raise
-        raise _taken(client, operation) from error
+        found = taken(client, operation, ours=ours, knowledge=knowledge)
+        if found is None:
+            raise GenerationConflict(f"provider {printable(wanted.name)} was created, renamed or deleted meanwhile") from error
+        if not isinstance(found, ReparentProvider):
+            raise found from error
+        _put_back(client, found)
+        return found
     LOG.info("created provider %s (%s)", printable(row.name), row.uuid)
     return Provider(row.uuid, row.name, row.generation, row.parent_uuid)
 
 
-def _taken(client: Client, operation: CreateProvider) -> GenerationConflict | ProviderNameConflict | ProviderIdentityConflict:
-    """Why a provider could not be created. The server has one code for a taken name and a taken uuid."""
+def _check_parent(client: Client, operation: CreateProvider | ReparentProvider, error: PlacementRefused) -> None:
+    """Look why a provider cannot have the parent that it is to have.
+
+    :raises GenerationConflict: because that is gone.
+    """
+    if operation.parent is not None and client.provider(operation.parent) is None:
+        raise GenerationConflict(f"the parent of {printable(operation.provider.name)} went away") from error
+
+
+def taken(
+    client: Client, operation: CreateProvider, *, ours: bool, knowledge: Knowledge
+) -> ReparentProvider | ProviderNameConflict | ProviderIdentityConflict | None:  # fmt: skip
+    """Why a provider cannot be created, or what has to be done instead; None if nothing is in its way, or if it is there as it should be.
+
+    The server has one code for a taken name and a taken uuid.
+    """
     wanted, name = operation.provider, printable(operation.provider.name)
     there = client.provider(wanted.uuid)
     if there is not None and (there.name, there.parent_uuid) == (wanted.name, operation.parent):
         LOG.info("adopted provider %s (%s), which was created meanwhile", name, wanted.uuid)
-        return GenerationConflict(f"provider {name} was created meanwhile")
+        return None
+    if there is not None and ours and knowledge.offers(REPARENT):
+        return ReparentProvider(provider=wanted, old_parent=there.parent_uuid, parent=operation.parent, reason="somebody moved it out of the tree")
     if there is not None:
         return ProviderIdentityConflict(
             f"provider {wanted.uuid} is called {printable(there.name)!r} under {there.parent_uuid or 'no parent'} in Placement, "
             f"the node wants {name!r} under {operation.parent or 'no parent'}",
-            "rename or move it in Placement, or delete it there if it is a left-over",
-        )
+            "rename or move it in Placement, or delete it there if it is a left-over", uuid=wanted.uuid, limited=ours,
+        )  # fmt: skip
     holder = client.provider_named(wanted.name)
-    if holder is None:
-        return GenerationConflict(f"provider {name} was renamed or deleted meanwhile")
-    if operation.parent is None:
+    return None if holder is None else name_held(operation, holder)
+
+
+def name_held(operation: ProviderOperation, holder: Row) -> ProviderNameConflict:
+    """The error for a provider that cannot have its name because ``holder`` has it."""
+    wanted = operation.provider
+    if isinstance(operation, CreateProvider) and operation.parent is None:
         remedy = f"if this is the same host, write {holder.uuid} into the compute_id file of the store; else rename one of the hosts, or delete that provider"
     else:
         remedy = "rename or delete that provider"
     return ProviderNameConflict(
-        f"the name {name!r} of provider {wanted.uuid} is held by provider {holder.uuid} in Placement", remedy, holder=holder.uuid, uuid=wanted.uuid
-    )
+        f"the name {printable(wanted.name)!r} of provider {wanted.uuid} is held by provider {holder.uuid} in Placement", remedy,
+        holder=holder.uuid, uuid=wanted.uuid,
+    )  # fmt: skip
 
 
-def delete(client: Client, operation: DeleteProvider) -> None:
-    """Delete the provider."""
+def _put_back(client: Client, operation: ReparentProvider) -> None:
+    """Give a child of ours that is somewhere else its place and its name again."""
+    wanted = operation.provider
     try:
-        client.delete_provider(operation.provider.uuid)
+        client.update_provider(wanted.uuid, wanted.name, operation.parent, REPARENT)
+    except PlacementRefused as error:
+        raise _not_moved(client, operation, error) from error
+    LOG.warning("provider %s (%s) had been moved under %s; it is back", printable(wanted.name), wanted.uuid, operation.old_parent or "no parent")
+
+
+def _not_moved(client: Client, operation: RenameProvider | ReparentProvider, error: PlacementRefused) -> PlacementError:
+    """Why a provider could be neither renamed nor moved."""
+    if error.status == 404:
+        return GenerationConflict(f"provider {printable(operation.provider.name)} went away")
+    if error.status == 400 and isinstance(operation, ReparentProvider):
+        _check_parent(client, operation, error)
+    if error.status == 409 and error.placement_code == codes.DUPLICATE_NAME:
+        holder = client.provider_named(operation.provider.name)
+        if holder is None or holder.uuid == operation.provider.uuid:
+            return GenerationConflict(f"the name {printable(operation.provider.name)} was held by somebody else for a moment")
+        return name_held(operation, holder)
+    return error
+
+
+def delete(client: Client, operation: DeleteProvider) -> bool:
+    """Delete the provider. Returns whether it was there."""
+    try:
+        was_there = client.delete_provider(operation.provider.uuid)
     except PlacementRefused as error:
         if error.status == 409 and error.placement_code == codes.HAS_CHILDREN:
             raise GenerationConflict(f"somebody put a child below {printable(operation.provider.name)}") from error
         raise
     LOG.info("deleted provider %s (%s)", printable(operation.provider.name), operation.provider.uuid)
+    return was_there
 
 
 def move(client: Client, operation: RenameProvider | ReparentProvider, present: Provider) -> Provider:
-    """Rename the provider or give it another parent."""
-    parent = operation.parent if isinstance(operation, ReparentProvider) else present.parent_uuid
-    version = REPARENT if isinstance(operation, ReparentProvider) else WITH_CODES
-    row = client.update_provider(present.uuid, operation.provider.name, parent, version)
+    """Rename the provider or give it another parent.
+
+    :raises GenerationConflict: it is gone, or its new parent.
+    :raises ProviderNameConflict: another provider has the name.
+    """
+    try:
+        if isinstance(operation, ReparentProvider):
+            # Under the name that it has: whether it can be renamed is another matter.
+            row = client.update_provider(present.uuid, present.name, operation.parent, REPARENT)
+        else:
+            row = client.update_provider(present.uuid, operation.provider.name, present.parent_uuid, WITH_CODES)
+    except PlacementRefused as error:
+        raise _not_moved(client, operation, error) from error
     return replace(present, name=row.name, parent_uuid=row.parent_uuid, generation=row.generation)
 
 

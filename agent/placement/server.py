@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 import uuid
 from dataclasses import replace
 from typing import Literal
@@ -15,6 +16,8 @@ from agent.placement.transport import Transport
 LOG = logging.getLogger(__name__)
 
 LEAST_VERSION = "1.30"
+# How long what the server does not offer, or does not allow, is taken for so before it is asked again, in seconds.
+ASK_AGAIN = 3600.0
 Mode = Literal["http", "embedded"]
 
 
@@ -24,6 +27,9 @@ class Server:
     def __init__(self, transport: Transport, mode: Mode, storage: Storage, *, keep: bool = True) -> None:
         self.transport, self.mode, self.storage, self.keep = transport, mode, storage, keep
         self._knowledge: Knowledge | None = None
+        # When this process last asked how much the server offers, and when it was last refused a reshape, by a clock that never goes back.
+        self._asked_at: float | None = None
+        self._refused_at: float | None = None
         self._lock = threading.Lock()
 
     def client(self) -> Client:
@@ -36,7 +42,7 @@ class Server:
         return self._knowledge
 
     def connect(self, client: Client, *, ask: bool = False) -> Knowledge:
-        """What the server offers: as saved, or asked for with one request.
+        """What the server offers: as saved, or asked for with one request. That it refused a reshape counts for an hour, and not after a start.
 
         :raises PlacementTooOld: it offers less than the agent needs.
         """
@@ -47,15 +53,39 @@ class Server:
                 known = Knowledge(endpoint=endpoint, max_version=client.max_version())
                 check_version(known)
                 self._save(known)
+                self._asked_at, self._refused_at = time.monotonic(), None
+            if not known.can_reshape and _long_ago(self._refused_at):
+                known = replace(known, can_reshape=True)
             self._knowledge = known
             return known
+
+    def offers_more(self, client: Client) -> bool:
+        """Ask again how much the server offers, if something is held back because of that; once after a start and then once an hour.
+
+        Returns whether it is more than before.
+        """
+        with self._lock:
+            known = self._knowledge
+            if known is None or not _long_ago(self._asked_at):
+                return False
+            self._asked_at = time.monotonic()
+            now = replace(known, max_version=client.max_version())
+            if now == known:
+                return False
+            check_version(now)
+            self._knowledge = now
+            self._save(now)
+            return True
 
     def learned(self, knowledge: Knowledge) -> Knowledge:
         """Keep what a cycle learned. Several nodes may learn at once, so only names are added."""
         with self._lock:
             known = self._knowledge or knowledge
             traits, classes = known.traits | knowledge.traits, known.classes | knowledge.classes
-            merged = replace(knowledge, traits=traits, classes=classes, can_reshape=known.can_reshape and knowledge.can_reshape)
+            can_reshape = known.can_reshape and knowledge.can_reshape
+            merged = replace(knowledge, max_version=known.max_version, traits=traits, classes=classes, can_reshape=can_reshape)
+            if not merged.can_reshape and (known.can_reshape or self._refused_at is None):
+                self._refused_at = time.monotonic()
             if merged != known:
                 self._knowledge = merged
                 self._save(merged)
@@ -70,6 +100,10 @@ class Server:
     def _save(self, knowledge: Knowledge) -> None:
         if self.keep:
             self.storage.save_knowledge(knowledge)
+
+
+def _long_ago(at: float | None) -> bool:
+    return at is None or time.monotonic() - at >= ASK_AGAIN
 
 
 def check_version(knowledge: Knowledge) -> None:

@@ -28,5 +28,8 @@ class Storage(Protocol):
     def roots(self, host: str) -> frozenset[ProviderUuid]:
         """The nodes whose journal is not empty, but for those that are recorded as another host's."""
 
-    def save_journal(self, root: ProviderUuid, journal: Journal) -> None:
-        """Keep a journal."""
+    def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
+        """Keep a journal. Returns it as it is kept, with its new version.
+
+        :raises RecordConflict: another agent wrote it since it was read.
+        """

@@ -15,21 +15,29 @@ from keystoneauth1 import adapter as ksa_adapter
 from keystoneauth1 import exceptions as ksa
 from retrying import RetryError
 
-from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.model.names import printable
+from agent.conf.placement import GROUP
+from agent.deadline import DeadlinePassed, held, left
+from agent.errors import ConfigError, PlacementRefused, PlacementUnreachable
+from agent.model.names import masked, printable
+from agent.placement.answers import Errors, NotDocumented, decoded
 from agent.placement.codes import OUTAGE_STATUSES
 from agent.placement.outage_log import OutageLog
 from agent.placement.retry import read_policy
 from agent.placement.unreachable import unreachable
+from agent.service_session import CertificateFiles, file_problems
 
 LOG = logging.getLogger(__name__)
 
 CATALOG_PAUSE = 60.0
 LONGEST_PATH = 300
+LONGEST_ID = 100
+# What checks tokens, and how long a body may be, answers in a form of its own.
+REFUSED_BEFORE_PLACEMENT = frozenset({401, 413})
 _OWNER = re.compile(r"((?:project|user)_id=)[^&]*")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+Body = TypeVar("Body")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,22 +51,26 @@ class Timeouts:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What ``endpoint`` said. ``body`` is the parsed JSON, ``None`` if there was none or it was no JSON."""
+    """What ``endpoint`` said. ``content`` is the body as it came, after decompression."""
 
     endpoint: str
     method: str
     path: str
     status: int
-    body: Any
+    content: bytes
     request_id: str
 
     @property
     def error(self) -> Mapping[str, Any]:
         """The first error of the body; empty for anything that does not look like Placement's own error."""
-        with suppress(KeyError, IndexError, TypeError):
-            first = self.body["errors"][0]
-            return first if isinstance(first, Mapping) else {}
+        with suppress(NotDocumented):
+            return decoded(self.content, Errors).errors[0]
         return {}
+
+    @property
+    def own(self) -> bool:
+        """Whether an error is told in the form in which Placement tells its errors, so that it was Placement that refused the request."""
+        return self.error.get("status") == self.status
 
     @property
     def code(self) -> str:
@@ -85,7 +97,7 @@ def _remedy(status: int) -> str:
     if status == 401:
         return "check the credentials in section [placement]"
     if status == 403:
-        return "the account in [placement] lacks the role that this call needs; reshapes need the role service"
+        return "give the account in [placement] what it lacks; reshapes need the role service (openstack role add)"
     if status in (404, 406):
         return "check that [placement] endpoint_override or the catalog names a Placement service"
     if status in OUTAGE_STATUSES or status >= 500:
@@ -106,6 +118,8 @@ class Transport:
         self.cancelled = cancelled
         self.slots = threading.BoundedSemaphore(max_in_flight)
         self.outages = OutageLog()
+        # Called with the method of each request, the status of its answer, None if none came, and the seconds that it took.
+        self.observe: Callable[[str, int | None, float], None] = lambda _method, _status, _seconds: None
         self._endpoint = ""
         self._catalog_renewed = -CATALOG_PAUSE
 
@@ -118,11 +132,15 @@ class Transport:
         if not self._endpoint:
             try:
                 found = self.adapter.get_endpoint()
-            except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
+            except MemoryError:
+                raise
+            except Exception as error:
+                # Whatever a library below raises: an OSError for a certificate that is missing, a ValueError for a URL that is none.
                 raise self._failed(error, "the identity service") from error
             if not found:
                 raise self._failed(ksa.EndpointNotFound(), "")
-            self._endpoint = str(found).rstrip("/")
+            # Only to be shown and to tell one Placement from another: requests are sent to what the adapter finds.
+            self._endpoint = masked(str(found)).rstrip("/")
         return self._endpoint
 
     def failure(self, error: Exception, url: str, timeout: float | None = None) -> PlacementUnreachable:
@@ -130,14 +148,21 @@ class Transport:
 
         A catalog without the endpoint is fetched anew, at most once a minute.
         """
-        waited = f"{self.timeouts.connect:g} s for a connection and {timeout or self.timeouts.read:g} s for an answer"
+        waited = f"{self.timeouts.connect:g} s for a connection and {self.timeouts.read if timeout is None else timeout:.3g} s for an answer"
         failure = unreachable(error, url, self.adapter.region_name, _first(self.adapter.interface), waited)
+        if failure.kind in ("tls", "broken", "connect") and (own := self._own_files_problem()) is not None:
+            # What a library says of its own files that somebody changed while the agent runs leads astray.
+            failure = PlacementUnreachable(f"cannot ask {printable(url)} over TLS: {own.message}", own.remedy, kind="tls", fatal=True)
         if failure.kind == "catalog":
             self._endpoint = ""
             if time.monotonic() - self._catalog_renewed >= CATALOG_PAUSE:
                 self._catalog_renewed = time.monotonic()
                 self.adapter.invalidate()
         return failure
+
+    def _own_files_problem(self) -> ConfigError | None:
+        """What keeps the certificates that the session uses from being used now."""
+        return next(file_problems(CertificateFiles.of_session(self.adapter.session), GROUP), None)
 
     def _failed(self, error: Exception, url: str) -> PlacementUnreachable:
         failure = self.failure(error, url)
@@ -182,9 +207,34 @@ class Exchange:
             raise
         if answer.status in OUTAGE_STATUSES:
             outages.failed(f"status {answer.status}", self._line(answer), self.request_id)
-        else:
+        elif 400 <= answer.status < 500 and not answer.own and answer.status not in REFUSED_BEFORE_PLACEMENT:
+            raise self.foreign(answer)
+        elif answer.status != 200:
             outages.answered()
         return answer
+
+    def decoded(self, answer: Answer, kind: type[Body]) -> Body:
+        """The body of an answer.
+
+        :raises PlacementUnreachable: it is not what Placement documents, so that nobody knows what became of the request.
+        """
+        try:
+            body = decoded(answer.content, kind)
+        except NotDocumented as error:
+            raise self.foreign(answer, str(error)) from error
+        self.transport.outages.answered()
+        return body
+
+    def foreign(self, answer: Answer, fault: str = "") -> PlacementUnreachable:
+        """The error for an answer that is not Placement's: it says nothing about the request, nor about what Placement has."""
+        with_what = f"{answer.status} in a form" if answer.status >= 400 else "something"
+        failure = PlacementUnreachable(
+            f"{answer.endpoint} answered {answer.method} {_brief(answer.path)} with {with_what} that is not Placement's" + (f": {fault}" if fault else ""),
+            "check that [placement] endpoint_override or the catalog names Placement itself, and what stands in front of it: a proxy, a login page",
+            kind="not-placement", outcome_unknown=answer.method != "GET",
+        )  # fmt: skip
+        self.transport.outages.failed(failure.kind, failure.message, self.request_id)
+        return failure
 
     def _repeated(self, path: str, version: str | None, timeout: float | None, patient: bool) -> Answer:
         try:
@@ -199,29 +249,35 @@ class Exchange:
 
     def _send(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> Answer:
         transport, answers = self.transport, []
+        timeout, begun = left(timeout or transport.timeouts.read), time.monotonic()
         options: dict[str, Any] = {} if body is None else {"json": body}
         try:
-            with transport.slots:
+            with held(transport.slots, "a connection to Placement"):
+                begun = time.monotonic()
                 # Only now: whoever waited for a slot while the agent began to stop sends nothing either.
                 if transport.cancelled.is_set():
                     raise PlacementUnreachable(f"placement {method} {_brief(path)} was not sent: the agent is stopping", kind="cancelled")
                 response = transport.adapter.request(
                     path, method, raise_exc=False, microversion=version, headers={"Accept": "application/json"},
-                    global_request_id=self.request_id, timeout=(transport.timeouts.connect, timeout or transport.timeouts.read),
+                    global_request_id=self.request_id, timeout=(transport.timeouts.connect, timeout),
                     # keystoneauth's own semaphore, which by default limits nothing, counts by the wall's clock: after
                     # that was set back, it would hold every request until the clock is where it was.
                     rate_semaphore=nullcontext(), connect_retries=0, status_code_retries=0, log=False,
                     hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)}, **options,
                 )  # fmt: skip
-        except (ksa.ClientException, ksa.RetriableConnectionFailure) as error:
+        except (PlacementUnreachable, DeadlinePassed, MemoryError):
+            raise
+        except Exception as error:
             failure = transport.failure(error, transport.endpoint, timeout)
             if failure.kind not in ("catalog", "credentials", "identity"):
                 self._count(method, 1)
+                transport.observe(method, None, time.monotonic() - begun)
             LOG.debug("placement %s %s: %s [global %s]", method, _brief(path), failure.message, self.request_id)
             raise failure from error
         self._count(method, max(1, len(answers)))
-        request_id = response.headers.get("x-openstack-request-id", "no request id")
-        answer = Answer(transport.endpoint, method, path, response.status_code, _json(response), request_id)
+        transport.observe(method, response.status_code, time.monotonic() - begun)
+        request_id = printable(response.headers.get("x-openstack-request-id", "no request id"))[:LONGEST_ID]
+        answer = Answer(transport.endpoint, method, path, response.status_code, response.content or b"", request_id)
         LOG.log(logging.WARNING if answer.status == 500 else logging.DEBUG, self._line(answer))
         return answer
 
@@ -240,13 +296,3 @@ class Exchange:
 
 def _first(interface: str | list[str] | None) -> str | None:
     return ", ".join(interface) if isinstance(interface, list) else interface
-
-
-def _json(response: Any) -> Any:
-    """The body as JSON; anything else, like a proxy's HTML, is no body."""
-    if not response.content:
-        return None
-    try:
-        return response.json()
-    except ValueError:
-        return None

@@ -7,8 +7,10 @@ from http.client import HTTPException
 import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
 
+from agent.bounded_http import AnswerTooLong, Redirected
 from agent.errors import PlacementUnreachable
 from agent.model.names import printable
+from agent.service_session import tls_remedy
 
 _NEVER_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
 
@@ -25,8 +27,28 @@ class _Meaning:
     sent: bool = False
 
 
+_CREDENTIALS_GONE = (
+    "check the user, password and project in [placement], or the application credential, which somebody may have deleted; "
+    "and that [placement] auth_url is that of the identity service"
+)
+
+# What a session's own bounds say, wherever it stands in the chain of causes.
+_BOUNDS = (
+    _Meaning(
+        AnswerTooLong, "too-long", "{url} gave an answer that was not read to its end: {bound}",
+        "check that it is Placement; if it is, raise [placement] max_answer", sent=True,
+    ),
+    _Meaning(
+        Redirected, "redirect", "{url} redirects to another place, where the agent does not follow with its credentials: {bound}",
+        "set [placement] endpoint_override (or auth_url) to the place itself if it is right, or mend the catalog", sent=True,
+    ),
+)  # fmt: skip
 # The first that fits counts: subclasses stand before their bases.
 _MEANINGS = (
+    _Meaning(
+        ksa.EmptyCatalog, "catalog", "the token for placement has no service catalog, because it is for no project",
+        "name the project in [placement] (project_name, project_domain_name), and see that the user has a role in it, or set endpoint_override",
+    ),
     _Meaning(
         ksa.CatalogException, "catalog", "no placement endpoint for region {region}, interface {interface} in the service catalog",
         "check [placement] region_name, valid_interfaces and service_type, or set endpoint_override",
@@ -37,10 +59,12 @@ _MEANINGS = (
     ),
     _Meaning(
         ksa.Unauthorized, "credentials", "credentials for placement refused by identity at {url}: {reason}",
-        "check the user, password and project in [placement]", fatal=True,
+        "check the user, password and project in [placement], and that the user has a role in that project: "
+        "openstack role assignment list --user USER --project PROJECT --names", fatal=True,
     ),
     _Meaning(ksa.AuthorizationFailure, "credentials", "credentials incomplete or contradictory: {reason}", "check section [placement]", fatal=True),
-    _Meaning(ksa.SSLError, "tls", "certificate of {url} not accepted: {reason}", "set [placement] cafile to the bundle that signed it", fatal=True),
+    _Meaning(ksa.SSLError, "tls", "certificate of {url} not accepted: {reason}", "{tls}", fatal=True),
+    _Meaning(ksa.NotFound, "credentials", "identity at {url} does not know the credentials for placement: {reason}", _CREDENTIALS_GONE, fatal=True),
     _Meaning(ksa.HttpError, "identity", "identity service at {url} failed: {reason}", "nothing to do if it comes back; it is asked again"),
     _Meaning(ksa.DiscoveryFailure, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
     _Meaning(ksa.VersionNotAvailable, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
@@ -91,10 +115,20 @@ def _url(error: BaseException, default: str) -> str:
 
 
 def unreachable(error: Exception, url: str, region: str | None, interface: str | None, waited: str) -> PlacementUnreachable:
-    """The one error that callers see for ``error``, raised by keystoneauth on the way to ``url``."""
-    meaning = next(one for one in _MEANINGS if isinstance(error, one.errors))
-    never_sent = any(isinstance(one, _NEVER_SENT) for one in _chain(error))
+    """The one error that callers see for ``error``, raised by keystoneauth or what is below it on the way to ``url``."""
+    chain = [*_chain(error)]
+    bound = next(((meaning, one) for one in chain for meaning in _BOUNDS if isinstance(one, meaning.errors)), None)
+    meaning = bound[0] if bound is not None else _meaning(error)
+    never_sent = any(isinstance(one, _NEVER_SENT) for one in chain)
     message = meaning.message.format(
-        url=_url(error, url), reason=_reason(error), region=region or "any", interface=interface or "any", waited=waited
+        url=printable(_url(error, url)), reason=_reason(error), region=region or "any", interface=interface or "any", waited=waited,
+        bound=printable(str(bound[1])) if bound is not None else "",
     )  # fmt: skip
-    return PlacementUnreachable(message, meaning.remedy, kind=meaning.kind, outcome_unknown=meaning.sent and not never_sent, fatal=meaning.fatal)
+    remedy = meaning.remedy.format(tls=tls_remedy(reversed(chain), "placement"))
+    return PlacementUnreachable(message, remedy, kind=meaning.kind, outcome_unknown=meaning.sent and not never_sent, fatal=meaning.fatal)
+
+
+def _meaning(error: Exception) -> _Meaning:
+    # requests refuses a bundle that is not there before anything is sent.
+    kind = ksa.SSLError if isinstance(error, OSError) and "certificate" in str(error) else type(error)
+    return next(one for one in _MEANINGS if issubclass(kind, one.errors))

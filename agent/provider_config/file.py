@@ -98,7 +98,9 @@ class _Entries:
 
     def key(self, data: dict[str, str], where: Where) -> Key:
         if data.get("name") == COMPUTE_NODE:
-            self.wrong((*where, "name"), f"is {COMPUTE_NODE}, which is no name", f"write uuid: {COMPUTE_NODE}")
+            what = f"is {COMPUTE_NODE}, and taken as the uuid that stands for every node"
+            self.found.warnings.append(self.document.error((*where, "name"), what, f"write uuid: {COMPUTE_NODE}"))
+            return Key("uuid", COMPUTE_NODE)
         if "name" in data:
             return Key("name", data["name"])
         uuid = data["uuid"]

@@ -18,6 +18,14 @@ def dumps(document: Mapping[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
 
 
+def yaml_dumps(document: Mapping[str, Any]) -> str:
+    """The same document as YAML, by way of JSON, so that both hold the same. Pure ASCII too."""
+    import yaml  # Loaded when it is asked for, because hardly anybody does.
+
+    text: str = yaml.safe_dump(json.loads(dumps(document)), sort_keys=False, allow_unicode=False, width=120, explicit_start=True)
+    return text
+
+
 def report_document(report: Report) -> dict[str, Any]:
     """The whole report."""
     return {

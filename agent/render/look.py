@@ -38,11 +38,12 @@ ASCII = Signs("|- ", "`- ", "|  ", "->", "<>", "--", "-", "*", "x", ".")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``width``: columns of the terminal, ``None`` where there is none and lines are left whole."""
+    """``width``: columns of the terminal, ``None`` where there is none and lines are left whole. ``wide``: nothing is left out."""
 
     width: int | None = None
     colour: bool = False
     unicode: bool = True
+    wide: bool = False
 
     @property
     def signs(self) -> Signs:
@@ -55,12 +56,12 @@ class Look:
         return max(self.width, LEAST_WIDTH) if self.width else PLAIN_WIDTH
 
 
-def look_of(stream: TextIO, environ: Mapping[str, str] = os.environ) -> Look:
+def look_of(stream: TextIO, environ: Mapping[str, str] = os.environ, *, wide: bool = False) -> Look:
     """What ``stream`` can show. ``FORCE_COLOR`` does not count: escape codes belong on terminals only."""
     terminal = stream.isatty()
     colour = terminal and "NO_COLOR" not in environ and environ.get("TERM", "") not in ("dumb", "unknown")
     width = Console(file=stream, force_terminal=True, legacy_windows=False).width if terminal else None
-    return Look(width, colour, _carries(getattr(stream, "encoding", None) or "ascii"))
+    return Look(width, colour, _carries(getattr(stream, "encoding", None) or "ascii"), wide)
 
 
 def _carries(encoding: str) -> bool:

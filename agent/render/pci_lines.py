@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
+from agent.model.names import number_of
 from agent.model.report import Problem
 from agent.render.look import Look, hanging, shown, to_string
 from agent.render.text import error_lines
@@ -36,13 +37,15 @@ def _node(node: Document, report: bool) -> Iterator[Text]:
         yield Text("  not offered, on the same cards", "dim")
         yield from (_device(one, report=False) for one in others)
     if not node["specs"] and not node["errors"]:
-        yield Text(f"  [pci] device_spec is not set; the host has {len(by_address)} devices")
+        yield Text(f"  [pci] device_spec is not set; the host has {number_of(len(by_address), 'device')}")
 
 
 def _device(one: Document, report: bool) -> Text:
     words = [f"{one['vendor_id']}:{one['product_id']}", one["type"], *([f"NUMA node {one['numa_node']}"] if one["numa_node"] is not None else [])]
     words += [f"{name}={value}" for name, value in sorted(one["tags"].items()) if (name, value) != ("remote_managed", "false")]
-    if report:
+    if report and one["tags"].get("physical_network"):
+        words.append("not counted in Placement")
+    elif report:
         words += [one["resource_class"], *one["traits"]]
     if one["serves"] == "host":
         words.append(one["host_use"])

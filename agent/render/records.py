@@ -39,7 +39,12 @@ def migration_lines(migrations: Sequence[Document], look: Look) -> list[Text]:
 def _claim(claim: Document, look: Look) -> list[Text]:
     half = "" if claim["half"] == "only" else f", the {claim['half']} half"
     first = Text.assemble(shown(claim["id"], "bold"), "  ", (claim["state"], f"bold {STYLES[claim['state']]}"), shown(f"  {claim['purpose']}{half}"))
-    return [first, *_details([f"instance {claim['instance']}", f"node {claim['node']}"], look), *_details(list(_held(claim)), look)]
+    return [first, *_details([f"instance {claim['instance']}", f"node {_node(claim)}"], look), *_details(list(_held(claim)), look)]
+
+
+def _node(claim: Document) -> str:
+    name = claim.get("node_name")
+    return f"{name} ({claim['node']})" if name else str(claim["node"])
 
 
 def _held(claim: Document) -> Iterator[str]:
@@ -55,6 +60,8 @@ def _held(claim: Document) -> Iterator[str]:
         yield f"devices {', '.join(one['address'] for one in claim['devices'])}"
     if claim["units"]:
         yield f"units {', '.join(one['identifier'] for one in claim['units'])}"
+    for one in claim["mdevs"]:
+        yield f"{one['count']} {one['type'] or one['resource_class']}" + (f" of {one['parent']}" if one["parent"] else "")
 
 
 def _way(migration: Document, look: Look) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What nodes have and what of it is promised, as text, from the documents of the local API."""
+"""What nodes have, what of it is promised, and what Placement would still give, as text, from the documents of the local API."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -13,16 +13,55 @@ from agent.render.words import some
 
 Document = Mapping[str, Any]
 
-HEADINGS = ("", "used", "total", "reserved", "ratio", "free")
+OFFERED = ("Placement", "used", "total", "reserved", "ratio", "free")
+HOST = ("host", "used", "total", "reserved", "free")
+NODES = ("node", "state", "CPUs", "of", "memory MiB", "of", "disk MiB", "of", "instances")
+NODES_AT_MOST = 20
+"""Of more nodes than this there is a line each."""
 KINDS = (("CPUs", "vcpus"), ("memory MiB", "memory_mb"), ("disk MiB", "disk_mb"))
 
 
 def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
-    """The nodes, one below the other."""
+    """The nodes, one below the other, or in a table where they are many."""
+    if len(nodes) > NODES_AT_MOST:
+        return resource_table(nodes, look)
     lines: list[Text] = []
     for one in nodes:
-        lines += [*([Text()] if lines else []), _head(one), *_node(one["records"], look)]
+        lines += [*([Text()] if lines else []), _head(one), *_offered(one["placement"]), *_node(one["records"], look)]
     return lines
+
+
+def resource_table(nodes: Sequence[Document], _look: Look) -> list[Text]:
+    """The nodes, a line each: what is used of all that the host has."""
+    return table_lines(NODES, [_row(one) for one in nodes], 2) if nodes else []
+
+
+def _row(node: Document) -> tuple[str, ...]:
+    name, records = (node["name"], node["state"] or "-"), node["records"]
+    if records is None:
+        return (*name, *["-"] * (len(NODES) - 2))
+    amounts = [text for _, key in KINDS for text in (str(records["usage"][f"{key}_used"]), _known(records["total"][key]))]
+    return (*name, *amounts, str(records["usage"]["instances"]))
+
+
+def _known(amount: int | None) -> str:
+    return "-" if amount is None else str(amount)
+
+
+def _offered(rows: Sequence[Document]) -> Iterator[Text]:
+    """The same figures as the tree of an audit, and of each class how much Placement would still give."""
+    if not rows:
+        yield Text("  not in Placement yet", "yellow")
+        return
+    root = rows[0]["provider"]["uuid"]
+    cells = [
+        (
+            one["resource_class"] if one["provider"]["uuid"] == root else f"{one['provider']['name']} {one['resource_class']}",
+            _known(one["used"]), str(one["total"]), str(one["reserved"]), str(float(one["allocation_ratio"])), _known(one["free"]),
+        )
+        for one in rows
+    ]  # fmt: skip
+    yield from table_lines(OFFERED, cells, 1, indent=2)
 
 
 def _head(node: Document) -> Text:
@@ -34,7 +73,7 @@ def _node(records: Document | None, look: Look) -> Iterator[Text]:
     if records is None:
         yield Text("  not audited yet", "yellow")
         return
-    yield from table_lines(HEADINGS, [_amounts(records, name, key) for name, key in KINDS], 1, indent=2)
+    yield from table_lines(HOST, [_amounts(records, name, key) for name, key in KINDS], 1, indent=2)
     for fact in (*map(_cell, records["cells"]), *_others(records)):
         yield from hanging(shown(f"  {fact}"), look)
     for problem in records["problems"]:
@@ -44,7 +83,7 @@ def _node(records: Document | None, look: Look) -> Iterator[Text]:
 def _amounts(records: Document, name: str, key: str) -> tuple[str, ...]:
     used, total = records["usage"][f"{key}_used"], records["total"][key]
     known = ("-", "-") if total is None else (str(total), str(total - used))
-    return name, str(used), known[0], str(records["reserved"][key]), f"{records['ratios'][key]:g}", known[1]
+    return name, str(used), known[0], str(records["reserved"][key]), known[1]
 
 
 def _cell(cell: Document) -> str:

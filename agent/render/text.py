@@ -2,18 +2,22 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import zip_longest
 
 from rich.text import Text
 
 from agent.model.names import printable
+from agent.model.operation import SetTraits
 from agent.model.report import METHODS, Drift, NodeReport, Problem, Report
 from agent.render.look import Look, hanging, shown, to_string
 from agent.render.node_lines import header_lines, summary_lines
 from agent.render.operation_lines import operation_lines
-from agent.render.own_tree import StoredTree, made_up, replaced
-from agent.render.tree_lines import tree_lines
+from agent.render.own_tree import StoredTree, made_up, own_providers, replaced
+from agent.render.table import table_lines
+from agent.render.tree_lines import TraitChanges, inventory_rows, tree_lines
 
 TREES_AT_MOST = 20
+TREE_HEADINGS = ("node", "provider", "class", "used", "total", "reserved", "ratio")
 ROWS_AT_MOST = 100
 TOLD_AT_MOST = 50
 
@@ -21,10 +25,10 @@ Names = Mapping[str, str]
 NONE: Names = {}
 
 
-def render_report(report: Report, look: Look) -> str:
-    """The whole report as text, ending in a newline."""
+def render_report(report: Report, look: Look, *, as_table: bool = False) -> str:
+    """The whole report as text, ending in a newline. ``as_table``: a line for each node, however few there are."""
     lines = [*hanging(shown(report.notice, "italic"), look), Text()] if report.notice else []
-    if len(report.nodes) > TREES_AT_MOST:
+    if len(report.nodes) > TREES_AT_MOST or (as_table and report.nodes):
         lines += _many(report.nodes, look)
     else:
         lines += [line for node in report.nodes for line in (*_node(node, look, with_tree=True), Text())]
@@ -57,17 +61,32 @@ def render_trees(trees: Sequence[StoredTree], look: Look) -> str:
     return to_string(lines, look)
 
 
-def render_problems(problems: Iterable[Problem], look: Look) -> str:
-    """Errors alone: what a run prints that came to no report."""
-    return to_string(error_lines(problems, look), look)
+def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
+    """A line for each resource class of each provider, and for a provider without any."""
+    rows = [
+        (one.name, provider.name, *cells)
+        for one in trees
+        for provider in map(one.tree.provider, own_providers(one.tree, one.uuid))
+        for cells in inventory_rows(provider, one.used.get(provider.uuid, {}))
+    ]
+    return to_string(table_lines(TREE_HEADINGS, rows, 3), look)
+
+
+def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[str] = ()) -> str:
+    """Errors alone: what a run prints that came to no report. ``places``: where each comes from, empty if nobody knows."""
+    lines: list[Text] = []
+    for problem, place in zip_longest(problems, places, fillvalue=""):
+        lines += error_lines([problem], look) if isinstance(problem, Problem) else []
+        lines += hanging(shown(f"  at {place}", "dim"), look) if place else []
+    return to_string(lines, look)
 
 
 def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
     hidden = made_up(node)
     sections = [
-        ("", tree_lines(node, look) if with_tree else []),
+        ("", tree_lines(node, look, _trait_changes(node)) if with_tree else []),
         ("operations", operation_lines(node, look)),
-        ("drift", [line for drift in node.drift for line in _drift(drift, hidden, look)]),
+        ("drift", [line for drift in node.drift for line in drift_lines(drift, look, hidden)]),
         ("errors", error_lines(node.errors, look, hidden)),
         ("hint", hanging(shown(node.hint), look) if node.hint else []),
     ]
@@ -78,7 +97,13 @@ def _node(node: NodeReport, look: Look, with_tree: bool) -> list[Text]:
     return lines
 
 
-def _drift(drift: Drift, hidden: Names, look: Look) -> list[Text]:
+def _trait_changes(node: NodeReport) -> TraitChanges:
+    sent = (outcome.operation for outcome in node.outcomes if outcome.status in ("done", "planned"))
+    return {one.provider.uuid: (one.old, one.new) for one in sent if isinstance(one, SetTraits)}
+
+
+def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
+    """One thing that drifts, with its remedy."""
     style = "yellow" if drift.severity == "warning" else "cyan"
     subject = drift.consumer or drift.provider
     line = Text.assemble(("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style))

@@ -7,7 +7,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from agent.model.inventory import Record, completed, without_empty
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ProviderUuid, number_of, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.render.look import LEAST_WIDTH, Look, Signs, shown, wrapped
 from agent.render.own_tree import HasTree, own_providers
@@ -63,8 +63,15 @@ class _Columns:
         return " " * (self.slash - HEADINGS[0].index("/")) + HEADINGS[0]
 
 
-def tree_lines(node: HasTree, look: Look) -> list[Text]:
-    """The node's own tree. Nothing, if it has none."""
+TraitChanges = Mapping[str, tuple[frozenset[str], frozenset[str]]]
+"""The traits of a provider before and after."""
+UNCHANGED: TraitChanges = {}
+SHOWN_AT_MOST = 6
+"""Of more traits than this the count is shown, because people look for numbers here, and a host has dozens of traits."""
+
+
+def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> list[Text]:
+    """The node's own tree. Nothing, if it has none. ``changes``: what became of the traits of some providers."""
     branches = list(_branches(node.tree, node.uuid, node.used, look.signs))
     if not branches:
         return []
@@ -73,7 +80,7 @@ def tree_lines(node: HasTree, look: Look) -> list[Text]:
     for branch in branches:
         lines.append(_name(branch, node, look))
         lines += [_amounts(branch.body, amounts, columns) for amounts in branch.amounts]
-        lines += _tokens(branch.body, "", sorted(branch.provider.traits), look)
+        lines += _tokens(branch.body, "", _traits(branch.provider, changes, look), look)
         lines += _tokens(branch.body, "aggregates ", sorted(branch.provider.aggregates), look)
     return lines
 
@@ -88,6 +95,12 @@ def _branches(tree: ProviderTree, root: str, used: Mapping[str, Mapping[str, int
         for child in reversed(children):
             is_last = child == children[-1]
             pending.append((child, before + (signs.last if is_last else signs.branch), before + (space if is_last else signs.bar)))
+
+
+def inventory_rows(provider: Provider, used: Mapping[str, int]) -> list[tuple[str, ...]]:
+    """The cells of a table: class, used, total, reserved and ratio of each class; empty ones, if there is none."""
+    found = _inventory(provider, used)
+    return [(one.resource_class, one.used, one.total, one.reserved, one.ratio) for one in found] or [("", "", "", "", "")]
 
 
 def _inventory(provider: Provider, used: Mapping[str, int]) -> tuple[_Amounts, ...]:
@@ -143,6 +156,19 @@ def _amounts(body: str, amounts: _Amounts, columns: _Columns) -> Text:
         GAP,
         (amounts.ratio.rjust(columns.ratio), "dim" if amounts.ratio == "1.0" else ""),
     )
+
+
+def _traits(provider: Provider, changes: TraitChanges, look: Look) -> list[str]:
+    """All of them, or where there are many their count and those that were changed."""
+    traits = provider.traits
+    if look.wide or len(traits) <= SHOWN_AT_MOST:
+        return sorted(traits)
+    before, after = changes.get(provider.uuid, (traits, traits))
+    added, removed = sorted(after - before), sorted(before - after)
+    changed = [f"+{name}" for name in added] + [f"-{name}" for name in removed]
+    if len(changed) > SHOWN_AT_MOST:
+        changed = [f"{count} {verb}" for count, verb in ((len(added), "added"), (len(removed), "removed")) if count]
+    return [number_of(len(traits), "trait"), *changed]
 
 
 def _tokens(body: str, title: str, tokens: Sequence[str], look: Look) -> list[Text]:

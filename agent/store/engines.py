@@ -15,7 +15,11 @@ IDLE_SECONDS = 60
 def on_disk(location: Location) -> Engine:
     """An engine for the store's place. Connects when it is first used."""
     if location.file is None:
+        # Here, because psycopg is there only where it is used.
+        from agent.store.server_connection import connect
+
         engine = create_engine(location.url, pool_pre_ping=True)
+        event.listen(engine, "do_connect", connect)
         event.listen(engine, "connect", _connected_to_server)
         return engine
     engine = create_engine(location.url, connect_args={"timeout": BUSY_SECONDS})

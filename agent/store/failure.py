@@ -27,7 +27,11 @@ MAX_REASON = 300
 # A connection that was never made tells no SQLSTATE.
 CHECK_URL = "check that the database server runs, and server, user, password and database in [store] connection"
 # By SQLSTATE, then by its class.
+# What a server says, in its own language if it has another, of a connection for which it has no room.
+_NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
+NO_CONNECTION_LEFT = "the database server has no connection left: close some, or raise its max_connections or the limit of the user or database"
 SERVER_REMEDIES = {
+    "53300": NO_CONNECTION_LEFT,
     "42501": "grant the user of [store] connection the right to create and use tables in the database",
     "25006": "name the primary server in [store] connection; this one is a standby",
     "53": "make room or raise the limits on the database server; what was saved before is still there",
@@ -36,7 +40,9 @@ SERVER_REMEDIES = {
     "23": REPORT,
     "54": REPORT,
 }
-START_EMPTY = "restore it from a backup, or move it away to start with an empty store and take the tree over with agent --once --adopt"
+START_EMPTY = (
+    "restore it from a backup with agent db restore FILE, or move it away to start with an empty store and take the tree over with agent --once --adopt"
+)
 
 
 @contextmanager
@@ -78,7 +84,7 @@ def damaged(location: Location, reason: str) -> StoreError:
 def damaged_record(location: Location, record: DamagedRecord) -> StoreError:
     """The error for one record that makes no sense."""
     what = f"{location.option}: in the store {location} the {record.table} {printable(record.key)} is damaged: {printable(record.why)}"
-    return StoreError(what, "restore the store from a backup, or remove the record", place=str(location), table=record.table, key=record.key)
+    return StoreError(what, "restore the store with agent db restore FILE, or remove the record", place=str(location), table=record.table, key=record.key)
 
 
 def folder_unusable(folder: Path, error: OSError) -> StoreError:
@@ -101,6 +107,8 @@ def _remedy(error: BaseException, location: Location) -> str:
 
 def _server_remedy(error: BaseException) -> str:
     state = str(getattr(error, "sqlstate", None) or "")
+    if not state and any(words in str(error) for words in _NO_ROOM):
+        return NO_CONNECTION_LEFT
     return SERVER_REMEDIES.get(state) or SERVER_REMEDIES.get(state[:2]) or CHECK_URL
 
 

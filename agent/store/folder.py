@@ -34,8 +34,7 @@ def place(finished: Path, file: Path) -> None:
 
     :raises FileExistsError: the name is taken; it never replaces anything.
     """
-    with finished.open("rb") as opened:
-        os.fsync(opened.fileno())
+    sync_file(finished)
     file.hardlink_to(finished)
     finished.unlink()
     sync_folder(file.parent)
@@ -55,6 +54,12 @@ def write_new(file: Path, text: str) -> None:
         place(temporary, file)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def sync_file(file: Path) -> None:
+    """Make the file's contents durable."""
+    with file.open("rb") as opened:
+        os.fsync(opened.fileno())
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,17 +1,20 @@
 """The rows of the ownership journal."""
 
+import json
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from agent.model.journal import Configured, Journal, Ownership
+from agent.errors import RecordConflict
+from agent.model.journal import KINDS, Configured, Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid
 from agent.store.record_schema import COMPUTE_NODE
+from agent.store.record_texts import one_of
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER
 from agent.store.texts import names_of, names_text
 
 # Made once, because making a statement costs more than running it.
-ADOPTED = select(JOURNAL.c.adopted).where(JOURNAL.c.root == bindparam("the_root"))
+HEADER = select(JOURNAL.c.adopted, JOURNAL.c.version, JOURNAL.c.tombstones).where(JOURNAL.c.root == bindparam("the_root"))
 COLUMNS = [column for column in JOURNAL_PROVIDER.c if column.name != "root"]
 PROVIDERS = select(*COLUMNS).where(JOURNAL_PROVIDER.c.root == bindparam("the_root")).order_by(JOURNAL_PROVIDER.c.provider)
 
@@ -22,15 +25,17 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
     :raises ValueError: the rows make no sense.
     """
     here = {"the_root": root}
-    adopted, rows = connection.execute(ADOPTED, here).scalar_one_or_none(), connection.execute(PROVIDERS, here)
+    header = connection.execute(HEADER, here).one_or_none()
+    adopted, version, tombstones = header if header is not None else (False, 0, None)
+    rows = connection.execute(PROVIDERS, here)
     providers, held = dict[ProviderUuid, Ownership](), dict[ProviderUuid, frozenset[str]]()
-    for provider, classes, traits, aggregates, kept, *configured in rows:
+    for provider, classes, traits, aggregates, kept, *configured, name in rows:
         if classes is not None:
             parts = [names_of(text) if text is not None else frozenset[str]() for text in configured]
-            providers[provider] = Ownership(names_of(classes), names_of(traits), names_of(aggregates), Configured(*parts))
+            providers[provider] = Ownership(names_of(classes), names_of(traits), names_of(aggregates), Configured(*parts), name or "")
         if kept is not None:
             held[provider] = names_of(kept)
-    return Journal(providers, bool(adopted), held)
+    return Journal(providers, adopted, held, version, _tombstones(tombstones) if tombstones is not None else {})
 
 
 def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
@@ -40,12 +45,17 @@ def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
 
 
 def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal) -> None:
-    """Write what differs from ``old``, which is what the database holds."""
-    known = connection.execute(select(JOURNAL.c.root).where(JOURNAL.c.root == root)).scalar_one_or_none()
-    if known is None:
-        connection.execute(insert(JOURNAL).values(root=root, adopted=new.adopted))
-    elif old.adopted != new.adopted:
-        connection.execute(update(JOURNAL).where(JOURNAL.c.root == root).values(adopted=new.adopted))
+    """Write what differs from ``old``; the journal has the next version then.
+
+    :raises RecordConflict: the database holds another version than ``old``.
+    """
+    if old.version == 0:
+        connection.execute(insert(JOURNAL).values(root=root, adopted=new.adopted, version=1, tombstones=_tombstones_text(new)))
+    else:
+        # First, because from here on every other writer of this journal waits.
+        same = update(JOURNAL).where(JOURNAL.c.root == root, JOURNAL.c.version == old.version)
+        if connection.execute(same.values(adopted=new.adopted, version=old.version + 1, tombstones=_tombstones_text(new))).rowcount != 1:
+            raise changed_meanwhile(root)
     before, after = _members(old), _members(new)
     changed = [uuid for uuid in before | after if old.providers.get(uuid) != new.providers.get(uuid) or old.held.get(uuid) != new.held.get(uuid)]
     gone = [{"gone": uuid} for uuid in changed if uuid in before]
@@ -55,6 +65,19 @@ def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal)
         connection.execute(one, gone)
     if rows:
         connection.execute(insert(JOURNAL_PROVIDER), rows)
+
+
+def changed_meanwhile(root: ProviderUuid) -> RecordConflict:
+    """The error for a journal that another agent wrote since it was read."""
+    return RecordConflict(f"the journal of node {root} was changed by somebody else meanwhile", table=JOURNAL.name, key=root)
+
+
+def _tombstones(text: str) -> dict[Tombstone, float]:
+    return {Tombstone(ProviderUuid(provider), one_of(kind, KINDS), name): at for provider, kind, name, at in json.loads(text)}
+
+
+def _tombstones_text(journal: Journal) -> str | None:
+    return json.dumps([(*one, at) for one, at in sorted(journal.tombstones.items())]) if journal.tombstones else None
 
 
 def _members(journal: Journal) -> set[ProviderUuid]:
@@ -72,4 +95,5 @@ def _row(root: ProviderUuid, journal: Journal, uuid: ProviderUuid) -> dict[str, 
         "held": names_text(journal.held[uuid]) if uuid in journal.held else None,
         "configured_classes": names_text(own.configured.classes) if own and own.configured else None,
         "configured_traits": names_text(own.configured.traits) if own and own.configured else None,
+        "name": own.name or None if own else None,
     }

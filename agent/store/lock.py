@@ -1,16 +1,17 @@
 """The run lock: one run at a time uses a store's folder. The kernel lets go of it when its holder dies, however."""
 
+import errno
 import fcntl
 import os
+import stat
 import struct
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import fasteners
-
-from agent.errors import StoreLocked
+from agent.errors import StoreError, StoreLocked
+from agent.model.names import printable
 from agent.store.failure import folder_unusable
 from agent.store.folder import prepare
 
@@ -28,13 +29,13 @@ class RunLock:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lock = fasteners.InterProcessLock(folder / FILE_NAME)
+        self._descriptor: int | None = None
 
     def acquire(self) -> None:
         """Take the lock and write this process's pid into its file.
 
         :raises StoreLocked: another run holds it.
-        :raises StoreError: the folder cannot be made or written.
+        :raises StoreError: the folder cannot be made or written, or something else has the file's name.
         """
         prepare(self._folder)
         with _HELD_CHANGES:
@@ -44,25 +45,26 @@ class RunLock:
         if _HELD.get(file) == os.getpid():
             raise _locked(self._folder, os.getpid())
         try:
-            if not self._lock.acquire(blocking=False):
-                self._lock.lockfile.close()
-                raise _locked(self._folder, holder(self._folder))
+            self._descriptor = _opened(file, os.O_RDWR | os.O_CREAT)
+            try:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise _locked(self._folder, holder(self._folder)) from error
             _HELD[file] = os.getpid()
-            self._write_pid()
-        except (OSError, threading.ThreadError) as error:
+            # Through the lock's own descriptor, because closing another one would let go of the lock.
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
+        except BaseException as error:
             self.release()
-            raise folder_unusable(file, error if isinstance(error, OSError) else OSError(0, str(error))) from error
-
-    def _write_pid(self) -> None:
-        # Through the lock's own descriptor, because closing another one would let go of the lock.
-        self._lock.lockfile.truncate(0)
-        self._lock.lockfile.write(f"{os.getpid()}\n")
-        self._lock.lockfile.flush()
+            if isinstance(error, OSError):
+                raise folder_unusable(file, error) from error
+            raise
 
     def release(self) -> None:
         """Let go of the lock; harmless when it is not held."""
-        if self._lock.acquired:
-            self._lock.release()
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
             _HELD.pop(_file(self._folder), None)
 
     def __enter__(self) -> Self:
@@ -82,7 +84,7 @@ def holder(folder: Path) -> int | None:
     if _HELD.get(file) == os.getpid():
         return os.getpid()
     try:
-        with file.open("rb") as opened:
+        with os.fdopen(_opened(file, os.O_RDONLY), "rb") as opened:
             asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
             kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(opened, fcntl.F_GETLK, asked))
             written = opened.read(32).strip()
@@ -94,6 +96,30 @@ def holder(folder: Path) -> int | None:
         return None
     # The kernel knows no pid for a holder in another container.
     return int(pid) if pid > 0 else int(written) if written.isdigit() else 0
+
+
+def _opened(file: Path, how: int) -> int:
+    """A descriptor of the lock's file and of no other, because who may write the folder could have it lead to one that is not to be emptied.
+
+    :raises StoreError: something else has its name.
+    """
+    try:
+        # Not waiting for whoever is at the other end of a pipe.
+        descriptor = os.open(file, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENXIO):
+            raise _no_lock(file) from error
+        raise
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(descriptor)
+        raise _no_lock(file)
+    return descriptor
+
+
+def _no_lock(file: Path) -> StoreError:
+    what = f"[store] path: {printable(str(file))} is a link or no file, where the agent's own lock belongs"
+    return StoreError(what, "remove it, and see who can write that folder", place=str(file))
 
 
 def _file(folder: Path) -> Path:

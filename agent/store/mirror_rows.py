@@ -42,8 +42,8 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> View | No
         children.setdefault(parent, []).append(one)
         if at is not None:
             read_at[uuid] = at
-    consumers, unknown_since = consumer_rows.load(connection, found.id)
-    return View(_tree(children), read_at, found.sharing_read_at, names_of(found.sharing_aggregates), consumers, unknown_since)
+    consumers, consumers_at, unknown_since = consumer_rows.load(connection, found.id)
+    return View(_tree(children), read_at, found.sharing_read_at, names_of(found.sharing_aggregates), consumers, consumers_at, unknown_since)
 
 
 def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTree:

@@ -106,6 +106,10 @@ class Reading:
         """One claim, open or not."""
         return self._one(CLAIMS, queries.CLAIM_BY_ID, key=id)
 
+    def claim_of(self, migration: ConsumerUuid) -> Claim | None:
+        """The claim that was made for a migration last, by whose id its move goes on; open or not."""
+        return self._one(CLAIMS, queries.CLAIM_OF_MIGRATION, key=migration)
+
     def claims_of(self, instance: ConsumerUuid) -> tuple[Claim, ...]:
         """The instance's open claims on all nodes, in the order in which they were made.
 
@@ -134,6 +138,10 @@ class Reading:
         for some in _chunks(damaged):
             unreadable.update(self._connection.execute(queries.INSTANCES_OF_MIGRATIONS, {"some": some}).scalars())
         return Consumers({one.uuid: one for one in instances.records}, {one.uuid: one for one in migrations.records}, frozenset(map(ConsumerUuid, unreadable)))
+
+    def evacuations_from(self, host: str, node: ProviderUuid) -> tuple[Migration, ...]:
+        """The evacuations from a node of a host that are done and not cleared yet. One that makes no sense proves nothing."""
+        return self._read(MIGRATIONS, queries.EVACUATIONS_FROM, {"host": host, "node": node}).records
 
     def has_records(self) -> bool:
         """Whether there is any record of a guest or a claim, on whatever node, those that are over too."""

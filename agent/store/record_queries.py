@@ -10,7 +10,7 @@ from agent.store.device_rows import DEVICES
 from agent.store.instance_rows import INSTANCES
 from agent.store.lease_rows import LEASES
 from agent.store.migration_rows import MIGRATIONS
-from agent.store.record_schema import CLAIM, COMPUTE_NODE, DEVICE, INSTANCE, LEASE, MIGRATION, NOT_DELETED, NOT_ENDED, OPEN, UNIT
+from agent.store.record_schema import CLAIM, COMPUTE_NODE, DEVICE, INSTANCE, LEASE, MIGRATION, NOT_CLEARED, NOT_DELETED, NOT_ENDED, OPEN, UNIT
 from agent.store.unit_rows import UNITS
 
 KEY: BindParameter[str] = bindparam("key")
@@ -63,8 +63,11 @@ INSTANCE_BY_UUID = INSTANCES.all.where(INSTANCE.c.uuid == KEY)
 SOME_INSTANCES = INSTANCES.all.where(INSTANCE.c.uuid.in_(SOME))
 MIGRATION_BY_UUID = MIGRATIONS.all.where(MIGRATION.c.uuid == KEY)
 SOME_MIGRATIONS = MIGRATIONS.all.where(or_(MIGRATION.c.uuid.in_(SOME), MIGRATION.c.instance.in_(SOME)))
+EVACUATIONS_FROM = MIGRATIONS.all.where(MIGRATION.c.source_compute == HOST, MIGRATION.c.source_node == NODE, NOT_CLEARED).order_by(MIGRATION.c.uuid)
 INSTANCES_OF_MIGRATIONS = select(MIGRATION.c.instance).where(MIGRATION.c.uuid.in_(SOME))
 CLAIM_BY_ID = CLAIMS.all.where(CLAIM.c.id == KEY)
+# A migration that was claimed anew has several.
+CLAIM_OF_MIGRATION = CLAIMS.all.where(CLAIM.c.origin == KEY, CLAIM.c.purpose == "move").order_by(CLAIM.c.created_at.desc(), CLAIM.c.id).limit(1)
 CLAIMS_OF_INSTANCE = CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(CLAIM.c.created_at, CLAIM.c.id)
 DEVICES_HELD = DEVICES.all.where(DEVICE.c.holder.in_(SOME)).order_by(DEVICE.c.node, DEVICE.c.address)
 UNITS_HELD = UNITS.all.where(UNIT.c.holder.in_(SOME)).order_by(UNIT.c.node, UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier)

@@ -7,7 +7,7 @@ another store have no row here; that is why only claims, devices and units refer
 
 from collections.abc import Iterable
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Double, ForeignKey, Index, Integer, String, Table, Text, text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Double, ForeignKey, Index, Integer, String, Table, Text, false, text
 
 from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES
 from agent.model.held_device import DEVICE_STATES, DEVICE_TYPES, SERVES
@@ -33,6 +33,7 @@ def _not_negative(*columns: str) -> list[CheckConstraint]:
 NOT_DELETED = text("NOT deleted")
 OPEN = text("state <> 'released'")
 NOT_ENDED = text(f"status NOT IN ({_quoted(ENDED)})")
+NOT_CLEARED = text("type = 'evacuation' AND status = 'done' AND NOT cleared")
 
 COMPUTE_NODE = Table(
     "compute_node",
@@ -106,11 +107,14 @@ MIGRATION = Table(
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("cleared", Boolean, nullable=False, server_default=false()),
+    Column("clearing", BigInteger),
     _closed("type", TYPES),
     _closed("status", STATUSES),
 )
 Index("ix_migration_instance", MIGRATION.c.instance)
 Index("ix_migration_source_node", MIGRATION.c.source_node, sqlite_where=NOT_ENDED, postgresql_where=NOT_ENDED)
+Index("ix_migration_not_cleared", MIGRATION.c.source_node, sqlite_where=NOT_CLEARED, postgresql_where=NOT_CLEARED)
 Index("ix_migration_dest_node", MIGRATION.c.dest_node, sqlite_where=NOT_ENDED, postgresql_where=NOT_ENDED)
 
 CLAIM = Table(
@@ -133,6 +137,7 @@ CLAIM = Table(
     Column("created_at", Double, nullable=False),
     Column("updated_at", Double, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("mdevs", Text, nullable=False, server_default="[]"),
     _closed("purpose", PURPOSES),
     _closed("half", HALVES),
     _closed("state", CLAIM_STATES),
@@ -140,6 +145,10 @@ CLAIM = Table(
 )
 Index("ix_claim_node", CLAIM.c.node, sqlite_where=OPEN, postgresql_where=OPEN)
 Index("ix_claim_instance", CLAIM.c.instance, sqlite_where=OPEN, postgresql_where=OPEN)
+# Released ones too: by its migration a move is called, and whatever is removed is looked for in all rows that may refer to it.
+Index("ix_claim_origin", CLAIM.c.origin)
+Index("ix_claim_migration", CLAIM.c.migration)
+Index("ix_claim_of_instance", CLAIM.c.instance)
 
 # One holder a row, so that a second one is a conflict of versions and not a second row.
 DEVICE = Table(
@@ -159,6 +168,11 @@ DEVICE = Table(
     Column("request", OUTSIDE_TEXT),
     Column("present", Boolean, nullable=False),
     Column("version", BigInteger, nullable=False),
+    Column("one_time_use", Boolean, nullable=False, server_default=false()),
+    Column("used", Boolean, nullable=False, server_default=false()),
+    Column("reserved", BigInteger, nullable=False, server_default=text("0")),
+    Column("reserved_at", BigInteger, nullable=False, server_default=text("0")),
+    Column("reservation_due", Boolean, nullable=False, server_default=false()),
     _closed("type", DEVICE_TYPES),
     _closed("serves", SERVES),
     _closed("state", DEVICE_STATES),

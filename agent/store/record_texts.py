@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
+from agent.model.mdev import MdevShare
 
 Word = TypeVar("Word", bound=str)
 TEXTS_KEPT = 2048
@@ -43,6 +44,17 @@ def cells_text(cells: Collection[PlacedCell]) -> str:
 def cells_of(text: str) -> tuple[PlacedCell, ...]:
     """:raises ValueError, TypeError, KeyError: it is something else."""
     return tuple(_cell(one) for one in json.loads(text))
+
+
+def mdevs_text(mdevs: Collection[MdevShare]) -> str:
+    """What a guest has of mediated devices."""
+    return json.dumps([{one.name: getattr(share, one.name) for one in fields(MdevShare)} for share in mdevs]) if mdevs else "[]"
+
+
+@lru_cache(TEXTS_KEPT)
+def mdevs_of(text: str) -> tuple[MdevShare, ...]:
+    """:raises ValueError, TypeError, KeyError: it is something else."""
+    return tuple(MdevShare(**{**one, "count": whole(one["count"])}) for one in json.loads(text))
 
 
 def whole(value: Any) -> int:

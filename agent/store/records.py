@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from sqlalchemy import Connection, bindparam, update
 
 from agent.model.changes import Changes
-from agent.model.names import ProviderUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.store import ended_records
 from agent.store import record_queries as queries
 from agent.store.claim_rows import CLAIMS
@@ -17,12 +17,16 @@ from agent.store.lease_rows import LEASES
 from agent.store.location import Location
 from agent.store.migration_rows import MIGRATIONS
 from agent.store.reading import Reading
-from agent.store.record_schema import COMPUTE_NODE
+from agent.store.record_schema import COMPUTE_NODE, MIGRATION
 from agent.store.store import Store
 from agent.store.unit_rows import UNITS
 
 # What was promised or given back is to be published.
 TOUCH = update(COMPUTE_NODE).where(COMPUTE_NODE.c.uuid == bindparam("touched")).values(version=COMPUTE_NODE.c.version + 1, dirty=True)
+
+# By its version whoever has read the record before sees that it changed.
+CLEARED = update(MIGRATION).where(MIGRATION.c.uuid == bindparam("uuid_")).values(cleared=True, clearing=None, version=MIGRATION.c.version + 1)
+CLEARING = update(MIGRATION).where(MIGRATION.c.uuid == bindparam("uuid_")).values(clearing=bindparam("clearing_"), version=MIGRATION.c.version + 1)
 
 
 class Transaction(Reading):
@@ -90,6 +94,22 @@ class Records:
             transaction = Transaction(connection, self._store.location)
             transaction.lock(nodes)
             yield transaction
+
+    def clear(self, migrations: Collection[ConsumerUuid]) -> None:
+        """Write down that these evacuations are cleared. Nothing else of them changes, and not when they were changed last.
+
+        :raises StoreError: the store cannot be written.
+        """
+        with self._store.writing() as connection:
+            connection.execute(CLEARED, [{"uuid_": one} for one in sorted(migrations)])
+
+    def intend_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
+        """Write down by which generation of their consumer these evacuations are being cleared, None for those that are not.
+
+        :raises StoreError: the store cannot be written.
+        """
+        with self._store.writing() as connection:
+            connection.execute(CLEARING, [{"uuid_": one, "clearing_": generation} for one, generation in sorted(clearing.items())])
 
     def remove_ended(self, before: float) -> int:
         """Remove what ended before that time, in seconds since the epoch, and that nothing refers to. Returns how many records.

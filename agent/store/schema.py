@@ -11,7 +11,7 @@ from agent.store.metadata import METADATA
 from agent.store.outside_text import OUTSIDE_TEXT
 
 # The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
-VERSION = "0005"
+VERSION = "0014"
 # Not alembic's own default, because a shared database may hold other projects' version table.
 VERSION_TABLE = "compute_node_agent_schema"
 # In the header of every SQLite file of ours ("cnag"), so that nobody else's file is ever taken for one.
@@ -73,6 +73,7 @@ MIRROR_CONSUMERS = Table(
     Column("mirror", ForeignKey("mirror.id", ondelete="CASCADE"), primary_key=True),
     Column("provider", String(36), primary_key=True),
     Column("consumers", Text, nullable=False),
+    Column("asked_at", Double),
 )
 
 # Since when no record knows a consumer.
@@ -84,11 +85,14 @@ MIRROR_UNKNOWN = Table(
     Column("since", Double, nullable=False),
 )
 
+# ``tombstones`` is a list of provider, kind, name and time; null for none.
 JOURNAL = Table(
     "journal",
     METADATA,
     Column("root", String(36), primary_key=True),
     Column("adopted", Boolean, nullable=False),
+    Column("version", BigInteger, nullable=False, server_default="1"),
+    Column("tombstones", Text),
 )
 
 # ``classes``, ``traits`` and ``aggregates`` are null for a provider that is not the agent's; ``held`` for one not held;
@@ -104,4 +108,5 @@ JOURNAL_PROVIDER = Table(
     Column("held", Text),
     Column("configured_classes", Text),
     Column("configured_traits", Text),
+    Column("name", OUTSIDE_TEXT),
 )

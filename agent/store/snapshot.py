@@ -1,10 +1,11 @@
-"""A copy of a SQLite store in memory, made without changing a byte of the store's folder."""
+"""A copy of a SQLite store, made without changing a byte of the store's folder."""
 
 import os
 import shutil
 import sqlite3
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from urllib.parse import quote
@@ -12,17 +13,18 @@ from urllib.parse import quote
 from agent.errors import StoreError
 from agent.store.engines import memory
 from agent.store.folder import present
+from agent.store.leftovers import ALL, INDEX_SUFFIX, beside, orphans, unsettled
 from agent.store.location import Location
 from agent.store.lock import holder
 
 ATTEMPTS = 10
 PAUSE = 0.05
-# What a crash may leave beside the file: changes that are not in the file yet, or that must be taken back.
-LEFTOVERS = ("-wal", "-journal")
 
 
-def snapshot(folder: Path, location: Location) -> sqlite3.Connection | None:
-    """The store's contents at one moment, None if there is no store.
+def snapshot(folder: Path | None, location: Location, into: Callable[[], sqlite3.Connection] = memory) -> sqlite3.Connection | None:
+    """The store's contents at one moment, in a database that ``into`` opens; None if there is no store.
+
+    ``folder``: that of the run lock, None if no run has it open.
 
     :raises StoreError: it does not hold still.
     :raises sqlite3.Error, OSError: it cannot be read.
@@ -31,17 +33,20 @@ def snapshot(folder: Path, location: Location) -> sqlite3.Connection | None:
     for _ in range(ATTEMPTS):
         if present(location.file) is None:
             return None
-        if (copied := _attempt(folder, location.file)) is not None:
+        if (copied := _attempt(folder, location.file, into())) is not None:
             return copied
         time.sleep(PAUSE)
-    raise StoreError(f"{location.option}: the store {location} changes all the time", "try again, or ask the daemon with agent status")
+    what = f"{location.option}: the store {location} changes all the time, or the daemon has another file open that was there before"
+    raise StoreError(what, "try again, or look at agent status")
 
 
-def _attempt(folder: Path, file: Path) -> sqlite3.Connection | None:
+def _attempt(folder: Path | None, file: Path, copied: sqlite3.Connection) -> sqlite3.Connection | None:
     """A copy, None if the file was changed meanwhile: a run may begin or end just now, and its files come and go."""
-    before, copied = _state(file), memory()
+    before, pid = _state(file), holder(folder) if folder is not None else None
     try:
-        if _copy(file, holder(folder) is not None, copied) or _state(file) == before:
+        # The log of a daemon is not that of a file that was put in the place of its own.
+        mixed = pid not in (None, os.getpid()) and orphans(file)
+        if not mixed and (_copy(file, pid is not None, copied) or _state(file) == before):
             return copied
     except (sqlite3.DatabaseError, FileNotFoundError):
         if _state(file) == before:
@@ -53,18 +58,18 @@ def _attempt(folder: Path, file: Path) -> sqlite3.Connection | None:
 
 def _copy(file: Path, held: bool, into: sqlite3.Connection) -> bool:
     """Copy the file's contents. True if nobody can have changed them meanwhile, false if the caller must check."""
-    if held and present(_beside(file, "-shm")):
+    if held and present(beside(file, INDEX_SUFFIX)):
         # A daemon has it open: read what it has committed, under SQLite's own locks and without touching its index.
         _backup(file, "mode=ro&readonly_shm=1", into)
         return True
-    if not _unsettled(file):
+    if not unsettled(file):
         # Without changes pending the file alone is the whole store, and "immutable" spares SQLite every lock and file.
         _backup(file, "immutable=1", into)
         return False
     # A crash left changes pending: SQLite would write when it takes them in, so it does that to a copy elsewhere.
     with tempfile.TemporaryDirectory(prefix="compute-node-agent-") as elsewhere:
         copy = Path(elsewhere) / file.name
-        for source in (file, *_unsettled(file)):
+        for source in (file, *unsettled(file)):
             shutil.copyfile(source, copy.with_name(source.name))
         _backup(copy, "mode=rw", into)
     return False
@@ -75,18 +80,9 @@ def _backup(file: Path, how: str, into: sqlite3.Connection) -> None:
         connection.backup(into)
 
 
-def _beside(file: Path, suffix: str) -> Path:
-    return file.with_name(file.name + suffix)
-
-
-def _unsettled(file: Path) -> list[Path]:
-    beside = [_beside(file, suffix) for suffix in LEFTOVERS]
-    return [one for one in beside if (status := present(one)) and status.st_size]
-
-
 def _state(file: Path) -> list[tuple[int, int, int] | None]:
     """What tells that a file came, went or was changed."""
-    found = [present(one) for one in (file, *(_beside(file, suffix) for suffix in (*LEFTOVERS, "-shm")))]
+    found = [present(one) for one in (file, *(beside(file, suffix) for suffix in ALL))]
     return [_stamp(status) if status else None for status in found]
 
 

@@ -4,23 +4,26 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
-from sqlalchemy import Connection, Engine, select
+from sqlalchemy import Connection, Engine, delete, false, select
 from sqlalchemy.exc import NoSuchModuleError
 
+from agent.deadline import held
 from agent.errors import StoreError
 from agent.model.journal import Journal
 from agent.model.mirror import Knowledge, View
 from agent.model.names import ProviderUuid
-from agent.store import engines, folder, journal_rows, knowledge_rows, mirror_rows
+from agent.store import engines, folder, journal_rows, knowledge_rows, leftovers, mirror_rows
 from agent.store.failure import damaged, translated
 from agent.store.location import Location, located
 from agent.store.migration import check_sound, upgrade, version
+from agent.store.open_file import OpenFile
 from agent.store.schema import APPLICATION_ID, IDENTITY, VERSION
-from agent.store.snapshot import LEFTOVERS, snapshot
+from agent.store.snapshot import snapshot
 from agent.store.upsert import insert_once
 
 Loaded = TypeVar("Loaded")
@@ -29,11 +32,11 @@ Loaded = TypeVar("Loaded")
 class Store:
     """An open store. Threads may share it; its user holds the run lock, unless it was opened to be read only."""
 
-    def __init__(self, engine: Engine, location: Location, read_only: bool = False) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, location: Location, read_only: bool = False, file: OpenFile | None = None) -> None:
+        self._engine, self._file = engine, file
         self._reader, self._writer = engines.reader(engine), engines.writer(engine)
         # Threads queue here, because SQLite's own queue sleeps and is not fair.
-        self._queue: AbstractContextManager[object] = threading.Lock() if location.file is not None else nullcontext()
+        self._queue = threading.Lock() if location.file is not None else None
         self._read_only = read_only
         self.location = location
         # What the database holds, as far as it was loaded or saved: nobody else writes it while the run lock is held.
@@ -79,16 +82,24 @@ class Store:
         """The nodes whose journal is not empty, but for those that are recorded as another host's."""
         return self._loaded(lambda connection: journal_rows.roots(connection, host))
 
-    def save_journal(self, root: ProviderUuid, journal: Journal) -> None:
-        """Keep a journal, writing only what differs from what was kept before."""
-        old = self._journals.get(root) or self.journal(root)
+    def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
+        """Keep a journal, writing only what differs from what was kept before. Returns it as it is kept.
+
+        :raises RecordConflict: it was made of an older version than the one that is kept.
+        """
+        old = self._journals.get(root)
+        if old is None or old.version != journal.version:
+            old = self.journal(root)
         if old == journal:
-            return
+            return old
+        if old.version != journal.version:
+            raise journal_rows.changed_meanwhile(root)
         # Forgotten meanwhile, because a failed commit may have come through.
         self._journals.pop(root, None)
         with self.writing() as connection:
             journal_rows.save(connection, root, old, journal)
-        self._journals[root] = journal
+        self._journals[root] = kept = replace(journal, version=old.version + 1)
+        return kept
 
     def identity(self, host: str) -> ProviderUuid | None:
         """The uuid that the host's only node had when the store was last used, ``None`` if it was not yet."""
@@ -104,6 +115,8 @@ class Store:
         """Close the database."""
         with translated(self.location, "closed"):
             self._engine.dispose()
+            if self._file is not None:
+                self._file.close()
 
     def __enter__(self) -> Self:
         return self
@@ -127,8 +140,10 @@ class Store:
 
         :raises StoreError: the store cannot be read.
         """
-        with translated(self.location, "read"), self._reader.connect() as connection:
-            yield connection
+        with translated(self.location, "read"):
+            self._check_file()
+            with self._reader.connect() as connection:
+                yield connection
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
@@ -139,8 +154,33 @@ class Store:
         """
         if self._read_only:
             raise StoreError(f"the store {self} is open to be read only", "run without --dry-run and --offline to write")
-        with translated(self.location, "written"), self._queue, self._writer.begin() as connection:
-            yield connection
+        with translated(self.location, "written"), self._turn():
+            self._check_file()
+            with self._writer.begin() as connection:
+                yield connection
+            # Again, because what was written may have gone to a file that is not there any more.
+            self._check_file()
+
+    def _turn(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._queue is None else held(self._queue, f"the store {self}")
+
+    def check_writable(self) -> None:
+        """See that something can be written, by writing as good as nothing.
+
+        :raises StoreError: it cannot.
+        """
+        with translated(self.location, "written"):
+            if self._file is not None:
+                self._file.check_room()
+        with self.writing() as connection:
+            if self._file is not None:
+                self._file.mark(connection)
+            else:
+                connection.execute(delete(IDENTITY).where(false()))
+
+    def _check_file(self) -> None:
+        if self._file is not None:
+            self._file.check()
 
 
 def _identity(connection: Connection, host: str) -> ProviderUuid | None:
@@ -158,9 +198,12 @@ def open_store(path: Path, connection: str | None = None) -> Store:
     location = located(path, connection)
     folder.prepare(path)
     with translated(location, "opened"):
-        if location.file is not None and folder.present(location.file) is None:
+        if location.file is None:
+            return Store(usable(location), location)
+        leftovers.set_aside_orphans(location.file)
+        if folder.present(location.file) is None:
             _create(location, location.file)
-        return Store(_usable(_engine(location), location), location)
+        return _opened(location)
 
 
 def open_read_only(path: Path, connection: str | None = None) -> Store:
@@ -178,13 +221,37 @@ def open_read_only(path: Path, connection: str | None = None) -> Store:
         return Store(_usable(engines.in_memory(copied), location), location, read_only=True)
 
 
+def _opened(location: Location) -> Store:
+    """The store in a file that is there."""
+    opened = OpenFile(location)
+    try:
+        engine = usable(location)
+        try:
+            opened.begin(engine)
+        except BaseException:
+            engine.dispose()
+            raise
+    except BaseException:
+        opened.close()
+        raise
+    return Store(engine, location, file=opened)
+
+
+def usable(location: Location) -> Engine:
+    """The engine of a database that is known to be a store, sound and up to date.
+
+    :raises StoreError: it is somebody else's, damaged, or made by a newer agent.
+    """
+    return _usable(_engine(location), location)
+
+
 def _usable(engine: Engine, location: Location) -> Engine:
     """The engine, once its database is known to be a store, sound and up to date."""
     try:
         found = version(engine, location)
         check_sound(engine, location)
         if found != VERSION:
-            upgrade(engine)
+            upgrade(engine, location)
     except BaseException:
         engine.dispose()
         raise
@@ -221,7 +288,7 @@ def _engine(location: Location) -> Engine:
 def _create(location: Location, file: Path) -> None:
     """Make the file under another name first, so that a file with the right name is always a whole store."""
     unfinished = file.with_name(f"{file.name}.new")
-    for leftover in (unfinished, *(unfinished.with_name(unfinished.name + suffix) for suffix in (*LEFTOVERS, "-shm"))):
+    for leftover in (unfinished, *(leftovers.beside(unfinished, suffix) for suffix in leftovers.ALL)):
         leftover.unlink(missing_ok=True)
     engine = engines.on_disk(Location(location.url.set(database=str(unfinished)), location.option, unfinished))
     try:

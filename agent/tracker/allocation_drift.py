@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from agent.model.allocation import Resources
 from agent.model.claim import Claim
@@ -26,18 +27,45 @@ def drift(holding: Holding, records: ConsumerRecords) -> Iterator[Drift]:
 
     One that is still being made is not looked at. While a move goes on the migration holds the source's half.
     """
+    for one in _compared(holding, records):
+        if not one.holders:
+            yield _missing(one.instance, one.left)
+        elif one.wrong:
+            yield Drift(
+                "allocation-mismatch", "warning", f"instance {one.instance} holds {'; '.join(one.wrong)}",
+                "correct its allocation, or claim it again with the flavor that it has", consumer=one.instance,
+            )  # fmt: skip
+
+
+def holders_of_other_amounts(holding: Holding, records: ConsumerRecords) -> frozenset[ConsumerUuid]:
+    """The consumers because of which amounts would be told to be wrong, or missing: that may have come after the tree was read."""
+    return frozenset(holder for one in _compared(holding, records) if one.wrong or not one.holders for holder in one.holders or one.may_hold)
+
+
+@dataclass(frozen=True, slots=True)
+class _Guest:
+    """``may_hold``: the consumers that may hold something for it; ``holders``: those that do; ``wrong``: in what that differs; ``left``: its migration
+    that is over and holds something.
+    """
+
+    instance: ConsumerUuid
+    may_hold: tuple[ConsumerUuid, ...]
+    holders: tuple[ConsumerUuid, ...]
+    wrong: tuple[str, ...] = ()
+    left: Migration | None = None
+
+
+def _compared(holding: Holding, records: ConsumerRecords) -> Iterator[_Guest]:
     held, promised, moves = holding.by_consumer(), _promised(records), records.moves()
     for instance in sorted(promised):
-        claims = promised[instance]
-        holders = [instance, *(one.uuid for one in moves.get(instance, ()) if not one.ended)]
-        has = sum((Counter(held[one]) for one in holders if one in held), Counter[str]())
-        if not has:
-            yield _missing(instance, next((one for one in moves.get(instance, ()) if one.uuid in held), None))
-        elif wrong := list(_differences(claims, has, holding.offered - _sized(instance, records))):
-            yield Drift(
-                "allocation-mismatch", "warning", f"instance {instance} holds {'; '.join(wrong)}",
-                "correct its allocation, or claim it again with the flavor that it has", consumer=instance,
-            )  # fmt: skip
+        may_hold = (instance, *(one.uuid for one in moves.get(instance, ()) if not one.ended))
+        holders = tuple(one for one in may_hold if held.get(one))
+        if holders:
+            has = sum((Counter(held[one]) for one in holders), Counter[str]())
+            wrong = tuple(_differences(promised[instance], has, holding.offered - _sized(instance, records)))
+            yield _Guest(instance, may_hold, holders, wrong)
+        else:
+            yield _Guest(instance, may_hold, (), left=next((one for one in moves.get(instance, ()) if one.uuid in held), None))
 
 
 def _promised(records: ConsumerRecords) -> Mapping[ConsumerUuid, list[Claim]]:
@@ -55,7 +83,8 @@ def _missing(instance: ConsumerUuid, left: Migration | None) -> Drift:
         detail = f"instance {instance} has no allocation here; its migration {left.uuid}, which is over ({left.status}), still holds one"
         return Drift("missing-allocation", "warning", detail, "move the migration's allocation back to the instance", consumer=instance)
     detail = f"instance {instance} is counted here, but has no allocation: what it uses may be promised to another"
-    return Drift("missing-allocation", "warning", detail, "give it its allocation again, or delete its record if it is gone", consumer=instance)
+    remedy = f"give it its allocation again, or if it is gone for good: agent guests forget {instance}"
+    return Drift("missing-allocation", "warning", detail, remedy, consumer=instance)
 
 
 def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) -> Iterator[str]:

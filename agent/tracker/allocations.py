@@ -7,12 +7,13 @@ mended, capacity given away under a running guest is not.
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from agent.model.allocation import Allocation, Resources
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationStatus
 from agent.model.mirror import Consumers
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.operation import AllocationOperation, DeleteAllocations, SetAllocations
 from agent.model.report import Drift
 from agent.tracker.consumer_book import ConsumerRecords
@@ -20,6 +21,9 @@ from agent.tracker.consumer_book import ConsumerRecords
 # Moves that ended where they began: what the migration still holds may be all that its guest has.
 CAME_TO_NOTHING: frozenset[MigrationStatus] = frozenset({"reverted", "failed", "cancelled"})
 HOUR = 3600
+# So long, in seconds, an instance that has just left may well be built here again.
+SOON = 600
+OF_A_NODE = frozenset({"VCPU", "PCPU", "MEMORY_MB"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,22 +52,46 @@ class Holding:
         return {uuid: held[consumer] for uuid, held in self.consumers.items() if consumer in held}
 
 
+# How much of what a consumer holds goes. ``tree``: its share of the node's own tree. ``tree-and-shared``: the rest as well, if that
+# is only on providers that share with the tree. ``all``: everything, wherever it is.
+Reach = Literal["tree", "tree-and-shared", "all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """What makes a share of the node's tree the leftover of evacuations: a share beside it, where the instance is counted, on ``node``.
+
+    ``evacuations``: those that the removal uses up. ``otherwise``: what to tell of a share that is none. ``told_last``: the node keeps its
+    records in another store, so that the instance may have gone on from there: then a share of CPUs or memory of any other tree says as much.
+    """
+
+    evacuations: frozenset[ConsumerUuid]
+    node: ProviderUuid
+    otherwise: Drift
+    told_last: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """A consumer whose allocations go: all of them, or (not ``whole``) those on the node's own tree."""
+    """A consumer that gives back what it holds, as far as ``reach`` says. ``leftover``: only if what it holds proves to be one."""
 
     consumer: ConsumerUuid
     reason: str
-    whole: bool = True
+    reach: Reach = "tree"
+    leftover: Leftover | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Verdicts:
-    """What to remove, what to tell, and since when (seconds since the epoch) nobody knows the consumers that nobody knows."""
+    """What to remove, what to tell, and since when (seconds since the epoch) nobody knows the consumers that nobody knows.
+
+    ``cleared``: evacuations that have nothing left here.
+    """
 
     removals: tuple[Removal, ...] = ()
     drift: tuple[Drift, ...] = ()
     unknown_since: Mapping[ConsumerUuid, float] = field(default_factory=dict)
+    cleared: frozenset[ConsumerUuid] = frozenset()
 
 
 def judge(
@@ -76,23 +104,39 @@ def judge(
     judgement = _Judgement(holding, records, unknown_since, now, purge_after)
     verdicts = [verdict for consumer in sorted(judgement.held) if (verdict := judgement.of(consumer)) is not None]
     return Verdicts(
-        tuple(one for one in verdicts if isinstance(one, Removal)), tuple(one for one in verdicts if isinstance(one, Drift)), judgement.unknown
-    )
+        tuple(one for one in verdicts if isinstance(one, Removal)), tuple(one for one in verdicts if isinstance(one, Drift)), judgement.unknown,
+        judgement.cleared(),
+    )  # fmt: skip
 
 
 def operations(
-    removals: Collection[Removal], allocations: Mapping[ConsumerUuid, Allocation], own: Collection[ProviderUuid]
+    removals: Collection[Removal], allocations: Mapping[ConsumerUuid, Allocation], own: Collection[ProviderUuid], sharing: Collection[ProviderUuid] = ()
 ) -> Iterator[AllocationOperation]:
-    """How to remove what ``allocations``, just read, shows of those who are to go; ``own``: the node's whole tree."""
+    """How to remove what ``allocations``, just read, shows of those who are to go.
+
+    ``own``: the node's whole tree; ``sharing``: the providers that share with it.
+    """
     for one in removals:
         allocation = allocations.get(one.consumer)
         if allocation is None or not any(uuid in own for uuid in allocation.resources):
             continue
-        rest = {} if one.whole else {uuid: held for uuid, held in allocation.resources.items() if uuid not in own}
+        rest = {uuid: held for uuid, held in allocation.resources.items() if uuid not in own}
+        if one.reach == "all" or (one.reach == "tree-and-shared" and all(uuid in sharing for uuid in rest)):
+            rest = {}
         if rest:
             yield SetAllocations(old=allocation, new=rest, reason=one.reason)
         else:
             yield DeleteAllocations(old=allocation, reason=one.reason)
+
+
+def is_beside(allocation: Allocation, own: Collection[ProviderUuid], there: Collection[ProviderUuid]) -> bool:
+    """Whether a consumer has a share of the node's ``own`` tree beside one of the tree that is ``there``."""
+    return any(uuid in own for uuid in allocation.resources) and any(uuid in there for uuid in allocation.resources)
+
+
+def is_used_elsewhere(allocation: Allocation, own: Collection[ProviderUuid]) -> bool:
+    """Whether a consumer has CPUs or memory of another tree than the node's ``own``: those are of a node, and not of what many nodes share."""
+    return any(uuid not in own and not held.keys().isdisjoint(OF_A_NODE) for uuid, held in allocation.resources.items())
 
 
 class _Judgement:
@@ -121,51 +165,73 @@ class _Judgement:
         if not migration.ended or migration.hidden:
             return None
         apart = self.holding.of(migration.instance) != self.holding.of(migration.uuid)
-        if migration.status in CAME_TO_NOTHING and migration.instance in self.tracked and apart:
+        if migration.status in CAME_TO_NOTHING and self._may_be_here(migration.instance) and apart:
             # On the same node the guest may hold what it was to become, be it as much of another card; what it is to get back is here.
             return None
-        return Removal(migration.uuid, f"the migration of instance {migration.instance} is over ({migration.status})")
+        return Removal(migration.uuid, f"the migration of instance {migration.instance} is over ({migration.status})", "tree-and-shared")
 
     def _unknown(self, consumer: ConsumerUuid) -> Removal | Drift:
         """Most likely a guest that is just being made, of which nobody has told the agent yet."""
         since = self.unknown[consumer] = min(self.unknown_since.get(consumer, self.now), self.now)
-        if self.purge_after is not None and self.now - since > self.purge_after:
-            return Removal(consumer, f"no record has known it for {(self.now - since) / HOUR:.0f} hours")
+        # A guest that the hypervisor shows uses what it holds, whoever forgot to tell of it.
+        gone = self.running is not None and consumer not in self.running
+        if gone and self.purge_after is not None and self.now - since > self.purge_after:
+            return Removal(consumer, f"no record has known it for {number_of(round((self.now - since) / HOUR), 'hour')}")
         remedy = "none, if it is just being made; one that stays goes by [compute] purge_unknown_allocations, or by hand"
         return Drift("orphaned-allocation", "info", f"no record knows consumer {consumer}, which holds {self._amounts(consumer)}", remedy, consumer=consumer)
 
     def _instance(self, instance: Instance) -> Removal | Drift | None:
         if instance.deleted and not instance.hidden:
-            return Removal(instance.uuid, "the instance is deleted")
-        if self._evacuated(instance):
-            return Removal(instance.uuid, f"the instance was evacuated to {_place(instance)}", whole=False)
+            # What it has elsewhere is for those to give back who had it last.
+            return Removal(instance.uuid, "the instance is deleted", "all" if instance.host == self.records.host else "tree-and-shared")
+        if (evacuations := self._evacuations(instance)) and instance.node is not None:
+            leftover = Leftover(evacuations, instance.node, self._elsewhere(instance), told_last=instance.node in self.records.strange_nodes)
+            return Removal(instance.uuid, f"the instance was evacuated to {_place(instance)}", leftover=leftover)
         if instance.host is None:
-            # Its allocation was made first; the claim comes.
-            return None
+            return self._nowhere(instance)
         if self._here(instance):
             return None if instance.task_state is not None else self._not_counted(instance)
         return self._elsewhere(instance)
 
+    def _nowhere(self, instance: Instance) -> Drift | None:
+        """An instance on no host: its build was aborted, or it was shelved. Before it is built again its allocation is made first."""
+        if instance.task_state is not None or instance.hidden:
+            return None
+        detail = f"instance {instance.uuid} ({instance.vm_state}) holds {self._amounts(instance.uuid)}, but is on no host and has no claim"
+        remedy = f"if it is not about to be built here: agent allocation remove-tree {instance.uuid} {self.node}"
+        severity: Literal["info", "warning"] = "warning" if self.now - instance.updated_at >= SOON else "info"
+        return Drift("orphaned-allocation", severity, detail, remedy, consumer=instance.uuid)
+
+    def _may_be_here(self, guest: ConsumerUuid) -> bool:
+        """Whether a guest is on this node, as records or hypervisor say, or nobody can tell. Not every one that is has a claim."""
+        instance = self.records.instances.get(guest)
+        if guest in self.tracked or (instance is not None and instance.removed):
+            return guest in self.tracked
+        return self.running is None or guest in self.running or (instance is not None and self._here(instance))
+
     def _here(self, instance: Instance) -> bool:
         return instance.host == self.records.host and instance.node == self.node
 
-    def _evacuated(self, instance: Instance) -> bool:
-        """Whether it was evacuated from here for good: the end of that told, no copy left, nothing under way that may bring it back."""
+    def _evacuations(self, instance: Instance) -> frozenset[ConsumerUuid]:
+        """By which it was evacuated from here for good: the end of that told, no copy left, nothing under way that may bring it back."""
         if instance.hidden or instance.host is None or self._here(instance) or instance.task_state is not None:
-            return False
+            return frozenset()
         if self.running is None or instance.uuid in self.running:
-            return False
-        moves = self.moves.get(instance.uuid, ())
-        if any(one.in_progress or (not one.ended and self.node in (one.source_node, one.dest_node)) for one in moves):
-            return False
-        return any(
-            one.type == "evacuation" and one.status == "done" and (one.source_compute, one.source_node) == (self.records.host, self.node)
-            for one in moves
-        )
+            return frozenset()
+        # A move that failed on its way here may still be what the share is for; one that failed on its way from here is in nobody's way.
+        if any(one.in_progress or (not one.ended and one.dest_node == self.node) for one in self.moves.get(instance.uuid, ())):
+            return frozenset()
+        return frozenset(one.uuid for one in self.records.evacuations if one.instance == instance.uuid)
+
+    def cleared(self) -> frozenset[ConsumerUuid]:
+        """The evacuations whose instance holds nothing here, or is here again or coming: what it holds here later is no leftover of theirs."""
+        back = {one.uuid for one in self.records.instances.values() if self._here(one)}
+        back |= {one.instance for one in self.records.claims if one.half == "new"}
+        return frozenset(one.uuid for one in self.records.evacuations if one.instance not in self.held or one.instance in back)
 
     def _not_counted(self, instance: Instance) -> Drift:
         detail = f"instance {instance.uuid} ({instance.vm_state}) is on this node and holds {self._amounts(instance.uuid)}, but has no claim"
-        return self._orphaned(instance, detail, "claim it again if it runs; else delete its record, and its allocation goes too")
+        return self._orphaned(instance, detail, f"claim it again if it runs; else agent guests forget {instance.uuid}, and what it holds here goes too")
 
     def _elsewhere(self, instance: Instance) -> Drift:
         what = "another node of this host" if instance.host == self.records.host else "another host"

@@ -6,18 +6,32 @@ from dataclasses import replace
 from agent.model.changes import Changes
 from agent.model.claim import Claim
 from agent.model.device_request import DeviceRequest
+from agent.model.domain import Domain
+from agent.model.guest import PciPolicy
 from agent.model.held_device import DeviceRow, DeviceState
-from agent.model.instance import Instance
+from agent.model.instance import BUILT, Instance
 from agent.model.names import printable
-from agent.tracker.errors import ClaimIdTaken, InstanceClaimed, InstanceElsewhere, NodeDegraded, NodeUnavailable, UnknownClaim, UnknownInstance, WrongState
+from agent.tracker.errors import (
+    ClaimIdTaken,
+    ClaimReleased,
+    InstanceClaimed,
+    InstanceElsewhere,
+    InvalidRequest,
+    NodeDegraded,
+    NodeUnavailable,
+    UnknownClaim,
+    UnknownInstance,
+    WrongState,
+)
 from agent.tracker.known import Known, Planned
 from agent.tracker.node_state import NodeState
+from agent.tracker.planning import AT_ONCE, Planning
 from agent.tracker.releasing import given_back, released
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
-from agent.tracker.reserving import Reserved, Wanted, only_devices, reserve
+from agent.tracker.reserving import Reserved, Wanted, guest_topology
 
 
-def claim_instance(state: NodeState, known: Known, request: InstanceClaim, now: float) -> Planned:
+def claim_instance(state: NodeState, known: Known, request: InstanceClaim, now: float, planning: Planning = AT_ONCE) -> Planned:
     """Room for a new guest, which this node owns from now on.
 
     :raises TrackerError: the reason why not.
@@ -27,39 +41,48 @@ def claim_instance(state: NodeState, known: Known, request: InstanceClaim, now: 
     check_ready(state)
     check_not_elsewhere(request.instance, state)
     instance = _with_record(request.instance, known.instance)
-    check_not_elsewhere(instance, state)
+    if not known.has_left:
+        check_not_elsewhere(instance, state)
     if known.claims:
         raise InstanceClaimed(f"instance {instance.uuid} has claim {known.claims[0].id} already", "abort that first, or use its id", claim=known.claims[0].id)
-    wanted = Wanted(request.id, instance.flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices)
-    reserved = reserve(state, wanted)
+    wanted = Wanted(
+        request.id, instance.flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices, request.networks
+    )
+    reserved = planning.reserve(state, wanted)
     node = state.node
     claim = Claim(
-        id=request.id, purpose="instance", instance=instance.uuid, node=node.uuid, amounts=reserved.amounts, cells=reserved.cells,
+        id=request.id, purpose="instance", instance=instance.uuid, node=node.uuid, amounts=reserved.amounts, cells=reserved.cells, mdevs=reserved.mdevs,
         flavor_id=instance.flavor.id, digest=digest(request), created_at=now, updated_at=now,
     )  # fmt: skip
     owned = replace(instance, host=node.host, node=node.uuid, launched_on=node.host, created_at=instance.created_at or now, updated_at=now)
     return Planned(claim, Changes(instances=(owned,), claims=(claim,)) + holding(claim, reserved, "allocated"))
 
 
-def abort_claim(known: Known, now: float) -> Planned:
-    """Give the claim of a guest or of devices back. Harmless when that was done before.
+def abort_claim(known: Known, now: float, shown: Iterable[Domain] = ()) -> Planned:
+    """Give the claim of a guest or of devices back. Harmless when that was done before. ``shown``: the guests that the hypervisor shows on its node.
 
     :raises UnknownClaim: there never was one.
-    :raises WrongState: it is part of a move.
+    :raises WrongState: it is part of a move, or its guest was built and is not known to be gone, or runs.
     """
     claim = existing(known)
     if not claim.open:
         return Planned(claim)
     if claim.migration is not None:
         raise WrongState(f"claim {claim.id} is part of migration {claim.migration}", "abort, confirm or revert that")
-    changes = given_back([claim], known, now)
     instance = known.instance
+    if claim.purpose != "devices" and instance is not None and instance.node == claim.node and (claim.state == "consumed" or instance.vm_state in BUILT):
+        what = f"instance {instance.uuid} was built ({instance.vm_state}), and claim {claim.id} is its room"
+        raise WrongState(what, "when it is gone from its host, say so: deleted, or shelved_offloaded")
+    if claim.purpose != "devices" and any(one.uuid == claim.instance and one.state != "stopped" for one in shown):
+        what = f"instance {claim.instance} runs on the hypervisor, and claim {claim.id} is its room"
+        raise WrongState(what, "if it is to stay, say that it is active; once it is gone, ask for an audit and then again")
+    changes = given_back([claim], known, now)
     if claim.purpose != "devices" and instance is not None and instance.node == claim.node:
         changes += Changes(instances=(replace(instance, host=None, node=None, updated_at=now),))
     return Planned(changes.claims[0], changes)
 
 
-def claim_devices(state: NodeState, known: Known, request: DeviceClaim, now: float) -> Planned:
+def claim_devices(state: NodeState, known: Known, request: DeviceClaim, now: float, planning: Planning = AT_ONCE) -> Planned:
     """Devices for a guest that is here, or on its way.
 
     :raises TrackerError: the reason why not.
@@ -71,11 +94,23 @@ def claim_devices(state: NodeState, known: Known, request: DeviceClaim, now: flo
         raise UnknownInstance(f"no record of instance {request.instance}", "claim its room first")
     if all(one.node != state.node.uuid for one in known.claims):
         raise InstanceElsewhere(f"instance {request.instance} has no claim on node {printable(state.node.name)}", "claim its room first")
-    devices = only_devices(state, request.devices)
+    devices = planning.only_devices(state, request.devices, *_near(known.instance, [one for one in known.claims if one.node == state.node.uuid]))
     claim = Claim(
         id=request.id, purpose="devices", instance=request.instance, node=state.node.uuid, digest=digest(request), created_at=now, updated_at=now
     )
     return Planned(claim, Changes(claims=(claim,), devices=tuple(taken(devices, claim, "claimed"))))
+
+
+def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], PciPolicy | None]:
+    """The cells that the guest has on the node, or will have once it has arrived, and how near to them its devices have to be."""
+    rooms = sorted((one for one in claims if one.purpose != "devices"), key=lambda one: one.half == "new")
+    flavor = instance.new_flavor if rooms and rooms[-1].half == "new" and instance.new_flavor is not None else instance.flavor
+    try:
+        guest = guest_topology(flavor, instance.image_properties)
+    except InvalidRequest:
+        # It runs as it is, whatever its flavor has become.
+        guest = None
+    return frozenset(cell.host_cell for one in rooms[-1:] for cell in one.cells), guest.pci_policy if guest is not None else None
 
 
 def allocate_devices(known: Known, now: float) -> Planned:
@@ -123,10 +158,20 @@ def repeated(known: Known, request: InstanceClaim | MoveClaim | DeviceClaim) -> 
     """The claim that the same request made before.
 
     :raises ClaimIdTaken: another request made it.
+    :raises ClaimReleased: it was given back since.
     """
-    if known.claim is None:
-        return None
-    if known.claim.digest != digest(request):
+    claim = made_by(known, request)
+    if claim is not None and not claim.open:
+        raise ClaimReleased(f"claim {request.id} was given back", "use a new id for a new claim")
+    return claim
+
+
+def made_by(known: Known, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
+    """The claim that the same request made before, given back since or not.
+
+    :raises ClaimIdTaken: another request made it.
+    """
+    if known.claim is not None and known.claim.digest != digest(request):
         raise ClaimIdTaken(f"claim {request.id} exists, with another request", "use a new id for a new claim")
     return known.claim
 
@@ -159,7 +204,7 @@ def holding(claim: Claim, reserved: Reserved, state: DeviceState) -> Changes:
 
 def taken(devices: Iterable[tuple[DeviceRow, DeviceRequest]], claim: Claim, state: DeviceState) -> Iterable[DeviceRow]:
     """The devices as the claim holds them."""
-    return (replace(device, state=state, holder=claim.id, request=request.id) for device, request in devices)
+    return (device.held_by(claim.id, state, request.id) for device, request in devices)
 
 
 def _with_record(given: Instance, kept: Instance | None) -> Instance:

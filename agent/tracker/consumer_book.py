@@ -7,7 +7,7 @@ from typing import Protocol
 from agent.model.claim import Claim
 from agent.model.instance import Instance
 from agent.model.migration import Migration
-from agent.model.names import ConsumerUuid
+from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.tracker.node_view import NodeView
 
 
@@ -15,15 +15,19 @@ from agent.tracker.node_view import NodeView
 class ConsumerRecords:
     """What is known of the consumers of one node's tree.
 
-    ``host``: this host's name. ``claims``: the open ones of the node. ``instances``: those that have one, and those among the
-    consumers, deleted ones too. ``migrations``: those that lead from or to the node and go on, those among the consumers, and
-    every one of the instances among them that have no claim, ended ones too. ``unreadable``: consumers of which there is a record that makes no sense.
+    ``host``: this host's name. ``claims``: the open ones of the node. ``instances``: those that have one, those among the
+    consumers, and those of the migrations among these, deleted ones too. ``migrations``: those that lead from or to the node and go on,
+    those among the consumers, and every one of the instances among them that have no claim, ended ones too.
+    ``evacuations``: those from the node that are done and not cleared yet; ``strange_nodes``: where records have their instances, as far as that is a
+    node of another store. ``unreadable``: consumers of which there is a record that makes no sense.
     """
 
     host: str
     instances: Mapping[ConsumerUuid, Instance] = field(default_factory=dict)
     migrations: Mapping[ConsumerUuid, Migration] = field(default_factory=dict)
     claims: Collection[Claim] = ()
+    evacuations: Collection[Migration] = ()
+    strange_nodes: frozenset[ProviderUuid] = frozenset()
     unreadable: frozenset[ConsumerUuid] = frozenset()
 
     def moves(self) -> Mapping[ConsumerUuid, Sequence[Migration]]:
@@ -44,6 +48,18 @@ class ConsumerBook(Protocol):
         node's record, because nobody can have told of its guests yet.
 
         :raises StoreError: the records cannot be read.
+        """
+
+    def clear(self, evacuations: Collection[ConsumerUuid]) -> None:
+        """Write down that nothing of these evacuations is left at their source.
+
+        :raises StoreError: the store cannot be written.
+        """
+
+    def intend(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
+        """Write down that the leftovers of these evacuations are about to be removed, and by which generation of their consumer; None: not any more.
+
+        :raises StoreError: the store cannot be written.
         """
 
     def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> ConsumerRecords:

@@ -6,11 +6,17 @@ from agent.model.amounts import Amounts
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
 from agent.model.domain import Domain
-from agent.model.instance import Instance
+from agent.model.instance import BUILT, Instance, TaskState
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, printable
 from agent.model.node_records import NodeRecords
 from agent.model.report import Drift
+
+# A hard reboot undefines the domain and makes it anew, and so does starting a guest that was stopped; a soft one may become hard.
+WITHOUT_DOMAIN: frozenset[TaskState] = frozenset(
+    {"reboot_started", "rebooting_hard", "reboot_pending_hard", "reboot_started_hard", "powering-on", "restoring", "deleting", "shelving_offloading"}
+)
+"""Tasks in which a guest has no domain for a while, or for good."""
 
 Owners = Mapping[ConsumerUuid, Instance]
 """What the records say of guests that have nothing on this node, by uuid."""
@@ -57,14 +63,25 @@ def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
 
 
 def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) -> Iterator[Drift]:
-    """A line for each guest that should run here and does not; nothing of one that has come since the facts were taken."""
-    running, instances = {one.uuid for one in domains}, {one.uuid: one for one in records.instances}
+    """A line for each guest that should be here, running or not, and is not; nothing of one that has come since the facts were taken."""
+    shown, instances = {one.uuid for one in domains}, {one.uuid: one for one in records.instances}
     for claim in (one for one in records.claims if one.purpose != "devices"):
         known = instances.get(claim.instance)
-        here = known is not None and known.node == claim.node and known.vm_state == "active" and not known.moving
-        if claim.state == "consumed" and here and claim.instance not in running and claim.updated_at <= taken_at:
-            what = f"instance {claim.instance} should run here, and the hypervisor does not show it"
-            yield Drift("missing-domain", "warning", what, "start it, or correct its record", consumer=claim.instance)
+        if known is None or not _has_domain(known, claim) or claim.instance in shown or claim.updated_at > taken_at:
+            continue
+        doing = "run here" if known.vm_state == "active" else f"be here ({known.vm_state})"
+        what = f"instance {claim.instance} should {doing}, and the hypervisor does not show it"
+        remedy = f"bring it back, or if it is gone for good: agent guests forget {claim.instance}"
+        yield Drift("missing-domain", "warning", what, remedy, consumer=claim.instance)
+
+
+def _has_domain(instance: Instance, claim: Claim) -> bool:
+    """Whether a hypervisor keeps a domain of the guest, by its record: of one that was built, is not between two places, and gets no other domain."""
+    # Whoever has an old half may have left, although nobody has said so yet.
+    if instance.task_state in WITHOUT_DOMAIN or claim.half == "old":
+        return False
+    settled = not instance.moving or (instance.vm_state == "resized" and claim.half == "new" and instance.task_state is None)
+    return claim.state == "consumed" and instance.node == claim.node and instance.vm_state in BUILT and settled
 
 
 def place_of(owner: Instance) -> str:

@@ -96,10 +96,27 @@ class InstanceElsewhere(TrackerError):
     code = "instance.elsewhere"
 
 
+class InstanceDiffers(TrackerError):
+    """The caller and a record say different things of an instance or its migration. ``reasons``: all of them, a line each."""
+
+    code = "instance.differs"
+
+    def __init__(self, instance: str, reasons: Sequence[str]) -> None:
+        what = f"instance {instance} is not as the request says: {'; '.join(reasons)}"
+        super().__init__(what, "leave to the record what it knows, or correct it first", reasons=list(reasons))
+        self.reasons = tuple(reasons)
+
+
 class UnknownClaim(TrackerError):
     """No claim or move has that id."""
 
     code = "claim.unknown"
+
+
+class UnknownDevice(TrackerError):
+    """No record of a device with that address."""
+
+    code = "device.unknown"
 
 
 class ClaimIdTaken(TrackerError):
@@ -112,6 +129,12 @@ class InstanceClaimed(TrackerError):
     """The instance has another claim that excludes this one."""
 
     code = "instance.claimed"
+
+
+class ClaimReleased(TrackerError):
+    """The claim was given back, so that the same request must not be taken for granted again."""
+
+    code = "claim.released"
 
 
 class WrongState(TrackerError):
@@ -130,6 +153,12 @@ class StaleVersion(TrackerError):
     """The record was changed since the caller read it."""
 
     code = "record.changed"
+
+
+class ResourcesUndecided(TrackerError):
+    """Nobody knows whether the node has what is asked for: the search for it was given up."""
+
+    code = "resources.undecided"
 
 
 class ResourcesUnavailable(TrackerError):

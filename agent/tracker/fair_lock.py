@@ -4,6 +4,8 @@ import threading
 from collections import deque
 from types import TracebackType
 
+from agent.deadline import DeadlinePassed, acquired
+
 
 class FairLock:
     """Not reentrant. Whoever lets go hands it to the next one, so that nobody in between can take it."""
@@ -14,6 +16,7 @@ class FairLock:
         self._waiting: deque[threading.Lock] = deque()
 
     def __enter__(self) -> None:
+        """:raises DeadlinePassed: it was not this thread's turn in time."""
         with self._mutex:
             if not self._held:
                 self._held = True
@@ -22,7 +25,12 @@ class FairLock:
             turn.acquire()
             self._waiting.append(turn)
         # Free once it is this thread's turn.
-        turn.acquire()
+        if not acquired(turn):
+            with self._mutex:
+                # Unless it was handed over in this moment.
+                if turn in self._waiting:
+                    self._waiting.remove(turn)
+                    raise DeadlinePassed("the node, with which others are busy,")
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         with self._mutex:

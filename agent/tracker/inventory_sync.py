@@ -20,14 +20,14 @@ def synced_devices(rows: Iterable[DeviceRow], shown: Iterable[DeviceRow] | None,
         held = {one.address for one in kept if one.holder is not None}
         # To a holder, a device that is not offered any more is gone.
         shown = [one for one in shown if one.serves == "guests" or one.address not in held]
-    changed, dropped = _compared(kept, {one.address: one for one in rows}, shown, lambda one: one.address, _described_device)
+    changed, dropped = _compared(kept, {one.address: one for one in rows}, shown, lambda one: one.address, _described_device, lambda one: one.withheld)
     return Changes(devices=tuple(changed), dropped_devices=tuple(dropped))
 
 
 def synced_units(rows: Iterable[UnitRow], shown: Iterable[UnitRow] | None, holders: Collection[str]) -> Changes:
     """The same for units."""
     kept = [_without_ghost(one, holders, lambda unit: replace(unit, holder=None)) for one in rows]
-    changed, dropped = _compared(kept, {unit_key(one): one for one in rows}, shown, unit_key, lambda old, new: replace(old, metadata=new.metadata))
+    changed, dropped = _compared(kept, {unit_key(one): one for one in rows}, shown, unit_key, _described_unit)
     return Changes(units=tuple(changed), dropped_units=tuple(dropped))
 
 
@@ -37,9 +37,10 @@ def _without_ghost(row: Row, holders: Collection[str], free: Callable[[Row], Row
 
 
 def _compared(
-    rows: Iterable[Row], before: Mapping[Hashable, Row], shown: Iterable[Row] | None, key: Callable[[Row], Hashable], described: Callable[[Row, Row], Row]
+    rows: Iterable[Row], before: Mapping[Hashable, Row], shown: Iterable[Row] | None, key: Callable[[Row], Hashable], described: Callable[[Row, Row], Row],
+    stays: Callable[[Row], bool] = lambda _row: False,
 ) -> tuple[list[Row], list[Row]]:
-    """The rows to write and those to drop."""
+    """The rows to write and those to drop. ``stays``: whether a row that nobody holds is kept although the host does not show it."""
     found: dict[Hashable, Row] | None = None if shown is None else {key(one): one for one in shown}
     known: set[Hashable] = set()
     after: list[Row] = []
@@ -48,19 +49,26 @@ def _compared(
         known.add(key(row))
         here = None if found is None else found.get(key(row))
         present = row.present if found is None else here is not None
-        if not present and row.holder is None:
+        if not present and row.holder is None and not stays(row):
             dropped.append(before[key(row)])
             continue
-        # What a holder has stays as it was given; a free one is described as the host shows it now.
-        now = described(row, here) if here is not None and row.holder is None else row
+        now = described(row, here) if here is not None else row
         after.append(replace(now, present=present))
     changed = [one for one in after if one != before[key(one)]]
     new = [] if found is None else [one for place, one in found.items() if place not in known]
     return changed + new, dropped
 
 
+def _described_unit(old: UnitRow, new: UnitRow) -> UnitRow:
+    return replace(old, metadata=new.metadata) if old.holder is None else old
+
+
 def _described_device(old: DeviceRow, new: DeviceRow) -> DeviceRow:
+    """What a holder has stays as it was given, but that it has to be cleaned afterwards; a free one is described as the host shows it now."""
+    if old.holder is not None:
+        named = replace(old, one_time_use=new.one_time_use)
+        return named.marked_used() if new.one_time_use and not old.used else named
     return replace(
         old, vendor_id=new.vendor_id, product_id=new.product_id, type=new.type, parent=new.parent, numa_node=new.numa_node, tags=new.tags,
-        serves=new.serves,
+        serves=new.serves, one_time_use=new.one_time_use,
     )  # fmt: skip

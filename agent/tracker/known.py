@@ -16,12 +16,13 @@ NO_CHANGES = Changes()
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom an operation is about, as far as the caller knows."""
+    """Whom an operation is about, as far as the caller knows. ``hosts``: where the caller says that the instance is."""
 
     node: ProviderUuid | None = None
     instance: ConsumerUuid | None = None
     claim: str | None = None
     migration: ConsumerUuid | None = None
+    hosts: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class Known:
     """``claim``: the one with the operation's id, released ones too; ``claims``: all open ones of the instance, on any node.
 
     ``devices`` and ``units`` are those that these claims hold. None and empty where the store knows nothing.
+    ``strange_hosts``: of the hosts where a record or the caller has the instance those of which the store has no node, because
+    they have a store of their own.
     """
 
     instance: Instance | None = None
@@ -37,6 +40,12 @@ class Known:
     claims: tuple[Claim, ...] = ()
     devices: tuple[DeviceRow, ...] = ()
     units: tuple[UnitRow, ...] = ()
+    strange_hosts: frozenset[str] = frozenset()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the instance is where no record of this store says more of it: what is known of it is what was told last."""
+        return not self.claims and self.instance is not None and (self.instance.host is None or self.instance.host in self.strange_hosts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +61,11 @@ class Planned:
         return not self.changes
 
 
+def is_departure(claim: Claim, migration: Migration) -> bool:
+    """Whether the claim with a move's id is what the source has of it, because the destination has a store of its own."""
+    return claim.node != migration.dest_node
+
+
 def known_of(reading: Reading, subject: Subject, *, held: bool = True) -> Known:
     """What the store says of those whom an operation is about. ``held``: devices and units too."""
     claim = reading.claim(subject.claim) if subject.claim is not None else None
@@ -61,7 +75,11 @@ def known_of(reading: Reading, subject: Subject, *, held: bool = True) -> Known:
     open_ones = reading.claims_of(instance)
     migration = subject.migration or (claim.origin if claim is not None else next((one.migration for one in open_ones if one.migration), None))
     devices, units = reading.held_by([one.id for one in open_ones]) if held and open_ones else ((), ())
-    return Known(reading.instance(instance), reading.migration(migration) if migration else None, claim, open_ones, devices, units)
+    found = reading.instance(instance)
+    # Who has claims here is known here.
+    hosts = {*subject.hosts, *([found.host] if found is not None and found.host is not None and not open_ones else [])}
+    strange = frozenset(one for one in hosts if not reading.nodes_of(one))
+    return Known(found, reading.migration(migration) if migration else None, claim, open_ones, devices, units, strange)
 
 
 def places(known: Known) -> frozenset[ProviderUuid]:

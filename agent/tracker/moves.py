@@ -2,32 +2,41 @@
 
 While a move goes on, the instance has two claims: the half ``old`` at the source, ``new`` at the destination. The one
 that is given back leaves the other as the only one; there is no second account of what was before.
+
+Where the two hosts have stores of their own, each has its own half. The source then has a departure: a claim with the move's id
+that counts nothing, by which the further steps find the move, on the source's node and not on the destination's.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, replace
 
 from agent.model.changes import Changes
 from agent.model.claim import Claim, Half
+from agent.model.flavor import Flavor
 from agent.model.instance import Instance
-from agent.model.migration import Migration, MigrationStatus, MigrationType
-from agent.model.names import ConsumerUuid
-from agent.tracker.claims import check_ready, existing, holding, repeated
-from agent.tracker.errors import InstanceClaimed, InvalidRequest, ResourcesUnavailable, UnknownClaim, UnknownInstance, WrongState
-from agent.tracker.known import Known, Planned
+from agent.model.migration import GIVEN_UP, Migration, MigrationStatus
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.tracker.claims import check_ready, existing, holding, made_by, repeated
+from agent.tracker.errors import InstanceClaimed, InstanceDiffers, InvalidRequest, NodeHeldElsewhere, ResourcesUnavailable, UnknownClaim, WrongState
+from agent.tracker.known import Known, Planned, is_departure
 from agent.tracker.node_state import NodeState
+from agent.tracker.planning import AT_ONCE, Planning
 from agent.tracker.releasing import given_back
 from agent.tracker.requests import UNTOLD, MoveClaim, digest
-from agent.tracker.reserving import Reserved, Wanted, reserve
-from agent.tracker.verdicts import ARRIVED
+from agent.tracker.reserving import Reserved, Wanted, guest_topology
+from agent.tracker.verdicts import ARRIVED, STAYS, WAITING
 
-# How a move that is given up ends.
-GIVEN_UP: dict[MigrationType, MigrationStatus] = {"resize": "error", "migration": "error", "live-migration": "cancelled", "evacuation": "failed"}
-# Of a move that has arrived and may still go either way.
-WAITING: tuple[MigrationStatus, ...] = ("finished", "confirming", "reverting")
+# Of one that has not, in their order; "migrating" and "running" are what cold and live migrations call the same.
+UNDER_WAY: tuple[MigrationStatus, ...] = ("queued", "accepted", "pre-migrating", "preparing", "migrating", "running", "post-migrating")
+
+# After so many seconds a report that says the same is news: the move goes on.
+HEARD_AGAIN = 60.0
+STATES = frozenset({"vm_state", "task_state"})
+# Pages whose size each host chooses for itself.
+HOST_DECIDES = ("large", "any")
 
 
-def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float) -> Planned:
+def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float, planning: Planning = AT_ONCE) -> Planned:
     """Room at the destination. Nothing is written if there is none, so that no record says otherwise.
 
     :raises TrackerError: the reason why not.
@@ -35,24 +44,62 @@ def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float) -
     if (before := repeated(known, request)) is not None:
         return Planned(before)
     check_ready(state)
+    node = state.node
+    if request.host not in (None, node.host):
+        raise NodeHeldElsewhere(f"node {node.uuid} is managed by host {printable(node.host)}, not {printable(request.host or '')}", "name its host, or none")
     instance = _moving(known, request)
-    source = _source(state, known, request, instance)
-    migration = _migration(state, known, request, instance, source, now)
+    source = _source(node.uuid, node.host, known, request, instance)
+    migration = _migration(known, request, instance, source, now)
+    migration = replace(migration, dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip)
     flavor = request.flavor if request.flavor is not None else instance.flavor
-    wanted = Wanted(request.id, flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices)
-    reserved = reserve(state, wanted)
+    wanted = Wanted(
+        request.id, flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices, request.networks
+    )
+    reserved = planning.reserve(state, wanted)
     if request.type == "live-migration":
-        _check_same_pages(source, reserved)
+        _check_same_pages(_pages_at_source(source, request, flavor, instance), reserved)
     claim = Claim(
         id=request.id, purpose="move", instance=instance.uuid, node=state.node.uuid, half="new", amounts=reserved.amounts, cells=reserved.cells,
-        flavor_id=flavor.id, migration=migration.uuid, origin=migration.uuid, digest=digest(request), created_at=now, updated_at=now,
+        mdevs=reserved.mdevs, flavor_id=flavor.id, migration=migration.uuid, origin=migration.uuid, digest=digest(request), created_at=now, updated_at=now,
     )  # fmt: skip
-    left = () if source is None else (replace(source, half="old", migration=migration.uuid, updated_at=now),)
-    moving = replace(instance, old_flavor=instance.flavor, new_flavor=flavor, created_at=instance.created_at or now, updated_at=now)
-    instances = (moving,) if request.type == "resize" or known.instance is None else ()
     # A live migration attaches its devices when the guest arrives.
     kept = holding(claim, reserved, "claimed" if request.type == "live-migration" else "allocated")
-    return Planned(claim, Changes(instances=instances, migrations=(migration,), claims=(*left, claim)) + kept)
+    changes = _under_way(known, request, instance, source, migration, now)
+    return Planned(claim, changes + Changes(migrations=(migration,), claims=(claim,)) + kept)
+
+
+def repeat(known: Known, request: MoveClaim, host: str) -> Planned:
+    """A move that is on record already. Its source, ``host``, is told of it however it ended, because it promises nothing by that.
+
+    :raises ClaimIdTaken: another request has the id.
+    :raises ClaimReleased: it came to nothing, and ``host`` is the destination's as well.
+    :raises UnknownClaim: there is none any more.
+    """
+    if known.migration is None or known.migration.dest_compute == host:
+        repeated(known, request)
+    else:
+        made_by(known, request)
+    return Planned(existing(known))
+
+
+def leave(state: NodeState, known: Known, request: MoveClaim, now: float) -> Planned:
+    """What the guest has on this node becomes the half that waits for the end of its move to a host with a store of its own.
+
+    :raises TrackerError: the instance cannot be moved so.
+    """
+    # Of the states a source that was dead has heard nothing.
+    instance = _in_states(_moving(known, replace(request, told=request.told - STATES)), request)
+    if request.host is None:
+        raise InvalidRequest(f"node {request.node} is not managed here", "ask the agent of its host; or say its host, if that has a store of its own")
+    source = _source(state.node.uuid, None, known, request, instance)
+    migration = _migration(known, request, instance, source, now)
+    migration = replace(migration, dest_compute=request.host, dest_node=request.node)
+    departure = Claim(
+        id=request.id, purpose="move", instance=instance.uuid, node=state.node.uuid, half="new", state="released",
+        flavor_id=migration.new_flavor_id, origin=migration.uuid, digest=digest(request), created_at=now, updated_at=now,
+    )  # fmt: skip
+    changes = _under_way(known, request, instance, source, migration, now)
+    return Planned(departure, changes + Changes(migrations=(migration,), claims=(departure,)))
 
 
 def finish(known: Known, now: float) -> Planned:
@@ -62,19 +109,24 @@ def finish(known: Known, now: float) -> Planned:
     :raises WrongState: it was given up.
     """
     claim, migration = _move(known)
-    if claim.state == "consumed":
+    leaves = is_departure(claim, migration)
+    # Who was dead meanwhile is told of all the steps in their order, also of a guest that has gone on, or back, since.
+    if claim.state == "consumed" or migration.status in (*STAYS, "reverted") or (leaves and migration.status in WAITING):
         return Planned(claim)
-    if not claim.open or migration.ended:
+    if migration.ended or not (claim.open or leaves):
         raise WrongState(f"move {claim.id} was given up: migration {migration.uuid} is {migration.status}", "claim it again")
-    arrived = replace(claim, state="consumed", updated_at=now)
+    arrived = claim if leaves else replace(claim, state="consumed", updated_at=now)
     changes = Changes()
     if migration.type in ARRIVED:
-        arrived = replace(arrived, half="only", migration=None)
+        arrived = claim if leaves else replace(arrived, half="only", migration=None)
         changes = given_back(_halves(known, migration, "old"), known, now)
     instance = _instance(known)
     flavor = instance.new_flavor if migration.type == "resize" and instance.new_flavor is not None else instance.flavor
-    owned = replace(instance, host=migration.dest_compute, node=claim.node, flavor=flavor, updated_at=now)
+    owned = replace(instance, host=migration.dest_compute, node=migration.dest_node, flavor=flavor, updated_at=now)
     ended = replace(migration, status=ARRIVED.get(migration.type, "finished"), updated_at=now)
+    if leaves:
+        # What it does over there is told to the agent there.
+        return Planned(claim, changes + Changes(instances=(replace(owned, task_state=None),), migrations=(ended,)))
     return Planned(arrived, changes + Changes(instances=(owned,), migrations=(ended,), claims=(arrived,)) + _attached(known, claim, now))
 
 
@@ -88,11 +140,14 @@ def confirm(known: Known, now: float) -> Planned:
     if migration.status == "confirmed":
         return Planned(claim)
     _check_status(migration, "finished", "confirming")
-    kept = replace(claim, half="only", migration=None, updated_at=now)
     instance = replace(_instance(known), old_flavor=None, new_flavor=None, updated_at=now)
     changes = given_back(_halves(known, migration, "old"), known, now)
     ended = replace(migration, status="confirmed", updated_at=now)
-    return Planned(kept, changes + Changes(instances=(instance,), migrations=(ended,), claims=(kept,)))
+    changes += Changes(instances=(instance,), migrations=(ended,))
+    if is_departure(claim, migration):
+        return Planned(claim, changes)
+    kept = replace(claim, half="only", migration=None, updated_at=now)
+    return Planned(kept, changes + Changes(claims=(kept,)))
 
 
 def revert(known: Known, now: float) -> Planned:
@@ -106,7 +161,7 @@ def revert(known: Known, now: float) -> Planned:
         return Planned(claim)
     _check_status(migration, "finished", "reverting")
     instance = _instance(known)
-    if instance.task_state != "resize_reverting":
+    if instance.task_state != "resize_reverting" and not is_departure(claim, migration):
         raise WrongState(f"instance {instance.uuid} has task state {instance.task_state or 'none'}", "set it to resize_reverting before the revert")
     changes = given_back([claim], known, now)
     back = replace(
@@ -125,10 +180,11 @@ def abort(known: Known, now: float) -> Planned:
     :raises WrongState: it has arrived.
     """
     claim, migration = _move(known)
+    left = is_departure(claim, migration) and migration.status in STAYS
     # A half that was dropped before leaves the rest of the move to be ended.
-    if not claim.open and not migration.in_progress:
+    if not claim.open and not migration.in_progress and not left:
         return Planned(claim)
-    if claim.state == "consumed" or migration.status in WAITING:
+    if claim.state == "consumed" or migration.status in WAITING or left:
         raise WrongState(f"move {claim.id} has arrived: migration {migration.uuid} is {migration.status}", "confirm or revert it")
     changes = given_back([claim], known, now) + Changes(claims=_only(known, migration, now))
     if migration.in_progress:
@@ -138,26 +194,105 @@ def abort(known: Known, now: float) -> Planned:
     return Planned(changes.claims[0] if claim.open else claim, changes)
 
 
+def progress(known: Known, status: MigrationStatus, now: float) -> Planned:
+    """The move has come as far as ``status``, or is still there. Nothing is given back by that.
+
+    :raises UnknownClaim: there is no such move.
+    :raises WrongState: it is over, or has come further.
+    """
+    claim, migration = _move(known)
+    if migration.status == status and (status not in UNDER_WAY or now - migration.updated_at < HEARD_AGAIN):
+        return Planned(claim)
+    waits = migration.status == "finished" and status in WAITING
+    if not waits and (migration.status not in UNDER_WAY or status not in UNDER_WAY or UNDER_WAY.index(status) < UNDER_WAY.index(migration.status)):
+        raise WrongState(f"migration {migration.uuid} is {migration.status}, and cannot become {status}", "report what comes after that")
+    return Planned(claim, Changes(migrations=(replace(migration, status=status, updated_at=now),)))
+
+
 def drop(known: Known, migration: ConsumerUuid, half: Half, now: float) -> Changes:
     """Give one half of a move back, and nothing else. Nothing if it was given back before."""
     return given_back([one for one in known.claims if one.migration == migration and one.half == half], known, now)
+
+
+def drop_half(known: Known, half: Half, now: float) -> Planned:
+    """The same for a move by its id, unless the guest is there.
+
+    :raises UnknownClaim: there is no such move.
+    :raises WrongState: the guest is at that end of it.
+    """
+    claim, migration = _move(known)
+    halves = _halves(known, migration, half)
+    if halves and _is_at(half, halves, known, claim, migration):
+        what = f"move {claim.id}: its guest is at the {'destination' if half == 'new' else 'source'}, migration {migration.uuid} is {migration.status}"
+        raise WrongState(what, "abort, revert or confirm the move")
+    changes = drop(known, migration.uuid, half, now)
+    if changes and half == "old" and migration.status == "finished":
+        # Because there is no room any more to go back to.
+        changes += Changes(migrations=(replace(migration, status="confirming", updated_at=now),))
+    return Planned(next((one for one in changes.claims if one.id == claim.id), claim), changes)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
 def _moving(known: Known, request: MoveClaim) -> Instance:
-    """The instance as it is kept, or where no record knows it as the caller describes it.
+    """The instance as it is kept; as the caller describes it where no record knows it, or only that it is on a host with a store of its own.
 
-    :raises UnknownInstance: the caller leaves its flavor to the records.
+    :raises InvalidRequest: the caller leaves to the records what they do not know.
+    :raises InstanceDiffers: what is said of the instance does not agree with its record.
     """
-    if known.instance is None and request.instance.flavor == UNTOLD:
-        raise UnknownInstance(f"no record of instance {request.instance.uuid}", "give its flavor and its host")
-    return known.instance or request.instance
+    kept, given = known.instance, request.instance
+    is_here = kept is not None and not (known.has_left and not kept.deleted and given.host in known.strange_hosts)
+    _check_agrees(kept if is_here else None, known, request)
+    if kept is not None and is_here:
+        return kept
+    if given.flavor == UNTOLD:
+        raise InvalidRequest(f"the records do not say what instance {given.uuid} has now", "say its host, node and flavor")
+    if kept is None:
+        return given
+    return replace(given, launched_on=kept.launched_on, created_at=kept.created_at, version=kept.version)
 
 
-def _source(state: NodeState, known: Known, request: MoveClaim, instance: Instance) -> Claim | None:
+def _in_states(instance: Instance, request: MoveClaim) -> Instance:
+    """The instance in the states that the caller tells, because these are the caller's."""
+    told = {name: getattr(request.instance, name) for name in STATES & request.told}
+    return replace(instance, **told) if any(getattr(instance, name) != value for name, value in told.items()) else instance
+
+
+def _check_agrees(kept: Instance | None, known: Known, request: MoveClaim) -> None:
+    """Whether what the caller says of the instance and its migration is what is on record. ``kept``: the record of the instance, if it counts.
+
+    :raises InstanceDiffers: some of it is not.
+    """
+    differences = list(_differences(kept, request.instance, sorted(request.told))) if kept is not None else []
+    if kept is not None and request.page_size_kib is not None:
+        there = next((one for one in known.claims if one.purpose != "devices" and one.node == kept.node), None)
+        if there is not None and _page_size(there) != request.page_size_kib:
+            differences.append(f"its page size in KiB is {_page_size(there)}, not {request.page_size_kib}")
+    if (made := request.migration) is not None:
+        begun = known.migration
+        if begun is None and kept is not None:
+            begun = replace(made, source_compute=kept.host, source_node=kept.node)
+        if begun is not None and begun.instance == made.instance:
+            said = {*request.told_migration, *(one for one in ("source_compute", "source_node") if getattr(made, one) is not None)}
+            differences += (f"its migration's {one}" for one in _differences(begun, made, sorted(said)))
+    if differences:
+        raise InstanceDiffers(request.instance.uuid, differences)
+
+
+def _differences(kept: object, given: object, names: Iterable[str]) -> Iterator[str]:
+    for name in names:
+        on_record, said = getattr(kept, name), getattr(given, name)
+        if isinstance(on_record, Flavor) and isinstance(said, Flavor):
+            yield from (f"its flavor's {one}" for one in _differences(on_record, said, [one.name for one in fields(Flavor)]))
+        elif on_record != said:
+            yield f"{name} is {printable(str(on_record))}, not {printable(str(said))}"
+
+
+def _source(dest: ProviderUuid, host: str | None, known: Known, request: MoveClaim, instance: Instance) -> Claim | None:
     """The claim at the source, which becomes the old half; None if the source keeps other records.
+
+    ``dest``: the destination, on ``host`` if that keeps its records here.
 
     :raises TrackerError: the instance cannot be moved so.
     """
@@ -169,14 +304,24 @@ def _source(state: NodeState, known: Known, request: MoveClaim, instance: Instan
     if moving:
         what = f"instance {instance.uuid} is being moved by migration {moving[0].migration}"
         raise InstanceClaimed(what, "confirm, revert or abort that first", claim=moving[0].id)
-    here = instance.host == state.node.host and instance.node in (None, state.node.uuid)
-    if here and request.type in ("live-migration", "evacuation"):
-        raise InvalidRequest(f"instance {instance.uuid} is on node {state.node.uuid} already", "another destination")
+    there = instance.host == host and instance.node in (None, dest)
+    if there and request.type in ("live-migration", "evacuation"):
+        raise InvalidRequest(f"instance {instance.uuid} is on node {dest} already", "another destination")
     return next((one for one in known.claims if one.purpose != "devices" and one.node == instance.node), None)
 
 
-def _migration(state: NodeState, known: Known, request: MoveClaim, instance: Instance, source: Claim | None, now: float) -> Migration:
-    """The record of the move, with this node as its destination.
+def _under_way(known: Known, request: MoveClaim, instance: Instance, source: Claim | None, migration: Migration, now: float) -> Changes:
+    """The instance and what it has at the source, as they are while it moves."""
+    left = () if source is None else (replace(source, half="old", migration=migration.uuid, updated_at=now),)
+    moving = replace(instance, created_at=instance.created_at or now, updated_at=now)
+    if request.flavor is not None:
+        moving = replace(moving, old_flavor=instance.flavor, new_flavor=request.flavor)
+    is_new = instance is not known.instance
+    return Changes(instances=(moving,) if request.type == "resize" or is_new else (), claims=left)
+
+
+def _migration(known: Known, request: MoveClaim, instance: Instance, source: Claim | None, now: float) -> Migration:
+    """The record of the move, as far as it is about the instance.
 
     :raises TrackerError: the caller's record is about something else, or over.
     """
@@ -187,27 +332,44 @@ def _migration(state: NodeState, known: Known, request: MoveClaim, instance: Ins
     found = known.migration or request.migration or made
     if found.instance != instance.uuid or found.type != request.type:
         raise InvalidRequest(f"migration {found.uuid} is a {found.type} of instance {found.instance}", "name the migration of this move")
-    if found.ended or found.status == "error":
+    if found.status not in UNDER_WAY:
         raise WrongState(f"migration {found.uuid} is {found.status}", "make a new one")
-    node = state.node
     return replace(
         found, status=found.status if request.type == "live-migration" else "pre-migrating",
         source_compute=found.source_compute or instance.host, source_node=found.source_node or instance.node or (source.node if source else None),
-        dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip, old_flavor_id=instance.flavor.id,
-        new_flavor_id=(request.flavor or instance.flavor).id, updated_at=now,
+        old_flavor_id=instance.flavor.id, new_flavor_id=(request.flavor or instance.flavor).id, updated_at=now,
     )  # fmt: skip
 
 
-def _check_same_pages(source: Claim | None, reserved: Reserved) -> None:
-    """A running guest cannot change the size of its pages.
+def _pages_at_source(source: Claim | None, request: MoveClaim, flavor: Flavor, instance: Instance) -> int | None:
+    """The size in KiB of the pages that the guest runs on; None if it has no cells, or does not care.
+
+    :raises InvalidRequest: the source keeps other records, and nobody says it.
+    """
+    if source is not None:
+        return _page_size(source)
+    if request.page_size_kib is not None:
+        return request.page_size_kib
+    guest = guest_topology(flavor, instance.image_properties)
+    if guest is not None and guest.pages in HOST_DECIDES:
+        what = f"instance {instance.uuid} runs on pages whose size its host chose, and no record here says which"
+        raise InvalidRequest(what, "say page_size_kib, as the cells of its claim at the source show it")
+    return None
+
+
+def _page_size(claim: Claim) -> int | None:
+    return claim.cells[0].page_size_kib if claim.cells else None
+
+
+def _check_same_pages(old: int | None, reserved: Reserved) -> None:
+    """A running guest cannot change the size of its pages. ``old``: what it has, None if that is what it gets anywhere.
 
     :raises ResourcesUnavailable: it would.
     """
-    if source is None or not source.cells or not reserved.cells:
-        return
-    old, new = source.cells[0].page_size_kib, reserved.cells[0].page_size_kib
-    if old != new:
-        raise ResourcesUnavailable([f"page size differs: the guest runs on pages of {old} KiB, here it would get {new} KiB"])
+    new = reserved.cells[0].page_size_kib if reserved.cells else None
+    if old is not None and old != new:
+        here = f"here it would get {new} KiB" if new is not None else "here it would have no cells"
+        raise ResourcesUnavailable([f"page size differs: the guest runs on pages of {old} KiB, {here}"])
 
 
 def _move(known: Known) -> tuple[Claim, Migration]:
@@ -221,6 +383,16 @@ def _instance(known: Known) -> Instance:
     if known.instance is None:
         raise UnknownClaim("the record of the moved instance is gone", "see agent migrations")
     return known.instance
+
+
+def _is_at(half: Half, halves: Iterable[Claim], known: Known, claim: Claim, migration: Migration) -> bool:
+    """Whether the guest is where that half of its move is, or may be, or is about to go back there."""
+    goes_back, arrived = migration.status == "reverting", claim.state == "consumed" or migration.status in WAITING
+    if half == "new":
+        return arrived and not goes_back
+    # A move that was given up has left it where its record says.
+    stayed = known.instance is not None and any(known.instance.node == one.node for one in halves)
+    return goes_back or (not arrived and (migration.in_progress or stayed))
 
 
 def _check_status(migration: Migration, *allowed: MigrationStatus) -> None:

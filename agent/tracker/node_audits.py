@@ -6,6 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from agent.desired.cell_tree import cell_name
+from agent.desired.device_names import card_of
 from agent.desired.host_tree import choose_layout
 from agent.desired.policy import Policy
 from agent.desired.units import provider_of
@@ -14,6 +16,7 @@ from agent.model.assigned_unit import UnitRow
 from agent.model.changes import Changes
 from agent.model.facts import HostFacts
 from agent.model.held_device import DeviceRow
+from agent.model.mdev import MdevParent, MdevSource
 from agent.model.names import ProviderUuid, child_uuid, printable
 from agent.model.node_records import NodeRecords
 from agent.model.provider_tree import ProviderTree
@@ -23,12 +26,13 @@ from agent.pci.alias import Aliases
 from agent.pci.provider_name import provider_name
 from agent.tracker.domains import unknown_here
 from agent.tracker.host_side import HostSide, host_side
-from agent.tracker.node_record import Agent, Found, node_record
+from agent.tracker.node_record import Agent, Found, is_ours, node_record
 from agent.tracker.node_state import NodeState
 from agent.tracker.node_view import NodeView
 from agent.tracker.overcommit import overcommitted
 from agent.tracker.reconcile import Rules, Shown, reconciled
 from agent.tracker.record_store import Reading, RecordStore, Transaction
+from agent.tracker.reservations import Seen, noted
 from agent.tracker.slot import Slot, locked
 from agent.tracker.stats import stats
 from agent.tracker.tracker import ATTEMPTS, Clock
@@ -63,6 +67,8 @@ class NodeAudits:
         self._adding = threading.Lock()
         self._tidied = self._kept = 0.0
         self._left = frozenset[ProviderUuid]()
+        # Nodes whose leases others are to end, and those whose leases this is to end although it has not audited them.
+        self._handed = self._inherited = frozenset[ProviderUuid]()
 
     def audit(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree, *, start: bool, dry_run: bool = False) -> NodeView:
         """Count what is promised on the node, on these facts; facts older than the last ones change nothing.
@@ -92,6 +98,26 @@ class NodeAudits:
                     LOG.debug("node %s: %s", printable(facts.name), conflict.message)
         raise RecordConflict(f"the records of node {printable(facts.name)} change all the time", "it is audited again in the next pass")
 
+    def note_reserved(self, view: NodeView, seen: Seen, *, dry_run: bool = False) -> NodeView:
+        """Write down what Placement has reserved of the node's cards. Returns ``view`` with that.
+
+        :raises RecordConflict: somebody else changes the node.
+        :raises StoreError: the records cannot be written.
+        """
+        if not (changes := noted(view.state.devices, seen)):
+            return view
+        if dry_run:
+            return replace(view, state=view.state.after(changes))
+        with locked(self._slots, [view.node]) as slots:
+            # What was promised since the records were counted is not to be lost. Another audit looks at a node that nobody knows.
+            state = slots[view.node].state if view.node in slots else None
+            if state is None or not (changes := noted(state.devices, seen)):
+                return view
+            with self._records.transaction([view.node]) as transaction:
+                transaction.write(changes)
+            version, slots[view.node].state = state.node.version, state.after(changes)
+            return replace(view, state=state.after(changes), version=version + 1 if version == view.version else view.version)
+
     def published(self, node: ProviderUuid, version: int) -> None:
         """What the node's records were at that version is in Placement now.
 
@@ -116,6 +142,13 @@ class NodeAudits:
                     slot.host = replace(slot.host, available=False)
                     slot.state = slot.state.on(slot.host) if slot.state is not None else None
 
+    def stand_by(self, node: ProviderUuid) -> None:
+        """Another agent, with a store of its own, manages the node: nothing new is promised on it here before its next audit."""
+        with locked(self._slots, [node]) as slots:
+            if (slot := slots.get(node)) is not None:
+                slot.host = replace(slot.host, available=False)
+                slot.state = slot.state.on(slot.host) if slot.state is not None else None
+
     def waiting(self) -> frozenset[ProviderUuid]:
         """The nodes of which something is not published yet, or not known."""
         return frozenset(node for node, slot in list(self._slots.items()) if (state := slot.state) is None or state.node.dirty)
@@ -126,7 +159,7 @@ class NodeAudits:
         :raises StoreError: the store cannot be written; the next audits renew them.
         """
         now, agent, here = self._clock(), self._settings.agent, frozenset(present)
-        left = frozenset(self._slots) - here
+        left = (frozenset(self._slots) | self._inherited) - here
         if 0 <= now - self._kept < agent.lease_seconds / 3 and left == self._left:
             return
         with self._records.transaction([]) as transaction:
@@ -135,7 +168,19 @@ class NodeAudits:
             ended = [replace(one, expires_at=now) for one in mine if one.node in left and one.live(now)]
             if due or ended:
                 transaction.write(Changes(leases=(*(replace(one, expires_at=now + agent.lease_seconds) for one in due), *ended)))
-        self._kept, self._left = now, left
+        self._kept, self._left, self._inherited = now, left, self._inherited & here - frozenset(self._slots)
+
+    def renew(self) -> None:
+        """Renew the leases that are this one's, while no audit does.
+
+        :raises StoreError: the store cannot be written; the next audits renew them.
+        """
+        now, agent, here = self._clock(), self._settings.agent, frozenset(self._slots) | self._inherited
+        with self._records.transaction([]) as transaction:
+            mine = [one for one in transaction.leases(agent.host) if one.node in here and one.live(now)]
+            due = tuple(replace(one, expires_at=now + agent.lease_seconds) for one in mine if one.expires_at - now <= agent.lease_seconds * 2 / 3)
+            if due:
+                transaction.write(Changes(leases=due))
 
     def remove(self, node: ProviderUuid) -> None:
         """The node is no more, as its backend says: its record ends, and nobody holds it. That of another host is left alone."""
@@ -159,13 +204,28 @@ class NodeAudits:
         now = self._clock()
         if now - self._tidied < DAY:
             return
+        removed = self._records.remove_ended(now - self._settings.rules.keep_ended)
         self._tidied = now
-        if removed := self._records.remove_ended(now - self._settings.rules.keep_ended):
+        if removed:
             LOG.info("%d records of what has ended long ago were removed", removed)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether leases were left to this one, and it was not told since which nodes there are."""
+        return bool(self._inherited)
+
+    def hand_over(self, successor: "NodeAudits | None") -> None:
+        """Leave the leases of all nodes to ``successor``, which has the same host name; None if it is not there yet.
+
+        Claims go on here for as long as they come.
+        """
+        self._handed = frozenset(self._slots) | self._inherited
+        if successor is not None:
+            successor._inherited |= self._handed
 
     def let_go(self) -> None:
         """End the leases of all nodes, so that another host can take them over at once."""
-        nodes = list(self._slots)
+        nodes = sorted((frozenset(self._slots) | self._inherited) - self._handed)
         with self._records.transaction(nodes) as transaction:
             now, mine = self._clock(), [transaction.lease(node) for node in nodes]
             ended = tuple(replace(one, expires_at=now) for one in mine if one is not None and one.host == self._settings.agent.host)
@@ -178,30 +238,34 @@ class NodeAudits:
         """The options that name CPUs and cells which the host does not have. Later it may lose some: then they are not offered any more."""
         policy = self._settings.policy.host
         if facts.cpu is not None and facts.complete("cpu"):
-            yield from policy.offline(facts.cpu.online)
+            yield from policy.offline(facts.cpu.online, facts.cpu.sleeping)
             if facts.numa is not None and facts.complete("numa"):
                 yield from policy.contradictions(facts.numa, facts.cpu.online)
 
     def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostSide, slot: Slot, present: ProviderTree, *, start: bool, dry_run: bool) -> NodeView:
         """One attempt: all that was planned is written, or nothing."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
-            records, changes, created = self._recorded(reading, node, facts)
             now, shown = self._clock(), self._shown(node, facts, present)
+            taken = not is_ours(reading.lease(node), self._settings.agent.host, now)
+            records, changes, created = self._recorded(reading, node, facts)
             strangers = [one.uuid for one in unknown_here(records, shown.domains or ())]
-            owners = reading.consumers(strangers).instances if strangers else {}
-            found = reconciled(records, replace(shown, owners=owners), self._settings.rules, slot.told, now)
+            moving = [one.instance for one in records.migrations]
+            owners = reading.consumers([*strangers, *moving]).instances if strangers or moving else {}
+            found = reconciled(records, replace(shown, owners=owners), self._settings.rules, now)
             changes += found.changes
             state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
-            state = state.counted_by(_device_providers(state, present))
+            policy = self._settings.policy
+            mdevs = _mdev_sources(state, facts, present, policy) if facts.complete("mdev") else host.mdevs
+            state = state.counted_by(_device_providers(state, present), _cell_providers(state, present, policy), mdevs)
             if start:
                 self._check_start(state)
             if changes and not dry_run:
                 cast(Transaction, reading).write(changes)
         if not dry_run:
-            slot.agent, slot.host, slot.state, slot.told, slot.created = self._settings.agent.host, state.host, state, found.stranded, created
+            slot.agent, slot.host, slot.state, slot.created = self._settings.agent.host, state.host, state, created
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
-        return _view(state, (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)), created)
+        return replace(_view(state, (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)), created), taken=taken)
 
     def _recorded(self, reading: Reading, node: ProviderUuid, facts: HostFacts) -> tuple[NodeRecords, Changes, bool]:
         """The node's records as they will be with its own record brought up to date, and whether that is new."""
@@ -249,6 +313,45 @@ def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView
 
 
 def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, ProviderUuid]:
-    """Which provider counts each device: the one that Placement has, or the one that this pass makes, because claims come before the next."""
-    names = {address: provider_name(state.node.name, one) for address, one in state.devices.items()}
-    return {address: present.provider(name).uuid if present.exists(name) else child_uuid(state.node.uuid, name) for address, name in names.items()}
+    """Which provider counts each device: the one that Placement has, or the one that this pass makes, because claims come before the next.
+
+    Besides, by the cards' addresses, those of cards that are gone: whoever has allocated of them gets no other device instead.
+    """
+    root, names = state.node.uuid, {address: provider_name(state.node.name, one) for address, one in state.devices.items()}
+    counting = {address: present.provider(name).uuid if present.exists(name) else child_uuid(root, name) for address, name in names.items()}
+    node = present.name_of(root) if present.exists(root) else state.node.name
+    children = map(present.provider, present.get_provider_uuids(root)) if present.exists(root) else ()
+    # By their names alone, because others may have taken the marks off.
+    gone = {str(card): one.uuid for one in children if (card := card_of(one.name, node)) is not None and one.uuid not in counting.values()}
+    return {**gone, **counting}
+
+
+def _cell_providers(state: NodeState, present: ProviderTree, policy: Policy) -> dict[ProviderUuid, int]:
+    """Which cell each provider counts, by the same rule; where the root counts for all, those that are left of another layout.
+
+    The scheduler allocates from these until they are gone.
+    """
+    root = state.node.uuid
+    nested = choose_layout(policy, present, root) == "nested"
+    names = {cell.id: cell_name(present.name_of(root) if present.exists(root) else state.node.name, cell.id) for cell in state.cells}
+    return {
+        present.provider(name).uuid if present.exists(name) else child_uuid(root, name): number
+        for number, name in names.items() if nested or present.exists(name)
+    }  # fmt: skip
+
+
+def _mdev_sources(state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy) -> tuple[MdevSource, ...]:
+    """The parents of mediated devices, with the providers that count them by the same rule."""
+    root = state.node.uuid
+    node = present.name_of(root) if present.exists(root) else state.node.name
+
+    def provider(parent: MdevParent, resource_class: str) -> ProviderUuid:
+        name = parent.provider_name(node)
+        if resource_class in policy.on_root:
+            return root
+        return present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
+
+    return tuple(
+        MdevSource(provider(parent, kind.resource_class), kind.resource_class, parent.name, kind.name, total, parent.numa_node)
+        for parent, kind, total in policy.mdev.offered(facts.mdev or ())
+    )

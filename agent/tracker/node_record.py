@@ -58,6 +58,11 @@ def node_record(found: Found, uuid: ProviderUuid, facts: HostFacts, agent: Agent
     return written, changes + Changes(nodes=(written,))
 
 
+def is_ours(lease: Lease | None, host: str, now: float) -> bool:
+    """Whether nobody else can have managed the node since ``host`` took or renewed the lease."""
+    return lease is not None and lease.host == host and lease.live(now)
+
+
 def _leased(found: Found, uuid: ProviderUuid, agent: Agent, now: float) -> Changes:
     """The lease, renewed when a third of it is over."""
     lease = found.lease
@@ -86,9 +91,9 @@ def _described(node: ComputeNode, facts: HostFacts, agent: Agent, policy: Policy
         host=agent.host,
         name=facts.name,
         host_ip=agent.address or node.host_ip,
-        vcpus=len(cpu.online) if cpu is not None else node.vcpus,
+        vcpus=len(cpu.pinnable) if cpu is not None else node.vcpus,
         memory_mb=facts.memory_mib if facts.memory_mib is not None else node.memory_mb,
-        local_gb=facts.disk_gib if facts.disk_gib is not None else node.local_gb,
+        local_gb=facts.disk_gib_after(node.local_gb) if facts.disk_gib is not None else node.local_gb,
         hypervisor_type=facts.hypervisor_type,
         hypervisor_version=facts.hypervisor_version,
         cpu_info=" ".join(filter(None, (cpu.architecture, cpu.vendor, cpu.model))) if cpu is not None else node.cpu_info,

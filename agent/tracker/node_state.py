@@ -12,6 +12,7 @@ from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
 from agent.model.held_device import DeviceRow
 from agent.model.instance import Instance
+from agent.model.mdev import MdevSource
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.node_records import NodeRecords
@@ -70,9 +71,9 @@ class NodeState:
         used, cells, uncounted = _sums(self.claims.values(), host)
         return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
 
-    def counted_by(self, device_providers: Mapping[str, ProviderUuid]) -> Self:
-        """The same, with the providers that count the devices."""
-        return replace(self, host=replace(self.host, device_providers=device_providers))
+    def counted_by(self, device_providers: Mapping[str, ProviderUuid], cell_providers: Mapping[ProviderUuid, int], mdevs: tuple[MdevSource, ...]) -> Self:
+        """The same, with the providers that count the devices, the cells and the mediated devices."""
+        return replace(self, host=replace(self.host, device_providers=device_providers, cell_providers=cell_providers, mdevs=mdevs))
 
     def after(self, changes: Changes, subject: Instance | None = None) -> Self:
         """The state once ``changes`` are written: of every record that version which the store has then.

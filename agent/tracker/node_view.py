@@ -13,7 +13,8 @@ class NodeView:
     """``problems``: the records that cannot be counted, a line each; ``stats``: names and numbers for operators.
 
     ``version``: of the node's record, to tell whether anything has changed since. ``state``: all records, as they are once what
-    the audit found is written; ``created``: the audit made the node's own record.
+    the audit found is written; ``created``: the audit made the node's own record;
+    ``taken``: nobody, or another host, had the lease on the node before.
     """
 
     node: ProviderUuid
@@ -24,3 +25,4 @@ class NodeView:
     drift: tuple[Drift, ...] = ()
     stats: Mapping[str, int | str | None] = field(default_factory=dict)
     version: int = 0
+    taken: bool = False

@@ -9,6 +9,7 @@ from agent.model.changes import Changes
 from agent.model.claim import Claim
 from agent.model.domain import Domain
 from agent.model.held_device import DeviceRow
+from agent.model.instance import Instance
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid
 from agent.model.node_records import NodeRecords
@@ -19,6 +20,7 @@ from agent.tracker.inventory_sync import synced_devices, synced_units
 from agent.tracker.known import Known
 from agent.tracker.node_state import unit_key
 from agent.tracker.releasing import released
+from agent.tracker.updates import ended_moves
 from agent.tracker.verdicts import ARRIVED, Verdict, verdict
 
 # Of a move that has begun; one that is only asked for may well be about another claim than the present one.
@@ -29,7 +31,7 @@ BEGUN = ("pre-migrating", "preparing", "migrating", "running", "post-migrating")
 class Shown:
     """What the host showed at ``taken_at``, seconds since the epoch; None where it did not say.
 
-    ``owners``: what the records say of the domains that have nothing on this node.
+    ``owners``: what the records say of the domains that have nothing on this node, and of the guests of its migrations.
     """
 
     taken_at: float = 0.0
@@ -41,7 +43,7 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """``stranded_after``: seconds that a move may rest. ``count_orphans``: whether guests without records count.
+    """``stranded_after``: seconds after which a move that rests is told. ``count_orphans``: whether guests without records count.
     ``keep_ended``: seconds for which records are kept of what has ended.
     """
 
@@ -52,70 +54,69 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What is to be written, what to be told, what guests without records take if that counts, and the claims found stranded."""
+    """What is to be written, what to be told, and what guests without records take if that counts."""
 
     changes: Changes
     drift: tuple[Drift, ...]
     orphans: Mapping[ConsumerUuid, Amounts]
-    stranded: frozenset[str]
 
 
-def reconciled(records: NodeRecords, shown: Shown, rules: Rules, told: Collection[str], now: float) -> Reconciled:
-    """Compare a node's records with themselves and with the host. ``told``: the claims found stranded before, which end now."""
+def reconciled(records: NodeRecords, shown: Shown, rules: Rules, now: float) -> Reconciled:
+    """Compare a node's records with themselves and with the host."""
     instances = {one.uuid: one for one in records.instances}
     migrations = {one.uuid: one for one in records.migrations}
     verdicts = {
         one.id: verdict(
             one, instances.get(one.instance), migrations.get(one.migration) if one.migration else None, records.node.uuid,
-            rules.stranded_after - (now - one.updated_at),
+            rules.stranded_after - (now - _last_heard(one, instances, migrations)),
         ) for one in records.claims
     }  # fmt: skip
-    stranded = frozenset(claim for claim, one in verdicts.items() if one.what == "stranded")
-    ending = stranded & frozenset(told)
-    verdicts |= dict(_lone_devices(records, verdicts, ending))
-    changes = _carried_out(records, verdicts, ending, migrations, now)
+    verdicts |= dict(_lone_devices(records, verdicts))
+    changes = _carried_out(records, verdicts, migrations, now)
     gone = {one.id for one in changes.claims if not one.open}
     # What a claim holds that makes no sense is its guest's still.
     holders = {one.id for one in records.claims if one.id not in gone} | records.unreadable("claim")
-    drift = [*_told([one for one in records.claims if one.id not in ending], verdicts)]
+    deserted = [one for one in records.migrations if not one.ended and (owner := shown.owners.get(one.instance)) is not None and owner.removed]
+    for one in deserted:
+        del migrations[one.uuid]
+    drift = [*_told(records.claims, verdicts), *_absent(records, shown, now - rules.stranded_after)]
     uncounted = domains.orphans(records, shown.domains or (), shown.owners)
     if shown.domains is not None:
         drift += [*domains.strange(uncounted, shown.owners), *domains.missing(records, shown.domains, shown.taken_at)]
     return Reconciled(
-        changes + _competing(records, migrations, now) + _in_line(records, shown, holders),
-        tuple(drift), domains.amounts(uncounted) if rules.count_orphans else {}, stranded,
+        changes + ended_moves(deserted, now) + _competing(records, migrations, now) + _in_line(records, shown, holders),
+        tuple(drift), domains.amounts(uncounted) if rules.count_orphans else {},
     )  # fmt: skip
 
 
-def _lone_devices(records: NodeRecords, verdicts: dict[str, Verdict], ending: frozenset[str]) -> Iterator[tuple[str, Verdict]]:
+def _last_heard(claim: Claim, instances: Mapping[ConsumerUuid, Instance], migrations: Mapping[ConsumerUuid, Migration]) -> float:
+    """When somebody last told of a claim, its guest or its move."""
+    about = (instances.get(claim.instance), migrations.get(claim.migration) if claim.migration else None)
+    return max(claim.updated_at, *(one.updated_at for one in about if one is not None), 0.0)
+
+
+def _lone_devices(records: NodeRecords, verdicts: dict[str, Verdict]) -> Iterator[tuple[str, Verdict]]:
     """Devices of a guest that has nothing else here any more go with it; while a claim makes no sense nobody knows that."""
     if records.unreadable("claim"):
         return
-    staying = {one.instance for one in records.claims if one.purpose != "devices" and verdicts[one.id].what != "release" and one.id not in ending}
+    staying = {one.instance for one in records.claims if one.purpose != "devices" and verdicts[one.id].what != "release"}
     for one in records.claims:
         if one.purpose == "devices" and one.instance not in staying:
             yield one.id, Verdict("release", "its instance is not on this node")
 
 
-def _carried_out(
-    records: NodeRecords, verdicts: dict[str, Verdict], ending: frozenset[str], migrations: dict[ConsumerUuid, Migration], now: float
-) -> Changes:
+def _carried_out(records: NodeRecords, verdicts: dict[str, Verdict], migrations: dict[ConsumerUuid, Migration], now: float) -> Changes:
     """The verdicts as changes. Devices and units are set free by comparing holders, so that each row is written once."""
-    over = [one for one in records.claims if verdicts[one.id].what == "release" or one.id in ending]
-    ended = {one.migration for one in over if one.id in ending}
-    changes = released(over, Known(), now)
+    changes = released([one for one in records.claims if verdicts[one.id].what == "release"], Known(), now)
     for claim in records.claims:
         found = verdicts[claim.id].what
-        back = claim.half == "old" and claim.migration in ended
-        if found in ("only", "arrived") or back:
+        if found in ("only", "arrived"):
             state = claim.state if claim.half == "old" else "consumed"
             changes += Changes(claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),))
             changes += _settled(records, claim, now)
         migration = migrations.get(claim.migration) if claim.migration else None
         if migration is not None and found == "arrived":
             changes += Changes(migrations=(replace(migration, status=ARRIVED[migration.type], updated_at=now),))
-        elif migration is not None and claim.id in ending and migration.in_progress:
-            changes += Changes(migrations=(replace(migration, status="error", updated_at=now),))
     return changes
 
 
@@ -149,10 +150,23 @@ def _competing(records: NodeRecords, migrations: dict[ConsumerUuid, Migration], 
     return Changes(migrations=tuple(replace(one, status="error", updated_at=now) for one in wrong))
 
 
+def _absent(records: NodeRecords, shown: Shown, before: float) -> Iterator[Drift]:
+    """A line for each claim of a new guest that was made ``before``, and whose guest has not come: the build failed, or nobody told that it came."""
+    made = {one.uuid for one in records.instances if not one.removed}
+    running = {one.uuid for one in shown.domains or ()}
+    for claim in records.claims:
+        waiting = claim.purpose == "instance" and claim.state == "held" and claim.half == "only" and claim.updated_at <= before
+        if waiting and claim.instance in made and claim.instance not in running:
+            what = f"claim {claim.id}: instance {claim.instance} has not come since it was promised its room"
+            yield Drift("stranded-claim", "warning", what, f"if it is not being built any more: agent claim abort {claim.id}", consumer=claim.instance)
+
+
 def _told(claims: Sequence[Claim], verdicts: dict[str, Verdict]) -> Iterator[Drift]:
     for claim in claims:
         found = verdicts[claim.id]
         if found.what in ("stranded", "unknown"):
-            abort = f"if the guest is gone: agent claim abort {claim.id}"
-            remedy = "the next audit releases it, unless the move goes on" if found.what == "stranded" else abort
+            # At the source only the migration is known by which the move is found.
+            move = claim.id if claim.half == "new" else claim.migration
+            stranded = f"it may still arrive, and its room is kept; if nobody goes on with it: agent migrate abort {move}"
+            remedy = stranded if found.what == "stranded" else f"if the guest is gone: agent claim abort {claim.id}"
             yield Drift("stranded-claim", "warning", f"claim {claim.id}: {found.why}", remedy, consumer=claim.instance)

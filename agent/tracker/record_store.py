@@ -62,6 +62,9 @@ class Reading(Protocol):
     def consumers(self, uuids: Collection[ConsumerUuid]) -> Consumers:
         """What is known of these consumers, however many."""
 
+    def evacuations_from(self, host: str, node: ProviderUuid) -> Collection[Migration]:
+        """The evacuations from a node of a host that are done and not cleared yet."""
+
     def has_records(self) -> bool:
         """Whether there is any record of a guest or a claim, on whatever node, those that are over too."""
 
@@ -87,6 +90,12 @@ class RecordStore(Protocol):
 
         :raises RecordConflict: another transaction was faster.
         """
+
+    def clear(self, migrations: Collection[ConsumerUuid]) -> None:
+        """Write down that these evacuations are cleared."""
+
+    def intend_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
+        """Write down by which generation of their consumer these evacuations are being cleared, None for those that are not."""
 
     def remove_ended(self, before: float) -> int:
         """Remove what ended before that time and that nothing refers to. Returns how many records."""

@@ -10,16 +10,16 @@ from agent.tracker.known import Known
 
 
 def released(claims: Iterable[Claim], known: Known, now: float) -> Changes:
-    """The claims released, their devices and units free. What is gone from the host is dropped instead."""
+    """The claims released, their devices and units free. What is gone from the host is dropped instead, unless a card is to be kept from others."""
     ended = [one for one in claims if one.open]
     ids = {one.id for one in ended}
     devices = [one for one in known.devices if one.holder in ids]
     units = [one for one in known.units if one.holder in ids]
     return Changes(
-        claims=tuple(replace(one, state="released", cells=(), updated_at=now) for one in ended),
-        devices=tuple(freed(one) for one in devices if one.present),
+        claims=tuple(replace(one, state="released", cells=(), mdevs=(), updated_at=now) for one in ended),
+        devices=tuple(freed(one) for one in devices if one.present or one.withheld),
         units=tuple(replace(one, holder=None) for one in units if one.present),
-        dropped_devices=tuple(one for one in devices if not one.present),
+        dropped_devices=tuple(one for one in devices if not (one.present or one.withheld)),
         dropped_units=tuple(one for one in units if not one.present),
     )
 
@@ -33,5 +33,5 @@ def given_back(claims: Sequence[Claim], known: Known, now: float) -> Changes:
 
 
 def freed(device: DeviceRow) -> DeviceRow:
-    """The device without a holder."""
+    """The device without a holder. Whether it has to be cleaned stays."""
     return replace(device, state="available", holder=None, request=None)

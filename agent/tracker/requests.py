@@ -11,10 +11,17 @@ from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.numa.fit import NO_NETWORKS, Networks
 from agent.numa.pair import Limits as CellLimits
 
 UNTOLD = Flavor("", "", 0, 0)
 """The flavor of an instance that its caller leaves to the records."""
+
+NEWER = {"newer": True}
+"""A field that older agents did not know: as long as nothing is said in it, the digest is the one that they made."""
+
+NOT_ASKED = frozenset({"told", "told_migration", "cleared", "clearing"})
+"""Fields that are no part of what is asked: which others were said, and what only the records have. The digest is without them."""
 
 Resources = Mapping[ProviderUuid, Mapping[str, int]]
 """Provider to resource class to amount, as the scheduler allocated it."""
@@ -40,26 +47,35 @@ class InstanceClaim:
     limits: Limits = Limits()
     allocations: Resources = field(default_factory=dict)
     devices: tuple[DeviceRequest, ...] = ()
+    networks: Networks = field(default=NO_NETWORKS, metadata=NEWER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveClaim:
-    """Room for a guest that comes from elsewhere, or gets another flavor here.
+    """Room for a guest that comes from elsewhere, or gets another flavor here; or what the guest's host is told of that.
 
+    ``node``: the destination; ``host``: the name of its host, which a source with a store of its own cannot know.
     ``instance``: as the caller knows it, where there is no record of it; its flavor may be ``UNTOLD`` where there is one.
+    ``told``: those of its fields that the caller said, which have to agree with a record.
     ``flavor``: the new one of a resize, else None. ``migration``: the record that the caller made, None to have one made
-    whose uuid is the claim's id.
+    whose uuid is the claim's id; ``told_migration``: those of its fields that the caller said.
+    ``page_size_kib``: of the pages that a guest with cells runs on, which a destination with a store of its own cannot know.
     """
 
     id: str
     type: MigrationType
     node: ProviderUuid
     instance: Instance
+    host: str | None = field(default=None, metadata=NEWER)
+    told: frozenset[str] = frozenset()
     flavor: Flavor | None = None
     migration: Migration | None = None
+    told_migration: frozenset[str] = frozenset()
+    page_size_kib: int | None = field(default=None, metadata=NEWER)
     limits: Limits = Limits()
     allocations: Resources = field(default_factory=dict)
     devices: tuple[DeviceRequest, ...] = ()
+    networks: Networks = field(default=NO_NETWORKS, metadata=NEWER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,5 +95,6 @@ def digest(request: InstanceClaim | MoveClaim | DeviceClaim) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        return {one.name: getattr(value, one.name) for one in fields(value)}
+        said = ((one, getattr(value, one.name)) for one in fields(value) if one.name not in NOT_ASKED)
+        return {one.name: found for one, found in said if not (one.metadata.get("newer") and found == one.default)}
     return sorted(value) if isinstance(value, frozenset) else dict(value)

@@ -1,31 +1,39 @@
 """The test of a claim: whether a node has what a guest needs, and which of it the guest gets. Pure; changes nothing."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from operator import attrgetter
 
-from agent.errors import AgentError
+import os_resource_classes as orc
+
+from agent.desired.cell_tree import page_size
+from agent.errors import AgentError, Undecided
 from agent.model.amounts import Amounts
 from agent.model.assigned_unit import UnitRow
 from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.guest import Guest, PciPolicy, PlacedCell
 from agent.model.held_device import DeviceRow
+from agent.model.mdev import MdevShare
 from agent.model.names import printable
-from agent.numa.fit import BudgetExceeded, NoFit, fit
+from agent.numa.fit import NO_NETWORKS, Networks, NoFit, cells_named, fit
+from agent.numa.host import HostCell
+from agent.numa.pair import Allocated
 from agent.numa.request import guest_of
 from agent.numa.request_error import CONFLICTS, RequestError
 from agent.pci.choice import Devices, Shortage, free_devices
 from agent.pci.device_request import DeviceRequestError, device_requests, with_providers
-from agent.pci.wanted import Nearness
-from agent.tracker.choosing import choose_units
-from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTopology, ResourcesUnavailable
+from agent.pci.wanted import Nearness, matches
+from agent.tracker.choosing import choose_mdevs, choose_units
+from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTopology, ResourcesUnavailable, ResourcesUndecided
 from agent.tracker.node_state import NodeState
 from agent.tracker.requests import Limits, Resources
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one guest needs of a node. ``claim``: the id of the claim; ``devices``: those asked for beside the flavor's aliases."""
+    """What one guest needs of a node. ``claim``: the id of the claim; ``devices``: those asked for beside the flavor's aliases; ``networks``: of its ports."""
 
     claim: str
     flavor: Flavor
@@ -34,6 +42,7 @@ class Wanted:
     limits: Limits
     allocations: Resources
     devices: tuple[DeviceRequest, ...]
+    networks: Networks = NO_NETWORKS
 
     @property
     def amounts(self) -> Amounts:
@@ -49,6 +58,7 @@ class Reserved:
     cells: tuple[PlacedCell, ...]
     devices: tuple[tuple[DeviceRow, DeviceRequest], ...]
     units: tuple[UnitRow, ...]
+    mdevs: tuple[MdevShare, ...] = ()
 
 
 def reserve(state: NodeState, wanted: Wanted) -> Reserved:
@@ -56,25 +66,48 @@ def reserve(state: NodeState, wanted: Wanted) -> Reserved:
 
     :raises InvalidRequest: flavor and image contradict each other or ask for something impossible.
     :raises ResourcesUnavailable: the node does not have it; every reason is named.
+    :raises ResourcesUndecided: nobody knows.
     """
     reasons = [*_over_limits(state.used + wanted.amounts, wanted.limits)]
     guest = guest_topology(wanted.flavor, wanted.image_properties)
-    placed, chosen = _fitted(state, guest, wanted, reasons)
+    with _decided():
+        placed, chosen = _fitted(state, guest, wanted, reasons)
     units, short = choose_units(state.units.values(), wanted.allocations)
-    if reasons + short:
-        raise ResourcesUnavailable([*reasons, *short])
-    return Reserved(wanted.amounts, placed, tuple(chosen), tuple(units))
+    mdevs, few = choose_mdevs(state.host.mdevs, [share for one in state.claims.values() for share in one.mdevs], wanted.allocations)
+    if why := [*reasons, *short, *few]:
+        raise ResourcesUnavailable(why)
+    return Reserved(wanted.amounts, placed, tuple(chosen), tuple(units), tuple(mdevs))
 
 
-def only_devices(state: NodeState, requests: tuple[DeviceRequest, ...]) -> tuple[tuple[DeviceRow, DeviceRequest], ...]:
-    """Devices for a guest that is there already.
+def only_devices(
+    state: NodeState, requests: tuple[DeviceRequest, ...], cells: frozenset[int], policy: PciPolicy | None
+) -> tuple[tuple[DeviceRow, DeviceRequest], ...]:
+    """Devices for a guest that is there already, as near to its ``cells``, if it has any, as each request or its own ``policy`` says.
 
     :raises ResourcesUnavailable: there are not enough free ones.
+    :raises ResourcesUndecided: nobody knows.
     """
-    chosen = Devices(free_devices(state.devices), requests).chosen(None)
+    devices = Devices(free_devices(state.devices), requests, policy or "legacy", _nearness(state.cells), state.host.device_providers)
+    with _decided():
+        chosen = devices.chosen(cells or None)
     if isinstance(chosen, Shortage):
-        raise ResourcesUnavailable([chosen.reason])
+        raise ResourcesUnavailable([chosen.reason, *_to_be_cleaned(state, requests)])
     return tuple(chosen)
+
+
+def _to_be_cleaned(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[str]:
+    """The devices that a guest could have if somebody had cleaned them."""
+    for one in sorted(state.devices.values(), key=attrgetter("address")):
+        if one.used and one.holder is None and one.present and one.serves == "guests" and any(matches(one, request) for request in requests):
+            yield f"device {one.address} waits to be cleaned: lower its reserved in Placement, or agent pci cleaned {one.address}"
+
+
+@contextmanager
+def _decided() -> Iterator[None]:
+    try:
+        yield
+    except Undecided as error:
+        raise ResourcesUndecided(f"it is not decided whether the node has that: {error.message}", error.remedy) from error
 
 
 def _over_limits(used: Amounts, limits: Limits) -> list[str]:
@@ -99,27 +132,60 @@ def _fitted(
 ) -> tuple[tuple[PlacedCell, ...], list[tuple[DeviceRow, DeviceRequest]]]:
     """Cells and devices, chosen together; what cannot be had is added to ``reasons``."""
     cells = state.cells
-    nearness = Nearness({cell.id: cell.socket for cell in cells}, {cell.id: cell.distances for cell in cells})
     policy = guest.pci_policy if guest is not None else None
-    devices = Devices(free_devices(state.devices), _device_requests(state, wanted, policy), policy or "legacy", nearness, state.host.device_providers)
+    requests = _device_requests(state, wanted, policy)
+    devices = Devices(free_devices(state.devices), requests, policy or "legacy", _nearness(cells), state.host.device_providers)
     placed: tuple[PlacedCell, ...] = ()
+    allocated = _allocated_of_cells(state, wanted.allocations)
     if guest is not None:
         if not cells:
             reasons.append("NUMA: the host shows no cells")
             return (), []
         try:
-            placed = fit(cells, guest, limits=wanted.limits.cells, devices=devices if devices.wanted else None, strategy=state.host.strategy).cells
-        except (NoFit, BudgetExceeded) as error:
-            reasons.append(_told(error))
+            placed = fit(
+                cells, guest, limits=wanted.limits.cells, networks=wanted.networks, devices=devices, allocated=allocated,
+                strategy=state.host.strategy,
+            ).cells  # fmt: skip
+        except NoFit as error:
+            reasons += [_told(error), *_to_be_cleaned(state, requests)]
             return (), []
     elif state.host.strict:
         reasons.append("NUMA: [compute] numa_mode is strict here, and the guest has no topology")
         return (), []
+    elif allocated:
+        named = cells_named([cell for cell, one in sorted(allocated.items()) if one])
+        reasons.append(f"NUMA: the scheduler allocated of {named}, and the guest has no topology")
+        return (), []
     chosen = devices.chosen(frozenset(one.host_cell for one in placed) if placed else None)
     if isinstance(chosen, Shortage):
-        reasons.append(chosen.reason)
+        reasons += [chosen.reason, *_to_be_cleaned(state, requests)]
         return placed, []
     return placed, chosen
+
+
+def _nearness(cells: Sequence[HostCell]) -> Nearness:
+    return Nearness({cell.id: cell.socket for cell in cells}, {cell.id: cell.distances for cell in cells})
+
+
+def _allocated_of_cells(state: NodeState, allocations: Resources) -> Mapping[int, Allocated]:
+    """What the scheduler took of each cell; empty if it took nothing of any, or did not say.
+
+    A class that it took of the root is not looked for in cells: it was allocated before the tree had its present layout.
+    """
+    of_cells = {cell: allocations.get(provider, {}) for provider, cell in state.host.cell_providers.items()}
+    on_root = allocations.get(state.node.uuid, {})
+    strict, has_pages = state.host.strict, any(page_size(name) is not None for amounts in of_cells.values() for name in amounts)
+
+    def counted(amounts: Mapping[str, int], name: str) -> int | None:
+        return None if name in on_root else amounts.get(name, 0)
+
+    found = {
+        cell: Allocated(
+            counted(amounts, orc.PCPU), counted(amounts, orc.VCPU) if strict else None, counted(amounts, orc.MEMORY_MB) if strict else None,
+            {size: amount for name, amount in amounts.items() if (size := page_size(name)) is not None} if has_pages else None,
+        ) for cell, amounts in of_cells.items()
+    }  # fmt: skip
+    return found if any(found.values()) else {}
 
 
 def _device_requests(state: NodeState, wanted: Wanted, policy: PciPolicy | None) -> tuple[DeviceRequest, ...]:

@@ -49,7 +49,7 @@ def records_of(state: NodeState, guest: Domain, now: float) -> Changes:
         id=str(uuid5(UUID(guest.uuid), f"{node.uuid} {now}")), purpose="instance", instance=guest.uuid, node=node.uuid, state="consumed",
         amounts=_amounts(guest, flavor.amounts(volume_backed=volume_backed)), cells=guest.cells, flavor_id=flavor.id, created_at=now, updated_at=now,
     )  # fmt: skip
-    devices = [replace(state.devices[str(address)], state="allocated", holder=claim.id) for address in guest.devices]
+    devices = [state.devices[str(address)].held_by(claim.id, "allocated") for address in guest.devices]
     return Changes(instances=(instance,), claims=(claim,), devices=tuple(devices))
 
 
@@ -129,7 +129,8 @@ def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
 
 
 def _devices(state: NodeState, guest: Domain) -> Iterator[Refusal]:
-    free = {one.address for one in free_devices(state.devices)}
+    # One that has to be cleaned after it is this guest's all the same.
+    free = {one.address for one in free_devices({key: replace(one, used=False) for key, one in state.devices.items()})}
     for address in sorted(str(one) for one in guest.devices):
         row = state.devices.get(address)
         if row is None or row.serves != "guests":

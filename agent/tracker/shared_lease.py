@@ -31,8 +31,10 @@ class SharedLease:
         # Until when each is ours, so that the store need not be asked every time.
         self._until: dict[str, float] = {}
 
-    def hold(self, name: str, *, dry_run: bool = False) -> None:
+    def hold(self, name: str, *, dry_run: bool = False) -> bool:
         """Have the lease called ``name`` now: taken if it is free, renewed when a third of it is over. ``dry_run``: only look whether it could be had.
+
+        Returns whether it was this host's all the time since it was last held; if not, another one may have had it meanwhile.
 
         :raises StandingBy: another host has it.
         :raises StoreError: the store cannot be asked.
@@ -41,7 +43,7 @@ class SharedLease:
             left = self._until.get(name, 0.0) - self._clock()
             # More than all of it is left when the clock was set back.
             if not dry_run and self._seconds * 2 / 3 < left <= self._seconds:
-                return
+                return True
             for attempt in range(1, TRIES + 1):
                 try:
                     self._take(name, dry_run)
@@ -49,7 +51,14 @@ class SharedLease:
                     if attempt == TRIES:
                         raise
                 else:
-                    return
+                    break
+            return left > 0
+
+    def leave(self, *names: str) -> None:
+        """Leave the leases called so, or all of them, to who takes this one's place under the same host name: they do not end here."""
+        with self._lock:
+            for name in names or list(self._until):
+                self._until.pop(name, None)
 
     def let_go(self) -> None:
         """Let another host have them at once.

@@ -12,18 +12,19 @@ from agent.tracker.node_state import NodeState
 
 @dataclass(slots=True)
 class Slot:
-    """``state`` is None until it is read, and after a failure left unknown what the store holds. Everything but ``lock`` belongs
-    to who has the lock. ``agent``: the name of this host once an audit found that the node is its own, else None. ``told``:
-    the claims that the last audit found stranded; ``created``: whether it made the record.
+    """``state`` is None until it is read, and after a failure left unknown what the store holds. Everything but the locks belongs
+    to who has the lock. ``agent``: the name of this host once an audit found that the node is its own, else None. ``created``:
+    whether the last audit made the record.
     """
 
     host: HostSide
     state: NodeState | None = None
     agent: str | None = None
-    told: frozenset[str] = frozenset()
     created: bool = False
     # First come, first served, so that nobody waits for ever on a busy node.
     lock: FairLock = field(default_factory=FairLock)
+    # The turn of whose claim is planned that takes long, so that they do not undo each other's plans. Never waited for under ``lock``.
+    turn: FairLock = field(default_factory=FairLock)
 
 
 @contextmanager

@@ -1,38 +1,54 @@
 """The tracker: every operation on the claims of this host's nodes, one at a time a node.
 
 An operation is planned purely, written in one transaction, and then swapped into memory; there is no I/O but the store
-under a node's lock. Whoever else wrote to a node's records has raised the node's version, so that it is read again.
+under a node's lock, and no long search (see :mod:`agent.tracker.planning`). Whoever else wrote to a node's records has
+raised the node's version, so that it is read again.
 """
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
-from typing import TypeVar
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from agent.errors import RecordConflict
 from agent.model.changes import Changes
 from agent.model.claim import HALVES, Half
 from agent.model.held_device import DEVICE_STATES, DeviceState
 from agent.model.instance import Instance
+from agent.model.migration import STATUSES, MigrationStatus
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.numa.request import overlooked
 from agent.tracker import claims, importing, moves, updates
-from agent.tracker.errors import GuestsUntold, NodeHeldElsewhere, NodeNotReady, TrackerError, UnknownClaim, UnknownNode
+from agent.tracker.errors import GuestsUntold, NodeHeldElsewhere, NodeNotReady, ResourcesUndecided, TrackerError, UnknownClaim, UnknownNode
 from agent.tracker.importing import GuestImport
 from agent.tracker.known import Known, Planned, Subject, concerned, ends, known_of, places
 from agent.tracker.node_state import NodeState
+from agent.tracker.planning import Ahead, Planning, Unplanned
 from agent.tracker.record_store import Reading, RecordStore
 from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
+from agent.tracker.reservations import cleaned
 from agent.tracker.slot import Slot, locked
 from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
 
 LOG = logging.getLogger(__name__)
 
 ATTEMPTS = 10
+# So often a plan that takes long is made with nothing held, before others of the node wait for it.
+PATIENCE = 3
 
 Answer = TypeVar("Answer")
 Clock = Callable[[], float]
+Plan = Callable[[Mapping[ProviderUuid, NodeState], Known, Reading], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class _Done(Generic[Answer]):
+    """An operation that was carried out, and what it changed."""
+
+    answer: Answer
+    changes: Changes
 
 
 class Tracker:
@@ -56,9 +72,9 @@ class Tracker:
         """
         check_claim(request)
         subject = Subject(request.node, request.instance.uuid, request.id)
-        planned = self._on_node(subject, lambda state, known: claims.claim_instance(state, known, request, self._clock()))
+        planned = self._on_node(subject, lambda state, known, planning: claims.claim_instance(state, known, request, self._clock(), planning))
         if not planned.repeated and (keys := overlooked(request.instance.flavor.extra_specs, request.instance.image_properties)):
-            LOG.warning("instance %s: %s without effect, because there is no such cell", request.instance.uuid, printable(", ".join(keys)))
+            LOG.warning("instance %s: %s without effect: there is no such cell, or it is no number", request.instance.uuid, printable(", ".join(keys)))
         return planned
 
     def abort(self, claim: str) -> Planned:
@@ -67,11 +83,13 @@ class Tracker:
         :raises TrackerError: there is no such claim, or what it was made for has happened.
         """
 
-        def plan(known: Known) -> Planned:
-            by_purpose = moves.abort if known.claim is not None and known.claim.purpose == "move" else claims.abort_claim
-            return by_purpose(known, self._clock())
+        def plan(states: Mapping[ProviderUuid, NodeState], known: Known, _: Reading) -> Planned:
+            if known.claim is not None and known.claim.purpose == "move":
+                return moves.abort(known, self._clock())
+            there = states.get(known.claim.node) if known.claim is not None else None
+            return claims.abort_claim(known, self._clock(), there.host.guests or () if there is not None else ())
 
-        return self._on_claim(claim, plan)
+        return self._carried_out(Subject(claim=claim), plan, lambda planned: planned.changes)
 
     def claim_devices(self, request: DeviceClaim) -> Planned:
         """Claim devices for a guest that is here.
@@ -80,7 +98,7 @@ class Tracker:
         """
         check_claim(request)
         subject = Subject(request.node, request.instance, request.id)
-        return self._on_node(subject, lambda state, known: claims.claim_devices(state, known, request, self._clock()))
+        return self._on_node(subject, lambda state, known, planning: claims.claim_devices(state, known, request, self._clock(), planning))
 
     def allocate_devices(self, claim: str) -> Planned:
         """The claimed devices are in use; harmless when repeated.
@@ -99,17 +117,47 @@ class Tracker:
         changes = self._changing(subject, lambda state, known: claims.free_devices_of(state, known, only, self._clock()))
         return len(changes.devices) + len(changes.dropped_devices)
 
+    def clean(self, node: ProviderUuid, address: str) -> bool:
+        """Somebody has cleaned a device; what is reserved of its card is given free. Returns whether there was anything to do.
+
+        :raises TrackerError: the node is not ours, it has no such device, or a guest has it.
+        """
+        return bool(self._changing(Subject(node), lambda state, _: cleaned(state.devices, address)))
+
     # --- moves ---------------------------------------------------------------------------------------------------
 
     def claim_move(self, request: MoveClaim) -> Planned:
-        """Claim room for a guest that comes here, or gets another flavor here.
+        """Claim room for a guest that comes here, or gets another flavor here; or take note that a guest of this host goes elsewhere.
 
-        :raises TrackerError: it cannot be had; nothing was written.
+        :raises TrackerError: it cannot be; nothing was written.
         """
         check_claim(request)
         migration = request.migration.uuid if request.migration is not None else ConsumerUuid(request.id)
-        subject = Subject(request.node, request.instance.uuid, request.id, migration)
-        return self._on_node(subject, lambda state, known: moves.claim_move(state, known, request, self._clock()))
+        hosts = frozenset([request.instance.host] if request.instance.host is not None else [])
+        subject = Subject(request.node, request.instance.uuid, request.id, migration, hosts)
+        if request.node in self._slots:
+            return self._on_node(subject, lambda state, known, planning: moves.claim_move(state, known, request, self._clock(), planning))
+        if (source := self._source_of(request)) is None:
+            return self._on_claim(request.id, lambda known: moves.repeat(known, request, self._host))
+        return self._on_node(replace(subject, node=source), lambda state, known, _: moves.leave(state, known, request, self._clock()))
+
+    def _source_of(self, request: MoveClaim) -> ProviderUuid | None:
+        """The node of ours that a guest leaves for a host with a store of its own; None for a move that is on record already.
+
+        :raises TrackerError: it leaves none of ours, or its destination's records are here, so that the agent there has to be asked.
+        """
+        with self._records.reading() as reading:
+            if reading.claim(request.id) is not None:
+                return None
+            if reading.node(request.node) is not None or (request.host is not None and reading.nodes_of(request.host)):
+                raise self._absent(request.node, reading)
+            found, held = reading.instance(request.instance.uuid), reading.claims_of(request.instance.uuid)
+            said = [one.node for one in (found, request.instance) if one is not None and one.node is not None]
+            there = [*(one.node for one in held), *said]
+            if not (mine := [uuid for uuid in there if uuid in self._slots]):
+                self._check_audited(there, reading)
+                raise self._absent(request.node, reading)
+        return mine[0]
 
     def finish(self, move: str) -> Planned:
         """The guest has arrived at the destination.
@@ -132,6 +180,22 @@ class Tracker:
         """
         return self._on_claim(move, lambda known: moves.revert(known, self._clock()))
 
+    def progress(self, move: str, status: MigrationStatus) -> Planned:
+        """The move has come as far as ``status``; harmless when repeated.
+
+        :raises TrackerError: there is no such move, it is over, or has come further.
+        """
+        raise_all(one_of("status", status, STATUSES))
+        return self._on_claim(move, lambda known: moves.progress(known, status, self._clock()))
+
+    def drop_half(self, move: str, half: Half) -> Planned:
+        """Give the half of a move back that is at its source, or at its destination, and nothing else; harmless when repeated.
+
+        :raises TrackerError: there is no such move.
+        """
+        raise_all(one_of("half", half, HALVES))
+        return self._on_claim(move, lambda known: moves.drop_half(known, half, self._clock()))
+
     def drop(self, node: ProviderUuid, instance: ConsumerUuid, migration: ConsumerUuid, half: Half) -> Changes:
         """Give one half of a move back, and nothing else.
 
@@ -149,7 +213,27 @@ class Tracker:
         """
         check_update(update)
         node = self._node_of(instance)
-        self._changing(Subject(node, instance), lambda state, known: updates.update_instance(state, known, update, self._clock()))
+
+        def plan(states: Mapping[ProviderUuid, NodeState], known: Known, reading: Reading) -> Changes:
+            return updates.update_instance(_of(states, node), known, update, self._clock(), reading.consumers([instance]).migrations.values())
+
+        self._carried_out(Subject(node, instance), plan, lambda changes: changes)
+        with self._records.reading() as reading:
+            found = reading.instance(instance)
+        assert found is not None
+        return found
+
+    def forget(self, instance: ConsumerUuid) -> Instance:
+        """End the record of a guest that is gone from its hypervisor; harmless when repeated.
+
+        :raises TrackerError: it is not here, it moves, or the hypervisor shows it, or may.
+        """
+        node = self._node_of(instance)
+
+        def plan(states: Mapping[ProviderUuid, NodeState], known: Known, reading: Reading) -> Changes:
+            return updates.forget_guest(_of(states, node), known, self._clock(), reading.consumers([instance]).migrations.values())
+
+        self._carried_out(Subject(node, instance), plan, lambda changes: changes)
         with self._records.reading() as reading:
             found = reading.instance(instance)
         assert found is not None
@@ -215,17 +299,32 @@ class Tracker:
             raise _nothing_audited()
         return sorted(found)
 
+    def own(self, node: ProviderUuid) -> ProviderUuid:
+        """That node, if it is one of this host's.
+
+        :raises TrackerError: it is not.
+        """
+        if node not in self._slots:
+            with self._records.reading() as reading:
+                if node not in reading.nodes_of(self._host):
+                    raise self._absent(node, reading)
+        return node
+
     def remembered(self) -> list[NodeState]:
         """The nodes as memory has them, at once; what other processes wrote since may be missing."""
         return [slot.state for slot in list(self._slots.values()) if slot.state is not None]
 
     # --- how an operation is carried out -------------------------------------------------------------------------------
 
-    def _on_node(self, subject: Subject, plan: Callable[[NodeState, Known], Planned]) -> Planned:
+    def _on_node(self, subject: Subject, plan: Callable[[NodeState, Known, Planning], Planned]) -> Planned:
         """An operation that needs to know what a node has."""
-        node = subject.node
+        node, ahead = subject.node, Ahead()
         assert node is not None
-        return self._carried_out(subject, lambda states, known, _: plan(_of(states, node), known), lambda planned: planned.changes)
+        try:
+            return self._carried_out(subject, lambda states, known, _: plan(_of(states, node), known, ahead), lambda planned: planned.changes, ahead)
+        except ResourcesUndecided as error:
+            LOG.warning("node %s, instance %s: %s", node, subject.instance, error.message)
+            raise
 
     def _on_claim(self, claim: str, plan: Callable[[Known], Planned]) -> Planned:
         """An operation on a claim, which says itself where it is."""
@@ -237,39 +336,66 @@ class Tracker:
         assert node is not None
         return self._carried_out(subject, lambda states, known, _: plan(_of(states, node), known), lambda changes: changes)
 
-    def _carried_out(
-        self, subject: Subject, plan: Callable[[Mapping[ProviderUuid, NodeState], Known, Reading], Answer], changes_of: Callable[[Answer], Changes]
-    ) -> Answer:
-        """Plan, write, swap; anew if somebody else was faster."""
+    def _carried_out(self, subject: Subject, plan: Plan[Answer], changes_of: Callable[[Answer], Changes], ahead: Ahead | None = None) -> Answer:
+        """Plan, write, swap; anew if somebody else was faster, or if something had to be worked out ``ahead``."""
         nodes = self._nodes_of(subject)
-        for _ in range(ATTEMPTS):
-            with locked(self._slots, nodes) as slots:
-                try:
-                    with self._records.transaction(nodes) as transaction:
-                        known = known_of(transaction, subject)
-                        if not (more := places(known)) <= nodes:
-                            nodes |= more
-                            continue
-                        states = {uuid: self._current(uuid, slot, transaction) for uuid, slot in slots.items()}
-                        answer = plan(states, known, transaction)
-                        if changes := changes_of(answer):
-                            changes = replace(changes, also_on=concerned(known))
-                            transaction.write(changes)
-                except RecordConflict:
-                    self._forget(nodes)
-                    continue
-                except TrackerError:
-                    raise
-                except Exception:
-                    # The commit may have come through although its answer did not.
-                    self._forget(nodes)
-                    raise
-                for uuid, state in states.items():
-                    slots[uuid].state = state.after(changes, known.instance) if changes else state
-            for uuid in changes.touched & self._slots.keys():
-                self._changed(uuid)
-            return answer
+        with ExitStack() as turn:
+            for _ in range(ATTEMPTS):
+                with locked(self._slots, nodes) as slots:
+                    outcome = self._attempt(slots, nodes, subject, plan, changes_of)
+                    if isinstance(outcome, Unplanned) and ahead is not None and ahead.count >= PATIENCE:
+                        # Others came between each time; now those of this node wait, as they do for each other.
+                        ahead.work_out(outcome)
+                        outcome = self._attempt(slots, nodes, subject, plan, changes_of)
+                if isinstance(outcome, _Done):
+                    for uuid in outcome.changes.touched & self._slots.keys():
+                        self._changed(uuid)
+                    return outcome.answer
+                if isinstance(outcome, frozenset):
+                    nodes |= outcome
+                elif isinstance(outcome, Unplanned) and ahead is not None:
+                    self._work_out(outcome, ahead, turn)
         raise RecordConflict(f"the records of nodes {', '.join(sorted(nodes))} change all the time", "try again")
+
+    def _work_out(self, missing: Unplanned, ahead: Ahead, turn: ExitStack) -> None:
+        """Work it out when it is this claim's ``turn`` on the node, with nothing else held."""
+        slot = self._slots.get(missing.state.node.uuid)
+        if slot is not None and not ahead.in_turn:
+            turn.enter_context(slot.turn)
+            ahead.in_turn = True
+            if slot.state is not missing.state:
+                # Whose turn it was before has changed the node.
+                return
+        ahead.work_out(missing)
+
+    def _attempt(
+        self, slots: Mapping[ProviderUuid, Slot], nodes: frozenset[ProviderUuid], subject: Subject, plan: Plan[Answer], changes_of: Callable[[Answer], Changes]
+    ) -> "_Done[Answer] | frozenset[ProviderUuid] | Unplanned | None":
+        """Plan, write, swap, with the nodes locked. Else what to work out before, the nodes that are concerned too, or None for a conflict."""
+        try:
+            with self._records.transaction(nodes) as transaction:
+                known = known_of(transaction, subject)
+                if not (more := places(known)) <= nodes:
+                    return more
+                states = {uuid: self._current(uuid, slot, transaction) for uuid, slot in slots.items()}
+                answer = plan(states, known, transaction)
+                if changes := changes_of(answer):
+                    changes = replace(changes, also_on=concerned(known))
+                    transaction.write(changes)
+        except RecordConflict:
+            self._forget(nodes)
+            return None
+        except Unplanned as missing:
+            return missing
+        except TrackerError:
+            raise
+        except Exception:
+            # The commit may have come through although its answer did not.
+            self._forget(nodes)
+            raise
+        for uuid, state in states.items():
+            slots[uuid].state = state.after(changes, known.instance) if changes else state
+        return _Done(answer, changes)
 
     def _nodes_of(self, subject: Subject) -> frozenset[ProviderUuid]:
         """The nodes whose claims an operation may change, as far as can be told before it begins.
@@ -319,6 +445,9 @@ class Tracker:
     def _absent(self, node: ProviderUuid, reading: Reading) -> TrackerError:
         """Why nothing can be done on a node of which memory has nothing."""
         found = reading.node(node)
+        if node in self._slots:
+            # Its first audit has begun since memory was asked.
+            return _not_audited(node)
         if found is None and not self._slots:
             # One that is new to the store may be ours all the same.
             return _nothing_audited()
@@ -334,7 +463,7 @@ class Tracker:
         :raises TrackerError: it is not ours yet, or not any more.
         """
         if slot.agent is None:
-            raise NodeNotReady(f"node {node} was not audited yet", "wait for its first audit; see agent status if that does not come")
+            raise _not_audited(node)
         state = slot.state
         if state is None or reading.node_versions([node]).get(node) != state.node.version:
             records = reading.load(node)
@@ -359,6 +488,10 @@ def _of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeSta
 
 def _nothing_audited() -> NodeNotReady:
     return NodeNotReady("no node was audited yet", "try again in a minute")
+
+
+def _not_audited(node: ProviderUuid) -> NodeNotReady:
+    return NodeNotReady(f"node {node} was not audited yet", "wait for its first audit; see agent status if that does not come")
 
 
 def _unknown(node: ProviderUuid) -> UnknownNode:

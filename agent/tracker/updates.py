@@ -1,14 +1,15 @@
 """What the life of a guest does to its claims: planned purely from what the store knows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from agent.model.changes import Changes
 from agent.model.instance import Instance, TaskState, VmState
+from agent.model.migration import Migration
 from agent.model.names import printable
 from agent.numa.rebuild import RebuildRefused, check_rebuild
-from agent.tracker.errors import InstanceElsewhere, StaleVersion, UnknownInstance, WrongTopology
+from agent.tracker.errors import GuestsUntold, InstanceElsewhere, StaleVersion, UnknownInstance, WrongState, WrongTopology
 from agent.tracker.known import Known
 from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import released
@@ -25,6 +26,7 @@ UNSET = Unset()
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceUpdate:
     """What is to become of an instance's record. ``image_properties``: of the image that it is rebuilt in place with.
+    ``hidden``: whether it is the twin of a move between cells of the cloud that does not count.
 
     ``version``: the one that the caller has seen, None if it does not matter.
     """
@@ -32,6 +34,7 @@ class InstanceUpdate:
     vm_state: VmState | Unset = UNSET
     task_state: TaskState | Unset | None = UNSET
     deleted: bool | Unset = UNSET
+    hidden: bool | Unset = UNSET
     image_properties: Mapping[str, str] | Unset = UNSET
     version: int | None = None
 
@@ -40,26 +43,28 @@ BuildResult = Literal["failed", "succeeded"]
 BUILD_RESULTS: frozenset[BuildResult] = frozenset(get_args(BuildResult))
 
 
-def update_instance(state: NodeState, known: Known, update: InstanceUpdate, now: float) -> Changes:
-    """The new state of an instance of this node; one that is gone or shelved gives everything back, wherever it was moving.
+def update_instance(state: NodeState, known: Known, update: InstanceUpdate, now: float, moves: Iterable[Migration] = ()) -> Changes:
+    """The new state of an instance of this node, or of none; one that is gone or shelved gives everything back, and its ``moves`` end.
 
-    :raises TrackerError: it is not this node's, or somebody changed it since.
+    :raises TrackerError: it is another node's, or somebody changed it since.
     """
     instance = known.instance
     if instance is None:
         raise UnknownInstance("no record of that instance", "see agent claims")
-    node = state.node
-    if instance.node != node.uuid and all(one.node != node.uuid for one in known.claims):
-        where = printable(instance.host) if instance.host else "no host"
-        raise InstanceElsewhere(f"instance {instance.uuid} is on {where}, not on node {printable(node.name)}", "ask the agent of its host")
+    # First, so that who asks again after a lost answer looks at what has become of it, though it may be nobody's here any more.
     if update.version is not None and update.version != instance.version:
         raise StaleVersion(f"instance {instance.uuid} has version {instance.version}, not {update.version}", "read it again, and decide anew")
+    node = state.node
+    somebodys = instance.host is not None or known.claims
+    if somebodys and instance.node != node.uuid and all(one.node != node.uuid for one in known.claims):
+        where = printable(instance.host) if instance.host else "no host"
+        raise InstanceElsewhere(f"instance {instance.uuid} is on {where}, not on node {printable(node.name)}", "ask the agent of its host")
     updated = _updated(instance, update)
     if updated.image_properties != instance.image_properties:
-        _check_rebuild(state, known, updated)
+        _check_rebuild(state, known, instance, updated)
     changes = Changes()
     if updated.removed:
-        changes = released(known.claims, known, now) + _ended_moves(known, now)
+        changes = released(known.claims, known, now) + ended_moves(moves, now)
         updated = replace(updated, old_flavor=None, new_flavor=None)
         if not updated.deleted and updated.vm_state == "shelved_offloaded":
             updated = replace(updated, host=None, node=None)
@@ -71,6 +76,32 @@ def update_instance(state: NodeState, known: Known, update: InstanceUpdate, now:
     return changes + Changes(instances=(replace(updated, updated_at=now),))
 
 
+def forget_guest(state: NodeState, known: Known, now: float, moves: Iterable[Migration] = ()) -> Changes:
+    """The end of the record of a guest of this node that is gone, whatever the record says of it. It keeps no host, so that
+    only what it holds of this tree is given back in Placement: nobody here knows of the rest.
+
+    :raises TrackerError: it is another node's, it moves, or the hypervisor shows it, or may.
+    """
+    instance, node = known.instance, state.node
+    if instance is None:
+        raise UnknownInstance("no record of that instance", "see agent guests list and agent claims")
+    if instance.deleted and not known.claims:
+        return Changes()
+    elsewhere = [one.node for one in known.claims if one.node != node.uuid]
+    if instance.node not in (None, node.uuid) or (elsewhere and not instance.removed):
+        where = f"host {printable(instance.host)}" if instance.host else "another node"
+        raise InstanceElsewhere(f"instance {instance.uuid} is on {where}, not on node {printable(node.name)} alone", "ask the agent of its host")
+    if any(one.in_progress for one in moves):
+        raise WrongState(f"instance {instance.uuid} moves", "end its move first: agent migrate confirm, revert or abort")
+    if state.host.guests_untold:
+        what = f"nobody knows all guests of node {printable(node.name)}: {printable(state.host.guests_untold)}"
+        raise GuestsUntold(what, "see agent status, and forget it when the hypervisor tells")
+    if any(one.uuid == instance.uuid for one in state.host.guests or ()):
+        raise WrongState(f"the hypervisor of node {printable(node.name)} shows instance {instance.uuid}", "remove it from the hypervisor first")
+    gone = replace(instance, deleted=True, host=None, node=None, task_state=None, old_flavor=None, new_flavor=None, updated_at=now)
+    return released(known.claims, known, now) + ended_moves(moves, now) + Changes(instances=(gone,))
+
+
 def count_build(state: NodeState, result: BuildResult, now: float) -> Changes:
     """One more failed build in a row, or none any more."""
     failed = state.node.failed_builds + 1 if result == "failed" else 0
@@ -80,17 +111,19 @@ def count_build(state: NodeState, result: BuildResult, now: float) -> Changes:
 
 
 def _updated(instance: Instance, update: InstanceUpdate) -> Instance:
-    said = {name: value for name in ("vm_state", "task_state", "deleted", "image_properties") if not isinstance(value := getattr(update, name), Unset)}
-    return replace(instance, **said)
+    names = ("vm_state", "task_state", "deleted", "hidden", "image_properties")
+    return replace(instance, **{name: value for name in names if not isinstance(value := getattr(update, name), Unset)})
 
 
-def _check_rebuild(state: NodeState, known: Known, rebuilt: Instance) -> None:
+def _check_rebuild(state: NodeState, known: Known, old: Instance, rebuilt: Instance) -> None:
     """A rebuild in place takes no claim: the new image has to ask for the very cells that the guest has.
 
     :raises TrackerError: it asks for others.
     """
-    placed = [cell for one in known.claims if one.node == state.node.uuid and one.purpose != "devices" for cell in one.cells]
     guest = guest_topology(rebuilt.flavor, rebuilt.image_properties)
+    if guest == guest_topology(old.flavor, old.image_properties):
+        return
+    placed = [cell for one in known.claims if one.node == state.node.uuid and one.purpose != "devices" for cell in one.cells]
     try:
         if guest is not None and placed:
             check_rebuild(state.cells, placed, guest)
@@ -100,8 +133,6 @@ def _check_rebuild(state: NodeState, known: Known, rebuilt: Instance) -> None:
         raise WrongTopology(f"instance {rebuilt.uuid}: {refusal.message}", refusal.remedy) from refusal
 
 
-def _ended_moves(known: Known, now: float) -> Changes:
-    """A move of a guest that is gone is over."""
-    if known.migration is None or known.migration.ended:
-        return Changes()
-    return Changes(migrations=(replace(known.migration, status="error", updated_at=now),))
+def ended_moves(moves: Iterable[Migration], now: float) -> Changes:
+    """The moves of a guest that is gone are over, also those that failed: nobody is there any more to see where that left it."""
+    return Changes(migrations=tuple(replace(one, status=one.without_guest, updated_at=now) for one in moves if not one.ended))

@@ -11,6 +11,8 @@ from agent.model.names import ProviderUuid
 
 What = Literal["keep", "release", "only", "arrived", "stranded", "unknown"]
 STAYS = ("confirmed", "completed", "done")
+# Of a move that has arrived and may still go either way.
+WAITING: tuple[MigrationStatus, ...] = ("finished", "confirming", "reverting")
 # How a move ends that waits for no confirmation.
 ARRIVED: Mapping[MigrationType, MigrationStatus] = {"evacuation": "done", "live-migration": "completed"}
 
@@ -19,7 +21,7 @@ ARRIVED: Mapping[MigrationType, MigrationStatus] = {"evacuation": "done", "live-
 class Verdict:
     """``only``: no move goes on any more and this half stays. ``arrived``: so it is, and the record of the move lags behind.
 
-    ``stranded``: of a move that nobody goes on with; ``unknown``: no record of its instance, which may be on its way.
+    ``stranded``: of a move that nobody goes on with, which may yet arrive: it counts; ``unknown``: no record of its instance, which may be on its way.
     """
 
     what: What
@@ -30,7 +32,7 @@ KEEP = Verdict("keep")
 
 
 def verdict(claim: Claim, instance: Instance | None, migration: Migration | None, node: ProviderUuid, left: float) -> Verdict:
-    """The verdict on one open claim of ``node``; ``left``: for how many seconds more its move may rest before it counts as stranded."""
+    """The verdict on one open claim of ``node``; ``left``: for how many seconds more nothing need be heard of its move before that is told."""
     if instance is None:
         return Verdict("unknown", "no record of its instance")
     if instance.removed:
@@ -54,13 +56,18 @@ def _alone(claim: Claim, instance: Instance, node: ProviderUuid) -> Verdict:
 
 def _before(claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid, left: float) -> Verdict:
     """The move goes on, or it failed and nobody knows where that left it."""
+    doing = f"is {instance.task_state or instance.vm_state}, but nobody tells of progress" if instance.moving else "is not being moved"
+    resting = Verdict("stranded", f"migration {migration.uuid} is {migration.status}, but its instance {doing}")
+    # A task state alone is no progress: whoever was to end it may be gone.
+    rests = migration.status not in WAITING and left <= 0
     if claim.half == "old":
-        back = migration.status == "error" and instance.node == node and not migration.same_node
-        return Verdict("only", "its migration failed and the instance is still here") if back else KEEP
+        stays = instance.node == node and not migration.same_node
+        if stays and migration.status == "error":
+            return Verdict("only", "its migration failed and the instance is still here")
+        return resting if stays and rests else KEEP
     if migration.type in ARRIVED and instance.node == node:
         return Verdict("arrived", "its instance is here already")
-    rests = claim.state == "held" and not instance.moving and migration.status != "finished" and left <= 0
-    return Verdict("stranded", f"migration {migration.uuid} is {migration.status}, but its instance is not being moved") if rests else KEEP
+    return resting if rests and claim.state == "held" else KEEP
 
 
 def _after(claim: Claim, migration: Migration, instance: Instance, node: ProviderUuid) -> Verdict:

@@ -1,6 +1,7 @@
 """PCI devices of fake hosts: physical functions with their virtual functions."""
 
 from agent.model.devices import PciDevice
+from agent.model.names import number_of
 from agent.model.pci_address import PciAddress
 
 ETHERNET = 0x020000
@@ -14,7 +15,7 @@ def function_after(address: PciAddress, count: int) -> PciAddress:
     """
     slot, function = divmod(address.slot * 8 + address.function + count, 8)
     if slot > 0x1F:
-        raise ValueError(f"bus {address.bus:02x} has no room for {count} functions after {address}")
+        raise ValueError(f"bus {address.bus:02x} has no room for {number_of(count, 'function')} after {address}")
     return PciAddress(address.domain, address.bus, slot, function)
 
 

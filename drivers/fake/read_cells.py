@@ -1,6 +1,7 @@
 """The NUMA cells of a host file."""
 
 from agent.model.cpu_list import format_cpu_list
+from agent.model.names import number_of
 from agent.model.topology import Cell, PagePool, Topology
 from drivers.fake.part import Part
 
@@ -59,7 +60,7 @@ def _pages(part: Part) -> tuple[PagePool, ...]:
         if pool.size_kib in pools:
             part.wrong(("pages", index), f"the page size {pool.size_kib} KiB is here twice", "add the two up")
         if pool.free is not None and pool.free > pool.total:
-            part.wrong(("pages", index, "free"), f"{pool.free} pages are free, of {pool.total}", "write at most total")
+            part.wrong(("pages", index, "free"), f"{number_of(pool.free, 'page')} free, of {pool.total}", "write at most total")
         pools[pool.size_kib] = pool
     needed = sum(pool.size_kib * pool.total for pool in pools.values())
     if needed > part.data["memory_mib"] * 1024:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from agent.model.devices import PciDevice
+from agent.model.names import number_of
 from agent.model.pci_address import PciAddress
 from agent.yaml_files.document import Where
 from drivers.fake.devices import function_after
@@ -94,5 +95,5 @@ def _with_functions(part: Part, device: PciDevice, functions: tuple[PciAddress, 
     """The device with its virtual functions; it can have as many as it has, unless the file says more."""
     most = device.max_virtual_functions or len(functions)
     if len(functions) > most:
-        part.wrong(("max_virtual_functions",), f"is {most}, and {len(functions)} virtual functions are described", "write at least that many")
+        part.wrong(("max_virtual_functions",), f"is {most}, with {number_of(len(functions), 'virtual function')} described", "write at least that many")
     return replace(device, virtual_functions=functions, max_virtual_functions=most)

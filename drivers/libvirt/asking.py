@@ -2,22 +2,22 @@
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, TypeVar
 
 from agent.driver_worker import DriverWorker
-from agent.errors import DriverError, DriverTimeout, NotReady
+from agent.errors import ConfigError, DriverError, DriverTimeout, NotReady
 from agent.model.domain import DomainState
 from agent.model.facts import Section
 from agent.model.names import printable
-from drivers.libvirt.answers import Answers, DeviceAnswer, DomainAnswer
+from drivers.libvirt.answers import Answers, DeviceAnswer, DomainAnswer, KernelCpus
 from drivers.libvirt.binding import LibvirtRefused, binding, translated
-from drivers.libvirt.disk import read_disk_gib
-from drivers.libvirt.kernel import ask_kernel
+from drivers.libvirt.disk import read_disk_gib, read_image_cache_gib
+from drivers.libvirt.kernel import ask_cpus, ask_kernel
 from drivers.libvirt.session import CAPABILITIES, CHEAP, LISTING, Handle, Session
 from drivers.libvirt.settings import Settings
-from drivers.libvirt.wanted import Machine, wanted
+from drivers.libvirt.wanted import Machine, host_architecture, wanted
 
 DEVICES: tuple[Section, ...] = ("pci", "mdev")
 
@@ -37,6 +37,7 @@ class Basics:
     hostname: str
     info: tuple[str, int, int, int, int, int, int, int] | None
     online: frozenset[int] | None
+    present: frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +72,18 @@ class Asking:
         abilities = self._abilities(session, basics, capabilities, faults)
         devices = _listed(faults, DEVICES, lambda: session.ask("listing the devices", list_devices, LISTING))
         domains = _listed(faults, ("domains",), lambda: session.ask("listing the guests", list_domains, LISTING))
-        disk = _tried(faults, "disk", lambda: self._disk.call(read_disk_gib, self._settings.disk, deadline=CAPABILITIES))
+        place = self._settings.disk
+        disk = _tried(faults, "disk", lambda: self._disk.call(read_disk_gib, place, deadline=CAPABILITIES))
+        cache = _tried(faults, "disk", lambda: self._disk.call(read_image_cache_gib, place, deadline=CAPABILITIES)) if disk is not None else None
         kernel = _tried(faults, "encryption", lambda: ask_kernel(self._settings.sysfs))
+        # libvirt writes this text, and writes it so.
+        without_cells = "<cell id=" not in capabilities
+        cpus = ask_cpus(self._settings.sysfs) if self._settings.sleepers or without_cells else KernelCpus()
         return Answers(
             libvirt_version=basics.libvirt_version, hypervisor_version=basics.hypervisor_version, hypervisor_type=basics.hypervisor_type,
-            hostname=basics.hostname, info=basics.info, online=basics.online, capabilities=capabilities, expanded=abilities.expanded,
+            hostname=basics.hostname, info=basics.info, online=basics.online, present=basics.present, capabilities=capabilities, expanded=abilities.expanded,
             domain_capabilities=abilities.domain_capabilities, devices=devices, domains=domains, disk_gib=disk,
+            kernel_cpus=cpus, disk_shared=place.kind == "rbd", image_cache_gib=cache or 0,
             **({"kernel": kernel} if kernel is not None else {}), faults=faults,
         )  # fmt: skip
 
@@ -94,8 +101,28 @@ class Asking:
         return found
 
 
+def ask_models(session: Session, settings: Settings) -> tuple[str, ...]:
+    """The operator's CPU models as libvirt writes them, which may be in upper or lower case.
+
+    :raises ConfigError: libvirt knows no such model.
+    """
+    if not settings.cpu_models:
+        return ()
+    capabilities = session.ask("getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES)
+    architecture = host_architecture(capabilities)
+    known = _supported("getCPUModelNames", session, lambda handle: tuple(map(str, handle.getCPUModelNames(architecture))))
+    if not known:
+        # Of an architecture without such a list any model may be right.
+        return settings.cpu_models
+    names = {one.lower(): one for one in known}
+    if unknown := [one for one in settings.cpu_models if one.lower() not in names]:
+        what = printable(f"[libvirt] cpu_models: libvirt knows no {', '.join(unknown)} on {architecture}")
+        raise ConfigError(what, f"it knows {', '.join(sorted(known))}")
+    return tuple(names[one.lower()] for one in settings.cpu_models)
+
+
 def _ask_abilities(session: Session, capabilities: str, settings: Settings) -> Abilities:
-    want = wanted(capabilities, settings)
+    want = wanted(capabilities, replace(settings, cpu_models=ask_models(session, settings)))
 
     def expand(handle: Handle) -> tuple[str, ...]:
         return tuple(handle.baselineCPU([cpu], binding().VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES) for cpu in want.cpus)
@@ -161,6 +188,7 @@ def ask_basics(handle: Handle) -> Basics:
     return Basics(
         libvirt_version=handle.getLibVersion(), hypervisor_version=handle.getVersion(), hypervisor_type=handle.getType(), hostname=handle.getHostname(),
         info=None if info is None else (str(info[0]), *(int(one) for one in info[1:8])),  # type: ignore[arg-type]
+        present=frozenset() if running is None else frozenset(range(running[0])),
         online=None if running is None else frozenset(cpu for cpu, runs in enumerate(running[1]) if runs),
     )  # fmt: skip
 

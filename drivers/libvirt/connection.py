@@ -143,5 +143,5 @@ class Connection:
 def _remedy(error: Any) -> str:
     libvirt = binding()
     if error.get_error_code() in (libvirt.VIR_ERR_AUTH_FAILED, libvirt.VIR_ERR_AUTH_CANCELLED, libvirt.VIR_ERR_AUTH_UNAVAILABLE):
-        return "let the agent in without a password: as root, or in the group libvirt"
+        return "let the agent in without a password: as root, or in the group libvirt, which a drop-in of systemd/ gives the service"
     return "see whether libvirtd runs, and [libvirt] connection_uri"

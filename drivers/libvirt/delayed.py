@@ -1,8 +1,11 @@
 """Things that are told later, unless something else comes first."""
 
+import logging
 import time
 from collections.abc import Callable
 from threading import Condition, Thread
+
+LOG = logging.getLogger(__name__)
 
 
 class Delayed:
@@ -44,7 +47,11 @@ class Delayed:
 
     def _run(self) -> None:
         while self._next():
-            self._tell()
+            try:
+                self._tell()
+            except Exception:
+                # Of the others is told all the same.
+                LOG.exception("telling of a guest that has stopped")
 
     def _next(self) -> bool:
         """Wait until something is due; False at the end."""

@@ -1,6 +1,7 @@
 """How much disk there is for guests: of a file system, an LVM volume group or a Ceph pool."""
 
 import json
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,6 +10,9 @@ from agent.errors import DriverError
 from agent.model.names import printable
 from drivers.libvirt.command import output_of
 from drivers.libvirt.settings import DiskSettings
+
+# In which the kernel counts what a file occupies, whatever the file system.
+SECTOR = 512
 
 
 def read_disk_gib(settings: DiskSettings) -> int:
@@ -21,6 +25,35 @@ def read_disk_gib(settings: DiskSettings) -> int:
     if settings.kind == "rbd":
         return _pool(settings) // GIB
     return read_total_gib(settings.folder)
+
+
+def read_image_cache_gib(settings: DiskSettings) -> int:
+    """GiB, rounded up, that cached images take of the disk for guests; 0 if they are on another file system, or there are none yet.
+
+    :raises DriverError: the file system does not answer.
+    """
+    cache = settings.image_cache
+    if cache is None:
+        return 0
+    try:
+        if cache.stat().st_dev != settings.folder.stat().st_dev:
+            return 0
+        with os.scandir(cache) as entries:
+            # What they occupy, because they do not grow to their virtual size.
+            taken = sum(_occupied(one) for one in entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
+    except OSError as error:
+        raise DriverError(printable(f"{cache}: the cached images cannot be measured: {error.strerror}"), "let the agent read that folder") from error
+    return -(-taken // GIB)
+
+
+def _occupied(entry: "os.DirEntry[str]") -> int:
+    """Bytes of a file, 0 of one that was removed since it was listed."""
+    try:
+        return entry.stat().st_blocks * SECTOR if entry.is_file() else 0
+    except FileNotFoundError:
+        return 0
 
 
 def _volume_group(name: str) -> int:

@@ -1,7 +1,7 @@
 """The driver ``libvirt``: one node, the hypervisor that libvirt manages."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -13,7 +13,8 @@ from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, Not
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.facts import HostFacts, Section
 from agent.model.names import printable
-from drivers.libvirt.asking import Asking
+from agent.model.topology import Topology
+from drivers.libvirt.asking import Asking, ask_models
 from drivers.libvirt.binding import binding
 from drivers.libvirt.connection import Connection
 from drivers.libvirt.events import Events
@@ -21,7 +22,8 @@ from drivers.libvirt.facts import QEMU, facts_of
 from drivers.libvirt.offered import offered
 from drivers.libvirt.pmem import Namespace, configured, read_units
 from drivers.libvirt.session import CAPABILITIES, CHEAP, Session
-from drivers.libvirt.settings import Settings
+from drivers.libvirt.settings import Settings, option_warnings
+from drivers.libvirt.sleeping import remember, remembered, same_cores
 
 OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)
 # In seconds; see Events.
@@ -50,12 +52,15 @@ class LibvirtDriver:
         binding()
         self._settings, self._pmem = _from_options(conf)
         self._excluded_images: list[str] = conf.compute.image_type_exclude_list
+        self._warnings = tuple(option_warnings(conf))
         # One for each, so that a disk that hangs does not keep libvirt from being asked.
         self._libvirt, self._disk, self._ndctl = self._workers = tuple(DriverWorker("libvirt", late=LATE) for _ in range(3))
         self._asking = Asking(self._settings, self._disk)
         self._changed: Callable[[str], None] = lambda _node: None
         self._capabilities: Mapping[str, bool] = {}
         self._started: _Started | None = None
+        # As it was last seen, because libvirt forgets the cores of CPUs that sleep.
+        self._topology: Topology | None = None
 
     @property
     def hanging(self) -> int:
@@ -65,7 +70,7 @@ class LibvirtDriver:
     def start(self, host: HostContext) -> None:
         """Connect, and look whether that is the host that the operator describes; see :class:`agent.driver.Driver`."""
         events = Events(self._tell, REBOOT)
-        connection = Connection(self._settings.uri, self._libvirt, events.subscribe, _verify, self._tell)
+        connection = Connection(self._settings.uri, self._libvirt, events.subscribe, self._verify, self._tell)
         try:
             node = connection.session().ask("getHostname", lambda handle: str(handle.getHostname()), CHEAP)
             self._units()
@@ -74,6 +79,8 @@ class LibvirtDriver:
             events.close()
             raise
         self._started = _Started(host, node, connection, events)
+        if self._settings.sleepers:
+            self._topology = remembered(host.state_path)
 
     def stop(self) -> None:
         """Give the connection up, without waiting for libvirtd."""
@@ -101,17 +108,26 @@ class LibvirtDriver:
             answers = self._asking.ask(started.connection.session())
         except (DriverError, ConfigError) as error:
             return HostFacts(name, taken_at, QEMU, incomplete=dict.fromkeys(get_args(Section), error.message))
-        self._capabilities = offered(answers, self._excluded_images)
         settings = self._settings
-        return self._with_units(
+        self._capabilities = offered(
+            answers, self._excluded_images, file_backed_memory=settings.file_backed_memory > 0, raw_images_only=settings.raw_images_only
+        )
+        found = self._with_units(
             facts_of(
-                answers, name, taken_at, cpu_flags=settings.cpu_flags, vtpm=settings.vtpm, file_backed_memory_mib=settings.file_backed_memory,
+                answers, name, taken_at, cpu_flags=settings.cpu_flags, vtpm=settings.vtpm, tpm_secrets=settings.tpm_secrets,
+                file_backed_memory_mib=settings.file_backed_memory, sleepers=settings.sleepers, before=self._topology,
             )
         )  # fmt: skip
+        self._remember(found, started.host)
+        return found
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
         """As of the last facts; see :class:`agent.driver.ReportsCapabilities`."""
         return self._capabilities
+
+    def option_warnings(self) -> Sequence[str]:
+        """See :class:`agent.driver.WarnsOfOptions`."""
+        return self._warnings
 
     def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a hypervisor knows of no other
         """Never: the hypervisor that could answer is there, and it cannot vouch for another."""
@@ -121,6 +137,19 @@ class LibvirtDriver:
         if self._started is None:
             raise NotReady("driver libvirt: not started")
         return self._started
+
+    def _remember(self, facts: HostFacts, host: HostContext) -> None:
+        """The topology, in the state folder too where CPUs sleep."""
+        if facts.numa is None or not (facts.complete("numa") and facts.complete("cpu")):
+            return
+        before, self._topology = self._topology, facts.numa
+        if self._settings.sleepers and not host.read_only and not (before is not None and same_cores(before, facts.numa)):
+            remember(host.state_path, facts.numa)
+
+    def _verify(self, session: Session) -> None:
+        """:raises ConfigError: libvirt or QEMU is too old, or knows none of the operator's CPU models."""
+        _verify_versions(session)
+        ask_models(session, self._settings)
 
     def _tell(self) -> None:
         if self._started is not None:
@@ -152,7 +181,7 @@ def _from_options(conf: cfg.ConfigOpts) -> tuple[Settings, tuple[Namespace, ...]
     return settings, namespaces
 
 
-def _verify(session: Session) -> None:
+def _verify_versions(session: Session) -> None:
     """:raises ConfigError: libvirt or QEMU is too old."""
     version, hypervisor, kind = session.ask(
         "asking for versions", lambda handle: (handle.getLibVersion(), handle.getVersion(), handle.getType()), CHEAP

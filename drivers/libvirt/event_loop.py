@@ -1,8 +1,15 @@
 """The thread in which libvirt watches its connections: one in a process, for as long as the process lives."""
 
+import logging
+import time
 from threading import Lock, Thread
 
 from drivers.libvirt.binding import binding
+
+LOG = logging.getLogger(__name__)
+
+# After a failure, in seconds.
+PAUSE = 1.0
 
 _lock = Lock()
 _running = False
@@ -26,6 +33,13 @@ def ensure_event_loop() -> None:
 
 
 def _run() -> None:
-    libvirt = binding()
+    libvirt, told = binding(), ""
     while True:
-        libvirt.virEventRunDefaultImpl()
+        try:
+            libvirt.virEventRunDefaultImpl()
+        except Exception as error:
+            # Without the loop no connection would be seen to break, and no change of a guest.
+            if (now := repr(error)) != told:
+                LOG.exception("libvirt's event loop")
+                told = now
+            time.sleep(PAUSE)

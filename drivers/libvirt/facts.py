@@ -6,14 +6,15 @@ wrote out. On a kernel that does not tell libvirt enough for the first two, whic
 the CPUs that run are those of which the capabilities tell where they are.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from agent.errors import DriverError
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.reading import Reading, reason
-from agent.model.topology import Topology
+from agent.model.topology import Cell, Topology
 from drivers.libvirt.answers import Answers
 from drivers.libvirt.capabilities import Capabilities, read_capabilities
 from drivers.libvirt.cpu_features import expanded_features, feature_traits, with_flags
@@ -23,8 +24,10 @@ from drivers.libvirt.encryption import read_encryption
 from drivers.libvirt.guest_devices import ways_to
 from drivers.libvirt.mdev import read_mdevs
 from drivers.libvirt.node_devices import NodeDevices, read_node_devices
+from drivers.libvirt.number_lists import NumberLists
 from drivers.libvirt.pci import read_pci
-from drivers.libvirt.traits import architecture_traits, emulator_traits, hyperthreading_trait
+from drivers.libvirt.sleeping import with_sleeping
+from drivers.libvirt.traits import architecture_traits, emulator_traits, hyperthreading_trait, tpm_secret_traits
 
 QEMU = "QEMU"
 NO_CPU = "getCPUMap: no CPU is online"
@@ -49,16 +52,25 @@ class Faults:
         return {section: reason(tuple(faults)) for section, faults in self.found.items() if faults}
 
 
-def facts_of(answers: Answers, name: str, taken_at: float, *, cpu_flags: Iterable[str], vtpm: bool, file_backed_memory_mib: int) -> HostFacts:
+def facts_of(
+    answers: Answers, name: str, taken_at: float, *, cpu_flags: Iterable[str], vtpm: bool, tpm_secrets: Collection[str], file_backed_memory_mib: int,
+    sleepers: frozenset[int] = frozenset(), before: Topology | None = None,
+) -> HostFacts:
     """The facts of the host, under the name of its node. One thing that cannot be understood is set aside and named; everything else stays.
 
-    ``cpu_flags``: the operator's, see :func:`with_flags`. ``vtpm``: whether guests may have emulated TPMs. ``file_backed_memory_mib``: what
+    ``cpu_flags``: the operator's, see :func:`with_flags`. ``vtpm``: whether guests may have emulated TPMs.
+    ``tpm_secrets``: where their secrets may be kept. ``file_backed_memory_mib``: what
     the operator lets guests have instead of the host's memory, in MiB; 0 if that.
+    ``sleepers``: the CPUs that may be offline and count all the same. ``before``: the topology that was seen last.
     """
     faults = Faults()
     for section, told in answers.faults.items():
         faults.add(section, told)
-    capabilities = _capabilities(answers, faults)
+    capabilities = _capabilities(answers, before, faults)
+    sleeping = sleepers & answers.present - capabilities.online
+    if (awake := capabilities.topology.value) is not None:
+        whole = with_sleeping(awake, capabilities.online, sleeping, answers.kernel_cpus.cells, before)
+        capabilities = replace(capabilities, topology=Reading(whole, capabilities.topology.faults))
     topology = capabilities.topology.value
     devices = read_node_devices(answers.devices or ())
     domains = _domains(answers, devices, topology, faults)
@@ -73,15 +85,19 @@ def facts_of(answers: Answers, name: str, taken_at: float, *, cpu_flags: Iterabl
         taken_at=taken_at,
         hypervisor_type=answers.hypervisor_type,
         hypervisor_version=answers.hypervisor_version,
-        cpu=CpuFacts(capabilities.online, capabilities.architecture, capabilities.model, capabilities.vendor, features),
+        cpu=CpuFacts(capabilities.online, capabilities.architecture, capabilities.model, capabilities.vendor, features, sleeping),
         memory_mib=_memory_mib(answers, topology, file_backed_memory_mib, faults),
         disk_gib=answers.disk_gib,
+        disk_shared=answers.disk_shared,
+        image_cache_gib=answers.image_cache_gib,
         numa=topology,
         pci=None if answers.devices is None else _told(read_pci(devices), "pci", faults),
         mdev=None if answers.devices is None else _told(read_mdevs(devices, domains.owners), "mdev", faults),
         encryption=encryption.value,
         domains=None if answers.domains is None else domains.value,
-        traits=_traits(answers, capabilities, features, emulators.value, vtpm=vtpm, complete="traits" not in faults.incomplete()),
+        traits=_known(
+            tpm_secret_traits(tpm_secrets) | _traits(answers, capabilities, features, emulators.value, vtpm=vtpm), complete="traits" not in faults.incomplete()
+        ),
         incomplete=faults.incomplete(),
     )
 
@@ -91,7 +107,7 @@ def _told(read: Reading[T], section: Section, faults: Faults) -> T:
     return read.value
 
 
-def _capabilities(answers: Answers, faults: Faults) -> Capabilities:
+def _capabilities(answers: Answers, before: Topology | None, faults: Faults) -> Capabilities:
     """What the host says of itself. Of one that cannot be understood nothing is known, not even of what kind its CPUs are."""
     try:
         found = read_capabilities(answers.capabilities, answers.online)
@@ -101,8 +117,11 @@ def _capabilities(answers: Answers, faults: Faults) -> Capabilities:
         return Capabilities("", "", "", frozenset(), Reading(None), answers.online or frozenset())
     cells = [*found.topology.faults]
     if found.topology.value is None and answers.hypervisor_type == QEMU:
-        # Even a host without NUMA has one then: libvirt leaves them out if it failed to find them.
-        cells.append("capabilities: no NUMA cell is listed")
+        # Where libvirt fails to find the cells it lists none, not even that of a host without NUMA.
+        if before is not None and len(before.cells) > 1:
+            cells.append("capabilities: no NUMA cell is listed any more")
+        else:
+            found = replace(found, topology=Reading(Topology((_whole_host(answers, found.online),))))
     if not found.online:
         faults.add("cpu", (NO_CPU,))
         cells.append(NO_CPU)
@@ -110,6 +129,30 @@ def _capabilities(answers: Answers, faults: Faults) -> Capabilities:
     for section in ("numa", "traits"):
         faults.add(section, cells)
     return found
+
+
+def _whole_host(answers: Answers, online: frozenset[int]) -> Cell:
+    """The one cell of a host of which libvirt lists none: all CPUs and all memory, with what the kernel says of cores."""
+    kernel, lists = answers.kernel_cpus, NumberLists()
+    cores: list[frozenset[int]] = []
+    seen: set[int] = set()
+    for cpu in sorted(online):
+        if cpu in seen:
+            continue
+        core = frozenset({cpu})
+        # One that cannot be read, or contradicts another, is a core of its own, as one is of which nothing is known.
+        with suppress(DriverError):
+            said = lists.read(kernel.siblings.get(cpu, str(cpu)), f"siblings of CPU {cpu}") & online
+            core = said if cpu in said and not said & seen else core
+        seen |= core
+        cores.append(core)
+    packages = {text for cpu, text in kernel.packages.items() if cpu in online and text.isascii() and text.isdecimal() and len(text) <= 5}
+    return Cell(0, online, _known_memory_mib(answers), distances={0: 10}, siblings=tuple(cores), sockets=frozenset(map(int, packages)))
+
+
+def _known_memory_mib(answers: Answers) -> int:
+    """That of ``getInfo``; of a host on which libvirt finds no memory, the kernel's."""
+    return (answers.info[1] if answers.info is not None else 0) or answers.kernel_cpus.memory_mib
 
 
 def _domains(answers: Answers, devices: NodeDevices, topology: Topology | None, faults: Faults) -> Domains:
@@ -130,20 +173,24 @@ def _features(answers: Answers, capabilities: Capabilities, cpu_flags: Iterable[
 
 def _memory_mib(answers: Answers, topology: Topology | None, file_backed_memory_mib: int, faults: Faults) -> int:
     cells = topology.memory_mib if topology is not None and "numa" not in faults.incomplete() else 0
-    memory = file_backed_memory_mib or (cells if answers.info is None else answers.info[1])
+    memory = file_backed_memory_mib or (cells if answers.info is None else _known_memory_mib(answers))
     if memory <= 0:
         faults.add("memory", (f"{'the cells' if answers.info is None else 'getInfo'}: {memory} MiB of memory",))
     return max(memory, 0)
 
 
 def _traits(
-    answers: Answers, capabilities: Capabilities, features: frozenset[str], emulators: tuple[Emulator, ...], *, vtpm: bool, complete: bool
-) -> Mapping[str, bool]:
-    """Where they are not complete, only what is there: nobody knows what is not."""
+    answers: Answers, capabilities: Capabilities, features: frozenset[str], emulators: tuple[Emulator, ...], *, vtpm: bool
+) -> dict[str, bool]:
     traits = feature_traits(capabilities.architecture, features, all_told=bool(answers.expanded))
     traits |= architecture_traits(capabilities.architecture)
     if capabilities.topology.value is not None:
         traits |= hyperthreading_trait(capabilities.topology.value.smt)
     if emulators:
         traits |= emulator_traits(emulators, answers.libvirt_version, answers.hypervisor_version, vtpm=vtpm)
+    return traits
+
+
+def _known(traits: Mapping[str, bool], *, complete: bool) -> Mapping[str, bool]:
+    """Where they are not complete, only what is there: nobody knows what is not."""
     return traits if complete else {trait: True for trait, has in traits.items() if has}

@@ -1,11 +1,14 @@
-"""What the kernel says of encrypted guests, as it says it."""
+"""What the kernel says of encrypted guests, and of CPUs where libvirt does not, as it says it."""
 
+from contextlib import suppress
 from pathlib import Path
+
+import psutil
 
 from agent.errors import DriverError
 from agent.model.kernel_encryption import CAPACITIES, SWITCHES
 from agent.model.names import printable
-from drivers.libvirt.answers import KernelAnswer
+from drivers.libvirt.answers import KernelAnswer, KernelCpus
 
 
 def ask_kernel(sysfs: Path) -> KernelAnswer:
@@ -16,6 +19,31 @@ def ask_kernel(sysfs: Path) -> KernelAnswer:
     switches = {technique: text for technique, path in SWITCHES.items() if (text := _text(sysfs / path)) is not None}
     capacities = (text for path in CAPACITIES if (text := _text(sysfs / path)) is not None)
     return KernelAnswer(switches, next(capacities, None) if switches else None)
+
+
+def ask_cpus(sysfs: Path) -> KernelCpus:
+    """What there is below ``sysfs`` of each CPU, offline ones too. What cannot be read is left out."""
+    cells: dict[int, int] = {}
+    siblings: dict[int, str] = {}
+    packages: dict[int, str] = {}
+    for cpu, folder in _numbered(sysfs / "devices/system/cpu", "cpu"):
+        # These links stay when a CPU goes offline, in whose cell's own list it is no more.
+        for cell, _ in _numbered(folder, "node"):
+            cells[cpu] = cell
+        for found, name in ((siblings, "thread_siblings_list"), (packages, "physical_package_id")):
+            with suppress(DriverError):
+                if (text := _text(folder / "topology" / name)) is not None:
+                    found[cpu] = text.strip()
+    return KernelCpus(cells, siblings, packages, psutil.virtual_memory().total // 1024**2)
+
+
+def _numbered(folder: Path, name: str) -> list[tuple[int, Path]]:
+    """What in ``folder`` is called so, with a number behind."""
+    try:
+        found = [(one.name.removeprefix(name), one) for one in folder.iterdir() if one.name.startswith(name)]
+    except OSError:
+        return []
+    return sorted((int(number), one) for number, one in found if number.isascii() and number.isdecimal() and len(number) <= 5)
 
 
 def _text(file: Path) -> str | None:

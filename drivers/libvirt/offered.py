@@ -9,12 +9,15 @@ from drivers.libvirt.answers import Answers
 from drivers.libvirt.xml import parse
 
 _ALWAYS = (
-    os_traits.COMPUTE_ACCELERATORS, os_traits.COMPUTE_DEVICE_TAGGING, os_traits.COMPUTE_MEM_BACKING_FILE, os_traits.COMPUTE_NET_ATTACH_INTERFACE,
+    os_traits.COMPUTE_ACCELERATORS, os_traits.COMPUTE_DEVICE_TAGGING, os_traits.COMPUTE_NET_ATTACH_INTERFACE,
     os_traits.COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG, os_traits.COMPUTE_REMOTE_MANAGED_PORTS, os_traits.COMPUTE_RESCUE_BFV,
     os_traits.COMPUTE_SOCKET_PCI_NUMA_AFFINITY, os_traits.COMPUTE_STORAGE_VIRTIO_FS, os_traits.COMPUTE_TRUSTED_CERTS,
     os_traits.COMPUTE_VOLUME_ATTACH_WITH_TAG, os_traits.COMPUTE_VOLUME_EXTEND, os_traits.COMPUTE_VOLUME_MULTI_ATTACH,
 )  # fmt: skip
-_NEVER = (os_traits.COMPUTE_SAME_HOST_COLD_MIGRATE,)
+_NEVER = (
+    os_traits.COMPUTE_SAME_HOST_COLD_MIGRATE, os_traits.COMPUTE_EPHEMERAL_ENCRYPTION, os_traits.COMPUTE_EPHEMERAL_ENCRYPTION_LUKS,
+    os_traits.COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN,
+)  # fmt: skip
 # With the libvirt that brought it.
 _SINCE = {
     os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE: 8_006_000,
@@ -26,15 +29,18 @@ _IMAGES = "COMPUTE_IMAGE_TYPE_"
 _IMAGE_TYPES = frozenset({"AKI", "AMI", "ARI", "ISO", "QCOW2", "RAW"})
 
 
-def offered(answers: Answers, excluded_images: Collection[str]) -> Mapping[str, bool]:
-    """The traits, by what libvirt says it is. ``excluded_images``: types of images that the operator does not want here."""
+def offered(answers: Answers, excluded_images: Collection[str], *, file_backed_memory: bool, raw_images_only: bool = False) -> Mapping[str, bool]:
+    """The traits, by what libvirt says it is. ``excluded_images``: types of images that the operator does not want here; ``file_backed_memory``: whether
+    files back the memory of guests; ``raw_images_only``: disks cannot be made from QCOW2.
+    """
     excluded = {one.strip().upper() for one in excluded_images}
     types = {trait.removeprefix(_IMAGES) for trait in os_traits.get_traits(_IMAGES)}
     return {
         **dict.fromkeys(_ALWAYS, True),
         **dict.fromkeys(_NEVER, False),
+        os_traits.COMPUTE_MEM_BACKING_FILE: file_backed_memory,
         **{trait: answers.libvirt_version >= since for trait, since in _SINCE.items()},
-        **{_IMAGES + one: one in _IMAGE_TYPES - excluded for one in sorted(types)},
+        **{_IMAGES + one: one in _IMAGE_TYPES - excluded - ({"QCOW2"} if raw_images_only else set()) for one in sorted(types)},
         **_secure_boot(answers),
     }
 

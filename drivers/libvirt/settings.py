@@ -1,5 +1,6 @@
 """What the operator says in [libvirt], as far as the driver needs it."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self, cast
@@ -8,17 +9,22 @@ from oslo_config import cfg
 
 from agent.conf import libvirt
 from agent.errors import ConfigError, ConfigErrors
+from agent.model.cpu_list import parse_cpu_list
 from agent.model.names import printable
 
 CpuMode = Literal["host", "custom", "none"]
 DiskKind = Literal["folder", "lvm", "rbd"]
 
+TPM_SECRETS = ("user", "host", "deployment")
 HOST_MODES = ("host-model", "host-passthrough", None)
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSettings:
-    """Where the disks of guests are: in a folder, an LVM volume group or a Ceph pool. Empty texts: Ceph's own defaults."""
+    """Where the disks of guests are: in a folder, an LVM volume group or a Ceph pool. Empty texts: Ceph's own defaults.
+
+    ``image_cache``: the folder of images whose room is reserved; None if none is.
+    """
 
     kind: DiskKind
     folder: Path
@@ -26,11 +32,17 @@ class DiskSettings:
     pool: str = ""
     ceph_conf: str = ""
     ceph_user: str = ""
+    image_cache: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """``cpu_mode`` host: guests have the host's CPU. ``file_backed_memory``: MiB, 0 if memory is memory. ``sysfs``: where the kernel is asked."""
+    """``cpu_mode`` host: guests have the host's CPU. ``file_backed_memory``: MiB, 0 if memory is memory. ``sysfs``: where the kernel is asked.
+
+    ``tpm_secrets``: where the secrets of emulated TPMs may be kept, in the words of the traits; nowhere without such TPMs.
+    ``machines``: by architecture, what guests get unless they ask. ``raw_images_only``: disks cannot be made from other images.
+    ``sleepers``: the CPUs that may be offline and count all the same.
+    """
 
     uri: str
     virt_type: str
@@ -40,7 +52,11 @@ class Settings:
     disk: DiskSettings
     file_backed_memory: int
     vtpm: bool
+    tpm_secrets: frozenset[str]
     sysfs: Path
+    machines: tuple[tuple[str, str], ...] = ()
+    raw_images_only: bool = False
+    sleepers: frozenset[int] = frozenset()
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
@@ -68,14 +84,57 @@ class Settings:
             disk=_disk(conf),
             file_backed_memory=options.file_backed_memory,
             vtpm=options.swtpm_enabled,
+            tpm_secrets=frozenset(one.strip().upper() for one in options.supported_tpm_secret_security if options.swtpm_enabled),
             sysfs=Path(conf.host.sysfs_root),
+            machines=tuple(_machine(one) for one in options.hw_machine_type),
+            sleepers=_sleepers(conf),
+            raw_images_only=options.images_type in ("lvm", "rbd") and not conf.force_raw_images,
         )
+
+
+def option_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
+    """What in the options can be used, but does something else than it looks like, or keeps nova itself from starting. One line each."""
+    options = conf[libvirt.GROUP]
+    if options.file_backed_memory:
+        ratio = conf.ram_allocation_ratio or conf.initial_ram_allocation_ratio
+        if ratio != 1.0:
+            what = f"a ratio of MEMORY_MB of {ratio:g}: such memory cannot be overcommitted"
+            yield f"[libvirt] file_backed_memory with {what}; set [DEFAULT] ram_allocation_ratio = 1.0"
+        if conf.reserved_host_memory_mb:
+            what = f"{conf.reserved_host_memory_mb} MiB of the files are reserved for a host that does not use them"
+            yield f"[libvirt] file_backed_memory with [DEFAULT] reserved_host_memory_mb: {what}; set it to 0"
+    if options.images_type == "rbd" and not conf.force_raw_images:
+        yield "[libvirt] images_type = rbd with [DEFAULT] force_raw_images = false, with which nova does not start: images have to be raw; set it to true"
+    if conf.workarounds.reserve_disk_resource_for_image_cache and options.images_type in ("lvm", "rbd"):
+        what = f"has no effect with [libvirt] images_type = {options.images_type}, because the cached images are on another disk than the guests"
+        yield f"[workarounds] reserve_disk_resource_for_image_cache {what}"
+    if unknown := [one for one in options.supported_tpm_secret_security if one.strip() not in TPM_SECRETS]:
+        yield f"[libvirt] supported_tpm_secret_security: {printable(', '.join(unknown))} is none of {', '.join(TPM_SECRETS)}"
 
 
 def _disk(conf: cfg.ConfigOpts) -> DiskSettings:
     options = conf[libvirt.GROUP]
     kind = cast(DiskKind, options.images_type if options.images_type in ("lvm", "rbd") else "folder")
+    folder = Path(conf.instances_path).absolute()
+    cache = folder / conf.image_cache.subdirectory_name if conf.workarounds.reserve_disk_resource_for_image_cache and kind == "folder" else None
     return DiskSettings(
-        kind, Path(conf.instances_path).absolute(), options.images_volume_group or "", options.images_rbd_pool, options.images_rbd_ceph_conf,
-        options.rbd_user or "",
+        kind, folder, options.images_volume_group or "", options.images_rbd_pool, options.images_rbd_ceph_conf, options.rbd_user or "", cache,
     )  # fmt: skip
+
+
+def _sleepers(conf: cfg.ConfigOpts) -> frozenset[int]:
+    """Dedicated CPUs, but for CPU 0, which nova never takes offline."""
+    options = conf[libvirt.GROUP]
+    if not options.cpu_power_management or options.cpu_power_management_strategy != "cpu_state":
+        return frozenset()
+    try:
+        return parse_cpu_list(conf.compute.cpu_dedicated_set or "") - {0}
+    except ValueError:
+        # What is wrong with the set, the core tells.
+        return frozenset()
+
+
+def _machine(text: str) -> tuple[str, str]:
+    """``arch=machine``; without an architecture it is of none, as in nova."""
+    architecture, equals, machine = text.strip().partition("=")
+    return (architecture.strip(), machine.strip()) if equals else ("", architecture)

@@ -1,6 +1,6 @@
 """The standard traits of a host's root: what its CPUs are, and what its emulators can give guests."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 
 import os_traits
@@ -53,6 +53,11 @@ def emulator_traits(emulators: Sequence[Emulator], libvirt_version: int, qemu_ve
         has = {name for name, (libvirt, qemu) in since.items() if libvirt_version >= libvirt and qemu_version >= qemu}
         traits |= _chosen(prefix, has if listed is None else listed)
     return traits | _viommu(emulators, libvirt_version) | _tpm(emulators, vtpm) | {os_traits.COMPUTE_NET_VIRTIO_PACKED: True}
+
+
+def tpm_secret_traits(allowed: Collection[str]) -> dict[str, bool]:
+    """Where the secret of a guest's emulated TPM may be kept: the operator's word alone, because no emulator knows."""
+    return _chosen("COMPUTE_SECURITY_TPM_SECRET_SECURITY_", allowed)
 
 
 def _listed(emulators: Iterable[Emulator], prefix: str) -> set[str] | None:

@@ -33,6 +33,14 @@ class Wanted:
     machines: tuple[Machine, ...]
 
 
+def host_architecture(capabilities: str) -> str:
+    """What libvirt calls the architecture of the host with these capabilities.
+
+    :raises DriverError: they cannot be understood.
+    """
+    return text_of(child(parse(capabilities, WHAT, "capabilities"), "host/cpu", WHAT), "arch")
+
+
 def wanted(capabilities: str, settings: Settings) -> Wanted:
     """What to ask for on the host with these capabilities.
 
@@ -40,7 +48,7 @@ def wanted(capabilities: str, settings: Settings) -> Wanted:
     """
     root = parse(capabilities, WHAT, "capabilities")
     host = child(root, "host/cpu", WHAT)
-    machines = (machine for guest in root.findall("guest") for machine in _machines(guest, settings.virt_type))
+    machines = (machine for guest in root.findall("guest") for machine in _machines(guest, settings))
     return Wanted(tuple(_cpus(host, settings)), tuple(dict.fromkeys(machines)))
 
 
@@ -65,14 +73,15 @@ def _cpu(architecture: str, model: str) -> str:
     return ElementTree.tostring(cpu, encoding="unicode")
 
 
-def _machines(guest: Element, virt_type: str) -> Iterator[Machine]:
+def _machines(guest: Element, settings: Settings) -> Iterator[Machine]:
     """Of one architecture, if it has guests of the type: KVM has only the host's own."""
     arch = guest.find("arch")
-    if arch is None or text_of(guest, "os_type") != "hvm" or virt_type not in [one.get("type") for one in arch.findall("domain")]:
+    if arch is None or text_of(guest, "os_type") != "hvm" or settings.virt_type not in [one.get("type") for one in arch.findall("domain")]:
         return
     architecture, emulator = arch.get("name", ""), text_of(arch, "emulator")
     if not architecture or not emulator:
         return
     yield Machine(architecture, emulator, None)
     names = {(one.text or "").strip() for one in arch.findall("machine")}
-    yield from (Machine(architecture, emulator, name) for name in _CANONICAL if name in names)
+    wanted_here = (*_CANONICAL, *(name for of, name in settings.machines if of == architecture))
+    yield from (Machine(architecture, emulator, name) for name in wanted_here if name in names)

@@ -20,7 +20,7 @@ from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.crashes import KINDS, Disturbance, disturbances, disturbed
 from tests.support.random_trees import THEIR_AGGREGATE, Meddling, Tree, meddlings, shape_of, trees
 
-EXAMPLES = int(os.environ.get("CONVERGENCE_EXAMPLES", "300"))
+EXAMPLES = int(os.environ.get("CONVERGENCE_EXAMPLES", "80"))
 # Shrinking takes minutes, which CI has not: set this to see the smallest example that fails.
 SHRINK = (Phase.shrink,) if os.environ.get("CONVERGENCE_SHRINK") else ()
 # What the agent itself puts on every root.
@@ -171,7 +171,7 @@ def converges(placement: Any, hits: Counter[str], first: Tree, second: Tree, med
         assert not placement.writes()
 
 
-@pytest.mark.timeout(1200 if EXAMPLES <= 300 else 0)
+@pytest.mark.timeout(1200 if EXAMPLES <= 100 else 0)
 def test_any_tree_becomes_any_other_whatever_goes_wrong(placement: Any) -> None:
     hits: Counter[str] = Counter()
     converges(placement, hits)

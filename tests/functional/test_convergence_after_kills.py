@@ -17,7 +17,7 @@ from tests.support.proxy import FaultProxy
 from tests.support.random_trees import ODD, OUR_AGGREGATES, OUR_CLASSES, OUR_TRAITS, Tree, Wanted
 from tests.support.system import AgentCommand
 
-EXAMPLES = int(os.environ.get("CONVERGENCE_KILLS", "15"))
+EXAMPLES = int(os.environ.get("CONVERGENCE_KILLS", "8"))
 NODE = "node-a"
 FAULTS = [faults.cut(), faults.cut(applied=True), faults.answer(503), faults.answer(503, applied=True), faults.html(502), faults.delay(0.2)]
 
@@ -71,7 +71,7 @@ def own(state: Any, tree: Tree) -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.timeout(0 if EXAMPLES > 15 else 400)
+@pytest.mark.timeout(0 if EXAMPLES > 15 else 900)
 def test_a_killed_agent_ends_where_an_undisturbed_one_would(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> None:
     killed = 0
     for number in range(EXAMPLES):

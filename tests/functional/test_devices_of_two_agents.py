@@ -71,7 +71,7 @@ def cloud(http_placement: HttpPlacement, postgresql: PostgreSQL, tmp_path: Path)
         yield found
 
 
-@pytest.mark.timeout(0 if TURNS > 3 else 300)
+@pytest.mark.timeout(0 if TURNS > 3 else 900)
 def test_a_device_has_one_holder_whoever_is_killed_when(cloud: Cloud) -> None:
     contest, dice = Contest(cloud), random.Random(4)
     with ThreadPoolExecutor(CONTENDERS) as pool:

@@ -19,7 +19,7 @@ from tests.support.ini import write_config
 from tests.support.system import FOREIGN_VARIABLES, Result
 
 # one worker for all, because each would build and install by itself
-pytestmark = [pytest.mark.packaging, pytest.mark.timeout(600), pytest.mark.xdist_group("packaging")]
+pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800), pytest.mark.xdist_group("packaging")]
 
 NOT_SOURCE = shutil.ignore_patterns(".?*", "build", "_build", "dist", "*.egg-info", "__pycache__")
 

@@ -18,7 +18,7 @@ from agent.model.facts import HostFacts
 from agent.model.topology import Cell
 from tests.support.host_driver import CONTEXT, started
 from tests.support.recorded_sysfs import smt_host
-from tests.support.recordings import HOSTS, RECORDINGS, enable_virtual_functions, sysfs_root
+from tests.support.recordings import HOSTS, RECORDINGS, enable_virtual_functions, of_each, sysfs_root
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ DIFFERENCES: Mapping[str, Mapping[str, Difference]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=RECORDINGS)
+@pytest.fixture(scope="module", params=of_each(RECORDINGS))
 def recording(request, tmp_path_factory) -> tuple[str, HostFacts]:
     root = sysfs_root(request.param, tmp_path_factory.mktemp("recording"))
     return request.param, started(root).facts(CONTEXT.name)
@@ -174,7 +174,7 @@ def test_devices_equal_those_that_a_real_libvirtd_lists(recording):
     assert told is None or {key: told[key] for key in as_nodedev_tells_it(facts)} == as_nodedev_tells_it(facts)
 
 
-@pytest.mark.parametrize("name", [name for name in RECORDINGS if name.startswith("32intel64-")])
+@pytest.mark.parametrize("name", of_each(name for name in RECORDINGS if name.startswith("32intel64-")))
 def test_enabled_virtual_functions_equal_those_that_a_real_libvirtd_lists(name, tmp_path):
     root = sysfs_root(name, tmp_path)
     enable_virtual_functions(root, "0000:60:00.0", 4, "37cd")

@@ -1,5 +1,6 @@
-"""How many requests each case costs, counted at Placement's side: exact numbers, for trees of 1 to 513 providers."""
+"""How many requests each case costs, counted at Placement's side: exact numbers, for trees of 1 to 513 providers (73, unless under soak)."""
 
+import itertools
 import shutil
 import sqlite3
 import uuid
@@ -14,7 +15,8 @@ import pytest
 from agent.errors import ReshapeNeeded
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
-from agent.placement import retry
+from agent.placement import clock, retry
+from agent.placement.mirror import Freshness
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, Shape, new_uuid, shaped, total
 from tests.support.consumer_book import Book
@@ -57,6 +59,9 @@ SIZES = [
     Size(73, traits=17, names=3, first=73 + 17 + 5 + 3),
     Size(513, traits=17, names=3, first=513 + 17 + 5 + 3),
 ]
+# The largest takes half of the time of all, and is for the soak but for one test.
+ORDINARY, LARGEST = SIZES[:-1], SIZES[-1]
+CASES = [*ORDINARY, pytest.param(LARGEST, marks=pytest.mark.soak)]
 CONSUMERS = [0, 100]
 CLAIM = {"allocations": {ROOT: {"resources": {"VCPU": 1, "MEMORY_MB": 512}}}, "project_id": PROJECT, "user_id": USER, "consumer_generation": None}
 
@@ -138,7 +143,7 @@ def consumers(request: pytest.FixtureRequest) -> int:
     return int(request.param)
 
 
-@pytest.fixture(params=SIZES, ids=lambda size: f"P={size.providers}")
+@pytest.fixture(params=CASES, ids=lambda size: f"P={size.providers}")
 def size(request: pytest.FixtureRequest) -> Size:
     size: Size = request.param
     return size
@@ -165,6 +170,23 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_first_pass_on_an_empty_placement(build: Build, size: Size) -> None:
     assert build(size, 0).first == size.first <= size.providers + size.traits + 5 + size.names
+
+
+def test_the_largest_tree_costs_no_more_after_its_first_pass(build: Build, placement: PlacementServer, tmp_path: Path) -> None:
+    built = build(LARGEST, 0)
+    assert built.first == LARGEST.first
+    placement.restore(built.database)
+    shutil.copytree(built.folder, tmp_path / "state")
+    agent = AgentUnderTest(placement, tmp_path / "state", ScriptedDriver(shape_of(LARGEST)))
+    for following in (agent.once, agent.cycle):
+        placement.clear()
+        assert following().state == "in-sync"
+        assert placement.count() == 1
+    agent.driver.script = shape_of(LARGEST, {LARGEST.last: grown(LARGEST)})
+    placement.clear()
+    assert agent.cycle().state == "changed"
+    assert placement.count() == 2
+    agent.stop()
 
 
 def test_a_steady_pass_is_one_request(agent: AgentUnderTest, placement: PlacementServer) -> None:
@@ -268,10 +290,11 @@ def test_with_records_the_first_pass_costs_no_more_and_the_second_is_one_request
     assert agent.once().state == "changed"
     assert placement.count() == size.first
     book.claim(guest)
-    for following in (agent.once, agent.cycle, agent.cycle):
+    # A guest that seems to hold nothing is asked for once by each process, because it may have got something since the tree was read.
+    for following, asked in ((agent.once, 1), (agent.cycle, 1), (agent.cycle, 0)):
         placement.clear()
         assert [one.kind for one in following().drift] == ["missing-allocation"]
-        assert placement.count() == 1
+        assert placement.count() == placement.count("GET") == 1 + asked
     agent.stop()
 
 
@@ -288,6 +311,87 @@ def test_a_removal_is_two_requests_a_consumer(agent: AgentUnderTest, placement: 
     # That moved the root's generation.
     assert agent.cycle().state == "in-sync"
     assert placement.count() == 1 + 3 + 1
+
+
+def test_a_foreign_child_that_goes_away_is_no_request_more(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
+    theirs = placement.other.create_provider("bandwidth", parent=uuid_of(size.last))
+    assert agent.cycle().state == "in-sync"
+    # Others' allocations move the root beside it.
+    placement.other.delete_provider(theirs)
+    placement.other.claim({ROOT: {"VCPU": 1}})
+    placement.clear()
+    assert agent.cycle().state == "in-sync"
+    assert placement.count() == placement.count("GET") == 1 + 3 <= 5
+
+
+@pytest.mark.parametrize("size", CASES[1:], ids=lambda size: f"P={size.providers}")
+@pytest.mark.parametrize("consumers", [0])
+def test_one_of_ours_that_an_operator_deleted_is_made_again_without_reading_the_others(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size
+) -> None:
+    placement.other.delete_provider(uuid_of(size.last))
+    placement.clear()
+    assert agent.cycle().state == "changed"
+    has_traits = size.last in traits(size)
+    # The structure, then the provider, what it has, and where it has any its traits.
+    assert (placement.count(), placement.count("GET")) == (1 + 2 + has_traits, 1)
+
+
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock to so many seconds from now."""
+    now = clock.now()
+    return lambda seconds: monkeypatch.setattr(clock, "now", lambda: now + seconds)
+
+
+@pytest.mark.usefixtures("book")
+def test_with_records_the_holders_of_root_and_cells_are_each_asked_for_within_consumers_refresh_one_a_pass(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size, at: Callable[[float], None]
+) -> None:
+    asked: dict[str, list[int]] = {}
+    wanted = {uuid_of(name) for name in [NAME, *size.cells]}
+    for seconds in range(60, 3 * 600, 60):
+        at(seconds)
+        placement.clear()
+        # A restart keeps what was asked when.
+        assert (agent.once() if seconds == 900 else agent.cycle()).state == "in-sync"
+        assert placement.count() == placement.count("GET") <= 2
+        for one in placement.requests[1:]:
+            assert one.path.endswith("/allocations")
+            asked.setdefault(one.path.split("/")[2], [0]).append(seconds)
+    assert asked.keys() == wanted
+    assert all(later - sooner <= 600 + 60 for times in asked.values() for sooner, later in itertools.pairwise([*times, 3 * 600 - 60]))
+
+
+@pytest.mark.usefixtures("book")
+def test_consumers_refresh_0_never_asks_again(agent: AgentUnderTest, placement: PlacementServer, at: Callable[[float], None]) -> None:
+    agent.stop()
+    agent.freshness = Freshness(consumers=0)
+    for seconds in (60, 3600, 86400):
+        at(seconds)
+        placement.clear()
+        assert agent.cycle().state == "in-sync"
+        assert placement.count() == 1
+
+
+def test_without_records_nobody_is_asked_who_holds_what(agent: AgentUnderTest, placement: PlacementServer, at: Callable[[float], None]) -> None:
+    for seconds in (60, 3600, 86400):
+        at(seconds)
+        placement.clear()
+        assert agent.cycle().state == "in-sync"
+        assert placement.count() == 1
+
+
+def test_many_guests_whose_amounts_stay_wrong_cost_few_requests_a_pass(agent: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+    for _ in range(20):
+        book.tracked(placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 2048}}))
+    placement.clear()
+    asked = []
+    for _ in range(3):
+        assert [one.kind for one in agent.cycle().drift].count("allocation-mismatch") == 20
+        asked.append(len([one for one in placement.requests if one.path.startswith("/allocations/")]))
+        placement.clear()
+    assert asked == [20, 8, 8]
 
 
 def test_something_held_is_one_request_more(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:

@@ -21,8 +21,7 @@ def tool(name: str) -> str:
     """The path of one of systemd's commands."""
     found = shutil.which(name)
     if found is None:
-        backends.missing(f"{name} is not installed")
-    assert found is not None
+        backends.missing("systemd's tools", "apt-get install systemd", f"{name} is not installed")
     return found
 
 
@@ -58,10 +57,21 @@ def test_the_service_stays_locked_up(unit):
     run(tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE}", unit)
 
 
+def test_the_drop_in_for_libvirt_is_clean_beside_the_unit(unit, tmp_path):
+    shutil.copytree(FILES / f"{NAME}.service.d", tmp_path / f"{NAME}.service.d")
+    verify = (tool("systemd-analyze"), "verify", "--man=no", unit)
+    run(*verify)
+    drop_in = tmp_path / f"{NAME}.service.d" / "libvirt.conf"
+    assert "\nSupplementaryGroups=libvirt\n" in drop_in.read_text()
+    drop_in.write_text(drop_in.read_text().replace("SupplementaryGroups", "SupplementaryGroup"))
+    with pytest.raises(AssertionError, match="SupplementaryGroup"):
+        run(*verify)
+
+
 def test_user_and_folders_are_made_as_the_unit_needs_them(unit, tmp_path):
     sysusers, tmpfiles = tool("systemd-sysusers"), tool("systemd-tmpfiles")
     if os.geteuid() != 0:
-        backends.missing("only root can make the folders of another user")
+        backends.missing("other users", backends.AS_ROOT, "only root can make the folders of another user")
     root = tmp_path / "root"
     (root / "etc").mkdir(parents=True)
     subprocess.run([sysusers, f"--root={root}", FILES / f"{NAME}.sysusers"], capture_output=True, check=True)

@@ -38,6 +38,7 @@ from tests.support.placement import SERVICE_ROLES, Placement
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 IDENTITY = "0e1d2c3b-4a59-4687-8796-000000000009"
 NAME = "node-a"
+LEASE = 300.0
 
 Shape = Callable[[ProviderTree], None]
 
@@ -90,6 +91,12 @@ class AgentUnderTest:
         self.session: Session | None = options.pop("session", None)
         self.provider_files: Path | None = options.pop("provider_files", None)
         self.pci: PciSettings = options.pop("pci", PciSettings())
+        self.host: str = options.pop("host", "host-1")
+        self.identity: str = options.pop("identity", IDENTITY)
+        self.clock: Callable[[], float] = options.pop("clock", clock.now)
+        self.connection: str | None = options.pop("connection", None)
+        # What the records are written through; the mirror and the journal are not.
+        self.through: Callable[[Any], Any] = options.pop("through", lambda store: store)
         self.cancelled = threading.Event()
         assert not options, options
         self._fleet: Fleet | None = None
@@ -99,18 +106,18 @@ class AgentUnderTest:
         session = self.session or self.placement.session(self.roles)
         adapter = Adapter(session, service_type="placement", **({"endpoint_override": self.url} if self.url else {}))
         transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
-        self._store = (open_read_only if dry_run else open_store)(self.folder)
+        self._store = (open_read_only if dry_run else open_store)(self.folder, self.connection)
         server = Server(transport, "http", self._store, keep=not dry_run)
-        settings = Settings(Agent("host-1", None, 300), self.policy, Rules(), self.pci.rows, self.pci.misfits, self.pci.aliases)
-        self.records = Records(self._store)
-        self.tracking = tracking(self.records, settings, clock.now, lambda _node: None)
+        settings = Settings(Agent(self.host, None, LEASE), self.policy, Rules(), self.pci.rows, self.pci.misfits, self.pci.aliases)
+        self.records = Records(self.through(self._store))
+        self.tracking = tracking(self.records, settings, self.clock, lambda _node: None)
         config = read_folder(self.provider_files) if self.provider_files else ProviderConfig()
         worker = DriverWorker("scripted")
         house = House(
-            server, self.driver, worker, self.policy, IDENTITY, self.cancelled, freshness=self.freshness, records=self.tracking, provider_config=config,
+            server, self.driver, worker, self.policy, self.identity, self.cancelled, freshness=self.freshness, records=self.tracking, provider_config=config,
             pci=self.pci,
         )  # fmt: skip
-        return Fleet(house, "scripted", "host-1", 4)
+        return Fleet(house, "scripted", self.host, 4)
 
     def stop(self) -> None:
         """End the process: only the store remains."""

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tests.support import stopped
+
 CHECKOUT = Path(__file__).resolve().parents[2]
 READY = "READY "
 
@@ -22,7 +24,7 @@ class Child:
     killed leaves nothing behind. What it prints besides goes to the file ``output``.
     """
 
-    def __init__(self, module: str, output: Path, *, start_deadline: float = 60.0) -> None:
+    def __init__(self, module: str, output: Path, *, start_deadline: float = 300.0) -> None:
         self._module = module
         self._output = output
         self._start_deadline = start_deadline
@@ -78,7 +80,7 @@ class Child:
 
     def suspend(self) -> None:
         """Hold the process: connections are still taken by the kernel, nothing is answered."""
-        os.kill(self.pid, signal.SIGSTOP)
+        stopped.stop(self.pid)
 
     def resume(self) -> None:
         os.kill(self.pid, signal.SIGCONT)
@@ -91,10 +93,10 @@ class Child:
             process.send_signal(number)
             process.send_signal(signal.SIGCONT)
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
-                process.wait(10)
+                process.wait(60)
         for stream in (process.stdin, process.stdout):
             if stream is not None:
                 stream.close()

@@ -1,15 +1,16 @@
-"""Two hosts, each with an agent of its own, on one PostgreSQL and one Placement; and what has to be so when all is over."""
+"""Two hosts, each with an agent of its own, on one Placement, and on one PostgreSQL or stores of their own; and what has to be so when all is over."""
 
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from agent.model.amounts import Amounts
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords
+from agent.store.reading import Reading
 from agent.store.records import Records
 from agent.store.store import open_read_only
 from tests.support.compute_host import PATIENCE, RESERVED, ComputeHost
@@ -23,9 +24,9 @@ KILLS = 4
 
 
 class Cloud:
-    """Hosts A and B, whose agents run, on ``placement`` and the database at ``url``."""
+    """Hosts A and B, whose agents run, on ``placement`` and the database at ``url``; None for stores of their own."""
 
-    def __init__(self, folder: Path, placement: HttpPlacement, url: str) -> None:
+    def __init__(self, folder: Path, placement: HttpPlacement, url: str | None) -> None:
         self.folder, self.placement, self.url = folder, placement, url
         self.a, self.b = self.host("a"), self.host("b")
 
@@ -41,17 +42,13 @@ class Cloud:
     @contextmanager
     def running(self) -> Iterator["Cloud"]:
         """Inside, its agents run, though one may be killed."""
-        try:
+        with ExitStack() as stack:
             for one in self.both:
+                stack.callback(one.kill)
                 one.start()
             for one in self.both:
                 one.wait_until_well()
-            with open_read_only(self.folder / "look", self.url) as store:
-                self._records = Records(store)
-                yield self
-        finally:
-            for one in self.both:
-                one.kill()
+            yield self
 
     def guest(self, kind: Kind, dice: random.Random) -> Guest:
         """A guest that nobody has built yet."""
@@ -79,10 +76,15 @@ class Cloud:
             until(lambda: host.is_well() and not self.records(host).node.dirty, self._logs, PATIENCE)  # noqa: B023
             self._are_exact(host, {guest.uuid: guest for guest in mine})
             assert host.bugs == []
-        with self._records.reading() as reading:
-            for guest in guests:
-                found = {uuid: reading.migration(ConsumerUuid(uuid)) for uuid in guest.ended}
-                assert {uuid: one and (one.type, one.status) for uuid, one in found.items()} == guest.ended
+        ended = {uuid: how for guest in guests for uuid, how in guest.ended.items()}
+        found: dict[str, set[tuple[str, str]]] = {uuid: set() for uuid in ended}
+        for host in self.both:
+            with self._reading(host) as reading:
+                for uuid in ended:
+                    # A host with a store of its own knows only the moves that it was an end of.
+                    if (one := reading.migration(ConsumerUuid(uuid))) is not None:
+                        found[uuid].add((one.type, one.status))
+        assert found == {uuid: {how} for uuid, how in ended.items()}
 
     def _are_exact(self, host: ComputeHost, guests: Mapping[str, Guest]) -> None:
         """The host's records."""
@@ -106,10 +108,17 @@ class Cloud:
 
     def records(self, host: ComputeHost) -> NodeRecords:
         """All that is on record of a host."""
-        with self._records.reading() as reading:
+        with self._reading(host) as reading:
             found = reading.load(ProviderUuid(host.identity))
         assert found is not None
         return found
+
+    @contextmanager
+    def _reading(self, host: ComputeHost) -> Iterator[Reading]:
+        """The host's store as it is now; what is read of a store in a file is a copy."""
+        place = (host.command.store, None) if self.url is None else (self.folder / "look", self.url)
+        with open_read_only(*place) as store, Records(store).reading() as reading:
+            yield reading
 
     @staticmethod
     def _used(guests: Sequence[Guest]) -> dict[str, int]:
@@ -121,8 +130,12 @@ class Cloud:
 
 
 @contextmanager
-def cloud_on(folder: Path, placement: HttpPlacement, postgresql: PostgreSQL) -> Iterator[Cloud]:
-    """A cloud with a database of its own, whose agents are well."""
+def cloud_on(folder: Path, placement: HttpPlacement, postgresql: PostgreSQL | None) -> Iterator[Cloud]:
+    """A cloud whose agents are well, with a database of its own; None: whose hosts have stores of their own."""
+    if postgresql is None:
+        with Cloud(folder, placement, None).running() as cloud:
+            yield cloud
+        return
     database = postgresql.create()
     with Cloud(folder, placement, postgresql.url(database)).running() as cloud:
         yield cloud

@@ -16,7 +16,7 @@ from tests.support.system import AgentCommand, Result
 
 PERIOD = 2
 """Seconds between two audits."""
-PATIENCE = 60.0
+PATIENCE = 120.0
 """Seconds in which a killed agent has to be well again, on a machine that has more to do."""
 UNITS = "CUSTOM_PMEM_NAMESPACE_4GB"
 VF, GPU = "CUSTOM_PCI_8086_154C", "CUSTOM_PCI_8086_1533"

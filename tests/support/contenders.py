@@ -17,7 +17,7 @@ from agent.tracker.errors import ResourcesUnavailable
 from tests.support.tracking import DEDICATED, FM, NUMA_RESERVED, PMEM, Host, World, device, numa_cells, pmem_of, settled
 
 THREADS, PROCESSES = 8, 4
-PATIENCE = 60.0
+PATIENCE = 120.0
 PINNED = Flavor("fp", "FP", 1, 1024, extra_specs=DEDICATED)
 WON, REFUSED = "won", "resources unavailable"
 

@@ -37,12 +37,17 @@ DEDICATED = HostPolicy(frozenset({*range(4), *range(8, 12)}), frozenset({*range(
 class DeviceHost:
     """``devices``: by their names in the scenarios. ``start`` is a new process with the ``device_spec`` given.
 
-    ``strict``: cells count shared CPUs and memory too.
+    ``strict``: cells count shared CPUs and memory too. ``connection``: the database of its store, None for a file.
     """
 
-    def __init__(self, placement: PlacementServer, folder: Path, layout: Layout = "flat", policy: HostPolicy | None = None, *, strict: bool = False) -> None:
+    def __init__(
+        self, placement: PlacementServer, folder: Path, layout: Layout = "flat", policy: HostPolicy | None = None, *, strict: bool = False,
+        connection: str | None = None,
+    ) -> None:  # fmt: skip
         self.placement, self.folder, self.layout, self.host_policy, self.strict = placement, folder, layout, policy or HostPolicy(), strict
+        self.connection = connection
         self.devices: dict[str, PciDevice] = scene.host()
+        self.numa = CELLS
         self.incomplete: dict[Any, str] = {}
         self.driver = ScriptedDriver(nodes={ROOT: NODE})
         self.driver.facts_of = lambda _name: self.facts()
@@ -52,9 +57,9 @@ class DeviceHost:
 
     def facts(self) -> HostFacts:
         """What the host shows now."""
-        cpu = CpuFacts(frozenset(range(16)))
-        devices = tuple(self.devices.values())
-        return HostFacts(NODE, time.time(), "QEMU", cpu=cpu, memory_mib=16384, disk_gib=0, numa=CELLS, pci=devices, incomplete=self.incomplete)
+        cells, devices = self.numa.cells, tuple(self.devices.values())
+        cpu, memory = CpuFacts(frozenset().union(*(one.cpus for one in cells))), sum(one.memory_mib for one in cells)
+        return HostFacts(NODE, time.time(), "QEMU", cpu=cpu, memory_mib=memory, disk_gib=0, numa=self.numa, pci=devices, incomplete=self.incomplete)
 
     # --- the agent ------------------------------------------------------------------------------------------------
 
@@ -64,7 +69,8 @@ class DeviceHost:
         self.values = values or self.values
         policy = Policy(self.host_policy, layout=self.layout, strict=self.strict)
         pci = PciSettings(scene.specs(*self.values, report=report), report=report)
-        self.agent = AgentUnderTest(self.placement, self.folder, self.driver, policy=policy, pci=pci, provider_files=self.provider_files, **options)
+        more = {"provider_files": self.provider_files, "connection": self.connection, **options}
+        self.agent = AgentUnderTest(self.placement, self.folder, self.driver, policy=policy, pci=pci, **more)
         if adopt:
             self.agent.once(adopt=True)
         return self.agent.cycle(start=True)
@@ -121,6 +127,10 @@ class DeviceHost:
         """Of each device that is held: the uuid of the guest."""
         claims = self.tracker.view(ProviderUuid(ROOT)).claims
         return {name: claims[one.holder].instance for name, one in self.rows.items() if one.holder is not None}
+
+    def cells_of(self, name: str) -> list[int]:
+        """The host cells that the guest sits on."""
+        return [one.host_cell for one in self.tracker.view(ProviderUuid(ROOT)).claims[uuid_of(f"claim-{name}")].cells]
 
     def delete(self, name: str) -> None:
         """The guest is gone, as far as the records know."""

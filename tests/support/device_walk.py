@@ -155,7 +155,8 @@ class DeviceWalk:
         errors = {name: bool(one.errors) for name, one in reports.items() if one.state != "failed"}
         if self.site.report:
             checks.check_tree(self.account, dump, self.foreign, self.site.layout == "nested", errors)
-            checks.check_healed(self.account, dump, [name for name in errors if self.account.hosts[name].answers])
+            told = {drift.consumer for one in reports.values() for drift in one.drift if drift.kind == "allocation-mismatch" and drift.consumer}
+            checks.check_healed(self.account, dump, [name for name in errors if self.account.hosts[name].answers], told)
         self.check_rows()
 
     def check_rows(self) -> None:

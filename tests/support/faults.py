@@ -41,7 +41,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Action:
-    """What happens to a request. In this order: ``delay`` (seconds), ``before``, Placement, ``after``, the answer.
+    """What happens to a request. In this order: ``delay`` (seconds), ``before``, Placement, ``after``, the answer, which ``rewrite`` makes another.
 
     Placement handles the request when nothing takes its place (no loss, no reply) or when ``applied`` is set.
     """
@@ -53,6 +53,7 @@ class Action:
     reply: Reply | None = None
     loss: Loss | None = None
     applied: bool = False
+    rewrite: Callable[[Reply], Reply] | None = None
 
     def __post_init__(self) -> None:
         if self.applied and self.loss in NEVER_CONNECTED:
@@ -135,6 +136,17 @@ def html(status: int, *, applied: bool = False) -> Action:
 def delay(seconds: float) -> Action:
     """Placement answers late."""
     return Action("delay", delay=seconds)
+
+
+def rewritten(change: Callable[[Any], Any], name: str = "rewritten") -> Action:
+    """Placement's own answer with another body: what ``change`` makes of it, which is bytes, or anything that JSON can tell."""
+
+    def rewrite(reply: Reply) -> Reply:
+        made = change(json.loads(reply.body)) if reply.body else reply.body
+        headers = {name: value for name, value in reply.headers.items() if name.lower() != "content-length"}
+        return Reply(reply.status, made if isinstance(made, bytes) else json.dumps(made).encode(), headers)
+
+    return Action(name, rewrite=rewrite)
 
 
 def before(call: Callable[[Exchange], object]) -> Action:
@@ -254,6 +266,8 @@ def carry_out(action: Action | None, exchange: Exchange, handle: Callable[[], Re
         reply = reply or own
     if doing.after:
         doing.after(exchange)
+    if doing.rewrite and reply is not None:
+        reply = doing.rewrite(reply)
     loss = doing.loss
     if loss is Loss.HALF and reply is not None and not reply.body:
         loss = Loss.CUT  # because an answer without a body has no middle to break off in

@@ -18,6 +18,8 @@ def write_config(path: Path, config: Config) -> Path:
             lines += [f"{option} = {_escaped(each)}" for each in values]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")
+    # It may hold a password.
+    path.chmod(0o600)
     return path
 
 

@@ -13,13 +13,14 @@ from typing import Any
 import bcrypt
 import requests
 
+from tests.support import stopped
 from tests.support.child import Child
 from tests.support.ini import Config, Value, write_config
 
 USER, PASSWORD = "agent", "a $ecret % of the tests"
 VERSION = "1.109"
 FAKES = ("bios", "boot", "console", "deploy", "firmware", "inspect", "management", "power", "raid", "rescue", "vendor")
-SOON = 15.0
+SOON = 60.0
 
 
 class Ironic:
@@ -65,7 +66,8 @@ class Ironic:
 
     def suspend(self) -> None:
         """Take connections but answer nothing, until ``resume``."""
-        self._all(signal.SIGSTOP)
+        with suppress(ProcessLookupError):
+            stopped.stop_group(int(self._group_file.read_text()))
 
     def resume(self) -> None:
         self._all(signal.SIGCONT)

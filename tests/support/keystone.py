@@ -21,8 +21,9 @@ PROJECT = "service"
 DEFAULT_DOMAIN = "default"
 AGENT = "agent"
 NO_SERVICE = "noservice"
+NO_ROLE = "norole"
 PLACEMENT = "placement"
-USERS = {AGENT: ("service",), NO_SERVICE: ("admin",), PLACEMENT: ("admin", "service")}
+USERS = {AGENT: ("service",), NO_SERVICE: ("admin",), NO_ROLE: (), PLACEMENT: ("admin", "service")}
 """Users and their roles in the project. ``agent`` may do all the agent does, ``noservice`` may not reshape."""
 
 

@@ -132,6 +132,6 @@ def answers(**changes: Any) -> Answers:
     return replace(whole, **changes)
 
 
-def facts(told: Answers, *cpu_flags: str, vtpm: bool = True, file_backed_memory_mib: int = 0) -> HostFacts:
+def facts(told: Answers, *cpu_flags: str, vtpm: bool = True, file_backed_memory_mib: int = 0, **more: Any) -> HostFacts:
     """What comes of the answers."""
-    return facts_of(told, "compute-1", 1000.0, cpu_flags=cpu_flags, vtpm=vtpm, file_backed_memory_mib=file_backed_memory_mib)
+    return facts_of(told, "compute-1", 1000.0, cpu_flags=cpu_flags, vtpm=vtpm, tpm_secrets=(), file_backed_memory_mib=file_backed_memory_mib, **more)

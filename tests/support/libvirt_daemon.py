@@ -11,8 +11,8 @@ from tests.support.site import flavor_body, instance_body
 from tests.support.system import AgentCommand
 from tests.support.tracking import F1, uuid_of
 
-SOON = 5.0
-"""Within so many seconds what has happened on the host is seen."""
+SOON = 60.0
+"""Within so many seconds what has happened on the host is seen, on a machine that is very busy."""
 
 
 class LibvirtDaemon:

@@ -1,6 +1,7 @@
 """A real libvirtd with QEMU in a folder of its own, over this machine's /sys or a recording of another's."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import shutil
@@ -12,11 +13,15 @@ import time
 from pathlib import Path
 from types import ModuleType
 
-from tests.support import backends
+from tests.support import backends, stopped
 
 LIBVIRTD = "/usr/sbin/libvirtd"
 QEMU = "/usr/bin/qemu-system-x86_64"
-START_DEADLINE = 60.0
+BINDING = "gcc libvirt-dev pkg-config python3-dev"
+"""The Debian packages that the Python binding is built with, by ``make test``."""
+PACKAGES = {LIBVIRTD: "libvirt-daemon libvirt-daemon-driver-qemu", QEMU: "qemu-system-x86", "/usr/bin/unshare": "util-linux"}
+"""Each program that is run, with the Debian packages that bring it."""
+START_DEADLINE = 120.0
 
 QEMU_CONF = """\
 user = "root"
@@ -50,15 +55,23 @@ CAPABILITIES: "tempfile.TemporaryDirectory[str] | None" = None
 """What libvirtd learned of QEMU, which takes it seconds: kept for the next one of this process."""
 
 
-def module() -> ModuleType:
-    """The Python binding; without it, or without libvirtd and QEMU, the test is skipped or fails."""
-    backends.require("libvirt")
-    absent = [one for one in (LIBVIRTD, QEMU, "/usr/bin/unshare") if not Path(one).exists()]
-    if absent:
-        backends.missing(f"there is no {', '.join(absent)}")
+def binding() -> ModuleType:
+    """The Python binding; without it the test is skipped or fails."""
+    if importlib.util.find_spec("libvirt") is None:
+        backends.missing("the Python binding of libvirt", f"apt-get install {BINDING}")
     import libvirt
 
     return libvirt
+
+
+def module() -> ModuleType:
+    """The Python binding; without it, or without libvirtd and QEMU, the test is skipped or fails."""
+    absent = {program: package for program, package in PACKAGES.items() if not Path(program).exists()}
+    if importlib.util.find_spec("libvirt") is None:
+        absent["Python module libvirt"] = BINDING
+    if absent:
+        backends.missing("libvirtd with QEMU", f"apt-get install {' '.join(absent.values())}", f"there is no {', '.join(absent)}")
+    return binding()
 
 
 class Libvirtd:
@@ -130,7 +143,7 @@ class Libvirtd:
 
     def freeze(self) -> None:
         """Let it hang."""
-        os.kill(self.pid, signal.SIGSTOP)
+        stopped.stop(self.pid)
 
     def thaw(self) -> None:
         """Let it go on."""
@@ -186,7 +199,8 @@ class Libvirtd:
                 output = (self.folder / "output").read_text(errors="replace")
                 if self._process.poll() is not None:
                     self._process = None
-                    backends.missing(f"libvirtd does not start: {output} {self.log}")
+                    remedy = "it does not start here; REQUIRE_BACKENDS=1 makes tests fail with what it says"
+                    backends.missing("a libvirtd of its own", remedy, f"libvirtd does not start: {output} {self.log}")
                 assert time.monotonic() < end, f"libvirtd does not answer: {error} {output} {self.log}"
                 time.sleep(0.05)
             else:

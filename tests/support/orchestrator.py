@@ -82,6 +82,7 @@ class Guest:
         self.owner: ComputeHost | None = None
         self.allocations: dict[str, Resources] = {}
         self._move = self._migration = ""
+        self._asked: dict[str, Any] = {}
         self._kind_of_move: MigrationType = "resize"
         self.ended: dict[str, tuple[str, str]] = {}
 
@@ -138,7 +139,12 @@ class Guest:
     # --- moving ---------------------------------------------------------------------------------------------------
 
     def leave(self, kind: MigrationType, dest: ComputeHost, flavor: Flavor | None = None) -> None:
-        """Have room made for it at ``dest``. Until the end of the move its migration holds the source; in an evacuation it does itself."""
+        """Have room made for it at ``dest``, and tell its host, unless that is dead.
+
+        Until the end of the move its migration holds the source; in an evacuation it does itself.
+        """
+        source = self.owner
+        assert source is not None
         self._kind_of_move, self._move, self._migration = kind, str(uuid4()), str(uuid4())
         arriving = self._scheduled(dest, flavor or self.flavor)
         if kind == "evacuation":
@@ -147,16 +153,22 @@ class Guest:
             self._placement.move(self.uuid, self._migration)
             self.allocations[self._migration] = self.allocations.pop(self.uuid)
             self._hold(arriving)
-        body = {
-            "id": self._move, "type": kind, "node": dest.identity, "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
+        described = {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER, "host": source.name, "node": source.identity, "flavor": asdict(self.flavor)}
+        self._asked = {
+            "id": self._move, "type": kind, "node": dest.identity, "host": dest.name, "instance": described,
             "migration": self._migration, "allocations": self._told(dest), **({"flavor": asdict(flavor)} if flavor else {}),
         }  # fmt: skip
-        self._ask(dest, lambda client: client.create_move(body))
+        self.told(dest, *([source] if kind != "evacuation" else []))
 
-    def step(self, host: ComputeHost, step: MoveStep) -> str:
-        """Take the move a step further, by the agent of a host; what the migration's status is then."""
-        status: str = self._ask(host, lambda client: client.take_move(self._move, step))["migration"]["status"]
-        return status
+    def told(self, *hosts: ComputeHost) -> None:
+        """The agents of these hosts are told of the move."""
+        for host in hosts:
+            self._ask(host, lambda client: client.create_move(self._asked))
+
+    def step(self, step: MoveStep, *hosts: ComputeHost) -> str:
+        """Take the move a step further, by the agents of these hosts; what the migration's status is then, wherever it is kept."""
+        (status,) = {self._ask(host, lambda client: client.take_move(self._move, step))["migration"]["status"] for host in hosts}
+        return str(status)
 
     def arrived(self, host: ComputeHost, status: str, flavor: Flavor | None = None) -> None:
         """It stays there; that the migration's allocation goes is the agents' business."""

@@ -1,5 +1,6 @@
 """A real PostgreSQL: a private cluster in a folder of its own, on a Unix socket only, gone when the tests are gone."""
 
+import contextlib
 import ctypes
 import os
 import shutil
@@ -7,8 +8,10 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import psycopg
 from psycopg import sql
 
@@ -20,7 +23,7 @@ ASKED, PASSWORD = "asked", "a $ecret:@/% of the tests"
 """A role that has to give its password, which is awkward in a URL; ``USER`` has none."""
 # initdb and postgres refuse to run as root.
 NOBODY = 65534
-START_DEADLINE = 60.0
+START_DEADLINE = 120.0
 PR_SET_PDEATHSIG = 1
 
 # Without fsync, because a crash of the machine is none of the tests' business; kill -9 of any process is.
@@ -40,7 +43,7 @@ def require() -> Path:
     """The folder of the newest server's programs; without one the present test is skipped, or fails."""
     found = sorted(BINARIES.glob("*/bin/postgres"), key=lambda program: int(program.parts[-3]))
     if not found:
-        backends.missing(f"there is no PostgreSQL in {BINARIES}")
+        backends.missing("PostgreSQL", "apt-get install postgresql", f"there is no PostgreSQL in {BINARIES}")
     return found[-1].parent
 
 
@@ -124,6 +127,18 @@ class PostgreSQL:
     def kill(self) -> None:
         """End at once, in the middle of whatever goes on, as a crash would."""
         self._end(signal.SIGQUIT)
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Inside, it takes connections and whatever is sent on them, and answers nothing."""
+        held = [psutil.Process(self.pid), *psutil.Process(self.pid).children(recursive=True)]
+        for process in held:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in held:
+                process.resume()
 
     def remove(self) -> None:
         """End it for good."""

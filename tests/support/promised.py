@@ -16,8 +16,10 @@ UNITS = ("ns_0", "ns_1")
 
 # Kinds of moves that wait for no confirmation, and how they end; and how each kind ends that is given up.
 AT_ONCE = {"live-migration": "completed", "evacuation": "done"}
-GIVEN_UP = {"resize": "error", "migration": "error", "live-migration": "cancelled", "evacuation": "failed"}
+GIVEN_UP = {"resize": "cancelled", "migration": "cancelled", "live-migration": "cancelled", "evacuation": "failed"}
 STAYS = ("confirmed", "completed", "done")
+# Of one that has arrived; after "confirming" there is no way back.
+WAITING = ("finished", "confirming")
 OVER = (*STAYS, "reverted", "failed", "cancelled")
 ON_THE_WAY = ("resize_prep", "resize_reverting", "migrating")
 
@@ -120,8 +122,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Memory:
-    """What an agent has in mind of a node since its last audit. ``told``: the claims that this found stranded."""
+    """What an agent has in mind of a node since its last audit."""
 
     online: frozenset[int]
-    told: frozenset[str] = frozenset()
     available: bool = True

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Self
 
 from agent.model.flavor import Flavor
+from agent.model.instance import BUILT
 from agent.model.names import ProviderUuid
 from tests.support.promised import (
     AT_ONCE,
@@ -20,6 +21,7 @@ from tests.support.promised import (
     SHARED,
     STAYS,
     VFS,
+    WAITING,
     Got,
     Guest,
     Memory,
@@ -57,7 +59,7 @@ class Promises:
 
     def claim(self, id: str, node: ProviderUuid, name: str, flavor: Flavor, wanted: Wanted) -> None:
         self._ready(node)
-        if id in self.promises:
+        if self._again(id):
             return
         self._offered(node)
         guest = self.guests.get(name)
@@ -73,16 +75,17 @@ class Promises:
         if promise.purpose == "move":
             self._abort_move(promise)
         elif promise.open:
-            if promise.move is not None:
+            guest = self.guests[promise.instance]
+            built = guest.node == promise.node and (promise.state == "consumed" or guest.vm_state in BUILT)
+            if promise.move is not None or (promise.purpose == "instance" and built):
                 raise Refused
             self._give_back([promise])
-            guest = self.guests[promise.instance]
             if promise.purpose == "instance" and guest.node == promise.node:
                 self.guests[promise.instance] = replace(guest, host=None, node=None)
 
     def claim_devices(self, id: str, node: ProviderUuid, name: str, devices: tuple[str, ...]) -> None:
         self._ready(node)
-        if id in self.promises:
+        if self._again(id):
             return
         self._offered(node)
         if all(one.node != node for one in self.open_of(name)):
@@ -108,7 +111,7 @@ class Promises:
 
     def move(self, id: str, type: str, node: ProviderUuid, name: str, flavor: Flavor | None, wanted: Wanted) -> None:
         self._ready(node)
-        if id in self.promises:
+        if self._again(id):
             return
         self._offered(node)
         guest = self.guests[name]
@@ -127,11 +130,10 @@ class Promises:
 
     def finish(self, agent: str, id: str) -> None:
         promise, move, guest = self._arriving(agent, id)
-        if not promise.open:
-            raise Refused
-        if promise.state == "consumed":
+        # Who was dead meanwhile is told of what has ended since.
+        if promise.state == "consumed" or move.status in (*STAYS, "reverted"):
             return
-        if move.status in OVER:
+        if not promise.open or move.status in OVER:
             raise Refused
         at_once = move.type in AT_ONCE
         if at_once:
@@ -148,7 +150,7 @@ class Promises:
         promise, move, guest = self._arriving(agent, id)
         if move.status == "confirmed":
             return
-        if move.status != "finished":
+        if move.status not in WAITING:
             raise Refused
         self._give_back(self._halves(id, "old"))
         if promise.open:
@@ -169,9 +171,16 @@ class Promises:
             guest, host=move.source_host, node=move.source, flavor=guest.old or guest.flavor, old=None, new=None
         )
 
-    def drop(self, node: ProviderUuid, id: str, half: str) -> None:
-        self._ready(node)
-        self._give_back(self._halves(id, half))
+    def drop(self, agent: str, id: str, half: str) -> None:
+        promise, move, guest = self._arriving(agent, id)
+        halves = self._halves(id, half)
+        arrived = promise.state == "consumed" or move.status in WAITING
+        stayed = not arrived and (move.goes_on or guest.node == move.source)
+        if halves and (arrived if half == "new" else stayed):
+            raise Refused
+        self._give_back(halves)
+        if halves and half == "old" and move.status == "finished":
+            self.moves[id] = replace(move, status="confirming")
 
     def orchestrate(self, id: str, status: str) -> None:
         """Somebody else writes how the move goes."""
@@ -184,12 +193,15 @@ class Promises:
         if before is None:
             raise Refused
         places = {before.node, *(one.node for one in self.open_of(name))}
-        if not any(self.hosts[one] == agent for one in places & self.memory.keys()):
+        # One that is nobody's any agent may tell of.
+        asked = places if before.host is not None or self.open_of(name) else self.memory.keys()
+        if not any(self.hosts[one] == agent for one in asked & self.memory.keys()):
             raise Refused
         guest = replace(before, **said)
         if guest.removed:
-            if lost := next((one.move for one in self.open_of(name) if one.move is not None), None):
-                self.moves[lost] = replace(self.moves[lost], status=self.moves[lost].status if self.moves[lost].status in OVER else "error")
+            for id, move in self.moves.items():
+                if move.instance == name and move.status not in OVER:
+                    self.moves[id] = replace(move, status="confirmed" if move.status in WAITING else GIVEN_UP[move.type])
             for one in self.open_of(name):
                 self._release(one)
             guest = replace(guest, old=None, new=None)
@@ -223,16 +235,11 @@ class Promises:
             raise Refused
         here = self.open_on(node)
         ended = {one.id for one in here if self._is_over(one)}
-        stranded = {one.id for one in here if one.id not in ended and self._is_stranded(one)}
-        told = self.memory[node].told if node in self.memory else frozenset()
-        ending = stranded & told
-        staying = {one.instance for one in here if one.purpose != "devices" and one.id not in ended | ending}
+        staying = {one.instance for one in here if one.purpose != "devices" and one.id not in ended}
         self._compete(node, here)
         for one in here:
             if one.id in ended or (one.purpose == "devices" and one.instance not in staying):
                 self._release(one)
-            elif one.id in ending:
-                self._strand(one)
             elif one.half != "only" and self.promises[one.id].half != "only" and self._is_alone(one):
                 self._alone(one)
         devices, units = self.devices.get(node, frozenset()), self.units.get(node, frozenset())
@@ -240,7 +247,7 @@ class Promises:
         self.units[node] = shown.units if shown.units is not None else units
         if start and self.held(node, "units") - self.units[node]:
             raise Refused
-        self.memory[node] = Memory(shown.online, frozenset(stranded))
+        self.memory[node] = Memory(shown.online)
         self.removed -= {node}
 
     def _is_over(self, one: Promise) -> bool:
@@ -263,21 +270,6 @@ class Promises:
         move, guest = self.moves[one.move], self.guests[one.instance]
         failed = move.status == "error" and one.half == "old" and guest.node == one.node and move.source != move.dest
         return move.status in OVER or failed
-
-    def _is_stranded(self, one: Promise) -> bool:
-        if one.half != "new" or one.state != "held" or one.move is None or self.moves[one.move].status in (*OVER, "finished"):
-            return False
-        return not self.guests[one.instance].on_the_way and one.hour < self.hour
-
-    def _strand(self, one: Promise) -> None:
-        assert one.move is not None
-        move = self.moves[one.move]
-        self._release(one)
-        if move.goes_on:
-            self.moves[one.move] = replace(move, status="error")
-        for half in self._halves(one.move, "old"):
-            if half.node == one.node:
-                self._alone(half)
 
     def _alone(self, one: Promise) -> None:
         self._change(one, half="only", move=None, state=one.state if one.half == "old" else "consumed")
@@ -317,6 +309,12 @@ class Promises:
     def _offered(self, node: ProviderUuid) -> None:
         if node in self.removed or not self.memory[node].available:
             raise Refused
+
+    def _again(self, id: str) -> bool:
+        """Whether it was promised before; what was given back is not promised again."""
+        if id in self.promises and not self.promises[id].open:
+            raise Refused
+        return id in self.promises
 
     def _mine(self, agent: str, id: str) -> Promise:
         """A claim that an agent may work on, because it, its guest or an end of its move is on a node of this agent, or was on one that is no more."""
@@ -367,7 +365,7 @@ class Promises:
         move, guest = self.moves[promise.id], self.guests[promise.instance]
         if not promise.open and not move.goes_on:
             return
-        if promise.state == "consumed" or move.status == "finished":
+        if promise.state == "consumed" or move.status in WAITING:
             raise Refused
         self._give_back([promise])
         self._back(promise.id)

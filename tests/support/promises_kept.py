@@ -30,7 +30,7 @@ def _claims(promises: Promises, records: NodeRecords) -> None:
     expected = {uuid_of(one.id): one for one in promises.open_on(node)}
     assert found.keys() == expected.keys(), ([found[one] for one in found.keys() - expected.keys()], [expected[one] for one in expected.keys() - found.keys()])
     for id, promise in expected.items():
-        claim, got = found[id], _got(found[id], records)
+        claim, got = found[id], got_of(found[id], records)
         assert (claim.purpose, claim.instance, claim.half, claim.state) == (promise.purpose, guest(promise.instance), promise.half, promise.state)
         assert (claim.amounts, claim.migration) == (promise.amounts, uuid_of(promise.move) if promise.move else None)
         if promise.got is None:
@@ -40,7 +40,8 @@ def _claims(promises: Promises, records: NodeRecords) -> None:
     _nothing_twice(promises, node)
 
 
-def _got(claim: Claim, records: NodeRecords) -> Got:
+def got_of(claim: Claim, records: NodeRecords) -> Got:
+    """What a claim has."""
     return Got(
         frozenset(cpu for placed in claim.cells for cpu in placed.pinned_cpus),
         frozenset(one.address for one in records.devices if one.holder == claim.id),

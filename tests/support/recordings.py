@@ -4,10 +4,23 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-HOSTS = Path(os.environ.get("SHARED") or Path(__file__).parents[3] / "shared") / "data" / "hosts"
+import pytest
+
+from tests.support import backends
+
+FOLDER = Path("data", "hosts")
+HOSTS = Path(os.environ.get("SHARED") or Path(__file__).parents[3] / "shared") / FOLDER
+ABSENT = backends.reason("recordings of real machines", f"set SHARED to a folder that has them in {FOLDER}")
 RECORDINGS = sorted(path.name.removesuffix(".tar.bz2") for path in (HOSTS / "sysfs").glob("*.tar.bz2"))
+
+
+def of_each(names: Iterable[str]) -> list[Any]:
+    """Return the parameters of a test that runs once for each of these recordings; none is a part that is missing."""
+    return list(names) or [pytest.param(None, marks=pytest.mark.skip(reason=ABSENT))]
 
 
 def sysfs_root(name: str, folder: Path) -> Path:

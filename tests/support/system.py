@@ -62,7 +62,7 @@ class AgentCommand:
         api = {"socket": self.socket, **config.get("api", {})}
         write_config(self.config_file, {**config, "store": store, "api": api})
 
-    def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> Result:
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 120.0) -> Result:
         """Run to the end; a run longer than ``timeout`` seconds fails the test."""
         with self.started(*arguments, env=env) as process:
             try:
@@ -99,7 +99,7 @@ class AgentCommand:
 class AgentHere(AgentCommand):
     """The same in the test's own process, a second faster: for what needs neither signals nor an embedded Placement."""
 
-    def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 60.0) -> Result:
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 120.0) -> Result:
         """Run to the end; ``timeout`` is not looked at."""
         streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
         with contextlib.ExitStack() as stack:

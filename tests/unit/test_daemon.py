@@ -4,18 +4,25 @@ import gc
 import threading
 import time
 from collections.abc import Callable
+from typing import get_args
 
 import psutil
 import pytest
+from sqlalchemy import select
 
-from agent import assembly, daemon, schedule
+from agent import assembly, daemon, running, schedule
 from agent.cli.configuration import load
 from agent.cli.parser import parse
 from agent.daemon import Daemon
-from agent.errors import AgentError, ConfigError, ReshapeNeeded
+from agent.errors import ConfigError, ReshapeNeeded
+from agent.model.report import AgentState
+from agent.placement import clock
 from agent.placement.transport import Timeouts, Transport
+from agent.store.record_schema import LEASE
+from agent.store.store import open_read_only
 from tests.support import faults
 from tests.support.ini import write_config
+from tests.support.tracking import Time
 
 
 class Manager:
@@ -82,7 +89,9 @@ def service(placement, tmp_path, monkeypatch):
         def reread():
             return load(parse(["--config-file", str(file)]), {})
 
-        Daemon(reread(), reread, lambda _conf: None, manager, Operator(script)).run()
+        Daemon(reread(), reread, lambda _conf: None, lambda _conf, _usable: None, manager, Operator(script)).run()
+        # Whatever systemd is told begins with a word that docs/states.md has.
+        assert {text.partition(":")[0] for _, text in manager.told if text} <= set(get_args(AgentState))
         return manager
 
     run.manager = manager
@@ -145,8 +154,11 @@ def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(service, pl
     monkeypatch.setattr(daemon, "TURN", 0.02)
     placement.faults.add(faults.delay(1.5), times=1)
     manager = service(lambda operator: setattr(operator, "stop", audits(service.manager) >= 1))
-    assert manager.of("ready")[0].startswith("an audit takes longer than")
-    assert manager.of("status")[1:] == ["ready: 1 changed"]
+    ready, status = manager.of("ready"), manager.of("status")
+    # On a busy machine something else may take as long before.
+    assert "takes longer than" in ready[0]
+    assert any(text.startswith("starting: an audit takes longer than") for text in (*ready, *status))
+    assert status[-1] == "ready: 1 changed"
 
 
 def test_the_watchdog_is_not_fed_while_an_audit_is_stuck(service, placement, monkeypatch):
@@ -209,7 +221,7 @@ def test_a_refused_configuration_stays_in_the_status_until_a_good_one_comes(serv
         operator.stop = len(phases) == 2 and statuses[-1] == "ready: 1 in-sync"
 
     manager = service(script)
-    assert [text.partition(":")[0] for text in manager.of("ready")[1:]] == ["the new configuration is refused", "the configuration was reloaded"]
+    assert [text.split(":")[1] for text in manager.of("ready")[1:]] == [" the new configuration is refused", " the configuration was reloaded"]
     assert any(text.startswith("ready: 1 in-sync; the new configuration is refused: ") for text in manager.of("status"))
 
 
@@ -230,19 +242,56 @@ def test_a_log_that_cannot_be_set_up_refuses_the_configuration(service, monkeypa
         operator.stop = audits(service.manager) >= 3
 
     manager = service(script)
-    assert "the new configuration is refused: the log cannot be set up" in manager.of("ready")
+    assert "ready: the new configuration is refused: the log cannot be set up" in manager.of("ready")
     assert len(set_up) == 2
     assert set_up[0] is not set_up[1]
 
 
-def test_every_node_refused_is_no_start(service, monkeypatch):
+def test_a_start_at_which_every_node_is_refused_goes_on(service, monkeypatch):
+    """It is tried again, later each time; a process that ended would be started anew at once."""
     from drivers.fake.file import FileDriver
 
     def shape(*_args):
         raise ReshapeNeeded
 
+    def script(operator):
+        operator.stop = audits(service.manager) >= 3
+
     monkeypatch.setattr(FileDriver, "shape", shape)
-    with pytest.raises(AgentError, match="asks for a reshape of node-a although it was given the allocations"):
-        service(lambda _operator: None)
-    assert not service.manager.of("ready")
-    assert threading.active_count() == 1 or not [one for one in threading.enumerate() if one.name == "an audit"]
+    manager = service(script)
+    assert "asks for a reshape of node-a although it was given the allocations" in manager.of("ready")[0]
+    assert all(text.startswith("degraded: 1 refused; ") for text in manager.of("status")[1:-1])
+
+
+def test_nobody_takes_the_node_over_while_a_reload_takes_long(service, monkeypatch, tmp_path):
+    from drivers.fake.file import FileDriver
+
+    now, starts, left = Time(), [], []
+    monkeypatch.setattr(clock, "now", now)
+    monkeypatch.setattr(running, "KEEP_EVERY", 0.01)
+    start = FileDriver.start
+
+    def seconds_left():
+        with open_read_only(tmp_path / "store") as store, store.reading() as connection:
+            return connection.execute(select(LEASE.c.expires_at)).scalar_one() - now()
+
+    def slow(driver, context):
+        start(driver, context)
+        starts.append(driver)
+        if len(starts) == 2:
+            # Twice as long as a lease, which is of 300 seconds.
+            for _ in range(4):
+                now.pass_by(150)
+                end = time.monotonic() + 30
+                while seconds_left() < 250 and time.monotonic() < end:
+                    time.sleep(0.01)
+                left.append(seconds_left())
+
+    def script(operator):
+        operator.reload = audits(service.manager) >= 1 and not service.manager.of("reloading")
+        operator.stop = len(starts) >= 2 and "ready: the configuration was reloaded" in service.manager.of("ready")
+
+    monkeypatch.setattr(FileDriver, "start", slow)
+    service(script)
+    assert (len(left), min(left) > 150) == (4, True), left
+    assert not [one for one in threading.enumerate() if one.name == "leases"]

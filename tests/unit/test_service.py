@@ -117,7 +117,7 @@ def test_everybody_who_asks_for_a_reload_hears_how_the_next_one_went(service):
         assert not service.wanted
         service.reloaded(outcome)
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert not service.reload_wanted
     assert heard == ["done"] * 3 + ["it is bad"] * 3
 
@@ -133,11 +133,11 @@ def test_who_asks_while_the_files_are_being_read_gets_a_reading_of_their_own(ser
     while not service.reload_wanted:
         time.sleep(0.01)
     service.reloaded(None)
-    threads[0].join(10)
+    threads[0].join(60)
     assert (heard, service.wanted) == ([True], True)
     service.reloads()
     service.reloaded(None)
-    threads[1].join(10)
+    threads[1].join(60)
     assert (heard, service.wanted) == ([True, True], False)
 
 

@@ -40,10 +40,10 @@ def test_a_signal_ends_the_waiting_for_it(signals):
     timer = threading.Timer(0.1, send, [signal.SIGTERM])
     begun = time.monotonic()
     timer.start()
-    signals.take(30)
+    signals.take(300)
     timer.join()
     assert signals.stop
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 60
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.01])
@@ -64,8 +64,8 @@ def test_a_second_one_on_the_way_out_does_no_harm_and_all_is_as_before():
 def test_a_wake_from_another_thread_ends_a_wait_and_means_nothing_else(signals):
     threading.Timer(0.1, signals.wake).start()
     begun = time.monotonic()
-    signals.take(10)
-    assert time.monotonic() - begun < 5
+    signals.take(300)
+    assert time.monotonic() - begun < 60
     assert not (signals.stop or signals.reload)
 
 

@@ -2,25 +2,34 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
+from operator import attrgetter
 from typing import Any
 
 from agent.api.documents.shown import JsonObject, unit_document
 from agent.model.compute_node import ComputeNode
+from agent.model.facts import CpuFacts
+from agent.model.held_device import DeviceRow
+from agent.model.mdev import MdevSource
 from agent.numa.host import HostCell
+from agent.pci.choice import free_devices
 from agent.tracker.node_state import NodeState
 from agent.tracker.stats import stats
 
 
 def node_records(state: NodeState) -> JsonObject:
     """The sums of the node's records, what the host has, and all that keeps anybody from knowing what is free."""
-    node = state.node
+    node, providers = state.node, {cell: provider for provider, cell in state.host.cell_providers.items()}
     return {
         **_described(node),
         "usage": asdict(state.usage),
         "reserved": asdict(state.host.reserved),
+        "free": _free(state),
         "available": state.host.available,
-        "cells": [_cell(one) for one in state.cells],
+        "cpu": _cpu(state.host.cpu),
+        "cells": [_cell(one, providers.get(one.id)) for one in state.cells],
         "devices": _tallied(state),
+        "pools": _pools(state),
+        "mdevs": [_mdevs(one, state) for one in state.host.mdevs],
         "units": [unit_document(one) for one in state.units.values()],
         "stats": dict(stats(state.instances.values(), {}, node.failed_builds)),
         "problems": list(state.problems),
@@ -29,6 +38,10 @@ def node_records(state: NodeState) -> JsonObject:
 
 def _described(node: ComputeNode) -> JsonObject:
     return {
+        "host": node.host,
+        "host_ip": node.host_ip,
+        "hypervisor_type": node.hypervisor_type,
+        "hypervisor_version": node.hypervisor_version,
         "total": {"vcpus": node.vcpus, "memory_mb": node.memory_mb, "disk_mb": None if node.local_gb is None else node.local_gb * 1024},
         "ratios": {"vcpus": node.cpu_allocation_ratio, "memory_mb": node.ram_allocation_ratio, "disk_mb": node.disk_allocation_ratio},
         "failed_builds": node.failed_builds,
@@ -37,9 +50,24 @@ def _described(node: ComputeNode) -> JsonObject:
     }
 
 
-def _cell(cell: HostCell) -> JsonObject:
+def _free(state: NodeState) -> JsonObject:
+    """What is not promised, without any overcommitment; less than nothing where that is used. Null: nobody knows the total."""
+    node, used = state.node, state.used
+    disk_mb = None if node.local_gb is None else node.local_gb * 1024
+    pairs = {"memory_mb": (node.memory_mb, used.memory_mb), "vcpus": (node.vcpus, used.vcpus), "disk_mb": (disk_mb, used.disk_mb)}
+    return {name: None if total is None else total - amount for name, (total, amount) in pairs.items()}
+
+
+def _cpu(cpu: CpuFacts | None) -> JsonObject | None:
+    if cpu is None:
+        return None
+    return {"architecture": cpu.architecture, "vendor": cpu.vendor, "model": cpu.model, "features": sorted(cpu.features)}
+
+
+def _cell(cell: HostCell, provider: str | None) -> JsonObject:
     return {
         "id": cell.id,
+        "provider": provider,
         "memory_mb": cell.memory_mib,
         "memory_mb_used": cell.memory_used_mib,
         "shared": sorted(cell.shared),
@@ -47,8 +75,29 @@ def _cell(cell: HostCell) -> JsonObject:
         "dedicated": sorted(cell.dedicated),
         "pinned": sorted(cell.pinned),
         "degraded": sorted(cell.degraded),
+        "siblings": [sorted(core) for core in cell.siblings],
+        "socket": cell.socket,
+        "distances": {str(other): distance for other, distance in sorted(cell.distances.items())},
+        "physnets": sorted(cell.physnets),
+        "tunneled": cell.tunneled,
         "pages": [asdict(one) for one in cell.pages],
     }
+
+
+def _pools(state: NodeState) -> list[JsonObject]:
+    """The devices that guests can ask for: those together that no request can tell apart, and how many of them are free."""
+    free = {one.address for one in free_devices(state.devices)}
+    pools: dict[tuple[Any, ...], list[DeviceRow]] = {}
+    for one in sorted((one for one in state.devices.values() if one.present and one.serves == "guests"), key=attrgetter("address")):
+        provider = state.host.device_providers.get(one.address)
+        key = (one.parent or one.address, one.type, one.vendor_id, one.product_id, one.numa_node, tuple(sorted(one.tags.items())), provider)
+        pools.setdefault(key, []).append(one)
+    return [
+        {
+            "parent": parent, "type": kind, "vendor_id": vendor, "product_id": product, "numa_node": cell, "tags": dict(tags), "provider": provider,
+            "total": len(some), "free": sum(one.address in free for one in some),
+        } for (parent, kind, vendor, product, cell, tags, provider), some in pools.items()
+    ]  # fmt: skip
 
 
 def _tallied(state: NodeState) -> Mapping[str, Any]:
@@ -57,3 +106,9 @@ def _tallied(state: NodeState) -> Mapping[str, Any]:
     for one in state.devices.values():
         counts[one.state] += 1
     return counts
+
+
+def _mdevs(source: MdevSource, state: NodeState) -> JsonObject:
+    """A parent of mediated devices, and how many of its devices claims have."""
+    shares = (one for claim in state.claims.values() for one in claim.mdevs)
+    return {**asdict(source), "claimed": sum(one.count for one in shares if (one.parent, one.resource_class) == (source.parent, source.resource_class))}

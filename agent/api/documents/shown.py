@@ -14,13 +14,14 @@ from agent.model.migration import Migration
 JsonObject = dict[str, Any]
 
 
-def claim_document(claim: Claim, devices: Collection[DeviceRow], units: Collection[UnitRow]) -> JsonObject:
-    """A claim with what it holds of ``devices`` and ``units``."""
+def claim_document(claim: Claim, devices: Collection[DeviceRow], units: Collection[UnitRow], node_name: str | None) -> JsonObject:
+    """A claim with what it holds of ``devices`` and ``units``. ``node_name``: of its node, if that is known here."""
     return {
         "id": claim.id,
         "purpose": claim.purpose,
         "instance": claim.instance,
         "node": claim.node,
+        "node_name": node_name,
         "half": claim.half,
         "state": claim.state,
         "amounts": asdict(claim.amounts),
@@ -30,6 +31,7 @@ def claim_document(claim: Claim, devices: Collection[DeviceRow], units: Collecti
         "origin": claim.origin,
         "devices": [device_document(one) for one in devices if one.holder == claim.id],
         "units": [unit_document(one) for one in units if one.holder == claim.id],
+        "mdevs": [asdict(one) for one in claim.mdevs],
         "created_at": claim.created_at,
         "updated_at": claim.updated_at,
         "version": claim.version,

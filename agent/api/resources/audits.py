@@ -1,12 +1,12 @@
 """Audits that are asked for, and the configuration that is read again."""
 
 import re
-from threading import BoundedSemaphore
 
 import falcon
 from falcon import Request, Response
 
 from agent.api.service import Audit, Service
+from agent.api.waiting import WaitingRoom
 
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.ASCII | re.IGNORECASE)
 # In seconds; whoever wants to wait longer asks again.
@@ -15,22 +15,21 @@ RETRY_AFTER = "1"
 
 
 class Waiting:
-    """How many may wait at once: each keeps a thread from serving others. Who comes too late is told to ask again."""
+    """Shows audits to who may wait for them. Who finds no place is told to ask again."""
 
-    def __init__(self, service: Service, places: int) -> None:
-        self._service, self._places = service, BoundedSemaphore(places)
+    def __init__(self, service: Service, room: WaitingRoom) -> None:
+        self._service, self._room = service, room
 
     def answer(self, request: Request, response: Response, audit_id: str) -> None:
         """The audit, waited for if that is preferred and there is room."""
         wait = _preferred_wait(request)
-        if wait is not None and self._places.acquire(blocking=False):
-            try:
-                audit = self._service.audit(audit_id, wait)
-            finally:
-                self._places.release()
+        if wait is None:
+            _show(self._service.audit(audit_id, 0), response)
+            return
+        with self._room.place_if_free() as found:
+            audit = self._service.audit(audit_id, wait if found else 0)
+        if found:
             response.set_header("Preference-Applied", f"wait={wait}")
-        else:
-            audit = self._service.audit(audit_id, 0)
         _show(audit, response)
 
 
@@ -61,12 +60,13 @@ class OneAudit:
 class Reload:
     """/v1/reload."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, room: WaitingRoom) -> None:
+        self._service, self._room = service, room
 
     def on_post(self, _request: Request, response: Response) -> None:
         """Read the configuration again."""
-        self._service.reload()
+        with self._room.place():
+            self._service.reload()
         response.media = {"status": self._service.status()}
 
 

@@ -5,9 +5,12 @@ from falcon import Request, Response
 
 from agent.api.desk import Desk
 from agent.api.documents.asked import device_claim
+from agent.api.resources.guests import chosen_nodes
 from agent.api.service import Service
-from agent.model.names import ConsumerUuid
+from agent.model.names import ConsumerUuid, printable
+from agent.tracker.errors import UnknownDevice
 from agent.tracker.known import Planned
+from agent.tracker.node_state import NodeState
 from agent.tracker.tracker import Tracker
 
 
@@ -20,6 +23,30 @@ class Devices:
     def on_get(self, request: Request, response: Response) -> None:
         """A page."""
         response.media = self._service.records().devices(request.context.query)
+
+
+class CleanedDevice:
+    """/v1/devices/cleaned."""
+
+    def __init__(self, service: Service, desk: Desk) -> None:
+        self._service, self._desk = service, desk
+
+    def on_post(self, request: Request, response: Response) -> None:
+        """A device was cleaned, so that guests can have it again."""
+        asked = request.context.body
+        address = asked["address"].lower()
+
+        def work(tracker: Tracker) -> tuple[NodeState, bool]:
+            wanted = [asked["node"]] if "node" in asked else []
+            found = [tracker.view(uuid) for uuid in chosen_nodes(tracker, wanted)]
+            found = [one for one in found if len(found) == 1 or address in one.devices]
+            if len(found) != 1:
+                names = ", ".join(printable(one.node.name) for one in found) or "no node"
+                raise UnknownDevice(f"device {printable(address)} is on {names}", "say the node" if found else "see GET /v1/devices for their addresses")
+            return found[0], tracker.clean(found[0].node.uuid, address)
+
+        state, changed = self._desk.done("clean-device", work)
+        response.media = {"node": state.node.uuid, "node_name": printable(state.node.name), "address": address, "repeated": not changed}
 
 
 class DeviceClaims:

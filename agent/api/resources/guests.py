@@ -7,10 +7,10 @@ from falcon import Request, Response
 
 from agent.api.desk import Desk
 from agent.api.documents.guests import node_guests, node_without_guests
-from agent.api.documents.shown import JsonObject
+from agent.api.documents.shown import JsonObject, instance_document
 from agent.api.service import Service
 from agent.errors import AgentError
-from agent.model.names import ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.tracker.claims import check_ready
 from agent.tracker.errors import UnknownNode
 from agent.tracker.importing import GuestImport
@@ -27,7 +27,7 @@ class Guests:
     def on_get(self, _request: Request, response: Response) -> None:
         """All of them, by node."""
         tracker = self._service.tracker()
-        response.media = {"nodes": [_node(tracker, uuid, tracker.foreseen_import) for uuid in _chosen(tracker, ())]}
+        response.media = {"nodes": [_node(tracker, uuid, tracker.foreseen_import) for uuid in chosen_nodes(tracker, ())]}
 
 
 class GuestImports:
@@ -47,10 +47,21 @@ class GuestImports:
             check_ready(state)
             return tracker.foreseen_import(state)
 
-        response.media = {"dry_run": dry_run, "nodes": [_node(tracker, uuid, imported) for uuid in _chosen(tracker, asked.get("nodes", ()))]}
+        response.media = {"dry_run": dry_run, "nodes": [_node(tracker, uuid, imported) for uuid in chosen_nodes(tracker, asked.get("nodes", ()))]}
 
 
-def _chosen(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
+class OneGuest:
+    """/v1/guests/{uuid}."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+
+    def on_delete(self, _request: Request, response: Response, uuid: str) -> None:
+        """End its record."""
+        response.media = instance_document(self._desk.done("forget-guest", lambda tracker: tracker.forget(ConsumerUuid(uuid))))
+
+
+def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
     """The nodes of these names, patterns or uuids; all, if there are none.
 
     :raises UnknownNode: one of them means nothing.

@@ -7,8 +7,9 @@ from agent.api.desk import Desk
 from agent.api.documents.asked import instance_update
 from agent.api.documents.shown import JsonObject, instance_document
 from agent.api.service import Service
-from agent.model.names import ConsumerUuid
-from agent.placement.allocations.change import remove_trees
+from agent.api.waiting import WaitingRoom
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.placement.allocations.change import remove_from_one
 from agent.placement.allocations.delete import delete_forced
 from agent.placement.allocations.errors import ConsumerNotFound
 from agent.tracker.tracker import Tracker
@@ -44,23 +45,28 @@ class OneInstance:
 class Allocation:
     """/v1/instances/{uuid}/allocation."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, desk: Desk, room: WaitingRoom) -> None:
+        self._service, self._desk, self._room = service, desk, room
 
     def on_delete(self, request: Request, response: Response, uuid: str) -> None:
-        """Remove it from this host's nodes, or everywhere; that there is none is as good."""
+        """Remove it from one of this host's nodes, or everywhere; that there is none is as good."""
+        query = request.context.query
 
         def work(tracker: Tracker) -> None:
             client = self._service.placement()
-            if request.context.query["scope"] == "all":
+            if query["scope"] == "all":
                 delete_forced(client, uuid)
                 return
+            nodes = tracker.nodes()
+            if "node" in query:
+                nodes = [tracker.own(ProviderUuid(query["node"]))]
             try:
-                remove_trees(client, uuid, tracker.nodes())
+                remove_from_one(client, uuid, nodes)
             except ConsumerNotFound:
                 return
 
-        self._desk.done("remove-allocation", work)
+        with self._room.place():
+            self._desk.done("remove-allocation", work)
         response.status = falcon.HTTP_204
 
 

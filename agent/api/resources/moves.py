@@ -38,12 +38,31 @@ class Moves:
 class OneMove:
     """/v1/moves/{id}."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
+    def __init__(self, service: Service, desk: Desk) -> None:
+        self._service, self._desk = service, desk
 
     def on_get(self, _request: Request, response: Response, id: str) -> None:
         """The move."""
         response.media = self._service.records().move(id)
+
+    def on_patch(self, request: Request, response: Response, id: str) -> None:
+        """Take note of how far it has come."""
+        status = request.context.body["status"]
+        planned = self._desk.done("progress", lambda tracker: tracker.progress(_id_of(self._service, id), status))
+        response.media = {**self._service.records().move(id), "repeated": planned.repeated}
+
+
+class DroppedHalf:
+    """/v1/moves/{id}/drop."""
+
+    def __init__(self, service: Service, desk: Desk) -> None:
+        self._service, self._desk = service, desk
+
+    def on_post(self, request: Request, response: Response, id: str) -> None:
+        """Give one half back."""
+        half = request.context.body["half"]
+        planned = self._desk.done("drop", lambda tracker: tracker.drop_half(_id_of(self._service, id), half))
+        response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 
 
 class Step:
@@ -56,10 +75,13 @@ class Step:
     def on_post(self, _request: Request, response: Response, id: str) -> None:
         """Take the move there."""
 
-        def work(tracker: Tracker) -> Planned:
-            # What a claim is for never changes; the same of a guest's claim would give the guest's room away.
-            self._service.records().claim(id, "move")
-            return self._work(tracker, id)
-
-        planned = self._desk.done(self._operation, work)
+        planned = self._desk.done(self._operation, lambda tracker: self._work(tracker, _id_of(self._service, id)))
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
+
+
+def _id_of(service: Service, given: str) -> str:
+    """The id of the move that is called by that or by its migration's uuid.
+
+    :raises UnknownClaim: there is none. What a claim is for never changes; the same of a guest's claim would give the guest's room away.
+    """
+    return str(service.records().claim(given, "move")["id"])

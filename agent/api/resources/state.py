@@ -6,6 +6,12 @@ from agent.api.metrics import CONTENT_TYPE, Metrics
 from agent.api.service import Service
 
 
+def _health(service: Service) -> dict[str, str]:
+    """How things are, in a line, and in the word that it begins with."""
+    status = service.status()
+    return {"state": status.partition(":")[0], "status": status}
+
+
 class Health:
     """/healthz."""
 
@@ -15,7 +21,7 @@ class Health:
     def on_get(self, _request: Request, response: Response) -> None:
         """Whether the process works."""
         self._service.check_health()
-        response.media = {"status": self._service.status()}
+        response.media = _health(self._service)
 
 
 class Readiness:
@@ -27,7 +33,7 @@ class Readiness:
     def on_get(self, _request: Request, response: Response) -> None:
         """Whether every node was audited and is well."""
         self._service.check_readiness()
-        response.media = {"status": self._service.status()}
+        response.media = _health(self._service)
 
 
 class Figures:

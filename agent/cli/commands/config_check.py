@@ -1,27 +1,123 @@
 """``agent config check``: everything wrong with the configuration, at once."""
 
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from threading import Event
+from typing import Any
 
 from oslo_config import cfg
 
-from agent.assembly import made
+from agent.assembly import examined
+from agent.cli.configuration import Configuration, read_configuration
+from agent.cli.exposures import exposures
+from agent.cli.option_values import origin
 from agent.cli.options import Options
-from agent.cli.output import write, write_document
-from agent.desired.affinity import affinity_warning
+from agent.cli.output import write, write_document, write_problems
+from agent.cli.unknown_options import Unknown, unknown_options
+from agent.conf.default import host_name
+from agent.errors import AgentError, ConfigError
+from agent.model.exit_codes import DONE, FAILED
+from agent.model.names import printable
+from agent.model.report import Problem, Report
+from agent.render.json_report import report_document
+from agent.version import agent_version
 
 SCHEMA = "compute-node-agent/config-check/1"
+# Which value of an option an error is about, and which option, as messages begin.
+_NUMBER = re.compile(r"#(\d+)")
+_ABOUT = re.compile(r"\[(?P<section>\w+)\] (?P<option>\w+)")
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Check what loading alone does not.
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an error comes from, as far as that is known."""
 
-    :raises ConfigErrors: everything that is wrong.
-    """
-    parts = made(conf, Event(), daemon=False)
-    files, warnings = list(conf.config_file), [one for one in (affinity_warning(parts.policy, parts.pci),) if one is not None]
-    if options.format == "json":
-        write_document({"schema": SCHEMA, "files": files, "warnings": warnings, "errors": [], "exit_code": 0})
+    file: str | None = None
+    line: int | None = None
+    section: str | None = None
+    option: str | None = None
+
+
+def run(_conf: cfg.ConfigOpts, options: Options) -> int:
+    """Check all that can be checked without touching anything."""
+    read = read_configuration(options)
+    found = examined(read.conf, Event(), daemon=False) if read.whole else None
+    errors = [*read.errors, *(found.errors if found else ()), *(_of_folders(read.conf) if read.whole else ())]
+    unknown = unknown_options(read.conf, read.files, complete=found is not None and found.parts is not None)
+    warnings = [*map(str, unknown), *exposures(read.conf, [file.path for file in read.files])]
+    warnings += found.parts.warnings if found and found.parts else ()
+    told = [(error, _place(error, read)) for error in errors]
+    problems = [Problem(error.code, error.message, error.remedy) for error in errors]
+    code = FAILED if problems else DONE
+    rows = [*map(_row_of_unknown, unknown), *(_row(problem, place) for problem, (_, place) in zip(problems, told, strict=True))]
+    if options.as_document:
+        write_document(_document(read, problems, warnings, rows, code), options)
+        return code
+    write("".join(f"warning: {one}\n" for one in warnings))
+    if problems:
+        write_problems(problems, [_shown(error, place) for error, place in told])
     else:
-        write("".join(f"warning: {one}\n" for one in warnings))
+        files = [str(file.path) for file in read.files]
         write(f"nothing wrong in {', '.join(files) if files else 'the defaults: no configuration file was found'}\n")
-    return 0
+    return code
+
+
+def _document(read: Configuration, problems: Sequence[Problem], warnings: Sequence[str], rows: Sequence[dict[str, Any]], code: int) -> dict[str, Any]:
+    """With errors it is the report of a run that came to nothing, and more."""
+    files = [str(file.path) for file in read.files]
+    if not problems:
+        return {"schema": SCHEMA, "files": files, "warnings": warnings, "problems": rows, "errors": [], "exit_code": code}
+    conf = read.conf
+    mode = "embedded" if conf.placement.backend == "embedded" else "http"
+    report = Report(agent_version(), host_name(conf), mode, None, None, dry_run=False, errors=problems, exit_code=code)  # type: ignore[arg-type]
+    return {**report_document(report), "files": files, "warnings": warnings, "problems": rows}
+
+
+def _of_folders(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
+    """Folders that the agent could not use if it started now."""
+    store = Path(conf.store.path)
+    about = f"[store] path = {printable(str(store))}"
+    if store.exists() and not store.is_dir():
+        yield ConfigError(f"{about}: it is no folder", "name a folder; the agent makes it if it is not there")
+    elif store.exists() and not os.access(store, os.R_OK | os.W_OK | os.X_OK):
+        yield ConfigError(f"{about}: this user may not read and write it", "give it to the agent's user, or run this check as that one")
+    if conf.log_config_append and not os.access(conf.log_config_append, os.R_OK):
+        yield ConfigError(f"[DEFAULT] log_config_append = {printable(conf.log_config_append)}: it cannot be read", "name a file that is there, or remove it")
+
+
+def _place(error: AgentError, read: Configuration) -> _Place:
+    """Where the error comes from: what it says itself, else where the option is set that its message is about."""
+    told = error.data
+    named = _ABOUT.search(error.message)
+    section, option = told.get("group") or (named and named["section"]), told.get("option") if "group" in told else (named and named["option"])
+    if told.get("file"):
+        return _Place(told["file"], told.get("line"), section, option)
+    if not (section and option):
+        return _Place()
+    group = None if section == "DEFAULT" else section
+    for info, registered in read.conf._all_opt_infos():
+        # The host's name is in a group of its own, called DEFAULT.
+        if info["opt"].dest == option and (registered.name if registered and registered.name != "DEFAULT" else None) == group:
+            number = _NUMBER.match(str(told.get("place", "")))
+            found = origin(info["opt"], group, read.files, os.environ, int(number[1]) if number else None)
+            file, _, line = found.place.rpartition(":") if found else ("", "", "")
+            return _Place(file, int(line), section, option) if line.isdecimal() else _Place(None, None, section, option)
+    return _Place(None, None, section, option)
+
+
+def _shown(error: AgentError, place: _Place) -> str:
+    """The place for people, empty if the message has it."""
+    return f"{place.file}:{place.line}" if place.file and place.line and printable(place.file) not in error.message else ""
+
+
+def _row(problem: Problem, place: _Place) -> dict[str, Any]:
+    where = {"file": place.file, "line": place.line, "section": place.section, "option": place.option}
+    return {"severity": "error", **where, "code": problem.code, "message": problem.message, "remedy": problem.remedy}
+
+
+def _row_of_unknown(one: Unknown) -> dict[str, Any]:
+    where = {"file": one.file, "line": one.line, "section": one.section, "option": one.option}
+    return {"severity": "warning", **where, "code": "config.unknown", "message": one.message, "remedy": one.remedy}

@@ -21,8 +21,8 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     folder = Path(conf.store.path)
     with RunLock(folder), open_store(folder, conf.store.connection) as store:
         place = str(store)
-    if options.format == "json":
-        write_document({"schema": SCHEMA, "store": place, "version": VERSION, "errors": [], "exit_code": 0})
+    if options.as_document:
+        write_document({"schema": SCHEMA, "store": place, "version": VERSION, "errors": [], "exit_code": 0}, options)
     else:
         write(f"{place} has schema {VERSION}, the newest\n")
     return 0

@@ -25,8 +25,8 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
         found = identity.find(folder, Path(conf.state_path), host, store)
     if found is None:
         raise IdentityError(f"[store] path {folder}: host {host} has no identity yet", "agent --once makes one")
-    if options.format == "json":
-        write_document({"schema": SCHEMA, "host": host, "uuid": found, "errors": [], "exit_code": 0})
+    if options.as_document:
+        write_document({"schema": SCHEMA, "host": host, "uuid": found, "errors": [], "exit_code": 0}, options)
     else:
         write(f"{found}\n")
     return 0

@@ -50,8 +50,8 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
         "schema": SCHEMA, "notice": "; ".join(parts.notes), "report_in_placement": parts.pci.report, "nodes": nodes,
         "aliases": aliases_document(parts.pci.aliases), "errors": [], "exit_code": code,
     }  # fmt: skip
-    if options.format == "json":
-        write_document(document)
+    if options.as_document:
+        write_document(document, options)
     else:
         write(render_pci_check(document, look_of(sys.stdout)))
     return code

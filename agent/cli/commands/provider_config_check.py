@@ -39,8 +39,8 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
         warnings=[*(problem for one in config.warnings for problem in problems_of(one)), *_absences(config, found)],
         nodes=nodes, note=note, exit_code=exit_code(nodes, detailed=options.detailed_exitcode),
     )  # fmt: skip
-    if options.format == "json":
-        write_document(check_document(checked))
+    if options.as_document:
+        write_document(check_document(checked), options)
     else:
         write(render_check(checked, look_of(sys.stdout)))
     return checked.exit_code

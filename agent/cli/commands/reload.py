@@ -25,8 +25,8 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
             raise
         parts = problem.parts or [problem.problem]
         raise ConfigErrors([ConfigError(str(one.get("detail", "")), str(one.get("remedy", ""))) for one in parts]) from problem
-    if options.format == "json":
-        write_document({"schema": SCHEMA, "status": status, "errors": [], "exit_code": 0})
+    if options.as_document:
+        write_document({"schema": SCHEMA, "status": status, "errors": [], "exit_code": 0}, options)
     else:
         write(f"the configuration was reloaded; {printable(status)}\n")
     return 0

@@ -17,7 +17,7 @@ from agent.model.provider_tree import Provider, ProviderTree
 from agent.render.json_report import tree_document
 from agent.render.look import look_of
 from agent.render.own_tree import StoredTree
-from agent.render.text import render_trees
+from agent.render.text import TREES_AT_MOST, render_tree_table, render_trees
 from agent.store.store import Store, open_read_only
 
 
@@ -31,17 +31,18 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     found, place = (None if options.offline else from_daemon(conf, _of_daemon)) or [], "daemon"
     if not found:
         with open_read_only(Path(conf.store.path), conf.store.connection) as store:
-            found, place = list(_of_store(store)), f"store {store}"
+            found, place = list(stored_trees(store)), f"store {store}"
     chosen = [one for one in found if not options.nodes or any(_matches(one, name) for name in options.nodes)]
     missing = [name for name in options.nodes if not any(_matches(one, name) for one in found)]
     if missing:
         raise StoreError(f"--node {missing[0]}: no such tree in the {place}", f"it has {', '.join(one.name for one in found[:10]) or 'none'}")
     if not chosen:
         raise StoreError(f"no tree in the {place}", "agent --once puts one there")
-    if options.format == "json":
-        write_document(tree_document(chosen))
+    if options.as_document:
+        write_document(tree_document(chosen), options)
     else:
-        write(render_trees(chosen, look_of(sys.stdout)))
+        look = look_of(sys.stdout, wide=options.wide)
+        write(render_tree_table(chosen, look) if options.format == "table" or len(chosen) > TREES_AT_MOST else render_trees(chosen, look))
     return 0
 
 
@@ -60,7 +61,8 @@ def _read(document: Mapping[str, Any]) -> StoredTree:
     return StoredTree(document["name"], document["uuid"], document["endpoint"] or "", tree, owned, used)
 
 
-def _of_store(store: Store) -> Iterator[StoredTree]:
+def stored_trees(store: Store) -> Iterator[StoredTree]:
+    """The trees as they were last seen in Placement; what of them is in use was not kept."""
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root):

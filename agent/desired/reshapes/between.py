@@ -14,7 +14,7 @@ from agent.desired.reshapes.ledger import Ledger
 from agent.desired.reshapes.places import Shift
 from agent.desired.reshapes.room import check_room
 from agent.errors import ReshapeFailed
-from agent.model.names import ConsumerUuid, printable
+from agent.model.names import ConsumerUuid, number_of, printable
 from agent.model.provider_tree import ProviderTree
 
 LOG = logging.getLogger(__name__)
@@ -59,9 +59,9 @@ def _devices(resource_class: str, consumer: ConsumerUuid, amount: int, root: str
         and kind.resource_class == orc.VGPU and kind.name == device.type
     ]  # fmt: skip
     if len(places) < amount:
-        found = f"only {len(places)} of its devices are found" if places else "no guest with devices is known by that name"
+        found = f"only {number_of(len(places), 'device')} of it found" if places else "no guest with devices is known by that name"
         what = f"VGPU of {printable(root)} would move from the root to its parents, but consumer {consumer} has {amount} of it and {found}"
-        raise ReshapeFailed(what, "end its move or delete its allocation, and start the agent again", consumer=consumer)
+        raise ReshapeFailed(what, "end its move or delete its allocation, and reload the agent", consumer=consumer)
     if len(places) > amount:
         LOG.warning("consumer %s has %d devices but only %d VGPU in Placement: those of the first parents count", consumer, len(places), amount)
     found_shares: dict[str, int] = {}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import os_resource_classes as orc
 
-from agent.desired.cell_tree import cell_name, page_size
+from agent.desired.cell_tree import OF_CELLS, cell_name, page_size
 from agent.model.guest import PlacedCell
 
 Count = Callable[[PlacedCell], int]
@@ -31,7 +31,7 @@ def counts(resource_class: str) -> Iterator[Count]:
 
 def counted_by_cells(resource_class: str) -> bool:
     """Whether the cells of a guest tell where its share of the class is."""
-    return any(True for _ in counts(resource_class))
+    return resource_class in OF_CELLS or page_size(resource_class) is not None
 
 
 def shares(resource_class: str, amount: int, cells: Sequence[PlacedCell], root: str) -> Mapping[str, int] | None:

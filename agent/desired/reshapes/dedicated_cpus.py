@@ -54,7 +54,7 @@ def _dedicate(places: frozenset[ProviderUuid], evidence: Evidence, ledger: Ledge
         count = _dedicated(cells, amount)
         if count > amount:
             what = f"consumer {consumer} is pinned to {count} CPUs but holds only {amount} VCPU of {printable(name)}"
-            raise ReshapeFailed(what, "correct its allocation with agent allocation, and start the agent again", consumer=consumer)
+            raise ReshapeFailed(what, "correct its allocation with agent allocation, and reload the agent", consumer=consumer)
         if count:
             ledger.take(consumer, provider, orc.VCPU, count)
             ledger.give(consumer, provider, orc.PCPU, count)

@@ -1,10 +1,15 @@
 """The allocations of a node's consumers while they are being moved, in the form in which drivers edit them too."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
+
+import os_resource_classes as orc
 
 from agent.driver import Allocations
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.provider_tree import ProviderTree
+
+OF_HOSTS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB})
 
 Share = tuple[ConsumerUuid, ProviderUuid, int]
 """A consumer, a provider, and how much of a class he has there."""
@@ -24,6 +29,13 @@ class Ledger:
             for consumer, record in self._allocations.items()
             for uuid, resources in _entries(record).items()
             if uuid in wanted and resources.get(resource_class)
+        )
+
+    def holds_outside(self, consumer: str, tree: ProviderTree, besides: Container[ProviderUuid]) -> bool:
+        """Whether the consumer has CPUs, memory or disk of a provider that is neither in ``tree`` nor among ``besides``, as another host's are."""
+        return any(
+            not tree.exists(uuid) and ProviderUuid(uuid) not in besides and not resources.keys().isdisjoint(OF_HOSTS)
+            for uuid, resources in _entries(self._allocations[consumer]).items()
         )
 
     def take(self, consumer: str, provider: str, resource_class: str, amount: int) -> None:

@@ -4,9 +4,6 @@ R1 VGPU and R3 contexts of encryption between the root and its children; R2 VCPU
 MEMORY_MB and page classes between the root and the cells; R6 DISK_GB between the root and shared storage. Devices are healed.
 """
 
-import os_resource_classes as orc
-
-from agent.desired.encryption_tree import CLASS as CONTEXT
 from agent.desired.reshapes.between import cross
 from agent.desired.reshapes.cells import counted_by_cells
 from agent.desired.reshapes.dedicated_cpus import becomes_dedicated, becomes_shared, swapped
@@ -21,8 +18,6 @@ from agent.errors import ReshapeNeeded
 from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
 
-ALWAYS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.VGPU, CONTEXT, DISK})
-
 
 def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evidence: Evidence, allocations: Allocations | None) -> None:
     """Edit ``allocations`` so that they fit ``tree`` as they fit ``present``.
@@ -32,7 +27,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
     """
     if not present.exists(root):
         return
-    found = shifts(present, tree, root, ALWAYS | _page_classes(present, root) | _page_classes(tree, root))
+    found = shifts(present, tree, root)
     what, perhaps = _moving(found, tree, root, evidence), _perhaps_moving(found, present, root, evidence)
     if not what and not perhaps:
         return
@@ -79,8 +74,3 @@ def _perhaps_moving(found: Shifts, present: ProviderTree, root: str, evidence: E
     if evidence.start and becomes_shared(found, evidence) and not evidence.places.pinned:
         perhaps.append("PCPU may become VCPU")
     return perhaps
-
-
-def _page_classes(tree: ProviderTree, root: str) -> frozenset[str]:
-    there = tree.get_provider_uuids_in_tree(root) if tree.exists(root) else ()
-    return frozenset(name for uuid in there for name in tree.provider(uuid).inventory if counted_by_cells(name))

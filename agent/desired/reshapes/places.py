@@ -1,29 +1,19 @@
 """Which providers of a node count a class, before a move and after it."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Self
 
 import os_resource_classes as orc
 
 from agent.desired.cell_tree import is_cell_name
+from agent.desired.encryption_tree import CLASS as CONTEXT
 from agent.desired.reshapes.cells import counted_by_cells
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 
-
-def places(tree: ProviderTree, root: str, resource_class: str) -> frozenset[ProviderUuid]:
-    """The providers of the node that have ``resource_class``, as far as the core makes them: others are their drivers' affair, and a storage's is its own."""
-    if not tree.exists(root):
-        return frozenset()
-    name = tree.name_of(root)
-
-    def may(uuid: ProviderUuid) -> bool:
-        if uuid == root or not (resource_class == orc.DISK_GB or counted_by_cells(resource_class)):
-            return True
-        return resource_class != orc.DISK_GB and is_cell_name(tree.name_of(uuid), name)
-
-    return frozenset(uuid for uuid in tree.get_provider_uuids_in_tree(root) if resource_class in tree.provider(uuid).inventory and may(uuid))
+OF_CHILDREN = frozenset({orc.VGPU, CONTEXT})
+"""What children count that are no cells."""
+ALWAYS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, *OF_CHILDREN})
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +23,6 @@ class Shift:
     resource_class: str
     before: frozenset[ProviderUuid]
     after: frozenset[ProviderUuid]
-
-    @classmethod
-    def of(cls, present: ProviderTree, tree: ProviderTree, root: str, resource_class: str) -> Self:
-        """What becomes of the class."""
-        return cls(resource_class, places(present, root, resource_class), places(tree, root, resource_class))
 
     @property
     def left(self) -> frozenset[ProviderUuid]:
@@ -52,6 +37,22 @@ class Shift:
 Shifts = Mapping[str, Shift]
 
 
-def shifts(present: ProviderTree, tree: ProviderTree, root: str, classes: Set[str]) -> Shifts:
-    """What becomes of each of ``classes``, in the order of their names."""
-    return {name: Shift.of(present, tree, root, name) for name in sorted(classes)}
+def shifts(present: ProviderTree, tree: ProviderTree, root: str) -> Shifts:
+    """What becomes of each class, in the order of their names: of all that may move always, and of pages where there are some."""
+    before, after = _places(present, root), _places(tree, root)
+    names = sorted(ALWAYS | before.keys() | after.keys())
+    return {name: Shift(name, frozenset(before.get(name, ())), frozenset(after.get(name, ()))) for name in names}
+
+
+def _places(tree: ProviderTree, root: str) -> dict[str, set[ProviderUuid]]:
+    """The node's providers by the classes that they count, as far as the core makes them so: the rest is their drivers' affair, and a storage's its own."""
+    found: dict[str, set[ProviderUuid]] = {}
+    name = tree.name_of(root) if tree.exists(root) else ""
+    # In one walk, because every pass looks.
+    for uuid in tree.get_provider_uuids_in_tree(root) if name else ():
+        one = tree.provider(uuid)
+        is_place = uuid == root or is_cell_name(one.name, name)
+        for resource_class in one.inventory:
+            if resource_class in OF_CHILDREN or (is_place and counted_by_cells(resource_class)) or (uuid == root and resource_class == orc.DISK_GB):
+                found.setdefault(resource_class, set()).add(uuid)
+    return found

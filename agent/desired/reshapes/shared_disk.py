@@ -32,15 +32,20 @@ def becomes_local(disk: Shift, present: ProviderTree, root: str) -> bool:
 
 
 def move_disk(disk: Shift, tree: ProviderTree, root: str, evidence: Evidence, ledger: Ledger) -> None:
-    """Move what is allocated of it.
+    """Move what is allocated of it, if it is counted at another place than before.
+
+    Not what a consumer has who holds something on another host: its disk is on that host's storage.
 
     :raises ReshapeFailed: more is used than the storage has left, or than it gives one consumer, or there are several of them.
     """
     name = printable(tree.name_of(root))
-    if disk.after:
+    if disk.after and not disk.before:
         for consumer, provider, amount in ledger.holders(CLASS, evidence.sharing.former):
+            if ledger.holds_outside(consumer, tree, evidence.sharing.former):
+                continue
             ledger.take(consumer, provider, CLASS, amount)
             ledger.give(consumer, root, CLASS, amount)
+    if not becomes_shared(disk, tree):
         return
     moving, places = ledger.holders(CLASS, disk.before), sharing_providers(tree)
     if not moving:

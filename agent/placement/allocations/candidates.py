@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from agent.errors import PlacementRefused
 from agent.model.names import ProviderUuid
@@ -10,6 +9,7 @@ from agent.placement.allocations.candidate_query import CandidateQuery
 from agent.placement.allocations.checks import refuse
 from agent.placement.allocations.errors import CandidatesFailed
 from agent.placement.allocations.request import AllocationRequest
+from agent.placement.answers import Summary
 from agent.placement.client import CANDIDATES, Client
 
 
@@ -46,13 +46,12 @@ def candidates(client: Client, query: CandidateQuery) -> Candidates:
         if error.status != 400:
             raise
         raise CandidatesFailed(f"no candidates: {error.message}", "correct the query") from error
-    requests = tuple(AllocationRequest(one, CANDIDATES) for one in body["allocation_requests"])
-    return Candidates(requests, {ProviderUuid(uuid): _summary(entry) for uuid, entry in body["provider_summaries"].items()}, CANDIDATES)
+    requests = tuple(AllocationRequest(one, CANDIDATES) for one in body.allocation_requests)
+    return Candidates(requests, {uuid: _summary(entry) for uuid, entry in body.provider_summaries.items()}, CANDIDATES)
 
 
-def _summary(entry: Mapping[str, Any]) -> ProviderSummary:
-    resources = entry["resources"]
+def _summary(entry: Summary) -> ProviderSummary:
     return ProviderSummary(
-        {name: one["capacity"] for name, one in resources.items()}, {name: one["used"] for name, one in resources.items()},
-        frozenset(entry["traits"]), entry["parent_provider_uuid"], entry["root_provider_uuid"],
+        {name: one.capacity for name, one in entry.resources.items()}, {name: one.used for name, one in entry.resources.items()},
+        entry.traits, entry.parent_provider_uuid, entry.root_provider_uuid,
     )  # fmt: skip

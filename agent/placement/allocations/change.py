@@ -1,12 +1,13 @@
 """Changing what a consumer holds, by amounts or by providers: computed anew whenever somebody else was faster."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 
 from agent.model.allocation import Allocation, Holdings
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.placement.allocations.arithmetic import added, subtracted, without
 from agent.placement.allocations.checks import consumer_uuid, holdings_problems, normal_holdings, provider_uuid, refuse
+from agent.placement.allocations.errors import SeveralTrees
 from agent.placement.allocations.reading import existing, members
 from agent.placement.allocations.writing import repeated, write
 from agent.placement.client import Client
@@ -62,14 +63,24 @@ def remove_tree(client: Client, consumer: str, root: str) -> int:
     return remove_from(client, uuid, lambda _held: members(client, top))
 
 
-def remove_trees(client: Client, consumer: str, roots: Collection[str]) -> int:
-    """As :func:`remove_tree`, from all of ``roots``, of which there may be many more than the consumer holds anything of."""
-    tops = frozenset(map(provider_uuid, roots))
-    return remove_from(client, consumer_uuid(consumer), lambda held: _below(client, held, tops))
+def remove_from_one(client: Client, consumer: str, roots: Collection[str]) -> int:
+    """As :func:`remove_tree`, from that one of ``roots``, of which there may be many, that the consumer holds something of.
+
+    :raises SeveralTrees: it holds something of more than one.
+    """
+    uuid, tops = consumer_uuid(consumer), frozenset(map(provider_uuid, roots))
+
+    def only(held: Collection[ProviderUuid]) -> Collection[ProviderUuid]:
+        found = _below(client, held, tops)
+        if len(there := sorted(set(found.values()))) > 1:
+            raise SeveralTrees(f"consumer {uuid} holds something of {len(there)} of these nodes: {', '.join(there)}", "say of which of them it is to go")
+        return found
+
+    return remove_from(client, uuid, only)
 
 
-def _below(client: Client, providers: Collection[ProviderUuid], roots: Collection[ProviderUuid]) -> set[ProviderUuid]:
-    """Those of ``providers`` that are one of ``roots`` or below one."""
+def _below(client: Client, providers: Collection[ProviderUuid], roots: Collection[ProviderUuid]) -> Mapping[ProviderUuid, ProviderUuid]:
+    """Those of ``providers`` that are one of ``roots`` or below one, with that one."""
     parents: dict[ProviderUuid, ProviderUuid | None] = {}
     for one in providers:
         if one not in parents:
@@ -80,7 +91,7 @@ def _below(client: Client, providers: Collection[ProviderUuid], roots: Collectio
             yield provider
             provider = parents.get(provider)
 
-    return {one for one in providers if any(above in roots for above in upwards(one))}
+    return {one: top for one in providers if (top := next((above for above in upwards(one) if above in roots), None)) is not None}
 
 
 def remove_from(client: Client, consumer: ConsumerUuid, providers: Callable[[Collection[ProviderUuid]], Collection[ProviderUuid]]) -> int:

@@ -91,8 +91,16 @@ def _wanted(consumer: ConsumerUuid, request: AllocationRequest, held: Allocation
         return request.resources, request.body
     if doubling is Doubling.REFUSE:
         raise ConsumerChanged(f"consumer {consumer} holds something already", "look at it, and decide anew", consumer=consumer)
+    if doubling is Doubling.SUM and _is_in(request.resources, held.resources):
+        return held.resources, request.body
     body = {key: value for key, value in request.body.items() if key != "allocations"}
     return doubled(held.resources, request.resources, doubling), body
+
+
+def _is_in(wanted: Holdings, held: Holdings) -> bool:
+    """Whether a move's destination is claimed already, beside the source: all of it is there, and a part of it can be nothing else."""
+    whole = all(held.get(uuid, {}).get(name, 0) >= amount for uuid, resources in wanted.items() for name, amount in resources.items())
+    return whole and bool(held.keys() - wanted.keys()) and any(held[uuid] == dict(resources) for uuid, resources in wanted.items())
 
 
 def put(client: Client, record: Allocation) -> None:

@@ -10,7 +10,8 @@ from agent.placement.allocations.change import remove_from
 from agent.placement.allocations.checks import consumer_uuid, provider_uuid
 from agent.placement.allocations.deleting import delete_unused
 from agent.placement.allocations.errors import ConsumerNotFound
-from agent.placement.client import Client, Row
+from agent.placement.answers import Row
+from agent.placement.client import Client
 from agent.placement.mirror import below
 
 LOG = logging.getLogger(__name__)

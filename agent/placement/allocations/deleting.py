@@ -7,7 +7,8 @@ from agent.errors import PlacementError, PlacementRefused
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.placement import codes
 from agent.placement.allocations.errors import ForeignProvider, ProviderInUse
-from agent.placement.client import Client, Row
+from agent.placement.answers import Row
+from agent.placement.client import Client
 
 LOG = logging.getLogger(__name__)
 

@@ -51,6 +51,12 @@ class NegativeResult(AllocationError):
     code = "allocation.negative-result"
 
 
+class SeveralTrees(AllocationError):
+    """A consumer holds something of several trees, and only one of them can be meant."""
+
+    code = "allocation.several-trees"
+
+
 class NothingToMove(AllocationError):
     """The source of a move holds nothing, and its target does not hold what was to arrive."""
 

@@ -7,7 +7,8 @@ from agent.model.names import ProviderUuid, is_uuid, normal_uuid, printable
 from agent.model.provider_tree import ProviderTree
 from agent.placement.allocations.checks import provider_name, provider_uuid
 from agent.placement.allocations.errors import ProviderNotFound
-from agent.placement.client import Client, Row
+from agent.placement.answers import Row
+from agent.placement.client import Client
 
 
 def provider_by_name(client: Client, name: str) -> Row:

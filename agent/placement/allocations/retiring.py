@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from agent.errors import PlacementError
 from agent.model.names import ProviderUuid
 from agent.placement.allocations.deleting import delete_unused
-from agent.placement.client import Client, Row
+from agent.placement.answers import Row
+from agent.placement.client import Client
 from agent.placement.mirror import below
 
 

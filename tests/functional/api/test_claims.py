@@ -18,7 +18,7 @@ from tests.support.site import (
     flavor_body,
     instance_body,
 )  # fmt: skip
-from tests.support.tracking import F1, F3, FN, Host, guest, instance, uuid_of
+from tests.support.tracking import F1, F3, FN, Host, domain, guest, instance, uuid_of
 from tests.support.unsound_records import UnsoundRecords
 
 HUGE = 2**31
@@ -104,6 +104,46 @@ def test_a_claim_is_given_back_once(site, ha):
     assert rows(site.world) == before
     assert ha.usage == "512/1/2048"
     assert site.call("GET", claim_of("i1")).json["state"] == "released"
+
+
+def test_a_claim_that_was_given_back_is_not_promised_again_by_its_id(site, ha):
+    body = claim_body(ha, "i1")
+    site.call("POST", "/v1/claims", body)
+    site.call("DELETE", claim_of("i1"))
+    site.refused("claim.released", 409, "POST", "/v1/claims", body)
+    site.refused("claim.id-taken", 409, "POST", "/v1/claims", {**body, "flavor": flavor_body(F3)})
+    assert ha.usage == "512/1/2048"
+    assert site.call("POST", "/v1/claims", {**body, "id": uuid_of("another")}).status == 201
+
+
+@pytest.mark.parametrize("vm_state", ["active", "paused", "stopped", "shelved", "resized"])
+def test_the_room_of_a_guest_that_was_built_is_not_given_away_by_deleting_its_claim(site, ha, vm_state):
+    site.call("POST", "/v1/claims", claim_body(ha, "i1"))
+    ha.update("i1", vm_state=vm_state)
+    answer = site.refused("state.wrong", 409, "DELETE", claim_of("i1"))
+    assert vm_state in answer.json["detail"]
+    ha.update("i1", vm_state="error")
+    if vm_state != "active":
+        assert site.call("DELETE", claim_of("i1")).status == 200
+        return
+    # It was there.
+    site.refused("state.wrong", 409, "DELETE", claim_of("i1"))
+    ha.update("i1", deleted=True)
+    assert ha.usage == "512/1/2048"
+    assert site.call("DELETE", claim_of("i1")).json["repeated"]
+
+
+@pytest.mark.parametrize("state", ["running", "paused", "stopped"])
+def test_the_room_of_a_guest_that_the_hypervisor_runs_is_not_given_away_by_deleting_its_claim(site, ha, state):
+    """Nobody has told that it was built."""
+    site.call("POST", "/v1/claims", claim_body(ha, "i1"))
+    ha.audit(domains=(domain("i1", 2048, 1, state=state),))
+    if state != "stopped":
+        answer = site.refused("state.wrong", 409, "DELETE", claim_of("i1"))
+        assert "runs on the hypervisor" in answer.json["detail"]
+        assert ha.usage == "2560/2/22528"
+        ha.audit(domains=())
+    assert site.call("DELETE", claim_of("i1")).json["state"] == "released"
 
 
 def test_a_claim_that_never_was_is_unknown(site, ha):
@@ -267,7 +307,7 @@ def test_a_device_has_one_holder(site, ha):
     for address in (FUNCTIONS[0], CARD):
         body = claim_body(ha, "i2", devices=[{"id": uuid_of("port"), "count": 1, "spec": {"address": address}}])
         answer = site.refused("resources.unavailable", 409, "POST", "/v1/claims", body)
-        assert answer.json["reasons"] == [f"1 devices with address={address} wanted, 0 free"]
+        assert answer.json["reasons"] == [f"1 device with address={address} wanted, 0 free"]
 
 
 @pytest.mark.parametrize(

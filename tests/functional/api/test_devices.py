@@ -1,5 +1,7 @@
 """Devices and claims of nothing but devices over the socket."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.refusals import rows
@@ -75,7 +77,7 @@ def test_a_second_holder_is_refused_with_the_reason(site, hp):
     site.call("POST", "/v1/devices/claims", devices_body(hp, "i1", FUNCTIONS[0]))
     for address in (FUNCTIONS[0], CARD):
         answer = site.refused("resources.unavailable", 409, "POST", "/v1/devices/claims", devices_body(hp, "i2", address))
-        assert answer.json["reasons"] == [f"1 devices with address={address} wanted, 0 free"]
+        assert answer.json["reasons"] == [f"1 device with address={address} wanted, 0 free"]
 
 
 def test_an_id_belongs_to_one_request(site, hp):
@@ -105,3 +107,24 @@ def test_a_marker_is_a_node_and_an_address(site, hp):
 
 def test_a_claim_of_no_devices_is_refused(site, hp):
     site.refused("request.invalid", 400, "POST", "/v1/devices/claims", devices_body(hp, "i1"))
+
+
+def test_a_device_that_was_cleaned_can_be_had_again(site, ha):
+    ha.devices = tuple(replace(one, one_time_use=True) if one.address == GPUS[0] else one for one in ha.devices)
+    ha.audit()
+    site.call("POST", "/v1/claims", claim_body(ha, "i1", devices=[{"id": uuid_of("gpu"), "count": 1, "spec": {"address": GPUS[0]}}]))
+    site.refused("state.wrong", 409, "POST", "/v1/devices/cleaned", {"address": GPUS[0]})
+    site.call("DELETE", f"/v1/claims/{uuid_of('claim-i1')}")
+    assert [one["address"] for one in site.api.client.devices() if one["used"]] == [GPUS[0]]
+    again = claim_body(ha, "i2", devices=[{"id": uuid_of("gpu"), "count": 1, "spec": {"address": GPUS[0]}}])
+    assert f"device {GPUS[0]} waits to be cleaned" in str(site.refused("resources.unavailable", 409, "POST", "/v1/claims", again).json["reasons"])
+    for node, repeated in ((None, False), (ha.name, True), (ha.node, True)):
+        told = {"node": ha.node, "node_name": ha.name, "address": GPUS[0], "repeated": repeated}
+        assert site.api.client.report_cleaned_device(GPUS[0], node) == told
+    assert site.call("POST", "/v1/claims", again).status == 201
+
+
+def test_only_a_device_that_is_there_can_have_been_cleaned(site, ha):
+    site.refused("device.unknown", 404, "POST", "/v1/devices/cleaned", {"address": "0000:99:00.0"})
+    site.refused("node.unknown", 404, "POST", "/v1/devices/cleaned", {"address": GPUS[0], "node": "nowhere"})
+    site.refused("request.invalid", 400, "POST", "/v1/devices/cleaned", {"address": "gpu"})

@@ -92,3 +92,16 @@ def test_a_node_that_there_is_not_is_refused(site, inhabited, nodes):
 @pytest.mark.parametrize("body", [{"nodes": []}, {"node": "HA"}, {"dry_run": "yes"}, []])
 def test_nonsense_is_refused(site, inhabited, body):
     site.refused("request.invalid", 400, "POST", IMPORT, body)
+
+
+def test_a_guest_that_is_gone_is_forgotten_and_one_that_is_shown_or_moves_is_not(site, inhabited):
+    gone = f"/v1/guests/{guest('i1')}"
+    site.refused("state.wrong", 409, "DELETE", gone)
+    inhabited.audit(domains=(), incomplete={"domains": "it hangs"})
+    site.refused("node.guests-untold", 409, "DELETE", gone)
+    inhabited.audit(domains=(), incomplete={})
+    answer = site.call("DELETE", gone)
+    assert (answer.json["deleted"], answer.json["host"], answer.json["node"]) == (True, None, None)
+    assert (inhabited.usage, inhabited.claims("i1")) == ("512/1/2048", ())
+    assert site.call("DELETE", gone).json == answer.json, "again is harmless"
+    site.refused("instance.unknown", 404, "DELETE", f"/v1/guests/{guest('nobody')}")

@@ -72,6 +72,13 @@ def test_a_guest_that_is_gone_gives_everything_back(site, ha, i1, changes):
     assert list(site.api.client.claims()) == []
 
 
+def test_a_guest_on_no_host_can_be_told_to_be_deleted(site, ha, i1):
+    site.call("DELETE", f"/v1/claims/{uuid_of('claim-i1')}")
+    known = site.call("GET", I1).json
+    assert known["host"] is None
+    assert patch(site, {"deleted": True}, known["version"]).json["deleted"]
+
+
 def test_a_guest_that_nobody_knows_is_unknown(site, ha):
     site.refused("instance.unknown", 404, "GET", I1)
     site.refused("instance.unknown", 404, "PATCH", I1, {"vm_state": "active"}, {"If-Match": '"1"'})
@@ -136,6 +143,25 @@ def test_an_evacuated_guest_lets_go_of_this_hosts_nodes_and_keeps_the_rest(site,
     before = site.placement.dump()
     assert site.call("DELETE", target).status == 204
     assert site.placement.dump() == before
+
+
+def test_a_guest_that_leaves_one_node_of_a_host_keeps_what_it_has_of_the_others(site, ha, allocated):
+    ha.devices = None
+    beside, target = ha.beside("HA2"), f"{I1}/allocation?scope=node"
+    site.placement.other.create_provider("HA2", beside.node)
+    site.placement.other.set_inventory(beside.node, {"VCPU": 8})
+    held = {**allocated, beside.node: {"VCPU": 1}}
+    site.placement.other.claim(held, guest("i1"))
+    answer = site.refused("allocation.several-trees", 409, "DELETE", target)
+    assert all(one in answer.json["detail"] for one in (ha.node, beside.node))
+    site.refused("node.unknown", 404, "DELETE", f"{target}&node={uuid_of('HB')}")
+    assert holds(site) == held
+    for _ in range(2):
+        assert site.call("DELETE", f"{target}&node={beside.node}").status == 204
+        assert holds(site) == allocated
+    # Now there is no other that could be meant.
+    assert site.call("DELETE", target).status == 204
+    assert holds(site) == {uuid: allocated[uuid] for uuid in (uuid_of("HB"), SHARED)}
 
 
 def test_a_guest_lets_go_of_nodes_that_an_agent_has_not_audited_yet(site, ha, allocated):

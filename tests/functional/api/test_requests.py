@@ -54,7 +54,7 @@ def test_a_bad_path_method_or_query_is_a_problem_of_its_own(api, method, target,
         (b"{", JSON, 400, "request.not-json"), (b"\xff\xfe", JSON, 400, "request.not-json"), (b"{} {}", JSON, 400, "request.not-json"),
         (b'{"dry_run": NaN}', JSON, 400, "request.not-json"), (b'{"dry_run": Infinity}', JSON, 400, "request.not-json"),
         (b'{"dry_run": 1e999}', JSON, 400, "request.not-json"), (b'{"dry_run": true, "dry_run": false}', JSON, 400, "request.not-json"),
-        (b'{"nodes": ["\\ud800"]}', JSON, 400, "request.not-json"), (b"[" * 200_000, JSON, 400, "request.not-json"),
+        (b'{"nodes": ["\\ud800"]}', JSON, 400, "request.not-json"), (b"[" * 10_000, JSON, 400, "request.not-json"),
         (b"9" * 100_000, JSON, 400, "request.not-json"),
         (b"null", JSON, 400, "request.invalid"), (b"[]", JSON, 400, "request.invalid"), (b'"x"', JSON, 400, "request.invalid"),
         (b'{"nodes": []}', JSON, 400, "request.invalid"), (b'{"nodes": ["a\\u0000"]}', JSON, 400, "request.invalid"),
@@ -133,6 +133,14 @@ def test_an_unexpected_error_is_a_bug_and_the_next_request_is_answered(api, monk
         (b"GET http://other/healthz HTTP/1.1\r\n\r\n", 400, "request.malformed"), (b"GET healthz HTTP/1.1\r\n\r\n", 400, "request.malformed"),
         (b"GET /healthz HTTP/1.1\r\nno colon\r\n\r\n", 400, "request.malformed"),
         (b"POST /v1/audits HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400, "request.malformed"),
+        *(
+            (b"POST /v1/audits HTTP/1.1\r\nContent-Type: application/json\r\n" + lengths + b"\r\n\r\n{}", 400, "request.malformed")
+            for lengths in (
+                b"Content-Length: -5", b"Content-Length: +2", b"Content-Length: 0_2", b"Content-Length:", b"Content-Length: 2, 2", b"Content-Length: 0x2",
+                b"Content-Length: 2\r\nContent-Length: 2", b"Content-Length: 2\r\ncontent-length: 1", b"Content-Length : 2", b"Content-Length: \xb2",
+                b"X: a\r\n Content-Length: 2",
+            )
+        ),
         (b"GET /healthz HTTP/3.0\r\n\r\n", 505, "request.version"),
         (b"POST /v1/audits HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 411, "request.length"),
         (b"POST /v1/audits HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 411, "request.length"),

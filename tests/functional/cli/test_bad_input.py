@@ -45,7 +45,7 @@ WRONG_ANSWERS = {
     "429": (faults.answer(429), "placement.refused", "429", "log"),
     "HTML with 200": (faults.html(200), "placement.unreachable", "not Placement's", "login page"),
     "HTML with 401": (faults.html(401), "placement.refused", "401", "credentials"),
-    "HTML with 404": (faults.html(404), "placement.refused", "not Placement's own", "endpoint_override"),
+    "HTML with 404": (faults.html(404), "placement.unreachable", "404 in a form that is not Placement's", "endpoint_override"),
     "HTML with 502": (faults.html(502), "placement.refused", "not Placement's own", "in front of it"),
     "cut off": (faults.cut(), "placement.unreachable", "closed connection", "reached"),
     "half an answer": (faults.half_answer(), "placement.unreachable", "IncompleteRead", "between"),
@@ -243,24 +243,21 @@ def test_a_root_that_has_another_name(agent: AgentHere, http_placement: HttpPlac
     assert "'somebody'" in problem["message"]
 
 
-def test_a_child_that_hangs_under_another_root(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_a_child_that_somebody_put_below_another_root_is_put_back(agent: AgentHere, http_placement: HttpPlacement) -> None:
     assert agent.run("--once").code == 0
     own = (agent.store / "compute_id").read_text().strip()
     rack = http_placement.other.create_provider("rack")
     cell = child_uuid(own, "node-a_NUMA3")
     http_placement.other.reparent(cell, rack)
-    before = http_placement.dump()
-    for _ in range(2):
-        result = agent.run("--once", "--format", "json")
-        assert result.code == 1
-        (node,) = result.json["nodes"]
-        problem = the_only(node["errors"])
-        assert problem["code"] == "placement.identity-conflict"
-        assert cell in problem["message"]
-        assert rack in problem["message"]
-        assert problem["remedy"]
-        assert [one["kind"] for one in node["drift"]] == ["identity"]
-        assert http_placement.dump() == before
+    result = agent.run("--once", "--format", "json")
+    assert result.code == 0
+    (node,) = result.json["nodes"]
+    assert node["state"] == "changed"
+    (moved,) = [one for one in node["operations"] if one["op"] == "reparent-provider"]
+    assert (moved["provider"]["uuid"], moved["before"], moved["after"], moved["status"]) == (cell, rack, own, "done")
+    assert {one["uuid"]: one["parent"] for one in node["tree"]}[cell] == own
+    (node,) = agent.run("--once", "--format", "json").json["nodes"]
+    assert node["state"] == "in-sync"
 
 
 # --- configuration ----------------------------------------------------------------------------------------------

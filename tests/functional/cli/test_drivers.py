@@ -310,7 +310,7 @@ def test_d38_a_deleted_node_that_is_still_used_is_kept_for_its_consumer(two_node
     before = placement.dump()["consumers"]
     driver.set_nodes(["one"])
     (gone,) = [node for node in agent.period().nodes if node.name == "two"]
-    assert (gone.state, [one.kind for one in gone.drift]) == ("degraded", ["held-device"])
+    assert (gone.state, [one.kind for one in gone.drift]) == ("changed", ["held-device"])
     assert placement.dump()["consumers"] == before
     assert placement.other.inventory(two)["VCPU"]["reserved"] == placement.other.inventory(two)["VCPU"]["total"]
     placement.other.release(consumer)

@@ -197,3 +197,66 @@ def _ready(client: Client) -> bool:
     except (ApiProblem, ApiUnreachable):
         return False
     return True
+
+
+# --- guests that are gone -----------------------------------------------------------------------------------------
+
+OFF = guest("off")
+TWO: Mapping[str, Any] = {
+    **HOST, "guests": [HOST["guests"][0], {"uuid": OFF, "name": "off", "state": "stopped", "memory_mib": 1024, "vcpus": 1}],
+}  # fmt: skip
+
+
+def missing(agent: AgentHere) -> dict[str, str]:
+    """The remedies of guests that the hypervisor does not show, by guest."""
+    (node,) = agent.run("--once", "--format", "json").json["nodes"]
+    return {one["consumer"]: one["remedy"] for one in node["drift"] if one["kind"] == "missing-domain"}
+
+
+def test_a_guest_that_is_gone_is_told_whether_it_ran_or_not_and_forgotten_as_the_remedy_says(agent: AgentHere, http_placement: HttpPlacement) -> None:
+    configured(agent, http_placement, TWO)
+    assert (agent.run("--once").code, agent.run("guests", "import").code) == (0, 0)
+    elsewhere = http_placement.other.create_provider("another host")
+    http_placement.other.set_inventory(elsewhere, {"VCPU": 8})
+    http_placement.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}, elsewhere: {"VCPU": 1}}, FLOATS)
+    http_placement.other.claim({ROOT: {"VCPU": 1, "MEMORY_MB": 1024}}, OFF)
+    assert missing(agent) == {}
+    shown = agent.run("guests", "forget", OFF)
+    assert (shown.code, f"the hypervisor of node node-a shows instance {OFF}" in shown.stderr) == (1, True)
+    host_file(agent, {**TWO, "guests": []})
+    assert missing(agent) == {uuid: f"bring it back, or if it is gone for good: agent guests forget {uuid}" for uuid in (FLOATS, OFF)}
+    text = agent.run("guests", "forget", OFF.upper())
+    assert (text.code, text.stdout) == (0, f"instance {OFF} is forgotten: all that it had here is given back, in Placement with the next audit\n")
+    document = agent.run("guests", "forget", FLOATS, "--format", "json").json
+    assert (document["schema"], document["instance"]["deleted"], document["instance"]["host"]) == ("compute-node-agent/instance/1", True, None)
+    assert agent.run("guests", "forget", FLOATS).code == 0, "again is harmless"
+    assert missing(agent) == {}
+    assert agent.run("claims", "--format", "json").json["claims"] == []
+    # Of what it holds elsewhere nobody here knows whether that is over.
+    assert http_placement.other.allocations(FLOATS)["allocations"].keys() == {elsewhere}
+    assert http_placement.other.allocations(OFF)["allocations"] == {}
+
+
+def test_who_cannot_be_forgotten(agent: AgentHere, http_placement: HttpPlacement) -> None:
+    configured(agent, http_placement, TWO)
+    assert agent.run("guests", "import").code == 0
+    unknown = agent.run("guests", "forget", guest("nobody"))
+    assert (unknown.code, "no record of that instance" in unknown.stderr) == (1, True)
+    assert "nobody is no uuid" in agent.run("guests", "forget", "nobody").stderr
+    host_file(agent, {**TWO, "guests": [], "incomplete": {"domains": "the listing broke off"}})
+    untold = agent.run("guests", "forget", OFF)
+    assert (untold.code, "nobody knows all guests of node node-a: the listing broke off" in untold.stderr) == (1, True)
+
+
+def test_a_daemon_looks_at_the_hypervisor_before_it_forgets_a_guest(http_placement: HttpPlacement, tmp_path: Path) -> None:
+    here = AgentHere(tmp_path / "agent")
+    configured(here, http_placement, TWO)
+    assert here.run("guests", "import").code == 0
+    service, client = Service(here), Client(here.socket)
+    with service.running():
+        until(lambda: here.socket.exists() and _ready(client), lambda: service)
+        assert here.run("guests", "forget", OFF).code == 1
+        host_file(here, {**TWO, "guests": TWO["guests"][:1]})
+        assert here.run("guests", "forget", OFF).code == 0
+        assert {one["instance"] for one in client.claims()} == {FLOATS}
+        service.kill()

@@ -34,6 +34,13 @@ def test_a_host_file_and_novas_options_make_the_children(http_placement: HttpPla
     assert totals["node-a_amd_sev"] == {"MEM_ENCRYPTION_CONTEXT": (15, 1)}
 
 
+def test_a_type_that_no_card_has_is_told(http_placement: HttpPlacement, tmp_path: Path) -> None:
+    sections = {"devices": {"enabled_mdev_types": "nvidia-35, nvidia-63"}, "mdev_nvidia-63": {"device_addresses": "0000:07:00.0"}}
+    result = agent_of(http_placement, tmp_path, sections).run("--once")
+    assert result.code == 0
+    assert "no card has nvidia-63 of [devices] enabled_mdev_types" in " ".join(result.stdout.split())
+
+
 def test_wrong_options_are_told_at_once_by_the_check_and_at_the_start(http_placement: HttpPlacement, tmp_path: Path) -> None:
     sections = {
         "devices": {"enabled_mdev_types": "a, b"}, "mdev_a": {"device_addresses": "0000:06:00.0, 06:00", "mdev_class": "gpu"},

@@ -132,6 +132,7 @@ def nova_host(keystone: Keystone, tmp_path: Path) -> Callable[[], AgentHere]:
         placement = "\n".join(f"{name} = {value}" for name, value in options.items())
         agent.config_file = agent.folder / "nova.conf"
         agent.config_file.write_text(NOVA_CONF.format(folder=agent.folder, placement=placement))
+        agent.config_file.chmod(0o640)
         (agent.folder / "nova").mkdir()
         (agent.folder / "nova" / "compute_id").write_text(f"{UUID}\n")
         return agent

@@ -112,6 +112,28 @@ def test_s_18_s_19_s_20_all_errors_of_both_options_are_told_by_every_command(age
         assert [one["message"] for one in refused(agent, http_placement, command=command)] == wanted
 
 
+def test_functions_that_are_not_counted_because_of_their_network_are_told(check) -> None:
+    result = check(HOST, [{"product_id": "154c", "physical_network": "physnet1"}, {"product_id": "1533"}], report_in_placement=True)
+    lines = [line for line in result.stdout.splitlines() if "type-" in line]
+    assert [line.endswith("physical_network=physnet1  not counted in Placement") for line in lines] == [True, True, True, False, False]
+
+
+def test_keys_without_values_are_no_reason_to_refuse_the_configuration_and_are_told(agent: AgentHere, check) -> None:
+    specs = [[{"product_id": "1533", "physical_network": None, "traits": None}, {"product_id": "154c", "devname": "", "resource_class": ""}]]
+    alias = [json.dumps({"name": "nic", "vendor_id": "8086", "product_id": "1533", "resource_class": "", "traits": ""})]
+    result = check(HOST, specs, alias=alias, report_in_placement=True)
+    assert result.code == 0
+    assert "0000:81:00.0  8086:1533  type-PCI" in result.stdout
+    told = agent.run("config", "check", "--format", "json").json["warnings"]
+    assert [one for one in told if "says nothing" in one] == [
+        "[pci] device_spec #1.1: traits = null says nothing; remove the key",
+        '[pci] device_spec #1.2: devname = "" says nothing; remove the key',
+        '[pci] device_spec #1.2: resource_class = "" says nothing; remove the key',
+        '[pci] alias #1: resource_class = "" says nothing; remove the key',
+        '[pci] alias #1: traits = "" says nothing; remove the key',
+    ]
+
+
 def test_s_16_devices_for_one_time_need_the_report_in_placement(agent: AgentHere, check, http_placement) -> None:
     result = check({}, [{"address": "0000:81:00.0", "one_time_use": True}], report_in_placement=False)
     assert result.code == 1

@@ -56,14 +56,14 @@ def test_a_card_in_use_stays_and_its_user_is_named(agent: AgentHere, cards: Http
     assert CARD not in cards.dump()["providers"]
     text = agent.run("pci", "unreport", "node-a")
     assert text.code == 1
-    assert "0 providers of devices were deleted, 1 stay" in text.stdout
+    assert "0 providers of devices deleted, 1 kept" in text.stdout
     assert USED in cards.dump()["providers"]
 
 
 def test_a_dry_run_shows_what_would_go(agent: AgentHere, cards: HttpPlacement) -> None:
     before, folder = cards.dump(), contents(agent.folder)
     text = agent.run("pci", "unreport", "node-a", "--dry-run")
-    assert "2 providers of devices would be deleted" in text.stdout
+    assert "2 providers of devices to be deleted" in text.stdout
     assert "node-a_0000:81:00.0" in text.stdout
     assert (cards.dump(), contents(agent.folder), cards.writes()) == (before, folder, [])
 

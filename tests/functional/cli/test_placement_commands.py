@@ -82,9 +82,13 @@ def test_candidates_are_asked_for_in_the_apis_own_words(agent: AgentHere, cloud:
     assert document["result"]["allocation_requests"] == [{"allocations": {H: {"resources": {"VCPU": 2}}}, "mappings": {"": [H]}}]
     assert document["result"]["provider_summaries"][H]["used"] == {"VCPU": 1}
     assert document["placement"] == {"mode": "http", "endpoint": cloud.url, "max_version": "1.39"}
-    assert seen(cloud) == ["GET / -> 200", f"GET allocation_candidates?in_tree={H}&resources=VCPU:2 -> 200".replace(H, "H")]
+    assert seen(cloud) == [
+        "GET / -> 200", f"GET allocation_candidates?in_tree={H}&resources=VCPU:2 -> 200".replace(H, "H"),
+        "GET in_tree=H -> 200",
+    ]  # fmt: skip
+    assert document["result"]["providers"][H] == "H"
     text = agent.run("candidates", "resources=VCPU:2", f"in_tree={H}")
-    assert text.stdout.splitlines()[:3] == ["1 candidates", "candidate 1", f"  {H}: VCPU 2"]
+    assert text.stdout.splitlines()[:3] == ["1 candidate", "candidate 1", f"  H ({H}): VCPU 2"]
     assert "no candidates: nothing fits" in agent.run("candidates", "resources=VCPU:9").stdout
 
 
@@ -185,8 +189,13 @@ def test_hosts_come_into_aggregates_and_leave_them(agent: AgentHere, cloud: Http
     assert done(agent, "aggregate", "add-host", A, "R x")["result"] == {"aggregate": A, "host": {"uuid": R, "name": "R x"}, "changed": True}
     assert cloud.other.aggregates(R) == {A, M}
     assert agent.run("aggregate", "add-host", A, R).stdout.startswith(f"host R x is in aggregate {A}\n")
+    assert done(agent, "aggregate", "add-host", A, H)["result"]["changed"]
     assert done(agent, "aggregate", "remove-host", A, R)["result"]["changed"]
     assert not done(agent, "aggregate", "remove-host", A, R, "--detailed-exitcode")["result"]["changed"]
+    # An aggregate that nobody is in may be a wrong uuid.
+    assert done(agent, "aggregate", "remove-host", A, H)["result"]["changed"]
+    nobody = agent.run("aggregate", "remove-host", A, H)
+    assert (nobody.code, f"no host is in aggregate {A}" in nobody.stderr) == (1, True)
     assert cloud.other.aggregates(R) == {M}
     assert "[allocation.provider-not-found]" in agent.run("aggregate", "add-host", A, "R+x").stderr
 
@@ -201,9 +210,12 @@ def test_s_88_a_node_is_decommissioned_and_once_more_it_is_no_error(agent: Agent
     }  # fmt: skip
     assert set(cloud.dump()["providers"]) == {H}
     assert holdings(cloud) == {C: {H: {"VCPU": 1}}}
-    for node in ("R x", R):
-        again = done(agent, "decommission", node, "--evacuated", C, "--all-providers", "--detailed-exitcode")
-        assert (again["writes"], again["result"]["root"]) == ([], None)
+    again = done(agent, "decommission", R, "--evacuated", C, "--all-providers", "--detailed-exitcode")
+    assert (again["writes"], again["result"]["root"]) == ([], None)
+    # A name may be a wrong one.
+    unknown = agent.run("decommission", "R x", "--format", "json")
+    assert (unknown.code, [one["code"] for one in unknown.json["errors"]]) == (1, ["allocation.provider-not-found"])
+    assert "uuid of the root" in unknown.json["errors"][0]["remedy"]
 
 
 def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(agent: AgentHere, cloud: HttpPlacement) -> None:
@@ -342,3 +354,19 @@ def test_without_credentials_the_work_is_on_the_embedded_placement(tmp_path_fact
     added = done(agent, "aggregate", "add-host", A, "node-a")
     assert (added["result"]["changed"], added["writes"][0]["status"]) == (True, 200)
     assert not done(agent, "aggregate", "add-host", A, "node-a")["result"]["changed"]
+
+
+FAILING = {
+    "aggregate-remove-host": ("aggregate", "remove-host", "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11", "nobody"),
+    "aggregate-add-host": ("aggregate", "add-host", "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11", "nobody"),
+    "allocation-remove-tree": ("allocation", "remove-tree", "c0000000-0000-4000-8000-000000000001", "nobody"),
+}
+
+
+@pytest.mark.parametrize("name", FAILING)
+def test_work_that_fails_is_reported_as_that_work_with_its_requests(agent: AgentHere, cloud: HttpPlacement, name: str) -> None:
+    result = agent.run(*FAILING[name], "--format", "json")
+    assert result.code == 1
+    assert result.json["schema"] == f"compute-node-agent/{name}/1"
+    assert result.json["requests"]["GET"] >= 1
+    assert (len(result.json["errors"]), result.json["exit_code"], result.json["result"]) == (1, 1, {})

@@ -2,12 +2,14 @@
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from agent.model.device_request import DeviceRequest
 from tests.support.local_api import api_here
-from tests.support.site import PMEM_UNIT, Body, Site, allocated, claim_body, instance_body, move_body, site_here, with_devices
+from tests.support.site import GPUS, PMEM_UNIT, Body, Site, allocated, claim_body, instance_body, move_body, site_here, with_devices
 from tests.support.system import AgentHere, Result
 from tests.support.tracking import F1, F3, FN, Host, guest, uuid_of
 from tests.unit.render.reports import node, report
@@ -79,7 +81,7 @@ def test_a_claim_is_made_shown_and_given_back(desk):
     assert (made.code, made.stderr) == (0, "")
     assert made.stdout.splitlines() == [
         f"{CLAIM}  held  instance",
-        f"  instance {guest('i1')} · node {desk.host.node}",
+        f"  instance {guest('i1')} · node HA ({desk.host.node})",
         "  2048 MiB memory · 1 CPU · 20480 MiB disk · units ns_0",
     ]
     again = desk.run("claim", "create", desk.file(body))
@@ -162,7 +164,7 @@ def test_a_move_goes_its_way(desk):
     assert [one["uuid"] for one in desk.run("migrations", "--all", "--format", "json").json["migrations"]] == [MOVE]
 
 
-@pytest.mark.parametrize(("word", "status"), [("abort", "error"), ("revert", "reverted")])
+@pytest.mark.parametrize(("word", "status"), [("abort", "cancelled"), ("revert", "reverted")])
 def test_a_move_is_taken_back(desk, word, status):
     desk.run("claim", "create", desk.file(claim_body(desk.host, "i1")))
     desk.run("migrate", "claim", desk.file(move_body(desk.host, "i1", "resize", F3)))
@@ -232,10 +234,11 @@ def test_resources_are_shown_by_the_agent_and_from_the_store(desk):
     assert shown.code == 0
     assert shown.stdout.splitlines() == [
         f"HA  in-sync  {desk.host.node}",
-        "               used    total  reserved  ratio     free",
-        "  CPUs            2       32         1      4       30",
-        "  memory MiB   2560    65536       512      1    62976",
-        "  disk MiB    22528  1024000      2048      1  1001472",
+        "  not in Placement yet",
+        "  host         used    total  reserved     free",
+        "  CPUs            2       32         1       30",
+        "  memory MiB   2560    65536       512    62976",
+        "  disk MiB    22528  1024000      2048  1001472",
         "  devices: 5 available",
         "  units: 0 of 2 held",
         "  1 instance, 1 claim, 0 migrations",
@@ -270,3 +273,27 @@ def test_names_from_outside_are_escaped(desk):
         connection.exec_driver_sql("UPDATE claim SET instance = instance, flavor_id = ? WHERE id = ?", ("f\x1b[31m", CLAIM))
         connection.exec_driver_sql("UPDATE compute_node SET name = ?", ("HA\x1b[31m",))
     assert "\x1b" not in desk.run("resources", "--offline").stdout
+
+
+# --- devices ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_device_is_told_to_be_clean(desk):
+    for repeated in ([], ["it was done before; nothing has changed"]):
+        if not repeated:
+            desk.host.devices = tuple(replace(one, one_time_use=True) for one in desk.host.devices if one.address == GPUS[0])
+            desk.host.audit()
+            desk.host.claim("i1", F1, devices=(DeviceRequest("gpu", 1, {"address": GPUS[0]}),))
+            desk.host.tracker.abort(CLAIM)
+        told = desk.run("pci", "cleaned", GPUS[0].upper())
+        line = f"device {GPUS[0]} of node HA ({desk.host.node}) is clean; guests can have it again"
+        assert (told.code, told.stdout.splitlines()) == (0, [line, *repeated])
+
+
+@pytest.mark.parametrize(("words", "code", "error"), [
+    (("0000:99:00.0",), 1, "no device 0000:99:00.0 on record"), (("gpu",), 1, "'gpu' is not a PCI address"),
+    ((GPUS[0], "--node", "HA", "--node", "HB"), 1, "names several nodes"),
+])  # fmt: skip
+def test_only_a_device_that_is_there_is_told_to_be_clean(words, code, error, desk):
+    told = desk.run("pci", "cleaned", *words)
+    assert (told.code, error in told.stderr) == (code, True)

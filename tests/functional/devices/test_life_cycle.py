@@ -7,6 +7,7 @@ import pytest
 
 from agent.model.operation import SetInventory
 from agent.model.report import NodeReport
+from tests.functional.devices.conftest import Made
 from tests.support.agent import operations
 from tests.support.device_host import ROOT, DeviceHost, errors
 from tests.support.tracking import guest
@@ -278,3 +279,86 @@ def test_a_device_of_a_physical_network_is_not_counted_though_somebody_has_it(ho
     assert (host.tree, held(report)) == ([f"{F2}: {VF}=1"], [])
     host.devices["V20"] = replace(host.devices["V20"], numa_node=1)
     assert host.start(spec, {"address": "0000:81:02.2"}).state == "in-sync"
+
+
+def test_a_card_that_was_held_is_not_left_reserved_when_it_comes_back_after_a_pass_with_incomplete_facts(host: DeviceHost) -> None:
+    host.start({"address": "0000:81:00.0"})
+    host.allocate("stranger", P0=1)
+    card = host.devices.pop("P0")
+    for _ in range(2):
+        host.cycle()
+    assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1"]
+    host.incomplete = {"pci": "nobody answers"}
+    host.cycle()
+    assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1"]
+    host.devices["P0"], host.incomplete = card, {}
+    host.cycle()
+    assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1"]
+    # What an operator reserves stays his, also then.
+    uuid = host.provider("P0")
+    record = host.placement.other.inventory(uuid)["CUSTOM_PCI_8086_1533"]
+    host.placement.other.release(guest("stranger"))
+    host.placement.other.set_inventory(uuid, {"CUSTOM_PCI_8086_1533": {**record, "reserved": 1}})
+    host.incomplete = {"pci": "nobody answers"}
+    host.cycle()
+    host.incomplete = {}
+    host.cycle()
+    assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1"]
+
+
+def test_a_held_card_of_a_cell_whose_facts_are_incomplete_is_not_left_reserved(made: Made) -> None:
+    host = made(layout="nested")
+    host.start({"address": "0000:81:00.0"})
+    host.allocate("stranger", P0=1)
+    card = host.devices.pop("P0")
+    host.cycle()
+    for incomplete in ({"numa": "hung"}, {"numa": "hung", "pci": "hung"}, {"pci": "hung"}, {}):
+        host.incomplete = incomplete
+        host.cycle()
+        assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1"]
+    host.devices["P0"] = card
+    host.cycle()
+    assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1"]
+
+
+# --- physical networks ------------------------------------------------------------------------------------------------
+
+V3 = {"product_id": "154c", "address": "0000:82:03.*"}
+
+
+@pytest.fixture
+def networked(host: DeviceHost) -> DeviceHost:
+    """A guest has V30, which was given for a physical network that its spec does not name any more."""
+    report = host.start({**V3, "physical_network": "physnet1"})
+    assert report.hint == "not counted in Placement, because they have a physical_network: 0000:82:03.1, 0000:82:03.2, 0000:82:03.3 and 1 more"
+    host.claim("S1", "V30")
+    host.allocate("S1")
+    host.cycle()
+    assert host.tree == []
+    return host
+
+
+def test_a_function_in_use_whose_spec_names_no_physical_network_any_more_counts(networked: DeviceHost) -> None:
+    report = networked.start(V3)
+    assert (networked.tree, networked.allocated("S1"), held(report)) == ([f"{F3}: {VF}=4"], {F3: {VF: 1}}, [])
+    assert networked.cycle().state == "in-sync"
+    networked.delete("S1")
+    networked.cycle()
+    assert (networked.tree, networked.allocated("S1")) == ([f"{F3}: {VF}=4"], {})
+
+
+def test_a_function_in_use_that_cannot_be_counted_any_more_because_others_have_all_is_told(networked: DeviceHost) -> None:
+    networked.release("S1")
+    networked.start(V3)
+    networked.allocate("stranger", V30=4)
+    networked.placement.other.claim({ROOT: {"VCPU": 1}}, guest("S1"))
+    report = networked.cycle()
+    told = [one.detail for one in report.drift if VF in one.detail and guest("S1") in one.detail]
+    assert told == [f"instance {guest('S1')} holds 0 {VF} of c1_{F3} instead of 1"]
+
+
+@pytest.mark.parametrize("other", [(), ({"product_id": "154c", "address": "0000:82:03.2"},)])
+def test_a_function_of_a_physical_network_that_is_not_offered_any_more_is_networkings_to_count(other: tuple[Any, ...], networked: DeviceHost) -> None:
+    networked.values = other
+    report = networked.start()
+    assert (networked.tree, networked.allocated("S1"), held(report)) == ([f"{F3}: {VF}=1"] if other else [], {}, [])

@@ -254,7 +254,7 @@ def placements(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
 
 
 # Hypothesis is limited by examples, and not by time.
-@pytest.mark.timeout(300 if EXAMPLES <= 10 and not SHRINK else 0)
+@pytest.mark.timeout(900 if EXAMPLES <= 10 and not SHRINK else 0)
 def test_devices_are_never_given_twice_and_the_tree_is_in_the_end_as_a_fresh_one(placements: tuple[Any, Any], tmp_path: Path) -> None:
     met: Counter[str] = Counter()
     machine = type("Machine", (DevicesMachine,), {"first": placements[0], "second": placements[1], "met": met, "folder": tmp_path})

@@ -9,6 +9,8 @@ from agent.model.changes import Changes
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.tracker.claims import check_ready
+from agent.tracker.errors import NodeUnavailable
 from tests.functional.ironic.conftest import Metal
 from tests.support import faults
 from tests.support.agent import new_uuid
@@ -216,3 +218,134 @@ def test_agents_of_different_shards_work_side_by_side(metal: Metal, ironic: Iron
     nodes = {shard: ironic.available(shard=shard) for shard in ("s1", "s2")}
     agents = {shard: metal(scope={"shard": shard}, host=f"metal-{shard}") for shard in nodes}
     assert {shard: set(agent.nodes()) for shard, agent in agents.items()} == {shard: {node} for shard, node in nodes.items()}
+
+
+def resource_classes(placement: PlacementServer, node: str) -> set[str]:
+    return set(placement.other.inventory(node))
+
+
+@pytest.mark.parametrize("out_of_reach", [False, True])
+def test_an_agent_that_gets_its_nodes_back_offers_each_in_one_class_with_one_mark(
+    metal: Metal, ironic: Ironic, placement: PlacementServer, between: FaultProxy, shared: Place, out_of_reach: bool
+) -> None:
+    time, node = Time(), ironic.available("silver")
+    one = metal(ironic.credentials(between.url), place=shared, clock=time)
+    other = metal(place=shared, host="metal-2", clock=time)
+    one.nodes()
+    if out_of_reach:
+        with between.down():
+            assert [problem.code for problem in one.run().errors] == ["driver.not-ready"]
+            time.pass_by(LEASE + 1)
+            ironic.set(node, resource_class="gold")
+            other.nodes()
+            stands_by(one, other, placement)
+    else:
+        time.pass_by(LEASE + 1)
+        ironic.set(node, resource_class="gold")
+        other.nodes()
+    other.stop()
+    ironic.set(node, resource_class="bronze")
+    assert {uuid: report.state for uuid, report in one.nodes().items()} == {node: "changed"}
+    assert resource_classes(placement, node) == {"CUSTOM_BRONZE"}
+    assert mark(one) in placement.other.traits(node)
+    assert mark(other) not in placement.other.traits(node)
+
+
+def test_a_node_that_another_agent_took_is_looked_at_again_even_if_nothing_shows_that_it_changed(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
+    time, node = Time(), ironic.available("silver")
+    one, other = metal(clock=time), metal(host="metal-2", clock=time)
+    one.nodes()
+    time.pass_by(LEASE + 1)
+    other.nodes()
+    other.stop()
+    # As if it had never been elsewhere.
+    assert audited(one.run()) == {node}
+    assert mark(one) in placement.other.traits(node)
+    assert mark(other) not in placement.other.traits(node)
+
+
+# --- stores of their own ------------------------------------------------------------------------------------------
+
+
+def held_elsewhere(agent: MetalAgent, other: MetalAgent, placement: PlacementServer) -> None:
+    """It says for every node whose it is, and writes nothing."""
+    before = placement.dump()
+    placement.clear()
+    report = agent.run()
+    assert not report.errors
+    assert {problem.code for node in report.nodes for problem in node.errors} == {"node.elsewhere"}
+    assert all(mark(other) in problem.message for node in report.nodes for problem in node.errors)
+    assert placement.dump() == before
+    # Of a node that it has never seen it learns by a refusal that there is a root already.
+    assert {one.status for one in placement.requests if one.method != "GET"} <= {409}
+
+
+@pytest.fixture
+def apart(metal: Metal, tmp_path: Path) -> tuple[MetalAgent, MetalAgent]:
+    """Two agents of all nodes that know nothing of each other."""
+    time = Time()
+    one, other = (metal(place=Place(tmp_path / host, f"sqlite:///{tmp_path}/{host}.sqlite"), host=host, clock=time) for host in ("metal-1", "metal-2"))
+    return one, other
+
+
+def test_of_two_agents_with_stores_of_their_own_the_second_leaves_the_nodes_of_the_first_alone_and_says_so(
+    apart: tuple[MetalAgent, MetalAgent], ironic: Ironic, placement: PlacementServer
+) -> None:
+    one, other = apart
+    node, gone = ironic.available(), ironic.available()
+    assert set(one.nodes()) == {node, gone}
+    held_elsewhere(other, one, placement)
+    ironic.maintenance(node, on=True)
+    held_elsewhere(other, one, placement)
+    assert {uuid: report.state for uuid, report in one.nodes().items()} == {node: "changed", gone: "in-sync"}
+    # Nor does it delete what is another's.
+    ironic.delete(gone)
+    held_elsewhere(other, one, placement)
+    assert gone in placement.dump()["providers"]
+    one.nodes()
+    assert set(placement.dump()["providers"]) == {node}
+
+
+def test_a_node_is_taken_over_from_an_agent_with_another_store_by_adopting_it_and_the_other_one_stands_by(
+    apart: tuple[MetalAgent, MetalAgent], ironic: Ironic, placement: PlacementServer
+) -> None:
+    one, other = apart
+    node, stays = ironic.available(), ironic.available()
+    one.nodes()
+    held_elsewhere(other, one, placement)
+    assert {uuid: report.state for uuid, report in other.nodes(node, adopt=True).items()} == {node: "changed"}
+    assert (mark(other) in placement.other.traits(node), mark(one) in placement.other.traits(node)) == (True, False)
+    ironic.maintenance(node, on=True)
+    ironic.maintenance(stays, on=True)
+    found = {report.uuid: (report.state, [problem.code for problem in report.errors]) for report in one.run().nodes}
+    assert found == {node: ("failed", ["node.elsewhere"]), stays: ("changed", [])}
+    assert {report.uuid: report.state for report in other.run().nodes} == {node: "changed", stays: "failed"}
+    assert [placement.other.inventory(uuid)["CUSTOM_BAREMETAL_GOLD"]["reserved"] for uuid in (node, stays)] == [1, 1]
+
+
+def test_a_node_is_taken_over_from_an_agent_with_another_store_once_its_mark_is_gone(
+    apart: tuple[MetalAgent, MetalAgent], ironic: Ironic, placement: PlacementServer
+) -> None:
+    one, other = apart
+    node = ironic.available()
+    one.nodes()
+    held_elsewhere(other, one, placement)
+    one.stop()
+    placement.other.set_traits(node, placement.other.traits(node) - {mark(one)})
+    assert {uuid: report.state for uuid, report in other.nodes().items()} == {node: "changed"}
+    held_elsewhere(one, other, placement)
+
+
+def test_who_stands_by_promises_nothing_of_the_node(apart: tuple[MetalAgent, MetalAgent], ironic: Ironic, placement: PlacementServer) -> None:
+    one, other = apart
+    node = ironic.available()
+    one.nodes()
+    held_elsewhere(other, one, placement)
+    with pytest.raises(NodeUnavailable):
+        check_ready(other.tracking.tracker.view(ProviderUuid(node)))
+    one.stop()
+    placement.other.set_traits(node, ())
+    other.nodes()
+    check_ready(other.tracking.tracker.view(ProviderUuid(node)))

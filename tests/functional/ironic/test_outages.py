@@ -99,7 +99,7 @@ def test_waiting_for_an_ironic_that_is_down_ends_when_the_driver_is_stopped(meta
         begun = time.monotonic()
         with pytest.raises(NotReady):
             agent.start()
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 30
 
 
 def test_an_ironic_that_goes_down_in_the_middle_and_comes_back(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
@@ -125,7 +125,7 @@ def test_an_ironic_that_hangs_is_given_up_after_the_timeout(metal: Metal, ironic
     (error,) = agent.run().errors
     assert "no answer in time" in error.message
     assert "[ironic] timeout" in error.remedy
-    assert time.monotonic() - begun < 15
+    assert time.monotonic() - begun < 45
     ironic.resume()
     assert not agent.run().errors
 

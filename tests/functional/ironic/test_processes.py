@@ -1,5 +1,7 @@
 """The agent as processes: the daemon, one that stands by, and the command line."""
 
+import sqlite3
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -72,3 +74,43 @@ def test_a_configuration_is_checked_without_asking_anybody(ironic: Ironic, http_
         result = agent.run("config", "check")
         assert result.code == 1, (wrong, result)
         assert told in result.stdout + result.stderr, (wrong, result)
+
+
+def test_a_reload_gives_no_lease_away_and_the_end_gives_all(ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path) -> None:
+    node = ironic.available()
+    one = AgentCommand(tmp_path / "metal-1", config(tmp_path, "metal-1", ironic, http_placement))
+    with Service(one).running() as active, ExitStack() as stack:
+        active.wait_for("READY", "1")
+        outside = stack.enter_context(closing(sqlite3.connect(tmp_path / "shared.sqlite", isolation_level=None, timeout=60)))
+        outside.execute("CREATE TABLE shortened (node TEXT)")
+        outside.execute(
+            "CREATE TRIGGER shortening AFTER UPDATE ON lease WHEN NEW.expires_at < OLD.expires_at OR NEW.host <> OLD.host"
+            " BEGIN INSERT INTO shortened VALUES (NEW.node); END"
+        )  # fmt: skip
+        leased = {uuid for (uuid,) in outside.execute("SELECT node FROM lease")}
+        assert (len(leased), node in leased) == (2, True)
+
+        def shortened() -> set[str]:
+            return {uuid for (uuid,) in outside.execute("SELECT node FROM shortened")}
+
+        for _ in range(2):
+            asked = active.reload()
+            active.wait_for("READY", "1", since=asked)
+            active.wait_for("STATUS", "ready: 1 ", since=asked)
+            assert shortened() == set()
+        assert active.stop()[0] == 0
+        assert shortened() == leased
+
+
+def test_a_reload_that_makes_another_host_of_the_agent_gives_its_leases_away(ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path) -> None:
+    node = ironic.available()
+    settings = config(tmp_path, "metal-1", ironic, http_placement)
+    one = AgentCommand(tmp_path / "metal-1", settings)
+    with Service(one).running() as active:
+        active.wait_for("READY", "1")
+        settings["DEFAULT"]["host"] = "metal-3"
+        one.configure(settings)
+        asked = active.reload()
+        active.wait_for("STATUS", "ready: 1 changed", since=asked)
+        assert "CUSTOM_COMPUTE_NODE_AGENT_METAL_3" in http_placement.other.traits(node)
+        assert active.stop()[0] == 0

@@ -47,14 +47,12 @@ def test_s_17_a_libvirtd_that_hangs_leaves_the_process_at_work_and_placement_as_
         before = everything(http_placement)
         http_placement.clear()
         libvirtd.freeze()
-        frozen = time.monotonic()
         assert daemon.claim("promised")["state"] == "held"
-        until(lambda: not daemon.ready(), lambda: daemon.service, 30)
-        assert time.monotonic() - frozen < 25
+        until(lambda: not daemon.ready(), lambda: daemon.service)
         daemon.client.health()
         assert daemon.node["state"] == "degraded"
         assert daemon.claim("promised too")["state"] == "held"
-        until(lambda: "hanging driver calls" in daemon.service.status, lambda: daemon.service, 40)
+        until(lambda: "hanging driver calls" in daemon.service.status, lambda: daemon.service)
         daemon.client.health()
         assert everything(http_placement) == before
         assert [str(one) for one in http_placement.requests if one.method != "GET"] == []

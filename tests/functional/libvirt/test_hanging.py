@@ -30,7 +30,7 @@ def test_at_most_four_calls_wait_for_a_libvirtd_that_hangs_and_none_when_it_goes
         libvirtd.freeze()
         begun = time.monotonic()
         reasons, most = [], 0
-        while running.hanging < 4 and time.monotonic() - begun < 20:
+        while running.hanging < 4 and time.monotonic() - begun < 60:
             reasons.append(running.facts(node).incomplete["cpu"])
             most = max(most, running.hanging)
             time.sleep(BRIEF / 3)
@@ -46,7 +46,9 @@ def test_at_most_four_calls_wait_for_a_libvirtd_that_hangs_and_none_when_it_goes
         until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= descriptors)
 
 
-def test_stopping_does_not_wait_for_a_libvirtd_that_hangs(libvirtd):
+def test_stopping_does_not_wait_for_a_libvirtd_that_hangs(libvirtd, monkeypatch):
+    for module in (asking, connection):
+        monkeypatch.setattr(module, "CHEAP", 600)
     with started(libvirtd.uri) as running:
         libvirtd.freeze()
         asking_facts = threading.Thread(target=running.facts, args=[node_of(running)])
@@ -54,9 +56,9 @@ def test_stopping_does_not_wait_for_a_libvirtd_that_hangs(libvirtd):
         until(lambda: running._started.connection._opening.locked())
         begun = time.monotonic()
         running.stop()
-        assert time.monotonic() - begun < 1
+        assert time.monotonic() - begun < 30
         libvirtd.thaw()
-        asking_facts.join(10)
+        asking_facts.join(60)
         assert not asking_facts.is_alive()
 
 

@@ -168,9 +168,9 @@ def test_a_lost_journal_deletes_nothing_and_finds_everything_again_by_name(
     shutil.rmtree(agent.folder)
     agent.driver.script = shaped(WANTED, {"N0": both["N0"]}, traits={"N0": ["HW_NUMA_ROOT"]})
     report = agent.once()
-    assert (report.state, report.owned) == ("in-sync", {ROOT} | {uuid for uuid, one in before["providers"].items() if one["name"] == "N0"})
-    # N1 was ours, but nothing says so any more.
-    assert [one.detail for one in report.drift] == ["N1 was put there by somebody else"]
+    # N1, too: nobody but the agent makes a uuid of the root's and the name.
+    assert (report.state, report.owned) == ("in-sync", set(before["providers"]))
+    assert [one.detail for one in report.drift] == ["N1: the node no longer has it, but the tree is not adopted"]
     settled(agent, placement, agent_log, {}, before=before)
 
 
@@ -228,10 +228,15 @@ def test_no_reshape_before_the_tree_is_adopted(used: bool, unsplit: AgentUnderTe
     if used:
         placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}}, C)
     before = placement.dump()
-    report = unsplit.once()
-    assert "inventory and its allocations would move, but the tree is not adopted" in drifts(report)
-    assert placement.writes() == []
-    assert placement.dump() == before
+    for following in (unsplit.once, unsplit.cycle, unsplit.cycle, lambda: unsplit.once(dry_run=True)):
+        report = following()
+        (error,) = report.errors
+        assert (report.state, error.code, error.remedy) == ("degraded", "tree.not-adopted", "agent --once --adopt takes the tree over")
+        assert drifts(report) == [f"{NAME}: inventory and its allocations would move, but the tree is not adopted"]
+        assert placement.writes() == []
+        assert placement.dump() == before
+        # What was not written is nobody's yet.
+        assert report.owned == frozenset()
 
     report = unsplit.once(adopt=True)
     assert (report.state, drifts(report)) == ("changed", [])

@@ -375,3 +375,12 @@ def test_put_that_does_not_fit_or_means_nothing(scene: Scene, holdings: Holdings
         put(scene.client, Allocation(C, holdings, PROJECT, USER, 1))
     assert scene.placement.count() == 1
     scene.settled()
+
+
+@pytest.mark.parametrize("destination", [{H: {"VCPU": 2}, SS: {"DISK_GB": 20}}, {H: {"VCPU": 2}}])
+def test_a_claim_of_both_ends_that_is_repeated_doubles_once(scene: Scene, destination: dict[str, dict[str, int]]) -> None:
+    scene.given((C, SOURCE))
+    first = claimed(scene, destination, doubling=Doubling.SUM).resources
+    scene.placement.clear()
+    assert claimed(scene, destination, doubling=Doubling.SUM).resources == first
+    assert scene.seen() == [READ]

@@ -352,3 +352,27 @@ def test_a_sharing_provider_in_the_nodes_own_tree_is_read_once_as_a_child(
     assert sharing.cycle().state == "changed"
     assert seen(placement).count("GET inv SS -> 200") == 1
     settled(sharing, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before, reads=2)
+
+
+def test_a_child_that_is_called_by_the_uuid_of_another_provider_is_named_with_its_remedy(node_a: AgentUnderTest, placement: PlacementServer) -> None:
+    child = placement.other.create_provider(ROOT, parent=ROOT)
+    report = node_a.cycle()
+    (error,) = report.errors
+    assert (report.state, error.code, error.remedy) == ("failed", "tree.invalid", "rename it")
+    assert child in error.message
+    placement.other.rename(child, "CHILD")
+    assert node_a.cycle().state == "in-sync"
+
+
+@pytest.mark.parametrize("name", ["FPGA", "IPV4_ADDRESS", "CUSTOM_LICENCE"])
+def test_a_class_that_another_service_put_on_our_root_stays(name: str, node_a: AgentUnderTest, placement: PlacementServer) -> None:
+    placement.other.set_inventory(ROOT, {**placement.other.inventory(ROOT), name: 4})
+    for following in (node_a.cycle, node_a.once, lambda: node_a.once(adopt=True), node_a.once):
+        assert following().state == "in-sync"
+    node_a.driver.script = shaped({**INVENTORY, "VCPU": total(18)})
+    assert node_a.once().state == "changed"
+    assert placement.other.inventory(ROOT)[name]["total"] == 4
+    # One that only a node makes is no other service's.
+    placement.other.set_inventory(ROOT, {**placement.other.inventory(ROOT), "DISK_GB": 4})
+    assert node_a.once().state == "changed"
+    assert set(placement.other.inventory(ROOT)) == {*INVENTORY, name}

@@ -14,7 +14,7 @@ from agent.placement.outage_log import OutageLog
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, AgentUnderTest, shaped, total
 from tests.support.http_placement import HttpPlacement
-from tests.support.keystone import AGENT, PASSWORD, Keystone
+from tests.support.keystone import AGENT, NO_ROLE, PASSWORD, PROJECT, Keystone
 from tests.support.settled import clean, node, settled
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
@@ -163,6 +163,17 @@ def test_an_identity_service_that_is_away_is_named_and_its_return_needs_no_resta
     assert agent.cycle().state == "in-sync"
     assert keystone_placement.count() == 1
     settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
+
+
+@pytest.mark.parametrize(("scope", "message", "remedy"), [
+    ({"project_name": PROJECT, "project_domain_id": "default"}, "credentials for placement refused by identity at ", "the user has a role in that project"),
+    ({}, "the token for placement has no service catalog, because it is for no project", "see that the user has a role in it"),
+])  # fmt: skip
+def test_a_user_without_a_role_is_told_what_it_lacks(scope: Mapping[str, str], message: str, remedy: str, host: Host, keystone: Keystone) -> None:
+    session = Session(auth=v3.Password(keystone.url, username=NO_ROLE, password=PASSWORD, user_domain_id="default", **scope))
+    (error,) = host(shaped(HAS), session=session).report().errors
+    assert error.message.startswith(message)
+    assert remedy in error.remedy
 
 
 def test_credentials_that_identity_refuses_name_it_and_count_as_no_request(

@@ -230,7 +230,7 @@ def test_s_26_a_claim_between_read_and_write_is_read_again_and_planned_anew(
     placement.faults.add(claim_on_root(placement), **PUT_INVENTORY)
     begun = time.monotonic()
     report = node_a.cycle()
-    assert 0.1 <= time.monotonic() - begun <= 2
+    assert time.monotonic() - begun >= 0.1
     assert (report.state, report.attempts, report.errors, node_a.driver.calls) == ("changed", 2, (), 2)
     assert seen(placement) == [ASK, "PUT inv R g2 -> 409", ASK, *READ_R, "PUT inv R g3 -> 200"]
     assert [(one.operation.op, one.status) for one in report.outcomes] == [("set-inventory", "done")]

@@ -1,13 +1,19 @@
 """What the operator's files add, and what comes of it in Placement (provider-config.md 7)."""
 
+import time
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from agent.desired.policy import Policy
+from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import child_uuid
 from agent.model.report import NodeReport
+from agent.model.topology import Cell, Topology
+from agent.numa.host_policy import HostPolicy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, shaped, total
 from tests.support.placement import PlacementServer
@@ -299,3 +305,25 @@ def test_a_dry_run_shows_what_would_change_and_changes_nothing(agent: AgentUnder
     assert [type(one.operation).__name__ for one in report.outcomes] == ["EnsureResourceClass", "EnsureTrait", "SetInventory", "SetTraits"]
     assert report.tree.provider(ROOT).inventory["CUSTOM_L"] == licence(20)
     assert placement.dump() == before
+
+
+@pytest.mark.parametrize("incomplete", ["numa", "cpu", "units", "mdev", "pci"])
+def test_what_a_file_gave_a_cell_is_not_taken_for_the_nodes_own_while_facts_are_incomplete(
+    host: Host, files: ProviderFiles, placement: PlacementServer, incomplete: Any
+) -> None:
+    cells = Topology((Cell(0, frozenset({0, 1}), 4096), Cell(1, frozenset({2, 3}), 4096)))
+    agent = host(policy=Policy(HostPolicy(dedicated=frozenset(range(4))), layout="nested"), provider_files=files.folder)
+    facts = HostFacts(NAME, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(4))), memory_mib=8192, disk_gib=10, numa=cells)
+    agent.driver.facts_of = lambda _name: replace(facts, taken_at=time.time())
+    given = {"total": 4, "max_unit": 4}
+    files.write("cell.yaml", by_name(f"{NAME}_NUMA0", "CUSTOM_FAST", CUSTOM_L=given), by_uuid(ROOT, CUSTOM_L=given))
+    agent.once()
+    before = placement.dump()
+    agent.driver.facts_of = lambda _name: replace(facts, taken_at=time.time(), incomplete={incomplete: "nobody answers"}, **{incomplete: None})
+    report = agent.once()
+    assert [one.code for one in report.errors] == ["agent.error"]
+    assert placement.dump() == before
+    files.remove("cell.yaml")
+    agent.once()
+    left = {one["name"]: one["inventories"].keys() for one in placement.dump()["providers"].values()}
+    assert not any("CUSTOM_L" in names for names in left.values())

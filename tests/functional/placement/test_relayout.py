@@ -1,6 +1,7 @@
 """Another layout of an existing tree: dedicated CPUs move in one step, or not at all."""
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,10 +22,11 @@ PCPU = {"flat": {NAME: 4, f"{NAME}_NUMA0": 0}, "nested": {NAME: 0, f"{NAME}_NUMA
 def laid_out(host: Host) -> Any:
     """Makes the agent of one and the same host, of one layout or the other."""
 
-    def agent(layout: Any) -> AgentUnderTest:
+    def agent(layout: Any, disk_gib: int = 0) -> AgentUnderTest:
         policy = Policy(HostPolicy(frozenset({0, 1}), frozenset({2, 3, 4, 5})), layout=layout)
         made = host(policy=policy)
-        made.driver.facts_of = lambda name: HostFacts(name, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(8))), memory_mib=8192, disk_gib=0, numa=CELLS)
+        cpu = CpuFacts(frozenset(range(8)))
+        made.driver.facts_of = lambda name: HostFacts(name, time.time(), "QEMU", cpu=cpu, memory_mib=8192, disk_gib=disk_gib, numa=CELLS)
         return made
 
     return agent
@@ -73,3 +75,39 @@ def test_a_period_that_is_no_start_moves_nothing(laid_out: Any, placement: Place
     report = laid_out("nested").cycle(start=False)
     assert (report.state, [error.code for error in report.errors]) == ("failed", ["reshape.needed"])
     assert dedicated(placement) == PCPU["flat"]
+
+
+@pytest.fixture
+def evacuate(placement: PlacementServer) -> Callable[[dict[str, int]], str]:
+    """Has a guest come here from a host with shared storage, which is dead: it still holds all that it had there."""
+    other = placement.other
+    dead, storage = other.create_provider("dead-host"), other.create_provider("storage-of-others")
+    other.set_inventory(dead, {"VCPU": 8, "MEMORY_MB": 8192})
+    other.set_inventory(storage, {"DISK_GB": 1000})
+    other.set_traits(storage, ["MISC_SHARES_VIA_AGGREGATE"])
+    return lambda here: other.claim({dead: {"VCPU": 2}, storage: {"DISK_GB": 20}, ROOT: here})
+
+
+@pytest.mark.parametrize(
+    ("one", "here", "other"), [(("flat", 100), {"MEMORY_MB": 512, "DISK_GB": 20}, ("nested", 100)), (("flat", 0), {"MEMORY_MB": 512}, ("flat", 100))],
+    ids=["beside another move", "where the disk is new"],
+)  # fmt: skip
+def test_disk_of_an_evacuated_guest_is_not_moved_here_from_another_hosts_storage(
+    one: Any, here: dict[str, int], other: Any, laid_out: Any, placement: PlacementServer, evacuate: Callable[[dict[str, int]], str]
+) -> None:
+    laid_out(*one).once()
+    guest = evacuate(here)
+    before = placement.dump()["consumers"][guest]["allocations"]
+    report = laid_out(*other).once()
+    assert (report.state, report.errors) == ("changed", ())
+    assert placement.dump()["consumers"][guest]["allocations"] == before
+
+
+def test_disk_that_is_gone_beside_another_move_stays_held_where_it_is_used(laid_out: Any, placement: PlacementServer) -> None:
+    laid_out("flat", 100).once()
+    consumer = placement.other.claim({ROOT: {"DISK_GB": 20}})
+    report = laid_out("nested").once()
+    assert (report.state, report.errors) == ("changed", ())
+    assert [one.kind for one in report.drift] == ["held-device"]
+    assert placement.dump()["consumers"][consumer]["allocations"] == {ROOT: {"DISK_GB": 20}}
+    assert dedicated(placement) == PCPU["nested"]

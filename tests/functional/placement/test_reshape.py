@@ -1,17 +1,21 @@
 """Scenarios S-52 to S-66: inventory that moves between providers, and the allocations that move with it."""
 
+import itertools
 import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from agent.api.metrics import Metrics
+from agent.audit_record import Mode
 from agent.errors import ReshapeNeeded
 from agent.model.names import child_uuid
 from agent.placement import retry
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, total
+from tests.support.monotonic import Clock
 from tests.support.nova_style_driver import NovaStyleDriver
 from tests.support.placement import PlacementServer
 from tests.support.settled import ROOT_TRAITS, Want, node, settled
@@ -161,8 +165,15 @@ def test_s_52_a_refused_node_is_left_alone_for_as_long_as_the_process_lives(
     agent = given(HELD_BY_C, roles="admin")
     first = agent.cycle(start=True)
     placement.clear()
-    assert agent.cycle() == first
-    assert placement.requests == []
+    metrics = Metrics()
+    for _ in range(2):
+        report = agent.period()
+        metrics.audited(report, 0, whole=True)
+        (again,) = report.nodes
+        assert (again.state, again.errors, again.drift, again.tree) == (first.state, first.errors, first.drift, first.tree)
+        assert placement.requests == []
+        figures = metrics.text().decode()
+        assert 'compute_node_agent_audits_total{state="refused"} 0.0' in figures, "it was counted when it was made"
 
 
 def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_lives(
@@ -306,6 +317,69 @@ def test_s_62_a_lost_reshape_that_was_not_applied_is_sent_again(given: Given, pl
     assert len(reshapes(placement)) == 2
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
     settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+
+
+UNKNOWN = [(make, applied) for make in (lambda **how: faults.answer(500, **how), lambda **how: faults.answer(401, **how), lambda **how: faults.html(404, **how),
+                                       lambda **how: faults.html(413, **how), lambda **how: faults.html(401, **how)) for applied in (True, False)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("make", "applied"), UNKNOWN, ids=[f"{make().name}-{'applied' if applied else 'not-applied'}" for make, applied in UNKNOWN])
+def test_an_answer_that_does_not_say_what_became_of_the_reshape_does_not_refuse_the_node(
+    make: Callable[..., faults.Action], applied: bool, given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:  # fmt: skip
+    agent = given(HELD_BY_C)
+    before = placement.dump()
+    placement.faults.add(make(applied=applied), method="POST", path="^/reshaper")
+    report = agent.once()
+    assert (report.state, report.attempts) == ("changed", 2)
+    assert len(reshapes(placement)) == (1 if applied else 2)
+    moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
+    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock by which a refused node is tried again."""
+    clock = Clock()
+    monkeypatch.setattr("agent.audit.time", clock)
+    return clock
+
+
+def test_a_refused_node_does_not_stay_refused_for_ever(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, clock: Clock
+) -> None:  # fmt: skip
+    agent = given(HELD_BY_C)
+    before = placement.dump()
+    rule = placement.faults.add(faults.answer(409, "placement.inventory.inuse"), method="POST", path="^/reshaper", times=None)
+    tried = []
+    for minute in range(6 * 60):
+        clock.now = 60.0 * minute
+        hits = rule.hits
+        report = agent.cycle(start=True)
+        assert report.state == "refused"
+        assert "tried again" in report.errors[0].remedy
+        if rule.hits > hits:
+            tried.append(minute)
+    pauses = [after - at for at, after in itertools.pairwise(tried)]
+    assert pauses == sorted(pauses)
+    assert (1 <= pauses[0] <= 5, 30 <= pauses[-1] <= 60, len(tried) <= 15) == (True, True, True), pauses
+    placement.faults.clear()
+    clock.now += 3600.0
+    assert agent.cycle(start=True).state == "changed"
+    moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
+    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+
+
+def test_a_refused_node_does_not_wait_after_a_reload(given: Given, placement: PlacementServer, clock: Clock) -> None:
+    agent = given(HELD_BY_C)
+    placement.faults.add(faults.answer(409, "placement.inventory.inuse"), method="POST", path="^/reshaper", times=retry.MAX_ATTEMPTS)
+    assert agent.cycle(start=True).state == "refused"
+    clock.now += 1
+    placement.clear()
+    assert (agent.cycle(start=True).state, placement.requests) == ("refused", [])
+    # A reload that keeps the configuration reads everything again with the same fleet.
+    (node,) = agent.fleet.run(Mode(start=True, reread=True)).nodes
+    assert node.state == "changed"
 
 
 def test_s_62_a_503_in_answer_to_the_reshape_is_tried_again_by_the_next_start(

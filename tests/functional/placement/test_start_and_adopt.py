@@ -242,6 +242,7 @@ def test_s_11_a_parent_that_goes_away_is_created_again(host: Host, placement: Pl
     assert seen(placement) == [
         "GET in_tree=R -> 200",
         "POST RP N0 under R -> 400",
+        "GET RP R -> 404",
         "GET in_tree=R -> 200",
         "POST RP R -> 200",
         "POST RP N0 under R -> 200",
@@ -278,13 +279,13 @@ def test_s_13_without_the_role_service_a_cycle_without_reshape_works(host: Host,
     agent = host(shaped(VCPU, cells), roles="admin")
     report = agent.cycle(start=True)
     assert (report.state, report.errors) == ("changed", ())
-    # The one refused reshape is the agent finding out; it remembers.
+    # The one refused reshape is the agent finding out; it remembers, for an hour and until the next start.
     assert [str(one.status) for one in placement.requests if one.path == "/reshaper"] == ["403"]
-    agent.stop()
-    placement.clear()
-    agent.driver.script = shaped(VCPU, {name: (NAME, {"PCPU": total(8)}) for name in cells})
-    assert agent.once().state == "changed"
-    assert [one.method + one.path[-12:] for one in placement.writes()] == ["PUT/inventories"] * 3
+    for amount, following, asked in ((6, agent.cycle, []), (8, agent.once, ["POST/reshaper"])):
+        placement.clear()
+        agent.driver.script = shaped(VCPU, {name: (NAME, {"PCPU": total(amount)}) for name in cells})
+        assert following().state == "changed"
+        assert [one.method + one.path[-12:] for one in placement.writes()] == [*asked, *["PUT/inventories"] * 3]
     settled(agent, placement, agent_log, {NAME: node(VCPU)} | {name: Want({"PCPU": total(8)}, NAME) for name in cells})
 
 

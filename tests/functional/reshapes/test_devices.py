@@ -35,13 +35,13 @@ def parents(host: ReshapeHost) -> dict[str, str]:
     return {one["name"]: there[one["parent"]]["name"] for one in there.values() if MARKER in one["traits"]}
 
 
-def test_shares_that_are_wrong_are_made_right_all_at_once(host: ReshapeHost) -> None:
+def test_shares_that_are_missing_are_made_right_all_at_once(host: ReshapeHost) -> None:
     other, uuids = host.placement.other, {one["name"]: uuid for uuid, one in host.placement.dump()["providers"].items()}
     spoiled = Counter[str]()
     for consumer, held in host.wanted(WITH).items():
         for card in [place for place in held if VF in held[place]]:
-            # Of each card one guest has too much, and others have nothing.
-            held[card] = {VF: 2} if spoiled[card] == 1 else {}
+            # Of each card one guest has what it should, and others have nothing.
+            held[card] = held[card] if spoiled[card] == 1 else {}
             spoiled[card] += 1
         other.claim({uuids[place]: amounts for place, amounts in held.items() if amounts}, consumer)
     assert len(spoiled) == 4 and min(spoiled.values()) > 1

@@ -64,7 +64,7 @@ class Command:
                 process.wait()
 
             rule = self.proxy.faults.add(replace(action, after=kill), method="POST", path="/reshaper")
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)
         assert (rule.hits, process.returncode) == (1, -9)
 
     def allocate(self) -> None:

@@ -34,7 +34,7 @@ def test_s_39_units_are_taken_in_order_and_none_twice(world: World, hm: Host) ->
     assert hm.usage == "4608/3/22528"
     with refused(world, "resources.unavailable") as caught:
         take(hm, "m3")
-    assert caught.value.data["reasons"] == [f"1 units of {PMEM} wanted, none free"]
+    assert caught.value.data["reasons"] == [f"1 unit of {PMEM} wanted, none free"]
     assert hm.instance("m3") is None
     assert hm.usage == "4608/3/22528"
 

@@ -5,6 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent.model.changes import Changes
+from agent.model.domain import Domain
+from agent.model.instance import TaskState, VmState
+from agent.model.migration import MigrationType
 from agent.model.provider_tree import ProviderTree
 from tests.support.refusals import rows
 from tests.support.tracking import F1, F2, F3, Host, World, domain
@@ -89,6 +92,74 @@ def test_s_89_a_guest_that_came_after_the_facts_is_not_missed(world: World, ha: 
     (drift,) = ha.audit(domains=()).drift
     assert (drift.kind, drift.consumer) == ("missing-domain", ha.claims("i1")[0].instance)
     assert ha.audit(domains=(domain("i1", 2048),)).drift == ()
+
+
+def missed(*hosts: Host, shown: tuple[Domain, ...] = ()) -> list[str]:
+    """Those of the hosts that miss a guest when they show these, after a minute."""
+    hosts[0].time.pass_by(60)
+    return [one.name for one in hosts for drift in one.audit(domains=shown).drift if drift.kind == "missing-domain"]
+
+
+def test_a_guest_is_missed_in_every_state_in_which_its_host_keeps_a_domain_and_in_no_other(ha: Host) -> None:
+    ha.claim("i1", F1)
+    assert missed(ha) == []
+    kept: tuple[VmState, ...] = ("active", "paused", "suspended", "stopped", "rescued", "shelved", "soft-delete")
+    for state in kept:
+        ha.update("i1", vm_state=state)
+        assert missed(ha) == ["HA"], state
+        # It does not have to run: what is there is enough.
+        for shown in ("running", "paused", "stopped"):
+            assert missed(ha, shown=(domain("i1", 2048, state=shown),)) == [], state
+    for state in ("error", "shelved_offloaded"):
+        ha.update("i1", vm_state=state)
+        assert missed(ha) == [], state
+
+
+def test_a_guest_whose_domain_is_taken_away_or_made_anew_is_not_missed_meanwhile(ha: Host) -> None:
+    ha.claim("i1", F1)
+    tasks: dict[VmState, tuple[TaskState, ...]] = {
+        "active": ("reboot_started", "rebooting_hard", "reboot_pending_hard", "reboot_started_hard", "rebuilding", "rebuild_spawning", "deleting"),
+        "stopped": ("powering-on", "deleting"), "soft-delete": ("restoring", "deleting"), "shelved": ("shelving_offloading", "powering-on"),
+    }  # fmt: skip
+    for state, through in tasks.items():
+        for task in through:
+            ha.update("i1", vm_state=state, task_state=task)
+            assert missed(ha) == [], (state, task)
+        ha.update("i1", vm_state=state, task_state=None)
+        assert missed(ha) == ["HA"], state
+    for task in ("powering-off", "suspending", "resuming", "pausing", "rescuing", "image_snapshot", "shelving"):
+        ha.update("i1", vm_state="active", task_state=task)
+        assert missed(ha) == ["HA"], task
+
+
+@pytest.mark.parametrize("end", ["confirm", "revert"])
+def test_a_guest_that_moves_is_missed_only_where_it_has_arrived_and_waits(end: str, ha: Host, hb: Host) -> None:
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active", task_state="resize_prep")
+    hb.move("i1", "resize", F2)
+    for task in ("resize_prep", "resize_migrating", "resize_migrated", "resize_finish"):
+        ha.update("i1", task_state=task)
+        assert missed(ha, hb) == [], task
+    hb.tracker.finish(hb.move_id("i1"))
+    hb.update("i1", vm_state="resized", task_state=None)
+    assert missed(ha, hb) == ["HB"]
+    hb.update("i1", task_state="resize_reverting" if end == "revert" else "resize_confirming")
+    assert missed(ha, hb) == []
+    getattr(hb.tracker, end)(hb.move_id("i1"))
+    stays = ha if end == "revert" else hb
+    stays.update("i1", vm_state="active", task_state=None)
+    assert missed(ha, hb) == [stays.name]
+
+
+@pytest.mark.parametrize("kind", ["live-migration", "migration"])
+def test_a_guest_that_may_have_left_is_not_missed_before_anybody_says_so(kind: MigrationType, ha: Host, hb: Host) -> None:
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active")
+    # Nobody has to tell an agent of tasks, and a guest is gone from its source before its move is finished.
+    hb.move("i1", kind)
+    assert missed(ha, hb) == []
+    hb.tracker.abort(hb.move_id("i1"))
+    assert missed(ha, hb) == ["HA"]
 
 
 def test_s_90_facts_that_are_older_than_the_last_ones_change_nothing(world: World, ha: Host) -> None:

@@ -180,7 +180,7 @@ def test_a_node_whose_records_make_no_sense_promises_nothing(world: World, hp: H
     with refused(world, "node.degraded"):
         attempts[moment]()
     # What there is can be given back.
-    hp.abort("i1")
+    hp.update("i1", deleted=True)
 
 
 def test_what_a_claim_holds_that_makes_no_sense_stays_held(world: World, hp: Host) -> None:

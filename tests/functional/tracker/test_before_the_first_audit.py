@@ -6,6 +6,8 @@ from dataclasses import replace
 import pytest
 
 from agent.tracker.errors import NodeNotReady, TrackerError, UnknownNode
+from agent.tracker.host_side import HostSide
+from agent.tracker.slot import Slot
 from tests.support.tracking import F1, F3, Host
 
 ASKED: dict[str, Callable[[Host], object]] = {
@@ -48,6 +50,21 @@ def test_a_node_that_is_new_to_the_store_is_unknown_only_once_a_node_was_audited
         new.claim("i1", F1)
     new.audit(start=True)
     new.claim("i1", F1)
+
+
+def test_a_node_whose_first_audit_begins_meanwhile_is_not_unknown(ha: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen of a daemon on a new store: the claim found no node in memory, then its audit began, then there was none in the store yet."""
+    new = replace(ha, name="HX")
+    records = new.tracker._records
+    reading = records.reading
+
+    def meanwhile() -> object:
+        new.tracker._slots[new.node] = Slot(HostSide())  # type: ignore[index]
+        return reading()
+
+    monkeypatch.setattr(records, "reading", meanwhile)
+    with pytest.raises(NodeNotReady):
+        new.claim("i1", F1)
 
 
 @pytest.mark.parametrize("what", ["its end", "a guest's new state"])

@@ -137,7 +137,7 @@ def test_s_31_a_card_is_refused_while_a_function_of_it_is_held(world: World, att
     attached.tracker.allocate_devices(claim_id("i1", "V1"))
     with refused(world, "resources.unavailable") as caught:
         attach(attached, "i2", "P0")
-    assert "1 devices with address=0000:05:00.0 wanted, 0 free" in str(caught.value)
+    assert "1 device with address=0000:05:00.0 wanted, 0 free" in str(caught.value)
 
 
 def test_s_31_a_card_is_refused_together_with_a_function_of_it(world: World, attached: Host) -> None:

@@ -38,11 +38,11 @@ def published(placement: PlacementServer) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"disk_gib": None}, "disk_gib"),
-        ({"memory_mib": None}, "memory_mib"),
-        ({"memory_mib": -1}, "memory_mib"),
-        ({"memory_mib": None, "disk_gib": None}, "memory_mib and no disk_gib"),
-        ({"memory_mib": None, "disk_gib": None, "incomplete": {"disk": "it broke"}}, "memory_mib"),
+        ({"disk_gib": None}, " have CPUs but no disk_gib"),
+        ({"memory_mib": None}, " have CPUs but no memory_mib"),
+        ({"memory_mib": -1}, ": memory_mib = -1: no whole number of at least 0"),
+        ({"memory_mib": None, "disk_gib": None}, " have CPUs but no memory_mib and no disk_gib"),
+        ({"memory_mib": None, "disk_gib": None, "incomplete": {"disk": "it broke"}}, " have CPUs but no memory_mib"),
     ],
 )
 def test_s_83_what_is_forgotten_is_named_and_the_last_good_data_stay(
@@ -53,7 +53,7 @@ def test_s_83_what_is_forgotten_is_named_and_the_last_good_data_stay(
     report = agent.cycle()
     assert report.state == "failed"
     (error,) = report.errors
-    assert error.message == f"driver scripted: its facts of {NAME} have CPUs but no {named}"
+    assert error.message == f"driver scripted: its facts of {NAME}{named}"
     assert error.remedy
     assert not [one for one in placement.requests if one.method != "GET"]
     assert published(placement) == PUBLISHED

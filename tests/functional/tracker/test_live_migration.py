@@ -6,7 +6,7 @@ from agent.model.migration import MigrationStatus
 from tests.support.agents import HOUR
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, F3, FG, Host, World, device
+from tests.support.tracking import F1, F3, FG, Host, World, device, domain, guest
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
 ON_SOURCE, ON_DEST = "0000:81:00.0", "0000:91:00.0"
@@ -140,10 +140,23 @@ def test_a_move_whose_devices_are_attached_goes_on(world: World, ha: Host, hb: H
     hb.move("i1", "live-migration", devices=ANY_DEVICE)
     world.time.pass_by(HOUR)
     hb.tracker.allocate_devices(hb.move_id("i1"))
-    hb.audit()
-    hb.audit()
-    assert hb.usage == AS_F1
+    assert hb.audit().drift == ()
     world.time.pass_by(HOUR)
-    hb.audit()
-    hb.audit()
-    assert hb.usage == EMPTY
+    assert [one.kind for one in hb.audit().drift] == ["stranded-claim"]
+    assert hb.usage == AS_F1
+
+
+def test_a_long_live_migration_whose_states_nobody_tells_keeps_its_room_under_the_running_guest(world: World, ha: Host, hb: Host) -> None:
+    ha.claim("i1", F1)
+    ha.update("i1", vm_state="active")
+    hb.move("i1", "live-migration")
+    for host in (ha, hb, ha, hb):
+        world.time.pass_by(hb.rules.stranded_after)
+        # It runs at the source, and is being received at the destination.
+        (drift,) = host.audit(domains=(domain("i1", 2048, 1),)).drift
+        assert (drift.kind, drift.consumer) == ("stranded-claim", guest("i1"))
+        assert f"agent migrate abort {hb.move_id('i1')}" in drift.remedy
+    assert (ha.usage, hb.usage) == ("2560/2/22528", "2560/2/22528")
+    hb.tracker.finish(hb.move_id("i1"))
+    assert hb.audit().drift == ()
+    assert (ha.usage, hb.usage) == ("512/1/2048", "2560/2/22528")

@@ -182,7 +182,73 @@ def test_numa_61_a_rebuild_in_place_has_to_ask_for_the_same_cells(hn: Host) -> N
     assert (found.image_properties, hn.usage, hn.pinned(0)) == ({"hw_cpu_policy": "dedicated"}, before, pins)
 
 
+def test_numa_61_a_rebuild_that_asks_for_the_same_cells_stays_on_a_host_that_is_full(hn: Host) -> None:
+    for number in range(4):
+        hn.claim(f"n{number}", FN)
+    pins = hn.pinned(0), hn.pinned(1)
+    assert pins == ({4, 5, 6, 7}, {12, 13, 14, 15})
+    for image in ({"hw_cpu_policy": "dedicated"}, {"hw_disk_bus": "virtio"}, {"hw_numa_nodes": "1", "hw_cpu_policy": "dedicated"}):
+        for number in range(4):
+            hn.update(f"n{number}", image_properties=image)
+    assert (hn.pinned(0), hn.pinned(1)) == pins
+    with pytest.raises(WrongTopology):
+        hn.update("n0", image_properties={"hw_numa_nodes": "2"})
+
+
 def test_numa_61_a_guest_that_floats_cannot_get_cells_by_a_rebuild(hn: Host) -> None:
     hn.claim("i1", F1)
     with pytest.raises(WrongTopology):
         hn.update("i1", image_properties={"hw_numa_nodes": "1"})
+
+
+# --- what a flavor says, as the scheduler has read it --------------------------------------------------------------------
+
+
+def of_four(**specs: str) -> Flavor:
+    """A flavor of four CPUs with these extra specs; ``__`` for the colon, ``_`` before a digit at the end for the dot."""
+    return Flavor("four", "FOUR", 4, 4096, root_gb=10, extra_specs={name.replace("__", ":"): value for name, value in specs.items()})
+
+
+@pytest.mark.parametrize("specs", [{"resources1__PCPU": "4"}, {"resources__PCPU": "1", "resources2__PCPU": "3"}])
+def test_numbered_groups_of_dedicated_cpus_are_pinned(specs: dict[str, str], hn: Host) -> None:
+    hn.claim("n1", of_four(**specs))
+    assert used(hn, 0) == (4096, 0, [4, 5, 6, 7])
+
+
+def test_a_numbered_group_that_forbids_hyperthreading_takes_no_cpus_of_a_host_that_has_it(world: World, hn: Host) -> None:
+    with refused(world, "resources.unavailable"):
+        hn.claim("n1", of_four(resources1__PCPU="4", trait1__HW_CPU_HYPERTHREADING="forbidden"))
+
+
+def test_a_mask_of_exceptions_leaves_out_only_them(hn: Host) -> None:
+    hn.claim("n1", of_four(hw__cpu_policy="mixed", hw__cpu_dedicated_mask="^0,2"))
+    assert used(hn, 0) == (4096, 1, [4, 5, 6])
+
+
+@pytest.mark.parametrize("image", ["isolate", "require"])
+def test_a_guest_whose_flavor_prefers_is_placed_whatever_its_image_says(image: str, world: World) -> None:
+    # On the first host nobody may isolate, on the other nobody can share a core.
+    host = world.numa() if image == "isolate" else world.numa(topology=numa_cells([[cpu] for cpu in (4, 5, 6, 7, 12, 13, 14, 15)]))
+    flavor = of_four(hw__cpu_policy="dedicated", hw__cpu_thread_policy="prefer")
+    host.claim("n1", flavor, image_properties={"hw_cpu_thread_policy": image})
+    assert used(host, 0) == (4096, 0, [4, 5, 6, 7])
+
+
+def test_a_mixed_guest_may_have_no_shared_cpu_at_all(hn: Host) -> None:
+    hn.claim("n1", of_four(hw__cpu_policy="mixed", hw__cpu_realtime="yes", hw__emulator_threads_policy="share"))
+    assert used(hn, 0) == (4096, 0, [4, 5, 6, 7])
+
+
+def test_a_guest_cell_of_memory_alone_is_placed(hn: Host) -> None:
+    cells = {"hw:numa_nodes": "2", "hw:numa_cpus.0": "", "hw:numa_cpus.1": "0-3", "hw:numa_mem.0": "1024", "hw:numa_mem.1": "3072"}
+    for name, policy in (("n1", "dedicated"), ("n2", "shared")):
+        hn.claim(name, Flavor("four", "FOUR", 4, 4096, root_gb=10, extra_specs={**cells, "hw:cpu_policy": policy}))
+    assert sorted(used(hn, number)[0] for number in (0, 1)) in ([2048, 6144], [4096, 4096])
+
+
+def test_values_that_say_nothing_are_no_reason_to_refuse_a_guest(hn: Host, caplog: pytest.LogCaptureFixture) -> None:
+    empty = {f"hw:{name}": "" for name in ("cpu_policy", "numa_nodes", "mem_page_size", "cpu_dedicated_mask", "emulator_threads_policy")}
+    specs = {**empty, "resources1:VCPU": "x"}
+    hn.claim("n1", Flavor("odd", "ODD", 2, 4096, root_gb=10, extra_specs=specs))
+    assert hn.usage == "4608/2/10240"
+    assert "resources1:VCPU without effect" in caplog.text

@@ -37,7 +37,7 @@ def connection(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 
 @pytest.mark.parametrize("prize", CLAIMS)
-@pytest.mark.timeout(300 if ROUNDS <= 200 else 0)
+@pytest.mark.timeout(900 if ROUNDS <= 200 else 0)
 def test_one_gets_the_last_one_and_the_others_are_told_so(prize: str, connection: str | None, tmp_path: Path) -> None:
     rounds = contended(tmp_path / "state", connection, prize, ROUNDS)
     assert len(rounds) == ROUNDS

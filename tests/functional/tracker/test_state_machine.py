@@ -29,7 +29,7 @@ from agent.tracker.updates import InstanceUpdate
 from tests.support.agents import HOUR, Agent
 from tests.support.crash import Crash
 from tests.support.faulty_store import AFTER_COMMIT, Fault, FaultyStore
-from tests.support.promised import CELLS, GIVEN_UP, TYPES, UNITS, Refused, Shown, Wanted
+from tests.support.promised import CELLS, GIVEN_UP, TYPES, UNITS, WAITING, Refused, Shown, Wanted
 from tests.support.promises import Promises
 from tests.support.promises_kept import kept
 from tests.support.tracking import F1, F2, FN, FN4, PMEM, Time, World, guest, instance, settled, uuid_of
@@ -70,8 +70,8 @@ OPERATIONS = {
 
 ALL_MET = [
     *(f"{kind} at {at}" for kind, at in FAULTS if at in (0, 2, AFTER_COMMIT)),
-    *(f"{what}: {how}" for what in ("claim", "abort", "finish", "confirm", "revert") for how in ("done", "refused")),
-    *(f"{what}: done" for what in ("claim devices", "allocate devices", "free devices", *(f"move by {kind}" for kind in GIVEN_UP), "drop", "update")),
+    *(f"{what}: {how}" for what in ("claim", "abort", "finish", "confirm", "revert", "drop") for how in ("done", "refused")),
+    *(f"{what}: done" for what in ("claim devices", "allocate devices", "free devices", *(f"move by {kind}" for kind in GIVEN_UP), "update")),
     *(f"{what}: done" for what in ("start", "audit", "publish", "remove", "count build")),
 ]
 
@@ -254,10 +254,10 @@ class TrackersMachine(RuleBasedStateMachine):
 
     def go_on(self, data: Any, fault: FaultAt) -> None:
         current = [id for id in self.account.moves if self.account.promises[id].move is not None and self.account.promises[id].open]
-        waiting = [id for id in current if self.account.moves[id].status == "finished"]
+        waiting = [id for id in current if self.account.moves[id].status in WAITING]
         if id := self._one(data, waiting * 4 + current, self.account.moves):
-            arrived, agent = self.account.moves[id].status == "finished", self._agent(data)
-            likely = ["confirm", "revert", "revert", "revert"] if arrived else ["finish"] * 3
+            agent = self._agent(data)
+            likely = {"finished": ["confirm", "confirm", "revert", "revert"], "confirming": ["confirm"] * 3}.get(self.account.moves[id].status, ["finish"] * 3)
             what = data.draw(st.sampled_from([*likely, "finish", "confirm", "revert", "abort"]))
             if what == "revert" and data.draw(st.sampled_from([True, True, True, False])):
                 self._update(agent, self.account.moves[id].instance, {"task_state": "resize_reverting"}, None)
@@ -268,12 +268,10 @@ class TrackersMachine(RuleBasedStateMachine):
     def drop(self, data: Any, fault: FaultAt) -> None:
         half = data.draw(st.sampled_from(["old", "new"]))
         if id := self._one(data, [id for id, one in self.account.moves.items() if one.goes_on], self.account.moves):
-            move = self.account.moves[id]
-            node = move.dest if half == "new" or move.source is None else move.source
+            agent = self._agent(data)
             self.do_for_good(
-                self.nodes[node], lambda account: account.drop(node, id, half),
-                lambda agent: agent.tracker.drop(node, guest(move.instance), ConsumerUuid(uuid_of(id)), half), fault, "drop",
-            )  # fmt: skip
+                agent, lambda account: account.drop(agent.name, id, half), lambda agent: agent.tracker.drop_half(uuid_of(id), half), fault, "drop"
+            )
 
     def give_a_move_up(self, data: Any, _fault: FaultAt) -> None:
         """An orchestrator writes it down by itself."""
@@ -433,7 +431,7 @@ def run(store: FaultyStore, examples: int) -> Counter[str]:
 
 
 # Hypothesis is limited by examples, and not by time.
-@pytest.mark.timeout(300 if EXAMPLES <= 30 else 0)
+@pytest.mark.timeout(900 if EXAMPLES <= 30 else 0)
 def test_trackers_keep_every_promise_whatever_happens(world: World, request: pytest.FixtureRequest) -> None:
     examples = EXAMPLES if request.node.callspec.params["world"] == "sqlite" else EXAMPLES // 5
     met = run(FaultyStore(world.store), examples)

@@ -64,3 +64,16 @@ def test_a_peer_is_who_the_kernel_says():
     assert (found.pid, found.uid) == (os.getpid(), os.geteuid())
     account = pwd.getpwuid(os.geteuid())
     assert found.groups == {os.getegid(), *os.getgroups(), *os.getgrouplist(account.pw_name, account.pw_gid)}
+
+
+def test_who_accepts_a_connection_asks_no_directory_of_users(monkeypatch):
+    """It may be far, and would keep everybody from connecting."""
+    asked = []
+    monkeypatch.setattr(os, "getgrouplist", lambda *account: asked.append(account) or [54_321])
+    near, far = socket.socketpair()
+    with near, far:
+        found = peer_of(near)
+        assert not asked
+        assert 54_321 in found.groups
+        assert found.groups
+        assert len(asked) == 1

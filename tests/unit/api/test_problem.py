@@ -8,13 +8,13 @@ import agent.api.connection
 import agent.api.errors
 import agent.tracker.errors
 from agent import errors
-from agent.api.connection import REFUSALS
 from agent.api.errors import Fault, InvalidRequest
-from agent.api.problem import KINDS, phrase, problem_of, status_of
+from agent.api.problem import KINDS, REFUSALS, phrase, problem_of, status_of
 from agent.errors import AgentError, ConfigError, ConfigErrors, PlacementUnreachable
 
 SERVERS_OWN = {"agent.error", "usage.invalid", "output.failed", "driver.failed", "driver.cancelled", "reshape.needed", "reshape.failed", "store.locked",
-               "identity.mismatch", "placement.error", "placement.name-conflict", "placement.identity-conflict", "tree.invalid", "api.socket"}  # fmt: skip
+               "identity.mismatch", "placement.error", "placement.name-conflict", "placement.identity-conflict", "tree.invalid",
+               "tree.not-adopted", "api.socket", "api.metrics-address", "agent.already-told", "fit.undecided"}  # fmt: skip
 """Codes of errors that no request can bring about, or that are nobody's fault but the agent's."""
 
 

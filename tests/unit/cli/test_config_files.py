@@ -12,7 +12,7 @@ def written(path: Path, text: str) -> Path:
 
 def errors_of(path: Path) -> list[str]:
     files, errors = read_all([Source(path)])
-    assert not files
+    assert all(file.mended is not None for file in files)
     return [error.message.removeprefix(str(path)) for error in errors]
 
 
@@ -37,8 +37,15 @@ def test_bad_lines_are_not_shown_because_they_may_hold_a_password(tmp_path):
     assert "hunter2" not in errors_of(written(tmp_path / "a.conf", "[placement]\npassword hunter2\n"))[0]
 
 
+def test_what_is_right_in_a_file_with_errors_is_read_all_the_same(tmp_path):
+    (file,), errors = read_all([Source(written(tmp_path / "a.conf", "[DEFAULT]\nno sense\n go on\nx = 1\n"))])
+    assert len(errors) == 1
+    assert file.sections["DEFAULT"]["x"][0].line == 4
+    assert "no sense" not in (file.mended or "no sense")
+
+
 def test_errors_of_all_files_are_told_and_good_files_are_read(tmp_path):
-    bad, good = written(tmp_path / "bad.conf", "x"), written(tmp_path / "good.conf", "[DEFAULT]\n")
+    bad, good = written(tmp_path / "bad.conf", "\0"), written(tmp_path / "good.conf", "[DEFAULT]\n")
     files, errors = read_all([Source(bad), Source(tmp_path / "absent"), Source(good), Source(tmp_path / "no-dir", True)])
     assert [file.path for file in files] == [good]
     assert [error.message for error in errors][1:] == [

@@ -104,7 +104,7 @@ def test_an_interrupt_is_130(answers, capsys):
 
 def test_the_daemon_gets_a_way_to_read_its_configuration_again(answers):
     seen = []
-    answers(lambda conf, reread, _set_up_log: seen.append((conf, reread())) or 0)
+    answers(lambda conf, reread, _set_up_log, _warn: seen.append((conf, reread())) or 0)
     assert run(["--compute-workers", "7"]) == 0
     ((first, second),) = seen
     assert first is not second

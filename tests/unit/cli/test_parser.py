@@ -1,10 +1,11 @@
+import shlex
 from pathlib import Path
 
 import pytest
 
 from agent.cli.command_table import AUDIT, COMMANDS, DAEMON, find, function
 from agent.cli.options import Options, Override, Source
-from agent.cli.parser import parse, wants_json
+from agent.cli.parser import FLAGS, asked_format, parse
 from agent.errors import UsageError
 
 
@@ -163,15 +164,68 @@ def test_help_is_printed(argv, capsys):
 
 
 @pytest.mark.parametrize(
-    ("argv", "json"),
+    ("argv", "expected"),
     [
-        ([], False),
-        (["--format", "json", "--nonsense"], True),
-        (["--nonsense", "--format=json"], True),
-        (["--format", "json", "--format", "text"], False),
-        (["--node", "json"], False),
-        (["--format"], False),
+        ([], "text"),
+        (["--format", "json", "--nonsense"], "json"),
+        (["--nonsense", "--format=json"], "json"),
+        (["--nonsense", "--format=yaml"], "yaml"),
+        (["--nonsense", "--format", "table"], "table"),
+        (["--format", "json", "--format", "text"], "text"),
+        (["--format", "xml"], "text"),
+        (["--node", "json"], "text"),
+        (["--format"], "text"),
     ],
 )
-def test_format_is_found_in_command_lines_that_make_no_sense(argv, json):
-    assert wants_json(argv) is json
+def test_format_is_found_in_command_lines_that_make_no_sense(argv, expected):
+    assert asked_format(argv) == expected
+
+
+@pytest.mark.parametrize(
+    ("argv", "meant"),
+    [
+        (["tre"], "tree"),
+        (["allocations", "show", "a"], "allocation"),
+        (["claim", "creat", "f"], "create"),
+        (["help", "stats"], "status"),
+        (["--once", "--dryrun"], "--dry-run"),
+        (["--once", "--detailed-exit-code"], "--detailed-exitcode"),
+        (["tree", "--of-line"], "--offline"),
+        (["--placement-backendd=http"], "--placement-backend"),
+        (["--once", "--format", "jsno"], "json"),
+    ],
+)
+def test_what_was_nearly_right_is_named(argv, meant):
+    assert refused(*argv).remedy.startswith(f"did you mean {meant}? agent")
+
+
+@pytest.mark.parametrize("argv", [["xyzzy"], ["--xyzzy"], ["tree", "extra"], ["help", "--once"]])
+def test_what_is_like_nothing_gets_no_guess(argv):
+    assert refused(*argv).remedy.startswith("agent")
+
+
+def helped(capsys, *argv):
+    with pytest.raises(SystemExit) as caught:
+        parse(argv)
+    assert caught.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command.words))
+def test_the_help_of_a_command_has_the_flags_that_it_takes_and_examples_that_work(command, capsys):
+    shown = helped(capsys, *command.words, "--help")
+    assert shown == helped(capsys, "help", *command.words)
+    assert {name for name, flag in FLAGS.items() if f"{flag} " in shown or f"{flag}\n" in shown} == command.flags
+    assert "--once" not in shown
+    assert command.examples
+    for example in command.examples:
+        assert example in shown
+        program, *argv = shlex.split(example)
+        assert (program, parse(argv).command) == ("agent", command.words)
+
+
+def test_help_alone_shows_the_commands(capsys):
+    shown = helped(capsys, "help")
+    assert shown == helped(capsys, "--help")
+    assert all(command.words[0] in shown for command in COMMANDS)
+    assert {flag for flag in FLAGS.values() if flag in shown} == set(FLAGS.values())

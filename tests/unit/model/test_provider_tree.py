@@ -27,13 +27,13 @@ CALLS = {
     "has_traits": lambda tree, n: tree.has_traits(n, []),
     "have_traits_changed": lambda tree, n: tree.have_traits_changed(n, []),
     "update_traits": lambda tree, n: tree.update_traits(n, []),
-    "add_traits": lambda tree, n: tree.add_traits(n),
-    "remove_traits": lambda tree, n: tree.remove_traits(n),
+    "add_traits": lambda tree, n: tree.add_traits(n, "HW_A"),
+    "remove_traits": lambda tree, n: tree.remove_traits(n, "HW_A"),
     "in_aggregates": lambda tree, n: tree.in_aggregates(n, []),
     "have_aggregates_changed": lambda tree, n: tree.have_aggregates_changed(n, []),
     "update_aggregates": lambda tree, n: tree.update_aggregates(n, []),
-    "add_aggregates": lambda tree, n: tree.add_aggregates(n),
-    "remove_aggregates": lambda tree, n: tree.remove_aggregates(n),
+    "add_aggregates": lambda tree, n: tree.add_aggregates(n, AGGREGATE),
+    "remove_aggregates": lambda tree, n: tree.remove_aggregates(n, AGGREGATE),
     "update_resources": lambda tree, n: tree.update_resources(n, {}),
     "subtree": lambda tree, n: tree.subtree(n),
     "scoped": lambda tree, n: tree.scoped(n),
@@ -47,6 +47,14 @@ def test_an_unknown_provider_is_refused_by_every_method(name, unknown):
     before = state(tree)
     with pytest.raises(ValueError, match="no provider"):
         CALLS[name](tree, unknown)
+    assert state(tree) == before
+
+
+@pytest.mark.parametrize("change", ["add_traits", "remove_traits", "add_aggregates", "remove_aggregates"])
+def test_to_add_or_remove_nothing_does_nothing_even_where_no_provider_is(change):
+    tree = forest()
+    before = state(tree)
+    getattr(tree, change)("nobody")
     assert state(tree) == before
 
 

@@ -84,7 +84,7 @@ def test_s_93_a_monitor_that_hangs_is_shown_failed_and_not_asked_again_before_it
     assert first["hangs"].text == "monitor hangs: metrics did not answer within 0.05 s and was abandoned"
     assert hangs.asked == 1
     hangs.free.set()
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while (found := {one.monitor: one for one in monitors.poll()})["hangs"].status != "ok" and time.monotonic() < end:
         time.sleep(0.01)
     assert found["hangs"].metrics == (FIGURE,)
@@ -115,8 +115,8 @@ def test_an_agent_that_stops_waits_for_nobody(hangs):
     cancelled = threading.Event()
     threading.Timer(0.1, cancelled.set).start()
     begun = time.monotonic()
-    first, second = Monitors({"hangs": hangs, "measures": Measures()}, 30, cancelled).poll()
-    assert time.monotonic() - begun < 10
+    first, second = Monitors({"hangs": hangs, "measures": Measures()}, 600, cancelled).poll()
+    assert time.monotonic() - begun < 60
     assert (first.status, second.status) == ("failed", "failed")
 
 

@@ -1,7 +1,8 @@
 """Devices of a host as one guest sees them: all alike, on cells, under one of the affinity policies."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
+from agent.model.device_request import DeviceDemand
 from agent.model.guest import PciPolicy
 from agent.numa.host import HostCell
 
@@ -23,17 +24,30 @@ class LocalDevices:
     def wanted(self) -> bool:
         return self.count > 0
 
+    @property
+    def demands(self) -> Sequence[DeviceDemand]:
+        """Nothing is told before, so that every set that may do is tested."""
+        return ()
+
+    def kind(self, cell: int) -> Hashable:
+        return cell
+
     def free(self, cell: int) -> int:
         return self._cells.count(cell)
 
     def fits(self, cells: frozenset[int]) -> bool:
-        self.tests += 1
         return len(self._usable(cells)) >= self.count
 
-    def cost(self, cells: frozenset[int]) -> tuple[int, int]:
+    def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        self.tests += 1
+        if not self.fits(cells):
+            return None
         distances = sorted(self._distance(device, cells) for device in self._usable(cells))[: self.count]
         local = sum(1 for device in self._cells if device in cells)
         return max(self.count - local, 0), sum(distances)
+
+    def least(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        return (0, 0) if self.fits(cells) else None
 
     def _usable(self, cells: frozenset[int]) -> list[int | None]:
         if self._policy == "preferred":

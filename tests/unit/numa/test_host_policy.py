@@ -108,6 +108,15 @@ def test_the_cells_are_as_the_policy_says():
     assert (first.tunneled, first.physnets, second.tunneled, second.physnets) == (True, frozenset(), False, frozenset({"foo"}))
 
 
+def test_the_cpus_of_the_old_pin_set_serve_both_kinds_of_guest_cpus_and_no_others_do(policy):
+    old = policy({"DEFAULT": {"vcpu_pin_set": "0-3,^2"}, "compute": {"cpu_shared_set": "8-9"}})
+    first, second = old.cells(HOST, EVERYTHING)
+    assert first.shared == first.dedicated == frozenset({0, 1, 3})
+    assert second.shared == second.dedicated == NOTHING
+    assert [error.message for error in old.offline(EVERYTHING - {3})] == ["[DEFAULT] vcpu_pin_set: CPUs 3 not online, online are 0-2,4-15"]
+    assert complaints(policy, {"DEFAULT": {"vcpu_pin_set": "^3"}}) == ["[DEFAULT] vcpu_pin_set = ^3: '^3' leaves no CPU"]
+
+
 def test_a_cpu_that_is_not_online_is_told_and_only_not_offered():
     policy = HostPolicy(cpus(0, 2), cpus(4, 4))
     online = EVERYTHING - {5}

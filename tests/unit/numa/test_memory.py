@@ -57,7 +57,7 @@ def test_16_dedicated_guests_get_only_free_memory():
 def test_17_two_guest_cells_need_two_host_cells():
     reason = refused(h2s()[:1], shared((2, 1024), (2, 1024)))
     assert reason.failed == "count"
-    assert reason.message == "2 guest cells on 1 host cells"
+    assert reason.message == "2 guest cells on 1 host cell"
 
 
 def test_18_guest_cells_go_where_they_fit_in_either_order():

@@ -27,6 +27,11 @@ def test_64_a_set_may_not_shrink_under_a_pinned_guest():
     check_present_guests(HostPolicy(cpus(0, 2), cpus(2, 6)), GUESTS)
 
 
+def test_pinned_guests_may_be_on_the_cpus_of_the_old_pin_set_and_on_no_others():
+    check_present_guests(HostPolicy(cpus(0, 8), pin_set=True), GUESTS)
+    assert complaints(HostPolicy(cpus(0, 3), pin_set=True), GUESTS[:3]) == ["[DEFAULT] vcpu_pin_set lacks CPUs 3, to which guest pinned is pinned"]
+
+
 def test_64_a_cpu_of_the_emulator_is_pinned_too():
     guest = [("a", [replace(PINNED, pins={0: 4, 1: 5}, reserved=frozenset({3}))]), ("b", [replace(PINNED, pins={0: 6, 1: 7})])]
     assert complaints(HostPolicy(dedicated=cpus(4, 4)), guest) == ["[compute] cpu_dedicated_set lacks CPUs 3, to which guest a is pinned"]

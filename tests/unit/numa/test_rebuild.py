@@ -7,9 +7,8 @@ import pytest
 from agent.model.guest import PlacedCell
 from agent.numa.fit import fit
 from agent.numa.host_cells import counted
-from agent.numa.pair import Limits
 from agent.numa.rebuild import RebuildRefused, check_rebuild
-from tests.unit.numa.cells import dedicated, h2, h2s, pages, shared
+from tests.unit.numa.cells import dedicated, h2, h2s, ht1, pages, shared
 
 
 def occupied(host, guest):
@@ -49,14 +48,36 @@ def test_61_cells_that_change_places_are_other_cells():
         check_rebuild(host, placed, dedicated((2, 1024), (3, 1024)))
 
 
-def test_61_the_old_guest_is_not_given_back_first():
-    host, placed = occupied(h2(), dedicated((5, 1024)))
-    with pytest.raises(RebuildRefused, match="there is no room for the rebuilt guest beside the old one: guest cell 0 fits no host cell"):
-        check_rebuild(host, placed, dedicated((5, 1024)))
+@pytest.mark.parametrize(("host", "guest"), [
+    (h2(), dedicated((8, 1024))), (h2(), dedicated((8, 1024), (5, 512))), (h2s(memory=1024), shared((8, 1024))),
+    (h2(pages=pages(k4=2097152, k2048=512)), dedicated((2, 1024), pages="large")), ([ht1(2, 3, 4, 5, 6, 7)], dedicated((2, 1024), thread_policy="require")),
+    (h2(), dedicated((7, 1024), emulator_policy="isolate")),
+])  # fmt: skip
+def test_a_rebuild_is_not_refused_because_there_is_no_room_beside_the_guest(host, guest):
+    with_guest, placed = occupied(host, guest)
+    check_rebuild(with_guest, placed, guest)
+    check_rebuild(with_guest, placed, replace(guest, thread_policy="prefer", pci_policy="legacy") if guest.pinned else guest)
 
 
-def test_61_limits_count():
-    host, placed = occupied(h2s(), shared((5, 1024)))
-    check_rebuild(host, placed, shared((5, 1024)), Limits(2.0, 1.0))
-    with pytest.raises(RebuildRefused):
-        check_rebuild(host, placed, shared((5, 1024)), Limits(1.0, 1.0))
+def test_a_rebuild_keeps_its_pins_so_that_these_have_to_be_as_the_new_image_wants_them():
+    host, placed = occupied([ht1(1, 3)], dedicated((2, 1024)))
+    threads = sorted(placed[0].pinned_cpus)
+    # Two threads of one core.
+    assert threads in ([4, 5], [6, 7])
+    check_rebuild(host, placed, dedicated((2, 1024), thread_policy="require"))
+    apart = [replace(placed[0], pins={0: 4, 1: 6})]
+    with pytest.raises(RebuildRefused, match="does not fit where the old one is"):
+        check_rebuild(counted([ht1(1, 3)], apart), apart, dedicated((2, 1024), thread_policy="require"))
+
+
+def test_pages_of_another_size_that_are_free_meanwhile_make_no_difference():
+    asked = dedicated((2, 1024), pages="large")
+    host, placed = occupied(h2(pages=pages(k4=2097152, k2048=1024)), asked)
+    more = [replace(cell, pages=(*cell.pages, *pages(k1048576=4))) for cell in host]
+    check_rebuild(more, placed, asked)
+
+
+def test_a_cell_that_the_host_has_lost_is_named():
+    host, placed = occupied(h2(), dedicated((2, 1024)))
+    with pytest.raises(RebuildRefused, match="the host does not have cell 0 any more"):
+        check_rebuild(host[1:], placed, dedicated((2, 1024)))

@@ -79,6 +79,8 @@ def test_5_some_cells_without_the_others_are_incomplete():
 def test_6_a_mixed_guest_says_which_cpus_are_dedicated():
     mixed = {"cpu_policy": "mixed"}
     assert asked({**mixed, "cpu_dedicated_mask": "^0-1"}).cells == (GuestCell(frozenset({0, 1}), frozenset({2, 3}), 4096),)
+    assert asked({**mixed, "cpu_dedicated_mask": "^0,2"}).cells == (GuestCell(frozenset({0}), frozenset({1, 2, 3}), 4096),)
+    assert asked({**mixed, "cpu_dedicated_mask": "^0,^3"}).cells == (GuestCell(frozenset({0, 3}), frozenset({1, 2}), 4096),)
     assert "shared" in wrong("MaskInvalid", {**mixed, "cpu_dedicated_mask": "0-3"})
     assert "no CPU 4" in wrong("MaskInvalid", {**mixed, "cpu_dedicated_mask": "2-5"})
     assert "needs a mask" in wrong("MaskInvalid", mixed)
@@ -162,9 +164,12 @@ def test_an_image_may_not_ask_for_more_pinning_than_the_flavor_says(flavor, imag
 
 @pytest.mark.parametrize(
     ("flavor", "image", "policy"),
-    [(None, "isolate", "isolate"), ("prefer", "require", "require"), ("require", "require", "require"), ("prefer", None, "prefer")],
-)
-def test_a_flavor_that_prefers_lets_the_image_decide(flavor, image, policy):
+    [
+        (None, "isolate", "isolate"), ("prefer", "require", "prefer"), ("prefer", "isolate", "prefer"), ("require", "require", "require"),
+        ("prefer", None, "prefer"), ("", "require", "require"),
+    ],
+)  # fmt: skip
+def test_a_thread_policy_of_the_flavor_stays_what_it_is(flavor, image, policy):
     specs, properties = ({} if one is None else {"cpu_thread_policy": one} for one in (flavor, image))
     assert asked({**specs, "cpu_policy": "dedicated"}, properties).thread_policy == policy
 
@@ -173,9 +178,45 @@ def test_a_flavor_that_prefers_lets_the_image_decide(flavor, image, policy):
 def test_the_hyperthreading_trait_is_a_thread_policy(trait, policy):
     key = "trait:HW_CPU_HYPERTHREADING"
     assert asked({key: trait, "cpu_policy": "dedicated"}).thread_policy == policy
-    assert asked({"cpu_policy": "dedicated"}, {key: trait}).thread_policy == policy
+    # Of an image's traits only those that are required are read.
+    assert asked({"cpu_policy": "dedicated"}, {key: trait}).thread_policy == (policy if trait == "required" else None)
     assert asked({key: trait, "numa_nodes": "1"}).thread_policy is None
     wrong("ThreadPolicyForbidden", {key: trait, "cpu_policy": "dedicated", "cpu_thread_policy": "prefer"})
+
+
+def test_numbered_groups_say_together_how_many_cpus_are_dedicated():
+    for amounts in ({"resources1:PCPU": "4"}, {"resources:PCPU": "1", "resources2:PCPU": "3"}, {"resources1:PCPU": "4", "resources1:VCPU": "0"}):
+        assert asked(amounts).cpu_policy == "dedicated"
+    assert asked({"resources1:PCPU": "5", "emulator_threads_policy": "isolate"}).emulator_cpus(0) == 1
+    # Of groups with other names only the scheduler takes notice.
+    for other in ("resources_X:PCPU", "resources0:PCPU", "resourcesA:PCPU"):
+        assert guest_of(4, 4096, {other: "4"}, {}) is None
+
+
+@pytest.mark.parametrize("key", ["trait1:HW_CPU_HYPERTHREADING", "trait12:HW_CPU_HYPERTHREADING"])
+def test_the_hyperthreading_trait_of_a_numbered_group_is_a_thread_policy_too(key):
+    assert asked({key: "forbidden", "resources1:PCPU": "4"}).thread_policy == "isolate"
+    assert asked({"trait_X:HW_CPU_HYPERTHREADING": "forbidden", "resources1:PCPU": "4"}).thread_policy is None
+
+
+@pytest.mark.parametrize("value", ["many", "", "1.5"])
+def test_an_amount_that_is_no_number_is_not_a_request_and_is_told(value):
+    specs = {"resources1:PCPU": value, "resources:VCPU": value, "resources:CUSTOM_X": value}
+    assert guest_of(4, 4096, specs, {}) is None
+    assert overlooked(specs, {}) == ["resources1:PCPU", "resources:VCPU"]
+
+
+@pytest.mark.parametrize("key", [
+    "numa_nodes", "cpu_policy", "cpu_thread_policy", "cpu_dedicated_mask", "cpu_realtime", "cpu_realtime_mask", "emulator_threads_policy", "mem_page_size",
+    "pci_numa_affinity_policy", "locked_memory", "pmem",
+])  # fmt: skip
+def test_an_empty_value_says_nothing(key):
+    assert guest_of(4, 4096, {f"hw:{key}": ""}, {f"hw_{key}": ""}) is None
+    assert asked({"resources:PCPU": "4", key: ""}, {key: ""}) == asked({"resources:PCPU": "4"})
+
+
+def test_a_cell_may_have_memory_alone():
+    assert spread(asked(given(numa_cpus_0="", numa_cpus_1="0-3"))) == [(set(), 1024), ({0, 1, 2, 3}, 3072)]
 
 
 def test_amounts_of_zero_are_not_a_request():
@@ -189,6 +230,7 @@ def test_amounts_of_zero_are_not_a_request():
 def test_realtime_cpus_of_a_dedicated_guest():
     realtime = {"cpu_policy": "dedicated", "cpu_realtime": "yes"}
     assert asked({**realtime, "cpu_realtime_mask": "^0-1"}).realtime == {2, 3}
+    assert asked({**realtime, "cpu_realtime_mask": "^0,2"}).realtime == {1, 2, 3}
     assert asked({**realtime, "cpu_realtime_mask": "^0-1"}, {"cpu_realtime_mask": "1"}).realtime == {1}
     assert asked({**realtime, "emulator_threads_policy": "share"}).realtime == {0, 1, 2, 3}
     assert asked({**realtime, "emulator_threads_policy": "share", "cpu_realtime_mask": "0-3"}).realtime == {0, 1, 2, 3}
@@ -205,8 +247,10 @@ def test_realtime_cpus_of_a_mixed_guest_are_the_dedicated_ones():
         assert guest.realtime == guest.cells[0].dedicated == {1, 2, 3}
     wrong("MaskInvalid", {**mixed, "cpu_realtime_mask": "1", "cpu_dedicated_mask": "1"})
     wrong("MaskInvalid", {**mixed, "cpu_dedicated_mask": "1"}, {"cpu_realtime_mask": "1"})
-    wrong("MaskInvalid", {**mixed, "cpu_realtime_mask": "0-3", "emulator_threads_policy": "share"})
-    wrong("MaskInvalid", {**mixed, "emulator_threads_policy": "share"})
+    wrong("MaskInvalid", {**mixed, "cpu_realtime_mask": "0-3"})
+    wrong("MaskInvalid", mixed)
+    for more in ({}, {"cpu_realtime_mask": "0-3"}):
+        assert asked({**mixed, **more, "emulator_threads_policy": "share"}).cells == (GuestCell(frozenset(), frozenset(range(4)), 4096),)
 
 
 def test_a_realtime_mask_means_nothing_without_realtime():
@@ -221,13 +265,12 @@ DEDICATED = {"cpu_policy": "dedicated"}
 WRONG = [
     ("InvalidNodes", {"numa_nodes": "0"}, {}),
     ("InvalidNodes", {"numa_nodes": "two"}, {}),
-    ("InvalidNodes", {"numa_nodes": ""}, {}),
     ("TopologyForbidden", {"numa_nodes": "2"}, {"numa_nodes": "2"}),
     ("TopologyForbidden", {"numa_nodes": "2", "numa_cpus.0": "0"}, {"numa_cpus.0": "0", "numa_cpus.1": "1"}),
     ("TopologyForbidden", {"numa_nodes": "2", "numa_mem.0": "1"}, {"numa_mem.0": "1"}),
     ("Asymmetric", {"numa_nodes": "3"}, {}),
     ("Incomplete", {"numa_nodes": "2", "numa_mem.0": "1", "numa_mem.1": "1"}, {}),
-    ("Incomplete", given(numa_cpus_0=""), {}),
+    ("CpuUnassigned", given(numa_cpus_0=""), {}),
     ("CpuOutOfRange", given(numa_cpus_0="x"), {}),
     ("CpuOutOfRange", given(numa_cpus_1="1-9"), {}),
     ("CpuDuplicate", given(numa_cpus_0="0-1"), {}),
@@ -258,7 +301,9 @@ WRONG = [
     ("InvalidPciPolicy", {}, {"pci_numa_affinity_policy": "near"}),
     ("PciPolicyForbidden", {"pci_numa_affinity_policy": "required"}, {"pci_numa_affinity_policy": "socket"}),
     ("VcpuPcpuConflict", {"resources:PCPU": "3"}, {}),
-    ("VcpuPcpuConflict", {"resources:PCPU": "many"}, {}),
+    ("VcpuPcpuConflict", {"resources:PCPU": "4", "resources2:PCPU": "1"}, {}),
+    ("VcpuPcpuConflict", {"resources1:PCPU": "4", "resources2:VCPU": "4"}, {}),
+    ("VcpuPcpuConflict", {"resources10:VCPU": "4", "cpu_policy": "shared"}, {}),
     ("VcpuPcpuConflict", {"resources:VCPU": "4", "cpu_policy": "shared"}, {}),
 ]
 

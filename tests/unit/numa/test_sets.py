@@ -1,35 +1,143 @@
-"""The enumeration of sets against trying all of them."""
+"""The search for sets against trying all of them."""
 
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations, permutations
-from math import comb
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from agent.errors import Undecided
+from agent.model.device_request import DeviceDemand
+from agent.numa.hitting import Hitting
 from agent.numa.matching import match
-from agent.numa.sets import Sets
+from agent.numa.sets import Cells, Search
+
+
+@dataclass(frozen=True)
+class Scattered:
+    """So many devices on each cell, of which ``count`` are wanted; ``strict``: from the set's own cells only.
+
+    ``told``: whether the search is told of it before.
+    """
+
+    there: Mapping[int, int]
+    count: int
+    strict: bool
+    told: bool
+    distances: Sequence[Sequence[int]]
+    wanted = True
+
+    @property
+    def demands(self) -> Sequence[DeviceDemand]:
+        return [DeviceDemand(self.count, self.there, self.strict)] if self.told else []
+
+    def free(self, cell: int) -> int:
+        return self.there[cell]
+
+    def kind(self, cell: int) -> Hashable:
+        return self.there[cell]
+
+    def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
+        away = sorted(min(self.distances[one][cell] for one in cells) for cell, count in self.there.items() if cell not in cells for _ in range(count))
+        missing = max(self.count - sum(self.there[cell] for cell in cells), 0)
+        if missing > (0 if self.strict else len(away)):
+            return None
+        return missing, sum(away[:missing])
+
+    least = cost
+
+
+@dataclass(frozen=True)
+class Case:
+    fits: list[list[bool]]
+    order: list[int]
+    groups: list[frozenset[int]]
+    distances: list[list[int]]
+    devices: Scattered
+
+    def search(self, **more: int) -> Search:
+        return Search(self.fits, self.order, self.groups, Cells(range(len(self.order)), self.distances), self.devices, **more)
+
+    def best(self) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
+        """By trying everything."""
+        found = []
+        for columns in combinations(self.order, len(self.fits)):
+            cost = self.devices.cost(frozenset(columns))
+            if cost is not None and has_room(self.fits, columns) and all(group & set(columns) for group in self.groups):
+                found.append(((*cost, sum(self.distances[one][other] for one, other in combinations(columns, 2))), columns))
+        return min(found, key=lambda one: one[0], default=None)
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> tuple[list[list[bool]], list[int], list[frozenset[int]]]:
     width = draw(st.integers(1, 6))
-    rows = draw(st.lists(st.lists(st.booleans(), min_size=width, max_size=width), min_size=1, max_size=min(width, 4)))
+    row = st.lists(st.booleans(), min_size=width, max_size=width)
+    rows = draw(st.lists(row, min_size=1, max_size=min(width, 4)) if draw(st.booleans()) else st.integers(1, width).map(lambda count: [[True] * width] * count))
     groups = draw(st.lists(st.frozensets(st.integers(0, width - 1), min_size=1, max_size=3), max_size=3))
     return rows, draw(st.permutations(range(width))), groups
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    fits, order, groups = draw(tables())
+    width = len(order)
+    # Few distances, so that many cells are alike; one way or both.
+    away = [[draw(st.sampled_from((12, 12, 12, 21, 32))) for _ in range(width)] for _ in range(width)]
+    both = draw(st.booleans())
+    distances = [
+        [10 if one == other else away[min(one, other)][max(one, other)] if both else away[one][other] for other in range(width)] for one in range(width)
+    ]
+    there = {cell: draw(st.sampled_from((0, 0, 1, 1, 2))) for cell in range(width)}
+    return Case(fits, order, groups, distances, Scattered(there, draw(st.integers(1, 4)), draw(st.booleans()), draw(st.booleans()), distances))
 
 
 def has_room(fits: list[list[bool]], columns: tuple[int, ...]) -> bool:
     return any(all(line[column] for line, column in zip(fits, one, strict=True)) for one in permutations(columns))
 
 
+@settings(max_examples=1000, deadline=None)
+@given(cases())
+def test_the_set_is_the_best_of_all_and_of_equal_ones_the_most_wanted(case):
+    expected = case.best()
+    event("none" if expected is None else f"far: {expected[0][0]}")
+    assert case.search().best() == expected
+
+
+@settings(max_examples=500, deadline=None)
+@given(cases(), st.integers(1, 5))
+def test_a_search_that_is_given_up_never_says_no_and_never_what_is_not_so(case, budget):
+    try:
+        found = case.search(budget=budget).best()
+    except Undecided:
+        return
+    expected = case.best()
+    assert (found is None) == (expected is None)
+    if found is not None:
+        assert has_room(case.fits, found[1])
+        assert found[0][:2] == case.devices.cost(frozenset(found[1]))
+
+
 @settings(max_examples=500, deadline=None)
 @given(tables())
-def test_the_sets_are_all_that_have_room_and_a_column_of_each_group(table):
+def test_cells_of_all_networks_are_found_exactly_if_there_are_some(table):
     fits, order, groups = table
-    told = list(Sets(fits, order, groups).all())
-    expected = [one for one in combinations(order, len(fits)) if has_room(fits, one) and all(group & set(one) for group in groups)]
-    assert [one for one in told if one] == expected
-    assert len(told) <= comb(len(order), len(fits))
+    found = Hitting(fits, order, groups).columns()
+    there = [one for one in combinations(order, len(fits)) if has_room(fits, one) and all(group & set(one) for group in groups)]
+    assert (found is not None) == bool(there)
+    if found is not None:
+        assert has_room(fits, found)
+        assert len(set(found)) == len(fits)
+        assert all(group & set(found) for group in groups)
+
+
+def test_the_search_for_networks_ends_without_a_no():
+    groups = [frozenset({one, other}) for one in range(8) for other in range(one)]
+    with pytest.raises(Undecided):
+        Hitting([[True] * 8] * 6, range(8), groups, budget=2).columns()
+    assert Hitting([[True] * 8] * 6, range(8), groups).columns() is None
+    assert Hitting([[True] * 8] * 7, range(8), groups).columns() is not None
 
 
 @settings(max_examples=500, deadline=None)

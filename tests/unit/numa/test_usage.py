@@ -102,7 +102,7 @@ def test_62_after_a_restart_the_usage_is_as_before(seed):
 def test_63_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():
     everything = cpus(0, 16)
     guest = PlacedCell(dedicated((2, 1024)).cells[0], 0, pins={0: 4, 1: 5})
-    (cell, other) = counted(host_cells(topology(), everything - {5}, NOTHING, everything, {}, NO_NETWORKS), [guest])
+    (cell, other) = counted(host_cells(topology(), everything - {5}, NOTHING, NOTHING, everything, {}, NO_NETWORKS), [guest])
     assert cell.pinned == {4, 5}
     assert cell.degraded == {5}
     assert other.degraded == NOTHING
@@ -115,7 +115,7 @@ def test_63_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():
 
 def test_the_cells_of_a_host_offer_what_the_operator_and_the_kernel_say():
     networks = NetworkAffinity({"p": frozenset({8})}, frozenset({0}))
-    first, second = host_cells(topology(), cpus(0, 15), cpus(0, 3), cpus(4, 12), {(0, 2048): 64, (8, 4): 256}, networks)
+    first, second = host_cells(topology(), cpus(0, 15), NOTHING, cpus(0, 3), cpus(4, 12), {(0, 2048): 64, (8, 4): 256}, networks)
     assert first == HostCell(
         0, cpus(0, 3), cpus(4, 4), 16384, siblings=(cpus(0, 2), cpus(2, 1), cpus(4, 2), cpus(6, 2)),
         pages=(Pages(4, (16384 - 2048) * 256), Pages(2048, 1024, reserved=64)), tunneled=True, socket=0, distances={0: 10, 8: 21},
@@ -136,14 +136,14 @@ def test_the_cells_of_a_host_offer_what_the_operator_and_the_kernel_say():
     ],
 )
 def test_a_kind_of_cpus_that_is_not_configured_gets_none_unless_neither_is(shared, dedicated, offered):
-    cell = host_cells(topology(), cpus(0, 7), shared, dedicated, {}, NO_NETWORKS)[0]
+    cell = host_cells(topology(), cpus(0, 7), NOTHING, shared, dedicated, {}, NO_NETWORKS)[0]
     assert (cell.shared, cell.dedicated) == offered
     assert cell.offline == (NOTHING if dedicated is None and shared is not None else frozenset({7}))
 
 
 def test_ordinary_pages_are_the_rest_of_the_memory_unless_they_are_told():
     told = Topology((Cell(0, cpus(0, 4), 1024, (PagePool(4, 1000), PagePool(2048, 4))),))
-    (cell,) = host_cells(told, cpus(0, 4), cpus(0, 4), NOTHING, {}, NO_NETWORKS)
+    (cell,) = host_cells(told, cpus(0, 4), NOTHING, cpus(0, 4), NOTHING, {}, NO_NETWORKS)
     assert cell.pages == (Pages(4, 1000), Pages(2048, 4))
 
 

@@ -91,15 +91,21 @@ def test_type_has_to_be_the_same_in_all_objects_of_a_name_and_a_missing_one_is_a
         ({"capability_type": "usb"}, 'capability_type = "usb"'),
         ({"live_migratable": "maybe"}, 'live_migratable = "maybe"'),
         ({"traits": 3}, "traits = 3"),
-        ({"resource_class": ""}, 'resource_class = ""'),
         ({"name": "x" * 257}, "name has 257 characters"),
-        ({"name": ""}, 'name = ""'),
+        ({"name": ""}, "name is missing"),
         ({"name": 3}, "name = 3"),
         ({"vendor": "8086"}, "vendor is an unknown key"),
     ],
 )
 def test_keys_that_cannot_be_used(change, told):
     assert wrong({**NIC, **change}) == [f"#1: {told}"]
+
+
+@pytest.mark.parametrize("key", sorted({*KEYS} - {"name", "vendor_id", "product_id"}))
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_key_without_a_value_says_nothing(key, value):
+    assert one_of({**NIC, key: value}) == one_of(NIC)
+    assert wrong({"name": "a", "resource_class": value}, report=True) == ["#1: vendor_id and product_id are missing"]
 
 
 def test_name_is_needed():

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import pytest
@@ -101,7 +102,7 @@ def test_a_device_that_is_gone_is_not_free() -> None:
 def test_a_shortage_names_what_was_wanted_and_how_many_there_are() -> None:
     short = choose(gpus(2), DeviceRequest("a", 3, {"kind": "gpu", "type": "type-PCI"}))
     assert short == Shortage("3 devices with kind=gpu, type=type-PCI wanted, 2 free")
-    assert choose([], DeviceRequest("a", 1)) == Shortage("1 devices with any properties wanted, 0 free")
+    assert choose([], DeviceRequest("a", 1)) == Shortage("1 device with any properties wanted, 0 free")
 
 
 def test_what_breaks_no_whole_card_comes_first_and_cards_with_free_functions_last() -> None:
@@ -134,7 +135,7 @@ def gpus_on(*cells: int | None) -> list[DeviceRow]:
 def test_a_policy_says_how_near_devices_must_be(policy: PciPolicy, allowed: set[int | None]) -> None:
     for cell in (0, 1, 2, None):
         devices = Devices(gpus_on(cell), (GPU,), policy, NEAR)
-        assert devices.fits(frozenset({0})) == (cell in allowed), (policy, cell)
+        assert (devices.cost(frozenset({0})) is not None) == (cell in allowed), (policy, cell)
 
 
 def test_devices_of_the_guests_own_cells_come_first() -> None:
@@ -150,8 +151,7 @@ def test_what_is_far_costs_its_distance_to_the_nearest_cell() -> None:
     assert devices.cost(frozenset({0})) == (1, 21)
     assert devices.cost(frozenset({1})) == (2, 33)
     assert devices.cost(frozenset({0, 2})) == (0, 0)
-    # Where they cannot be had at all, nothing tells one cell from another.
-    assert Devices([], (GPU,), "preferred", NEAR).cost(frozenset({0})) == (0, 0)
+    assert Devices([], (GPU,), "preferred", NEAR).cost(frozenset({0})) is None
 
 
 def test_only_wanted_devices_of_a_cell_count() -> None:
@@ -161,7 +161,122 @@ def test_only_wanted_devices_of_a_cell_count() -> None:
     assert not Devices([], (), "legacy", NEAR).wanted
 
 
+# --- against trying everything -------------------------------------------------------------------------------------
+
+NODES = (None, 0, 1, 2)
+POLICIES: Sequence[PciPolicy] = ("required", "socket", "legacy", "preferred")
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> list[DeviceRow]:
+    """A few cards and GPUs anywhere."""
+    rows = []
+    for number in range(draw(st.integers(1, 3))):
+        head, *functions = card(number, draw(st.integers(0, 3)), numa_node=draw(st.sampled_from(NODES)))
+        # Now and then the functions of a card are not all alike.
+        marks = [draw(st.sampled_from(({}, {}, {"fast": "yes"}))) for _ in functions]
+        rows += [head, *(replace(one, tags={**one.tags, **mark}) for one, mark in zip(functions, marks, strict=True))]
+    rows += [replace(one, numa_node=draw(st.sampled_from(NODES))) for one in gpus(draw(st.integers(0, 2)))]
+    return [replace(one, holder="claim", state="claimed") if draw(st.integers(0, 5)) == 0 else one for one in rows]
+
+
+WISHES = st.lists(
+    st.builds(
+        DeviceRequest, st.sampled_from("abc"), st.integers(1, 2),
+        st.sampled_from(({"kind": "nic"}, {"kind": "gpu"}, {"fast": "yes"}, {"type": "type-PF"}, {"type": "type-VF"}, {"address": "0000:01:10.0"}, {})),
+        policy=st.sampled_from((None, *POLICIES)),
+    ),
+    min_size=1, max_size=3, unique_by=lambda one: one.id,
+)  # fmt: skip
+SETS = [frozenset(some) for count in (1, 2, 3) for some in combinations((0, 1, 2), count)]
+
+
+def allowed(one: DeviceRow, request: DeviceRequest, cells: frozenset[int], policy: PciPolicy) -> bool:
+    policy, node = request.policy or policy, one.numa_node
+    near = node in cells or policy == "preferred" or (policy == "legacy" and node is None) or (policy == "socket" and NEAR.same_socket(node, cells))
+    return near and matches(one, request)
+
+
+def cheapest(free: Sequence[DeviceRow], wanted: Sequence[DeviceRequest], cells: frozenset[int], policy: PciPolicy) -> tuple[int, int] | None:
+    """What it costs at least, by trying every device for everything; None if it cannot be had."""
+    if not wanted:
+        return 0, 0
+    found = []
+    for one in free:
+        if allowed(one, wanted[0], cells, policy):
+            rest = [other for other in free if other.address not in (one.address, one.parent) and other.parent != one.address]
+            more = cheapest(rest, wanted[1:], cells, policy)
+            far = one.numa_node is not None and one.numa_node not in cells
+            if more is not None:
+                found.append((more[0] + far, more[1] + (NEAR.distance(one.numa_node, cells) if far and one.numa_node is not None else 0)))
+    return min(found, default=None)
+
+
+@settings(max_examples=400, deadline=None)
+@given(hosts(), WISHES, st.sampled_from(POLICIES))
+def test_what_is_chosen_is_the_nearest_of_all_that_could_be(rows: list[DeviceRow], requests: list[DeviceRequest], policy: PciPolicy) -> None:
+    free = free_devices(by_address(rows))
+    devices = Devices(free, requests, policy, NEAR)
+    each = [request for request in requests for _ in range(request.count)]
+    costs = {cells: cheapest(free, each, cells, policy) for cells in SETS}
+    assert {cells: devices.cost(cells) for cells in SETS} == costs
+    for cells, cost in costs.items():
+        got, least = devices.chosen(cells), devices.least(cells)
+        assert isinstance(got, Shortage) == (cost is None)
+        if not isinstance(got, Shortage):
+            assert sorted(request.id for _, request in got) == sorted(one.id for one in each)
+            assert all(allowed(one, request, cells, policy) for one, request in got)
+            taken = {one.address for one, _ in got}
+            assert len(taken) == len(got)
+            assert not taken & {one.parent for one, _ in got}
+        # What is told before of all sets holds for each of them.
+        for demand in devices.demands:
+            short = demand.missing - sum(demand.near.get(cell, 0) for cell in cells)
+            assert cost is None or short <= (0 if demand.required else cost[0])
+        for fewer in (one for one in SETS if one <= cells and costs[one] is not None):
+            assert least is not None
+            assert least <= (costs[fewer] or (0, 0))
+
+
+def test_cells_whose_devices_are_alike_are_of_one_kind() -> None:
+    rows = [*card(1, 2, numa_node=0), *card(2, 2, numa_node=1), *card(3, 1, numa_node=2)]
+    both = [DeviceRequest("pf", 1, {"type": "type-PF"}), DeviceRequest("vf", 1, {"type": "type-VF"})]
+    for policy, alike in (("required", True), ("preferred", True)):
+        devices = Devices(free_devices(by_address(rows)), both, policy, NEAR)
+        assert (devices.kind(0) == devices.kind(1)) is alike
+        assert devices.kind(1) != devices.kind(2)
+    # The cells 1 and 2 are on different sockets, which matters only where sockets do.
+    single = [*card(1, 2, numa_node=1), *card(2, 2, numa_node=2)]
+    assert Devices(single, both, "required", NEAR).kind(1) == Devices(single, both, "required", NEAR).kind(2)
+    assert Devices(single, both, "socket", NEAR).kind(1) != Devices(single, both, "socket", NEAR).kind(2)
+
+
+def test_requests_that_each_take_the_only_near_device_get_the_next_one() -> None:
+    # Each alone would be content with the GPU on cell 0, which only one can have.
+    wanted = [replace(GPU, id=name, policy="preferred") for name in ("a", "b")]
+    got = Devices(gpus_on(0, 2), wanted, "preferred", NEAR).chosen(frozenset({0}))
+    assert not isinstance(got, Shortage)
+    assert sorted(str(one.numa_node) for one, _ in got) == ["0", "2"]
+
+
+@pytest.mark.parametrize(
+    ("cards", "functions", "pfs", "vfs", "had"), [(8, 8, 2, 49, False), (8, 8, 2, 48, True), (8, 8, 3, 48, False), (64, 64, 9, 3520, True)]
+)
+def test_many_cards_alike_are_a_few_steps(cards: int, functions: int, pfs: int, vfs: int, had: bool) -> None:
+    rows = [
+        replace(one, address=f"{number:04x}:00:{place // 8:02x}.{place % 8}", parent=None if place == 0 else f"{number:04x}:00:00.0", numa_node=number % 8)
+        for number in range(cards) for place, one in enumerate(card(0, functions))
+    ]  # fmt: skip
+    wanted = [DeviceRequest("pf", pfs, {"type": "type-PF"}, policy="preferred"), DeviceRequest("vf", vfs, {"type": "type-VF"}, policy="preferred")]
+    nearness = Nearness({}, {one: {other: 10 + abs(one - other) for other in range(8)} for one in range(8)})
+    devices = Devices(free_devices(by_address(rows)), wanted, "legacy", nearness)
+    got = devices.chosen(frozenset({0}))
+    assert isinstance(got, Shortage) is not had
+    assert devices.steps < 2_000
+
+
 # --- pci.md, section 14.D -------------------------------------------------------------------------------------------
+
 
 def nics(number: int, cell: int | None, functions: int) -> list[DeviceRow]:
     """A card of the scenarios: 8086:1572 with functions 154c."""

@@ -50,9 +50,18 @@ def test_words_for_yes_and_no(key, words):
 
 
 @pytest.mark.parametrize("key", ["trusted", "remote_managed", "managed", "live_migratable", "one_time_use"])
-@pytest.mark.parametrize("wrong", ["", "maybe", 1, 0, None, []])
+@pytest.mark.parametrize("wrong", ["maybe", 1, 0, []])
 def test_what_is_neither_yes_nor_no(key, wrong):
     assert errors({key: wrong}) == [f"#1: {key} = {json.dumps(wrong)}"]
+
+
+@pytest.mark.parametrize("key", [
+    "address", "devname", "physical_network", "trusted", "remote_managed", "managed", "live_migratable", "one_time_use", "resource_class", "traits",
+])  # fmt: skip
+@pytest.mark.parametrize("value", [None, ""])
+def test_a_key_without_a_value_says_nothing(key, value):
+    assert specs({"product_id": "154c", key: value}) == specs({"product_id": "154c"})
+    assert errors({"product_id": "154c", "devname": value, "address": "0000:81:00.0"}) == []
 
 
 def test_defaults():
@@ -120,7 +129,7 @@ def test_text_that_is_none(key, wrong):
     assert errors({key: wrong}, report=False) == [f"#1: {key} = {json.dumps(wrong)}"]
 
 
-@pytest.mark.parametrize("wrong", [3, None, True, ["0000:81:00.0"]])
+@pytest.mark.parametrize("wrong", [3, True, ["0000:81:00.0"]])
 def test_address_that_is_neither_text_nor_object(wrong):
     assert errors({"address": wrong}) == [f"#1: address = {json.dumps(wrong)}"]
 

@@ -24,7 +24,7 @@ KNOWLEDGE = Knowledge("http://placement", "1.39")
 JOURNAL = Journal(
     {
         ROOT: Ownership(frozenset({"VCPU", "CUSTOM_A"}), frozenset({"COMPUTE_NODE"}), frozenset({OURS_AGGREGATE})),
-        N0: Ownership(frozenset({"VGPU"}), frozenset({"HW_NUMA_ROOT"})),
+        N0: Ownership(frozenset({"VGPU"}), frozenset({"HW_NUMA_ROOT"}), name="N0"),
     },
     adopted=True,
 )

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from agent.errors import GenerationConflict
+from agent.model.journal import Ownership
 from agent.model.mirror import View
 from agent.placement.mirror import Freshness, refreshed
 from tests.support import faults
@@ -126,16 +127,60 @@ def test_a_lower_generation_drops_the_whole_view(look, other, caplog):
     assert warning == "placement state went back or was changed outside (N0); everything is read again"
 
 
-def test_a_provider_that_somebody_deleted_drops_the_view_and_one_that_we_deleted_does_not(look, other, caplog):
+@pytest.mark.parametrize("own", [{}, {N1: Ownership()}])
+def test_a_provider_that_somebody_deleted_is_read_as_structure_alone(look, other, caplog, own):
     view, _ = look()
     other.delete_provider(N1)
-    assert look(view)[1] == [STRUCTURE, *deep(ROOT, N0)]
-    assert "went back" in caplog.text
-    caplog.clear()
-    ours = dataclasses.replace(view, read_at={one: at for one, at in view.read_at.items() if one != N1})
-    seen, asked = look(ours)
-    assert (asked, caplog.text) == ([STRUCTURE], "")
+    other.claim({ROOT: {"VCPU": 1}})
+    seen, asked = look(view, own=own)
+    assert asked == [STRUCTURE, *deep(ROOT)]
     assert seen.tree.get_provider_uuids() == [ROOT, N0]
+    assert seen.read_at.keys() == {ROOT, N0}
+    assert "went back" not in caplog.text
+    assert ("somebody deleted providers of the agent's (N1)" in caplog.text) == bool(own)
+
+
+def test_one_of_ours_that_the_agent_itself_deleted_is_not_told(look, other, caplog):
+    view, _ = look()
+    other.delete_provider(N1)
+    deleted = dataclasses.replace(view, read_at={one: at for one, at in view.read_at.items() if one != N1})
+    assert look(deleted, own={N1: Ownership()})[1] == [STRUCTURE]
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize(
+    ("known", "own"),
+    [
+        ({"traits": frozenset({"HW_CPU_X86_AVX2"})}, Ownership(traits=frozenset({"HW_CPU_X86_AVX2"}))),
+        ({"aggregates": frozenset({THEIR_AGGREGATE})}, Ownership(aggregates=frozenset({THEIR_AGGREGATE}))),
+        ({"inventory": {"VCPU": total(9)}}, Ownership(classes=frozenset({"VCPU"}))),
+    ],
+)
+def test_ours_that_are_gone_beside_older_contents_drop_the_whole_view_whatever_the_generations_say(look, other, caplog, known, own):
+    view, _ = look()
+    before = view.tree.copy()
+    before.replace(dataclasses.replace(before.provider(ROOT), **known))
+    view = dataclasses.replace(view, tree=before.freeze(), consumers={ROOT: {}, N0: {}})
+    other.delete_provider(N1)
+    other.claim({ROOT: {"VCPU": 1}})
+    seen, asked = look(view, own={N1: Ownership(), ROOT: own})
+    assert asked == [STRUCTURE, *deep(ROOT), *deep(N0)]
+    assert "placement state went back or was changed outside (N1, node-a); everything is read again" in caplog.text
+    assert seen.consumers == {}
+    assert seen.tree.provider(ROOT).inventory["VCPU"]["total"] == 8
+    # The same is no older database while nothing of ours is gone, or when what is gone is somebody else's.
+    caplog.clear()
+    assert look(view, own={ROOT: own})[1] == [STRUCTURE, *deep(ROOT)]
+    assert caplog.text == ""
+
+
+def test_a_root_that_is_gone_leaves_nothing_of_the_view(look, other, caplog):
+    view, _ = look()
+    for one in (N0, N1, ROOT):
+        other.delete_provider(one)
+    seen, asked = look(view, own={one: Ownership() for one in (N0, N1, ROOT)})
+    assert (len(seen.tree), seen.read_at, asked) == (0, {}, [STRUCTURE])
+    assert "somebody deleted providers of the agent's (N0, N1, node-a); those that the node has are made again" in caplog.text
 
 
 # --- age --------------------------------------------------------------------------------------------------------

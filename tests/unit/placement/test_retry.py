@@ -57,13 +57,13 @@ def test_waits_between_attempts_grow_up_to_two_seconds():
 
 
 def test_a_shutdown_ends_a_wait_at_once(monkeypatch):
-    monkeypatch.setattr(retry, "LEAST_WAIT", 10.0)
-    monkeypatch.setattr(retry, "LONGEST_WAIT", 10.0)
+    monkeypatch.setattr(retry, "LEAST_WAIT", 300.0)
+    monkeypatch.setattr(retry, "LONGEST_WAIT", 300.0)
     cancelled = threading.Event()
     threading.Timer(0.05, cancelled.set).start()
     begun = time.monotonic()
     assert conflict_wait(1, cancelled)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 30.0
 
 
 @pytest.mark.parametrize("first", [lost("connect"), lost("broken"), lost("timeout"), *map(Said, (408, 429, 502, 503, 504))])
@@ -137,7 +137,7 @@ def test_a_shutdown_ends_the_wait_before_a_repetition(monkeypatch):
     cancelled.set()
     begun = time.monotonic()
     assert conflict_policy(cancelled).call(calls(GenerationConflict("changed"), Said(200))) == Said(200)
-    assert time.monotonic() - begun < 1.0
+    assert time.monotonic() - begun < 30.0
 
 
 def test_a_patient_read_is_repeated_three_times_with_the_longer_waits():

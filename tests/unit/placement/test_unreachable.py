@@ -32,11 +32,12 @@ def new_connection(text="refused"):
 
 CASES = [
     (ksa.EndpointNotFound(), "catalog", False, "no placement endpoint for region any, interface any in the service catalog"),
-    (ksa.EmptyCatalog(), "catalog", False, "no placement endpoint"),
+    (ksa.EmptyCatalog(), "catalog", False, "the token for placement has no service catalog"),
     (ksa.MissingAuthPlugin(), "credentials", True, "no credentials configured in section [placement]"),
     (ksa.Unauthorized("wrong password"), "credentials", True, "credentials for placement refused by identity"),
     (ksa.AuthorizationFailure("no user"), "credentials", True, "credentials incomplete or contradictory: no user"),
     (ksa.SSLError("unknown issuer"), "tls", True, f"certificate of {URL} not accepted: unknown issuer"),
+    (ksa.NotFound("Could not find Application Credential: x."), "credentials", True, f"identity at {URL} does not know the credentials for placement"),
     (ksa.InternalServerError("boom"), "identity", False, "identity service"),
     (ksa.ServiceUnavailable("down"), "identity", False, "identity service"),
     (ksa.GatewayTimeout("slow"), "identity", False, "identity service"),
@@ -45,6 +46,8 @@ CASES = [
     (ksa.ConnectTimeout("slow"), "timeout", False, f"no answer from {URL} in time; waited up to 5 s for a connection and 60 s for an answer"),
     (ksa.ConnectFailure("gone"), "connect", False, f"cannot connect to {URL}: gone"),
     (ksa.UnknownConnectionError("odd", ValueError()), "broken", False, f"connection to {URL} broken"),
+    (OSError("Could not find a suitable TLS CA certificate bundle, invalid path: /x"), "tls", True, f"certificate of {URL} not accepted: Could not find"),
+    (ValueError("odd"), "broken", False, f"connection to {URL} broken: odd"),
     (ksa.ClientException("anything"), "broken", False, f"connection to {URL} broken: anything"),
 ]
 

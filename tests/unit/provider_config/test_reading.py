@@ -256,10 +256,17 @@ def test_an_entry_without_identification_is_refused(tmp_path: Path) -> None:
     ]  # fmt: skip
 
 
-def test_the_name_of_the_default_is_no_name(tmp_path: Path) -> None:
-    assert told(tmp_path, a=entry("{name: $COMPUTE_NODE}")) == [
-        "a.yaml:3:20: providers[0].identification.name: is $COMPUTE_NODE, which is no name (write uuid: $COMPUTE_NODE)"
+def test_the_default_may_be_written_as_a_name_with_a_warning(tmp_path: Path) -> None:
+    found = read(tmp_path, a=entry("{name: $COMPUTE_NODE}"))
+    assert [one.key for one in found.entries] == [Key("uuid", "$COMPUTE_NODE")]
+    assert warned(found) == [
+        "a.yaml:3:20: providers[0].identification.name: is $COMPUTE_NODE, and taken as the uuid that stands for every node (write uuid: $COMPUTE_NODE)"
     ]
+
+
+def test_the_default_is_there_once_however_it_is_written(tmp_path: Path) -> None:
+    (error,) = told(tmp_path, a=entry("{name: $COMPUTE_NODE}"), b=entry("{uuid: $COMPUTE_NODE}"))
+    assert "there is another entry for uuid $COMPUTE_NODE" in error
 
 
 @pytest.mark.parametrize("uuid", ["5f9c2a34", NODE.replace("-", ""), f"{{{NODE}}}", "$COMPUTE_NODES", "''", f'"{NODE}\\n"'])

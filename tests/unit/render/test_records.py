@@ -12,6 +12,7 @@ CLAIM = {
     "amounts": {"memory_mb": 2048, "vcpus": 2, "disk_mb": 0},
     "cells": [{"host_cell": 1, "pins": {"0": 5, "1": 4}, "emulator": [7]}, {"host_cell": 0, "pins": {}, "emulator": []}],
     "devices": [{"address": "0000:80:00.0"}, {"address": "0000:81:00.0"}], "units": [{"identifier": "ns\x1b0"}],
+    "mdevs": [{"count": 2, "type": "t-1", "resource_class": "VGPU", "parent": "mtty"}],
 }  # fmt: skip
 MIGRATION = {
     "uuid": "m1", "instance": "i1", "type": "migration", "status": "accepted", "source_compute": "HA", "dest_compute": None,
@@ -29,6 +30,15 @@ RECORDS = {
 }  # fmt: skip
 
 
+OFFERED = [
+    {"provider": {"uuid": "u", "name": "a"}, "resource_class": "VCPU", "used": 3, "total": 8, "reserved": 0, "allocation_ratio": 4.0, "free": 29},
+    {
+        "provider": {"uuid": "c", "name": "a_NUMA0"}, "resource_class": "VGPU", "used": None, "total": 16, "reserved": 0, "allocation_ratio": 1.0,
+        "free": None,
+    },
+]  # fmt: skip
+
+
 def text(lines, look=PLAIN):
     return to_string(lines, look).splitlines()
 
@@ -37,7 +47,7 @@ def test_a_claim_tells_all_that_it_holds():
     assert text(claim_lines([CLAIM], PLAIN)) == [
         "c1  held  move, the new half",
         "  instance i1 · node n1",
-        "  2048 MiB memory · 2 CPUs · 0 MiB disk · cell 1 pinned to 4-5,7 · cell 0 · devices 0000:80:00.0, 0000:81:00.0 · units ns\\x1b0",
+        "  2048 MiB memory · 2 CPUs · 0 MiB disk · cell 1 pinned to 4-5,7 · cell 0 · devices 0000:80:00.0, 0000:81:00.0 · units ns\\x1b0 · 2 t-1 of mtty",
     ]
 
 
@@ -47,7 +57,7 @@ def test_a_claim_fits_a_narrow_terminal():
 
 def test_a_claim_of_devices_tells_no_amounts():
     nothing = {"memory_mb": 0, "vcpus": 0, "disk_mb": 0}
-    lines = text(claim_lines([{**CLAIM, "half": "only", "amounts": nothing, "cells": [], "units": []}], PLAIN))
+    lines = text(claim_lines([{**CLAIM, "half": "only", "amounts": nothing, "cells": [], "units": [], "mdevs": []}], PLAIN))
     assert lines == ["c1  held  move", "  instance i1 · node n1", "  devices 0000:80:00.0, 0000:81:00.0"]
 
 
@@ -63,13 +73,16 @@ def test_a_move_shows_its_claims_below():
 
 
 def test_a_node_tells_what_is_used_and_what_is_wrong():
-    lines = text(resource_lines([{"name": "a", "uuid": "u", "state": "degraded", "records": RECORDS}], PLAIN))
+    lines = text(resource_lines([{"name": "a", "uuid": "u", "state": "degraded", "placement": OFFERED, "records": RECORDS}], PLAIN))
     assert lines == [
         "a  degraded  u",
-        "               used  total  reserved  ratio   free",
-        "  CPUs            3      8         0      4      5",
-        "  memory MiB  70000  65536       512    1.5  -4464",
-        "  disk MiB        0      -         0      1      -",
+        "  Placement     used  total  reserved  ratio  free",
+        "  VCPU             3      8         0    4.0    29",
+        "  a_NUMA0 VGPU     -     16         0    1.0     -",
+        "  host         used  total  reserved   free",
+        "  CPUs            3      8         0      5",
+        "  memory MiB  70000  65536       512  -4464",
+        "  disk MiB        0      -         0      -",
         "  cell 0: 10 of 100 MiB, pinned 4,6 of 4-5, 1 of 7 pages of 2048 KiB, offline under a guest: 6",
         "  1 instance, 2 claims, 0 migrations",
         "  1 failed build in a row",
@@ -79,7 +92,17 @@ def test_a_node_tells_what_is_used_and_what_is_wrong():
 
 
 def test_a_node_of_which_nothing_is_known_says_so():
-    assert text(resource_lines([{"name": "a", "uuid": "u", "state": None, "records": None}], PLAIN)) == ["a  u", "  not audited yet"]
+    lines = text(resource_lines([{"name": "a", "uuid": "u", "state": None, "placement": [], "records": None}], PLAIN))
+    assert lines == ["a  u", "  not in Placement yet", "  not audited yet"]
+
+
+def test_many_nodes_are_a_line_each():
+    node = {"name": "a", "uuid": "u", "state": "in-sync", "placement": OFFERED, "records": RECORDS}
+    lines = text(resource_lines([node] * 20 + [{**node, "name": "b", "state": None, "records": None}], PLAIN))
+    assert lines[0] == "node  state    CPUs  of  memory MiB     of  disk MiB  of  instances"
+    assert lines[1:] == ["a     in-sync     3   8       70000  65536         0   -          1"] * 20 + [
+        "b     -           -   -           -      -         -   -          -"
+    ]
 
 
 def test_columns_line_up_whatever_is_in_them():

@@ -3,8 +3,9 @@ from dataclasses import replace
 
 import pytest
 
+from agent.model.operation import SetTraits
 from agent.model.provider_tree import ProviderTree
-from agent.model.report import Problem
+from agent.model.report import Outcome, Problem
 from agent.render.look import Look
 from agent.render.text import render_problems, render_report, render_trees
 from tests.unit.render.reports import CELL, CONSUMER, ELSEWHERE, ROOT, node, report, stored, tree
@@ -169,10 +170,23 @@ def test_operations_fit_every_terminal(width):
     assert max(map(len, operations)) <= max(width, 24)
 
 
+def test_of_many_traits_the_count_is_shown_and_what_became_of_them():
+    traits, tree = [f"CUSTOM_{number}" for number in range(7)], node().tree.copy()
+    tree.update_traits(ROOT, traits)
+    assert "  7 traits" in render_trees([stored(tree)], PLAIN)
+    assert "CUSTOM_0" not in render_trees([stored(tree)], PLAIN)
+    assert "  ".join(traits) in render_trees([stored(tree)], Look(wide=True))
+    changed = SetTraits(provider=tree.provider(ROOT), old=frozenset(["CUSTOM_OLD", *traits[1:]]), new=frozenset(traits), reason="missing in Placement")
+    made = replace(node(), tree=tree.freeze(), outcomes=[Outcome(changed, "done")])
+    assert "7 traits  +CUSTOM_0  -CUSTOM_OLD\n" in render_report(report(nodes=(made,)), PLAIN)
+    first = replace(changed, old=frozenset())
+    assert "7 traits  7 added\n" in render_report(report(nodes=(replace(made, outcomes=[Outcome(first, "done")]),)), PLAIN)
+
+
 def test_traits_are_wrapped_under_their_guide():
     made = node().tree.copy()
     made.update_traits(ROOT, [f"CUSTOM_TRAIT_{number:02}" for number in range(40)])
-    rows = [line for line in render_trees([stored(made)], Look(width=60)).splitlines() if "CUSTOM_TRAIT" in line]
+    rows = [line for line in render_trees([stored(made)], Look(width=60, wide=True)).splitlines() if "CUSTOM_TRAIT" in line]
     assert len(rows) > 5
     assert all(line.startswith("│  CUSTOM") and len(line) <= 60 for line in rows)
 

@@ -33,6 +33,8 @@ def _forked(attempt: Callable[[Path], str], shared: Path) -> tuple[str, str]:
     child = os.fork()
     if child == 0:
         try:
+            # Because the folder of the tests may be closed to this user, and whoever leaves another one has to come back.
+            os.chdir(shared)
             if os.geteuid() == 0:
                 os.setresuid(NOBODY, NOBODY, NOBODY)
             answer = ("returned", attempt(shared))

@@ -16,6 +16,7 @@ from agent.model.guest import GuestCell, PlacedCell
 from agent.model.held_device import DeviceRow, DeviceType, Serves
 from agent.model.instance import Instance, TaskState, VmState
 from agent.model.lease import Lease
+from agent.model.mdev import MdevShare
 from agent.model.migration import Migration, MigrationStatus, MigrationType
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.store.records import Records
@@ -27,8 +28,8 @@ def new_uuid() -> Any:
     return str(uuid.uuid4())
 
 
-def node(name: str = "n1", host: str = "h1") -> ComputeNode:
-    return ComputeNode(uuid=ProviderUuid(new_uuid()), host=host, name=name)
+def node(name: str = "n1", host: str = "h1", **fields: Any) -> ComputeNode:
+    return ComputeNode(**{"uuid": ProviderUuid(new_uuid()), "host": host, "name": name, **fields})
 
 
 def instance(**fields: Any) -> Instance:
@@ -118,15 +119,21 @@ def migrations(uuid_: str, of: str) -> st.SearchStrategy[Migration]:
         Migration, uuid=st.just(ConsumerUuid(uuid_)), instance=st.just(ConsumerUuid(of)), type=_words(MigrationType), status=_words(MigrationStatus),
         source_compute=_optional(texts), source_node=_optional(uuids), dest_compute=_optional(texts), dest_node=_optional(uuids),
         dest_host=_optional(texts), old_flavor_id=_optional(texts), new_flavor_id=_optional(texts), hidden=st.booleans(),
-        cross_cell_move=st.booleans(), created_at=times, updated_at=times, version=st.just(0),
+        cross_cell_move=st.booleans(), cleared=st.booleans(), clearing=st.none() | st.integers(0, 99), created_at=times, updated_at=times, version=st.just(0),
     )  # fmt: skip
+
+
+mdevs = st.builds(
+    MdevShare, st.just(ProviderUuid(new_uuid())), st.just("VGPU"), st.integers(1, 99), _optional(st.just("0000:06:00.0")), _optional(st.just("nvidia-35"))
+)
 
 
 def claims(id_: str, of: str, on: str, move: str) -> st.SearchStrategy[Claim]:
     return st.builds(
         Claim, id=st.just(id_), purpose=_words(Purpose), instance=st.just(ConsumerUuid(of)), node=st.just(ProviderUuid(on)), half=_words(Half),
         state=_words(ClaimState), amounts=st.builds(Amounts, amounts, amounts, amounts), cells=st.lists(cells, max_size=2).map(tuple),
-        flavor_id=_optional(texts), migration=st.sampled_from([None, ConsumerUuid(move)]), origin=st.sampled_from([None, ConsumerUuid(move)]),
+        mdevs=st.lists(mdevs, max_size=2).map(tuple), flavor_id=_optional(texts),
+        migration=st.sampled_from([None, ConsumerUuid(move)]), origin=st.sampled_from([None, ConsumerUuid(move)]),
         digest=st.sampled_from(["", "ab" * 32]), created_at=times, updated_at=times, version=st.just(0),
     )  # fmt: skip
 

@@ -5,6 +5,9 @@ from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from agent.errors import RecordConflict
 from agent.model.changes import Changes
 from agent.model.journal import Configured, Journal, Ownership
 from agent.model.mirror import Knowledge
@@ -46,11 +49,12 @@ def test_every_kind_of_change_to_a_journal_is_kept(place: Place) -> None:
         replace(JOURNAL, providers={ROOT: replace(OWNED, configured=Configured(frozenset({"CUSTOM_L"}), frozenset({"CUSTOM_A"})))}),
         replace(JOURNAL, providers={ROOT: replace(OWNED, configured=Configured(traits=frozenset({"CUSTOM_A"})))}),
         replace(JOURNAL, providers={uuid_of("new"): OWNED}),
+        replace(JOURNAL, providers={uuid_of("new"): replace(OWNED, name="k\0rt\u00e9")}),
         Journal(),
     ]
     with place.open() as store:
         for journal in changes:
-            store.save_journal(ROOT, journal)
+            store.save_journal(ROOT, replace(journal, version=store.journal(ROOT).version))
             with place.open() as fresh:
                 assert fresh.journal(ROOT) == journal
 
@@ -66,10 +70,31 @@ def test_only_the_changed_provider_of_a_journal_is_written(folder: Path, file_st
     file_store.save_journal(ROOT, JOURNAL)
     with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
         before = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
-        file_store.save_journal(ROOT, replace(JOURNAL, providers=JOURNAL.providers | {uuid_of("cell"): OWNED, uuid_of("x"): OWNED}))
+        file_store.save_journal(ROOT, replace(JOURNAL, providers=JOURNAL.providers | {uuid_of("cell"): OWNED, uuid_of("x"): OWNED}, version=1))
         after = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
     assert {uuid for uuid, row in after.items() if before.get(uuid) != row} <= {uuid_of("cell"), uuid_of("x")}
     assert after.keys() - before.keys() == {uuid_of("x")}
+
+
+def test_a_journal_is_never_overwritten_by_one_that_was_made_of_an_older_version(place: Place) -> None:
+    with place.open() as store, place.open() as other:
+        first = store.save_journal(ROOT, JOURNAL)
+        assert first.version == 1
+        newer = other.save_journal(ROOT, replace(other.journal(ROOT), providers={ROOT: OWNED}))
+        for older in (replace(first, held={}), replace(first, version=0, held={}), replace(first, version=3, held={})):
+            with pytest.raises(RecordConflict):
+                store.save_journal(ROOT, older)
+        assert store.journal(ROOT) == newer
+        assert store.save_journal(ROOT, replace(store.journal(ROOT), held={})).version == 3
+
+
+def test_of_two_that_write_the_first_journal_of_a_node_one_is_told(place: Place) -> None:
+    with place.open() as store, place.open() as other:
+        ours, theirs = store.journal(ROOT), other.journal(ROOT)
+        store.save_journal(ROOT, replace(ours, providers={ROOT: OWNED}))
+        with pytest.raises(RecordConflict):
+            other.save_journal(ROOT, replace(theirs, adopted=True))
+        assert other.journal(ROOT) == Journal({ROOT: OWNED})
 
 
 def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes(store: Store) -> None:

@@ -1,18 +1,24 @@
 """A store on a database server: what can go wrong with the server, and what hosts that share it must not do to each other."""
 
 import sys
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from sqlalchemy import make_url
+from sqlalchemy import Connection, make_url
 
+from agent import deadline
 from agent.errors import StoreError
 from agent.model.journal import Journal
 from agent.model.mirror import Knowledge
+from agent.store import migration
 from agent.store.schema import METADATA, VERSION_TABLE
 from agent.store.store import Store, open_read_only, open_store
+from tests.support.service_manager import until
 from tests.support.store_place import Place
 from tests.unit.store.trees import ENDPOINT, ROOT, contents, names_in, node_view, uuid_of
 
@@ -67,6 +73,35 @@ def test_a_wrong_password_is_refused(postgresql: "PostgreSQL", place: Place) -> 
         connection.execute(f"GRANT CREATE ON SCHEMA public TO {ASKED}".encode())
     with open_store(place.folder, url.set(password=PASSWORD).render_as_string(hide_password=False)) as store:
         assert PASSWORD not in str(store)
+
+
+def test_a_server_that_has_no_connection_left_is_not_said_to_be_down(postgresql: "PostgreSQL", place: Place) -> None:
+    import psycopg
+
+    from tests.support.postgresql import ASKED, PASSWORD
+
+    url = make_url(place.url or "").set(username=ASKED, password=PASSWORD).render_as_string(hide_password=False)
+    with ExitStack() as stack:
+        with suppress(psycopg.OperationalError):
+            while True:
+                stack.enter_context(closing(psycopg.connect(host=str(postgresql.folder), user=ASKED, password=PASSWORD, dbname=make_url(url).database)))
+        for error in _refusals(place.folder, url):
+            assert error.remedy.startswith("the database server has no connection left: ")
+            assert "check that the database server runs" not in error.remedy
+
+
+@pytest.mark.parametrize("limited", ["ROLE asked", "DATABASE {}"])
+def test_a_user_or_a_database_that_has_no_connection_left_is_told_as_such(limited: str, postgresql: "PostgreSQL", place: Place) -> None:
+    from tests.support.postgresql import ASKED, PASSWORD
+
+    url = make_url(place.url or "").set(username=ASKED, password=PASSWORD)
+    with postgresql.connected() as connection:
+        connection.execute(f"ALTER {limited.format(url.database)} CONNECTION LIMIT 0".encode())
+        try:
+            for error in _refusals(place.folder, url.render_as_string(hide_password=False)):
+                assert error.remedy.startswith("the database server has no connection left: ")
+        finally:
+            connection.execute(f"ALTER {limited.format(url.database)} CONNECTION LIMIT -1".encode())
 
 
 def test_a_user_who_may_make_no_tables_is_told(place: Place) -> None:
@@ -137,6 +172,46 @@ def test_agents_that_start_at_the_same_time_make_one_store(place: Place) -> None
     assert tables == {*METADATA.tables, VERSION_TABLE}
 
 
+@pytest.mark.parametrize("again", range(4))
+def test_of_many_agents_that_start_at_once_on_an_empty_database_each_starts(place: Place, again: int) -> None:
+    together = threading.Barrier(16)
+
+    def start(number: int) -> None:
+        together.wait()
+        # One that only looks meets the same moments.
+        store = open_read_only(place.folder / str(number), place.url) if number % 4 == 0 else open_store(place.folder / str(number), place.url)
+        store.close()
+
+    with ThreadPoolExecutor(16) as threads:
+        list(threads.map(start, range(16)))
+
+
+@pytest.mark.parametrize("open_one", OPENINGS)
+def test_a_store_that_is_made_while_another_agent_looks_is_not_taken_for_somebody_elses(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_one: Callable[[Path, str | None], Store]
+) -> None:  # fmt: skip
+    look, pause = migration._versions, threading.Lock()
+
+    def looked(connection: Connection) -> list[str] | None:
+        found = look(connection)
+        if pause.acquire(blocking=False):
+            # Meanwhile another one starts, as far as it can.
+            others.append(threads.submit(open_store, tmp_path / "other", place.url))
+            until(lambda: others[0].done() or waits_for_a_lock(place))
+        return found
+
+    others: list[Future[Store]] = []
+    monkeypatch.setattr(migration, "_versions", looked)
+    with ThreadPoolExecutor(1) as threads:
+        open_one(place.folder, place.url).close()
+        others[0].result().close()
+
+
+def waits_for_a_lock(place: Place) -> bool:
+    with place.outside() as connection:
+        return bool(connection.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").scalar())
+
+
 def test_agents_that_learn_of_one_server_at_the_same_time_all_keep_it(place: Place) -> None:
     with ThreadPoolExecutor(8) as threads, place.open() as first:
 
@@ -172,6 +247,18 @@ def test_a_server_that_was_restarted_is_used_again(postgresql: "PostgreSQL", pla
         assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view())
         store.save_view(ENDPOINT, ROOT, node_view(), node_view(cells=5))
         assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=5))
+
+
+def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_no_longer_than_the_work_may_take(postgresql: "PostgreSQL", place: Place) -> None:
+    with place.open() as store:
+        with postgresql.suspended():
+            # On the connection that there is, and then on a new one.
+            for seconds in (0.5, 0.5, 0):
+                with pytest.raises(StoreError, match=r"does not answer|connection timeout|no time left"), deadline.within(seconds):
+                    store.views()
+        assert not store.views()
+        with deadline.within(60):
+            assert not store.views()
 
 
 def test_the_connections_notice_a_peer_that_is_gone(place: Place) -> None:

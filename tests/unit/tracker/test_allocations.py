@@ -33,8 +33,10 @@ def migration(uuid: str, of: str, **fields: Any) -> Migration:
 
 
 def records(instances: list[Instance], migrations: list[Migration] | None = None, **changes: Any) -> ConsumerRecords:
+    proving = [one for one in migrations or [] if (one.type, one.status, one.source_compute, one.source_node) == ("evacuation", "done", HOST, NODE)]
     return ConsumerRecords(
-        host=HOST, instances={one.uuid: one for one in instances}, migrations={one.uuid: one for one in migrations or []}, **changes
+        host=HOST, instances={one.uuid: one for one in instances}, migrations={one.uuid: one for one in migrations or []},
+        evacuations=[one for one in proving if not one.cleared], **changes,
     )  # fmt: skip
 
 
@@ -48,7 +50,7 @@ MIGRATIONS = st.builds(
     migration,
     st.sampled_from([*WHO, "m1", "m2"]), st.sampled_from([*WHO, "somebody"]), type=st.sampled_from(sorted(TYPES)), status=st.sampled_from(sorted(STATUSES)),
     source_compute=st.sampled_from([HOST, "host-b"]), source_node=st.sampled_from([NODE, ELSEWHERE]), dest_node=st.sampled_from([NODE, ELSEWHERE]),
-    hidden=st.booleans(),
+    hidden=st.booleans(), cleared=st.booleans(),
 )  # fmt: skip
 CLAIMS = st.builds(claim, st.sampled_from(WHO), st.just(NODE), state=st.sampled_from(["held", "consumed"]))
 
@@ -77,8 +79,13 @@ def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float
         assert who not in tracked
         assert who not in known.unreadable
         guest, move = known.instances.get(who), known.migrations.get(who)
-        if not removal.whole:
+        if removal.reach == "all":
             assert guest is not None
+            assert guest.host == HOST
+        if removal.leftover is not None:
+            assert removal.reach == "tree"
+            assert guest is not None
+            assert removal.leftover.node == guest.node
             assert not guest.deleted
             assert not guest.hidden
             assert guest.task_state is None
@@ -87,7 +94,8 @@ def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float
             assert who not in held.running
             moves = [one for one in known.migrations.values() if one.instance == who]
             assert not any(one.in_progress for one in moves)
-            assert any(one.type == "evacuation" and one.status == "done" and one.source_node == NODE for one in moves)
+            assert removal.leftover.evacuations <= {one.uuid for one in moves if one.type == "evacuation" and one.status == "done" and not one.cleared}
+            assert removal.leftover.evacuations
         elif guest is not None:
             assert guest.deleted
             assert not guest.hidden
@@ -97,6 +105,8 @@ def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float
         else:
             assert purge_after is not None
             assert NOW - since[who] > purge_after
+            assert held.running is not None
+            assert who not in held.running
 
 
 @given(case=cases())
@@ -133,6 +143,13 @@ def test_an_unknown_consumer_goes_only_when_it_is_older_than_the_grace(age: floa
     assert bool(verdicts.removals) == goes
 
 
+@pytest.mark.parametrize("running", [None, frozenset(WHO[:1])])
+def test_an_unknown_guest_that_runs_here_or_may_keeps_what_it_has(running: frozenset[ConsumerUuid] | None) -> None:
+    verdicts = judge(holding(WHO[0], running=running), records([]), {WHO[0]: NOW - 2 * GRACE}, NOW, GRACE)
+    assert verdicts.removals == ()
+    assert [one.kind for one in verdicts.drift] == ["orphaned-allocation"]
+
+
 def test_a_clock_that_was_set_back_does_not_keep_a_consumer_young_for_ever() -> None:
     assert judge(holding(WHO[0]), records([]), {WHO[0]: NOW + 1e9}, NOW, GRACE).unknown_since == {WHO[0]: NOW}
 
@@ -155,9 +172,30 @@ def test_an_old_evacuation_does_not_take_a_guest_that_came_back() -> None:
     assert verdicts.removals == ()
 
 
-def test_an_evacuated_instance_that_was_deleted_since_goes_wholly() -> None:
+FROM_HERE = {"source_node": NODE, "dest_node": ELSEWHERE}
+TO_HERE = {"source_node": ELSEWHERE, "dest_node": NODE}
+
+
+@pytest.mark.parametrize(
+    ("status", "ends", "goes"),
+    [
+        *((status, ends, True) for status in ("failed", "cancelled") for ends in (FROM_HERE, TO_HERE)),
+        *((status, ends, False) for status in ("running", "finished") for ends in (FROM_HERE, TO_HERE)),
+        ("error", FROM_HERE, True),
+        # What is here may be for the move that failed.
+        ("error", TO_HERE, False),
+    ],
+)
+def test_a_move_that_failed_on_its_way_from_here_keeps_no_leftover_of_an_evacuation(ends: dict[str, Any], status: str, *, goes: bool) -> None:
+    failed = migration("m0", WHO[0], type="resize", status=status, **ends)
+    known = records([instance(WHO[0], host="host-b", node=ELSEWHERE)], [failed, migration("m1", WHO[0], **DONE)])
+    verdicts = judge(holding(WHO[0]), known, {}, NOW)
+    assert bool(verdicts.removals) == goes
+
+
+def test_an_evacuated_instance_that_was_deleted_since_gives_back_what_it_has_here() -> None:
     known = records([instance(WHO[0], host="host-b", node=ELSEWHERE, deleted=True)], [migration("m1", WHO[0], **DONE)])
-    assert judge(holding(WHO[0]), known, {}, NOW).removals == (Removal(WHO[0], "the instance is deleted"),)
+    assert judge(holding(WHO[0]), known, {}, NOW).removals == (Removal(WHO[0], "the instance is deleted", "tree-and-shared"),)
 
 
 # --- from removals to operations --------------------------------------------------------------------------------
@@ -167,7 +205,8 @@ def allocation(*providers: ProviderUuid) -> Allocation:
     return Allocation(WHO[0], {one: {"VCPU": 1} for one in providers}, "p", "u", 3)
 
 
-PARTLY = Removal(WHO[0], "evacuated", whole=False)
+PARTLY, WHOLLY = Removal(WHO[0], "evacuated"), Removal(WHO[0], "deleted", "all")
+SHARED = ProviderUuid("store")
 
 
 def test_of_an_evacuated_instance_the_whole_tree_is_taken_and_nothing_else() -> None:
@@ -178,7 +217,7 @@ def test_of_an_evacuated_instance_the_whole_tree_is_taken_and_nothing_else() -> 
 
 
 def test_an_operation_that_leaves_nothing_is_a_deletion() -> None:
-    for removal, held in ((PARTLY, (NODE, CELL)), (Removal(WHO[0], "deleted"), (NODE, ELSEWHERE))):
+    for removal, held in ((PARTLY, (NODE, CELL)), (WHOLLY, (NODE, ELSEWHERE))):
         (operation,) = operations([removal], {WHO[0]: allocation(*held)}, [NODE, CELL])
         assert isinstance(operation, DeleteAllocations)
         assert operation.wanted.resources == {}
@@ -188,11 +227,26 @@ def test_an_operation_that_leaves_nothing_is_a_deletion() -> None:
 
 @pytest.mark.parametrize("found", [{}, {WHO[0]: allocation(ELSEWHERE)}])
 def test_who_holds_nothing_here_any_more_is_left_alone(found: Mapping[ConsumerUuid, Allocation]) -> None:
-    assert list(operations([PARTLY, Removal(WHO[0], "deleted")], found, [NODE, CELL])) == []
+    assert list(operations([PARTLY, WHOLLY], found, [NODE, CELL])) == []
+
+
+@pytest.mark.parametrize(("held", "rest"), [((NODE, SHARED), set()), ((NODE, SHARED, ELSEWHERE), {SHARED, ELSEWHERE})])
+def test_shared_storage_alone_goes_with_the_tree_and_beside_another_host_stays(held: tuple[ProviderUuid, ...], rest: set[ProviderUuid]) -> None:
+    (operation,) = operations([Removal(WHO[0], "it is over", "tree-and-shared")], {WHO[0]: allocation(*held)}, [NODE, CELL], [NODE, SHARED])
+    assert operation.wanted.resources.keys() == rest
+
+
+def test_an_evacuation_is_cleared_once_its_instance_holds_nothing_here_or_is_here_again() -> None:
+    done, away = migration("m1", WHO[0], **DONE), instance(WHO[0], host="host-b", node=ELSEWHERE)
+    assert judge(holding(WHO[0]), records([away], [done]), {}, NOW).cleared == frozenset()
+    assert judge(holding(WHO[1]), records([], [done]), {}, NOW).cleared == {"m1"}
+    assert judge(holding(WHO[0]), records([instance(WHO[0], host=HOST, node=NODE)], [done]), {}, NOW).cleared == {"m1"}
+    coming = records([away], [done], claims=(claim(WHO[0], NODE, half="new", migration=ConsumerUuid("m2")),))
+    assert judge(holding(WHO[0]), coming, {}, NOW).cleared == {"m1"}
 
 
 @given(
-    removals=st.lists(st.builds(Removal, st.sampled_from(WHO), st.just("it is over"), st.booleans()), unique_by=lambda one: one.consumer),
+    removals=st.lists(st.builds(Removal, st.sampled_from(WHO), st.just("it is over"), st.sampled_from(["tree", "all"])), unique_by=lambda one: one.consumer),
     holders=st.dictionaries(st.sampled_from(WHO), st.sets(st.sampled_from([NODE, CELL, ELSEWHERE]), min_size=1)),
 )
 def test_what_is_elsewhere_goes_only_with_everything(removals: list[Removal], holders: dict[ConsumerUuid, set[ProviderUuid]]) -> None:
@@ -201,5 +255,5 @@ def test_what_is_elsewhere_goes_only_with_everything(removals: list[Removal], ho
     assert made.keys() == {one.consumer for one in removals if holders.get(one.consumer, set()) & {NODE, CELL}}
     for removal in removals:
         if removal.consumer in made:
-            expected = set() if removal.whole else holders[removal.consumer] & {ELSEWHERE}
+            expected = set() if removal.reach == "all" else holders[removal.consumer] & {ELSEWHERE}
             assert made[removal.consumer].wanted.resources.keys() == expected

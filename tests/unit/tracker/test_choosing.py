@@ -25,4 +25,4 @@ def test_what_is_not_assigned_here_is_skipped() -> None:
 def test_every_class_that_is_short_is_named() -> None:
     units = [unit(HERE, "a", resource_class="CUSTOM_A", holder="claim"), unit(HERE, "b", resource_class="CUSTOM_B", holder="claim")]
     _, reasons = choose_units(units, {HERE.uuid: {"CUSTOM_B": 1, "CUSTOM_A": 1}})
-    assert reasons == ["1 units of CUSTOM_A wanted, none free", "1 units of CUSTOM_B wanted, none free"]
+    assert reasons == ["1 unit of CUSTOM_A wanted, none free", "1 unit of CUSTOM_B wanted, none free"]

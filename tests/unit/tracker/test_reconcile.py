@@ -31,8 +31,8 @@ UNITS = ["ns_0", "ns_1"]
 PLACES = [None, HERE.uuid, ELSEWHERE.uuid]
 
 
-def done(records: NodeRecords, shown: Shown | None = None, *, told: frozenset[str] = frozenset(), rules: Rules = RULES) -> Reconciled:
-    return reconciled(records, shown or Shown(), rules, told, NOW)
+def done(records: NodeRecords, shown: Shown | None = None, *, rules: Rules = RULES) -> Reconciled:
+    return reconciled(records, shown or Shown(), rules, NOW)
 
 
 def written(records: NodeRecords, changes: Changes) -> NodeRecords:
@@ -89,7 +89,7 @@ def _claim(draw: st.DrawFn, who: ConsumerUuid, half: Any, move: Migration | None
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[NodeRecords, Shown, frozenset[str]]:
+def situations(draw: st.DrawFn) -> tuple[NodeRecords, Shown]:
     moves = [draw(a_move(uuid)) for uuid in draw(st.sets(st.sampled_from(MOVES)))]
     claims = draw(some_claims(moves))
     claimed = {one.instance for one in claims}
@@ -110,8 +110,7 @@ def situations(draw: st.DrawFn) -> tuple[NodeRecords, Shown, frozenset[str]]:
         draw(st.sampled_from([None, (), (domain("i0", 512), domain("stray", 512))])),
     )
     moves = [one for one in moves if (not one.ended and HERE.uuid in (one.source_node, one.dest_node)) or one.uuid in {c.migration for c in claims}]
-    told = draw(st.sets(st.sampled_from([one.id for one in claims]))) if claims else set()
-    return NodeRecords(HERE, tuple(claims), tuple(instances), tuple(moves), devices, units), shown, frozenset(told)
+    return NodeRecords(HERE, tuple(claims), tuple(instances), tuple(moves), devices, units), shown
 
 
 def _read(one: Instance, claimed: set[ConsumerUuid]) -> bool:
@@ -123,18 +122,18 @@ def _read(one: Instance, claimed: set[ConsumerUuid]) -> bool:
 
 
 @given(situations())
-def test_done_twice_it_changes_nothing_the_second_time(situation: tuple[NodeRecords, Shown, frozenset[str]]) -> None:
-    records, shown, told = situation
-    first = done(records, shown, told=told)
-    again = done(written(records, first.changes), shown, told=told)
+def test_done_twice_it_changes_nothing_the_second_time(situation: tuple[NodeRecords, Shown]) -> None:
+    records, shown = situation
+    first = done(records, shown)
+    again = done(written(records, first.changes), shown)
     assert again.changes == Changes()
     assert again.orphans == first.orphans
 
 
 @given(situations())
-def test_no_record_is_written_twice(situation: tuple[NodeRecords, Shown, frozenset[str]]) -> None:
-    records, shown, told = situation
-    changes = done(records, shown, told=told).changes
+def test_no_record_is_written_twice(situation: tuple[NodeRecords, Shown]) -> None:
+    records, shown = situation
+    changes = done(records, shown).changes
     keys = {"nodes": "uuid", "instances": "uuid", "migrations": "uuid", "claims": "id", "devices": "address", "units": "identifier"}
     for one in fields(changes):
         name = one.name.removeprefix("dropped_")
@@ -144,9 +143,9 @@ def test_no_record_is_written_twice(situation: tuple[NodeRecords, Shown, frozens
 
 
 @given(situations())
-def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords, Shown, frozenset[str]]) -> None:
-    records, shown, told = situation
-    after = written(records, done(records, shown, told=told).changes)
+def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords, Shown]) -> None:
+    records, shown = situation
+    after = written(records, done(records, shown).changes)
     staying = {one.id for one in after.claims}
     for row in (*after.devices, *after.units):
         assert row.holder is None or row.holder in staying
@@ -159,8 +158,8 @@ def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords
 
 
 @given(situations())
-def test_a_guest_that_is_here_keeps_room_if_it_had_some(situation: tuple[NodeRecords, Shown, frozenset[str]]) -> None:
-    records, shown, _ = situation
+def test_a_guest_that_is_here_keeps_room_if_it_had_some(situation: tuple[NodeRecords, Shown]) -> None:
+    records, shown = situation
     after = written(records, done(records, shown).changes)
     room = {one.instance for one in records.claims if one.purpose != "devices"}
     left = {one.instance for one in after.claims if one.purpose != "devices"}
@@ -182,23 +181,37 @@ def resting() -> NodeRecords:
     return NodeRecords(HERE, (held,), (who,), (move,))
 
 
-def test_what_nobody_goes_on_with_is_told_first_and_ended_by_the_next_audit(resting: NodeRecords) -> None:
-    first = done(resting)
+def test_age_alone_frees_nothing_but_is_told_with_the_command_that_ends_it(resting: NodeRecords) -> None:
     (held,) = resting.claims
-    assert first.stranded == {held.id}
-    assert not first.changes
-    assert [(one.kind, one.consumer) for one in first.drift] == [("stranded-claim", WHO[0])]
-    second = done(resting, told=first.stranded)
-    assert [one.state for one in second.changes.claims] == ["released"]
-    assert [one.status for one in second.changes.migrations] == ["error"]
-    assert second.drift == ()
+    for _ in range(2):
+        found = done(resting)
+        assert not found.changes
+        (drift,) = found.drift
+        assert (drift.kind, drift.severity, drift.consumer) == ("stranded-claim", "warning", WHO[0])
+        assert f"agent migrate abort {held.id}" in drift.remedy
 
 
-def test_what_goes_on_after_it_was_told_is_left_alone(resting: NodeRecords) -> None:
-    told = done(resting).stranded
-    going_on = replace(resting, instances=tuple(replace(one, task_state="resize_migrating") for one in resting.instances))
-    second = done(going_on, told=told)
-    assert (second.changes, second.drift, second.stranded) == (Changes(), (), frozenset())
+def test_a_source_is_told_of_a_move_that_rests_by_its_migration(resting: NodeRecords) -> None:
+    (held,), (who,), (move,) = resting.claims, resting.instances, resting.migrations
+    left = replace(held, half="old", state="consumed", purpose="instance")
+    away = replace(move, source_node=HERE.uuid, dest_node=ELSEWHERE.uuid)
+    there = replace(resting, claims=(left,), instances=(replace(who, host="HA", node=HERE.uuid),), migrations=(away,))
+    found = done(there)
+    assert not found.changes
+    assert [f"agent migrate abort {move.uuid}" in one.remedy for one in found.drift] == [True]
+
+
+def test_what_goes_on_is_not_told(resting: NodeRecords) -> None:
+    about_instance = replace(resting, instances=tuple(replace(one, updated_at=NOW - 1) for one in resting.instances))
+    about_move = replace(resting, migrations=tuple(replace(one, updated_at=NOW - 1) for one in resting.migrations))
+    for going_on in (about_instance, about_move):
+        assert (done(going_on).changes, done(going_on).drift) == (Changes(), ())
+
+
+def test_a_task_state_alone_is_no_progress(resting: NodeRecords) -> None:
+    left = replace(resting, instances=tuple(replace(one, task_state="resize_migrating") for one in resting.instances))
+    (drift,) = done(left).drift
+    assert (drift.kind, "nobody tells of progress" in drift.detail) == ("stranded-claim", True)
 
 
 def test_a_claim_of_an_unknown_instance_is_told_with_the_way_out(resting: NodeRecords) -> None:

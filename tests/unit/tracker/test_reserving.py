@@ -9,6 +9,7 @@ import pytest
 from agent.model.amounts import Amounts
 from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
+from agent.model.names import ProviderUuid
 from agent.numa.pair import Limits as CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
@@ -53,8 +54,8 @@ def test_all_reasons_are_told_at_once() -> None:
     everything = wanted(
         replace(PINNED, vcpus=9), limits=Limits(1, 1, 1), allocations={HERE.uuid: {"CUSTOM_PMEM": 1}}, devices=GPU,
     )  # fmt: skip
-    assert reasons(found, everything) == ["memory", "vcpus", "disk", "NUMA", "1 units of CUSTOM_PMEM wanted, none free"]
-    assert reasons(found, wanted(devices=GPU, limits=Limits(memory_mb=1))) == ["memory", "1 devices with kind=gpu wanted, 0 free"]
+    assert reasons(found, everything) == ["memory", "vcpus", "disk", "NUMA", "1 unit of CUSTOM_PMEM wanted, none free"]
+    assert reasons(found, wanted(devices=GPU, limits=Limits(memory_mb=1))) == ["memory", "1 device with kind=gpu wanted, 0 free"]
 
 
 def test_a_guest_with_cells_gets_them() -> None:
@@ -114,6 +115,47 @@ def test_a_flavor_that_makes_no_sense_is_told_from_one_that_the_image_contradict
 def test_devices_alone_are_all_there_or_none() -> None:
     found = state(devices=gpus(2))
     two = (replace(GPU[0], count=2),)
-    assert [one.address for one, _ in only_devices(found, two)] == ["0000:00:00.0", "0000:01:00.0"]
+    assert [one.address for one, _ in only_devices(found, two, frozenset(), None)] == ["0000:00:00.0", "0000:01:00.0"]
     with pytest.raises(ResourcesUnavailable):
-        only_devices(found, (replace(GPU[0], count=3),))
+        only_devices(found, (replace(GPU[0], count=3),), frozenset(), None)
+
+
+# --- cells that the scheduler allocated from ------------------------------------------------------------------------
+
+CELL = {number: ProviderUuid(f"cell-{number}") for number in (0, 1)}
+
+
+def nested(**fields: Any) -> NodeState:
+    """The node with a provider for each cell."""
+    return state(host=replace(HOST, cell_providers={uuid: number for number, uuid in CELL.items()}, **fields))
+
+
+def on_cell(number: int, on: NodeState, **amounts: int) -> int:
+    """The cell of a pinned guest of which the scheduler allocated that on a cell."""
+    (cell,) = reserve(on, wanted(PINNED, allocations={CELL[number]: amounts})).cells
+    return cell.host_cell
+
+
+def test_a_guest_sits_where_the_scheduler_allocated() -> None:
+    assert [on_cell(number, nested(), PCPU=2) for number in (0, 1)] == [0, 1]
+    assert on_cell(1, nested(strict=True), PCPU=2, MEMORY_MB=4096) == 1
+
+
+def test_what_cells_count_has_to_be_allocated_of_the_same_cell() -> None:
+    for amounts in ({"PCPU": 3}, {"PCPU": 2, "VCPU": 1, "MEMORY_MB": 4096}, {"PCPU": 2, "MEMORY_MB": 4097}):
+        strict = len(amounts) > 1
+        assert reasons(nested(strict=strict), wanted(PINNED, allocations={CELL[1]: amounts})) == ["NUMA"]
+
+
+def test_a_class_that_was_allocated_of_the_root_before_a_new_layout_binds_no_cell() -> None:
+    before = {HERE.uuid: {"VCPU": 2, "MEMORY_MB": 4096}, CELL[1]: {"PCPU": 2}}
+    assert [one.host_cell for one in reserve(nested(strict=True), wanted(PINNED, allocations=before)).cells] == [1]
+
+
+def test_where_one_cpu_serves_both_kinds_dedicated_ones_are_counted_as_shared() -> None:
+    both = tuple(replace(cell, shared=cell.shared | cell.dedicated, dedicated=cell.shared | cell.dedicated) for cell in HOST.cells)
+    assert on_cell(1, nested(cells=both, strict=True), VCPU=2, MEMORY_MB=4096) == 1
+
+
+def test_other_classes_of_a_cell_say_nothing_of_the_guests_cells() -> None:
+    assert on_cell(1, nested(), CUSTOM_OTHER=1) == 0

@@ -24,7 +24,7 @@ ATTACHED = claim(GUEST, HERE, purpose="devices")
 
 def updated(known: Known, **update: Any) -> Changes:
     """What an update of the node's guest changes."""
-    return update_instance(state(), known, InstanceUpdate(**update), NOW)
+    return update_instance(state(), known, InstanceUpdate(**update), NOW, () if known.migration is None else (known.migration,))
 
 
 def released_in(changes: Changes) -> set[str]:
@@ -60,7 +60,7 @@ def test_a_guest_that_is_gone_gives_everything_back_wherever_it_was(said: dict[s
     changes = updated(Known(GUEST, migration(GUEST), claims=(HELD, ATTACHED, there), devices=(mine,), units=(held,)), **said)
     assert released_in(changes) == {HELD.id, ATTACHED.id, there.id}
     assert [one.holder for one in (*changes.devices, *changes.units)] == [None, None]
-    assert [one.status for one in changes.migrations] == ["error"]
+    assert [one.status for one in changes.migrations] == [migration(GUEST).without_guest]
 
 
 def test_a_move_that_is_over_stays_as_it_ended() -> None:
@@ -111,6 +111,8 @@ def test_a_guest_that_is_elsewhere_is_refused_unless_it_has_something_here(host:
     away: Instance = instance(host=host, node=node)
     with pytest.raises(InstanceElsewhere, match=f"is on {where}"):
         updated(Known(away, claims=(claim(away, ELSEWHERE),)), vm_state="active")
+    # One that is nobody's anyone may tell of.
+    assert bool(updated(Known(away), deleted=True).instances) if host is None else True
     coming: Claim = claim(away, HERE, purpose="move", half="new")
     assert updated(Known(away, claims=(coming,)), task_state="migrating").instances != ()
 

@@ -11,7 +11,7 @@ from agent.model.claim import Claim, Half
 from agent.model.instance import Instance
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.tracker.verdicts import verdict
+from agent.tracker.verdicts import WAITING, verdict
 from tests.support.tracking import F1
 
 SOURCE, DEST, THIRD = (ProviderUuid(f"node-{name}") for name in ("source", "dest", "third"))
@@ -71,7 +71,8 @@ def rows() -> Iterator[tuple[Half, str, str, str, str]]:
 def test_each_half_of_each_move_at_each_place(half: Half, kind: str, status: str, place: str, expected: str) -> None:
     assert found(half, kind, status, place) == expected
     # What nobody goes on with is told as that, and everything else is as it was.
-    stranded = half == "new" and expected == "keep" and status != "finished"
+    told = half == "new" or place == "source"
+    stranded = told and expected == "keep" and status not in WAITING
     assert found(half, kind, status, place, left=WAITED) == ("stranded" if stranded else expected)
 
 
@@ -117,10 +118,10 @@ def test_on_one_node_that_the_guest_has_left_since_neither_half_stays(status: st
     [
         ({}, "stranded"),
         ({"left": RECENT}, "keep"),
-        ({"task_state": "resize_prep"}, "keep"),
-        ({"task_state": "rebuilding"}, "keep"),
-        ({"task_state": "migrating"}, "keep"),
-        ({"vm_state": "resized"}, "keep"),
+        ({"task_state": "resize_prep"}, "stranded"),
+        ({"task_state": "rebuilding"}, "stranded"),
+        ({"task_state": "migrating"}, "stranded"),
+        ({"vm_state": "resized"}, "stranded"),
         ({"task_state": "powering-off"}, "stranded"),
         ({"state": "consumed"}, "keep"),
     ],

@@ -14,7 +14,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AllocationError: it cannot be deleted.
     """
     consumer = consumer_uuid(options.arguments["consumer"])
-    with placement_work(conf, options, writes=True) as work:
+    with placement_work(conf, options, "allocation-delete", writes=True) as work:
         became = (delete_forced if options.arguments["force"] else delete)(work.client, consumer)
         did = "would be" if options.dry_run else "was"
         line = f"consumer {consumer} {did} deleted" if became is Deleted.DELETED else f"consumer {consumer} holds nothing"

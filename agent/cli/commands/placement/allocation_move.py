@@ -17,7 +17,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     given = options.arguments
     source, target = consumer_uuid(given["source"], "source"), consumer_uuid(given["target"], "target")
-    with placement_work(conf, options, writes=True) as work:
+    with placement_work(conf, options, "allocation-move", writes=True) as work:
         moved = move(
             work.client, source, target, expected=None, overwrite=given["overwrite"], project_id=given["project_id"], user_id=given["user_id"],
             typed=work.knowledge.offers(CONSUMER_TYPES),

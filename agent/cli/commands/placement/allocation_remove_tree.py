@@ -16,7 +16,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AllocationError: there is no such node or consumer, or it cannot let go.
     """
     consumer = consumer_uuid(options.arguments["consumer"])
-    with placement_work(conf, options, writes=True) as work:
+    with placement_work(conf, options, "allocation-remove-tree", writes=True) as work:
         root = provider_by(work.client, options.arguments["root"])
         removed = remove_tree(work.client, consumer, root.uuid)
         does = "would let" if options.dry_run else "let"

@@ -16,7 +16,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises BadRequest: it is no uuid.
     """
     consumer = consumer_uuid(options.arguments["consumer"])
-    with placement_work(conf, options, writes=False) as work:
+    with placement_work(conf, options, "allocation-show", writes=False) as work:
         held = read_consumer(work.client, consumer)
         if held is None:
             return finish(work, options, "allocation-show", {"consumer": consumer, "allocations": {}}, [f"consumer {consumer} holds nothing"])

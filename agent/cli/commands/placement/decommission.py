@@ -10,12 +10,12 @@ from oslo_config import cfg
 from agent.cli.options import Options
 from agent.cli.placement_work import PlacementWork, finish, placement_work
 from agent.errors import AgentError
-from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, number_of, printable
 from agent.placement.allocations.checks import consumer_uuid
 from agent.placement.allocations.decommission import Decommissioned, decommission
 from agent.placement.allocations.errors import ProviderNotFound
 from agent.placement.allocations.providers import provider_by
-from agent.placement.client import Row
+from agent.placement.answers import Row
 from agent.store.lock import RunLock
 from agent.store.reading import Reading, every
 from agent.store.records import Records
@@ -32,12 +32,15 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     given = options.arguments
     known, evacuated = ([consumer_uuid(one) for one in given[some]] for some in ("consumer", "evacuated"))
-    with placement_work(conf, options, writes=True) as work, ExitStack() as stack:
+    with placement_work(conf, options, "decommission", writes=True) as work, ExitStack() as stack:
         try:
             root = provider_by(work.client, given["root"])
-        except ProviderNotFound:
+        except ProviderNotFound as error:
+            if not is_uuid(given["root"]):
+                what = f"there is no provider called {printable(given['root'])!r}"
+                raise ProviderNotFound(what, "check its name; to repeat a decommission that was done give the uuid of the root, which is no error") from error
             # That it is not there is what was asked for: whoever repeats a decommission that was interrupted meets no error.
-            return finish(work, options, "decommission", _document(None, None), [f"Placement has no node {printable(given['root'])}: nothing to do"])
+            return finish(work, options, "decommission", _document(None, None), [f"node {given['root']} is not in Placement"])
         ours, recorded = _ours(conf, root.uuid)
         if ours and not (options.dry_run or work.embedded_in):
             stack.enter_context(RunLock(Path(conf.store.path)))
@@ -79,10 +82,10 @@ def _document(root: Row | None, done: Decommissioned | None) -> Mapping[str, Any
 
 
 def _lines(root: Row, done: Decommissioned, *, dry_run: bool) -> Iterator[str]:
-    would = "would be" if dry_run else "were"
-    left = "" if done.complete else f", {len(done.kept)} stay"
-    yield f"node {printable(root.name)} ({root.uuid}): {len(done.deleted)} providers {would} deleted{left}"
+    would = "to be deleted" if dry_run else "deleted"
+    left = "" if done.complete else f", {len(done.kept)} kept"
+    yield f"node {printable(root.name)} ({root.uuid}): {number_of(len(done.deleted), 'provider')} {would}{left}"
     for consumer, providers in done.released.done.items():
-        yield f"  consumer {consumer} {'would let' if dry_run else 'let'} go of {providers} providers"
+        yield f"  consumer {consumer} {'would let' if dry_run else 'let'} go of {number_of(providers, 'provider')}"
     for consumer, where in done.unknown.items():
         yield f"  consumer {consumer} is not known to be of this node and keeps what it has on {', '.join(where)}"

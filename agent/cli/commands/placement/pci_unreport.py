@@ -11,11 +11,13 @@ from agent.cli.options import Options
 from agent.cli.placement_work import PlacementWork, finish, placement_work
 from agent.desired.device_names import MARKER, card_of
 from agent.errors import ConfigError
-from agent.model.names import printable
+from agent.model.names import number_of, printable
 from agent.placement.allocations.providers import provider_by
 from agent.placement.allocations.retiring import Retired, retire
-from agent.placement.client import Row
+from agent.placement.answers import Row
 from agent.store.lock import RunLock
+
+NAME = "pci-unreport"
 
 
 def run(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -27,7 +29,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     if conf.pci.report_in_placement:
         raise ConfigError("[pci] report_in_placement is true: the devices would be reported again", "set it to false first")
-    with placement_work(conf, options, writes=True) as work, ExitStack() as stack:
+    with placement_work(conf, options, NAME, writes=True) as work, ExitStack() as stack:
         root = provider_by(work.client, options.arguments["root"])
         if not (options.dry_run or work.embedded_in):
             stack.enter_context(RunLock(Path(conf.store.path)))
@@ -36,7 +38,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
 
 
 def _finish(work: PlacementWork, options: Options, root: Row, done: Retired) -> int:
-    return finish(work, options, "pci-unreport", _document(root, done), list(_lines(root, done, dry_run=options.dry_run)), list(done.kept.values()))
+    return finish(work, options, NAME, _document(root, done), list(_lines(root, done, dry_run=options.dry_run)), list(done.kept.values()))
 
 
 def _document(root: Row, done: Retired) -> Mapping[str, Any]:
@@ -49,7 +51,7 @@ def _document(root: Row, done: Retired) -> Mapping[str, Any]:
 
 
 def _lines(root: Row, done: Retired, *, dry_run: bool) -> Iterator[str]:
-    left = f", {len(done.kept)} stay" if done.kept else ""
-    what = "would be deleted" if dry_run else "were deleted"
-    yield f"node {printable(root.name)} ({root.uuid}): {len(done.deleted)} providers of devices {what}{left}"
+    left = f", {len(done.kept)} kept" if done.kept else ""
+    what = "to be deleted" if dry_run else "deleted"
+    yield f"node {printable(root.name)} ({root.uuid}): {number_of(len(done.deleted), 'provider')} of devices {what}{left}"
     yield from (f"  {printable(row.name)}" for row in done.found if row.uuid in done.deleted)

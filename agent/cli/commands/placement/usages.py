@@ -8,7 +8,7 @@ from oslo_config import cfg
 
 from agent.cli.options import Options
 from agent.cli.placement_work import finish, placement_work
-from agent.model.names import printable
+from agent.model.names import number_of, printable
 from agent.placement.allocations.checks import owner_problems, refuse
 from agent.placement.allocations.usages import quota_usage, usages_for_limits
 
@@ -20,7 +20,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     project, user = options.arguments["project"], options.arguments["user_id"]
     refuse(owner_problems(project, "nobody" if user is None else user))
-    with placement_work(conf, options, writes=False) as work:
+    with placement_work(conf, options, "usages", writes=False) as work:
         of_project = usages_for_limits(work.client, project)
         of_user = None if user is None else usages_for_limits(work.client, project, user)
         lines = list(_lines(f"project {printable(project)}", of_project))
@@ -36,6 +36,6 @@ def _row(owner: str, usages: Mapping[str, int]) -> dict[str, Any]:
 
 def _lines(owner: str, usages: Mapping[str, int]) -> Iterator[str]:
     quota = quota_usage(usages)
-    yield f"{owner}: {quota.cores} cores, {quota.ram} MiB of memory"
+    yield f"{owner}: {number_of(quota.cores, 'core')}, {quota.ram} MiB of memory"
     for name, amount in sorted(usages.items()):
         yield f"  {name} {amount}"

@@ -1,21 +1,23 @@
-"""``agent guests list|import``."""
+"""``agent guests list|import|forget``."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from typing import Any, Literal
 
 from oslo_config import cfg
+from rich.text import Text
 
 from agent.api.client import Client
-from agent.cli.daemon_client import from_daemon
-from agent.cli.guests_here import guests_here
+from agent.cli.daemon_client import chosen_nodes, from_daemon
+from agent.cli.guests_here import forget_here, guests_here
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
+from agent.cli.record_lists import show_one
 from agent.errors import ConfigError
 from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
+from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
 from agent.render.guests import Guests, guests_document, render_guests
-from agent.render.look import look_of
+from agent.render.look import Look, look_of, shown
 
 Document = Mapping[str, Any]
 
@@ -28,7 +30,7 @@ def show(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: neither daemon nor driver tell, or there is no such node.
     """
-    nodes = None if options.offline else from_daemon(conf, lambda client: _chosen(client.guests(), options.nodes))
+    nodes = None if options.offline else from_daemon(conf, lambda client: chosen_nodes(client.guests(), options.nodes))
     found = guests_here(conf, options, imports=False, dry_run=True) if nodes is None else nodes
     return _shown(options, "guests", found, code(found, done=(), failed=()), from_driver=nodes is None)
 
@@ -42,6 +44,29 @@ def imported(conf: cfg.ConfigOpts, options: Options) -> int:
     found = guests_here(conf, options, imports=True, dry_run=options.dry_run) if nodes is None else nodes
     done = ("importable", "imported")
     return _shown(options, "guests-import", found, code(found, done=done, failed=("refused",), detailed=options.detailed_exitcode), from_driver=nodes is None)
+
+
+def forgotten(conf: cfg.ConfigOpts, options: Options) -> int:
+    """End the record of a guest that is gone for good.
+
+    :raises AgentError: there is none, the hypervisor shows it or may, or it is elsewhere.
+    """
+    wanted = options.arguments["instance"]
+    if not is_uuid(wanted):
+        raise ConfigError(f"{printable(wanted)} is no uuid", "see agent claims for those of instances")
+    instance = ConsumerUuid(normal_uuid(wanted))
+    document = from_daemon(conf, lambda client: _forgotten_by_daemon(client, instance))
+    return show_one(options, "instance", forget_here(conf, instance) if document is None else document, _forgotten_lines)
+
+
+def _forgotten_by_daemon(client: Client, instance: ConsumerUuid) -> Document:
+    # So that one that has come back since is not forgotten.
+    client.audit_report(client.request_audit(()), wait=PATIENCE)
+    return client.forget_guest(instance)
+
+
+def _forgotten_lines(instances: Sequence[Document], _look: Look) -> list[Text]:
+    return [shown(f"instance {one['uuid']} is forgotten: all that it had here is given back, in Placement with the next audit") for one in instances]
 
 
 def code(nodes: Sequence[Document], *, done: Sequence[str], failed: Sequence[str], detailed: bool = False) -> int:
@@ -61,25 +86,10 @@ def _by_daemon(client: Client, options: Options) -> Sequence[Document]:
     return client.import_guests(options.nodes, dry_run=options.dry_run)
 
 
-def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
-    """Those of the nodes that ``--node`` names.
-
-    :raises ConfigError: one of them means nothing.
-    """
-    for one in wanted:
-        if not any(_is_called(node, one) for node in nodes):
-            raise ConfigError(f"--node {one}: the daemon has no such node", f"it has {', '.join(node['name'] for node in nodes[:10]) or 'none'}")
-    return [node for node in nodes if not wanted or any(_is_called(node, one) for one in wanted)]
-
-
-def _is_called(node: Document, wanted: str) -> bool:
-    return node["uuid"] == wanted or fnmatchcase(node["name"], wanted)
-
-
 def _shown(options: Options, name: Literal["guests", "guests-import"], nodes: Sequence[Document], exit_code: int, *, from_driver: bool) -> int:
     found = Guests(name, "driver" if from_driver else "daemon", name == "guests-import" and options.dry_run, nodes, exit_code)
-    if options.format == "json":
-        write_document(guests_document(found))
+    if options.as_document:
+        write_document(guests_document(found), options)
     else:
         write(render_guests(found, look_of(sys.stdout)))
     return exit_code

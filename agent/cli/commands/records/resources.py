@@ -1,6 +1,6 @@
 """``agent resources``: what the nodes have, and what of it is promised."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -9,14 +9,17 @@ from oslo_config import cfg
 
 from agent.api.client import Client
 from agent.api.documents.node import node_records
+from agent.cli.commands.tree import stored_trees
 from agent.cli.options import Options
 from agent.cli.record_lists import Listed, asked, show
 from agent.conf.default import host_name
 from agent.desired.policy import Policy
 from agent.errors import StoreError
 from agent.model.amounts import NOTHING, Amounts
+from agent.model.inventory import capacity
 from agent.model.node_records import NodeRecords
-from agent.render.resources import resource_lines
+from agent.render.json_report import tree_rows
+from agent.render.resources import resource_lines, resource_table
 from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker.host_side import HostSide
@@ -31,31 +34,50 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises StoreError: the store cannot be read, or there is no such node.
     :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
     """
-    found, offline = asked(conf, options, lambda client: list(_of_daemon(client)), lambda store: list(_of_store(conf, store)))
-    chosen = [one for one in found if not options.nodes or any(_matches(one, name) for name in options.nodes)]
-    missing = [name for name in options.nodes if not any(_matches(one, name) for one in found)]
+    wanted = options.nodes
+    found, offline = asked(conf, options, lambda client: list(_of_daemon(client, wanted)), lambda store: _chosen(list(_of_store(conf, store)), wanted))
+    return show(options, "resources", Listed("store" if offline else "daemon", found), resource_table if options.format == "table" else resource_lines)
+
+
+def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
+    missing = [name for name in wanted if not any(_matches(one, name) for one in nodes)]
     if missing:
-        raise StoreError(f"--node {missing[0]}: no records of such a node", f"there are {', '.join(one['name'] for one in found[:10]) or 'none'}")
-    return show(options, "resources", Listed("store" if offline else "daemon", chosen), resource_lines)
+        raise StoreError(f"--node {missing[0]}: no records of such a node", f"there are {', '.join(one['name'] for one in nodes[:10]) or 'none'}")
+    return [one for one in nodes if not wanted or any(_matches(one, name) for name in wanted)]
 
 
-def _of_daemon(client: Client) -> Iterator[Document]:
-    for summary in client.nodes():
+def _of_daemon(client: Client, wanted: Sequence[str]) -> Iterator[Document]:
+    # Only of these more is asked, because there may be thousands.
+    for summary in _chosen(list(client.nodes()), wanted):
         node = client.node(summary["uuid"])
-        yield {"name": node["name"], "uuid": node["uuid"], "state": node["state"], "records": node["records"]}
+        placement = list(_offered(client.tree(node["uuid"])["tree"], node["records"]))
+        yield {"name": node["name"], "uuid": node["uuid"], "state": node["state"], "placement": placement, "records": node["records"]}
+
+
+def _offered(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
+    """What Placement has of each class of each provider that is the node's, and would still give. ``used``, ``free``: null if nobody knows."""
+    nothing_held = records is not None and not any(records["usage"][noun] for noun in ("instances", "claims", "migrations"))
+    for row in tree:
+        for name, record in row["inventories"].items():
+            used = 0 if nothing_held else record["used"]
+            amounts = {key: record[key] for key in ("total", "reserved", "allocation_ratio")}
+            free = None if used is None else max(capacity(record) - used, 0)
+            yield {"provider": {"uuid": row["uuid"], "name": row["name"]}, "resource_class": name, "used": used, **amounts, "free": free}
 
 
 def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
     """What the records alone tell. How the host's cells are, and whether its driver offers it, nobody knows."""
     policy = Policy.from_options(conf)
     reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib)
+    trees = {tree.uuid: tree for tree in stored_trees(store)}
     with Records(store).reading() as reading:
         for node in reading.nodes(host_name(conf)).records:
             records = reading.load(node.uuid) or NodeRecords(node)
             side = HostSide(reserved if node.vcpus is not None else NOTHING)
             without_cells = replace(records, claims=tuple(replace(one, cells=()) for one in records.claims))
             known = {**node_records(NodeState.of(without_cells, side)), "available": None}
-            yield {"name": node.name, "uuid": node.uuid, "state": None, "records": known}
+            placement = list(_offered(tree_rows(trees[node.uuid]), known)) if node.uuid in trees else []
+            yield {"name": node.name, "uuid": node.uuid, "state": None, "placement": placement, "records": known}
 
 
 def _matches(node: Document, wanted: str) -> bool:

@@ -94,5 +94,5 @@ def test_a_command_that_is_not_there_is_named(monkeypatch):
 def test_a_command_that_hangs_is_ended():
     begun = time.monotonic()
     with pytest.raises(DriverError, match="timed out"):
-        command.output_of(["sleep", "60"], deadline=0.1)
-    assert time.monotonic() - begun < 5
+        command.output_of(["sleep", "600"], deadline=0.1)
+    assert time.monotonic() - begun < 60

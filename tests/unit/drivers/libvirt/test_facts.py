@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from agent.model.facts import CpuFacts
-from drivers.libvirt.answers import DeviceAnswer, KernelAnswer
+from agent.model.topology import Cell, Topology
+from drivers.libvirt.answers import DeviceAnswer, KernelAnswer, KernelCpus
 from tests.support.libvirt_answers import DEVICES, GPU, MDEV, ONLINE, PF, answers, cuttable, domain, facts, fixture, mdev, pci
 
 OWNER = "7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e01"
@@ -78,9 +79,27 @@ def test_backend_that_cannot_tell_tells_nothing():
     found = facts(answers(hypervisor_type="TEST", expanded=(), domain_capabilities={}, devices=None, domains=None, capabilities=fixture("capabilities.xml")))
     assert (found.pci, found.mdev, found.domains, found.encryption) == (None, None, None, None)
     assert found.incomplete == {}
-    assert not [name for name in found.traits if name.startswith("COMPUTE_")]
+    assert not [name for name, has in found.traits.items() if has and name.startswith("COMPUTE_")]
     assert "HW_CPU_X86_AVX2" not in found.traits
     assert found.traits["HW_CPU_X86_VMX"] is True
+
+
+NO_CELLS = "<capabilities><host><cpu><arch>x86_64</arch></cpu></host></capabilities>"
+
+
+def test_a_host_of_which_no_cell_is_listed_is_one_with_what_the_kernel_says_of_its_cores():
+    kernel = KernelCpus(siblings={0: "0,4", 4: "0,4", 1: "1,4", 2: "x", 3: "3,6"}, packages={0: "0", 3: "-1", 7: "9"}, memory_mib=5000)
+    found = facts(answers(capabilities=NO_CELLS, kernel_cpus=kernel, info=("x86_64", 0, 7, 0, 0, 0, 0, 0)))
+    assert (found.incomplete, found.memory_mib, found.traits["HW_CPU_HYPERTHREADING"]) == ({}, 5000, True)
+    assert found.numa == Topology((
+        Cell(0, ONLINE, 5000, distances={0: 10}, siblings=tuple(map(frozenset, ({0, 4}, {1}, {2}, {3}, {5}, {8}))), sockets=frozenset({0})),
+    ))  # fmt: skip
+    assert facts(answers(capabilities=NO_CELLS, hypervisor_type="TEST")).numa is None
+
+
+def test_cells_that_are_listed_no_more_are_not_gone():
+    found = facts(answers(capabilities=NO_CELLS), before=facts(answers()).numa)
+    assert found.incomplete["numa"] == "capabilities: no NUMA cell is listed any more"
 
 
 def test_what_could_not_be_asked_is_incomplete():
@@ -96,7 +115,6 @@ def test_what_could_not_be_asked_is_incomplete():
     ("changes", "sections"),
     [
         ({"capabilities": "<capabilities><host>"}, {"cpu", "numa", "traits"}),
-        ({"capabilities": "<capabilities><host><cpu><arch>x86_64</arch></cpu></host></capabilities>"}, {"numa", "traits"}),
         ({"capabilities": fixture("capabilities.xml").replace("8388608", "much")}, {"numa", "traits"}),
         ({"online": frozenset()}, {"cpu", "numa", "traits"}),
         ({"info": ("x", 0, 0, 0, 0, 0, 0, 0)}, {"memory"}),
@@ -110,7 +128,7 @@ def test_what_could_not_be_asked_is_incomplete():
         ({"domains": (domain("pinned_guest"), domain("bad", xml="<domain>", uuid=OWNER))}, {"domains"}),
     ],
     ids=(
-        "capabilities", "no-cells", "one-cell", "no-cpu", "no-memory", "features", "domain-capabilities", "kernel", "device", "function", "interface", "mdev",
+        "capabilities", "one-cell", "no-cpu", "no-memory", "features", "domain-capabilities", "kernel", "device", "function", "interface", "mdev",
         "guest",
     ),
 )  # fmt: skip

@@ -15,13 +15,13 @@ from drivers.libvirt.mdev import read_mdevs
 from drivers.libvirt.node_devices import read_node_devices
 from drivers.libvirt.pci import read_pci
 from drivers.libvirt.traits import emulator_traits
-from tests.support.recordings import HOSTS
+from tests.support.recordings import ABSENT, HOSTS, of_each
 
 FACTS: Mapping[str, Mapping[str, Any]] = json.loads((HOSTS / "facts.json").read_text()) if (HOSTS / "facts.json").exists() else {}
 
 
 def of_kind(kind: str) -> Any:
-    return pytest.mark.parametrize("name", [name for name, told in FACTS.items() if told["kind"] == kind])
+    return pytest.mark.parametrize("name", of_each(name for name, told in FACTS.items() if told["kind"] == kind))
 
 
 def text(name: str) -> str:
@@ -112,7 +112,7 @@ def test_domain_capabilities(name):
 def test_recorded_mediated_device_without_a_parent_is_named():
     name = "libvirt/mdev_3627463d_b7f0_4fea_b468_f1da537d301b.xml"
     if name not in FACTS:
-        pytest.skip("no recordings here")
+        pytest.skip(ABSENT)
     reading = read_mdevs(read_node_devices(devices(name)), {})
     assert reading.value == ()
     assert reading.faults[0].endswith("its parent computer is not among the devices that can be cut")

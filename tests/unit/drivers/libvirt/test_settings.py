@@ -9,7 +9,7 @@ from agent.conf import options
 from agent.errors import ConfigError, ConfigErrors
 from drivers.libvirt.driver import LibvirtDriver
 from drivers.libvirt.settings import Settings
-from tests.support import backends
+from tests.support import libvirtd
 from tests.support.libvirt_host import libvirt_conf
 
 
@@ -52,7 +52,7 @@ def test_a_volume_group_has_to_be_named():
 
 
 def test_everything_wrong_with_the_section_is_told_at_once():
-    backends.require("libvirt")
+    libvirtd.binding()
     with pytest.raises(ConfigErrors) as caught:
         LibvirtDriver(libvirt_conf("none", cpu_mode="custom", images_type="lvm", pmem_namespaces=["a:ns0", "b:ns0"]))
     told = [one.message for one in caught.value.errors]

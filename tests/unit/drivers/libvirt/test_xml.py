@@ -16,6 +16,11 @@ def test_well_formed_text_is_its_root():
     assert parse("<?xml version='1.0' encoding='UTF-16'?><a b='1'/>", "X", "a").get("b") == "1"
 
 
+@pytest.mark.parametrize("text", ["<![CDATA[<!DOCTYPE html><b>]]>", "<!-- <!DOCTYPE a> -->", "&lt;!DOCTYPE a>", "<?x <!DOCTYPE a> ?>"])
+def test_what_only_looks_like_a_document_type_is_text(text):
+    assert parse(f"<a><b>{text}</b></a>", "X", "a").find("b") is not None
+
+
 def test_what_is_as_deep_as_may_be_is_read():
     assert parse(nested(DEEPEST), "X", "a").tag == "a"
 

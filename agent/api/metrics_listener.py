@@ -1,0 +1,59 @@
+"""A TCP listener for figures and health alone, for those who cannot reach the socket; nobody is asked who they are."""
+
+import socket
+from typing import Any
+
+import falcon
+
+from agent.api.address import METRICS_OPTION, Address
+from agent.api.application import Ledger, handle_errors
+from agent.api.connection import Connection
+from agent.api.errors import ListenerUnusable
+from agent.api.metrics import Metrics
+from agent.api.resources.state import Figures, Health, Readiness
+from agent.api.server import LocalServer
+from agent.api.service import Service
+
+# Threads; those who ask are few.
+WORKERS = 2
+BACKLOG = 64
+
+class TcpConnection(Connection):
+    """A connection from anywhere."""
+
+    @staticmethod
+    def peer_of(connection: socket.socket) -> str:
+        """Its address."""
+        host, port, *_ = connection.getpeername()
+        return f"{host} port {port}"
+
+
+def metrics_server(address: Address, service: Service, metrics: Metrics) -> LocalServer:
+    """The server, listening.
+
+    :raises ListenerUnusable: nobody can listen there.
+    """
+    return LocalServer(_listening(address), _application(service, metrics), workers=WORKERS, connections=TcpConnection)
+
+
+def _listening(address: Address) -> socket.socket:
+    listening = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        where = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+        raise ListenerUnusable(
+            f"{METRICS_OPTION} = {where}: nobody can listen there: {error.strerror}", "give an address of this host and a free port, or remove it"
+        ) from error
+    return listening
+
+
+def _application(service: Service, metrics: Metrics) -> "falcon.App[Any, Any]":
+    app: falcon.App[Any, Any] = falcon.App(middleware=[Ledger(metrics)])
+    handle_errors(app)
+    for path, resource in {"/metrics": Figures(metrics), "/healthz": Health(service), "/readyz": Readiness(service)}.items():
+        app.add_route(path, resource)
+    return app

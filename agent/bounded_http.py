@@ -1,0 +1,182 @@
+"""HTTP for keystoneauth sessions with bounds: on the size of an answer, on the time it may take as a whole, and on whom a token is shown."""
+
+import http.client
+import io
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urljoin, urlsplit
+
+import requests
+import urllib3
+from keystoneauth1.session import TCPKeepAliveAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+
+from agent.deadline import left
+
+MIB = 1024 * 1024
+MAX_ANSWER = 64 * MIB
+_PIECE = 64 * 1024
+_REDIRECTS = frozenset({301, 302, 303, 305, 307, 308})
+
+
+class AnswerTooLong(requests.exceptions.RequestException):
+    """An answer is longer than ``max_answer``; the rest of it was not read."""
+
+
+class Redirected(requests.exceptions.RequestException):
+    """A server sent the client elsewhere, and what was asked may be known to that server only."""
+
+
+class _UntilDeadline(io.RawIOBase):
+    """What comes from a socket, until a point in time; ``socket`` gets what is left of the time before each wait."""
+
+    def __init__(self, raw: io.RawIOBase, socket: Any, seconds: float) -> None:
+        self._raw, self._socket = raw, socket
+        self._deadline = time.monotonic() + seconds
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the answer does not come to its end in time")
+        self._socket.settimeout(left)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._raw.close()
+        super().close()
+
+
+class _BoundedResponse(http.client.HTTPResponse):
+    """An answer that has to be there, head and body, within the time that its socket waits for one piece."""
+
+    def __init__(self, sock: Any, *args: Any, **options: Any) -> None:
+        super().__init__(sock, *args, **options)
+        seconds = sock.gettimeout()
+        if seconds is not None:
+            raw = self.fp.detach()
+            self.fp = io.BufferedReader(_UntilDeadline(raw, sock, seconds))
+
+
+class _Connection(HTTPConnection):
+    response_class = _BoundedResponse
+
+
+class _TlsConnection(HTTPSConnection):
+    response_class = _BoundedResponse
+
+
+class _Pool(urllib3.HTTPConnectionPool):
+    ConnectionCls = _Connection
+
+
+class _TlsPool(urllib3.HTTPSConnectionPool):
+    ConnectionCls = _TlsConnection
+
+
+class BoundedAdapter(TCPKeepAliveAdapter):
+    """Reads every answer whole, up to ``max_answer`` bytes after decompression, within the time that the caller waits for an answer.
+
+    A redirect is refused if the request carries a token, or if it leads to another server.
+    """
+
+    def __init__(self, max_answer: int = MAX_ANSWER, **options: Any) -> None:
+        self._max_answer = max_answer
+        super().__init__(**options)
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        """Make the pools that hold connections."""
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+
+    def proxy_manager_for(self, *args: Any, **options: Any) -> Any:
+        """The pools that hold connections through a proxy."""
+        manager = super().proxy_manager_for(*args, **options)
+        manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
+        return manager
+
+    def send(self, request: requests.PreparedRequest, *_args: Any, **options: Any) -> requests.Response:
+        """Send ``request`` and read the answer.
+
+        :raises AnswerTooLong: its body is longer than it may be.
+        :raises Redirected: the server sends the client where the request must not go.
+        """
+        answer = super().send(request, **{**options, "stream": True, "timeout": _in_time(options.get("timeout"), request)})
+        try:
+            _refuse_redirect(request, answer)
+            content = self._content(answer)
+        except urllib3.exceptions.ReadTimeoutError as error:
+            answer.close()
+            raise requests.exceptions.ReadTimeout(error, request=request) from error
+        except BaseException:
+            answer.close()
+            raise
+        answer.close()
+        answer.raw = io.BytesIO(content)
+        return answer
+
+    def _content(self, answer: requests.Response) -> bytes:
+        pieces, length = [], 0
+        try:
+            for piece in answer.raw.stream(_PIECE, decode_content=True):
+                length += len(piece)
+                if length > self._max_answer:
+                    raise AnswerTooLong(f"the answer is longer than {self._max_answer // MIB} MiB", request=answer.request, response=answer)
+                pieces.append(piece)
+        except TimeoutError as error:
+            raise requests.exceptions.ReadTimeout(error, request=answer.request) from error
+        except urllib3.exceptions.ReadTimeoutError:
+            raise
+        except urllib3.exceptions.SSLError as error:
+            raise requests.exceptions.SSLError(error, request=answer.request) from error
+        except urllib3.exceptions.DecodeError as error:
+            raise requests.exceptions.ContentDecodingError(error, request=answer.request) from error
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            raise requests.exceptions.ChunkedEncodingError(error, request=answer.request) from error
+        return b"".join(pieces)
+
+
+def _in_time(timeout: Any, request: requests.PreparedRequest) -> Any:
+    """The times to wait for a connection and for an answer, and no longer than the present thread may."""
+    seconds = left()
+    if seconds == math.inf:
+        return timeout
+    if seconds == 0:
+        raise requests.exceptions.ConnectTimeout("there was no time left to send it", request=request)
+    connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
+    return (seconds if connect is None else min(connect, seconds), seconds if read is None else min(read, seconds))
+
+
+def _refuse_redirect(request: requests.PreparedRequest, answer: requests.Response) -> None:
+    target = answer.headers.get("Location")
+    if answer.status_code not in _REDIRECTS or target is None:
+        return
+    came_from = str(request.url)
+    try:
+        goes_to = urljoin(came_from, target)
+        stays = _origin(came_from) == _origin(goes_to)
+    except ValueError:
+        # It is no URL.
+        goes_to, stays = target, False
+    if "X-Auth-Token" in request.headers or not stays:
+        shown = goes_to.partition("?")[0]
+        raise Redirected(f"{answer.status_code} to {shown}", request=request, response=answer)
+
+
+def _origin(url: str) -> tuple[str, str | None, int | None]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port
+
+
+def bounded_session(max_answer: int = MAX_ANSWER, limits: Mapping[str, Any] | None = None) -> requests.Session:
+    """What a keystoneauth session sends through; ``limits`` are further arguments of its adapter (``tls_ciphers``, ``tls_min_version``)."""
+    session = requests.Session()
+    adapter = BoundedAdapter(max_answer, **(limits or {}))
+    for scheme in list(session.adapters):
+        session.mount(scheme, adapter)
+    return session

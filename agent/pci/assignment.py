@@ -1,0 +1,196 @@
+"""The cheapest way to give every slot its devices, of lots that each have a price a device. Pure.
+
+Without cards that give either their PF or their functions, the sets of devices that can be given together are a matroid, because
+each is given to one slot: lots are gone through from the cheapest on, and of each as many are taken as find a slot, if need be by
+moving others on. Cards are decided on top: first as if they gave both, and where they cannot, once with more and once with fewer PFs.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from agent.errors import Undecided
+
+Aim = Literal["cheapest", "any", "least"]
+# So many attempts for a little less, then the cheapest so far will do.
+ENOUGH = 40
+Flow = Sequence[int]
+"""How many each slot gets of a lot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """So many devices alike: the slots that may have them, as bits, and what one costs."""
+
+    slots: int
+    price: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Cards of which each gives one of ``head`` or its share of ``functions``.
+
+    ``left``: for each kind of functions, how many there are if 0, 1, 2 ... PFs are taken; the cards whose PFs cost least first.
+    """
+
+    head: Offer
+    functions: Sequence[Offer]
+    left: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What is given: of each offer, of the PFs of each choice, and of its kinds of functions."""
+
+    price: int
+    offers: Sequence[Flow]
+    heads: Sequence[Flow]
+    functions: Sequence[Sequence[Flow]]
+
+
+class Steps:
+    """How much may still be tried. Counted and never timed, so that no answer depends on load."""
+
+    def __init__(self, count: int) -> None:
+        self.left = count
+
+    def take(self, count: int) -> None:
+        """Count so many more.
+
+        :raises Undecided: that was too much.
+        """
+        self.left -= count
+        if self.left < 0:
+            raise Undecided("no answer after as many attempts to give out devices as are allowed", "another host, or ask for fewer kinds of devices")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    """An offer with its place: in the list of offers, or among the heads (``kind`` -1) or functions of a choice."""
+
+    offer: Offer
+    choice: int
+    kind: int
+
+
+def cheapest(needed: Sequence[int], offers: Sequence[Offer], choices: Sequence[Choice], steps: Steps, aim: Aim = "cheapest") -> Given | None:
+    """A way to give each slot what it needs, None if there is none: ``any``, the ``cheapest`` (of very many, almost), or one that costs
+    the ``least`` because cards may give both their PF and their functions.
+
+    :raises Undecided: it took too many steps.
+    """
+    entries = [_Entry(one, -1, place) for place, one in enumerate(offers)]
+    for number, choice in enumerate(choices):
+        entries.append(_Entry(choice.head, number, -1))
+        entries += [_Entry(one, number, kind) for kind, one in enumerate(choice.functions)]
+    entries.sort(key=lambda one: one.offer.price)
+    best: Given | None = None
+    # For each choice: how many PFs it gives at least and at most.
+    waiting = [tuple((0, choice.head.count) for choice in choices)]
+    attempts = 0
+    while waiting and (best is None or attempts < ENOUGH):
+        bounds = waiting.pop()
+        steps.take(len(entries))
+        attempts += 1
+        flows = _filled(needed, [(one.offer.slots, _count(one, choices, bounds)) for one in entries])
+        if flows is None:
+            continue
+        price = sum(one.offer.price * sum(flow) for one, flow in zip(entries, flows, strict=False))
+        if best is not None and price >= best.price:
+            continue
+        given = _given(price, entries, flows, offers, choices, len(needed))
+        torn = (
+            None
+            if aim == "least"
+            else next((number for number, choice in enumerate(choices) if _torn(choice, given.heads[number], given.functions[number])), None)
+        )
+        if torn is None:
+            best = given
+            if aim == "any":
+                break
+            continue
+        heads, (least, most) = sum(given.heads[torn]), bounds[torn]
+        waiting += [(*bounds[:torn], one, *bounds[torn + 1 :]) for one in ((least, heads - 1), (heads, most))]
+    return best
+
+
+def _count(entry: _Entry, choices: Sequence[Choice], bounds: Sequence[tuple[int, int]]) -> int:
+    if entry.choice < 0:
+        return entry.offer.count
+    least, most = bounds[entry.choice]
+    return most if entry.kind < 0 else choices[entry.choice].left[entry.kind][least]
+
+
+def _torn(choice: Choice, head: Flow, functions: Sequence[Flow]) -> bool:
+    """Whether more functions are given than are left beside the PFs."""
+    heads = sum(head)
+    return any(sum(flow) > left[heads] for flow, left in zip(functions, choice.left, strict=True))
+
+
+def _given(price: int, entries: Sequence[_Entry], flows: Sequence[Flow], offers: Sequence[Offer], choices: Sequence[Choice], width: int) -> Given:
+    nothing: Flow = [0] * width
+    of_offers: list[Flow] = [nothing] * len(offers)
+    heads: list[Flow] = [nothing] * len(choices)
+    functions: list[list[Flow]] = [[nothing] * len(choice.functions) for choice in choices]
+    for one, flow in zip(entries, flows, strict=False):
+        if one.choice < 0:
+            of_offers[one.kind] = flow
+        elif one.kind < 0:
+            heads[one.choice] = flow
+        else:
+            functions[one.choice][one.kind] = flow
+    return Given(price, of_offers, heads, functions)
+
+
+def _filled(needed: Sequence[int], sources: Sequence[tuple[int, int]]) -> list[list[int]] | None:
+    """How many each slot gets of each source (slots as bits, count), of earlier ones as many as possible. None: some slot stays empty.
+
+    Sources that are not needed any more are left out at the end.
+    """
+    left, missing = list(needed), sum(needed)
+    flows: list[list[int]] = []
+    for slots, there in sources:
+        if not missing:
+            break
+        count, flow = there, [0] * len(left)
+        flows.append(flow)
+        for slot, wanted in enumerate(left):
+            if wanted and slots >> slot & 1:
+                taken = min(count, wanted)
+                flow[slot] += taken
+                left[slot] -= taken
+                missing -= taken
+                count -= taken
+        while count and missing and (moved := _moved_on(slots, count, left, sources, flows)):
+            missing -= moved
+            count -= moved
+    return None if missing else flows
+
+
+def _moved_on(slots: int, count: int, left: list[int], sources: Sequence[tuple[int, int]], flows: list[list[int]]) -> int:
+    """Give up to ``count`` of the last source to slots that are full, by moving what they have on to others. Returns how many."""
+    # To each slot reached: from which slot, and of which source something moves there.
+    reached: dict[int, tuple[int, int]] = {slot: (-1, -1) for slot in range(len(left)) if slots >> slot & 1}
+    queue = list(reached)
+    for slot in queue:
+        for number, flow in enumerate(flows[:-1]):
+            if flow[slot]:
+                for other in range(len(left)):
+                    if other not in reached and sources[number][0] >> other & 1:
+                        reached[other] = (slot, number)
+                        queue.append(other)
+    end = next((slot for slot in queue if left[slot]), None)
+    if end is None:
+        return 0
+    path, at = [], end
+    while (step := reached[at])[0] >= 0:
+        path.append((*step, at))
+        at = step[0]
+    moved = min([count, left[end], *(flows[number][before] for before, number, _ in path)])
+    for before, number, after in path:
+        flows[number][before] -= moved
+        flows[number][after] += moved
+    flows[-1][at] += moved
+    left[end] -= moved
+    return moved

@@ -1,0 +1,228 @@
+"""What Placement documents of its answers: a type for each body, checked while it is decoded, and nothing kept that is not documented.
+
+Source: the reference of Placement's API, and the limits of the columns that the values are stored in.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, TypedDict, TypeVar, cast
+
+import msgspec
+from msgspec import Meta
+
+from agent.model.inventory import MAX_INT
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+
+LARGEST = 2**63 - 1
+_HEX = "[0-9A-Fa-f]"
+
+Uuid = Annotated[ProviderUuid, Meta(pattern=rf"\A{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}\Z")]
+# Whoever wrote an allocation may have spelled the consumer in any way that Python's uuid accepts.
+Consumer = Annotated[ConsumerUuid, Meta(pattern=r"\A[0-9A-Za-z:{}-]{32,45}\Z")]
+Name = Annotated[str, Meta(min_length=1, max_length=200)]
+Token = Annotated[str, Meta(pattern=r"\A[A-Z0-9_]{1,255}\Z")]
+Owner = Annotated[str, Meta(max_length=255)]
+Generation = Annotated[int, Meta(ge=0, le=LARGEST)]
+Amount = Annotated[int, Meta(ge=0, le=MAX_INT)]
+Sum = Annotated[int, Meta(ge=0, le=LARGEST)]
+Suffix = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9_-]{0,64}\Z")]
+Version = Annotated[str, Meta(pattern=r"\A[0-9]{1,4}\.[0-9]{1,4}\Z")]
+
+Body = TypeVar("Body")
+
+
+class NotDocumented(ValueError):
+    """An answer is not what Placement documents; the message names the field."""
+
+
+class Row(msgspec.Struct, frozen=True, gc=False):
+    """One provider as a list shows it."""
+
+    uuid: Uuid
+    name: Name
+    generation: Generation
+    parent_uuid: Uuid | None = msgspec.field(default=None, name="parent_provider_uuid")
+
+
+class Rows(msgspec.Struct):
+    """Providers, as a list shows them."""
+
+    resource_providers: list[Row]
+
+
+class InventoryRecord(TypedDict):
+    """What a provider has of one class."""
+
+    total: Amount
+    reserved: Amount
+    min_unit: Amount
+    max_unit: Amount
+    step_size: Amount
+    allocation_ratio: float
+
+
+class InventoriesBody(msgspec.Struct):
+    """What a provider has, by class."""
+
+    generation: Generation = msgspec.field(name="resource_provider_generation")
+    inventories: dict[Token, InventoryRecord]
+
+
+class TraitsBody(msgspec.Struct):
+    """The traits of a provider."""
+
+    generation: Generation = msgspec.field(name="resource_provider_generation")
+    traits: frozenset[Token]
+
+
+class AggregatesBody(msgspec.Struct):
+    """The aggregates of a provider."""
+
+    generation: Generation = msgspec.field(name="resource_provider_generation")
+    aggregates: list[Uuid]
+
+
+class TraitNames(msgspec.Struct):
+    """Names of traits."""
+
+    traits: list[Token]
+
+
+class UsagesBody(msgspec.Struct):
+    """How much is allocated, by class."""
+
+    usages: dict[Token, Sum]
+
+
+class HeldByConsumer(msgspec.Struct):
+    """What one consumer holds of a provider."""
+
+    resources: dict[Token, Amount]
+    consumer_generation: Generation
+
+
+class HoldersBody(msgspec.Struct):
+    """What is held of a provider, by consumer."""
+
+    allocations: dict[Consumer, HeldByConsumer]
+
+
+class HeldOfProvider(msgspec.Struct):
+    """What a consumer holds of one provider."""
+
+    resources: dict[Token, Amount]
+    generation: Generation
+
+
+class AllocationBody(msgspec.Struct):
+    """All that a consumer holds. Without any, Placement leaves the other fields out."""
+
+    allocations: dict[Uuid, HeldOfProvider]
+    project_id: Owner = ""
+    user_id: Owner = ""
+    consumer_generation: Generation | None = None
+    consumer_type: Owner | None = None
+
+
+class Wanted(TypedDict):
+    """What a candidate takes of one provider."""
+
+    resources: dict[Token, Amount]
+
+
+class _Candidate(TypedDict):
+    allocations: dict[Uuid, Wanted]
+
+
+class Candidate(_Candidate, total=False):
+    """One way to place a guest; written back as it is."""
+
+    mappings: dict[Suffix, list[Uuid]]
+
+
+class Capacity(msgspec.Struct):
+    """What a provider may give of a class, and what of it is allocated."""
+
+    capacity: Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
+    used: Sum
+
+
+class Summary(msgspec.Struct):
+    """A provider of a tree that a candidate is in."""
+
+    resources: dict[Token, Capacity]
+    traits: frozenset[Token]
+    parent_provider_uuid: Uuid | None
+    root_provider_uuid: Uuid
+
+
+class CandidatesBody(msgspec.Struct):
+    """The ways to place a guest, and the providers of their trees."""
+
+    allocation_requests: list[Candidate]
+    provider_summaries: dict[Uuid, Summary]
+
+
+class OfferedVersion(msgspec.Struct):
+    """The highest microversion of one version of the API."""
+
+    max_version: Version
+
+
+class Errors(msgspec.Struct):
+    """The form in which Placement tells an error."""
+
+    errors: Annotated[list[dict[str, Any]], Meta(min_length=1)]
+
+
+class Versions(msgspec.Struct):
+    """What the root of the API tells."""
+
+    versions: Annotated[list[OfferedVersion], Meta(min_length=1)]
+
+
+_DECODERS: dict[type, msgspec.json.Decoder[object]] = {}
+
+
+def decoded(content: bytes, kind: type[Body]) -> Body:
+    """The body of an answer.
+
+    :raises NotDocumented: it is none of ``kind``.
+    """
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
+        decoder = _DECODERS[kind] = msgspec.json.Decoder(cast("type[object]", kind))
+    try:
+        return cast(Body, decoder.decode(content))
+    except (msgspec.MsgspecError, RecursionError, ValueError) as error:
+        raise NotDocumented(printable(str(error))) from error
+
+
+def check_tree(rows: Sequence[Row], member: ProviderUuid) -> None:
+    """See that ``rows`` are all of the one tree that holds ``member``, or none.
+
+    :raises NotDocumented: a provider or a name comes twice, or a provider has a parent that is not there, or is above itself; or ``member`` is not among them.
+    """
+    parents: Mapping[ProviderUuid, ProviderUuid | None] = {row.uuid: row.parent_uuid for row in rows}
+    if len(parents) != len(rows):
+        raise NotDocumented("a provider comes twice")
+    if len({row.name for row in rows}) != len(rows):
+        raise NotDocumented("two providers have one name")
+    if rows and member not in parents:
+        raise NotDocumented(f"the tree lacks {member}, which was asked for")
+    reached: set[ProviderUuid] = set()
+    roots = 0
+    for row in rows:
+        way: list[ProviderUuid] = []
+        at: ProviderUuid | None = row.uuid
+        while at is not None and at not in reached:
+            if at not in parents:
+                raise NotDocumented(f"the parent {at} is not in the tree")
+            reached.add(at)
+            way.append(at)
+            at = parents[at]
+        if at is None:
+            roots += 1
+        elif at in way:
+            raise NotDocumented(f"{at} is above itself")
+    if roots > 1:
+        raise NotDocumented("the tree has several roots")

@@ -1,0 +1,218 @@
+"""The SQLite file that a store was opened on: what is written counts only while it stands at its path, with its log."""
+
+import errno
+import logging
+import os
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, event
+
+from agent.errors import StoreError
+from agent.store.folder import present
+from agent.store.leftovers import INDEX_SUFFIX, LOG_SUFFIX, beside
+from agent.store.location import Location
+from agent.store.marks import HEADER_SIZE, LAST, Header, following, header, marks_of_log, new_mark
+
+LOG = logging.getLogger(__name__)
+
+REMEDY = "restart the agent, and put another store in its place only while it is stopped: agent db restore FILE"
+BUSY_SECONDS = 10
+# In bytes: less is no room, because the log grows to some MiB before it begins anew.
+ROOM = 1024 * 1024
+Place = tuple[int, int]
+
+
+class OpenFile:
+    """Made before the first connection, closed after the last. Threads may share it."""
+
+    def __init__(self, location: Location) -> None:
+        assert location.file is not None
+        self._location, self._file = location, location.file
+        # Kept, because closing any descriptor of the file ends SQLite's locks on it.
+        self._descriptor = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
+        self._place = _place(os.fstat(self._descriptor))
+        log = beside(self._file, LOG_SUFFIX)
+        # Before SQLite takes it in, which it does as far as it finds the log sound, and without a word.
+        self._logged = marks_of_log(log).marks if present(log) is not None else ()
+        self._beside: dict[Path, Place] = {}
+        self._held: sqlite3.Connection | None = None
+        self._looking = threading.Lock()
+        # The first and the last mark that the file may have, and the one that it had when it was last looked at.
+        self._first = self._last = self._seen = 0
+
+    def begin(self, engine: Engine) -> None:
+        """Take in what a crash has left, begin at a mark of this opening's own, and have each transaction of the engine leave the next.
+
+        :raises sqlite3.Error: the file cannot be written.
+        """
+        # Held until the end, because SQLite removes the log when the last connection is closed.
+        self._held = held = sqlite3.connect(self._file, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        held.execute("PRAGMA synchronous = FULL")
+        # A copy that somebody made with other tools may have none.
+        held.execute("PRAGMA journal_mode = WAL").fetchall()
+        self._tell_of_losses(_current(held))
+        _checkpoint(held)
+        # First the one that follows, so that the log continues the file also before the new one is in the file.
+        _marked(held, following)
+        self._first = _marked(held, lambda _: new_mark())
+        _checkpoint(held)
+        if self._mark() != self._first:
+            # Somebody still reads what was there before, or opens it too: without the mark that follows it, the log would not belong to the file.
+            self._first = _marked(held, lambda _: following(self._mark() or 0))
+        # One in the log too, so that it is never without.
+        self._last, self._seen = _marked(held, following), self._mark() or 0
+        for suffix in (LOG_SUFFIX, INDEX_SUFFIX):
+            if (status := present(beside(self._file, suffix))) is not None:
+                self._beside[beside(self._file, suffix)] = _place(status)
+        event.listen(engine, "begin", _begun)
+        event.listen(engine, "commit", self._committing)
+        event.listen(engine, "close", self._closing)
+
+    def _tell_of_losses(self, mark: int) -> None:
+        """Say what the log had after this mark, the last that SQLite has found in it."""
+        # One may have been cut off by a crash before anybody was told that it is done.
+        if self._logged and 1 < (lost := _steps(mark, self._logged[-1])) <= len(self._logged):
+            LOG.error(
+                "%s: the log of the store %s is damaged: the last %d transactions in it are lost; compare agent claims with what runs here, "
+                "and check the disk", self._location.option, self._location, lost,
+            )  # fmt: skip
+
+    def check_room(self) -> None:
+        """See that its file system takes more than the little that a transaction may reuse.
+
+        :raises OSError: it is full or read-only.
+        """
+        found = os.statvfs(self._file.parent)
+        if found.f_flag & os.ST_RDONLY:
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(self._file.parent))
+        # What is set aside for root is room for root alone.
+        if (found.f_bfree if os.geteuid() == 0 else found.f_bavail) * found.f_frsize < ROOM:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._file.parent))
+
+    @staticmethod
+    def mark(connection: Connection) -> None:
+        """Have the transaction leave its mark even if it changes nothing."""
+        connection.info["changes"] = -1
+
+    def check(self) -> None:
+        """See that what was opened still stands at its path.
+
+        :raises StoreError: it was moved, removed, replaced or overwritten; what is written to it nobody may find again.
+        """
+        wrong = self._wrong()
+        if wrong is None:
+            wrong = next((f"{file.name} was removed or replaced" for file, place in self._beside.items() if not _stands(file, place)), None)
+        if wrong is not None:
+            what = f"{self._location.option}: the store {self._location} cannot be used: {wrong} while the agent runs"
+            raise StoreError(what, REMEDY, place=str(self._location))
+
+    def close(self) -> None:
+        """Let go of the file."""
+        try:
+            if self._held is not None:
+                self._closing(self._held, None)
+                self._held.close()
+        finally:
+            self._held = None
+            os.close(self._descriptor)
+
+    def _wrong(self) -> str | None:
+        """What has become of the file itself, None if it is as it should be."""
+        status = present(self._file)
+        if status is None:
+            return "it was moved away or removed"
+        if _place(status) != self._place:
+            return "another file was put in its place"
+        with self._looking:
+            mark = self._mark()
+            if mark == self._seen:
+                return None
+            if mark is None or not (_steps(self._first, mark) <= _steps(self._first, self._last) or self._is_continued(mark)):
+                return "it was overwritten"
+            # It may show none before this one any more.
+            self._first = self._seen = mark
+            return None
+
+    def _is_continued(self, mark: int) -> bool:
+        """Whether the log belongs to a file of this mark, which then another process has opened meanwhile."""
+        found = marks_of_log(beside(self._file, LOG_SUFFIX))
+        if found.belong_to(Header(mark, ours=True, has_log=True)):
+            self._last = mark
+            return True
+        # It is opening it right now.
+        return not (found.marks or found.has_contents)
+
+    def _mark(self) -> int | None:
+        """The mark in the file, which is behind that of the log; None if there is no store any more."""
+        found = header(os.pread(self._descriptor, HEADER_SIZE, 0))
+        return found.mark if found is not None and found.ours else None
+
+    def _committing(self, connection: Connection) -> None:
+        # Only what changes something, because a mark costs a write to the disk.
+        if _changes(connection) != connection.info["changes"]:
+            raw = _raw(connection)
+            self._last = _leave(raw, following(_current(raw)))
+
+    def _closing(self, raw: Any, _record: object) -> None:
+        # The last connection to close would write what is in the log into what was put in the file's place.
+        if self._wrong() is not None:
+            raw.interrupt()
+
+
+def _checkpoint(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _current(connection: sqlite3.Connection) -> int:
+    mark: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    return mark
+
+
+def _marked(connection: sqlite3.Connection, next_mark: Callable[[int], int]) -> int:
+    """Leave the mark that comes after the current one, in a transaction of its own. Returns it."""
+    # Locked before it looks, because another process may open the store at the same time.
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        mark = _leave(connection, next_mark(_current(connection)))
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+    return mark
+
+
+def _leave(connection: sqlite3.Connection, mark: int) -> int:
+    connection.execute(f"PRAGMA user_version = {mark}")
+    return mark
+
+
+def _begun(connection: Connection) -> None:
+    connection.info["changes"] = _changes(connection)
+
+
+def _changes(connection: Connection) -> int:
+    return _raw(connection).total_changes
+
+
+def _raw(connection: Connection) -> sqlite3.Connection:
+    raw = connection.connection.dbapi_connection
+    assert isinstance(raw, sqlite3.Connection)
+    return raw
+
+
+def _steps(first: int, mark: int) -> int:
+    """How many marks lie between."""
+    return (mark - first) % LAST
+
+
+def _stands(file: Path, place: Place) -> bool:
+    status = present(file)
+    return status is not None and _place(status) == place
+
+
+def _place(status: os.stat_result) -> Place:
+    return status.st_dev, status.st_ino

@@ -1,0 +1,235 @@
+"""A typo in a configuration is told: by the check, at every start and at a reload; and the check tells everything else that is wrong beside it."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.functional.test_daemon_claims import Host
+from tests.support.system import AgentHere
+
+TYPOS = """\
+[DEFAULT]
+compute_driver = fake
+host = node-a
+state_path = /nonexistent
+my_ipp = 192.0.2.1
+max_in_flight = 3
+log-dir = /var/log
+notify_nobody_of_this_at_all = 1
+[default]
+debug = true
+[placement]
+backend = embedded
+max_in_fligth = 8
+[placment]
+max_in_flight = 8
+[entirely_elsewhere]
+x = 1
+[database]
+connection = sqlite://
+[neutron_physnet_blue]
+numa_nodes = 0
+[mdev_nvidia-35]
+max_instances = 4
+[oslo_concurrency]
+lock_path = /tmp
+"""
+# Deprecated names, other sections' and the log's options, and those of an authentication plugin.
+RIGHT = """\
+[DEFAULT]
+compute_driver = fake
+host = node-a
+state_path = /nonexistent
+logfile = nova.log
+default_log_levels = amqp=WARN
+[devices]
+enabled_vgpu_types = nvidia-35
+[vgpu_nvidia-35]
+device_addresses = 0000:84:00.0
+[neutron]
+physnets = blue
+[neutron_physnet_blue]
+numa_nodes = 0
+[creds]
+auth_type = v3password
+auth_url = http://127.0.0.1:1/v3
+username = placement
+user-name = placement
+password = p4ss
+project_name = service
+project_domain_name = Default
+user_domain_name = Default
+[placement]
+auth_section = creds
+region_name = RegionOne
+valid_interfaces = internal
+"""
+
+
+@pytest.fixture
+def agent(tmp_path):
+    return AgentHere(tmp_path / "agent")
+
+
+def written(agent, text, name="agent.conf"):
+    agent.config_file = agent.folder / name
+    agent.config_file.write_text(f"{text}[store]\npath = {agent.store}\n[api]\nsocket = {agent.socket}\n")
+    agent.config_file.chmod(0o600)
+    return agent
+
+
+def unknown(agent):
+    """What the check tells, without the file: line, section, option and what may have been meant."""
+    checked = agent.run("config", "check", "--format", "json")
+    rows = [one for one in checked.json["problems"] if one["code"] == "config.unknown"]
+    assert {one["file"] for one in rows} <= {str(agent.config_file)}
+    assert all(f"{agent.config_file}:{one['line']}: [{one['section']}]" in one["message"] and one["remedy"] for one in rows)
+    assert sorted(checked.json["warnings"]) == sorted(f"{one['message']}: {one['remedy']}" for one in rows)
+    return {(one["line"], one["section"], one["option"]): one for one in rows}
+
+
+def test_every_typo_in_the_agents_own_file_is_told_with_what_may_have_been_meant(agent):
+    rows = unknown(written(agent, TYPOS))
+    meant = {
+        (5, "DEFAULT", "my_ipp"): "did you mean my_ip?",
+        (6, "DEFAULT", "max_in_flight"): "that of [placement]?",
+        (7, "DEFAULT", "log-dir"): "did you mean log_dir?",
+        (8, "DEFAULT", "notify_nobody_of_this_at_all"): "no such option",
+        (9, "default", None): "did you mean [DEFAULT]?",
+        (13, "placement", "max_in_fligth"): "did you mean max_in_flight?",
+        (14, "placment", None): "did you mean [placement]?",
+        (16, "entirely_elsewhere", None): "no such section",
+        (18, "database", None): "[store] connection",
+        (20, "neutron_physnet_blue", None): "add blue to [neutron] physnets",
+        (22, "mdev_nvidia-35", None): "add nvidia-35 to [devices] enabled_mdev_types",
+    }
+    assert rows.keys() == meant.keys()
+    for place, text in meant.items():
+        assert text in f"{rows[place]['message']}: {rows[place]['remedy']}"
+    said = agent.run("config", "check")
+    assert said.code == 0
+    assert said.stdout.count("warning: ") == len(meant)
+
+
+def test_what_is_read_is_not_called_unknown(agent):
+    assert unknown(written(agent, RIGHT)) == {}
+
+
+NOVAS = """\
+[DEFAULT]
+compute_driver = fake
+host = node-a
+state_path = /nonexistent
+transport_url = rabbit://
+rpc_response_timeout = 180
+resume_guests_state_on_host_boot = true
+reserved_host_memory = 4096
+reserved_host_memory_mbs = 4096
+osapi_compute_workers = 4
+report_interval = 10
+config_drive_format = iso9660
+my_block_storage_ip = 192.0.2.1
+[libvirt]
+images_rbd_glance_store_name = x
+swtpm_user = tss
+num_pcie_ports = 20
+rbd_secret_uuid = 0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c
+imges_type = rbd
+[vnc]
+enabled = true
+[placement]
+backend = embedded
+interface = internal
+[placemnet]
+region_name = RegionOne
+[workarounds]
+never_download_image_if_on_rbd = true
+"""
+
+
+def test_in_a_file_of_novas_only_near_misses_are_told(agent):
+    assert list(unknown(written(agent, NOVAS))) == [
+        (8, "DEFAULT", "reserved_host_memory"), (9, "DEFAULT", "reserved_host_memory_mbs"), (19, "libvirt", "imges_type"), (25, "placemnet", None),
+    ]  # fmt: skip
+
+
+def test_every_run_warns_of_it_and_so_does_one_that_fails(agent):
+    written(agent, "[DEFAULT]\ncompute_driver = fake.file\nhost = node-a\n[fake]\nhots_file = /nonexistent\n[driver_of_somebody]\nx = 1\n")
+    done = agent.run("--once", "--dry-run")
+    assert done.code == 1
+    assert "[fake] hots_file: there is no such option: did you mean host_file?" in done.stderr
+    # Nobody knows what the driver would have read.
+    assert "driver_of_somebody" not in done.stderr
+
+
+def test_the_daemon_warns_of_it_at_its_start_and_at_a_reload(http_placement, tmp_path):
+    host = Host(tmp_path / "agent", http_placement.url)
+    file = host.command.config_file
+    file.write_text(file.read_text() + "[placment]\nx = 1\n")
+    with host.service.running() as service:
+        host.answers(host.client.health)
+        assert service.log.count("did you mean [placement]?") == 1
+        file.write_text(file.read_text() + "[trackr]\n")
+        host.client.reload()
+        assert service.log.count("did you mean [tracker]?") == 1
+
+
+EVERYTHING = """\
+[DEFAULT]
+compute_driver = fake.file
+host = node-a
+state_path = /nonexistent
+a line of nonsense
+update_resources_interval = often
+log_config_append = /nonexistent/logging.conf
+[compute]
+cpu_shared_set = 4-1
+provider_config_location = {folder}/providers
+monitors = nobody
+workers = 0
+[fake]
+host_file = {folder}/host.yaml
+[pci]
+device_spec = {{"vendor_id": "nonsense"}}
+device_spec = {{"address": 3, "product_id": "1572"
+alias = {{"name": "gpu"}}
+[placement]
+auth_type = no-such-plugin
+auth_url = http://127.0.0.1:1/
+cafile = /nonexistent/ca.pem
+max_in_fligth = 8
+[api]
+read_group = no-such-group
+[store]
+connection = nonsense
+path = {folder}/store-that-is-a-file
+"""
+
+
+def test_the_check_tells_errors_of_every_kind_at_once_each_with_its_place(agent):
+    (agent.folder / "providers").mkdir(parents=True)
+    (agent.folder / "providers" / "a.yaml").write_text("meta: {schema_version: '1.0'}\nproviders: [{}]\n")
+    (agent.folder / "host.yaml").write_text("cpu:\n  online: 0-x\nmemry_mib: 3\n")
+    (agent.folder / "store-that-is-a-file").touch()
+    agent.config_file.write_text(EVERYTHING.format(folder=agent.folder))
+    agent.config_file.chmod(0o600)
+    checked = agent.run("config", "check", "--format", "json")
+    assert checked.code == 1
+    rows = {(Path(one["file"] or "-").name, one["line"], one["section"], one["option"]): one for one in checked.json["problems"]}
+    assert all(one["message"] and one["remedy"] for one in rows.values())
+    assert rows.keys() == {
+        ("agent.conf", 5, None, None), ("agent.conf", 6, "DEFAULT", "update_resources_interval"), ("agent.conf", 7, "DEFAULT", "log_config_append"),
+        ("agent.conf", 9, "compute", "cpu_shared_set"), ("a.yaml", 2, None, None), ("agent.conf", 11, "compute", "monitors"),
+        ("agent.conf", 12, "compute", "workers"), ("host.yaml", 2, None, None), ("host.yaml", 3, None, None), ("agent.conf", 16, "pci", "device_spec"),
+        ("agent.conf", 17, "pci", "device_spec"),
+        ("agent.conf", 18, "pci", "alias"), ("agent.conf", 20, "placement", "auth_type"), ("agent.conf", 22, "placement", "cafile"),
+        ("agent.conf", 23, "placement", "max_in_fligth"), ("agent.conf", 25, "api", "read_group"), ("agent.conf", 27, "store", "connection"),
+        ("agent.conf", 28, "store", "path"),
+    }  # fmt: skip
+    errors = [one for one in checked.json["problems"] if one["severity"] == "error"]
+    assert checked.json["errors"] == [{key: one[key] for key in ("code", "message", "remedy")} for one in errors]
+    text = agent.run("config", "check")
+    assert text.code == 1
+    assert all(one["message"] in text.stderr and one["remedy"] in text.stderr for one in errors)
+    assert "did you mean max_in_flight?" in text.stdout
+    assert f"  at {agent.config_file}:9\n" in text.stderr

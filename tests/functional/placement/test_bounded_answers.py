@@ -1,0 +1,187 @@
+"""What answers at Placement's address without end, drop by drop, packed a thousandfold, or by sending the agent elsewhere."""
+
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
+from functools import cache
+
+import pytest
+from keystoneauth1.adapter import Adapter
+from keystoneauth1.session import Session
+from keystoneauth1.token_endpoint import Token
+
+from agent.bounded_http import bounded_session
+from agent.errors import PlacementUnreachable
+from agent.placement.client import Client
+from agent.placement.transport import Timeouts, Transport
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+MIB = 1024 * 1024
+# In seconds: what the agent waits for an answer, and what a test waits for the agent.
+READ, GENEROUS = 2, 60
+
+Answering = Callable[[socket.socket, threading.Event], None]
+
+
+def endless(client: socket.socket, stopped: threading.Event) -> None:
+    client.sendall(HEAD + b"\r\n[")
+    while not stopped.is_set():
+        client.sendall(b"[" * 65536)
+
+
+def drops_of_the_body(client: socket.socket, stopped: threading.Event) -> None:
+    client.sendall(HEAD + b"Content-Length: 1000000\r\n\r\n")
+    while not stopped.wait(0.2):
+        client.sendall(b" ")
+
+
+def drops_in_chunks(client: socket.socket, stopped: threading.Event) -> None:
+    client.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\nfffff\r\n")
+    while not stopped.wait(0.2):
+        client.sendall(b" ")
+
+
+def drops_of_the_head(client: socket.socket, stopped: threading.Event) -> None:
+    client.sendall(HEAD)
+    while not stopped.wait(0.2):
+        client.sendall(b"X")
+
+
+@cache
+def bomb() -> bytes:
+    """64 MiB in 64 KiB."""
+    return gzip.compress(b" " * 64 * MIB, 6)
+
+
+def packed(client: socket.socket, _stopped: threading.Event) -> None:
+    body = bomb()
+    client.sendall(HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+
+
+def long(client: socket.socket, _stopped: threading.Event) -> None:
+    body = b'{"usages": {}, "padding": "' + b"x" * 2 * MIB + b'"}'
+    client.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+
+
+class Impostor:
+    """A server that reads a request and then does as a function says, for each connection."""
+
+    def __init__(self, answering: Answering) -> None:
+        self._answering, self.stopped = answering, threading.Event()
+        self.asked: list[bytes] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while not self.stopped.is_set():
+            with suppress(OSError):
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._answer, args=(client,), daemon=True).start()
+
+    def _answer(self, client: socket.socket) -> None:
+        with suppress(OSError), closing(client):
+            self.asked.append(client.recv(65536))
+            self._answering(client, self.stopped)
+
+    def close(self) -> None:
+        self.stopped.set()
+        self._listener.close()
+
+
+Serving = Callable[[Answering], Impostor]
+
+
+@pytest.fixture
+def serving() -> Iterator[Serving]:
+    made: list[Impostor] = []
+
+    def serve(answering: Answering) -> Impostor:
+        made.append(Impostor(answering))
+        return made[-1]
+
+    yield serve
+    for one in made:
+        one.close()
+
+
+def client_of(url: str, max_answer: int = MIB) -> Client:
+    session = Session(auth=Token(url, "secret-token"), session=bounded_session(max_answer))
+    adapter = Adapter(session, service_type="placement", endpoint_override=url)
+    transport = Transport(adapter, timeouts=Timeouts(READ, READ, READ), max_in_flight=1, cancelled=threading.Event())
+    return Client(transport.exchange("req-test"))
+
+
+ENDS = {
+    "endless": (endless, "too-long"), "packed": (packed, "too-long"), "long": (long, "too-long"), "body in drops": (drops_of_the_body, "timeout"),
+    "chunk in drops": (drops_in_chunks, "timeout"), "head in drops": (drops_of_the_head, "timeout"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_an_answer_is_bounded_in_size_and_in_time_as_a_whole(how: str, serving: Serving) -> None:
+    answering, kind = ENDS[how]
+    bomb()
+    impostor, started = serving(answering), time.monotonic()
+    with pytest.raises(PlacementUnreachable) as failed:
+        client_of(impostor.url).set_traits("5f9c2a34-7d1e-4a8b-9c46-000000000001", 1, [])
+    assert (failed.value.kind, failed.value.outcome_unknown) == (kind, True)
+    assert time.monotonic() - started < GENEROUS
+    assert failed.value.remedy
+
+
+def test_an_answer_within_its_bounds_is_taken(serving: Serving) -> None:
+    assert client_of(serving(long).url, 3 * MIB).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001") == {}
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_no_redirect_is_followed_with_a_token(status: int, serving: Serving) -> None:
+    other = serving(long)
+
+    def elsewhere(client: socket.socket, _stopped: threading.Event) -> None:
+        client.sendall(b"HTTP/1.1 %d Moved\r\nLocation: %s/x?token=1\r\nContent-Length: 0\r\n\r\n" % (status, other.url.encode()))
+
+    first = serving(elsewhere)
+    with pytest.raises(PlacementUnreachable) as failed:
+        client_of(first.url).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001")
+    assert failed.value.kind == "redirect"
+    assert first.url in failed.value.message
+    assert f"{status} to {other.url}/x" in failed.value.message
+    assert "endpoint_override" in failed.value.remedy
+    assert other.asked == []
+
+
+def test_a_redirect_to_what_is_no_url_is_told_as_a_redirect(serving: Serving) -> None:
+    def elsewhere(client: socket.socket, _stopped: threading.Event) -> None:
+        client.sendall(b"HTTP/1.1 302 Found\r\nLocation: http://[x\x1b[31m/\r\nContent-Length: 0\r\n\r\n")
+
+    with pytest.raises(PlacementUnreachable) as failed:
+        client_of(serving(elsewhere).url).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001")
+    assert failed.value.kind == "redirect"
+    assert "302 to http://[x\\x1b[31m/" in failed.value.message
+
+
+def test_what_a_request_id_holds_is_escaped_in_the_log(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    def coloured(client: socket.socket, _stopped: threading.Event) -> None:
+        client.sendall(b"HTTP/1.1 500 X\r\nx-openstack-request-id: \x1b[31mred\xe2\x80\xae\r\nContent-Length: 2\r\n\r\n{}")
+
+    with pytest.raises(Exception, match="500"), caplog.at_level("DEBUG"):
+        client_of(serving(coloured).url).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001")
+    assert "red" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
+def test_a_connection_is_used_again_whatever_form_its_answers_have(serving: Serving) -> None:
+    answers = [HEAD + b"Content-Length: 2\r\n\r\n{}", b"HTTP/1.1 204 No Content\r\n\r\n", HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
+
+    def one_after_another(client: socket.socket, _stopped: threading.Event) -> None:
+        for number in range(6):
+            client.sendall(answers[number % 3])
+            client.recv(65536)
+
+    impostor, session = serving(one_after_another), bounded_session()
+    assert [session.get(impostor.url, timeout=GENEROUS).content for _ in range(6)] == [b"{}", b"", b"{}"] * 2
+    assert len(impostor.asked) == 1

@@ -1,0 +1,64 @@
+"""Two hosts, with a store each or one for both, on a random walk through all that a cloud does to them; each step is held against an account of its own.
+
+A failure tells its seed and its last steps. PYTHONHASHSEED=0 CLOUD_SEED=7 CLOUD_STEPS=2000 walks seed 7 of the soak again; CLOUD_LAST: how many steps are told.
+"""
+
+import gc
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import jsonschema
+import pytest
+
+from agent.placement import clock, retry
+from tests.support import backends
+from tests.support.tracking import Time
+
+if TYPE_CHECKING:
+    from tests.support.store_place import Place
+
+FIRST = int(os.environ.get("CLOUD_SEED", "1"))
+SEEDS = range(FIRST, FIRST + int(os.environ.get("CLOUD_SEEDS", "1")))
+STEPS = int(os.environ.get("CLOUD_STEPS", "120"))
+
+Walked = Callable[[str | None, int], None]
+
+
+@pytest.fixture
+def walked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Walked]:
+    """Walk on a database, or on two stores if that is None. Whatever is tried again is tried at once."""
+    for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
+        monkeypatch.setattr(retry, wait, 0.0)
+    time = Time()
+    monkeypatch.setattr(clock, "now", time)
+    backends.require("placement.deploy")
+    from tests.support.cloud_walk import CloudWalk
+    from tests.support.placement import PlacementServer
+
+    placement = PlacementServer()
+    # An eighth of the time would go into schemas of Placement's own, which it has checked anew for each request.
+    monkeypatch.setattr(jsonschema.validators.validator_for({}), "check_schema", lambda *_: None)
+    # And another one into looking again and again for garbage among what was imported.
+    gc.collect()
+    gc.freeze()
+
+    def walk(url: str | None, seed: int) -> None:
+        CloudWalk(placement, tmp_path, url, seed, time).go(STEPS)
+
+    yield walk
+    gc.unfreeze()
+    placement.close()
+
+
+@pytest.mark.timeout(900 if STEPS <= 120 else 0)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hosts_with_a_store_each_lose_nothing_and_give_nothing_twice(walked: Walked, seed: int) -> None:
+    walked(None, seed)
+
+
+@pytest.mark.timeout(900 if STEPS <= 120 else 0)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_hosts_with_one_store_lose_nothing_and_give_nothing_twice(walked: Walked, seed: int, postgresql_place: "Place") -> None:
+    walked(postgresql_place.url, seed)

@@ -1,0 +1,165 @@
+"""A claim whose cells and devices take long to find holds up nobody: neither other nodes nor its own, nor the store."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import pytest
+
+from agent.errors import Undecided
+from agent.model.claim import Claim
+from agent.model.flavor import Flavor
+from agent.numa.fit import Fit, fit
+from agent.tracker import reserving
+from agent.tracker.errors import InstanceElsewhere, ResourcesUnavailable, ResourcesUndecided
+from tests.support.tracking import F1, FN, FN4, Host, World, uuid_of
+
+END = 60.0
+
+
+class SlowFit:
+    """Fits, each after ``before`` was called with how many there were."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.before: Callable[[int], object] = lambda _number: None
+
+    def __call__(self, *args: Any, **more: Any) -> Fit:
+        self.count += 1
+        self.before(self.count)
+        return fit(*args, **more)
+
+
+class Gate:
+    """Whoever comes waits until it is opened; ``reached`` once somebody has."""
+
+    def __init__(self) -> None:
+        self.reached, self.opened = threading.Event(), threading.Event()
+
+    def __call__(self, _number: int) -> None:
+        self.reached.set()
+        assert self.opened.wait(END)
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> SlowFit:
+    one = SlowFit()
+    monkeypatch.setattr(reserving, "fit", one)
+    return one
+
+
+@contextmanager
+def waiting(slow: SlowFit, *claims: Callable[[], Claim]) -> Iterator[list[Future[Claim]]]:
+    """Claims of which the first has come to its fit, which does not end before the block."""
+    gate = Gate()
+    slow.before = gate
+    with ThreadPoolExecutor(len(claims)) as pool, ExitStack() as stack:
+        stack.callback(gate.opened.set)
+        begun = [pool.submit(claims[0])]
+        assert gate.reached.wait(END)
+        begun += [pool.submit(one) for one in claims[1:]]
+        yield begun
+        slow.before = lambda _number: None
+
+
+def claim(host: Host, name: str, flavor: Flavor, **more: Any) -> Claim:
+    return host.claim(name, flavor, **more).claim
+
+
+def pins(claim: Claim) -> set[int]:
+    return {cpu for cell in claim.cells for cpu in cell.pinned_cpus}
+
+
+def test_claims_of_other_nodes_do_not_wait_for_a_slow_fit(world: World, slow: SlowFit) -> None:
+    here, there = world.numa("HN"), world.plain("HA")
+    with waiting(slow, lambda: claim(here, "n1", FN)) as (first,):
+        claim(there, "a1", F1)
+        assert not first.done()
+    assert first.result(END).cells
+
+
+def test_a_claim_without_cells_on_the_same_node_does_not_wait_for_a_slow_fit(world: World, slow: SlowFit) -> None:
+    host = world.numa("HN")
+    with waiting(slow, lambda: claim(host, "n1", FN)) as (first,):
+        plain = claim(host, "n2", F1)
+        assert plain.id in host.tracker.view(host.node).claims
+        assert not first.done()
+    # The fit was of a node that had changed meanwhile, so that it was done again.
+    assert first.result(END).cells
+    assert slow.count == 2
+    assert {first.result().id, plain.id} == set(host.tracker.view(host.node).claims)
+
+
+def test_a_claim_that_others_overtake_again_and_again_is_made_before_long(world: World, slow: SlowFit) -> None:
+    host = world.numa("HN")
+
+    def overtaken(number: int) -> None:
+        if number <= 3:
+            claim(host, f"fast-{number}", F1)
+
+    slow.before = overtaken
+    assert claim(host, "n1", FN).cells
+    assert slow.count == 4
+
+
+def test_from_the_fourth_time_on_others_of_the_node_wait(world: World, slow: SlowFit) -> None:
+    host = world.numa("HN")
+    overtaking: list[Future[Claim]] = []
+    with ThreadPoolExecutor(1) as pool:
+
+        def overtaken(number: int) -> None:
+            if number <= 3:
+                claim(host, f"fast-{number}", F1)
+            else:
+                overtaking.append(pool.submit(claim, host, f"fast-{number}", F1))
+
+        slow.before = overtaken
+        assert claim(host, "n1", FN).cells
+        assert slow.count == 4
+        assert overtaking[0].result(END).id in host.tracker.view(host.node).claims
+
+
+def test_slow_fits_of_one_node_wait_for_their_turn_instead_of_undoing_each_other(world: World, slow: SlowFit) -> None:
+    host = world.numa("HN")
+    with waiting(slow, *(lambda name=name: claim(host, name, FN) for name in ("n1", "n2", "n3", "n4"))) as claims:  # type: ignore[misc]
+        pass
+    got = [pins(one.result(END)) for one in claims]
+    assert sorted(cpu for one in got for cpu in one) == [4, 5, 6, 7, 12, 13, 14, 15]
+    # Who waited has begun anew when its turn came, before its fit.
+    assert slow.count == 4
+
+
+def test_what_two_slow_claims_want_goes_to_one(world: World, slow: SlowFit) -> None:
+    host = world.numa("HN")
+    claim(host, "n0", FN4)
+    with waiting(slow, lambda: claim(host, "n1", FN4), lambda: claim(host, "n2", FN4)) as claims:
+        pass
+    assert sorted(isinstance(one.exception(END), ResourcesUnavailable) for one in claims) == [False, True]
+
+
+def test_a_claim_that_was_made_elsewhere_while_its_fit_lasted_is_seen(world: World, slow: SlowFit) -> None:
+    host, other = world.numa("HN"), world.plain("HA")
+    with waiting(slow, lambda: claim(host, "n1", FN)) as (first,):
+        claim(other, "n1", F1, id=uuid_of("another"))
+    assert isinstance(first.exception(END), InstanceElsewhere)
+    assert not host.tracker.view(host.node).claims
+
+
+def test_a_fit_that_is_given_up_is_told_and_leaves_no_trace(world: World, slow: SlowFit, caplog: pytest.LogCaptureFixture) -> None:
+    host = world.numa("HN")
+
+    def give_up(_number: int) -> None:
+        raise Undecided("no answer after 10000 branches of the search", "another host, or fewer guest cells")
+
+    slow.before = give_up
+    with caplog.at_level(logging.WARNING), pytest.raises(ResourcesUndecided) as caught:
+        claim(host, "n1", FN)
+    assert caught.value.code == "resources.undecided"
+    assert "not decided" in caught.value.message
+    assert "10000 branches" in caplog.text
+    assert not host.tracker.view(host.node).claims
+    slow.before = lambda _number: None
+    assert claim(host, "n1", FN).cells

@@ -1,0 +1,82 @@
+"""The embedded Placement that does not start: what is told is what is wrong, and only its file is blamed for what is in its file."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event
+
+import pytest
+from alembic.util import CommandError
+from oslo_config import cfg
+from sqlalchemy import create_engine
+
+from agent.errors import AgentError, ConfigError, StoreError
+from agent.placement import embedded
+from tests.support import backends
+
+backends.require("placement.deploy")
+
+
+@pytest.fixture(autouse=True)
+def _options_of_placement() -> Iterator[None]:
+    """Taken back, because Placement's groups of options, and what was overridden in them, are shared by all configurations of a process."""
+    yield
+    from placement import conf as placement_conf
+
+    conf = cfg.ConfigOpts()
+    placement_conf.register_opts(conf)
+    conf.clear_override("connection", group="placement_database")
+    conf.clear_override("auth_strategy", group="api")
+
+
+def refused(folder: Path) -> AgentError:
+    with pytest.raises(AgentError) as caught:
+        embedded.embedded(folder, Event())
+    return caught.value
+
+
+@pytest.mark.parametrize("error", [TypeError("got an unexpected keyword argument"), ImportError("no name x in y"), RuntimeError("no such entry point")])
+def test_an_error_of_its_libraries_does_not_blame_the_file(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from placement.db.sqlalchemy import migration
+
+    def fails(_revision: str) -> None:
+        raise error
+
+    monkeypatch.setattr(migration, "upgrade", fails)
+    told = refused(tmp_path)
+    assert isinstance(told, ConfigError)
+    assert str(error) in told.message
+    assert "move" not in told.remedy
+    assert "pip install" in told.remedy
+
+
+def connecting(folder: Path) -> None:
+    """As the libraries do, whose own connection a process makes only once."""
+    with create_engine(f"sqlite:///{folder / embedded.FILE}").connect() as connection:
+        connection.exec_driver_sql("CREATE TABLE one (two INTEGER)")
+
+
+@pytest.mark.parametrize(("there", "remedy"), [
+    (b"no database at all, but long enough for one" * 100, "move the file away to start with an empty Placement"), (None, "writable for the agent's user"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_used_is_blamed_for_what_is_wrong_with_it(
+    there: bytes | None, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "store"
+    if there is not None:
+        folder.mkdir()
+        (folder / embedded.FILE).write_bytes(there)
+    monkeypatch.setattr(embedded, "_application", lambda _connection, _copy: connecting(folder))
+    told = refused(folder)
+    assert isinstance(told, StoreError)
+    assert remedy in told.remedy
+
+
+def test_a_file_of_a_newer_version_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(_connection: str, _copy: object) -> None:
+        raise CommandError("Can't locate revision identified by 'ffffffffffff'")
+
+    monkeypatch.setattr(embedded, "_application", fails)
+    told = refused(tmp_path)
+    assert isinstance(told, StoreError)
+    assert "made by another version" in told.message
+    assert "upgrade openstack-placement" in told.remedy

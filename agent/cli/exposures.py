@@ -14,7 +14,8 @@ from agent.cli.options import Source
 from agent.model.names import printable
 
 _SECRET = re.compile(r"password|secret|token$|passcode|assertion", re.IGNORECASE)
-_URL_WITH_PASSWORD = re.compile(r"://[^/@\s]*:[^/@\s]+@")
+# Over HTTP a name without a password may be a token; a database or a hypervisor is often asked as a user that needs no password.
+_URL_WITH_SECRET = re.compile(r"://[^/\s]*:[^/\s]+@|https?://[^/\s]+@")
 
 
 def exposures(conf: cfg.ConfigOpts, files: Iterable[Path]) -> list[str]:
@@ -56,5 +57,5 @@ def _secrets(file: Path) -> list[str]:
     found, _ = read_all([Source(file)])
     return [
         printable(f"[{section}] {name}") for one in found for section, options in one.sections.items() for name, values in options.items()
-        if any(value.text for value in values) and (_SECRET.search(name) or any(_URL_WITH_PASSWORD.search(value.text) for value in values))
+        if any(value.text for value in values) and (_SECRET.search(name) or any(_URL_WITH_SECRET.search(value.text) for value in values))
     ]  # fmt: skip

@@ -14,8 +14,9 @@ MAX_TOKEN = 255
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _TOKEN = re.compile(r"[A-Z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# Up to the last @ before the path, because whoever forgot to quote one in a password means that.
-_PASSWORD_IN_URL = re.compile(r"(://[^/\s:@'\"]*:)[^/\s'\"]+@")
+# Up to the last @ before the path, because whoever forgot to quote one in a password means that. What stands there without a password
+# may be a token.
+_PASSWORD_IN_URL = re.compile(r"(://(?:[^/\s:'\"]*:)?)[^/\s'\"]+@")
 _PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
 
@@ -62,7 +63,7 @@ def custom_token(text: str) -> str:
 
 
 def masked(text: str) -> str:
-    """``text`` without the passwords of the URLs and connection strings in it."""
+    """``text`` without the passwords, and tokens in their place, of the URLs and connection strings in it."""
     if "://" not in text and "password=" not in text:
         return text
     return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", text))

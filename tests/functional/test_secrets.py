@@ -18,6 +18,7 @@ from tests.support.system import AgentHere
 
 SECRET = "hunter2-Zq"
 NOWHERE = f"http://agent:{SECRET}@127.0.0.1:1"
+BY_TOKEN = f"http://{SECRET}@127.0.0.1:1"
 COMMANDS = (("--once", "--debug"), ("config", "check", "--format", "json"))
 OTHERS = (("--once", "--format", "json"), ("tree",), ("claims", "--offline"), ("identity", "show"), ("db", "upgrade"), ("pci", "check"), ("guests", "list"))
 
@@ -46,6 +47,8 @@ SETUPS = {
     "an identity service that is away": {"placement": keystone_there(f"{NOWHERE}/v3")},
     "a Placement that is away": {"placement": {"auth_type": "admin_token", "endpoint": f"{NOWHERE}/placement", "token": SECRET}},
     "another address of Placement": {"placement": {**keystone_there("http://127.0.0.1:1/v3"), "endpoint_override": f"{NOWHERE}/placement"}},
+    "a Placement that is away, with a token": {"placement": {"auth_type": "admin_token", "endpoint": f"{BY_TOKEN}/placement", "token": SECRET}},
+    "an identity service that is away, with a token": {"placement": keystone_there(f"{BY_TOKEN}/v3")},
     "a database that is away": {"store": {"connection": f"postgresql://agent:{SECRET}@127.0.0.1:1/nova?connect_timeout=2&password={SECRET}"}},
     "no URL of a database": {"store": {"connection": f"postgresql:/agent:{SECRET}@127.0.0.1:x/nova"}},
     "another kind of database": {"store": {"connection": f"mysql+pymysql://agent:{SECRET}@127.0.0.1/nova"}},
@@ -79,8 +82,9 @@ def test_no_command_says_a_password(setup, tmp_path, monkeypatch):
     assert said.faults == []
 
 
-def test_no_daemon_keeps_or_tells_the_password_in_the_address_of_its_placement(http_placement, tmp_path):
-    host, said = Host(tmp_path / "agent", http_placement.url.replace("http://", f"http://agent:{SECRET}@")), Said()
+@pytest.mark.parametrize(("user", "shown"), [(f"agent:{SECRET}", "agent:***"), (SECRET, "***")], ids=["a password", "a token"])
+def test_no_daemon_keeps_or_tells_the_password_in_the_address_of_its_placement(user, shown, http_placement, tmp_path):
+    host, said = Host(tmp_path / "agent", http_placement.url.replace("http://", f"http://{user}@")), Said()
     host.set("DEFAULT", debug=True)
     with host.service.running() as service:
         service.wait_for("READY", "1")
@@ -100,14 +104,14 @@ def test_no_daemon_keeps_or_tells_the_password_in_the_address_of_its_placement(h
         said.look("status", service.status)
         service.stop()
         said.look("log", service.log)
-        assert "cannot connect to http://agent:***@127.0.0.1:" in service.log
+        assert f"cannot connect to http://{shown}@127.0.0.1:" in service.log
     for line in ["tree", "--offline"], ["tree", "--offline", "--format", "json"]:
         said.look(" ".join(line), host.command.run(*line).stdout)
     for file in host.command.store.rglob("*"):
         if file.is_file():
             said.look(str(file), file.read_bytes())
     with contextlib.closing(sqlite3.connect(host.command.store / "store.sqlite")) as store:
-        assert [row[0] for row in store.execute("SELECT endpoint FROM endpoint")] == [http_placement.url.replace("http://", "http://agent:***@")]
+        assert [row[0] for row in store.execute("SELECT endpoint FROM endpoint")] == [http_placement.url.replace("http://", f"http://{shown}@")]
     assert said.faults == []
 
 
@@ -147,7 +151,11 @@ def test_what_a_library_quotes_cannot_move_the_cursor_of_whoever_reads_the_log()
     ("http://u:p:q@h", "http://u:***@h"),
     ("http://u:p@q@h/x", "http://u:***@h/x"),
     ("http://:p@h", "http://:***@h"),
-    ("http://u@h:80/a@b", "http://u@h:80/a@b"),
+    ("http://token@h:80/a@b", "http://***@h:80/a@b"),
+    ("http://to@ken@h", "http://***@h"),
+    ("http://token:@h", "http://***@h"),
+    ("http://u@example.org:p@h/x", "http://u@example.org:***@h/x"),
+    ("http://[::1]:80/a@b and http://@h", "http://[::1]:80/a@b and http://@h"),
     ("http://h:80/p?x=y:z@w", "http://h:80/p?x=y:z@w"),
     ("no such://thing", "no such://thing"),
     ("postgresql://h/d?user=u&password=p&x=y", "postgresql://h/d?user=u&password=***&x=y"),

@@ -23,7 +23,7 @@ from agent.placement.answers import Errors, NotDocumented, decoded
 from agent.placement.codes import OUTAGE_STATUSES
 from agent.placement.outage_log import OutageLog
 from agent.placement.retry import read_policy
-from agent.placement.unreachable import unreachable
+from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, unreachable
 from agent.service_session import CertificateFiles, file_problems
 
 LOG = logging.getLogger(__name__)
@@ -230,8 +230,7 @@ class Exchange:
         with_what = f"{answer.status} in a form" if answer.status >= 400 else "something"
         failure = PlacementUnreachable(
             f"{answer.endpoint} answered {answer.method} {_brief(answer.path)} with {with_what} that is not Placement's" + (f": {fault}" if fault else ""),
-            "check that [placement] endpoint_override or the catalog names Placement itself, and what stands in front of it: a proxy, a login page",
-            kind="not-placement", outcome_unknown=answer.method != "GET",
+            NOT_PLACEMENTS_REMEDY, kind="not-placement", outcome_unknown=answer.method != "GET",
         )  # fmt: skip
         self.transport.outages.failed(failure.kind, failure.message, self.request_id)
         return failure

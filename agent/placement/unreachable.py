@@ -1,17 +1,24 @@
 """What a keystoneauth exception means: kind, operator's text, and whether a write may have been applied."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from http.client import HTTPException
+from http.client import BadStatusLine, HTTPException, LineTooLong, RemoteDisconnected, UnknownProtocol, UnknownTransferEncoding
 
 import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
 
 from agent.bounded_http import AnswerTooLong, Redirected
 from agent.errors import PlacementUnreachable
-from agent.model.names import printable
+from agent.model.names import masked, printable
 from agent.service_session import tls_remedy
 
+NOT_PLACEMENTS_REMEDY = "check that [placement] endpoint_override or the catalog names Placement itself, and what stands in front of it: a proxy, a login page"
+_LONGEST_FAULT = 300
+# An answer came that is no HTTP that can be read. One that breaks off is none of these, because it may have been right.
+_MALFORMED = (
+    BadStatusLine, LineTooLong, UnknownProtocol, UnknownTransferEncoding,
+    urllib3.exceptions.InvalidChunkLength, urllib3.exceptions.DecodeError, urllib3.exceptions.InvalidHeader,
+)  # fmt: skip
 _NEVER_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
 
 
@@ -43,6 +50,7 @@ _BOUNDS = (
         "set [placement] endpoint_override (or auth_url) to the place itself if it is right, or mend the catalog", sent=True,
     ),
 )  # fmt: skip
+_MALFORMED_ANSWER = _Meaning(HTTPException, "not-placement", "{call} with something that is not {whose}: {fault}", "{malformed}", sent=True)
 # The first that fits counts: subclasses stand before their bases.
 _MEANINGS = (
     _Meaning(
@@ -114,17 +122,41 @@ def _url(error: BaseException, default: str) -> str:
     return asked[0].partition("?")[0] if asked else default
 
 
+def _fault(chain: Iterable[BaseException]) -> str:
+    """What is wrong with the form of an answer, in one line; empty if nothing is."""
+    # What http.client raises for too many headers has no class of its own.
+    found = [one for one in chain if type(one) is HTTPException or (isinstance(one, _MALFORMED) and not isinstance(one, RemoteDisconnected))]
+    if not found:
+        return ""
+    first = found[-1].args[0] if found[-1].args else None
+    text = first if isinstance(first, str) else str(found[-1])
+    return printable(" ".join(f"{type(found[-1]).__name__}: {text}"[:_LONGEST_FAULT].split()))
+
+
+def _call(chain: Iterable[BaseException], url: str) -> tuple[str, bool]:
+    """Who answered which call, and whether the call was one to ``url``, not to the identity service."""
+    request = next((found for one in chain if (found := getattr(one, "request", None)) is not None), None)
+    if request is None:
+        return f"{printable(url)} answered", True
+    asked = masked(str(request.url)).partition("?")[0]
+    own = asked.startswith(url)
+    return printable(f"{url} answered {request.method} {asked.removeprefix(url) or '/'}" if own else f"{asked} answered {request.method}"), own
+
+
 def unreachable(error: Exception, url: str, region: str | None, interface: str | None, waited: str) -> PlacementUnreachable:
     """The one error that callers see for ``error``, raised by keystoneauth or what is below it on the way to ``url``."""
     chain = [*_chain(error)]
     bound = next(((meaning, one) for one in chain for meaning in _BOUNDS if isinstance(one, meaning.errors)), None)
-    meaning = bound[0] if bound is not None else _meaning(error)
+    fault = _fault(chain)
+    meaning = bound[0] if bound is not None else _MALFORMED_ANSWER if fault else _meaning(error)
+    call, own = _call(chain, url)
     never_sent = any(isinstance(one, _NEVER_SENT) for one in chain)
     message = meaning.message.format(
         url=printable(_url(error, url)), reason=_reason(error), region=region or "any", interface=interface or "any", waited=waited,
-        bound=printable(str(bound[1])) if bound is not None else "",
+        bound=printable(str(bound[1])) if bound is not None else "", call=call, fault=fault, whose="Placement's" if own else "an identity service's",
     )  # fmt: skip
-    remedy = meaning.remedy.format(tls=tls_remedy(reversed(chain), "placement"))
+    of_malformed = NOT_PLACEMENTS_REMEDY if own else "check [placement] auth_url, and what stands in front of it"
+    remedy = meaning.remedy.format(tls=tls_remedy(reversed(chain), "placement"), malformed=of_malformed)
     return PlacementUnreachable(message, remedy, kind=meaning.kind, outcome_unknown=meaning.sent and not never_sent, fatal=meaning.fatal)
 
 

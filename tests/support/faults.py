@@ -133,6 +133,11 @@ def html(status: int, *, applied: bool = False) -> Action:
     return Action(f"html-{status}", reply=Reply(status, page.encode(), {"Content-Type": "text/html"}), applied=applied)
 
 
+def many_headers() -> Action:
+    """An answer with more headers than Python's HTTP reads."""
+    return Action("many-headers", reply=Reply(200, b"{}", {f"X-{number}": "1" for number in range(101)}))
+
+
 def delay(seconds: float) -> Action:
     """Placement answers late."""
     return Action("delay", delay=seconds)

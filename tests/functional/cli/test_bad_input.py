@@ -47,6 +47,7 @@ WRONG_ANSWERS = {
     "HTML with 401": (faults.html(401), "placement.refused", "401", "credentials"),
     "HTML with 404": (faults.html(404), "placement.unreachable", "404 in a form that is not Placement's", "endpoint_override"),
     "HTML with 502": (faults.html(502), "placement.refused", "not Placement's own", "in front of it"),
+    "101 headers": (faults.many_headers(), "placement.unreachable", "not Placement's: HTTPException: got more than 100 headers", "endpoint_override"),
     "cut off": (faults.cut(), "placement.unreachable", "closed connection", "reached"),
     "half an answer": (faults.half_answer(), "placement.unreachable", "IncompleteRead", "between"),
     "no answer": (faults.read_timeout(), "placement.unreachable", "no answer", "read_timeout"),
@@ -63,7 +64,7 @@ def disturbed(agent: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy
 @pytest.mark.parametrize(
     ("fault", "connected"),
     # The connection itself is asked for once, everything else each time: both must tell the same.
-    [*((fault, True) for fault in WRONG_ANSWERS), *((fault, False) for fault in ("401", "403", "404", "503", "HTML with 200", "cut off"))],
+    [*((fault, True) for fault in WRONG_ANSWERS), *((fault, False) for fault in ("401", "403", "404", "503", "HTML with 200", "101 headers", "cut off"))],
 )
 def test_placement_answers_wrongly(disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy, fault: str, connected: bool) -> None:
     action, code, what, remedy = WRONG_ANSWERS[fault]

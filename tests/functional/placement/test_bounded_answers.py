@@ -133,6 +133,47 @@ def test_an_answer_is_bounded_in_size_and_in_time_as_a_whole(how: str, serving: 
     assert failed.value.remedy
 
 
+MALFORMED = {
+    "101 headers": (b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(101)) + b"\r\n", "got more than 100 headers"),
+    "a header of 70 KB": (HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n", "LineTooLong: got more than 65536 bytes when reading header line"),
+    "a status line of 70 KB": (b"HTTP/1.1 200 " + b"x" * 70_000 + b"\r\n\r\n", "LineTooLong: got more than 65536 bytes when reading status line"),
+    "another protocol": (b"220 mail.example.org \x1b[31mESMTP\r\n", "BadStatusLine: 220 mail.example.org \\x1b[31mESMTP"),
+    "a line without end": (b"220 " + b"x" * 60_000 + b"\r\n", "BadStatusLine: 220 xxx"),
+    "another version": (b"HTTP/9 200 OK\r\n\r\n", "UnknownProtocol: HTTP/9"),
+    "a chunk of no size": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", "InvalidChunkLength"),
+    "not gzip": (HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", "content-encoding: gzip, but failed to decode it"),
+    "packed fifty times": (HEAD + b"Content-Encoding: " + b"gzip, " * 50 + b"gzip\r\nContent-Length: 2\r\n\r\n{}", "Too many content encodings"),
+    "two lengths": (HEAD + b"Content-Length: 2, 3\r\n\r\n{}", "Content-Length contained multiple unmatching values"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", MALFORMED)
+def test_an_answer_that_is_no_http_is_told_as_one_that_is_not_placements(how: str, serving: Serving) -> None:
+    answer, fault = MALFORMED[how]
+    impostor = serving(lambda client, _stopped: client.sendall(answer))
+    with pytest.raises(PlacementUnreachable) as failed:
+        client_of(impostor.url).set_traits("5f9c2a34-7d1e-4a8b-9c46-000000000001", 1, [])
+    assert (failed.value.kind, failed.value.outcome_unknown) == ("not-placement", True)
+    call = f"{impostor.url} answered PUT /resource_providers/5f9c2a34-7d1e-4a8b-9c46-000000000001/traits"
+    assert failed.value.message.startswith(f"{call} with something that is not Placement's: ")
+    assert fault in failed.value.message
+    assert len(failed.value.message) < 700
+    assert "endpoint_override" in failed.value.remedy
+
+
+CUT = {
+    "the head": b"", "the body": HEAD + b"Content-Length: 100\r\n\r\n{}", "a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
+    "the chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("before", CUT)
+def test_an_answer_that_breaks_off_is_told_as_a_broken_connection(before: str, serving: Serving) -> None:
+    with pytest.raises(PlacementUnreachable) as failed:
+        client_of(serving(lambda client, _stopped: client.sendall(CUT[before])).url).set_traits("5f9c2a34-7d1e-4a8b-9c46-000000000001", 1, [])
+    assert (failed.value.kind, failed.value.outcome_unknown) == ("connect" if before == "the head" else "broken", True)
+
+
 def test_an_answer_within_its_bounds_is_taken(serving: Serving) -> None:
     assert client_of(serving(long).url, 3 * MIB).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001") == {}
 

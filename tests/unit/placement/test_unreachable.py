@@ -103,6 +103,14 @@ def test_the_url_that_was_asked_is_named_without_its_query():
     assert told(caused(ksa.ConnectFailure("gone"), asked)).message == "cannot connect to http://identity/v3/auth/tokens: gone"
 
 
+def test_an_answer_of_the_identity_service_that_is_no_http_names_that():
+    asked = requests.ConnectionError(request=requests.Request("POST", "http://token@identity/v3/auth/tokens?x=y").prepare())
+    failure = told(caused(ksa.ConnectFailure("x"), asked, u3.ProtocolError("aborted"), http.client.BadStatusLine("220 mail")))
+    call = "http://***@identity/v3/auth/tokens answered POST"
+    assert failure.message == f"{call} with something that is not an identity service's: BadStatusLine: 220 mail"
+    assert (failure.kind, failure.remedy) == ("not-placement", "check [placement] auth_url, and what stands in front of it")
+
+
 @pytest.mark.parametrize("error", [ksa.Unauthorized, ksa.InternalServerError, ksa.ServiceUnavailable, ksa.GatewayTimeout])
 def test_an_answer_of_the_identity_service_names_that(error):
     identity = "http://identity/v3/auth/tokens"

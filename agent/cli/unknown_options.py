@@ -1,6 +1,8 @@
-"""Options and sections in the files of a configuration that nobody reads, and what may have been meant by them."""
+"""Options and sections in the files of a configuration, and in the environment, that nobody reads, and what may have been meant by them."""
 
 import logging
+import os
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,20 +40,24 @@ _LISTED = {
     "mdev_": ("type", "[devices] enabled_mdev_types"),
     "vgpu_": ("type", "[devices] enabled_mdev_types"),
 }
+# How oslo.config reads an option from the environment. What clients of OpenStack read there has single underscores.
+_VARIABLE = re.compile(r"OS_(?P<section>.+?)__(?P<option>.+)")
+_ALL_THERE_ARE = "docs/configuration.md and agent.conf.sample have all that there are"
 # What operators may look for in sections that other services have.
 _INSTEAD = {"database": "the store's URL is [store] connection"}
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A section, or an option in one, that nobody reads."""
+    """A section, or an option in one, that nobody reads. ``file``, ``line``: None in the environment; ``variable``: None in a file."""
 
-    file: str
-    line: int
+    file: str | None
+    line: int | None
     section: str
     option: str | None
     what: str
     remedy: str
+    variable: str | None = None
 
     def __str__(self) -> str:
         return f"{self.message}: {self.remedy}"
@@ -59,23 +65,30 @@ class Unknown:
     @property
     def message(self) -> str:
         """Where it stands, and what is wrong."""
+        if self.file is None:
+            return f"environment variable {printable(str(self.variable))}: {self.what}"
         return f"{printable(self.file)}:{self.line}: [{printable(self.section)}]{f' {printable(self.option)}' if self.option else ''}: {self.what}"
 
 
 def warn_of_unknown(conf: cfg.ConfigOpts, *, complete: bool = True) -> None:
-    """Log what nobody reads in the files of ``conf``. ``complete``: see :func:`unknown_options`."""
+    """Log what nobody reads in the files of ``conf`` and in the environment. ``complete``: see :func:`unknown_options`."""
     files, _ = read_all(Source(Path(file)) for file in conf.config_file)
     for one in unknown_options(conf, files, complete=complete):
         LOG.warning("%s", one)
 
 
-def unknown_options(conf: cfg.ConfigOpts, files: Sequence[ConfigFile], *, complete: bool = True) -> list[Unknown]:
+def unknown_options(
+    conf: cfg.ConfigOpts, files: Sequence[ConfigFile], *, complete: bool = True, environ: Collection[str] = os.environ.keys()
+) -> list[Unknown]:
     """Everything in ``files`` that nobody reads; of files of nova's only what is much like something that is read.
+
+    Of the environment's variables only those whose section is one that is read, or much like one: others are meant for other programs.
 
     ``complete``: driver and monitors have said what they read. If not, a whole section may be theirs.
     """
     known, names = _registered(conf)
-    return [one for file in files for one in _Reader(file, known, names, complete=complete).unknown()]
+    in_files = [one for file in files for one in _Reader(file, known, names, complete=complete).unknown()]
+    return [*in_files, *_of_environment(environ, names, novas=any(map(is_novas, files)))]
 
 
 def _registered(conf: cfg.ConfigOpts) -> tuple[Known, Known]:
@@ -103,6 +116,52 @@ def is_novas(file: ConfigFile) -> bool:
     return by_name or not _ONLY_NOVAS.isdisjoint(file.sections)
 
 
+def _variable(section: str, option: str) -> str:
+    return f"OS_{section.upper()}__{option.upper()}"
+
+
+def _of_environment(environ: Collection[str], names: Known, *, novas: bool) -> Iterator[Unknown]:
+    """The variables that look like options of ours and are none. ``novas``: they may be meant for a nova-compute, as the files are."""
+    read = {_variable(section, option) for section, options in names.items() for option in options}
+    for variable in sorted(set(environ) - read):
+        if (found := _VARIABLE.fullmatch(variable)) is None:
+            continue
+        named, option = found["section"], found["option"].lower()
+        section = "DEFAULT" if named.upper() == "DEFAULT" else named.lower()
+        if section in names:
+            meant, what = section, "there is no such option"
+            options = names[section]
+            if option not in options and option in _of_plugins(section, options):
+                continue
+        elif section in _ONLY_NOVAS or section.startswith(_LIBRARIES) or (likely := _like(section, names, novas=novas)) is None:
+            continue
+        else:
+            meant, what = likely, "there is no such section"
+        likely_option = _like(option, names[meant], novas=novas)
+        if likely_option is not None or meant != section:
+            right = _variable(meant, likely_option or option)
+            yield Unknown(None, None, section, option, f"{what}: did you mean {printable(right)}?", f"set {printable(right)} instead, or unset it", variable)
+        elif not novas:
+            yield Unknown(None, None, section, option, what, f"unset it; {_ALL_THERE_ARE}", variable)
+
+
+def _of_plugins(section: str, known: Collection[str]) -> Collection[str]:
+    """What authentication plugins read in a section, whichever is chosen. Loading all of them takes a while."""
+    return {option.dest for option in plugin_options(())} if "auth_type" in known or section in WITH_KEYSTONEAUTH else ()
+
+
+def _like(name: str, names: Collection[str], *, novas: bool) -> str | None:
+    """What of ``names`` may have been meant by ``name``."""
+    wanted = name.lower().replace("-", "_")
+    for one in names:
+        if one.lower() == wanted:
+            return one
+    if novas and len(wanted) < _SHORTEST:
+        return None
+    (likely,) = get_close_matches(wanted, sorted(names), n=1, cutoff=_VERY_LIKE if novas else _LIKE) or (None,)
+    return likely
+
+
 class _Reader:
     """What in one file nobody reads."""
 
@@ -119,7 +178,7 @@ class _Reader:
 
     def _unknown_section(self, section: str) -> Unknown | None:
         listed = next((one for one in _LISTED if section.startswith(one)), None)
-        likely = self._like(section, self._known) if listed is None else None
+        likely = _like(section, self._known, novas=self._novas) if listed is None else None
         if likely is None and (self._novas or not (self._complete or listed)):
             return None
         if listed is not None:
@@ -134,12 +193,10 @@ class _Reader:
     def _options(self, section: str, options: Mapping[str, Sequence[Value]]) -> Iterator[Unknown]:
         known, names = self._known[section], self._names.get(section, ())
         missing = {name: values for name, values in options.items() if name not in known and name != REPLACED}
-        # Looked for only now, because loading all plugins takes a while.
-        if missing and ("auth_type" in known or section in WITH_KEYSTONEAUTH):
-            of_others = {option.dest for option in plugin_options(())}
+        if missing and (of_others := _of_plugins(section, known)):
             missing = {name: values for name, values in missing.items() if name not in of_others}
         for name, values in missing.items():
-            likely, elsewhere = self._like(name, names), self._elsewhere(name)
+            likely, elsewhere = _like(name, names, novas=self._novas), self._elsewhere(name)
             if likely is not None:
                 what, remedy = f"there is no such option: did you mean {likely}?", f"write {likely}, or remove it"
             elif self._novas:
@@ -147,19 +204,9 @@ class _Reader:
             elif elsewhere:
                 what, remedy = f"there is no such option here: did you mean that of [{elsewhere}]?", f"put it into [{elsewhere}], or remove it"
             else:
-                what, remedy = "there is no such option", "remove it; docs/configuration.md and agent.conf.sample have all that there are"
+                what, remedy = "there is no such option", f"remove it; {_ALL_THERE_ARE}"
             yield Unknown(str(self._file.path), values[0].line, section, name, what, remedy)
 
     def _elsewhere(self, name: str) -> str:
         """The first other section that has an option of this name."""
         return next((section for section, names in sorted(self._names.items()) if name in names), "")
-
-    def _like(self, name: str, names: Collection[str]) -> str | None:
-        wanted = name.lower().replace("-", "_")
-        for one in names:
-            if one.lower() == wanted:
-                return one
-        if self._novas and len(wanted) < _SHORTEST:
-            return None
-        (likely,) = get_close_matches(wanted, sorted(names), n=1, cutoff=_VERY_LIKE if self._novas else _LIKE) or (None,)
-        return likely

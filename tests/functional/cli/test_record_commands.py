@@ -193,6 +193,22 @@ def test_claims_are_listed_by_the_agent_and_from_the_store(desk):
     assert desk.run("claim", "show", CLAIM, "--format", "json").json["claim"] == listed["claims"][0]
 
 
+@pytest.mark.parametrize("asked", [(), ("--offline",)], ids=["the agent", "the store"])
+def test_claims_of_an_instance_that_has_none_are_an_error_that_says_where_the_others_are(desk, asked):
+    assert desk.run("claims", *asked).code == 0
+    for name in ("i1", "i2"):
+        desk.host.claim(name, F1)
+    desk.host.abort("i2")
+    for name in ("i2", "i9"):
+        refused = desk.run("claims", "--instance", guest(name), *asked)
+        assert (refused.code, refused.stdout) == (1, "")
+        assert f"--instance {guest(name)}: no claim of such an instance counts" in refused.stderr
+        assert "agent claims lists those that do" in refused.stderr
+        error = error_of(desk.run("claims", "--instance", guest(name), *asked, "--format", "json"))
+        assert (error["code"], error["remedy"]) == ("config.invalid", "agent claims lists those that do, with their instances")
+    assert desk.run("claims", "--instance", guest("i1"), *asked).code == 0
+
+
 def test_what_changes_something_needs_an_agent(desk):
     desk.host.claim("i1", F1)
     desk.alone()

@@ -166,12 +166,59 @@ def test_the_daemon_warns_of_it_at_its_start_and_at_a_reload(http_placement, tmp
     host = Host(tmp_path / "agent", http_placement.url)
     file = host.command.config_file
     file.write_text(file.read_text() + "[placment]\nx = 1\n")
-    with host.service.running() as service:
+    with host.service.running(OS_TRACKR__X="1") as service:
         host.answers(host.client.health)
         assert service.log.count("did you mean [placement]?") == 1
+        assert service.log.count("environment variable OS_TRACKR__X: there is no such section: did you mean OS_TRACKER__X?") == 1
         file.write_text(file.read_text() + "[trackr]\n")
         host.client.reload()
         assert service.log.count("did you mean [tracker]?") == 1
+
+
+# What oslo.config would read, what it does not, and what others read.
+ENVIRONMENT = {
+    "OS_PLACEMENT__MAX_IN_FLIGTH": "there is no such option: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?",
+    "OS_PLACMENT__MAX_IN_FLIGHT": "there is no such section: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?",
+    "OS_PLACMENT__MAX_IN_FLIGTH": "there is no such section: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?",
+    "OS_Placement__max_in_flight": "there is no such option: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?",
+    "OS_DEFAULT__MY_IPP": "there is no such option: did you mean OS_DEFAULT__MY_IP?",
+    "OS_STORE__NOTHING_OF_THE_KIND": "there is no such option",
+    # A deprecated name counts in files only.
+    "OS_DEFAULT__LOGFILE": "there is no such option: did you mean OS_DEFAULT__LOG_FILE?",
+}
+NOT_OURS = {
+    "OS_PLACEMENT__MAX_ANSWER": "128", "OS_DEFAULT__MY_IP": "192.0.2.1", "OS_PLACEMENT__USERNAME": "u", "OS_USERNAME": "u", "OS_AUTH_URL": "http://127.0.0.1:1/",
+    "OS_PLACEMENT_API_VERSION": "1.39", "OS_CLOUD": "c", "OS_KEYSTONE_AUTHTOKEN__PASSWORD": "p", "OS_DATABASE__CONNECTION": "sqlite://", "OS__X": "1",
+    "OS_VNC__ENABLED": "1", "OS_OSLO_CONCURRENCY__LOCK_PATH": "/tmp", "PLACMENT__X": "1", "OS_GLANCE__ENDPOINT_OVERRIDE": "http://127.0.0.1:1/",
+}  # fmt: skip
+ORDINARY = "[DEFAULT]\ncompute_driver = fake\nhost = node-a\nstate_path = /nonexistent\n[placement]\nbackend = embedded\n"
+
+
+def test_a_typo_in_a_variable_of_the_environment_is_told_by_the_check_and_by_every_run(agent):
+    written(agent, ORDINARY)
+    environment = NOT_OURS | dict.fromkeys(ENVIRONMENT, "s3cret")
+    checked = agent.run("config", "check", "--format", "json", env=environment)
+    told = {one["message"].split(":")[0].removeprefix("environment variable "): one for one in checked.json["problems"]}
+    assert told.keys() == ENVIRONMENT.keys()
+    for name, what in ENVIRONMENT.items():
+        section, _, option = name.lower().removeprefix("os_").partition("__")
+        assert told[name]["message"] == f"environment variable {name}: {what}"
+        assert told[name]["remedy"]
+        where = (told[name]["severity"], told[name]["code"], told[name]["file"], told[name]["line"])
+        assert where == ("warning", "config.unknown", None, None)
+        assert (told[name]["section"].lower(), told[name]["option"]) == (section, option)
+    shown = agent.run("config", "check", env=environment)
+    assert (shown.code, shown.stdout.count("warning: environment variable OS_")) == (0, len(ENVIRONMENT))
+    done = agent.run("--once", "--dry-run", env=environment)
+    assert [f"environment variable {name}: {what}" in done.stderr for name, what in ENVIRONMENT.items()] == [True] * len(ENVIRONMENT)
+    assert "s3cret" not in checked.stdout + shown.stdout + done.stderr
+
+
+def test_beside_a_file_of_novas_only_near_misses_in_the_environment_are_told(agent):
+    written(agent, NOVAS, "nova.conf")
+    told = agent.run("config", "check", "--format", "json", env=dict.fromkeys(ENVIRONMENT, "1") | {"OS_LIBVIRT__SWTPM_USER": "tss"}).json["warnings"]
+    named = [one.split(":")[0].removeprefix("environment variable ") for one in told if one.startswith("environment variable ")]
+    assert named == sorted(set(ENVIRONMENT) - {"OS_STORE__NOTHING_OF_THE_KIND"})
 
 
 EVERYTHING = """\

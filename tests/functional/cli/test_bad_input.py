@@ -14,7 +14,7 @@ from agent.model.names import child_uuid
 from tests.functional.cli.refusals import contents, refused, the_only
 from tests.functional.cli.setups import from_file, host_file, merged, on
 from tests.support import faults
-from tests.support.faults import Action
+from tests.support.faults import Action, Loss
 from tests.support.http_placement import HttpPlacement
 from tests.support.ini import Config, Value
 from tests.support.keystone import AGENT, Keystone
@@ -22,6 +22,8 @@ from tests.support.proxy import FaultProxy
 from tests.support.system import AgentHere
 from tests.unit.store.ordinary_user import as_ordinary_user
 
+# Seconds to wait for an answer that comes, on a machine that is very busy, and for one that does not come.
+PATIENT, BRIEF = 120, 8
 UUID = "0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c"
 
 
@@ -57,7 +59,12 @@ WRONG_ANSWERS = {
 @pytest.fixture
 def disturbed(agent: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> AgentHere:
     """An agent that reaches Placement through the proxy."""
-    agent.configure(on(http_placement, "fake.numa", {"placement": {"endpoint": proxy.url, "read_timeout": 1}}))
+    return through(proxy, agent, http_placement, PATIENT)
+
+
+def through(proxy: FaultProxy, agent: AgentHere, http_placement: HttpPlacement, read_timeout: int) -> AgentHere:
+    """The agent, which waits so many seconds for an answer from now on."""
+    agent.configure(on(http_placement, "fake.numa", {"placement": {"endpoint": proxy.url, "read_timeout": read_timeout}}))
     return agent
 
 
@@ -69,6 +76,7 @@ def disturbed(agent: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy
 def test_placement_answers_wrongly(disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy, fault: str, connected: bool) -> None:
     action, code, what, remedy = WRONG_ANSWERS[fault]
     identified(disturbed, connected=connected)
+    through(proxy, disturbed, http_placement, BRIEF if fault == "no answer" else PATIENT)
     rule = proxy.faults.add(action, times=None)
     problem = the_only(refused(disturbed, http_placement))
     assert rule.hits >= 2
@@ -112,6 +120,7 @@ def test_another_service_answers(disturbed: AgentHere, http_placement: HttpPlace
 def test_writes_that_fail_are_told_and_tried_again(
     disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy, action: Action, method: str
 ) -> None:  # fmt: skip
+    through(proxy, disturbed, http_placement, BRIEF if action.loss is Loss.READ_TIMEOUT else PATIENT)
     proxy.faults.add(action, method=method, times=None)
     result = disturbed.run("--once", "--format", "json")
     # What came before the failure is done, if there was anything.
@@ -123,6 +132,7 @@ def test_writes_that_fail_are_told_and_tried_again(
     assert problem["remedy"]
     assert "Traceback" not in result.stderr
     proxy.faults.clear()
+    through(proxy, disturbed, http_placement, PATIENT)
     assert disturbed.run("--once").code == 0
     assert disturbed.run("--once", "--format", "json").json["nodes"][0]["state"] == "in-sync"
     assert len(http_placement.dump()["providers"]) == 5

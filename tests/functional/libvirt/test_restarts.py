@@ -2,7 +2,7 @@
 
 import re
 import threading
-import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -11,7 +11,7 @@ import pytest
 
 from agent.desired.policy import Policy
 from agent.model.facts import Section
-from drivers.libvirt import asking
+from drivers.libvirt import asking, connection, session
 from drivers.libvirt.binding import binding
 from tests.support.agent import AgentUnderTest
 from tests.support.libvirt_host import node_of, started
@@ -19,6 +19,8 @@ from tests.support.service_manager import until
 
 RATE = 20
 KILLS = 5
+GENEROUS = 240
+"""Seconds for what depends on libvirtd, which is asked again up to a minute after it failed to answer for long."""
 
 
 def descriptors():
@@ -36,8 +38,8 @@ def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothin
         agent = AgentUnderTest(placement, tmp_path / "state", driver)
         assert agent.cycle(start=True).state in ("changed", "in-sync")
     before = placement.dump()["providers"]
-    until(lambda: not any(name.startswith("driver") or "close" in name for name in threads()))
-    idle = threads(), descriptors()
+    until(lambda: not any(name.startswith("driver") or "close" in name for name in threads()), threads, GENEROUS)
+    idle = Counter(threads()), descriptors()
     with started(libvirtd.uri) as driver:
         agent.driver = driver
         agent.stop()
@@ -52,9 +54,11 @@ def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothin
                 for _ in range(KILLS):
                     libvirtd.kill()
                     since = len(states)
-                    time.sleep(0.2)
+                    # However long an audit takes, one has met the outage.
+                    until(lambda since=since: "degraded" in states[since:], lambda: states, GENEROUS)
                     libvirtd.start()
-                    until(lambda since=since: "in-sync" in states[since:])
+                    since = len(states)
+                    until(lambda since=since: "in-sync" in states[since:], lambda: states, GENEROUS)
                     rounds.append(states[since:])
             finally:
                 libvirtd.recover()
@@ -67,12 +71,12 @@ def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothin
         disturber.join()
         assert len(rounds) == KILLS
         assert set(states) == {"in-sync", "degraded"}
-        until(lambda: agent.cycle().state == "in-sync", seconds=60)
+        until(lambda: agent.cycle().state == "in-sync", seconds=GENEROUS)
         assert [str(one) for one in placement.requests if one.method != "GET"] == []
         assert placement.dump()["providers"] == before
     agent.stop()
-    until(lambda: threads() == idle[0], lambda: (threads(), idle))
-    until(lambda: descriptors() <= idle[1], lambda: (descriptors(), idle))
+    until(lambda: not Counter(threads()) - idle[0], lambda: (threads(), idle), GENEROUS)
+    until(lambda: descriptors() <= idle[1], lambda: (descriptors(), idle), GENEROUS)
 
 
 def test_a_connection_that_breaks_in_the_middle_of_a_listing_leaves_the_run_incomplete(libvirtd, operator, monkeypatch):
@@ -90,7 +94,7 @@ def test_a_connection_that_breaks_in_the_middle_of_a_listing_leaves_the_run_inco
         assert facts.pci is None
         monkeypatch.undo()
         libvirtd.start()
-        until(lambda: not driver.facts(node).incomplete, seconds=60)
+        until(lambda: not driver.facts(node).incomplete, seconds=GENEROUS)
 
 
 def test_a_device_that_goes_between_the_listing_and_the_reading_is_no_fault_and_another_error_is(libvirtd, operator):
@@ -162,9 +166,12 @@ def test_s_15_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobod
         return set(root["traits"]) & {"HW_CPU_X86_AVX2", "CUSTOM_X"}
 
     monkeypatch.setattr(asking, "_ask_abilities", abilities)
+    # On a machine that is very busy a libvirtd that is only slow is not to be connected to anew, because then all is asked again.
+    monkeypatch.setattr(session, "KEEPALIVE_INTERVAL", GENEROUS)
+    monkeypatch.setattr(connection, "CHEAP", float(GENEROUS))
     with started(libvirtd.uri) as driver:
         agent = AgentUnderTest(placement, tmp_path / "state", driver, policy=Policy(layout="flat"))
-        agent.cycle(start=True)
+        until(lambda: agent.cycle(start=True).state in ("changed", "in-sync"), seconds=GENEROUS)
         (root,) = placement.dump()["providers"]
         placement.other.set_traits(root, [*placement.dump()["providers"][root]["traits"], "CUSTOM_X"])
         avx2[0] = False
@@ -172,7 +179,5 @@ def test_s_15_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobod
         assert traits() == {"HW_CPU_X86_AVX2", "CUSTOM_X"}, "what changes only with libvirt or the CPU is not asked again"
         libvirtd.stop()
         libvirtd.start()
-        until(lambda: not driver.facts(node_of(driver)).incomplete)
-        assert agent.cycle().state == "changed"
-        assert traits() == {"CUSTOM_X"}
+        until(lambda: agent.cycle().state in ("changed", "in-sync") and traits() == {"CUSTOM_X"}, traits, GENEROUS)
         agent.stop()

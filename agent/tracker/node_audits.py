@@ -33,7 +33,7 @@ from agent.tracker.overcommit import overcommitted
 from agent.tracker.reconcile import Rules, Shown, reconciled
 from agent.tracker.record_store import Reading, RecordStore, Transaction
 from agent.tracker.reservations import Seen, noted
-from agent.tracker.slot import Slot, locked
+from agent.tracker.slot import Listed, Slot, locked
 from agent.tracker.stats import stats
 from agent.tracker.tracker import ATTEMPTS, Clock
 
@@ -60,10 +60,10 @@ class Settings:
 
 
 class NodeAudits:
-    """Keeps ``slots``, by node, in line with the store and the facts. Threads may share it."""
+    """Keeps ``slots``, by node, in line with the store and the facts, and ``listed`` with the driver. Threads may share it."""
 
-    def __init__(self, records: RecordStore, slots: dict[ProviderUuid, Slot], settings: Settings, clock: Clock) -> None:
-        self._records, self._slots, self._settings, self._clock = records, slots, settings, clock
+    def __init__(self, records: RecordStore, slots: dict[ProviderUuid, Slot], listed: Listed, settings: Settings, clock: Clock) -> None:
+        self._records, self._slots, self._listed, self._settings, self._clock = records, slots, listed, settings, clock
         self._adding = threading.Lock()
         self._tidied = self._kept = 0.0
         self._left = frozenset[ProviderUuid]()
@@ -136,6 +136,8 @@ class NodeAudits:
 
     def unavailable(self, present: Collection[ProviderUuid]) -> None:
         """The driver offers only the nodes ``present`` now: nothing new is promised on the others."""
+        # One that lists none, or stands by, says of no node that there is none.
+        self._listed.nodes = frozenset(present) or None
         for node, slot in list(self._slots.items()):
             if node not in present:
                 with locked(self._slots, [node]):

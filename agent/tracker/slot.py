@@ -27,6 +27,13 @@ class Slot:
     turn: FairLock = field(default_factory=FairLock)
 
 
+@dataclass(slots=True)
+class Listed:
+    """``nodes``: those that the driver listed last, audited or not; None before it did."""
+
+    nodes: frozenset[ProviderUuid] | None = None
+
+
 @contextmanager
 def locked(slots: Mapping[ProviderUuid, Slot], nodes: Collection[ProviderUuid]) -> Iterator[Mapping[ProviderUuid, Slot]]:
     """The slots of those of ``nodes`` that are ours, locked in one order that all keep, so that nobody waits for each other."""

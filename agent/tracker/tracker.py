@@ -29,7 +29,7 @@ from agent.tracker.record_store import Reading, RecordStore
 from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
 from agent.tracker.reservations import cleaned
-from agent.tracker.slot import Slot, locked
+from agent.tracker.slot import Listed, Slot, locked
 from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
 
 LOG = logging.getLogger(__name__)
@@ -54,14 +54,14 @@ class _Done(Generic[Answer]):
 class Tracker:
     """The claims of the nodes of one host. Threads may share it.
 
-    ``slots``: the nodes that were audited, by uuid. ``changed``: called with each node of which something was promised or given back, after that is durable.
-    ``host``: this host's name.
+    ``slots``: the nodes that were audited, by uuid. ``listed``: those that will be. ``changed``: called with each node of which something was
+    promised or given back, after that is durable. ``host``: this host's name.
     """
 
     def __init__(
-        self, records: RecordStore, slots: Mapping[ProviderUuid, Slot], clock: Clock, changed: Callable[[ProviderUuid], None], host: str
+        self, records: RecordStore, slots: Mapping[ProviderUuid, Slot], listed: Listed, clock: Clock, changed: Callable[[ProviderUuid], None], host: str
     ) -> None:
-        self._records, self._slots, self._clock, self._changed, self._host = records, slots, clock, changed, host
+        self._records, self._slots, self._listed, self._clock, self._changed, self._host = records, slots, listed, clock, changed, host
 
     # --- claims of guests and devices ----------------------------------------------------------------------------
 
@@ -445,10 +445,11 @@ class Tracker:
     def _absent(self, node: ProviderUuid, reading: Reading) -> TrackerError:
         """Why nothing can be done on a node of which memory has nothing."""
         found = reading.node(node)
-        if node in self._slots:
-            # Its first audit has begun since memory was asked.
+        listed = self._listed.nodes
+        if node in self._slots or ((found is None or found.deleted) and node in (listed or ())):
+            # Its first audit has begun since memory was asked, or others come before it.
             return _not_audited(node)
-        if found is None and not self._slots:
+        if found is None and not self._slots and listed is None:
             # One that is new to the store may be ours all the same.
             return _nothing_audited()
         if found is None or found.deleted:

@@ -10,7 +10,7 @@ from agent.tracker.instance_hosts import InstanceHosts
 from agent.tracker.node_audits import NodeAudits, Settings
 from agent.tracker.record_store import RecordStore
 from agent.tracker.shared_lease import SharedLease
-from agent.tracker.slot import Slot
+from agent.tracker.slot import Listed, Slot
 from agent.tracker.tracker import Clock, Tracker
 
 
@@ -28,8 +28,8 @@ class Tracking:
 def tracking(records: RecordStore, settings: Settings, clock: Clock, changed: Callable[[ProviderUuid], None]) -> Tracking:
     """The parts. ``changed``: called with each node of which something was promised or given back."""
     slots: dict[ProviderUuid, Slot] = {}
-    host = settings.agent.host
+    listed, host = Listed(), settings.agent.host
     return Tracking(
-        Tracker(records, slots, clock, changed, host), NodeAudits(records, slots, settings, clock), Book(records, slots, host),
+        Tracker(records, slots, listed, clock, changed, host), NodeAudits(records, slots, listed, settings, clock), Book(records, slots, host),
         SharedLease(records, host, settings.agent.lease_seconds, clock), InstanceHosts(records, host),
     )  # fmt: skip

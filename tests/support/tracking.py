@@ -30,7 +30,7 @@ from agent.tracker.node_record import Agent
 from agent.tracker.node_view import NodeView
 from agent.tracker.reconcile import Rules
 from agent.tracker.requests import InstanceClaim, Limits, MoveClaim
-from agent.tracker.slot import Slot
+from agent.tracker.slot import Listed, Slot
 from agent.tracker.tracker import Tracker
 from agent.tracker.updates import InstanceUpdate
 
@@ -111,10 +111,11 @@ class Host:
     def restart(self) -> None:
         """Forget all that is only in memory."""
         slots: dict[ProviderUuid, Slot] = {}
+        listed = Listed()
         agent = Agent(self.name, "192.0.2.1", self.lease_seconds)
         settings = Settings(agent, replace(self.policy, host=self.cells), self.rules, lambda _node, _facts: self.devices)
-        self.audits = NodeAudits(self.records, slots, settings, self.time)
-        self.tracker = Tracker(self.records, slots, self.time, self.changed.append, self.name)
+        self.audits = NodeAudits(self.records, slots, listed, settings, self.time)
+        self.tracker = Tracker(self.records, slots, listed, self.time, self.changed.append, self.name)
         self.book = Book(self.records, slots, self.name)
 
     def beside(self, name: str) -> "Host":

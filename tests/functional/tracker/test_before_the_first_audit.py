@@ -93,3 +93,28 @@ def test_the_nodes_of_the_host_are_known_before_their_first_audit_if_they_ever_h
     new = replace(moving, name="HX")
     with pytest.raises(NodeNotReady):
         new.tracker.nodes()
+
+
+def test_of_the_nodes_that_the_driver_lists_those_that_were_not_audited_yet_are_waited_for_and_no_others(ha: Host) -> None:
+    """Seen of a first pass over many nodes: a claim on one that it had not reached was denied as soon as another was audited."""
+    listed, other = replace(ha, name="HX"), replace(ha, name="HY")
+    other.audits, other.tracker = listed.audits, listed.tracker
+    listed.audits.unavailable([listed.node])
+    with pytest.raises(NodeNotReady):
+        listed.claim("i1", F1)
+    with pytest.raises(UnknownNode):
+        other.claim("i1", F1)
+    listed.beside("HX2")
+    with pytest.raises(NodeNotReady):
+        listed.claim("i1", F1)
+    with pytest.raises(UnknownNode):
+        other.claim("i1", F1)
+    listed.audit(start=True)
+    listed.claim("i1", F1)
+
+
+def test_an_agent_that_stands_by_denies_no_node(ha: Host) -> None:
+    new = replace(ha, name="HX")
+    new.audits.unavailable([])
+    with pytest.raises(NodeNotReady):
+        new.claim("i1", F1)

@@ -40,7 +40,7 @@ def killed_with_claims(host, *names):
     with host.service.running() as service:
         host.answers(host.client.readiness)
         for name in names:
-            host.claim(name)
+            host.answers(lambda name=name: host.claim(name))
         service.kill()
     assert store_file(host).with_name("store.sqlite-wal").stat().st_size > 0
 
@@ -52,9 +52,9 @@ def test_the_log_of_a_store_that_was_moved_away_is_not_replayed_into_the_new_one
         host.answers(host.client.health)
         host.answers(lambda: host.claim("i3"))
         assert claimed(host) == {guest("i3")}
-        until(lambda: list(host.client.nodes()), lambda: service)
-        assert host.records["usage"]["memory_mb_used"] == 512 + 2048
-        assert "belongs to another file" in service.log
+        host.answers(lambda: list(host.client.nodes()))
+        assert host.answers(lambda: host.records)["usage"]["memory_mb_used"] == 512 + 2048
+        until(lambda: "belongs to another file" in service.log, lambda: service)
         service.stop()
     assert_sound(host)
     # The old store and its log still make one whole.

@@ -15,7 +15,7 @@ from oslo_config import cfg
 from agent import driver as drivers
 from agent.api.access import Access
 from agent.api.address import METRICS_OPTION, metrics_address
-from agent.audit import House
+from agent.audit import AuditContext
 from agent.conf.default import host_name
 from agent.desired.option_warnings import option_warnings
 from agent.desired.policy import Policy
@@ -41,10 +41,10 @@ from agent.store.lock import RunLock
 from agent.store.records import Records
 from agent.store.snapshot import snapshot
 from agent.store.store import Store, open_read_only, open_store
-from agent.tracker.node_audits import DAY, Settings
+from agent.tracker.usage_step import DAY, UsageSettings
 from agent.tracker.node_record import Agent
-from agent.tracker.reconcile import Rules
-from agent.tracker.tracking import Tracking, tracking
+from agent.tracker.reconcile import ReconcileRules
+from agent.tracker.services import TrackerServices, build_tracker_services
 
 LOG = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ DEFAULT_DRIVER = "libvirt"
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class Components:
     """What the configuration alone decides. ``transport`` None: the embedded Placement; ``notes`` tell what was chosen unasked,
     ``warnings`` which options do something else than they look like.
     """
@@ -74,7 +74,7 @@ class Parts:
 
 
 @contextmanager
-def assembled(conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False) -> Iterator[Fleet]:
+def running_fleet(conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False) -> Iterator[Fleet]:
     """The nodes of this host, ready to be audited; everything is closed at the end.
 
     ``dry_run``: nothing is written, neither to the store nor to disk, and the run lock is not taken.
@@ -82,13 +82,13 @@ def assembled(conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False) 
     :raises AgentError: configuration, store, identity or driver cannot be used.
     """
     # First, because a configuration that cannot be used leaves no trace.
-    parts = made(conf, cancelled, daemon=False)
-    with opened(conf, dry_run=dry_run) as store, started(conf, parts, store, cancelled, dry_run=dry_run) as fleet:
+    parts = build_components(conf, cancelled, daemon=False)
+    with open_run_store(conf, dry_run=dry_run) as store, start_fleet(conf, parts, store, cancelled, dry_run=dry_run) as fleet:
         yield fleet
 
 
 @contextmanager
-def opened(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[Store]:
+def open_run_store(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[Store]:
     """The store, for this run alone.
 
     :raises StoreError: another run has it, or it cannot be used.
@@ -101,7 +101,7 @@ def opened(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[Store]:
 
 
 @contextmanager
-def driving(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *, dry_run: bool) -> Iterator[bool]:
+def start_driver(conf: cfg.ConfigOpts, parts: Components, store: Store, cancelled: Event, *, dry_run: bool) -> Iterator[bool]:
     """The driver of ``parts`` started, and stopped at the end. Whether the uuid of its host was made up for this run alone.
 
     :raises AgentError: identity or driver cannot be used.
@@ -116,13 +116,13 @@ def driving(conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, 
 
 
 @contextmanager
-def recording(
-    conf: cfg.ConfigOpts, parts: Parts, store: Store, *, dry_run: bool, changed: Callable[[str], None] = lambda _node: None
-) -> Iterator[Tracking]:  # fmt: skip
+def open_tracker_services(
+    conf: cfg.ConfigOpts, parts: Components, store: Store, *, dry_run: bool, changed: Callable[[str], None] = lambda _node: None
+) -> Iterator[TrackerServices]:  # fmt: skip
     """The tracker on the store's records; at the end other hosts may have the nodes at once. ``changed``: see :func:`started`."""
-    rules = Rules(conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY)
-    settings = Settings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, parts.pci.rows, parts.pci.misfits, parts.pci.aliases)
-    records = tracking(Records(store), settings, clock.now, changed)
+    rules = ReconcileRules(conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY)
+    settings = UsageSettings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, parts.pci.rows, parts.pci.misfits, parts.pci.aliases)
+    records = build_tracker_services(Records(store), settings, clock.now, changed)
     try:
         yield records
     finally:
@@ -131,8 +131,8 @@ def recording(
 
 
 @contextmanager
-def started(
-    conf: cfg.ConfigOpts, parts: Parts, store: Store, cancelled: Event, *,
+def start_fleet(
+    conf: cfg.ConfigOpts, parts: Components, store: Store, cancelled: Event, *,
     daemon: bool = False, dry_run: bool = False, changed: Callable[[str], None] = lambda _node: None,
 ) -> Iterator[Fleet]:  # fmt: skip
     """The fleet of started parts; the driver is stopped at the end.
@@ -148,15 +148,15 @@ def started(
     transport = parts.transport
     mode: Mode = "http" if transport else "embedded"
     if transport is None:
-        transport = embedded_in(folder, cancelled, dry_run=dry_run)
+        transport = embedded_transport(folder, cancelled, dry_run=dry_run)
         notes = (*notes, f"using the embedded Placement in {folder / FILE}")
     with ExitStack() as stack:
-        provisional = stack.enter_context(driving(conf, parts, store, cancelled, dry_run=dry_run))
+        provisional = stack.enter_context(start_driver(conf, parts, store, cancelled, dry_run=dry_run))
         if isinstance(parts.driver, TellsOfChanges):
             parts.worker.call(parts.driver.subscribe, lambda name: changed(escape(name)), deadline=conf.compute.start_deadline)
         server = Server(transport, mode, store, keep=not dry_run)
-        records = stack.enter_context(recording(conf, parts, store, dry_run=dry_run, changed=changed))
-        house = House(
+        records = stack.enter_context(open_tracker_services(conf, parts, store, dry_run=dry_run, changed=changed))
+        house = AuditContext(
             server, parts.driver, parts.worker, parts.policy, host_name(conf), cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records,
             parts.provider_config, pci=parts.pci, nodes_deadline=conf.compute.nodes_deadline,
         )
@@ -166,13 +166,13 @@ def started(
         )  # fmt: skip
 
 
-def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
+def build_components(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Components:
     """All that can be made of the configuration without touching anything.
 
     :raises ConfigErrors: everything that is wrong with it.
     :raises DriverError: the driver failed to say.
     """
-    found = examined(conf, cancelled, daemon=daemon)
+    found = check_configuration(conf, cancelled, daemon=daemon)
     if found.parts is not None:
         return found.parts
     wrong = [error for error in found.errors if isinstance(error, ConfigError)]
@@ -182,14 +182,14 @@ def made(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Parts:
 
 
 @dataclass(frozen=True, slots=True)
-class Examined:
+class ConfigurationCheck:
     """What is wrong with a configuration; ``parts`` if nothing is."""
 
-    parts: Parts | None
+    parts: Components | None
     errors: Sequence[AgentError]
 
 
-def examined(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Examined:
+def check_configuration(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> ConfigurationCheck:
     """As :func:`made`, with everything that is wrong instead of an exception."""
     errors: list[AgentError] = []
     with _gathered(errors):
@@ -217,9 +217,9 @@ def examined(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Examine
         if isinstance(driver, ChecksConfiguration):
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
-        return Examined(None, errors)
+        return ConfigurationCheck(None, errors)
     warnings = [*option_warnings(conf, name, policy, pci), *(driver.option_warnings() if isinstance(driver, WarnsOfOptions) else ())]
-    return Examined(Parts(name, driver, worker, policy, pci, provider_config, monitors, transport, notes, tuple(warnings)), ())
+    return ConfigurationCheck(Components(name, driver, worker, policy, pci, provider_config, monitors, transport, notes, tuple(warnings)), ())
 
 
 def _check_host(name: str) -> None:
@@ -280,7 +280,7 @@ def _try(name: str, conf: cfg.ConfigOpts, cancelled: Event) -> None:
         worker.call(driver.stop, deadline=STOP_DEADLINE)
 
 
-def embedded_in(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
+def embedded_transport(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
     """A transport to the embedded Placement of a store's folder; for a dry run, to a copy of it in memory.
 
     :raises ConfigError, StoreError: it cannot be used.
@@ -298,7 +298,7 @@ def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_r
     return (found, False) if found else (str(uuid.uuid4()), True)
 
 
-def _let_go(records: Tracking) -> None:
+def _let_go(records: TrackerServices) -> None:
     """Let another host take the nodes over at once. If that fails, it only has to wait."""
     failure = ""
     try:
@@ -310,7 +310,7 @@ def _let_go(records: Tracking) -> None:
         LOG.warning("the leases of this host's nodes could not be ended: %s", failure)
 
 
-def _stop(parts: Parts, cancelled: Event) -> None:
+def _stop(parts: Components, cancelled: Event) -> None:
     # By a worker of its own, because the fleet's makes no more calls once the agent is stopping.
     worker, failure = DriverWorker(parts.driver_name), ""
     try:

@@ -8,21 +8,21 @@ from functools import partial
 from threading import Event
 from typing import Self
 
-from agent.audit_allocations import Judged, NodeAllocations, flush_clearing
-from agent.audit_devices import LATER, DevicesPut, NodeDevices, Surpluses, device_hints, log_corrected
+from agent.audit_allocations import JudgedAllocations, NodeAllocations, flush_clearing
+from agent.audit_devices import LATER, PlacedDeviceTree, NodeDevices, Surpluses, device_hints, log_corrected
 from agent.audit_inventories import overcommitted
-from agent.audit_record import Mode, Node, Record
-from agent.audit_reshapes import Moving
-from agent.desired.device_part import reserved_of_cards
+from agent.audit_run import AuditOptions, AuditedNode, AuditRun
+from agent.audit_reshapes import ReshapeReads
+from agent.desired.device_providers import reserved_of_cards
 from agent.desired.device_uses import DeviceUses
 from agent.desired.host_tree import layout_hint
-from agent.desired.novas_children import with_novas_children
-from agent.desired.operators_files import put_operators_files
+from agent.desired.nova_children import with_novas_children
+from agent.desired.provider_files import put_operators_files
 from agent.desired.policy import Policy
 from agent.desired.remote_managed_ports import with_remote_managed_ports
-from agent.desired.reshapes.evidence import Evidence
+from agent.desired.reshapes.context import ReshapeContext
 from agent.desired.root_traits import other_marks
-from agent.desired.wish import Findings, desired_tree
+from agent.desired.desired_tree import DriverReport, desired_tree
 from agent.driver import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
 from agent.driver_answers import node_capabilities, node_facts
 from agent.driver_worker import DriverWorker
@@ -44,7 +44,7 @@ from agent.errors import (
     ReshapeNeeded,
     StoreError,
 )
-from agent.model.mirror import Knowledge
+from agent.model.mirror import ServerCapabilities
 from agent.model.names import MAX_PROVIDER_NAME, printable
 from agent.model.operation import AllocationOperation
 from agent.model.provider_tree import Provider, ProviderExists, ProviderTree
@@ -52,17 +52,17 @@ from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.answers import Row
-from agent.placement.authorship import Authorship
+from agent.placement.merge_inputs import MergeInputs
 from agent.placement.consumers import usages
 from agent.placement.flush import Before, Flushed, flush, foreseen
 from agent.placement.mirror import Freshness
 from agent.placement.names import learn_traits, names_added
-from agent.placement.notebook import Notebook
-from agent.placement.ownership import ADOPT, Merge, Target, Usages, foreign_share
+from agent.placement.node_state import NodePlacementState
+from agent.placement.merge import ADOPT, Merge, Target, Usages, foreign_share
 from agent.placement.plan import Plan, make_plan
-from agent.placement.reshaping import Move, moved, stranded
+from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
-from agent.placement.rivals import Rivals
+from agent.placement.rival_writers import RivalWriters
 from agent.placement.server import Server
 from agent.placement.tombstones import without_reappeared
 from agent.provider_config.absences import Absences
@@ -70,7 +70,7 @@ from agent.provider_config.entry import Key, ProviderConfig
 from agent.tracker.device_uses import device_uses
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.guest_places import guest_places
-from agent.tracker.tracking import Tracking
+from agent.tracker.services import TrackerServices
 
 LOG = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a
 
 
 @dataclass(frozen=True, slots=True)
-class House:
+class AuditContext:
     """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in seconds.
 
     ``records`` None: there are none, so that nothing is counted and nobody's allocations are judged. ``absences``: which
@@ -96,7 +96,7 @@ class House:
     cancelled: Event
     facts_deadline: float = 60
     freshness: Freshness = field(default_factory=Freshness)
-    records: Tracking | None = None
+    records: TrackerServices | None = None
     provider_config: ProviderConfig = field(default_factory=ProviderConfig)
     absences: Absences = field(default_factory=Absences)
     pci: PciSettings = field(default_factory=PciSettings)
@@ -104,7 +104,7 @@ class House:
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _RefusedAudit:
     """What was told of a node that was refused. Until ``until``, by the clock that never goes back, it is not tried again; ``pause`` in seconds."""
 
     report: NodeReport
@@ -120,7 +120,7 @@ class _Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class _Apart:
+class _UncountedSections:
     """What came of counting a node without an audit: what is used of it, or why that is not known."""
 
     usage: Usage = field(default_factory=Usage)
@@ -130,20 +130,20 @@ class _Apart:
 class NodeAudit:
     """Audits one node again and again, remembering what need not be asked twice. One audit at a time."""
 
-    def __init__(self, node: Node, house: House) -> None:
+    def __init__(self, node: AuditedNode, house: AuditContext) -> None:
         self.node, self.house = node, house
-        self.notebook = Notebook(house.server, node.uuid)
+        self.notebook = NodePlacementState(house.server, node.uuid)
         # Whether what must not be wrong at a start was not; and whether all is moved that may move only then, or once the node was taken over.
         self._started = self._moved = False
         # Whether an audit has counted the node, and whether the last try failed, so that nobody knows whether the lease was kept.
         self._counted, self._uncertain = False, False
-        self._refusal: _Refusal | None = None
-        self.rivals, self._surpluses = Rivals(time.monotonic), Surpluses(time.monotonic)
+        self._refusal: _RefusedAudit | None = None
+        self.rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
         # Which entries of the operator's files have a provider here; None until there was a tree to look at.
         self.sighted: frozenset[Key] | None = None
 
     def run(
-        self, mode: Mode, rows: Sequence[Row] | None = None, *, gone: bool = False, earlier: Callable[[], object] = lambda: None
+        self, mode: AuditOptions, rows: Sequence[Row] | None = None, *, gone: bool = False, earlier: Callable[[], object] = lambda: None
     ) -> NodeReport:
         """Audit the node. ``rows``: its structure in Placement, if a list for many nodes already brought it.
 
@@ -153,7 +153,7 @@ class NodeAudit:
         """
         if self._refusal is not None and not (mode.reread or mode.asked or gone) and time.monotonic() < self._refusal.until:
             return self._paused(self._refusal.report, mode)
-        record, begun = Record(self.house.server.client(), mode, earlier), time.monotonic()
+        record, begun = AuditRun(self.house.server.client(), mode, earlier), time.monotonic()
         state: NodeState = "failed"
         try:
             self._check_name()
@@ -187,7 +187,7 @@ class NodeAudit:
             record.failed(AgentBug.of(error))
         record.seconds["total"] = time.monotonic() - begun
         report = record.report(self.node, state, self.notebook.own_tree(), frozenset(self.notebook.journal.providers))
-        self._refusal = _Refusal.of(report, time.monotonic(), self._refusal) if state == "refused" else None
+        self._refusal = _RefusedAudit.of(report, time.monotonic(), self._refusal) if state == "refused" else None
         return report
 
     def unmoved(self, row: Row | None) -> bool:
@@ -198,24 +198,24 @@ class NodeAudit:
         known = tree.provider(row.uuid)
         return (known.name, known.generation, self.notebook.view.above) == (row.name, row.generation, row.parent_uuid)
 
-    def count(self, mode: Mode) -> None:
+    def count(self, mode: AuditOptions) -> None:
         """Facts and records alone, so that claims can be made while there is no Placement. What goes wrong is logged."""
         if self.house.records is not None and not mode.dry_run and (error := self._counted_apart(mode).error) is not None:
             LOG.warning("node %s: %s", printable(self.node.name), error)
 
-    def _counted_apart(self, mode: Mode) -> _Apart:
-        record = Record(self.house.server.client(), mode, lambda: None)
+    def _counted_apart(self, mode: AuditOptions) -> _UncountedSections:
+        record = AuditRun(self.house.server.client(), mode, lambda: None)
         try:
             self._count(record, self._facts())
         except AgentError as error:
-            return _Apart(error=error)
+            return _UncountedSections(error=error)
         except Exception as error:
             # As in an audit: the other nodes are counted all the same.
             LOG.exception("node %s could not be counted", printable(self.node.name))
-            return _Apart(error=AgentBug.of(error))
-        return _Apart(record.usage)
+            return _UncountedSections(error=AgentBug.of(error))
+        return _UncountedSections(record.usage)
 
-    def _paused(self, told: NodeReport, mode: Mode) -> NodeReport:
+    def _paused(self, told: NodeReport, mode: AuditOptions) -> NodeReport:
         """The report of a refused node that is not tried again yet: it is counted and keeps its lease all the same.
 
         ``told``: what was told of it when it was refused.
@@ -226,7 +226,7 @@ class NodeAudit:
         problem = Problem(apart.error.code, apart.error.message, apart.error.remedy, apart.error.fatal)
         return replace(told, errors=(*told.errors, problem))
 
-    def _attempt(self, record: Record, findings: Findings | None, rows: Sequence[Row] | None) -> bool:
+    def _attempt(self, record: AuditRun, findings: DriverReport | None, rows: Sequence[Row] | None) -> bool:
         """From a fresh mirror to the end of a flush. Returns whether that is the end of it."""
         notebook, root = self.notebook, self.node.uuid
         try:
@@ -288,7 +288,7 @@ class NodeAudit:
 
     # --- 1 and 2: facts and usage -----------------------------------------------------------------------------
 
-    def _facts(self) -> Findings:
+    def _facts(self) -> DriverReport:
         """All that the driver knows of the node."""
         driver, name = self.house.driver, self.node.name
         asked = self.house.worker, self.node.driver, name, self.house.facts_deadline
@@ -305,7 +305,7 @@ class NodeAudit:
             except DriverError as error:
                 raise self._explained(error) from error
 
-        return Findings(facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree))
+        return DriverReport(facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree))
 
     def _explained(self, error: DriverError) -> AgentError:
         """Why a driver failed to shape its tree, if that is known better than it says."""
@@ -323,7 +323,7 @@ class NodeAudit:
         what = f"driver error: {self.node.driver} calls new_child() for {name!r}, {cause.uuid}, but the tree has a provider of that name or uuid already"
         return DriverError(what, "the driver has to ask exists() before it calls new_child()")
 
-    def _count(self, record: Record, findings: Findings | None) -> bool:
+    def _count(self, record: AuditRun, findings: DriverReport | None) -> bool:
         """What is promised on the node. Without records, the host's own share is all that counts.
 
         Returns whether what was remembered of the node stands: not if another agent may have had it since the last audit.
@@ -351,7 +351,7 @@ class NodeAudit:
 
     # --- mirror -----------------------------------------------------------------------------------------------
 
-    def _mirror(self, record: Record, rows: Sequence[Row] | None) -> Usages:
+    def _mirror(self, record: AuditRun, rows: Sequence[Row] | None) -> Usages:
         """Bring the view up to date; returns what is used of all that only waits to become free."""
         first, mode, notebook = record.attempts == 1, record.mode, self.notebook
         self.house.server.connect(record.client)
@@ -367,7 +367,7 @@ class NodeAudit:
             notebook.adopt()
         return notebook.held(record.client)
 
-    def _check_identity(self, record: Record) -> None:
+    def _check_identity(self, record: AuditRun) -> None:
         """The root has to be the node: its name is never changed from here, and nobody else may have it."""
         tree, node = self.notebook.view.tree, self.node
         if tree.exists(node.uuid):
@@ -403,12 +403,12 @@ class NodeAudit:
 
     # --- 3: the desired tree ----------------------------------------------------------------------------------
 
-    def _desired(self, record: Record, findings: Findings | None, held: Usages) -> tuple[Target, Move | None]:
+    def _desired(self, record: AuditRun, findings: DriverReport | None, held: Usages) -> tuple[Target, AllocationMove | None]:
         """What the node should have, merged with what others have there."""
         notebook, root = self.notebook, self.node.uuid
         view, journal = notebook.view, notebook.journal
         if findings is None:
-            return Merge(Authorship.of(view, journal, ProviderTree(), ProviderTree(), root), notebook.knowledge, held).target(), None
+            return Merge(MergeInputs.of(view, journal, ProviderTree(), ProviderTree(), root), notebook.knowledge, held).target(), None
         whole = findings.shape_all and view.tree.exists(root)
         base = without_reappeared(view.tree.scoped(root), journal) if whole else foreign_share(view, journal, root, self.node.name)
         move, facts = None, findings.facts
@@ -425,7 +425,7 @@ class NodeAudit:
         layout = None if findings.shape_all else layout_hint(facts, self.house.policy, view.tree, root)
         record.hint = "; ".join(filter(None, [layout, *device_hints(facts, self.house.policy, self.house.pci)])) or None
         put = record.devices = self._put_devices(record, base, wish, findings)
-        by = put.taken_over(Authorship.of(view, journal, base, wish, root, take_over=record.mode.adopt))
+        by = put.taken_over(MergeInputs.of(view, journal, base, wish, root, take_over=record.mode.adopt))
         by = by if findings.shape_all else with_novas_children(by)
         applied = put_operators_files(self.house.provider_config, by, self.house.policy.owner_trait, kept=bool(facts.incomplete))
         record.misfits, self.sighted = applied.problems, applied.found
@@ -437,15 +437,15 @@ class NodeAudit:
         record.healing = self._devices(record).healing(record.client, put, target, why_not=LATER if move else record.unhealed)
         return target, move or record.healing.move
 
-    def _devices(self, record: Record) -> NodeDevices:
+    def _devices(self, record: AuditRun) -> NodeDevices:
         uses = device_uses(record.records.state) if record.records is not None else DeviceUses()
         return NodeDevices(self.notebook, self.node.uuid, self.house.pci, self.house.policy, uses, self._surpluses)
 
-    def _put_devices(self, record: Record, base: ProviderTree, wish: ProviderTree, findings: Findings) -> DevicesPut:
+    def _put_devices(self, record: AuditRun, base: ProviderTree, wish: ProviderTree, findings: DriverReport) -> PlacedDeviceTree:
         start, adopt = record.mode.start and not self._started, record.mode.adopt
         return self._devices(record).put(record.client, base, wish, findings.facts, start=start, adopt=adopt)
 
-    def _names_learned(self, record: Record, wish: ProviderTree) -> Knowledge:
+    def _names_learned(self, record: AuditRun, wish: ProviderTree) -> ServerCapabilities:
         """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""
         traits, classes = names_added(self.notebook.view.tree, wish)
         if not self.notebook.knowledge.has_confirmed(traits, classes):
@@ -453,21 +453,21 @@ class NodeAudit:
             record.earlier()
         return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, clock.now()))
 
-    def _evidence(self, record: Record, findings: Findings) -> Evidence:
+    def _evidence(self, record: AuditRun, findings: DriverReport) -> ReshapeContext:
         state = record.records.state if record.records is not None else None
         places = guest_places(state, findings.facts.domains or ())
-        return Evidence(findings.facts, self.house.policy, places, start=record.mode.start and not self._moved)
+        return ReshapeContext(findings.facts, self.house.policy, places, start=record.mode.start and not self._moved)
 
-    def _wish(self, base: ProviderTree, findings: Findings, evidence: Evidence, allocations: Allocations | None) -> ProviderTree:
+    def _wish(self, base: ProviderTree, findings: DriverReport, evidence: ReshapeContext, allocations: Allocations | None) -> ProviderTree:
         house, journal, present = self.house, self.notebook.journal, self.notebook.view.tree
         findings = with_remote_managed_ports(findings, house.pci.remote_managed(findings.facts), present, self.node.uuid)
         return desired_tree(base, present, self.node.uuid, findings, house.policy, journal, house.agent, evidence, allocations)
 
     def _reshaped_wish(
-        self, record: Record, base: ProviderTree, findings: Findings, evidence: Evidence, needed: ReshapeNeeded
-    ) -> tuple[ProviderTree, Move | None]:
+        self, record: AuditRun, base: ProviderTree, findings: DriverReport, evidence: ReshapeContext, needed: ReshapeNeeded
+    ) -> tuple[ProviderTree, AllocationMove | None]:
         """The wish of a node whose allocations have to move, and how they moved; None if none had to after all."""
-        moving = Moving.read(record.client, self.notebook, evidence)
+        moving = ReshapeReads.read(record.client, self.notebook, evidence)
         edited = moving.edited()
         LOG.info("node %s: %s", printable(self.node.name), needed.message)
         try:
@@ -475,22 +475,22 @@ class NodeAudit:
         except ReshapeNeeded as error:
             what = f"driver error: {self.node.driver} asks for a reshape of {printable(self.node.name)} although it was given the allocations"
             raise ReshapeFailed(what, DRIVER_FAULT) from error
-        move = moved(moving.before, edited)
+        move = allocation_move(moving.before, edited)
         return wish, None if needed.data.get("only_if_held") and not move.changed else move
 
-    def _holds_stranded(self, target: Target, move: Move) -> bool:
+    def _holds_stranded(self, target: Target, move: AllocationMove) -> bool:
         """Have what the node no longer has, and consumers of ``move`` go on using, wait until it is free. Returns whether there is more of that than before."""
         known, by_driver = self.notebook.journal.held, isinstance(self.house.driver, UpdatesProviderTree | ShapesTree)
-        left = stranded(self.notebook.own_tree(), target.tree, move, by_driver=by_driver) if target.journal.adopted else {}
+        left = find_stranded(self.notebook.own_tree(), target.tree, move, by_driver=by_driver) if target.journal.adopted else {}
         new = {uuid: classes for uuid, classes in left.items() if not classes <= known.get(uuid, frozenset())}
         self.notebook.hold(new)
         return bool(new)
 
-    def _judged(self, record: Record, findings: Findings | None, target: Target) -> Judged:
+    def _judged(self, record: AuditRun, findings: DriverReport | None, target: Target) -> JudgedAllocations:
         """Whose the node's allocations are."""
         house = self.house
         if house.records is None or record.records is None or findings is None:
-            return Judged()
+            return JudgedAllocations()
         allocations = NodeAllocations(self.notebook, house.records.book, record.records, house.policy.purge_after, house.freshness.consumers)
         # A provider that is to go holds what it holds until then.
         owned = {*self.notebook.journal.providers, *target.journal.providers}
@@ -498,11 +498,11 @@ class NodeAudit:
 
     # --- 5: the flush -----------------------------------------------------------------------------------------
 
-    def _flush_judged(self, record: Record, plan: Plan, judged: Judged) -> Flushed:
+    def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> Flushed:
         records = self.house.records
         return flush_clearing(records.book, judged, lambda: self._flush(record, plan)) if records is not None else self._flush(record, plan)
 
-    def _flush(self, record: Record, plan: Plan) -> Flushed:
+    def _flush(self, record: AuditRun, plan: Plan) -> Flushed:
         """Write down what will be ours, send the plan, write down what came of it."""
         notebook = self.notebook
         owned = notebook.journal.providers
@@ -526,7 +526,7 @@ class NodeAudit:
         notebook.record(plan, flushed)
         return flushed
 
-    def _again(self, record: Record, conflict: AgentError) -> bool:
+    def _again(self, record: AuditRun, conflict: AgentError) -> bool:
         """A conflict is normal on a busy host: everything is read and planned anew, a few times.
 
         :raises GenerationConflict: that was the last attempt.
@@ -541,7 +541,7 @@ class NodeAudit:
             raise PlacementError("cancelled while waiting to try again") from conflict
         return False
 
-    def _note_reserved(self, record: Record) -> None:
+    def _note_reserved(self, record: AuditRun) -> None:
         """Write down what Placement has reserved of the cards, which operators and those who clean devices say there."""
         records, view = self.house.records, self.notebook.view
         if records is not None and record.records is not None and self.house.pci.report:
@@ -550,7 +550,7 @@ class NodeAudit:
 
     # --- afterwards -------------------------------------------------------------------------------------------
 
-    def _look_back(self, record: Record) -> None:
+    def _look_back(self, record: AuditRun) -> None:
         """Keep what was only read, and ask for usages if the report is to show them."""
         if not record.mode.dry_run:
             try:

@@ -13,18 +13,18 @@ from agent.model.operation import AllocationOperation, Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift
 from agent.placement import clock, codes
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.flush import Flushed
-from agent.placement.notebook import Notebook
+from agent.placement.node_state import NodePlacementState
 from agent.placement.plan import Plan
 from agent.tracker.allocation_drift import drift, holders_of_other_amounts
-from agent.tracker.allocations import Holding, Leftover, is_beside, is_used_elsewhere, judge, operations
-from agent.tracker.consumer_book import ConsumerBook
+from agent.tracker.allocations import AllocationShare, Leftover, is_beside, is_used_elsewhere, judge, operations
+from agent.tracker.consumer_records import ConsumerRecords
 from agent.tracker.node_view import NodeView
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedAllocations:
     """What came of it. ``errors``: why it could not be done; the audit goes on without.
 
     ``cleared``: evacuations that have nothing left here; ``used_up``: those that each removal leaves nothing of, by consumer.
@@ -49,29 +49,29 @@ class NodeAllocations:
     ``refresh``: the seconds in which the consumers of the root and of its cells are asked for again, 0 for never.
     """
 
-    notebook: Notebook
-    book: ConsumerBook
+    notebook: NodePlacementState
+    book: ConsumerRecords
     view: NodeView
     purge_after: float | None = None
     refresh: float = 0
 
-    def judged(self, client: Client, owned: Collection[str], facts: HostFacts, tried: Collection[ConsumerUuid]) -> Judged:
+    def judged(self, client: PlacementClient, owned: Collection[str], facts: HostFacts, tried: Collection[ConsumerUuid]) -> JudgedAllocations:
         """Judge every consumer of the providers that are ``owned``. ``tried``: those that this pass could not remove before."""
         try:
             if not self.book.needed(self.view, purging=self.purge_after is not None):
-                return Judged()
+                return JudgedAllocations()
             return self._judged(client, owned, facts, tried)
         except AgentError as error:
-            return Judged(errors=(error,))
+            return JudgedAllocations(errors=(error,))
 
-    def _judged(self, client: Client, owned: Collection[str], facts: HostFacts, tried: Collection[ConsumerUuid]) -> Judged:
+    def _judged(self, client: PlacementClient, owned: Collection[str], facts: HostFacts, tried: Collection[ConsumerUuid]) -> JudgedAllocations:
         tree = self.notebook.own_tree()
         ours = [uuid for uuid in tree.get_provider_uuids() if uuid in owned and tree.has_inventory(uuid)]
         if not ours:
-            return Judged()
+            return JudgedAllocations()
         consumers = self.notebook.consumers_in_turn(client, ours, _in_turn(tree), self.refresh)
         records = self.book.records(self.view, {consumer for held in consumers.values() for consumer in held})
-        holding = Holding(self.view.node, consumers, _offered(self.notebook.view.tree, ours), _running(facts))
+        holding = AllocationShare(self.view.node, consumers, _offered(self.notebook.view.tree, ours), _running(facts))
         verdicts = judge(holding, records, self.notebook.view.unknown_since, clock.now(), self.purge_after)
         self.notebook.unknown(verdicts.unknown_since)
         # What is known of them may have been given back since, which moves no generation.
@@ -88,7 +88,7 @@ class NodeAllocations:
         }  # fmt: skip
         removals = [one for one in removals if one.consumer not in no_leftovers]
         told = tuple(one.otherwise for uuid, one in no_leftovers.items() if uuid in found and not found[uuid].resources.keys().isdisjoint(own))
-        return Judged(
+        return JudgedAllocations(
             tuple(operations(removals, found, own, [one.uuid for one in self.notebook.view.tree.roots])),
             (*verdicts.drift, *told, *drift(replace(holding, consumers=self.notebook.consumers(client, ours)), records)),
             cleared=verdicts.cleared.union(*(one.evacuations for one in no_leftovers.values())),
@@ -96,14 +96,14 @@ class NodeAllocations:
         )
 
     @staticmethod
-    def _is_leftover(client: Client, allocation: Allocation, own: Collection[ProviderUuid], leftover: Leftover) -> bool:
+    def _is_leftover(client: PlacementClient, allocation: Allocation, own: Collection[ProviderUuid], leftover: Leftover) -> bool:
         """Whether a consumer holds something here beside what it holds where it is counted: of the root there or, what costs a request, below it."""
         if is_beside(allocation, own, [leftover.node]) or (leftover.told_last and is_used_elsewhere(allocation, own)):
             return True
         return is_beside(allocation, own, [row.uuid for row in client.tree(leftover.node)])
 
 
-def flush_clearing(book: ConsumerBook, judged: Judged, flush: Callable[[], Flushed]) -> Flushed:
+def flush_clearing(book: ConsumerRecords, judged: JudgedAllocations, flush: Callable[[], Flushed]) -> Flushed:
     """Flush, and write down which evacuations have nothing left here any more.
 
     Each proves one leftover, also if the process ends between the removal and its note: so the generation by which the removal is guarded is

@@ -5,16 +5,16 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from agent.desired.device_names import device_provider_name
-from agent.desired.device_part import MANY, DevicePart, Reported, all_kept, bounded, device_part, gone, shrinking, still_reported
-from agent.desired.device_tree import Place, misplaced, put_devices, with_cards
+from agent.desired.device_providers import MANY, DeviceProviders, Reported, all_kept, bounded, device_providers_of, gone, shrinking, still_reported
+from agent.desired.device_tree import ProviderPlace, misplaced, put_devices, with_cards
 from agent.desired.device_uses import DeviceUses
-from agent.desired.healing import (
+from agent.desired.allocation_repair import (
     Counted,
-    Healing,
+    AllocationRepair,
     Surplus,
     all_wrong,
     counted,
-    heal,
+    plan_repair,
     holders_of_unknown_shares,
     strangers,
     surpluses,
@@ -33,10 +33,10 @@ from agent.model.report import Drift, Outcome
 from agent.pci.matching import matched
 from agent.pci.present_devices import PresentDevices
 from agent.pci.settings import PciSettings
-from agent.placement.authorship import Authorship
-from agent.placement.client import REPARENT, Client
-from agent.placement.notebook import Notebook
-from agent.placement.ownership import ADOPT, Target
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.client import REPARENT, PlacementClient
+from agent.placement.node_state import NodePlacementState
+from agent.placement.merge import ADOPT, Target
 
 LOG = logging.getLogger(__name__)
 
@@ -46,16 +46,16 @@ LATER = "it is corrected in a later pass"
 
 
 @dataclass(frozen=True, slots=True)
-class DevicesPut:
+class PlacedDeviceTree:
     """A wish with its devices. ``drift``: what is to be told of them; ``anew``: some are taken out, to be made again at another place."""
 
     tree: ProviderTree
-    part: DevicePart
-    place: Place
+    part: DeviceProviders
+    place: ProviderPlace
     drift: tuple[Drift, ...] = ()
     anew: bool = False
 
-    def taken_over(self, by: Authorship) -> Authorship:
+    def taken_over(self, by: MergeInputs) -> MergeInputs:
         """``by`` with this wish, and with the journal of a tree that is being taken over as far as it is about devices."""
         return replace(by, wish=self.tree, journal=with_cards(by.journal, self.part, self.place) if self.place.take_over else by.journal)
 
@@ -74,7 +74,7 @@ class Surpluses:
         return frozenset(one for one, since in self._since.items() if one in before and now - since >= LEAST_APART)
 
 
-def log_corrected(healing: Healing, outcomes: Iterable[Outcome]) -> None:
+def log_corrected(healing: AllocationRepair, outcomes: Iterable[Outcome]) -> None:
     """Tell whose allocations were corrected, if they were."""
     written = {consumer for one in outcomes if one.status == "done" and isinstance(one.operation, Reshape) for consumer in one.operation.allocations}
     if healing.move is not None and (corrected := sorted(written & healing.move.changed)):
@@ -98,14 +98,14 @@ def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Ite
 class NodeDevices:
     """The devices of one node. ``uses``: who has which; ``surpluses``: what guests held too much of them before."""
 
-    notebook: Notebook
+    notebook: NodePlacementState
     root: ProviderUuid
     settings: PciSettings
     policy: Policy
     uses: DeviceUses
     surpluses: Surpluses
 
-    def put(self, client: Client, base: ProviderTree, wish: ProviderTree, facts: HostFacts, *, start: bool, adopt: bool) -> DevicesPut:
+    def put(self, client: PlacementClient, base: ProviderTree, wish: ProviderTree, facts: HostFacts, *, start: bool, adopt: bool) -> PlacedDeviceTree:
         """``wish``, made from ``base``, with the node's devices. ``adopt``: the tree is taken over, as one is that was never seen before.
 
         :raises ConfigErrors: at the ``start``, everything for which devices cannot be told to Placement as the operator says.
@@ -117,7 +117,7 @@ class NodeDevices:
         take_over = self.settings.report and (adopt or not journal.providers)
         name = tree.name_of(self.root)
         withheld = {device_provider_name(name, card): one for card, one in self.uses.withheld.items()}
-        place = Place(present, self.root, journal, self.policy.owner_trait, nested, can_move, take_over, withheld)
+        place = ProviderPlace(present, self.root, journal, self.policy.owner_trait, nested, can_move, take_over, withheld)
         reported = Reported.of(present, self.root, wish, base, notebook.journal)
         part = self._part(client, facts, tree, place, reported)
         if part.errors and start:
@@ -127,12 +127,12 @@ class NodeDevices:
             if (error := gone(self.uses.uses, shown, name)) is not None:
                 raise error
         placed = put_devices(tree, base, part, place)
-        return DevicesPut(tree, part, place, (*part.drift, *placed.drift), bool(placed.anew))
+        return PlacedDeviceTree(tree, part, place, (*part.drift, *placed.drift), bool(placed.anew))
 
-    def healing(self, client: Client, put: DevicesPut, target: Target, *, why_not: str) -> Healing:
+    def healing(self, client: PlacementClient, put: PlacedDeviceTree, target: Target, *, why_not: str) -> AllocationRepair:
         """What of the guests' allocations has to be mended. ``why_not``: why it cannot be now, empty if it can."""
         if not self.uses.settled or not put.part.providers:
-            return Healing()
+            return AllocationRepair()
         count, tree = counted(put.part, target.tree, self.uses), self.notebook.own_tree()
         ours = [uuid for uuid in tree.get_provider_uuids() if uuid in target.journal.providers and tree.has_inventory(uuid)]
         consumers = self.notebook.consumers(client, ours)
@@ -143,23 +143,23 @@ class NodeDevices:
         consumers = self.notebook.consumers(client, ours)
         drift = tuple(unknown_shares(count, consumers, self.uses, target.tree))
         if why:
-            return Healing(drift=(*drift, *all_wrong(count, consumers, target.tree, why)))
+            return AllocationRepair(drift=(*drift, *all_wrong(count, consumers, target.tree, why)))
         found = self._healed(client, count, target, ours)
         return replace(found, drift=(*drift, *found.drift))
 
-    def _healed(self, client: Client, count: Counted, target: Target, ours: list[ProviderUuid]) -> Healing:
+    def _healed(self, client: PlacementClient, count: Counted, target: Target, ours: list[ProviderUuid]) -> AllocationRepair:
         consumers = self.notebook.consumers(client, ours)
         lowered = self.surpluses.lasting([one for one in surpluses(count, consumers) if one[0] not in self.uses.busy])
         allocations = self.notebook.allocations(client, to_correct(count, consumers, lowered))
-        return heal(count, self.notebook.consumers(client, ours), allocations, target.tree, ours, lowered)
+        return plan_repair(count, self.notebook.consumers(client, ours), allocations, target.tree, ours, lowered)
 
-    def _part(self, client: Client, facts: HostFacts, tree: ProviderTree, place: Place, reported: Reported) -> DevicePart:
+    def _part(self, client: PlacementClient, facts: HostFacts, tree: ProviderTree, place: ProviderPlace, reported: Reported) -> DeviceProviders:
         if not self.settings.report:
             return replace(all_kept(reported), errors=tuple(still_reported(reported)))
         if not facts.complete("pci"):
             return all_kept(reported)
         present = PresentDevices.of(facts.pci or ())
-        part = device_part(matched(present, self.settings.specs), self.uses.uses, reported)
+        part = device_providers_of(matched(present, self.settings.specs), self.uses.uses, reported)
         asked = {*shrinking(part, reported), *(() if place.can_move else misplaced(tree, part, place))}
         if not asked:
             return part

@@ -7,13 +7,13 @@ from agent.model.inventory import capacity
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import SetInventory
 from agent.model.report import Drift
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.flush import Flushed
 
 LOG = logging.getLogger(__name__)
 
 
-def overcommitted(client: Client, flushed: Flushed, held: Container[ProviderUuid]) -> list[Drift]:
+def overcommitted(client: PlacementClient, flushed: Flushed, held: Container[ProviderUuid]) -> list[Drift]:
     """The classes of which a smaller record leaves less than is used. Not of what is ``held``, which waits for just that to end."""
     drift = []
     for one in flushed.outcomes:

@@ -15,7 +15,7 @@ KEPT = 100
 
 
 @dataclass(slots=True)
-class Asked:
+class RequestedAudit:
     """One audit. ``nodes`` are names or uuids, empty for all; ``report`` is the JSON document, compressed."""
 
     id: str
@@ -35,7 +35,7 @@ class AuditRequests:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._all: OrderedDict[str, Asked] = OrderedDict()
+        self._all: OrderedDict[str, RequestedAudit] = OrderedDict()
         self._changed = Condition()
         self._closed = False
 
@@ -56,7 +56,7 @@ class AuditRequests:
                     return one.id
             if len(self._all) >= KEPT:
                 self._drop_oldest()
-            asked = Asked(str(uuid.uuid4()), wanted, dry_run)
+            asked = RequestedAudit(str(uuid.uuid4()), wanted, dry_run)
             self._all[asked.id] = asked
         self._wake()
         return asked.id
@@ -89,7 +89,7 @@ class AuditRequests:
         with self._changed:
             return any(self._waits(one) for one in self._all.values())
 
-    def take(self, *, whole: bool) -> list[Asked]:
+    def take(self, *, whole: bool) -> list[RequestedAudit]:
         """What waits to be made, now under way: those of all nodes, or the others."""
         with self._changed:
             taken = [one for one in self._all.values() if self._waits(one) and one.whole == whole]
@@ -97,7 +97,7 @@ class AuditRequests:
                 one.running = True
             return taken
 
-    def answer(self, taken: Sequence[Asked], report: bytes) -> None:
+    def answer(self, taken: Sequence[RequestedAudit], report: bytes) -> None:
         """They are made; ``report`` is the JSON document."""
         # Compressed, because a hundred reports of a large fleet would not be small.
         small = zlib.compress(report)
@@ -112,7 +112,7 @@ class AuditRequests:
             self._closed = True
             self._changed.notify_all()
 
-    def _waits(self, asked: Asked) -> bool:
+    def _waits(self, asked: RequestedAudit) -> bool:
         return not asked.running and asked.report is None
 
     def _drop_oldest(self) -> None:

@@ -6,25 +6,25 @@ from dataclasses import dataclass, replace
 import os_resource_classes as orc
 import os_traits
 
-from agent.desired.reshapes.evidence import Evidence, Sharing
+from agent.desired.reshapes.context import ReshapeContext, Sharing
 from agent.desired.reshapes.shared_disk import sharing_providers
 from agent.model.allocation import Allocation
 from agent.model.inventory import capacity
 from agent.model.names import ConsumerUuid
 from agent.model.provider_tree import ProviderTree
-from agent.placement.client import Client
-from agent.placement.notebook import Notebook
+from agent.placement.client import PlacementClient
+from agent.placement.node_state import NodePlacementState
 
 
 @dataclass(frozen=True, slots=True)
-class Moving:
+class ReshapeReads:
     """``before``: all consumers of the node's tree with all that they hold. ``evidence``: all that is known of them."""
 
     before: Mapping[ConsumerUuid, Allocation]
-    evidence: Evidence
+    evidence: ReshapeContext
 
     @classmethod
-    def read(cls, client: Client, notebook: Notebook, evidence: Evidence) -> "Moving":
+    def read(cls, client: PlacementClient, notebook: NodePlacementState, evidence: ReshapeContext) -> "Moving":
         """Ask Placement, also about those that share with the node."""
         before = notebook.holders(client)
         return cls(before, replace(evidence, sharing=_sharing(client, notebook.view.tree, before.values())))
@@ -34,7 +34,7 @@ class Moving:
         return {str(uuid): one.as_driver_dict() for uuid, one in self.before.items()}
 
 
-def _sharing(client: Client, tree: ProviderTree, consumers: Iterable[Allocation]) -> Sharing:
+def _sharing(client: PlacementClient, tree: ProviderTree, consumers: Iterable[Allocation]) -> Sharing:
     """How much DISK_GB those have left who share it, and which of the others that consumers have it of are shared too."""
     places = sharing_providers(tree)
     used = dict(zip(places, client.exchange.each(client.usages, places), strict=True))

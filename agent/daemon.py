@@ -18,20 +18,20 @@ from oslo_config import cfg
 
 from agent.api.access import Access
 from agent.api.record_views import RecordViews
-from agent.assembly import opened
-from agent.audit_record import Mode
-from agent.audit_requests import Asked
+from agent.assembly import open_run_store
+from agent.audit_run import AuditOptions
+from agent.audit_requests import RequestedAudit
 from agent.conf.default import host_name
 from agent.driver_worker import Outcome
 from agent.errors import AgentBug, AgentError, ConfigError, DriverError, DriverTimeout, NotReady, PlacementUnreachable, StoreError
 from agent.model.exit_codes import exit_code
 from agent.model.names import printable
 from agent.model.report import AgentState, NodeReport, Problem, Report
-from agent.news import News, agent_state, summary
-from agent.publishing import Publishing
+from agent.problem_log import ProblemLog, agent_state, summary
+from agent.dirty_nodes import DirtyNodes
 from agent.render.json_report import dumps, report_document
 from agent.render.problems import problems_of
-from agent.running import Running
+from agent.runtime import Runtime
 from agent.schedule import Schedule
 from agent.sd_notify import Notifier
 from agent.service import DaemonService
@@ -72,7 +72,7 @@ class Daemon:
     def __init__(self, conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn, notifier: Notifier, signals: Signals) -> None:
         self._conf, self._reread, self._set_up_log, self._warn = conf, reread, set_up_log, warn
         self._notifier, self._signals, self._stopping = notifier, signals, Event()
-        self._schedule, self._news = Schedule(conf.update_resources_interval), News()
+        self._schedule, self._news = Schedule(conf.update_resources_interval), ProblemLog()
         # What systemd knows: whether the service is ready, and what was wrong with the configuration it was asked to take.
         self._told_ready, self._refusal = False, ""
         self._state: AgentState = "starting"
@@ -80,7 +80,7 @@ class Daemon:
         # As the last whole audit that came to any has left them.
         self._nodes: Sequence[NodeReport] = ()
         self._service = DaemonService(signals.wake)
-        self._publishing = Publishing(signals.wake)
+        self._publishing = DirtyNodes(signals.wake)
         self._api: LocalApi | None = None
 
     def run(self) -> None:
@@ -91,7 +91,7 @@ class Daemon:
         self._notifier.status("starting")
         running = self._apart("looking at the configuration", lambda: self._running(self._conf))
         with ExitStack() as stack:
-            store = self._apart("opening the store", lambda: stack.enter_context(opened(self._conf)))
+            store = self._apart("opening the store", lambda: stack.enter_context(open_run_store(self._conf)))
             self._service.opened(RecordViews(Records(store), host_name(self._conf)))
             try:
                 # After the store, because that is what tells who else runs here.
@@ -113,11 +113,11 @@ class Daemon:
                     self._api.wait()
         LOG.info("stopped")
 
-    def _running(self, conf: cfg.ConfigOpts) -> Running:
+    def _running(self, conf: cfg.ConfigOpts) -> Runtime:
         """A fleet on ``conf``. What nobody reads there is told afterwards, because a driver has options of its own; and whatever came of it."""
         usable = False
         try:
-            found = Running(conf, self._stopping, self._publishing.changed, self)
+            found = Runtime(conf, self._stopping, self._publishing.changed, self)
             usable = True
         finally:
             self._warn(conf, usable)
@@ -125,7 +125,7 @@ class Daemon:
 
     # --- one turn ---------------------------------------------------------------------------------------------
 
-    def _turn(self, running: Running, store: Store) -> None:
+    def _turn(self, running: Runtime, store: Store) -> None:
         """Audit what is due, and what was asked for."""
         if self._api is not None:
             self._api.keep_up()
@@ -142,7 +142,7 @@ class Daemon:
                 self._publish(running, store)
 
     @contextmanager
-    def _surviving(self, running: Running | None = None, asked: Sequence[Asked] = ()) -> Iterator[None]:
+    def _surviving(self, running: Runtime | None = None, asked: Sequence[RequestedAudit] = ()) -> Iterator[None]:
         """Have no bug in the block end the daemon: tell of it, and try again soon. Whoever ``asked`` for what it did is told too."""
         try:
             yield
@@ -158,7 +158,7 @@ class Daemon:
         self._stopping.wait(TURN)
         self._told_bug(bug, running, asked)
 
-    def _told_bug(self, bug: AgentBug, running: Running | None, asked: Sequence[Asked]) -> None:
+    def _told_bug(self, bug: AgentBug, running: Runtime | None, asked: Sequence[RequestedAudit]) -> None:
         """Tell systemd and whoever asked of a bug, as far as that does not meet it too."""
         try:
             if running is not None:
@@ -167,7 +167,7 @@ class Daemon:
         except Exception:
             LOG.exception("telling of a failure")
 
-    def _cycle(self, running: Running, store: Store, asked: Sequence[Asked]) -> None:
+    def _cycle(self, running: Runtime, store: Store, asked: Sequence[RequestedAudit]) -> None:
         """Audit every node, and tell of it."""
         # What changes from here on may come too late for this audit.
         self._publishing.take()
@@ -188,21 +188,21 @@ class Daemon:
         self._show(report, asked, running.hanging, whole=True)
         self._say(summary(report.errors, report.nodes, running.hanging))
 
-    def _audit(self, running: Running, store: Store, *, asked: bool) -> Report:
+    def _audit(self, running: Runtime, store: Store, *, asked: bool) -> Report:
         self._service.measured(running.monitors.poll())
         fleet = running.start(store)
         self._service.serves(fleet.house, audited=False)
-        report = fleet.run(Mode(start=True, reread=self._reread_asked, asked=asked), progress=self._progress)
+        report = fleet.run(AuditOptions(start=True, reread=self._reread_asked, asked=asked), progress=self._progress)
         self._service.serves(fleet.house, audited=True)
         return _with_store(report, store, self._nodes)
 
-    def _special(self, running: Running, store: Store, asked: Asked) -> None:
+    def _special(self, running: Runtime, store: Store, asked: RequestedAudit) -> None:
         """An audit that is none of the daemon's own: of some nodes only, or a dry run."""
 
         def audit() -> Report:
             fleet = running.start(store)
             names = [escape(name) for name in asked.nodes]
-            mode = Mode(dry_run=asked.dry_run, start=not asked.dry_run, asked=True)
+            mode = AuditOptions(dry_run=asked.dry_run, start=not asked.dry_run, asked=True)
             if asked.dry_run:
                 return fleet.rehearsal().run(mode, names, self._progress)
             return _with_store(fleet.run(mode, names, self._progress), store, ())
@@ -215,11 +215,11 @@ class Daemon:
             self._show(report, [asked], running.hanging, whole=False)
             self._tell_bugs(report, running)
 
-    def _publish(self, running: Running, store: Store) -> None:
+    def _publish(self, running: Runtime, store: Store) -> None:
         """Audit the nodes of which something has changed."""
         nodes = sorted(self._publishing.take())
         try:
-            report = self._apart("publishing", lambda: _with_store(running.start(store).run(Mode(start=True), nodes, self._progress, refresh=False), store, ()))
+            report = self._apart("publishing", lambda: _with_store(running.start(store).run(AuditOptions(start=True), nodes, self._progress, refresh=False), store, ()))
         except AgentError as error:
             report = _failure(running, error)
         if self._stopping.is_set():
@@ -227,13 +227,13 @@ class Daemon:
         self._show(report, [], running.hanging, whole=False)
         self._tell_bugs(report, running)
 
-    def _tell_bugs(self, report: Report, running: Running) -> None:
+    def _tell_bugs(self, report: Report, running: Runtime) -> None:
         """Tell of a bug in an audit of some nodes; the next audit of all tells whether it lasts."""
         if any(one.code == AgentBug.code for one in report.errors):
             self._schedule.failed()
             self._say(summary(report.errors, (), running.hanging))
 
-    def _show(self, report: Report, asked: Sequence[Asked], hanging: int, *, whole: bool) -> None:
+    def _show(self, report: Report, asked: Sequence[RequestedAudit], hanging: int, *, whole: bool) -> None:
         """Tell those who look at the agent or have asked for this."""
         self._service.audited(report, whole=whole)
         if self._api is not None:
@@ -337,7 +337,7 @@ class Daemon:
             LOG.critical("%s", what, exc_info=True)
             raise AgentBug.of(error) from error
 
-    def _reloaded(self, running: Running, store: Store) -> Running:
+    def _reloaded(self, running: Runtime, store: Store) -> Runtime:
         """The fleet on the configuration as it is now, if all of that can be used; else say why, and go on with the old one."""
         self._signals.reload = False
         self._service.reloads()
@@ -368,12 +368,12 @@ class Daemon:
             self._schedule.at_once()
             self._service.reloaded(refusal)
 
-    def _changed_keeping_leases(self, before: Running, conf: cfg.ConfigOpts, store: Store) -> Running:
+    def _changed_keeping_leases(self, before: Runtime, conf: cfg.ConfigOpts, store: Store) -> Runtime:
         """As :meth:`_changed`, which may take longer than a lease, because drivers do."""
         with before.keeping_leases():
             return self._changed(before, conf, store)
 
-    def _changed(self, before: Running, conf: cfg.ConfigOpts, store: Store) -> Running:
+    def _changed(self, before: Runtime, conf: cfg.ConfigOpts, store: Store) -> Runtime:
         """The fleet on ``conf``; the one before is only given up when this one is there.
 
         :raises AgentError: ``conf`` cannot be used; nothing has changed.
@@ -405,7 +405,7 @@ class Daemon:
         return now
 
 
-def _failure(running: Running, error: AgentError) -> Report:
+def _failure(running: Runtime, error: AgentError) -> Report:
     """The report of an audit that could not even begin."""
     return Report(
         version=agent_version(), host=host_name(running.conf), mode="http", endpoint=None, max_version=None, dry_run=False, errors=problems_of(error),

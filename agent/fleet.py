@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
-from agent.audit import House, NodeAudit
-from agent.audit_record import Mode, Node
+from agent.audit import AuditContext, NodeAudit
+from agent.audit_run import AuditOptions, AuditedNode
 from agent.desired.root_traits import agent_trait
 from agent.driver import LooksAtInstances, MarksNodes, NeedsLease
 from agent.driver_answers import chosen_nodes, managed_nodes
@@ -15,11 +15,11 @@ from agent.errors import AgentBug, AgentError, DriverError, PlacementError, Stan
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.answers import Row
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.server import Server
-from agent.settled import SettledNodes
+from agent.unchanged_nodes import UnchangedNodes
 from agent.tracker.errors import NodeHeldElsewhere
-from agent.tracker.node_audits import NodeAudits
+from agent.tracker.usage_step import UsageStep
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
@@ -35,13 +35,13 @@ class Fleet:
     """The nodes of a process, each with what it remembers between audits."""
 
     def __init__(
-        self, house: House, driver_name: str, host: str, workers: int, *, provisional: bool = False, notice: str = "", full_audit_interval: float = 600
+        self, house: AuditContext, driver_name: str, host: str, workers: int, *, provisional: bool = False, notice: str = "", full_audit_interval: float = 600
     ) -> None:
         self.house = house
         self._driver_name, self._host, self._workers = driver_name, host, workers
         self._provisional, self._notice = provisional, notice
         self._audits: dict[str, NodeAudit] = {}
-        self._settled = SettledNodes(full_audit_interval)
+        self._settled = UnchangedNodes(full_audit_interval)
         # When the backend last said of a node that is not managed here any more that it is not deleted.
         self._elsewhere: dict[str, float] = {}
         # Looked at once, because it takes as long as some audits.
@@ -56,7 +56,7 @@ class Fleet:
         house = replace(self.house, server=Server(served.transport, served.mode, served.storage, keep=False))
         return Fleet(house, self._driver_name, self._host, self._workers, provisional=self._provisional, notice=self._notice)
 
-    def run(self, mode: Mode, names: Sequence[str] = (), progress: Progress | None = None, *, refresh: bool = True) -> Report:
+    def run(self, mode: AuditOptions, names: Sequence[str] = (), progress: Progress | None = None, *, refresh: bool = True) -> Report:
         """Audit every node, or those whose names match ``names`` or whose uuids are among them. Never raises an :class:`AgentError`.
 
         Of a driver that marks its nodes, those that are as they were are audited only from time to time, unless they are named.
@@ -91,7 +91,7 @@ class Fleet:
         )  # fmt: skip
 
     def _pass(
-        self, client: Client, mode: Mode, names: Sequence[str], progress: Progress, errors: list[AgentError], *, refresh: bool
+        self, client: PlacementClient, mode: AuditOptions, names: Sequence[str], progress: Progress, errors: list[AgentError], *, refresh: bool
     ) -> Sequence[NodeReport]:
         """The nodes of one run: those that were audited, those that need not be, and those that are gone.
 
@@ -119,7 +119,7 @@ class Fleet:
         return tuple(nodes)
 
     @staticmethod
-    def _tidy(audits: NodeAudits) -> None:
+    def _tidy(audits: UsageStep) -> None:
         """Remove what ended long ago. If that fails, what was done of the nodes is to be told all the same, and the next pass tries again."""
         failure = ""
         try:
@@ -144,7 +144,7 @@ class Fleet:
         self._settled.keep(())
         self._elsewhere.clear()
 
-    def _keep(self, found: Mapping[str, str], mode: Mode) -> None:
+    def _keep(self, found: Mapping[str, str], mode: AuditOptions) -> None:
         """Have the nodes that will not be audited stay this agent's own, and let go of those that left."""
         records = self.house.records
         if records is not None and not mode.dry_run and (self._marks is not None or records.audits.inherited):
@@ -176,7 +176,7 @@ class Fleet:
         elif successor._leased is not None:
             mine.lease.leave(successor._leased.lease())
 
-    def _as_they_were(self, chosen: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None) -> dict[str, NodeReport]:
+    def _as_they_were(self, chosen: Mapping[str, str], mode: AuditOptions, rows: Mapping[ProviderUuid, Row] | None) -> dict[str, NodeReport]:
         """What to tell of the nodes of which neither the driver nor Placement shows anything new."""
         if self._marks is None:
             return {}
@@ -201,7 +201,7 @@ class Fleet:
             self.house.absences.tell(self.house.provider_config, frozenset().union(*known), names)
 
     def _rows(
-        self, client: Client, mode: Mode, found: Mapping[str, str], chosen: Mapping[str, str]
+        self, client: PlacementClient, mode: AuditOptions, found: Mapping[str, str], chosen: Mapping[str, str]
     ) -> Mapping[ProviderUuid, Row] | None:
         """What one list tells of many nodes. Without a Placement, what is promised on the nodes is counted all the same.
 
@@ -217,7 +217,7 @@ class Fleet:
                 self._audit_of(uuid, name).count(mode)
             raise
 
-    def _listed(self, client: Client, found: Mapping[str, str], chosen: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
+    def _listed(self, client: PlacementClient, found: Mapping[str, str], chosen: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
         """All roots that carry this agent's mark, in one request; None where a node's own tree says as much.
 
         Asked for many nodes, and for one if there may be others that the driver has no more.
@@ -254,7 +254,7 @@ class Fleet:
         return gone
 
     def _audit_all(
-        self, nodes: Mapping[str, str], mode: Mode, rows: Mapping[ProviderUuid, Row] | None, progress: Callable[[str], None], *, gone: bool = False
+        self, nodes: Mapping[str, str], mode: AuditOptions, rows: Mapping[ProviderUuid, Row] | None, progress: Callable[[str], None], *, gone: bool = False
     ) -> Sequence[NodeReport]:
         audits: list[Future[NodeReport]] = []
 
@@ -300,7 +300,7 @@ class Fleet:
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)
         if known is None or known.node.name != name:
-            known = self._audits[uuid] = NodeAudit(Node(ProviderUuid(uuid), name, self._driver_name, self._provisional), self.house)
+            known = self._audits[uuid] = NodeAudit(AuditedNode(ProviderUuid(uuid), name, self._driver_name, self._provisional), self.house)
         return known
 
 

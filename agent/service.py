@@ -11,13 +11,13 @@ from typing import Any
 
 from agent.api.errors import Stopping, Unready, Unwell
 from agent.api.record_views import RecordViews
-from agent.api.service import Audit, Document, Seen
-from agent.audit import House
+from agent.api.service import Audit, Document, LastAudit
+from agent.audit import AuditContext
 from agent.audit_requests import AuditRequests
 from agent.errors import AgentError, DriverTimeout
 from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
-from agent.monitors.monitor import Reading
-from agent.placement.client import Client
+from agent.monitors.monitor import Measurement
+from agent.placement.client import PlacementClient
 from agent.render.json_report import node_document, tree_document
 from agent.render.own_tree import StoredTree, own_providers
 from agent.tracker.errors import NodeNotReady, UnknownNode
@@ -37,15 +37,15 @@ class DaemonService:
         self._wake, self._lock = wake, Lock()
         self._status, self._stopping = "starting", False
         self._work, self._heard_of = "", 0.0
-        self._seen: Mapping[str, Seen] = {}
+        self._seen: Mapping[str, LastAudit] = {}
         # None until all nodes were audited once.
         self._errors: Sequence[Problem] | None = None
         # Asked for, and under way.
         self._reload: Future[None] | None = None
         self._reloading: Future[None] | None = None
         self._records: RecordViews | None = None
-        self._house: House | None = None
-        self._readings: Sequence[Reading] = ()
+        self._house: AuditContext | None = None
+        self._readings: Sequence[Measurement] = ()
 
     # --- what the daemon tells ----------------------------------------------------------------------------------
 
@@ -57,13 +57,13 @@ class DaemonService:
         """The store is open, and stays so for as long as anybody may ask."""
         self._records = records
 
-    def serves(self, house: House, *, audited: bool) -> None:
+    def serves(self, house: AuditContext, *, audited: bool) -> None:
         """What requests are carried out with. Whatever did that before goes on until the nodes were ``audited`` by this one."""
         if audited or self._house is None:
             self._house = house
             self._records = self._records.of(house.agent) if self._records is not None else None
 
-    def measured(self, readings: Sequence[Reading]) -> None:
+    def measured(self, readings: Sequence[Measurement]) -> None:
         """What the monitors say of the host."""
         self._readings = readings
 
@@ -153,7 +153,7 @@ class DaemonService:
         if reasons:
             raise Unready(reasons)
 
-    def seen(self) -> Sequence[Seen]:
+    def seen(self) -> Sequence[LastAudit]:
         """Every node, in the order of their uuids."""
         return [seen for _, seen in sorted(self._seen.items())]
 
@@ -189,11 +189,11 @@ class DaemonService:
             raise _not_ready()
         return tracking.tracker
 
-    def placement(self) -> Client:
+    def placement(self) -> PlacementClient:
         """:raises NodeNotReady, Stopping: as :meth:`tracker`."""
         return self._in_service().server.client()
 
-    def readings(self) -> Sequence[Reading]:
+    def readings(self) -> Sequence[Measurement]:
         """What the monitors said when they were last asked."""
         return self._readings
 
@@ -217,31 +217,31 @@ class DaemonService:
         except FutureTimeout as error:
             raise DriverTimeout(f"the configuration was not reloaded within {RELOAD_DEADLINE:.0f} s", "look at the log; it may still come") from error
 
-    def _in_service(self) -> House:
+    def _in_service(self) -> AuditContext:
         if self._stopping:
             raise Stopping
         if self._house is None:
             raise _not_ready()
         return self._house
 
-    def _find(self, uuid: str) -> Seen:
+    def _find(self, uuid: str) -> LastAudit:
         seen = self._seen.get(uuid)
         if seen is None:
             raise UnknownNode(f"no node {uuid} was audited here", "see /v1/nodes for those that were")
         return seen
 
 
-def _seen(node: NodeReport, endpoint: str | None, now: float, before: Seen | None) -> Seen:
+def _seen(node: NodeReport, endpoint: str | None, now: float, before: LastAudit | None) -> LastAudit:
     """The node as this audit left it, and as the one ``before`` did where this one could not look."""
     well = node.state in WELL
     if before is None:
-        return Seen(node, endpoint, now, now if well else None)
+        return LastAudit(node, endpoint, now, now if well else None)
     if not node.judged:
         # That nobody can look, as in an outage, mends nothing. Conflicts show before anything else does.
         kept = [one for one in before.report.drift if one not in node.drift and not (node.drift and one.kind in CONFLICTS)]
         node = replace(node, drift=(*node.drift, *kept))
     # One that was not audited was either found to be as it was, or not looked at.
-    return Seen(node, endpoint, now if node.seconds or well else before.at, now if well else before.good_at)
+    return LastAudit(node, endpoint, now if node.seconds or well else before.at, now if well else before.good_at)
 
 
 def _not_ready() -> NodeNotReady:
@@ -252,7 +252,7 @@ def _because(report: NodeReport) -> str:
     return f": {report.errors[0].message}" if report.errors else ""
 
 
-def _summary(seen: Seen) -> dict[str, Any]:
+def _summary(seen: LastAudit) -> dict[str, Any]:
     report = seen.report
     return {
         "name": report.name, "uuid": report.uuid, "driver": report.driver, "state": report.state, "audited_at": seen.at, "last_good_audit_at": seen.good_at,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from agent.assembly import assembled
-from agent.audit_record import Mode
+from agent.assembly import running_fleet
+from agent.audit_run import AuditOptions
 from agent.cli.configuration import load
 from agent.cli.options import Options, Source
 
@@ -31,9 +31,9 @@ def main() -> None:
     conf = load(Options(sources=(Source(Path(sys.argv[1])),)))
     sys.stdin.readline()
     wall, cpu = time.perf_counter(), time.process_time()
-    with assembled(conf, threading.Event()) as fleet:
+    with running_fleet(conf, threading.Event()) as fleet:
         while True:
-            report = fleet.run(Mode(start=True))
+            report = fleet.run(AuditOptions(start=True))
             figures = {
                 "seconds": time.perf_counter() - wall,
                 "cpu": time.process_time() - cpu,

@@ -18,12 +18,12 @@ from pathlib import Path
 from agent.errors import Undecided
 from agent.model.device_request import DeviceRequest
 from agent.model.guest import Guest, GuestCell, PciPolicy
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.numa.fit import Networks, NoFit, fit
 from agent.numa.host import HostCell
-from agent.pci.choice import Devices, free_devices
-from agent.pci.wanted import Nearness
+from agent.pci.choice import FreeDevices, free_devices
+from agent.pci.nearness import Nearness
 
 CPUS = 16
 REPEATS = 5
@@ -71,7 +71,7 @@ class Case:
         ]
         begun = time.process_time()
         try:
-            devices = Devices(free_devices(self.rows), requests, "legacy", nearness)
+            devices = FreeDevices(free_devices(self.rows), requests, "legacy", nearness)
             found = fit(host, self.asked, devices=devices, networks=Networks(frozenset(f"p{number}" for number in range(len(self.networks)))))
             devices.chosen(frozenset(cell.host_cell for cell in found.cells))
             outcome = "fits"
@@ -87,7 +87,7 @@ class Case:
         return self.__dict__.setdefault("_seconds", [])
 
     @property
-    def rows(self) -> Mapping[str, DeviceRow]:
+    def rows(self) -> Mapping[str, DeviceRecord]:
         """The devices as a node's state has them."""
         if "_rows" not in self.__dict__:
             rows = [one for number, (cell, functions) in enumerate(self.cards) for one in card(number, cell, functions)]
@@ -119,9 +119,9 @@ class Case:
         return {"line": 20 + abs(one - other), "sockets": 12 if one // 8 == other // 8 else 32}.get(self.near, 20)
 
 
-def card(number: int, cell: int, functions: int) -> list[DeviceRow]:
+def card(number: int, cell: int, functions: int) -> list[DeviceRecord]:
     """A network card with its VFs."""
-    pf = DeviceRow(
+    pf = DeviceRecord(
         node=NODE, address=f"{number // 256:04x}:{number % 256:02x}:00.0", vendor_id="8086", product_id="1572", type="type-PF", numa_node=cell,
         tags={"physical_network": "datacentre", "trusted": "true", "remote_managed": "false"},
     )  # fmt: skip

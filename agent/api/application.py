@@ -19,7 +19,7 @@ from agent.api.problem import MEDIA_TYPE, plain, problem_of, refusal, status_of
 from agent.api.routes import routes
 from agent.api.service import Service
 from agent.api.validation import Validation
-from agent.api.waiting import WaitingRoom
+from agent.api.wait_limit import WaitLimit
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
 
@@ -40,8 +40,8 @@ def application(
 
     ``waiters`` is how many requests may wait for others at once, ``store_users`` how many may be busy with the store.
     """
-    room = WaitingRoom(store_users, "the store", STORE_PATIENCE)
-    app: falcon.App[Any, Any] = falcon.App(middleware=[Ledger(metrics), Gate(access), Validation(description or load()), StorePlaces(room)])
+    room = WaitLimit(store_users, "the store", STORE_PATIENCE)
+    app: falcon.App[Any, Any] = falcon.App(middleware=[RequestLog(metrics), Authorizer(access), Validation(description or load()), StoreWaitLimit(room)])
     handle_errors(app)
     for path, resource in routes(service, metrics, waiters).items():
         app.add_route(path, resource)
@@ -55,7 +55,7 @@ def handle_errors(app: "falcon.App[Any, Any]") -> None:
     app.add_error_handler(Exception, _failed)
 
 
-class Gate:
+class Authorizer:
     """Lets in who may do what is asked."""
 
     def __init__(self, access: Callable[[], Access]) -> None:
@@ -66,10 +66,10 @@ class Gate:
         self._access().check(request.env[PEER], request.method)
 
 
-class StorePlaces:
+class StoreWaitLimit:
     """Keeps requests that need the store from taking all threads, should it hang."""
 
-    def __init__(self, room: WaitingRoom) -> None:
+    def __init__(self, room: WaitLimit) -> None:
         self._room = room
 
     def process_resource(self, request: Request, _response: Response, _resource: object, _parameters: object) -> None:
@@ -84,7 +84,7 @@ class StorePlaces:
             request.context.place.close()
 
 
-class Ledger:
+class RequestLog:
     """Times and counts every request, and logs the ones that write."""
 
     def __init__(self, metrics: Metrics) -> None:

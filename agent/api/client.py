@@ -51,7 +51,7 @@ class ApiProblem(AgentError):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ApiAnswer:
     """One answer that is no problem."""
 
     status: int
@@ -64,7 +64,7 @@ class Answer:
         return json.loads(self.body)
 
 
-class Client:
+class ApiClient:
     """Talks to the agent at ``socket``. Every method makes one request unless it says otherwise.
 
     :raises ApiProblem: from every method, the agent refused.
@@ -241,14 +241,14 @@ class Client:
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def request(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> Answer:
+    def request(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> ApiAnswer:
         """One request, whatever it is. ``wait``: seconds that the agent may take longer than others."""
         connection = UnixConnection(self._socket, self._timeout + wait)
         try:
             content = {} if body is None else {"Content-Type": "application/json"}
             connection.request(method, target, None if body is None else json.dumps(body), {**content, **(headers or {})})
             response = connection.getresponse()
-            answer = Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+            answer = ApiAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
         except (OSError, http.client.HTTPException) as error:
             self._lost(error)
         finally:
@@ -292,7 +292,7 @@ class Client:
         raise ApiUnreachable(f"{where}: {reason}", remedy, listening=not isinstance(error, FileNotFoundError | ConnectionRefusedError)) from error
 
 
-def _problem(answer: Answer) -> Document:
+def _problem(answer: ApiAnswer) -> Document:
     try:
         found = answer.document
     except ValueError:

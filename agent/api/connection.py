@@ -12,8 +12,8 @@ from cheroot.server import HeaderReader, HTTPConnection, HTTPRequest
 from cheroot.wsgi import Gateway_10
 
 from agent.api.application import PEER
-from agent.api.inbox import Inbox
-from agent.api.outgoing import Outbox
+from agent.api.receive_buffer import ReceiveBuffer
+from agent.api.send_buffer import SendBuffer
 from agent.api.peer import Peer, peer_of
 from agent.api.problem import MEDIA_TYPE, phrase, plain, refusal
 from agent.deadline import within
@@ -78,13 +78,13 @@ class Request(HTTPRequest):
         self.conn.wfile.write(head.encode() + body)
 
 
-class Connection(HTTPConnection):
+class LocalConnection(HTTPConnection):
     """A connection that knows its peer, and since when a request is on its way."""
 
     RequestHandlerClass = Request
 
     def __init__(self, server: Any, sock: socket.socket, _makefile: Callable[..., Any]) -> None:
-        super().__init__(server, sock, lambda connection, mode, _size: Inbox(connection) if "r" in mode else Outbox(connection))
+        super().__init__(server, sock, lambda connection, mode, _size: ReceiveBuffer(connection) if "r" in mode else SendBuffer(connection))
         self.peer = self.peer_of(sock)
         self._waiting_since = time.time()
 

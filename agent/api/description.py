@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from agent.api.schema import Schema, registered
+from agent.api.schema import RequestSchema, registered
 
 FILE = "openapi.yaml"
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -18,19 +18,19 @@ JSON = "application/json"
 class Parameters:
     """The parameters that stand in one part of a request. ``types``: the JSON types each may have; ``names`` as they are written."""
 
-    schema: Schema
+    schema: RequestSchema
     types: Mapping[str, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class ApiOperation:
     """``body`` None: it takes none."""
 
     id: str
     path: Parameters
     query: Parameters
     header: Parameters
-    body: Schema | None
+    body: RequestSchema | None
     body_required: bool
 
 
@@ -45,19 +45,19 @@ class Description:
         }  # fmt: skip
 
     @property
-    def operations(self) -> Mapping[tuple[str, str], Operation]:
+    def operations(self) -> Mapping[tuple[str, str], ApiOperation]:
         """The operations."""
         return self._operations
 
-    def _operation(self, item: Mapping[str, Any], described: Mapping[str, Any]) -> Operation:
+    def _operation(self, item: Mapping[str, Any], described: Mapping[str, Any]) -> ApiOperation:
         listed = [self._resolved(one) for one in (*item.get("parameters", ()), *described.get("parameters", ()))]
         body = described.get("requestBody")
-        return Operation(
+        return ApiOperation(
             id=described["operationId"],
             path=self._parameters(listed, "path"),
             query=self._parameters(listed, "query"),
             header=self._parameters(listed, "header"),
-            body=Schema(body["content"][JSON]["schema"], self._registry) if body else None,
+            body=RequestSchema(body["content"][JSON]["schema"], self._registry) if body else None,
             body_required=bool(body and body.get("required")),
         )
 
@@ -67,7 +67,7 @@ class Description:
             "type": "object", "additionalProperties": False, "properties": {one["name"]: one["schema"] for one in here},
             "required": [one["name"] for one in here if one.get("required")],
         }  # fmt: skip
-        return Parameters(Schema(schema, self._registry), {one["name"]: frozenset(self._types(one["schema"])) for one in here})
+        return Parameters(RequestSchema(schema, self._registry), {one["name"]: frozenset(self._types(one["schema"])) for one in here})
 
     def _types(self, schema: Mapping[str, Any]) -> Iterator[str]:
         kinds = self._resolved(schema).get("type", "string")

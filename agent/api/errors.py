@@ -19,11 +19,11 @@ class Fault:
     detail: str
 
 
-class RequestError(AgentError):
+class ApiRequestError(AgentError):
     """A request that cannot be understood or is not for its sender to make."""
 
 
-class InvalidRequest(RequestError):
+class InvalidApiRequest(ApiRequestError):
     """The request is not as openapi.yaml describes it. ``faults``: the first of them."""
 
     code = "request.invalid"
@@ -35,37 +35,37 @@ class InvalidRequest(RequestError):
         self.faults = tuple(faults)
 
 
-class NotJson(RequestError):
+class NotJson(ApiRequestError):
     """The body is not one JSON document."""
 
     code = "request.not-json"
 
 
-class TooManyValues(RequestError):
+class TooManyValues(ApiRequestError):
     """The body holds more than any request needs."""
 
     code = "request.too-large"
 
 
-class WrongMediaType(RequestError):
+class WrongMediaType(ApiRequestError):
     """The body is something other than JSON."""
 
     code = "request.media-type"
 
 
-class VersionMissing(RequestError):
+class VersionMissing(ApiRequestError):
     """A record is to be changed, and it is not said which version of it was seen."""
 
     code = "request.version-missing"
 
 
-class UnknownPath(RequestError):
+class UnknownPath(ApiRequestError):
     """Nothing is there."""
 
     code = "request.path"
 
 
-class UnknownMethod(RequestError):
+class UnknownMethod(ApiRequestError):
     """The path does not take that method."""
 
     code = "request.method"
@@ -75,19 +75,19 @@ class UnknownMethod(RequestError):
         super().__init__(what, f"use {' or '.join(allowed)}", allowed=tuple(allowed))
 
 
-class Forbidden(RequestError):
+class Forbidden(ApiRequestError):
     """The user at the other end may not do that."""
 
     code = "access.forbidden"
 
 
-class UnknownAudit(RequestError):
+class UnknownAudit(ApiRequestError):
     """No audit has that id, or it was long ago."""
 
     code = "audit.unknown"
 
 
-class TooManyAudits(RequestError):
+class TooManyAudits(ApiRequestError):
     """More audits wait than are kept."""
 
     code = "audit.too-many"

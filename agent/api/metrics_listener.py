@@ -6,11 +6,11 @@ from typing import Any
 import falcon
 
 from agent.api.address import METRICS_OPTION, Address
-from agent.api.application import Ledger, handle_errors
-from agent.api.connection import Connection
+from agent.api.application import RequestLog, handle_errors
+from agent.api.connection import LocalConnection
 from agent.api.errors import ListenerUnusable
 from agent.api.metrics import Metrics
-from agent.api.resources.state import Figures, Health, Readiness
+from agent.api.resources.state import MetricsResource, HealthResource, ReadinessResource
 from agent.api.server import LocalServer
 from agent.api.service import Service
 
@@ -18,7 +18,7 @@ from agent.api.service import Service
 WORKERS = 2
 BACKLOG = 64
 
-class TcpConnection(Connection):
+class TcpConnection(LocalConnection):
     """A connection from anywhere."""
 
     @staticmethod
@@ -52,8 +52,8 @@ def _listening(address: Address) -> socket.socket:
 
 
 def _application(service: Service, metrics: Metrics) -> "falcon.App[Any, Any]":
-    app: falcon.App[Any, Any] = falcon.App(middleware=[Ledger(metrics)])
+    app: falcon.App[Any, Any] = falcon.App(middleware=[RequestLog(metrics)])
     handle_errors(app)
-    for path, resource in {"/metrics": Figures(metrics), "/healthz": Health(service), "/readyz": Readiness(service)}.items():
+    for path, resource in {"/metrics": MetricsResource(metrics), "/healthz": HealthResource(service), "/readyz": ReadinessResource(service)}.items():
         app.add_route(path, resource)
     return app

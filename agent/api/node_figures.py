@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from agent.api.metrics import PREFIX
-from agent.api.service import Seen, Service
+from agent.api.service import LastAudit, Service
 from agent.errors import AgentError
 from agent.model.claim import Purpose
 from agent.model.report import DriftKind
@@ -56,7 +56,7 @@ class NodeFigures(Collector):
         yield from (works, host)
 
 
-def _audited(seen: Sequence[Seen]) -> Iterator[Metric]:
+def _audited(seen: Sequence[LastAudit]) -> Iterator[Metric]:
     """Of each node only the state that it is in, because there may be thousands of nodes."""
     counts = Counter(one.report.state for one in seen)
     nodes = GaugeMetricFamily(f"{PREFIX}_nodes", "Nodes, by how their last audit left them", labels=["state"])
@@ -71,7 +71,7 @@ def _audited(seen: Sequence[Seen]) -> Iterator[Metric]:
     yield from (state_of, last, _of_nodes("last_good_audit_timestamp_seconds", "When an audit last left the node well", good))
 
 
-def _drift(seen: Sequence[Seen]) -> Iterator[Metric]:
+def _drift(seen: Sequence[LastAudit]) -> Iterator[Metric]:
     """What is known of it stays while nobody can look, so that an outage ends no alert."""
     whole = GaugeMetricFamily(f"{PREFIX}_drift", "What the agent will not touch by itself", labels=["kind"])
     by_node = GaugeMetricFamily(f"{PREFIX}_node_drift", "The same by node, where there is any", labels=["node", "kind", "severity"])

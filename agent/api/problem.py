@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
-from agent.api.errors import InvalidRequest
+from agent.api.errors import InvalidApiRequest
 from agent.errors import AgentError, ConfigErrors
 from agent.model.names import printable
 
@@ -111,7 +111,7 @@ def plain(code: str, detail: str, remedy: str) -> dict[str, Any]:
 
 
 def _details(error: AgentError) -> dict[str, Any]:
-    if isinstance(error, InvalidRequest):
+    if isinstance(error, InvalidApiRequest):
         return {"errors": [{"in": fault.place, "pointer": fault.pointer, "detail": fault.detail} for fault in error.faults]}
     if isinstance(error, ConfigErrors):
         return {"errors": [{"code": one.code, "detail": printable(one.message), "remedy": printable(one.remedy)} for one in error.errors]}

@@ -4,14 +4,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from agent.api.documents.shown import JsonObject, claim_document, device_document, instance_document, migration_document
+from agent.api.documents.records import JsonObject, claim_document, device_document, instance_document, migration_document
 from agent.model.claim import Claim, Purpose
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.store.reading import Reading
+from agent.store.reading import RecordReader
 from agent.store.records import Records
-from agent.store.versioned import Found
+from agent.store.versioned import VersionedRow
 from agent.tracker.errors import UnknownClaim, UnknownInstance
-from agent.tracker.known import is_departure
+from agent.tracker.stored_state import is_departure
 
 PAGE = 1000
 
@@ -88,7 +88,7 @@ class RecordViews:
             if "instance" in query:
                 held = sorted(reading.claims_of(ConsumerUuid(query["instance"])), key=attrgetter("id"))
                 some = [one for one in held if one.node in nodes and one.id > marker][:limit]
-                found = Found(tuple(some), last=some[-1].id if some else "")
+                found = VersionedRow(tuple(some), last=some[-1].id if some else "")
             else:
                 found = reading.claims(nodes, marker, limit)
             return _page("claims", found, limit, lambda some: _claim_documents(reading, some))
@@ -111,11 +111,11 @@ class RecordViews:
             marker, limit = _wanted(query)
             return _page("devices", reading.devices(self._nodes(reading), marker, limit), limit, _each(device_document))
 
-    def _nodes(self, reading: Reading) -> list[ProviderUuid]:
+    def _nodes(self, reading: RecordReader) -> list[ProviderUuid]:
         return [one.uuid for one in reading.nodes(self._host).records]
 
 
-def _found(reading: Reading, id: str, purpose: Purpose | None) -> Claim:
+def _found(reading: RecordReader, id: str, purpose: Purpose | None) -> Claim:
     claim = reading.claim(id)
     if claim is None and purpose == "move":
         claim = reading.claim_of(ConsumerUuid(id))
@@ -129,7 +129,7 @@ def _wanted(query: Query) -> tuple[str, int]:
     return query.get("marker", ""), query.get("limit", PAGE)
 
 
-def _page(name: str, found: Found[Any], limit: int, documents: Callable[[Sequence[Any]], Sequence[JsonObject]]) -> JsonObject:
+def _page(name: str, found: VersionedRow[Any], limit: int, documents: Callable[[Sequence[Any]], Sequence[JsonObject]]) -> JsonObject:
     damaged = [printable(f"{one.table} {one.key}: {one.why}") for one in found.damaged]
     is_last = len(found.records) + len(damaged) < limit
     return {name: documents(found.records), "damaged": damaged, "next": None if is_last else found.last}
@@ -139,7 +139,7 @@ def _each(document: Callable[[Any], JsonObject]) -> Callable[[Iterable[Any]], li
     return lambda some: [document(one) for one in some]
 
 
-def _claim_documents(reading: Reading, claims: Sequence[Claim]) -> list[JsonObject]:
+def _claim_documents(reading: RecordReader, claims: Sequence[Claim]) -> list[JsonObject]:
     devices, units = reading.held_by([one.id for one in claims]) if claims else ((), ())
     found = {uuid: reading.node(uuid) for uuid in {one.node for one in claims}}
     names = {uuid: printable(one.name) for uuid, one in found.items() if one is not None}

@@ -2,53 +2,53 @@
 
 from collections.abc import Mapping
 
-from agent.api.desk import Desk
+from agent.api.timed_tracker import TimedTracker
 from agent.api.metrics import Metrics
-from agent.api.resources.audits import Audits, OneAudit, Reload, Waiting
-from agent.api.resources.builds import Builds
-from agent.api.resources.claims import Claims, OneClaim
-from agent.api.resources.devices import CleanedDevice, DeviceClaims, Devices, DeviceUse, OneDeviceClaim
-from agent.api.resources.guests import GuestImports, Guests, OneGuest
-from agent.api.resources.instances import Allocation, Instances, OneInstance
-from agent.api.resources.migrations import Migrations
-from agent.api.resources.moves import STEPS, DroppedHalf, Moves, OneMove, Step
-from agent.api.resources.nodes import Node, Nodes, Tree
-from agent.api.resources.state import Figures, Health, Readiness
+from agent.api.resources.audits import AuditsResource, AuditResource, ReloadResource, AuditWaiter
+from agent.api.resources.builds import BuildsResource
+from agent.api.resources.claims import ClaimsResource, ClaimResource
+from agent.api.resources.devices import CleanedDeviceResource, DeviceClaimsResource, DevicesResource, DeviceUseResource, DeviceClaimResource
+from agent.api.resources.guests import GuestImportsResource, GuestsResource, GuestResource
+from agent.api.resources.instances import AllocationResource, InstancesResource, InstanceResource
+from agent.api.resources.migrations import MigrationsResource
+from agent.api.resources.moves import STEPS, DroppedHalfResource, MovesResource, MoveResource, MoveStepResource
+from agent.api.resources.nodes import NodeResource, NodesResource, TreeResource
+from agent.api.resources.state import MetricsResource, HealthResource, ReadinessResource
 from agent.api.service import Service
-from agent.api.waiting import WaitingRoom
+from agent.api.wait_limit import WaitLimit
 
 
 def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, object]:
     """The resources by path. ``waiters`` is how many requests may wait at once for what the agent does not do by itself."""
-    room, desk = WaitingRoom(waiters, "Placement, or for other things that the agent does not do by itself"), Desk(service, metrics)
-    waiting = Waiting(service, room)
+    room, desk = WaitLimit(waiters, "Placement, or for other things that the agent does not do by itself"), TimedTracker(service, metrics)
+    waiting = AuditWaiter(service, room)
     return {
-        "/healthz": Health(service),
-        "/readyz": Readiness(service),
-        "/metrics": Figures(metrics),
-        "/v1/nodes": Nodes(service),
-        "/v1/nodes/{uuid}": Node(service),
-        "/v1/nodes/{uuid}/tree": Tree(service),
-        "/v1/nodes/{uuid}/builds": Builds(desk),
-        "/v1/audits": Audits(service, waiting),
-        "/v1/audits/{id}": OneAudit(waiting),
-        "/v1/reload": Reload(service, room),
-        "/v1/claims": Claims(service, desk),
-        "/v1/claims/{id}": OneClaim(service, desk),
-        "/v1/moves": Moves(service, desk),
-        "/v1/moves/{id}": OneMove(service, desk),
-        "/v1/moves/{id}/drop": DroppedHalf(service, desk),
-        **{f"/v1/moves/{{id}}/{word}": Step(service, desk, word) for word in STEPS},
-        "/v1/devices": Devices(service),
-        "/v1/devices/cleaned": CleanedDevice(service, desk),
-        "/v1/devices/claims": DeviceClaims(service, desk),
-        "/v1/devices/claims/{id}": OneDeviceClaim(service, desk),
-        "/v1/devices/claims/{id}/allocate": DeviceUse(service, desk),
-        "/v1/guests": Guests(service),
-        "/v1/guests/import": GuestImports(service, desk),
-        "/v1/guests/{uuid}": OneGuest(desk),
-        "/v1/instances": Instances(service),
-        "/v1/instances/{uuid}": OneInstance(service, desk),
-        "/v1/instances/{uuid}/allocation": Allocation(service, desk, room),
-        "/v1/migrations": Migrations(service),
+        "/healthz": HealthResource(service),
+        "/readyz": ReadinessResource(service),
+        "/metrics": MetricsResource(metrics),
+        "/v1/nodes": NodesResource(service),
+        "/v1/nodes/{uuid}": NodeResource(service),
+        "/v1/nodes/{uuid}/tree": TreeResource(service),
+        "/v1/nodes/{uuid}/builds": BuildsResource(desk),
+        "/v1/audits": AuditsResource(service, waiting),
+        "/v1/audits/{id}": AuditResource(waiting),
+        "/v1/reload": ReloadResource(service, room),
+        "/v1/claims": ClaimsResource(service, desk),
+        "/v1/claims/{id}": ClaimResource(service, desk),
+        "/v1/moves": MovesResource(service, desk),
+        "/v1/moves/{id}": MoveResource(service, desk),
+        "/v1/moves/{id}/drop": DroppedHalfResource(service, desk),
+        **{f"/v1/moves/{{id}}/{word}": MoveStepResource(service, desk, word) for word in STEPS},
+        "/v1/devices": DevicesResource(service),
+        "/v1/devices/cleaned": CleanedDeviceResource(service, desk),
+        "/v1/devices/claims": DeviceClaimsResource(service, desk),
+        "/v1/devices/claims/{id}": DeviceClaimResource(service, desk),
+        "/v1/devices/claims/{id}/allocate": DeviceUseResource(service, desk),
+        "/v1/guests": GuestsResource(service),
+        "/v1/guests/import": GuestImportsResource(service, desk),
+        "/v1/guests/{uuid}": GuestResource(desk),
+        "/v1/instances": InstancesResource(service),
+        "/v1/instances/{uuid}": InstanceResource(service, desk),
+        "/v1/instances/{uuid}/allocation": AllocationResource(service, desk, room),
+        "/v1/migrations": MigrationsResource(service),
     }

@@ -25,7 +25,7 @@ def registered(document: Mapping[str, Any]) -> Registered:
     return found
 
 
-class Schema:
+class RequestSchema:
     """One compiled schema. Its references lead into the registered document."""
 
     def __init__(self, schema: Mapping[str, Any], registry: Registered) -> None:

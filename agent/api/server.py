@@ -10,10 +10,10 @@ from typing import Any
 
 from cheroot.wsgi import Server
 
-from agent.api.connection import Connection, Gateway, Request
-from agent.api.inbox import MAX_BODY, MAX_HEAD
-from agent.api.lanes import Threads
-from agent.api.outgoing import Sender
+from agent.api.connection import LocalConnection, Gateway, Request
+from agent.api.receive_buffer import MAX_BODY, MAX_HEAD
+from agent.api.request_queues import WorkerThreads
+from agent.api.send_buffer import Sender
 
 LOG = logging.getLogger(__name__)
 
@@ -39,26 +39,26 @@ class LocalServer(Server):
     than ``MAX_WAITING`` connections the one that is waited for longest is closed.
     """
 
-    def __init__(self, listening: socket.socket, application: Any, workers: int = WORKERS, connections: type[Connection] = Connection) -> None:
+    def __init__(self, listening: socket.socket, application: Any, workers: int = WORKERS, connections: type[LocalConnection] = LocalConnection) -> None:
         super().__init__(
             "", application, server_name=NAME, timeout=TIMEOUT, shutdown_timeout=GRACE, request_queue_size=BACKLOG,
         )  # fmt: skip
-        self.requests = Threads(self, workers, MAX_QUEUED)
+        self.requests = WorkerThreads(self, workers, MAX_QUEUED)
         self.ConnectionClass, self.gateway = connections, Gateway
         self.max_request_header_size, self.max_request_body_size = MAX_HEAD, MAX_BODY
         self.keep_alive_conn_limit = MAX_WAITING
         self._listening = listening
         # In the order in which they began to be waited for.
-        self._waiting: dict[Connection, None] = {}
+        self._waiting: dict[LocalConnection, None] = {}
         self._changes = threading.Lock()
-        self._arrived: dict[Connection, int] = {}
+        self._arrived: dict[LocalConnection, int] = {}
         self._sender = Sender(TIMEOUT)
 
     def bind_unix_socket(self, _address: str) -> None:
         """Take the socket, which has its address and its rights already."""
         self.socket = self._listening
 
-    def process_conn(self, conn: Connection) -> None:
+    def process_conn(self, conn: LocalConnection) -> None:
         """Something has come: a connection, or something on one."""
         try:
             alive = conn.rfile.receive()
@@ -73,7 +73,7 @@ class LocalServer(Server):
             LOG.exception("a connection")
             conn.close()
 
-    def _take(self, conn: Connection) -> None:
+    def _take(self, conn: LocalConnection) -> None:
         """Hand the connection to a thread, if there is room for what has arrived on it."""
         with self._changes:
             self._waiting.pop(conn, None)
@@ -86,17 +86,17 @@ class LocalServer(Server):
         if not fits:
             self._refuse(conn)
 
-    def _fits(self, conn: Connection) -> bool:
+    def _fits(self, conn: LocalConnection) -> bool:
         """Whether there is room for what has arrived on the connection. There always is for what is small, such as claims and health."""
         self._arrived[conn] = conn.rfile.size
         return conn.rfile.size <= MAX_HEAD or sum(self._arrived.values()) <= MOST_ARRIVED
 
-    def _refuse(self, conn: Connection) -> None:
+    def _refuse(self, conn: LocalConnection) -> None:
         with suppress(OSError):
             Request(self, conn).simple_response("503 Service Unavailable", "more has arrived than can be answered at once")
         conn.close()
 
-    def put_conn(self, conn: Connection) -> None:
+    def put_conn(self, conn: LocalConnection) -> None:
         """Wait for more on the connection, once the client has its answer.
 
         Never raises, because that would end the thread that served it, and the server with it.
@@ -107,7 +107,7 @@ class LocalServer(Server):
             LOG.exception("a connection")
             conn.close()
 
-    def _wait_for(self, conn: Connection) -> None:
+    def _wait_for(self, conn: LocalConnection) -> None:
         if conn.wfile.left:
             self.send_to(conn, lambda: self.put_conn(conn))
             return
@@ -132,11 +132,11 @@ class LocalServer(Server):
             # Nobody is waited for any more: the agent has stopped meanwhile.
             conn.close()
 
-    def send_to(self, conn: Connection, then: Callable[[], None]) -> None:
+    def send_to(self, conn: LocalConnection, then: Callable[[], None]) -> None:
         """Send to the connection what its client has not taken yet, and then go on; no thread waits for that."""
         self._sender.take(conn, then)
 
-    def forget(self, conn: Connection) -> None:
+    def forget(self, conn: LocalConnection) -> None:
         """The connection is over."""
         with self._changes:
             self._waiting.pop(conn, None)
@@ -151,7 +151,7 @@ class LocalServer(Server):
         """Refuse the connections for which there is no room, one after the other, whatever becomes of one of them."""
         while self.ready:
             conn = self._unservicable_conns.get()  # type: ignore[attr-defined]
-            if not isinstance(conn, Connection):
+            if not isinstance(conn, LocalConnection):
                 return
             try:
                 conn.RequestHandlerClass(self, conn).simple_response("503 Service Unavailable")

@@ -6,8 +6,8 @@ from typing import Any, Literal, Protocol
 
 from agent.api.record_views import RecordViews
 from agent.model.report import NodeReport
-from agent.monitors.monitor import Reading
-from agent.placement.client import Client
+from agent.monitors.monitor import Measurement
+from agent.placement.client import PlacementClient
 from agent.tracker.tracker import Tracker
 
 Document = Mapping[str, Any]
@@ -24,7 +24,7 @@ class Audit:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class LastAudit:
     """A node as its last audit left it; what an audit could not look at is as the one before it has found it.
 
     ``at``: when that was, in seconds since the epoch; ``good_at``: when one last left it well, None if none has yet.
@@ -48,7 +48,7 @@ class Service(Protocol):
     def check_readiness(self) -> None:
         """:raises Unready, Stopping: not every node was audited and is well."""
 
-    def seen(self) -> Sequence[Seen]:
+    def seen(self) -> Sequence[LastAudit]:
         """Every node, in the order of their uuids."""
 
     def nodes(self) -> Sequence[Document]:
@@ -93,13 +93,13 @@ class Service(Protocol):
         :raises Stopping: nothing will be done any more.
         """
 
-    def placement(self) -> Client:
+    def placement(self) -> PlacementClient:
         """Placement, for one piece of work.
 
         :raises NodeNotReady, Stopping: as :meth:`tracker`.
         """
 
-    def readings(self) -> Sequence[Reading]:
+    def readings(self) -> Sequence[Measurement]:
         """What the monitors said of the host when they were last asked."""
 
     def reload(self) -> None:

@@ -8,8 +8,8 @@ from urllib.parse import parse_qsl
 from falcon import Request, Response
 
 from agent.api.body import decoded
-from agent.api.description import JSON, Description, Operation, Parameters
-from agent.api.errors import Fault, InvalidRequest, Place, UnknownMethod, VersionMissing, WrongMediaType
+from agent.api.description import JSON, Description, ApiOperation, Parameters
+from agent.api.errors import Fault, InvalidApiRequest, Place, UnknownMethod, VersionMissing, WrongMediaType
 from agent.api.schema import MOST_FAULTS, pointer
 from agent.model.names import printable
 
@@ -45,7 +45,7 @@ class Validation:
         raw = request.bounded_stream.read() if request.content_length else b""
         body, amiss = _body(raw, request.content_type or "", operation)
         if faults := [*faults, *amiss]:
-            raise InvalidRequest(faults[:MOST_FAULTS])
+            raise InvalidApiRequest(faults[:MOST_FAULTS])
         request.context.query, request.context.header, request.context.body = query, header, body
 
 
@@ -59,7 +59,7 @@ def _query(request: Request, expected: Parameters) -> tuple[Mapping[str, Any], I
     try:
         pairs = parse_qsl(request.query_string, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
     except ValueError as error:
-        raise InvalidRequest([Fault("query", "", f"has more than {MOST_PARAMETERS} parameters")]) from error
+        raise InvalidApiRequest([Fault("query", "", f"has more than {MOST_PARAMETERS} parameters")]) from error
     found = {name: _typed(text, expected.types.get(name, frozenset())) for name, text in pairs}
     names = [name for name, _ in pairs]
     return found, [Fault("query", pointer([name]), "is given more than once") for name in found if names.count(name) > 1]
@@ -72,7 +72,7 @@ def _typed(text: str, types: Iterable[str]) -> Any:
     return BOOLEANS.get(text, text) if "boolean" in types else text
 
 
-def _body(raw: bytes, media_type: str, operation: Operation) -> tuple[Any, list[Fault]]:
+def _body(raw: bytes, media_type: str, operation: ApiOperation) -> tuple[Any, list[Fault]]:
     """The document, an empty object where there need not be one, and what is wrong with it."""
     if operation.body is None:
         return {}, [Fault("body", "", "is not expected here")] if raw else []

@@ -14,14 +14,14 @@ COMMANDS = (
     *PLACEMENT_COMMANDS,
     *RECORD_COMMANDS,
     Command(
-        ("status",), "show how the daemon and its nodes are", "agent.cli.commands.status:run", frozenset({"offline", "detailed_exitcode"}),
+        ("status",), "show how the daemon and its nodes are", "agent.cli.commands.status:show_status", frozenset({"offline", "detailed_exitcode"}),
         examples=("agent status", "agent status --detailed-exitcode"),
     ),
     Command(
-        ("drift",), "list what is not as it should be and what the agent will not touch by itself, with what to do", "agent.cli.commands.drift:run",
+        ("drift",), "list what is not as it should be and what the agent will not touch by itself, with what to do", "agent.cli.commands.drift:show_drift",
         frozenset({"nodes", "detailed_exitcode"}), examples=("agent drift", "agent drift --node compute-1 --format json"),
     ),
-    Command(("reload",), "have the daemon read its configuration again", "agent.cli.commands.reload:run", examples=("agent reload",)),
+    Command(("reload",), "have the daemon read its configuration again", "agent.cli.commands.reload:reload_configuration", examples=("agent reload",)),
     Command(
         ("tree",), "show the provider trees as last seen in Placement", "agent.cli.commands.tree:run",
         frozenset({"offline", "nodes", "wide"}), examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format table"),
@@ -36,21 +36,21 @@ COMMANDS = (
         ("agent provider-config check", "agent provider-config check /etc/nova/provider_config"),
     ),
     Command(
-        ("pci", "check"), "show which device each object of [pci] device_spec offers", "agent.cli.commands.pci_check:run",
+        ("pci", "check"), "show which device each object of [pci] device_spec offers", "agent.cli.commands.pci_check:check_pci",
         frozenset({"nodes"}), examples=("agent pci check",),
     ),
     Command(
         ("identity", "show"), "show the uuid by which Placement knows this node", "agent.cli.commands.identity_show:run",
         examples=("agent identity show",),
     ),
-    Command(("db", "upgrade"), "bring the store's schema up to date", "agent.cli.commands.db_upgrade:run", examples=("agent db upgrade",)),
+    Command(("db", "upgrade"), "bring the store's schema up to date", "agent.cli.commands.db_upgrade:upgrade_store", examples=("agent db upgrade",)),
     Command(
-        ("db", "backup"), "copy the store into a file, also while the daemon runs", "agent.cli.commands.db_backup:run", frozenset(),
+        ("db", "backup"), "copy the store into a file, also while the daemon runs", "agent.cli.commands.db_backup:back_up_store", frozenset(),
         (Argument("file", "the file to make; there must be none of that name", "FILE"),),
         ('agent db backup "/var/backups/compute-node-agent-$(date +%F).sqlite"',),
     ),
     Command(
-        ("db", "restore"), "put a backup in the store's place, while no daemon runs", "agent.cli.commands.db_restore:run", frozenset({"dry_run"}),
+        ("db", "restore"), "put a backup in the store's place, while no daemon runs", "agent.cli.commands.db_restore:restore_store", frozenset({"dry_run"}),
         (Argument("file", "a file that db backup has made", "FILE"),),
         ("agent db restore --dry-run /var/backups/compute-node-agent-2026-11-22.sqlite", "agent db restore /var/backups/compute-node-agent-2026-11-22.sqlite"),
     ),

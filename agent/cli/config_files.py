@@ -97,7 +97,7 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
         return None, [ConfigError(f"{path}:{line}: a NUL byte, which no text has", "name a configuration file", file=str(path), line=line)]
     lines, errors = text.split("\n"), dict[int, ConfigError]()
     while True:
-        parser = _Parser()
+        parser = _IniParser()
         try:
             parser.parse(lines)
         except iniparser.ParseError as error:
@@ -113,7 +113,7 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
             return ConfigFile(path, parser.values, parser.lines, "\n".join(lines) if errors else None), list(errors.values())
 
 
-class _Parser(iniparser.BaseParser):
+class _IniParser(iniparser.BaseParser):
     """Collects what oslo.config's own parser finds, with line numbers."""
 
     def __init__(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from oslo_config import cfg
 
-from agent.api.client import ApiUnreachable, Client
+from agent.api.client import ApiUnreachable, ApiClient
 from agent.conf.api import SYSTEM_SOCKET, default_socket
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
@@ -16,10 +16,10 @@ Answer = TypeVar("Answer")
 Document = Mapping[str, Any]
 
 
-def client(conf: cfg.ConfigOpts) -> Client:
+def client(conf: cfg.ConfigOpts) -> ApiClient:
     """A client of the daemon of ``conf``; whoever has none of their own gets the system's."""
     path = Path(conf.api.socket)
-    return Client(Path(SYSTEM_SOCKET) if str(path) == default_socket() and not path.exists() else path)
+    return ApiClient(Path(SYSTEM_SOCKET) if str(path) == default_socket() and not path.exists() else path)
 
 
 def chosen_nodes(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
@@ -41,7 +41,7 @@ def _is_called(node: Document, wanted: str) -> bool:
     return bool(node["uuid"] == wanted) or fnmatchcase(node["name"], wanted)
 
 
-def from_daemon(conf: cfg.ConfigOpts, ask: Callable[[Client], Answer]) -> Answer | None:
+def from_daemon(conf: cfg.ConfigOpts, ask: Callable[[ApiClient], Answer]) -> Answer | None:
     """What the daemon answers; None if none runs.
 
     :raises ApiProblem: it refuses.

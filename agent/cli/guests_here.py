@@ -6,8 +6,8 @@ from threading import Event
 from oslo_config import cfg
 
 from agent.api.documents.guests import node_guests, node_without_guests
-from agent.api.documents.shown import JsonObject, instance_document
-from agent.assembly import driving, made, opened, recording
+from agent.api.documents.records import JsonObject, instance_document
+from agent.assembly import start_driver, build_components, open_run_store, open_tracker_services
 from agent.cli.options import Options
 from agent.driver_answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigErrors
@@ -15,7 +15,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store
 from agent.tracker.claims import check_ready
-from agent.tracker.importing import GuestImport
+from agent.tracker.guest_import import GuestImport
 from agent.tracker.node_state import NodeState
 from agent.tracker.node_view import NodeView
 
@@ -28,9 +28,9 @@ def guests_here(conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_ru
     :raises AgentError: the configuration is wrong, the store is another run's, or the driver does not tell its nodes.
     """
     cancelled = Event()
-    parts = made(conf, cancelled, daemon=False)
+    parts = build_components(conf, cancelled, daemon=False)
     deadline, driver = conf.compute.facts_deadline, (parts.driver, parts.worker, parts.driver_name)
-    with opened(conf, dry_run=dry_run) as store, driving(conf, parts, store, cancelled, dry_run=dry_run) as provisional:
+    with open_run_store(conf, dry_run=dry_run) as store, start_driver(conf, parts, store, cancelled, dry_run=dry_run) as provisional:
         found, errors = chosen_nodes(managed_nodes(*driver, conf.compute.nodes_deadline), options.nodes, parts.driver_name)
         if errors:
             raise ConfigErrors(errors)
@@ -45,7 +45,7 @@ def guests_here(conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_ru
                 check_ready(state)
             return records.tracker.foreseen_import(state)
 
-        with recording(conf, parts, store, dry_run=dry_run) as records:
+        with open_tracker_services(conf, parts, store, dry_run=dry_run) as records:
             nodes = [_node(ProviderUuid(uuid), name, view, look) for uuid, name in found.items()]
     return [{**one, "uuid": None} for one in nodes] if provisional else nodes
 
@@ -55,9 +55,9 @@ def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
 
     :raises AgentError: there is no such guest, it is elsewhere, the hypervisor shows it, or cannot be asked.
     """
-    parts = made(conf, cancelled := Event(), daemon=False)
+    parts = build_components(conf, cancelled := Event(), daemon=False)
     driver = (parts.driver, parts.worker, parts.driver_name)
-    with opened(conf) as store, driving(conf, parts, store, cancelled, dry_run=False), recording(conf, parts, store, dry_run=False) as records:
+    with open_run_store(conf) as store, start_driver(conf, parts, store, cancelled, dry_run=False), open_tracker_services(conf, parts, store, dry_run=False) as records:
         for uuid, name in managed_nodes(*driver, conf.compute.nodes_deadline).items():
             facts = node_facts(*driver, name, conf.compute.facts_deadline)
             records.audits.audit(ProviderUuid(uuid), facts, _present(store, ProviderUuid(uuid)), start=False)

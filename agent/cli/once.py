@@ -6,8 +6,8 @@ from threading import Event
 
 from oslo_config import cfg
 
-from agent.assembly import assembled
-from agent.audit_record import Mode
+from agent.assembly import running_fleet
+from agent.audit_run import AuditOptions
 from agent.cli.options import Options
 from agent.cli.unknown_options import warn_of_unknown
 from agent.model.exit_codes import exit_code
@@ -20,10 +20,10 @@ def run(conf: cfg.ConfigOpts, options: Options) -> Report:
 
     :raises AgentError: it could not even begin.
     """
-    mode = Mode(dry_run=options.dry_run, adopt=options.adopt, start=True, reread=options.reread, with_usages=options.with_usages)
+    mode = AuditOptions(dry_run=options.dry_run, adopt=options.adopt, start=True, reread=options.reread, with_usages=options.with_usages)
     complete = False
     try:
-        with assembled(conf, Event(), dry_run=options.dry_run) as fleet, node_progress(sys.stderr) as progress:
+        with running_fleet(conf, Event(), dry_run=options.dry_run) as fleet, node_progress(sys.stderr) as progress:
             complete = True
             report = fleet.run(mode, options.nodes, progress)
     finally:

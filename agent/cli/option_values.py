@@ -17,7 +17,7 @@ COMMAND_LINE = "command line"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class OptionOrigin:
     """Where an option is set, and its text there."""
 
     place: str
@@ -54,7 +54,7 @@ def override_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: It
             conf.set_override(one.name, one.value, one.group)
         except ValueError as error:
             option = next(option for group, options in known if group == one.group for option in options if option.dest == one.name)
-            yield unusable(option, one.group, Origin(COMMAND_LINE, str(one.value)), error)
+            yield unusable(option, one.group, OptionOrigin(COMMAND_LINE, str(one.value)), error)
         except cfg.NoSuchOptError:
             yield ConfigError(
                 f"{COMMAND_LINE}: [{one.group or 'DEFAULT'}] {one.name} is no option of this configuration",
@@ -62,7 +62,7 @@ def override_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: It
             )
 
 
-def unusable(option: cfg.Opt, group: str | None, found: Origin, error: Exception) -> ConfigError:
+def unusable(option: cfg.Opt, group: str | None, found: OptionOrigin, error: Exception) -> ConfigError:
     """The error that names place, option and value, and says what the option can be."""
     section, wanted = group or "DEFAULT", _wanted(option)
     text = f"{found.place}: [{section}] {option.dest} = {'<secret>' if option.secret else printable(found.text)}"
@@ -76,15 +76,15 @@ def unusable(option: cfg.Opt, group: str | None, found: Origin, error: Exception
     return ConfigError(f"{text}: {reason}", remedy, group=section, option=option.dest)
 
 
-def origin(option: cfg.Opt, group: str | None, files: Sequence[ConfigFile], environ: Mapping[str, str], number: int | None = None) -> Origin | None:
+def origin(option: cfg.Opt, group: str | None, files: Sequence[ConfigFile], environ: Mapping[str, str], number: int | None = None) -> OptionOrigin | None:
     """Where environment or files set an option, None if they do not. ``number``: which of its values is meant, if it is given several times, from 1."""
     section = group or "DEFAULT"
     variable = f"OS_{section.upper()}__{option.dest.upper()}"
     if variable in environ:
-        return Origin(f"environment variable {variable}", environ[variable])
+        return OptionOrigin(f"environment variable {variable}", environ[variable])
     names = [(section, option.dest), *((old.group or section, (old.name or option.dest).replace("-", "_")) for old in option.deprecated_opts)]
     found = [
-        Origin(f"{file.path}:{value.line}", value.text) for file in files for wanted, name in reversed(names)
+        OptionOrigin(f"{file.path}:{value.line}", value.text) for file in files for wanted, name in reversed(names)
         for value in file.sections.get(wanted if wanted == "DEFAULT" else wanted.lower(), {}).get(name, ())
     ]  # fmt: skip
     if number is not None and number <= len(found):

@@ -43,7 +43,7 @@ UNRECOGNIZED = "unrecognized arguments: "
 
 
 @dataclass(slots=True)
-class _Given:
+class _CommandLine:
     """What must be gathered over the parsers of command and subcommand, where argparse would keep the last part only."""
 
     overrides: dict[tuple[str | None, str], Override] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class _Given:
         self.overrides[group, option.dest] = Override(group, option.dest, chosen)
 
 
-class _Parser(argparse.ArgumentParser):
+class _ArgumentParser(argparse.ArgumentParser):
     """Raises what argparse would print before exiting with 2, and says what may have been meant."""
 
     meant: str = ""
@@ -79,7 +79,7 @@ def _meant(word: str, known: Iterable[str]) -> str:
     return f"did you mean {alike[0]}? " if alike and alike[0] != word else ""
 
 
-class _Hand(argparse.Action):
+class _OptionAction(argparse.Action):
     """Hands the value, or for a switch its constant, to a function."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, hand: Callable[[Any], None], **settings: Any) -> None:
@@ -96,7 +96,7 @@ def parse(argv: Sequence[str]) -> Options:
     :raises UsageError: it makes no sense.
     :raises SystemExit: help was asked for, and printed.
     """
-    given = _Given()
+    given = _CommandLine()
     parser = _parser(given, argv)
     found = vars(parser.parse_args(argv))
     if found.get("word0") == HELP:
@@ -123,7 +123,7 @@ def asked_format(argv: Sequence[str]) -> Format:
     return next((one for one in FORMATS if asked[-1:] == [one]), "text")
 
 
-def _check(options: Options, parser: _Parser) -> None:
+def _check(options: Options, parser: _ArgumentParser) -> None:
     if options.command and options.once:
         parser.error(f"--once makes an audit and goes without the command {' '.join(options.command)}")
     allowed = find(options.command, options.once).flags
@@ -133,18 +133,18 @@ def _check(options: Options, parser: _Parser) -> None:
             parser.error(f"{flag} goes {partner}")
 
 
-def _parser(given: _Given, argv: Sequence[str]) -> _Parser:
+def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
     plain: dict[str, Any] = {"allow_abbrev": False, "argument_default": argparse.SUPPRESS}
-    configuration = _Parser(add_help=False, **plain)
+    configuration = _ArgumentParser(add_help=False, **plain)
     _add_configuration(configuration, given, argv)
 
     def settings(takes: Collection[str]) -> dict[str, Any]:
-        flags = _Parser(add_help=False, **plain)
+        flags = _ArgumentParser(add_help=False, **plain)
         _add_flags(flags, given, takes)
         return {"parents": [flags, configuration], **plain}
 
     all_flags = settings({"once", "version", *FLAGS})
-    parser = _Parser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, usage="agent [OPTION]... [COMMAND]", **all_flags)
+    parser = _ArgumentParser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, usage="agent [OPTION]... [COMMAND]", **all_flags)
     top = parser.add_subparsers(dest="word0", metavar="COMMAND", title="commands", prog=PROGRAM)
     asked = top.add_parser(HELP, help="show what a command does: agent help claim create", **plain)
     asked.add_argument("asked", nargs="*", default=[], metavar="COMMAND", help="the words of a command")
@@ -191,7 +191,7 @@ def _second_words(first: str) -> str:
     return ", ".join(command.words[1] for command in COMMANDS if command.words[0] == first)
 
 
-def _add_flags(parser: _Parser, given: _Given, takes: Collection[str]) -> None:
+def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[str]) -> None:
     """The flags that may stand anywhere. Those that mean nothing with a command are left out of its help, and refused by name later."""
 
     def flag(name: str, help: str, when: str = "", **how: Any) -> None:
@@ -201,7 +201,7 @@ def _add_flags(parser: _Parser, given: _Given, takes: Collection[str]) -> None:
 
     flag("--once", action="store_true", help="one audit of every node, a report, and out")
     flag("--dry-run", action="store_true", when="with --once and commands that write", help="show what would be done, write nothing")
-    flag("--node", action=_Hand, hand=given.nodes.append, metavar="NAME", help="only this node; may be repeated")
+    flag("--node", action=_OptionAction, hand=given.nodes.append, metavar="NAME", help="only this node; may be repeated")
     flag("--format", choices=FORMATS, help="how the report is written: text or table for people, json or yaml for tools; text unless given")
     flag("--wide", action="store_true", help="show every trait by its name, however many a provider has")
     flag("--detailed-exitcode", action="store_true", help="exit 2 if there are changes, made or pending, or warnings")
@@ -211,11 +211,11 @@ def _add_flags(parser: _Parser, given: _Given, takes: Collection[str]) -> None:
     flag("--offline", action="store_true", when="with a command that asks the daemon", help="read the store even if one runs")
     flag("--version", action="store_true", help="show the version and exit")
     source = given.sources.append
-    flag("--config-file", action=_Hand, hand=lambda path: source(Source(Path(path))), metavar="FILE", help="read this file; may be repeated, later ones win")
-    flag("--config-dir", action=_Hand, hand=lambda path: source(Source(Path(path), True)), metavar="DIR", help="read every *.conf of this folder")
+    flag("--config-file", action=_OptionAction, hand=lambda path: source(Source(Path(path))), metavar="FILE", help="read this file; may be repeated, later ones win")
+    flag("--config-dir", action=_OptionAction, hand=lambda path: source(Source(Path(path), True)), metavar="DIR", help="read every *.conf of this folder")
 
 
-def _add_configuration(parser: _Parser, given: _Given, argv: Sequence[str]) -> None:
+def _add_configuration(parser: _ArgumentParser, given: _CommandLine, argv: Sequence[str]) -> None:
     listed = catalogue()
     for section in WITH_KEYSTONEAUTH:
         if any(word.startswith(f"--{section}-") for word in argv):
@@ -225,7 +225,7 @@ def _add_configuration(parser: _Parser, given: _Given, argv: Sequence[str]) -> N
             _add_option(parser, given, group, option)
 
 
-def _add_option(parser: _Parser, given: _Given, group: str | None, option: cfg.Opt) -> None:
+def _add_option(parser: _ArgumentParser, given: _CommandLine, group: str | None, option: cfg.Opt) -> None:
     def hand(value: Any) -> None:
         given.override(group, option, value)
 
@@ -234,10 +234,10 @@ def _add_option(parser: _Parser, given: _Given, group: str | None, option: cfg.O
     shown = option.help if option.dest == "debug" else argparse.SUPPRESS
     names = _spellings(prefix, option) + ([f"-{option.short}"] if option.short else [])
     if isinstance(option, cfg.BoolOpt):
-        parser.add_argument(*names, action=_Hand, hand=hand, nargs=0, const=True, help=shown)
-        parser.add_argument(*_spellings(f"{prefix}no", option), action=_Hand, hand=hand, nargs=0, const=False, help=argparse.SUPPRESS)
+        parser.add_argument(*names, action=_OptionAction, hand=hand, nargs=0, const=True, help=shown)
+        parser.add_argument(*_spellings(f"{prefix}no", option), action=_OptionAction, hand=hand, nargs=0, const=False, help=argparse.SUPPRESS)
     else:
-        parser.add_argument(*names, action=_Hand, hand=hand, help=shown)
+        parser.add_argument(*names, action=_OptionAction, hand=hand, help=shown)
 
 
 def _spellings(prefix: str, option: cfg.Opt) -> list[str]:

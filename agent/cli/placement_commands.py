@@ -10,16 +10,16 @@ AGGREGATE = (Argument("aggregate", "the aggregate's uuid", "AGGREGATE"), Argumen
 DRY = frozenset({"dry_run", "detailed_exitcode"})
 PLACEMENT_COMMANDS = (
     Command(
-        ("candidates",), "show in which ways Placement could place a guest", "agent.cli.commands.placement.candidates:run", DRY,
+        ("candidates",), "show in which ways Placement could place a guest", "agent.cli.commands.placement.candidates:show_candidates", DRY,
         (Argument("query", "the query, as Placement's API has it: resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX", "KEY=VALUE", many=True),),
         ("agent candidates resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX limit=5",),
     ),
     Command(
-        ("allocation", "show"), "show all that a consumer holds", "agent.cli.commands.placement.allocation_show:run",
+        ("allocation", "show"), "show all that a consumer holds", "agent.cli.commands.placement.allocation_show:show_allocation",
         DRY, (CONSUMER,), (f"agent allocation show {A_UUID}",),
     ),
     Command(
-        ("allocation", "move"), "give all that one consumer holds to another", "agent.cli.commands.placement.allocation_move:run", DRY,
+        ("allocation", "move"), "give all that one consumer holds to another", "agent.cli.commands.placement.allocation_move:move_allocation", DRY,
         (
             Argument("source", "the consumer that holds it", "SOURCE"), Argument("target", "the consumer that gets it", "TARGET"),
             Argument("--overwrite", "even if the target holds something, which is lost", "", switch=True),
@@ -29,12 +29,12 @@ PLACEMENT_COMMANDS = (
         (f"agent allocation move --dry-run {A_UUID} {ANOTHER}", f"agent allocation move {A_UUID} {ANOTHER}"),
     ),
     Command(
-        ("allocation", "delete"), "take everything from a consumer", "agent.cli.commands.placement.allocation_delete:run", DRY,
+        ("allocation", "delete"), "take everything from a consumer", "agent.cli.commands.placement.allocation_delete:delete_allocation", DRY,
         (CONSUMER, Argument("--force", "without looking, and so that no other client notices", "", switch=True)),
         (f"agent allocation delete --dry-run {A_UUID}", f"agent allocation delete {A_UUID}"),
     ),
     Command(
-        ("allocation", "remove-tree"), "have a consumer let go of one node", "agent.cli.commands.placement.allocation_remove_tree:run", DRY,
+        ("allocation", "remove-tree"), "have a consumer let go of one node", "agent.cli.commands.placement.allocation_remove_tree:remove_tree_from_allocation", DRY,
         (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")), (f"agent allocation remove-tree {A_UUID} compute-1",),
     ),
     Command(
@@ -46,16 +46,16 @@ PLACEMENT_COMMANDS = (
         (f"agent aggregate remove-host {A_UUID} compute-1",),
     ),
     Command(
-        ("usages",), "show how much a project has allocated", "agent.cli.commands.placement.usages:run", DRY,
+        ("usages",), "show how much a project has allocated", "agent.cli.commands.placement.usages:show_usages", DRY,
         (Argument("project", "the project's id", "PROJECT"), Argument("--user-id", "show that of one of its users too", "ID")),
         ("agent usages 7a1c5e0f9b3d4826a0c4e8f2b6d09135",),
     ),
     Command(
-        ("pci", "unreport"), "take the devices of a node out of Placement", "agent.cli.commands.placement.pci_unreport:run", DRY,
+        ("pci", "unreport"), "take the devices of a node out of Placement", "agent.cli.commands.placement.pci_unreport:unreport_pci", DRY,
         (Argument("root", "the node's name, or its root provider's uuid", "NODE"),), ("agent pci unreport --dry-run compute-1", "agent pci unreport compute-1"),
     ),
     Command(
-        ("decommission",), "take a node out of Placement", "agent.cli.commands.placement.decommission:run", DRY,
+        ("decommission",), "take a node out of Placement", "agent.cli.commands.placement.decommission:decommission_node", DRY,
         (
             Argument("root", "the node's name, or its root provider's uuid", "NODE"),
             Argument("--consumer", "a consumer that is known to be on the node, and lets go of it; may be repeated", "UUID", many=True),

@@ -11,16 +11,16 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.assembly import embedded_in
+from agent.assembly import embedded_transport
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import AgentError, AlreadyTold, OutputFailed
 from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
-from agent.model.mirror import Knowledge
-from agent.placement.client import Client
+from agent.model.mirror import ServerCapabilities
+from agent.placement.client import PlacementClient
 from agent.placement.connect import http, wants_embedded
 from agent.placement.embedded import FILE
-from agent.placement.rehearsal import RecordingExchange
+from agent.placement.dry_run import RecordingExchange
 from agent.placement.server import check_version
 from agent.render.look import look_of
 from agent.render.problems import problems_of
@@ -32,9 +32,9 @@ from agent.store.lock import RunLock
 class PlacementWork:
     """A client of the configured Placement, which in a dry run sends nothing that writes; and what the server offers."""
 
-    client: Client
+    client: PlacementClient
     exchange: RecordingExchange
-    knowledge: Knowledge
+    knowledge: ServerCapabilities
     embedded_in: Path | None
 
 
@@ -53,10 +53,10 @@ def placement_work(conf: cfg.ConfigOpts, options: Options, name: str, *, writes:
         is_embedded = wants_embedded(conf, daemon=False)
         if is_embedded and not looks:
             stack.enter_context(RunLock(folder))
-        transport = embedded_in(folder, cancelled, dry_run=looks) if is_embedded else http(conf, cancelled)
+        transport = embedded_transport(folder, cancelled, dry_run=looks) if is_embedded else http(conf, cancelled)
         exchange = RecordingExchange(transport, f"req-{uuid.uuid4()}", rehearsal=looks)
-        client = Client(exchange)
-        knowledge = Knowledge(transport.endpoint, client.max_version())
+        client = PlacementClient(exchange)
+        knowledge = ServerCapabilities(transport.endpoint, client.max_version())
         check_version(knowledge)
         work = PlacementWork(client, exchange, knowledge, folder if is_embedded else None)
         try:

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.desired.operators_files import put_operators_files
-from agent.model.mirror import Knowledge, View
+from agent.desired.provider_files import put_operators_files
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport, NodeState, Outcome
-from agent.placement.authorship import Authorship
-from agent.placement.ownership import Merge, Use
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge, Use
 from agent.placement.plan import make_plan
 from agent.provider_config.entry import Key, ProviderConfig
 from agent.render.problems import problems_of
@@ -20,15 +20,15 @@ def changes(store: Store, config: ProviderConfig, owner_trait: str) -> Iterator[
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root) and store.journal(root).owns(root):
-            yield _node(store, view, root, store.knowledge(endpoint) or Knowledge(endpoint, "1.30"), config, owner_trait)
+            yield _node(store, view, root, store.knowledge(endpoint) or ServerCapabilities(endpoint, "1.30"), config, owner_trait)
 
 
 def _node(
-    store: Store, view: View, root: ProviderUuid, knowledge: Knowledge, config: ProviderConfig, owner_trait: str
+    store: Store, view: PlacementView, root: ProviderUuid, knowledge: ServerCapabilities, config: ProviderConfig, owner_trait: str
 ) -> tuple[NodeReport, frozenset[Key]]:
     # As if the node had been found just as it was.
     base, journal = view.tree.scoped(root), store.journal(root)
-    by = Authorship.of(view, journal, base, base.copy(), root)
+    by = MergeInputs.of(view, journal, base, base.copy(), root)
     applied = put_operators_files(config, by, owner_trait)
     # Nobody was asked whether what is held is free by now.
     held = {uuid: dict.fromkeys(classes, Use(1)) for uuid, classes in journal.held.items()}

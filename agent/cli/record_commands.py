@@ -39,7 +39,7 @@ RECORD_COMMANDS = (
         arguments=(Argument("instance", "the instance's uuid", "UUID"),), examples=(f"agent guests forget {A_UUID}",),
     ),
     Command(
-        ("pci", "cleaned"), "a device for one-time use was cleaned, and guests can have it again", "agent.cli.commands.records.pci_cleaned:run",
+        ("pci", "cleaned"), "a device for one-time use was cleaned, and guests can have it again", "agent.cli.commands.records.pci_cleaned:mark_devices_cleaned",
         frozenset({"nodes"}), (Argument("address", "the device's address, 0000:81:00.0", "ADDRESS"),),
         ("agent pci cleaned 0000:81:00.0",),
     ),

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar
 from oslo_config import cfg
 from rich.text import Text
 
-from agent.api.client import Client
+from agent.api.client import ApiClient
 from agent.api.record_views import RecordViews
 from agent.cli.daemon_client import from_daemon
 from agent.cli.options import Options
@@ -31,7 +31,7 @@ Page = Callable[[Mapping[str, str]], Document]
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class RecordList:
     """``damaged``: a line for each record that makes no sense."""
 
     source: Literal["daemon", "store"]
@@ -39,7 +39,7 @@ class Listed:
     damaged: Sequence[str] = ()
 
 
-def asked(conf: cfg.ConfigOpts, options: Options, daemon: Callable[[Client], Answer], store: Callable[[Store], Answer]) -> tuple[Answer, bool]:
+def asked(conf: cfg.ConfigOpts, options: Options, daemon: Callable[[ApiClient], Answer], store: Callable[[Store], Answer]) -> tuple[Answer, bool]:
     """What the daemon answers; where none runs, or with ``--offline``, what the store does. And whether it was the store.
 
     :raises StoreError: no daemon runs, and the store cannot be read.
@@ -57,7 +57,7 @@ def views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:
     return RecordViews(Records(store), host_name(conf))
 
 
-def listed(conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str, str]) -> Listed:
+def listed(conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str, str]) -> RecordList:
     """All pages of the list called ``name``.
 
     :raises AgentError: as :func:`asked`.
@@ -66,10 +66,10 @@ def listed(conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str
     pages, offline = asked(
         conf, options, lambda client: collect(partial(client.page, f"/v1/{name}")), lambda store: collect(getattr(views(conf, store), name))
     )  # fmt: skip
-    return Listed("store" if offline else "daemon", [one for page in pages for one in page[name]], [one for page in pages for one in page["damaged"]])
+    return RecordList("store" if offline else "daemon", [one for page in pages for one in page[name]], [one for page in pages for one in page["damaged"]])
 
 
-def show(options: Options, name: str, found: Listed, render: Render) -> int:
+def show(options: Options, name: str, found: RecordList, render: Render) -> int:
     """Write what was found, under its name. Returns the exit code."""
     problems = [Problem("record.damaged", one, "correct or remove the record") for one in found.damaged]
     code = PARTLY if problems else DONE

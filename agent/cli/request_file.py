@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.api.body import decoded
-from agent.api.client import Client
+from agent.api.client import ApiClient
 from agent.errors import AgentError
 from agent.model.names import printable
 
@@ -19,7 +19,7 @@ class RequestUnreadable(AgentError):
     code = "request.unreadable"
 
 
-def request_in(file: str, client: Client) -> dict[str, Any]:
+def request_in(file: str, client: ApiClient) -> dict[str, Any]:
     """The request in ``file``. One without an id gets one; one without a node is for the only one there is.
 
     :raises RequestUnreadable, NotJson: there is no request in it.

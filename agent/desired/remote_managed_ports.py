@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import os_traits
 
-from agent.desired.wish import Findings
+from agent.desired.desired_tree import DriverReport
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 
 TRAIT = os_traits.COMPUTE_REMOTE_MANAGED_PORTS
 
 
-def with_remote_managed_ports(findings: Findings, offered: bool | None, present: ProviderTree, root: ProviderUuid) -> Findings:
+def with_remote_managed_ports(findings: DriverReport, offered: bool | None, present: ProviderTree, root: ProviderUuid) -> DriverReport:
     """``findings`` with that capability only if such functions are ``offered``, free or not; if nobody knows (None), as ``present`` has it."""
     known = {**(findings.facts.traits or {}), **findings.capabilities}
     if not known.get(TRAIT):

@@ -12,7 +12,7 @@ from agent.pci.matching import VIRTUAL, Matched
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class ReportedCard:
     """A function that is no virtual one, or the VFs of one: ``devices`` are those that are offered, by address."""
 
     address: PciAddress
@@ -34,16 +34,16 @@ class Card:
         return self.devices[0].device.numa_node
 
 
-def cards(matched: Iterable[Matched]) -> tuple[Card, ...]:
+def cards(matched: Iterable[Matched]) -> tuple[ReportedCard, ...]:
     """The cards of the devices that are offered. Those of a physical network are left out: networking counts them itself."""
     found: dict[PciAddress, list[Matched]] = {}
     for one in matched:
         if not one.spec.physical_network:
             found.setdefault(one.device.physical_function or one.device.address, []).append(one)
-    return tuple(Card(address, tuple(devices)) for address, devices in sorted(found.items()))
+    return tuple(ReportedCard(address, tuple(devices)) for address, devices in sorted(found.items()))
 
 
-def problems(card: Card, root: str) -> Iterator[ConfigError]:
+def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
     """Why no one provider can stand for the card. ``root``: the node's name."""
     name = printable(device_provider_name(root, card.address))
     whole = [one for one in card.devices if one.device.type not in VIRTUAL]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from agent.model.held_device import DeviceType
+from agent.model.device_record import DeviceType
 from agent.model.pci_address import PciAddress
 
 

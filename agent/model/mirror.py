@@ -12,7 +12,7 @@ Consumers = Mapping[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class PlacementView:
     """Placement's state of one node's tree, and of the roots that share with it, as last read or written.
 
     Every provider's contents belong to the generation beside them. ``tree`` is frozen. ``read_at`` (seconds since the
@@ -37,7 +37,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Knowledge:
+class ServerCapabilities:
     """What one Placement server offers and has confirmed.
 
     ``unknown_traits``: standard traits it does not know, with the time (seconds since the epoch) until which not to

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from agent.model.assigned_unit import UnitRow
+from agent.model.unit_record import UnitRecord
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.migration import Migration
 
@@ -32,8 +32,8 @@ class NodeRecords:
     claims: tuple[Claim, ...] = ()
     instances: tuple[Instance, ...] = ()
     migrations: tuple[Migration, ...] = ()
-    devices: tuple[DeviceRow, ...] = ()
-    units: tuple[UnitRow, ...] = ()
+    devices: tuple[DeviceRecord, ...] = ()
+    units: tuple[UnitRecord, ...] = ()
     damaged: tuple[DamagedRecord, ...] = ()
 
     def unreadable(self, table: str) -> frozenset[str]:

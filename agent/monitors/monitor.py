@@ -36,7 +36,7 @@ class Monitor(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class Measurement:
     """What one monitor said at ``taken_at`` (seconds since the epoch): ``metrics`` if ok, else ``text`` says why there are none."""
 
     monitor: str

@@ -11,13 +11,13 @@ from oslo_log import log as logging
 from agent.driver_worker import DriverWorker
 from agent.errors import DRIVER_FAULT, AgentError, DriverError
 from agent.model.names import printable
-from agent.monitors.monitor import Metric, Monitor, Reading, Status
+from agent.monitors.monitor import Metric, Monitor, Measurement, Status
 
 LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class _Asked:
+class _PendingMeasurement:
     monitor: Monitor
     worker: DriverWorker
 
@@ -31,14 +31,14 @@ class Monitors:
 
     def __init__(self, monitors: Mapping[str, Monitor], deadline: float, cancelled: Event) -> None:
         self._deadline = deadline
-        self._asked = {name: _Asked(one, DriverWorker(name, 1, cancelled, kind="monitor")) for name, one in monitors.items()}
+        self._asked = {name: _PendingMeasurement(one, DriverWorker(name, 1, cancelled, kind="monitor")) for name, one in monitors.items()}
         self._told: dict[str, str] = {}
 
-    def poll(self) -> tuple[Reading, ...]:
+    def poll(self) -> tuple[Measurement, ...]:
         """What each of them says now."""
         return tuple(self._reading(name, one) for name, one in self._asked.items())
 
-    def _reading(self, name: str, asked: _Asked) -> Reading:
+    def _reading(self, name: str, asked: _PendingMeasurement) -> Measurement:
         try:
             found = asked.worker.call(metrics, asked.monitor, deadline=self._deadline)
         except AgentError as error:
@@ -46,13 +46,13 @@ class Monitors:
         if isinstance(found, str):
             return self._without(name, "skipped", found)
         self._told.pop(name, None)
-        return Reading(name, "ok", time.time(), found)
+        return Measurement(name, "ok", time.time(), found)
 
-    def _without(self, name: str, status: Status, text: str) -> Reading:
+    def _without(self, name: str, status: Status, text: str) -> Measurement:
         if self._told.get(name) != text:
             LOG.log(logging.WARNING if status == "failed" else logging.DEBUG, "monitor %s gives no metrics: %s", printable(name), text)
             self._told[name] = text
-        return Reading(name, status, time.time(), text=text)
+        return Measurement(name, status, time.time(), text=text)
 
 
 def metrics(monitor: Monitor) -> tuple[Metric, ...] | str:

@@ -6,7 +6,7 @@ from typing import Protocol
 from agent.model.device_request import DeviceDemand
 
 
-class Devices(Protocol):
+class DeviceFit(Protocol):
     """The free devices of a host, as one guest sees them. Cells are ids.
 
     More cells never cost more than some of them: what the search leaves out depends on that.
@@ -36,7 +36,7 @@ class Devices(Protocol):
         """What they cost at least on some of ``cells``; None if they cannot be had there."""
 
 
-class NoDevices:
+class NoDeviceFit:
     """A guest without devices on a host without any."""
 
     wanted = False

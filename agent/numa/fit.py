@@ -12,11 +12,11 @@ from typing import Literal
 from agent.errors import AgentError
 from agent.model.guest import Guest, PlacedCell
 from agent.model.names import number_of
-from agent.numa.devices import Devices, NoDevices
+from agent.numa.devices import DeviceFit, NoDeviceFit
 from agent.numa.hitting import Hitting
 from agent.numa.host import HostCell
 from agent.numa.matching import match
-from agent.numa.pair import Allocated, Limits, Misfits, Pairs
+from agent.numa.pair import Allocated, CellLimits, Misfits, Pairs
 from agent.numa.preference import Strategy, preferred
 from agent.numa.sets import BUDGET, Cells, Score, Search
 
@@ -66,9 +66,9 @@ def fit(
     host: Sequence[HostCell],
     guest: Guest,
     *,
-    limits: Limits | None = None,
+    limits: CellLimits | None = None,
     networks: Networks | None = None,
-    devices: Devices | None = None,
+    devices: DeviceFit | None = None,
     allocated: Mapping[int, Allocated] | None = None,
     strategy: Strategy = "spread",
     budget: int = BUDGET,
@@ -78,7 +78,7 @@ def fit(
     :raises NoFit: it does not fit; the reason is in the error.
     :raises Undecided: nobody knows after ``budget`` steps of the search; counted, so that load does not matter.
     """
-    devices, groups = devices or NoDevices(), (networks or NO_NETWORKS).local(host)
+    devices, groups = devices or NoDeviceFit(), (networks or NO_NETWORKS).local(host)
     if len(guest.cells) > len(host):
         raise NoFit("count", f"{number_of(len(guest.cells), 'guest cell')} on {number_of(len(host), 'host cell')}", {})
     allocated = allocated or {}

@@ -18,7 +18,7 @@ from agent.numa.pinning import Pins, pin
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class CellLimits:
     """How far a cell may be overcommitted: ratios of shared CPUs and of memory."""
 
     cpu_ratio: float
@@ -61,7 +61,7 @@ Misfits = Mapping[tuple[int, int], Misfit]
 class Pairs:
     """Each guest cell on each host cell. Guest cells that want the same are tested once."""
 
-    def __init__(self, guest: Guest, host: Sequence[HostCell], limits: Limits | None, allocated: Mapping[int, Allocated]) -> None:
+    def __init__(self, guest: Guest, host: Sequence[HostCell], limits: CellLimits | None, allocated: Mapping[int, Allocated]) -> None:
         self._guest, self._host, self._limits, self._allocated = guest, host, limits, allocated
         self._first: dict[tuple[int, int, int, int], int] = {}
         self._rows = [self._first.setdefault(_wants(guest, row), row) for row in range(len(guest.cells))]
@@ -93,7 +93,7 @@ def _wants(guest: Guest, row: int) -> tuple[int, int, int, int]:
     return len(cell.shared), len(cell.dedicated), cell.memory_mib, guest.emulator_cpus(row)
 
 
-def pair(guest: Guest, index: int, host: HostCell, limits: Limits | None, allocated: Allocated | None = None) -> PlacedCell | Misfit:
+def pair(guest: Guest, index: int, host: HostCell, limits: CellLimits | None, allocated: Allocated | None = None) -> PlacedCell | Misfit:
     """Guest cell ``index`` on ``host``, or why not. Neither is changed.
 
     ``limits`` None: nothing is forced on the host. ``allocated`` None: the scheduler did not say which cells it took.
@@ -184,7 +184,7 @@ def _pins(guest: Guest, cell: GuestCell, host: HostCell, emulator: int) -> Pins 
     return pins or Misfit(3, f"free cores for thread policy {guest.thread_policy or 'prefer'}", needed, cores)
 
 
-def _within_limits(cell: GuestCell, host: HostCell, size: int | None, limits: Limits) -> Misfit | None:
+def _within_limits(cell: GuestCell, host: HostCell, size: int | None, limits: CellLimits) -> Misfit | None:
     if not cell.shared:
         return None
     cpus, room = host.shared_used + len(cell.shared), len(host.shared) * limits.cpu_ratio

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 from typing import Literal
 
 from agent.model.guest import Guest
-from agent.numa.devices import Devices
+from agent.numa.devices import DeviceFit
 from agent.numa.host import HostCell
 
 Strategy = Literal["spread", "pack"]
 
 
-def preferred(host: Sequence[HostCell], guest: Guest, devices: Devices, strategy: Strategy) -> list[int]:
+def preferred(host: Sequence[HostCell], guest: Guest, devices: DeviceFit, strategy: Strategy) -> list[int]:
     """The positions of the cells, most wanted first: by devices, then by CPUs, then by memory, then as given.
 
     As given if the guest needs all of them.

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 from agent.model.guest import Guest, PageRequest, PageWord, PciPolicy
 from agent.numa import cell_request
-from agent.numa.asked import Asked, boolean, page_size, word
+from agent.numa.flavor_and_image import FlavorAndImage, boolean, page_size, word
 from agent.numa.cpu_request import cpu_request, unreadable_amounts
-from agent.numa.request_error import RequestError
+from agent.numa.request_error import GuestRequestError
 
 PAGE_WORDS: tuple[PageWord, ...] = ("small", "large", "any")
 PCI_POLICIES: tuple[PciPolicy, ...] = ("required", "preferred", "legacy", "socket")
@@ -17,13 +17,13 @@ def guest_of(vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: 
 
     :raises RequestError: flavor and image contradict each other, or ask for something impossible.
     """
-    asked = Asked(specs, properties)
+    asked = FlavorAndImage(specs, properties)
     cpus = cpu_request(asked, vcpus)
     pages = _pages(asked)
     pci = _agreed_pci_policy(asked)
     locked = asked.agreed("locked_memory", lambda text, _: None if text is None else boolean(text), "LockedNeedsPages") or False
     if locked and pages is None:
-        raise RequestError("LockedNeedsPages", "hw:locked_memory", "true", "hw:mem_page_size is not set", "with hw:mem_page_size")
+        raise GuestRequestError("LockedNeedsPages", "hw:locked_memory", "true", "hw:mem_page_size is not set", "with hw:mem_page_size")
     if not (_has_nodes(asked) or pages or (asked.flavor("pmem") or "").strip(", ") or cpus.policy != "shared"):
         return None
     cells = cell_request.guest_cells(asked, vcpus, memory_mib, cpus.dedicated)
@@ -35,7 +35,7 @@ def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[
 
     :raises RequestError: the number of cells cannot be read, or flavor and image contradict each other.
     """
-    return [*cell_request.overlooked(Asked(specs, properties)), *sorted(unreadable_amounts(specs))]
+    return [*cell_request.overlooked(FlavorAndImage(specs, properties)), *sorted(unreadable_amounts(specs))]
 
 
 def pci_policy(specs: Mapping[str, str], properties: Mapping[str, str]) -> PciPolicy | None:
@@ -43,14 +43,14 @@ def pci_policy(specs: Mapping[str, str], properties: Mapping[str, str]) -> PciPo
 
     :raises RequestError: there is no such policy, or flavor and image contradict each other.
     """
-    return _agreed_pci_policy(Asked(specs, properties))
+    return _agreed_pci_policy(FlavorAndImage(specs, properties))
 
 
-def _agreed_pci_policy(asked: Asked) -> PciPolicy | None:
+def _agreed_pci_policy(asked: FlavorAndImage) -> PciPolicy | None:
     return asked.agreed("pci_numa_affinity_policy", _pci_policy, "PciPolicyForbidden")
 
 
-def _has_nodes(asked: Asked) -> bool:
+def _has_nodes(asked: FlavorAndImage) -> bool:
     return asked.flavor("numa_nodes") is not None or asked.image("numa_nodes") is not None
 
 
@@ -58,13 +58,13 @@ def _pci_policy(text: str | None, key: str) -> PciPolicy | None:
     return word(text, key, PCI_POLICIES, "InvalidPciPolicy")
 
 
-def _pages(asked: Asked) -> PageRequest | None:
+def _pages(asked: FlavorAndImage) -> PageRequest | None:
     """The flavor's request; the image may only narrow ``large`` or ``any``."""
     flavor, image = _page_request(asked.flavor("mem_page_size"), "hw:mem_page_size"), asked.image("mem_page_size")
     if image is None:
         return flavor
     if flavor not in ("large", "any"):
-        raise RequestError("PageSizeForbidden", "hw_mem_page_size", image, f"the flavor says {flavor or 'nothing'}", "only where the flavor says large or any")
+        raise GuestRequestError("PageSizeForbidden", "hw_mem_page_size", image, f"the flavor says {flavor or 'nothing'}", "only where the flavor says large or any")
     return _page_request(image, "hw_mem_page_size")
 
 

@@ -18,7 +18,7 @@ CONFLICTS: frozenset[Kind] = frozenset({
 })  # fmt: skip
 
 
-class RequestError(AgentError):
+class GuestRequestError(AgentError):
     """A flavor or image that asks for something impossible: which key and value, why, and what would be ``allowed``."""
 
     code = "numa.request"

@@ -12,7 +12,7 @@ from operator import add
 from typing import NamedTuple
 
 from agent.errors import Undecided
-from agent.numa.devices import Devices
+from agent.numa.devices import DeviceFit
 from agent.numa.matching import Table, including, match, without
 
 # Branches that are looked at until some set will do; of a large host fewer, by its columns.
@@ -59,7 +59,7 @@ class Branch(NamedTuple):
 class Search:
     """One search. ``order``: the columns that some row fits, most wanted first. ``tests``: how many whole sets were looked at."""
 
-    def __init__(self, fits: Table, order: Sequence[int], groups: Groups, cells: Cells, devices: Devices, budget: int = BUDGET) -> None:
+    def __init__(self, fits: Table, order: Sequence[int], groups: Groups, cells: Cells, devices: DeviceFit, budget: int = BUDGET) -> None:
         self._fits, self._order, self._devices = fits, order, devices
         self._ids = [cells.ids[column] for column in order]
         self._count, self._width = len(fits), len(order)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar, get_args
 from agent.conf import pci
 from agent.errors import ConfigError
 from agent.model.guest import PciPolicy
-from agent.model.held_device import DeviceType
+from agent.model.device_record import DeviceType
 from agent.pci.device_spec import resource_class_key, traits_key
 from agent.pci.option_value import Item, in_order, read_items
 from agent.pci.tokens import class_of_ids
@@ -65,7 +65,7 @@ Aliases = Mapping[str, Alias]
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _AliasEntry:
     """One object of the option that is right by itself."""
 
     item: Item
@@ -78,7 +78,7 @@ def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[Confi
     """The aliases of all ``values``, and everything that is wrong. ``report``: Placement chooses the devices."""
     items, errors = read_items(OPTION, values, lists=False)
     entries = [entry for item in items for entry in _entries(item, report)]
-    by_name: dict[str, list[_Entry]] = {}
+    by_name: dict[str, list[_AliasEntry]] = {}
     for entry in entries:
         by_name.setdefault(entry.name, []).append(entry)
     for several in by_name.values():
@@ -87,7 +87,7 @@ def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[Confi
     return found, in_order([*errors, *(error for item in items for error in item.errors)])
 
 
-def _entries(item: Item, report: bool) -> Iterator[_Entry]:
+def _entries(item: Item, report: bool) -> Iterator[_AliasEntry]:
     """What the object says; nothing if it has no name to be called by."""
     item.check_keys(KEYS)
     if not item.says("name"):
@@ -107,7 +107,7 @@ def _entries(item: Item, report: bool) -> Iterator[_Entry]:
     policy = _word(item, "numa_policy", POLICIES) or "legacy"
     _check_enough(item, report)
     if name is not None:
-        yield _Entry(item, name, policy, alternative)
+        yield _AliasEntry(item, name, policy, alternative)
 
 
 def _check_enough(item: Item, report: bool) -> None:
@@ -118,7 +118,7 @@ def _check_enough(item: Item, report: bool) -> None:
         item.wrong(" and ".join(missing), "are missing" if len(missing) > 1 else "is missing", remedy)
 
 
-def _check_alike(several: Sequence[_Entry], report: bool) -> None:
+def _check_alike(several: Sequence[_AliasEntry], report: bool) -> None:
     """Objects of one name are alternatives: what does not tell devices apart has to be the same in all."""
     first, *others = several
     for one in others:

@@ -66,7 +66,7 @@ class Steps:
 
 
 @dataclass(frozen=True, slots=True)
-class _Entry:
+class _QueueEntry:
     """An offer with its place: in the list of offers, or among the heads (``kind`` -1) or functions of a choice."""
 
     offer: Offer
@@ -80,10 +80,10 @@ def cheapest(needed: Sequence[int], offers: Sequence[Offer], choices: Sequence[C
 
     :raises Undecided: it took too many steps.
     """
-    entries = [_Entry(one, -1, place) for place, one in enumerate(offers)]
+    entries = [_QueueEntry(one, -1, place) for place, one in enumerate(offers)]
     for number, choice in enumerate(choices):
-        entries.append(_Entry(choice.head, number, -1))
-        entries += [_Entry(one, number, kind) for kind, one in enumerate(choice.functions)]
+        entries.append(_QueueEntry(choice.head, number, -1))
+        entries += [_QueueEntry(one, number, kind) for kind, one in enumerate(choice.functions)]
     entries.sort(key=lambda one: one.offer.price)
     best: Given | None = None
     # For each choice: how many PFs it gives at least and at most.
@@ -115,7 +115,7 @@ def cheapest(needed: Sequence[int], offers: Sequence[Offer], choices: Sequence[C
     return best
 
 
-def _count(entry: _Entry, choices: Sequence[Choice], bounds: Sequence[tuple[int, int]]) -> int:
+def _count(entry: _QueueEntry, choices: Sequence[Choice], bounds: Sequence[tuple[int, int]]) -> int:
     if entry.choice < 0:
         return entry.offer.count
     least, most = bounds[entry.choice]
@@ -128,7 +128,7 @@ def _torn(choice: Choice, head: Flow, functions: Sequence[Flow]) -> bool:
     return any(sum(flow) > left[heads] for flow, left in zip(functions, choice.left, strict=True))
 
 
-def _given(price: int, entries: Sequence[_Entry], flows: Sequence[Flow], offers: Sequence[Offer], choices: Sequence[Choice], width: int) -> Given:
+def _given(price: int, entries: Sequence[_QueueEntry], flows: Sequence[Flow], offers: Sequence[Offer], choices: Sequence[Choice], width: int) -> Given:
     nothing: Flow = [0] * width
     of_offers: list[Flow] = [nothing] * len(offers)
     heads: list[Flow] = [nothing] * len(choices)

@@ -9,18 +9,18 @@ from dataclasses import dataclass
 
 from agent.model.device_request import DeviceDemand, DeviceRequest
 from agent.model.guest import PciPolicy
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.assignment import Aim, Given, Steps
-from agent.pci.lots import HERE, Bits, Lots, Node, Place, Table, address_key, lots_of, slots_of
-from agent.pci.wanted import FAR, Nearness
+from agent.pci.lots import HERE, Bits, Lots, Node, LotPlace, Table, address_key, lots_of, slots_of
+from agent.pci.nearness import FAR, Nearness
 
 # How many lots may be looked at to give out the devices of one guest, anew for each set of cells, on all of them together.
 BUDGET = 25_000
 # Up to so many requests, all that some of them can have together is looked at before a set of cells is.
 FEW = 3
 
-Chosen = list[tuple[DeviceRow, DeviceRequest]]
+Chosen = list[tuple[DeviceRecord, DeviceRequest]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class Shortage:
     reason: str
 
 
-def free_devices(devices: Mapping[str, DeviceRow]) -> list[DeviceRow]:
+def free_devices(devices: Mapping[str, DeviceRecord]) -> list[DeviceRecord]:
     """The devices that can be had. One is out of reach while its parent or a child of it is held, or the host itself uses a child of it;
     and while it, or its parent, has to be cleaned.
 
@@ -46,7 +46,7 @@ def free_devices(devices: Mapping[str, DeviceRow]) -> list[DeviceRow]:
     return sorted(free, key=lambda one: (one.address in in_the_way, one.parent is not None and one.parent in whole, address_key(one.address)))
 
 
-class Devices:
+class FreeDevices:
     """The devices that one guest wants, of those that are free; as the fit asks for them. ``policy``: how near they must be.
 
     ``providers``: which one counts the device of an address.
@@ -54,7 +54,7 @@ class Devices:
 
     def __init__(
         self,
-        free: Sequence[DeviceRow],
+        free: Sequence[DeviceRecord],
         requests: Sequence[DeviceRequest],
         policy: PciPolicy = "legacy",
         nearness: Nearness | None = None,
@@ -119,7 +119,7 @@ class Devices:
             return 0, 0
         return None if self._only_near else self._known(cells, "least")
 
-    def chosen(self, cells: frozenset[int] | None) -> list[tuple[DeviceRow, DeviceRequest]] | Shortage:
+    def chosen(self, cells: frozenset[int] | None) -> list[tuple[DeviceRecord, DeviceRequest]] | Shortage:
         """The devices that the guest gets on ``cells``; None: it floats.
 
         :raises Undecided: nobody knows.
@@ -127,7 +127,7 @@ class Devices:
         # For this one set of cells as many as for all before, because what was found is not to be lost.
         self._steps = Steps(BUDGET)
         if cells is None:
-            places: Mapping[Node, Place] = dict.fromkeys(self._lots.nodes, HERE)
+            places: Mapping[Node, LotPlace] = dict.fromkeys(self._lots.nodes, HERE)
         else:
             places = self._near_places(cells) if self._enough_near(cells) or self._only_near else self._places(cells)
         found = self._given(places, "cheapest")
@@ -161,16 +161,16 @@ class Devices:
             self._near[near] = self._possible(self._near_places(cells))
         return self._near[near]
 
-    def _near_places(self, cells: frozenset[int]) -> Mapping[Node, Place]:
-        places: dict[Node, Place] = {node: HERE for node in self._lots.nodes if node in cells}
+    def _near_places(self, cells: frozenset[int]) -> Mapping[Node, LotPlace]:
+        places: dict[Node, LotPlace] = {node: HERE for node in self._lots.nodes if node in cells}
         if self._only_near and None in self._lots.nodes:
             places[None] = self._place(None, cells)
         return places
 
-    def _places(self, cells: frozenset[int]) -> Mapping[Node, Place]:
+    def _places(self, cells: frozenset[int]) -> Mapping[Node, LotPlace]:
         return {node: self._place(node, cells) for node in self._lots.nodes}
 
-    def _place(self, node: Node, cells: frozenset[int]) -> Place:
+    def _place(self, node: Node, cells: frozenset[int]) -> LotPlace:
         """How the devices of a cell look from the guest's: those first that are local, then of no known cell, same socket, by distance."""
         if node in cells:
             return HERE
@@ -178,10 +178,10 @@ class Devices:
         # Each step outweighs all that is before it, summed up: harm to others, no known cell, another socket, distance, not local.
         unknown = 2 * devices + 1
         if node is None:
-            return Place(self._of_policy("preferred", "legacy"), unknown)
+            return LotPlace(self._of_policy("preferred", "legacy"), unknown)
         beside, distance = self._nearness.same_socket(node, cells), self._nearness.distance(node, cells)
         far = (FAR * devices + 1 + distance) * (devices + 1) + (not beside)
-        return Place(self._of_policy("preferred", *(("socket",) if beside else ())), far * (devices + 1) * unknown, 1, distance)
+        return LotPlace(self._of_policy("preferred", *(("socket",) if beside else ())), far * (devices + 1) * unknown, 1, distance)
 
     def _known(self, cells: frozenset[int], aim: Aim) -> tuple[int, int] | None:
         places = self._places(cells)
@@ -191,18 +191,18 @@ class Devices:
             self._found[key] = None if found is None else found[0].cost(found[1])
         return self._found[key]
 
-    def _given(self, places: Mapping[Node, Place], aim: Aim) -> tuple[Table, Given] | None:
+    def _given(self, places: Mapping[Node, LotPlace], aim: Aim) -> tuple[Table, Given] | None:
         table = self._lots.table(places)
         if table.choices and not self._possible(places):
             return None
         given = table.cheapest(self._needed, self._steps, aim)
         return None if given is None else (table, given)
 
-    def _possible(self, places: Mapping[Node, Place]) -> bool:
+    def _possible(self, places: Mapping[Node, LotPlace]) -> bool:
         """Whether all can be had at any price, which is much easier to tell because cards of all cells are alike then."""
         allowed = tuple((node, place.allowed) for node, place in places.items())
         if allowed not in self._had:
-            free = self._lots.table({node: Place(bits) for node, bits in allowed})
+            free = self._lots.table({node: LotPlace(bits) for node, bits in allowed})
             self._had[allowed] = free.cheapest(self._needed, self._steps, "any") is not None
         return self._had[allowed]
 
@@ -232,7 +232,7 @@ class Devices:
         missing = sum(count for slot, count in enumerate(self._needed) if together >> slot & 1) - anywhere
         return DeviceDemand(missing, near, required) if missing > 0 else None
 
-    def _shortage(self, places: Mapping[Node, Place], *, floating: bool) -> Shortage:
+    def _shortage(self, places: Mapping[Node, LotPlace], *, floating: bool) -> Shortage:
         for request in self._requests:
             slots = [(1 << number, slot.count) for number, slot in enumerate(self._slots) if slot.request is request]
             there = [self._lots.total(bit, places) for bit, _ in slots]

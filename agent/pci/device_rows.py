@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from agent.model.devices import PciDevice
-from agent.model.held_device import DeviceRow, Serves
+from agent.model.device_record import DeviceRecord, Serves
 from agent.model.names import ProviderUuid
 from agent.model.pci_address import PciAddress
 from agent.pci.device_spec import DeviceSpec
@@ -11,14 +11,14 @@ from agent.pci.matching import Matched, matched
 from agent.pci.present_devices import PresentDevices
 
 
-def device_rows(node: ProviderUuid, present: PresentDevices, specs: Sequence[DeviceSpec]) -> tuple[DeviceRow, ...]:
+def device_rows(node: ProviderUuid, present: PresentDevices, specs: Sequence[DeviceSpec]) -> tuple[DeviceRecord, ...]:
     """A free row for each device that ``specs`` offer and, so that one function is not given away while another of the
     same card is in use, for each of its relatives; by address."""
     offered = {one.device.address: one for one in matched(present, specs)}
     return tuple(_rows(node, present, offered))
 
 
-def _rows(node: ProviderUuid, present: PresentDevices, offered: Mapping[PciAddress, Matched]) -> Iterator[DeviceRow]:
+def _rows(node: ProviderUuid, present: PresentDevices, offered: Mapping[PciAddress, Matched]) -> Iterator[DeviceRecord]:
     for device in present:
         one = offered.get(device.address)
         if one is not None:
@@ -28,9 +28,9 @@ def _rows(node: ProviderUuid, present: PresentDevices, offered: Mapping[PciAddre
             yield _row(node, device, "host" if device.is_virtual_function and device.host_use is not None else "nobody", {})
 
 
-def _row(node: ProviderUuid, device: PciDevice, serves: Serves, tags: Mapping[str, str], *, one_time_use: bool = False) -> DeviceRow:
+def _row(node: ProviderUuid, device: PciDevice, serves: Serves, tags: Mapping[str, str], *, one_time_use: bool = False) -> DeviceRecord:
     parent = device.physical_function
-    return DeviceRow(
+    return DeviceRecord(
         node=node, address=str(device.address), vendor_id=device.vendor_id, product_id=device.product_id, type=device.type,
         parent=str(parent) if parent is not None else None, numa_node=device.numa_node, tags=tags, serves=serves,
         one_time_use=one_time_use,

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from agent.model.device_request import DeviceRequest
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.pci.assignment import Aim, Choice, Flow, Given, Offer, Steps, cheapest
-from agent.pci.wanted import matches
+from agent.pci.nearness import matches
 
 Node = int | None
 Bits = int
@@ -22,7 +22,7 @@ Kind = tuple[Node, Bits]
 
 
 @dataclass(frozen=True, slots=True)
-class Slot:
+class RequestedDevices:
     """So many devices of one request, of the provider that the scheduler took them from, if it said so."""
 
     request: DeviceRequest
@@ -37,15 +37,15 @@ class Lot:
     node: Node
     slots: Bits
     harm: int
-    devices: Sequence[DeviceRow]
+    devices: Sequence[DeviceRecord]
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class LotCard:
     """A PF, and those of its functions that are free, by kind."""
 
-    head: DeviceRow
-    functions: Sequence[Sequence[DeviceRow]]
+    head: DeviceRecord
+    functions: Sequence[Sequence[DeviceRecord]]
 
     @property
     def size(self) -> int:
@@ -59,7 +59,7 @@ class Cards:
 
     head: Kind
     kinds: tuple[Kind, ...]
-    cards: Sequence[Card]
+    cards: Sequence[LotCard]
 
     def most(self, slots: Bits) -> Iterator[tuple[Node, int]]:
         """How many devices of each cell these slots can have at most."""
@@ -74,7 +74,7 @@ class Cards:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class LotPlace:
     """How a cell's devices look from the guest's cells: the slots that may have them, the price of one, if it is far, and how far."""
 
     allowed: Bits
@@ -83,7 +83,7 @@ class Place:
     distance: int = 0
 
 
-HERE = Place(-1)
+HERE = LotPlace(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +91,9 @@ class Table:
     """What can be given to a guest on its cells, and the devices behind it, cheapest first. ``cards``: those of each choice."""
 
     offers: Sequence[Offer]
-    offered: Sequence[tuple[Place, Sequence[DeviceRow]]]
+    offered: Sequence[tuple[LotPlace, Sequence[DeviceRecord]]]
     choices: Sequence[Choice]
-    cards: Sequence[tuple[Place, Sequence[Place], Sequence[Card]]]
+    cards: Sequence[tuple[LotPlace, Sequence[LotPlace], Sequence[LotCard]]]
 
     def cheapest(self, needed: Sequence[int], steps: Steps, aim: Aim = "cheapest") -> Given | None:
         """See :func:`agent.pci.assignment.cheapest`."""
@@ -106,7 +106,7 @@ class Table:
             counts += [(head, sum(flow)), *((place, sum(one)) for place, one in zip(kinds, flows, strict=True))]
         return sum(place.far * count for place, count in counts), sum(place.distance * count for place, count in counts)
 
-    def devices(self, given: Given) -> Iterator[tuple[int, DeviceRow]]:
+    def devices(self, given: Given) -> Iterator[tuple[int, DeviceRecord]]:
         """The devices that are given, with the slot of each."""
         for (_, rows), flow in zip(self.offered, given.offers, strict=True):
             yield from zip(_each(flow), rows, strict=False)
@@ -127,7 +127,7 @@ class Lots:
     nodes: frozenset[Node]
 
     @staticmethod
-    def of_cells(free: Iterable[DeviceRow]) -> Mapping[Node, int]:
+    def of_cells(free: Iterable[DeviceRecord]) -> Mapping[Node, int]:
         """How many devices of each cell there are, whatever they are."""
         return Counter(one.numa_node for one in free)
 
@@ -154,7 +154,7 @@ class Lots:
         )  # fmt: skip
         return frozenset(lots.items()), frozenset(cards.items())
 
-    def total(self, slots: Bits, places: Mapping[Node, Place]) -> int:
+    def total(self, slots: Bits, places: Mapping[Node, LotPlace]) -> int:
         """How many devices these slots may have, each by itself."""
         kinds = [((one.node, one.slots), len(one.devices)) for one in self.lots]
         for cards in self.cards:
@@ -162,12 +162,12 @@ class Lots:
             kinds += [(kind, sum(len(card.functions[number]) for card in cards.cards)) for number, kind in enumerate(cards.kinds)]
         return sum(count for (node, bits), count in kinds if node in places and bits & places[node].allowed & slots)
 
-    def table(self, places: Mapping[Node, Place]) -> Table:
+    def table(self, places: Mapping[Node, LotPlace]) -> Table:
         """What can be given, if cells look so from the guest's. Cards that look alike from there are one choice."""
-        offers: list[tuple[Offer, tuple[Place, Sequence[DeviceRow]]]] = []
-        alike: dict[Hashable, tuple[tuple[Place, Bits], list[tuple[Place, Bits]], list[Card]]] = {}
+        offers: list[tuple[Offer, tuple[LotPlace, Sequence[DeviceRecord]]]] = []
+        alike: dict[Hashable, tuple[tuple[LotPlace, Bits], list[tuple[LotPlace, Bits]], list[LotCard]]] = {}
 
-        def seen(kind: Kind) -> tuple[Place, Bits]:
+        def seen(kind: Kind) -> tuple[LotPlace, Bits]:
             place = places.get(kind[0], NOWHERE)
             return place, kind[1] & place.allowed
 
@@ -191,36 +191,36 @@ class Lots:
         )  # fmt: skip
 
 
-NOWHERE = Place(0)
+NOWHERE = LotPlace(0)
 
 
 @dataclass(slots=True)
 class _Family:
     """The devices of one card that somebody asks for."""
 
-    head: tuple[Kind, DeviceRow] | None = None
-    functions: dict[Kind, list[DeviceRow]] = field(default_factory=dict)
+    head: tuple[Kind, DeviceRecord] | None = None
+    functions: dict[Kind, list[DeviceRecord]] = field(default_factory=dict)
 
 
-def slots_of(requests: Iterable[DeviceRequest]) -> list[Slot]:
+def slots_of(requests: Iterable[DeviceRequest]) -> list[RequestedDevices]:
     """What the requests ask for."""
     slots = []
     for request in requests:
         if request.providers:
-            slots += [Slot(request, count, uuid) for uuid, count in Counter(request.providers).items()]
+            slots += [RequestedDevices(request, count, uuid) for uuid, count in Counter(request.providers).items()]
         else:
-            slots.append(Slot(request, request.count))
+            slots.append(RequestedDevices(request, request.count))
     return slots
 
 
-def lots_of(free: Sequence[DeviceRow], slots: Sequence[Slot], providers: Mapping[str, ProviderUuid]) -> Lots:
+def lots_of(free: Sequence[DeviceRecord], slots: Sequence[RequestedDevices], providers: Mapping[str, ProviderUuid]) -> Lots:
     """The devices of ``free``, the best first, by what the slots may have. ``providers``: which one counts the device of an address."""
     sorter = _Sorter(slots, providers)
     asked = [(one, bits) for one in free if (bits := sorter.slots(one))]
     cards, heads = {one.parent for one, _ in asked if one.parent is not None}, {one.address for one, _ in asked}
     contested = cards & heads
     with_functions, whole = {one.parent for one in free}, {one.address for one in free}
-    lots: dict[tuple[Node, Bits, int], list[DeviceRow]] = defaultdict(list)
+    lots: dict[tuple[Node, Bits, int], list[DeviceRecord]] = defaultdict(list)
     families: dict[str, _Family] = defaultdict(_Family)
     for one, bits in asked:
         kind = (one.numa_node, bits)
@@ -249,7 +249,7 @@ def _each(flow: Flow) -> list[int]:
     return [slot for slot, count in enumerate(flow) for _ in range(count)]
 
 
-def _choice(head: tuple[Place, Bits], kinds: Sequence[tuple[Place, Bits]], cards: Sequence[Card]) -> tuple[Choice, Sequence[Card]]:
+def _choice(head: tuple[LotPlace, Bits], kinds: Sequence[tuple[LotPlace, Bits]], cards: Sequence[LotCard]) -> tuple[Choice, Sequence[LotCard]]:
     """The choice among cards, and they in the order in which their PFs are taken: those first with which least is lost."""
     ordered = sorted(cards, key=lambda one: one.size)
     left = []
@@ -261,12 +261,12 @@ def _choice(head: tuple[Place, Bits], kinds: Sequence[tuple[Place, Bits]], cards
 
 
 def _alike(families: Iterable[_Family]) -> list[Cards]:
-    classes: dict[tuple[Kind, tuple[Kind, ...], Hashable], list[Card]] = defaultdict(list)
+    classes: dict[tuple[Kind, tuple[Kind, ...], Hashable], list[LotCard]] = defaultdict(list)
     for family in families:
         assert family.head is not None
         kind, head = family.head
         kinds = tuple(sorted(family.functions, key=str))
-        card = Card(head, [family.functions[one] for one in kinds])
+        card = LotCard(head, [family.functions[one] for one in kinds])
         # Of cards with functions of one kind the smaller one is always the better to break; with several kinds only equal ones compare.
         classes[kind, kinds, None if len(kinds) == 1 else tuple(map(len, card.functions))].append(card)
     return [Cards(head, kinds, sorted(cards, key=lambda one: one.size)) for (head, kinds, _), cards in classes.items()]
@@ -275,7 +275,7 @@ def _alike(families: Iterable[_Family]) -> list[Cards]:
 class _Sorter:
     """Knows which slots may have a device, and asks once for all that are of a kind."""
 
-    def __init__(self, slots: Sequence[Slot], providers: Mapping[str, ProviderUuid]) -> None:
+    def __init__(self, slots: Sequence[RequestedDevices], providers: Mapping[str, ProviderUuid]) -> None:
         self._slots, self._providers = slots, providers
         self._named = {one.provider for one in slots if one.provider is not None}
         specs = [spec for one in slots for spec in one.request.specs]
@@ -283,7 +283,7 @@ class _Sorter:
         self._addresses = {spec["address"].lower() for spec in specs if "address" in spec}
         self._known: dict[Hashable, Bits] = {}
 
-    def slots(self, device: DeviceRow) -> Bits:
+    def slots(self, device: DeviceRecord) -> Bits:
         """The slots that may have the device."""
         provider = self._providers.get(device.address) if self._named else None
         address = device.address if device.address.lower() in self._addresses else None
@@ -293,7 +293,7 @@ class _Sorter:
             known = self._known[kind] = self._asked(device, provider)
         return known
 
-    def _asked(self, device: DeviceRow, provider: object) -> Bits:
+    def _asked(self, device: DeviceRecord, provider: object) -> Bits:
         return sum(
             1 << number for number, slot in enumerate(self._slots)
             if slot.provider in (None, provider) and matches(device, slot.request)

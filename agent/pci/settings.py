@@ -8,7 +8,7 @@ from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.pci.alias import OPTION as ALIAS
 from agent.pci.alias import Aliases, aliases
@@ -43,7 +43,7 @@ class PciSettings:
         empty = empty_keys(OPTION, conf.pci.device_spec, lists=True, meant=("physical_network",)), empty_keys(ALIAS, conf.pci.alias, lists=False)
         return cls(specs, named, report, tuple(line for lines in empty for line in lines))
 
-    def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRow, ...] | None:
+    def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRecord, ...] | None:
         """The node's devices as the records keep them, all free; None if the facts do not tell, which is not the same as none."""
         return device_rows(node, PresentDevices.of(facts.pci or ()), self.specs) if facts.complete("pci") else None
 

@@ -123,14 +123,14 @@ class AllocationBody(msgspec.Struct):
     consumer_type: Owner | None = None
 
 
-class Wanted(TypedDict):
+class RequestedResources(TypedDict):
     """What a candidate takes of one provider."""
 
     resources: dict[Token, Amount]
 
 
 class _Candidate(TypedDict):
-    allocations: dict[Uuid, Wanted]
+    allocations: dict[Uuid, RequestedResources]
 
 
 class Candidate(_Candidate, total=False):

@@ -29,7 +29,7 @@ from agent.placement.answers import (
     Versions,
     check_tree,
 )
-from agent.placement.transport import Answer, Body, Exchange
+from agent.placement.transport import PlacementAnswer, Body, Exchange
 
 WITH_CODES = "1.23"
 INVENTORY = "1.26"
@@ -49,14 +49,14 @@ LONGEST_QUERY = 3900
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class ProviderHolding:
     """What a consumer has on one provider. ``generation`` is the consumer's."""
 
     resources: Resources
     generation: int
 
 
-class Client:
+class PlacementClient:
     """Placement, for the length of one cycle."""
 
     def __init__(self, exchange: Exchange) -> None:
@@ -64,7 +64,7 @@ class Client:
 
     # --- transport --------------------------------------------------------------------------------------------
 
-    def _call(self, method: str, path: str, version: str, good: Iterable[int], body: Any = None, timeout: float | None = None) -> Answer:
+    def _call(self, method: str, path: str, version: str, good: Iterable[int], body: Any = None, timeout: float | None = None) -> PlacementAnswer:
         answer = self.exchange.send(method, path, version, body, timeout)
         if answer.status not in good:
             raise answer.refusal() if answer.status >= 400 else self.exchange.foreign(answer)
@@ -207,13 +207,13 @@ class Client:
 
     # --- allocations ------------------------------------------------------------------------------------------
 
-    def holdings(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Holding] | None:
+    def holdings(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, ProviderHolding] | None:
         """What each consumer holds on one provider, ``None`` if there is no such provider."""
         answer = self._call("GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404))
         if answer.status == 404:
             return None
         held = self.exchange.decoded(answer, HoldersBody).allocations
-        return {consumer: Holding(entry.resources, entry.consumer_generation) for consumer, entry in held.items()}
+        return {consumer: ProviderHolding(entry.resources, entry.consumer_generation) for consumer, entry in held.items()}
 
     def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Resources]:
         """What each consumer holds on one provider; empty if there is no such provider."""

@@ -22,7 +22,7 @@ from agent.errors import (
     ReshapeFailed,
 )
 from agent.model.inventory_text import inventory_changes
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.names import ProviderUuid, child_uuid, printable
 from agent.model.operation import (
     AllocationOperation,
@@ -43,7 +43,7 @@ from agent.model.provider_tree import Provider
 from agent.model.report import OperationStatus, Outcome
 from agent.placement import codes, sending
 from agent.placement.allocations.writing import write
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.known_consumers import follow
 from agent.placement.names import forget_names, with_names
 from agent.placement.plan import Plan, depends, names_needed
@@ -82,8 +82,8 @@ class Flushed:
     ``strangers``: providers that could not be made because somebody else's have their uuids.
     """
 
-    view: View
-    knowledge: Knowledge
+    view: PlacementView
+    knowledge: ServerCapabilities
     outcomes: list[Outcome] = field(default_factory=list)
     errors: list[PlacementError] = field(default_factory=list)
     held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
@@ -129,7 +129,7 @@ _NOTHING = Before()
 class Flush:
     """One plan on its way to Placement."""
 
-    def __init__(self, client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float, before: Before) -> None:
+    def __init__(self, client: PlacementClient, plan: Plan, view: PlacementView, knowledge: ServerCapabilities, root: ProviderUuid, now: float, before: Before) -> None:
         self.client, self.plan, self.root, self.now, self.before = client, plan, root, now, before
         self.tree = view.tree.copy()
         self.read_at = dict(view.read_at)
@@ -457,7 +457,7 @@ def _try(operation: Operation, send: Callable[[Operation], Done]) -> Done:
         return Done(operation, error=error)
 
 
-def foreseen(client: Client, plan: Plan, knowledge: Knowledge, root: ProviderUuid, before: Before) -> tuple[list[Outcome], list[PlacementError]]:
+def foreseen(client: PlacementClient, plan: Plan, knowledge: ServerCapabilities, root: ProviderUuid, before: Before) -> tuple[list[Outcome], list[PlacementError]]:
     """What would come of ``plan`` as far as names and uuids decide: what a dry run shows. Nothing is sent but questions."""
 
     def look(operation: Operation) -> Done:
@@ -481,7 +481,7 @@ def foreseen(client: Client, plan: Plan, knowledge: Knowledge, root: ProviderUui
     return outcomes, [done.error for done in looked.values() if done.error is not None]
 
 
-def flush(client: Client, plan: Plan, view: View, knowledge: Knowledge, root: ProviderUuid, now: float, before: Before = _NOTHING) -> Flushed:
+def flush(client: PlacementClient, plan: Plan, view: PlacementView, knowledge: ServerCapabilities, root: ProviderUuid, now: float, before: Before = _NOTHING) -> Flushed:
     """Send ``plan``. What Placement answered is in the returned view.
 
     :raises ReshapeFailed: the server refused to move allocations; what came before in the plan is done.

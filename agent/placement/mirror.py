@@ -7,11 +7,11 @@ from math import ceil
 
 from agent.errors import InvalidTree
 from agent.model.journal import Ownership
-from agent.model.mirror import View
+from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import Provider, ProviderExists, ProviderTree
 from agent.placement.answers import Row
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.reading import read_providers
 
 LOG = logging.getLogger(__name__)
@@ -33,9 +33,9 @@ class Freshness:
 
 
 def refreshed(
-    client: Client, view: View, root: ProviderUuid, now: float, freshness: Freshness, suspects: Iterable[str] = (), rows: Sequence[Row] | None = None,
+    client: PlacementClient, view: PlacementView, root: ProviderUuid, now: float, freshness: Freshness, suspects: Iterable[str] = (), rows: Sequence[Row] | None = None,
     own: Mapping[ProviderUuid, Ownership] = NOBODYS,
-) -> View:  # fmt: skip
+) -> PlacementView:  # fmt: skip
     """``view`` as Placement has it now; the same object if nothing moved.
 
     ``suspects`` are read in full whatever their generation says, because an own write's outcome is unknown. ``rows``:
@@ -46,7 +46,7 @@ def refreshed(
     missing = _missing(view, rows, root, own)
     went_back = _lower(view, rows, root)
     if freshness.everything or not rows or went_back:
-        view = View(unknown_since=view.unknown_since)
+        view = PlacementView(unknown_since=view.unknown_since)
     if above != view.above:
         view = replace(view, above=above)
     known = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
@@ -88,7 +88,7 @@ def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
     return ordered
 
 
-def _missing(view: View, rows: Sequence[Row], root: ProviderUuid, own: Mapping[ProviderUuid, Ownership]) -> list[str]:
+def _missing(view: PlacementView, rows: Sequence[Row], root: ProviderUuid, own: Mapping[ProviderUuid, Ownership]) -> list[str]:
     """The names of providers of ours that are gone without the agent's doing. Those of others come and go."""
     if not view.tree.exists(root):
         return []
@@ -96,7 +96,7 @@ def _missing(view: View, rows: Sequence[Row], root: ProviderUuid, own: Mapping[P
     return [one.name for one in view.tree.providers() if one.uuid in view.read_at and one.uuid in own and one.uuid not in shown]
 
 
-def _lower(view: View, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
+def _lower(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
     """The names of the providers that have a lower generation than before: Placement has an older state."""
     if not view.tree.exists(root):
         return []
@@ -116,7 +116,7 @@ def _some(names: Iterable[str]) -> str:
     return ", ".join(map(printable, sorted(names)[:5]))
 
 
-def _overdue(view: View, rows: Sequence[Row], now: float, interval: float) -> set[ProviderUuid]:
+def _overdue(view: PlacementView, rows: Sequence[Row], now: float, interval: float) -> set[ProviderUuid]:
     """The providers whose last full reading is too old, few at a time.
 
     Each provider's own due time is spread over the second half of the interval; a reading "in the future" only says
@@ -155,7 +155,7 @@ def _add_root(tree: ProviderTree, one: Provider) -> None:
         tree.insert(replace(one, parent_uuid=None))
 
 
-def _with_sharing(client: Client, view: View, root: ProviderUuid, now: float, interval: float) -> View:
+def _with_sharing(client: PlacementClient, view: PlacementView, root: ProviderUuid, now: float, interval: float) -> PlacementView:
     """``view`` with the roots that share with the tree, asked for when they are due or the tree's aggregates changed."""
     if not view.tree.exists(root):
         return view

@@ -4,10 +4,10 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.model.mirror import Knowledge
+from agent.model.mirror import ServerCapabilities
 from agent.model.names import is_custom
 from agent.model.provider_tree import ProviderTree
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 LOG = logging.getLogger(__name__)
 
@@ -25,7 +25,7 @@ def names_added(present: ProviderTree, wish: ProviderTree) -> tuple[frozenset[st
     return frozenset(traits), frozenset(classes)
 
 
-def learn_traits(client: Client, knowledge: Knowledge, wanted: Iterable[str], now: float) -> Knowledge:
+def learn_traits(client: PlacementClient, knowledge: ServerCapabilities, wanted: Iterable[str], now: float) -> ServerCapabilities:
     """``knowledge`` with every trait of ``wanted`` either known, custom and to be created, or left out for an hour.
 
     Sends nothing if all were asked for before.
@@ -42,11 +42,11 @@ def learn_traits(client: Client, knowledge: Knowledge, wanted: Iterable[str], no
     return replace(knowledge, traits=knowledge.traits | known, unknown_traits=unknown)
 
 
-def with_names(knowledge: Knowledge, *, traits: Iterable[str] = (), classes: Iterable[str] = ()) -> Knowledge:
+def with_names(knowledge: ServerCapabilities, *, traits: Iterable[str] = (), classes: Iterable[str] = ()) -> ServerCapabilities:
     """``knowledge`` that also has these names confirmed."""
     return replace(knowledge, traits=knowledge.traits | set(traits), classes=knowledge.classes | set(classes))
 
 
-def forget_names(knowledge: Knowledge) -> Knowledge:
+def forget_names(knowledge: ServerCapabilities) -> ServerCapabilities:
     """``knowledge`` that has to confirm every name anew, because the server refused one it had confirmed."""
     return replace(knowledge, traits=frozenset(), classes=frozenset())

@@ -4,9 +4,9 @@ from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 
 from agent.errors import ReshapeFailed
-from agent.model.change_set import ChangeSet, diff
+from agent.model.tree_diff import TreeDifference, compare_trees
 from agent.model.inventory import Inventories
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.names import ProviderUuid, is_custom, printable
 from agent.model.operation import (
     CreateProvider,
@@ -25,8 +25,8 @@ from agent.model.operation import (
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 from agent.placement.client import REPARENT
-from agent.placement.ownership import Target
-from agent.placement.reshaping import Move, reshape
+from agent.placement.merge import Target
+from agent.placement.reshaping import AllocationMove, reshape
 
 _NOTHING = Provider(ProviderUuid(""), "")
 
@@ -45,7 +45,7 @@ class Plan:
     withheld: bool = False
 
 
-def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUuid, move: Move | None = None) -> Plan:
+def make_plan(view: PlacementView, target: Target, knowledge: ServerCapabilities, root: ProviderUuid, move: AllocationMove | None = None) -> Plan:
     """The operations that take Placement from ``view`` to ``target``.
 
     Providers come first, because a name or uuid that somebody else has ends what depends on them before anything of it is written; parents are
@@ -56,7 +56,7 @@ def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUu
     :raises ReshapeFailed: the allocations of ``move`` cannot be moved.
     """
     present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
-    changes = diff(present, target.tree)
+    changes = compare_trees(present, target.tree)
     drift = [*target.drift, *_misplaced(view, root)]
     reshapes: list[Reshape] = []
     if move is not None:
@@ -76,7 +76,7 @@ def make_plan(view: View, target: Target, knowledge: Knowledge, root: ProviderUu
     return Plan(operations, target, tuple(drift), limited=bool(changes.reparented) and not knowledge.offers(REPARENT))
 
 
-def _misplaced(view: View, root: ProviderUuid) -> Iterator[Drift]:
+def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
     """Whether somebody put the node's root below another provider: schedulers take the root of a whole tree for the host."""
     if view.above is not None and view.tree.exists(root):
         what = f"{printable(view.tree.name_of(root))} hangs under provider {view.above}, so that nothing is scheduled to it"
@@ -135,7 +135,7 @@ def _old(present: ProviderTree, uuid: ProviderUuid) -> Provider:
     return present.provider(uuid) if present.exists(uuid) else _NOTHING
 
 
-def _names(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, knowledge: Knowledge) -> Iterator[Operation]:
+def _names(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, knowledge: ServerCapabilities) -> Iterator[Operation]:
     """What the server has to know first. What a provider has already, it knows."""
     classes = {name for uuid in changes.inventory for name in tree.provider(uuid).inventory.keys() - _old(present, uuid).inventory.keys()}
     for name in sorted(classes - knowledge.classes):
@@ -147,18 +147,18 @@ def _names(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, knowle
             yield EnsureTrait(name=name, reason="this Placement does not know it yet")
 
 
-def _creations(changes: ChangeSet, tree: ProviderTree) -> Iterator[Operation]:
+def _creations(changes: TreeDifference, tree: ProviderTree) -> Iterator[Operation]:
     for uuid in changes.added:
         one = tree.provider(uuid)
         yield CreateProvider(provider=_ref(one), parent=one.parent_uuid, reason="the node has it, Placement does not")
 
 
-def _renames(changes: ChangeSet, present: ProviderTree, tree: ProviderTree) -> Iterator[Operation]:
+def _renames(changes: TreeDifference, present: ProviderTree, tree: ProviderTree) -> Iterator[Operation]:
     for uuid in changes.renamed:
         yield RenameProvider(provider=_ref(tree.provider(uuid)), old_name=present.name_of(uuid), reason="renamed from outside")
 
 
-def _moves(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, knowledge: Knowledge, drift: list[Drift]) -> Iterator[Operation]:
+def _moves(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, knowledge: ServerCapabilities, drift: list[Drift]) -> Iterator[Operation]:
     """Other parents, if the server can give them: before 1.37 a parent can be set only once."""
     for uuid in changes.reparented:
         old, new, ref = present.provider(uuid).parent_uuid, tree.provider(uuid).parent_uuid, _ref(tree.provider(uuid))
@@ -169,13 +169,13 @@ def _moves(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, knowle
             drift.append(Drift("identity", "warning", what, f"upgrade Placement to {REPARENT}, which is asked for once an hour, or delete the provider", uuid))
 
 
-def _deletions(changes: ChangeSet, present: ProviderTree) -> Iterator[Operation]:
+def _deletions(changes: TreeDifference, present: ProviderTree) -> Iterator[Operation]:
     for uuid in changes.removed:
         one = present.provider(uuid)
         yield DeleteProvider(provider=_ref(one), inventory=one.inventory, reason="the node no longer has it")
 
 
-def _contents(changes: ChangeSet, present: ProviderTree, tree: ProviderTree, *, reshaped: Container[ProviderUuid]) -> Iterator[Operation]:
+def _contents(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, *, reshaped: Container[ProviderUuid]) -> Iterator[Operation]:
     """``reshaped``: the providers that have their inventories by then."""
     inventory, traits, aggregates = set(changes.inventory), set(changes.traits), set(changes.aggregates)
     for uuid in reversed(tree.get_provider_uuids()):

@@ -7,13 +7,13 @@ from agent.errors import GenerationConflict, PlacementRefused
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import Provider
 from agent.placement.answers import Row
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 LOG = logging.getLogger(__name__)
 ATTEMPTS = 3
 
 
-def read_provider(client: Client, row: Row) -> Provider:
+def read_provider(client: PlacementClient, row: Row) -> Provider:
     """Inventory, aggregates and traits of a provider, all three of one generation.
 
     Three answers of different generations may hide a change between them: storing the newest generation beside an
@@ -36,6 +36,6 @@ def read_provider(client: Client, row: Row) -> Provider:
     raise GenerationConflict(f"provider {row.uuid} changed every time it was read", "it is read again in the next pass")
 
 
-def read_providers(client: Client, rows: Iterable[Row]) -> Mapping[ProviderUuid, Provider]:
+def read_providers(client: PlacementClient, rows: Iterable[Row]) -> Mapping[ProviderUuid, Provider]:
     """Many providers, as many at once as may be in flight."""
     return {one.uuid: one for one in client.exchange.each(lambda row: read_provider(client, row), rows)}

@@ -16,7 +16,7 @@ Consumers = Mapping[ConsumerUuid, Allocation]
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class AllocationMove:
     """Consumers of the node's tree as they are, and as they are to be.
 
     ``whole``: all of them, because of another layout, so that all inventories that change go along; else only those of providers of
@@ -33,7 +33,7 @@ class Move:
         return frozenset(uuid for uuid, one in self.after.items() if one.resources != self.before[uuid].resources)
 
 
-def moved(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> Move:
+def allocation_move(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> AllocationMove:
     """What a driver made of the allocations that it was given to edit: it may move them and swap classes one for one.
 
     :raises ReshapeFailed: it lost or invented a consumer, a record lost its form, or a consumer has more or less than before.
@@ -50,10 +50,10 @@ def moved(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> Move:
             raise ReshapeFailed(f"driver error: the allocations of consumer {uuid} lost their form: {error!r}", DRIVER_FAULT, consumer=uuid) from error
         if left != held:
             raise ReshapeFailed(f"driver error: consumer {uuid} would hold {number_of(left, 'unit')} in all instead of {held}", DRIVER_FAULT, consumer=uuid)
-    return Move(before, after)
+    return AllocationMove(before, after)
 
 
-def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: Move) -> Reshape:
+def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: AllocationMove) -> Reshape:
     """The one operation that takes ``present`` to ``target`` for every provider involved.
 
     Only providers of ours are in it: those of which a moved consumer has another share, and if the move is a whole one, those whose inventory
@@ -79,7 +79,7 @@ def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], 
     )
 
 
-def stranded(present: ProviderTree, target: ProviderTree, move: Move, *, by_driver: bool) -> Mapping[ProviderUuid, frozenset[str]]:
+def find_stranded(present: ProviderTree, target: ProviderTree, move: AllocationMove, *, by_driver: bool) -> Mapping[ProviderUuid, frozenset[str]]:
     """The classes that ``target`` drops from providers although consumers of ``move`` hold something of them there afterwards too.
 
     ``by_driver``: a driver made the move. What it drops at one place and makes at another it forgot to move: that is not meant here.
@@ -94,7 +94,7 @@ def stranded(present: ProviderTree, target: ProviderTree, move: Move, *, by_driv
     return found
 
 
-def _check(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: Move) -> None:
+def _check(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: AllocationMove) -> None:
     """Everything that the server would refuse, or that would leave an allocation on nothing."""
     for one in move.after.values():
         _check_consumer(one, target, inventories)

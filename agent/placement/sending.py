@@ -8,7 +8,7 @@ import logging
 from dataclasses import replace
 
 from agent.errors import GenerationConflict, PlacementError, PlacementRefused, ProviderIdentityConflict, ProviderNameConflict
-from agent.model.mirror import Knowledge
+from agent.model.mirror import ServerCapabilities
 from agent.model.names import printable
 from agent.model.operation import (
     CreateProvider,
@@ -23,13 +23,13 @@ from agent.model.operation import (
 from agent.model.provider_tree import Provider
 from agent.placement import codes
 from agent.placement.answers import Row
-from agent.placement.client import REPARENT, WITH_CODES, Client
+from agent.placement.client import REPARENT, WITH_CODES, PlacementClient
 from agent.placement.reading import read_provider
 
 LOG = logging.getLogger(__name__)
 
 
-def create(client: Client, operation: CreateProvider, *, ours: bool, knowledge: Knowledge) -> Provider | ReparentProvider:
+def create(client: PlacementClient, operation: CreateProvider, *, ours: bool, knowledge: ServerCapabilities) -> Provider | ReparentProvider:
     """Create the provider; the answer says all about it, so nothing needs to be read.
 
     ``ours``: if it is there already, anywhere, the agent made it, and somebody moved it: then it is put back, and the move is returned.
@@ -57,7 +57,7 @@ def create(client: Client, operation: CreateProvider, *, ours: bool, knowledge: 
     return Provider(row.uuid, row.name, row.generation, row.parent_uuid)
 
 
-def _check_parent(client: Client, operation: CreateProvider | ReparentProvider, error: PlacementRefused) -> None:
+def _check_parent(client: PlacementClient, operation: CreateProvider | ReparentProvider, error: PlacementRefused) -> None:
     """Look why a provider cannot have the parent that it is to have.
 
     :raises GenerationConflict: because that is gone.
@@ -67,7 +67,7 @@ def _check_parent(client: Client, operation: CreateProvider | ReparentProvider, 
 
 
 def taken(
-    client: Client, operation: CreateProvider, *, ours: bool, knowledge: Knowledge
+    client: PlacementClient, operation: CreateProvider, *, ours: bool, knowledge: ServerCapabilities
 ) -> ReparentProvider | ProviderNameConflict | ProviderIdentityConflict | None:  # fmt: skip
     """Why a provider cannot be created, or what has to be done instead; None if nothing is in its way, or if it is there as it should be.
 
@@ -103,7 +103,7 @@ def name_held(operation: ProviderOperation, holder: Row) -> ProviderNameConflict
     )  # fmt: skip
 
 
-def _put_back(client: Client, operation: ReparentProvider) -> None:
+def _put_back(client: PlacementClient, operation: ReparentProvider) -> None:
     """Give a child of ours that is somewhere else its place and its name again."""
     wanted = operation.provider
     try:
@@ -113,7 +113,7 @@ def _put_back(client: Client, operation: ReparentProvider) -> None:
     LOG.warning("provider %s (%s) had been moved under %s; it is back", printable(wanted.name), wanted.uuid, operation.old_parent or "no parent")
 
 
-def _not_moved(client: Client, operation: RenameProvider | ReparentProvider, error: PlacementRefused) -> PlacementError:
+def _not_moved(client: PlacementClient, operation: RenameProvider | ReparentProvider, error: PlacementRefused) -> PlacementError:
     """Why a provider could be neither renamed nor moved."""
     if error.status == 404:
         return GenerationConflict(f"provider {printable(operation.provider.name)} went away")
@@ -127,7 +127,7 @@ def _not_moved(client: Client, operation: RenameProvider | ReparentProvider, err
     return error
 
 
-def delete(client: Client, operation: DeleteProvider) -> bool:
+def delete(client: PlacementClient, operation: DeleteProvider) -> bool:
     """Delete the provider. Returns whether it was there."""
     try:
         was_there = client.delete_provider(operation.provider.uuid)
@@ -139,7 +139,7 @@ def delete(client: Client, operation: DeleteProvider) -> bool:
     return was_there
 
 
-def move(client: Client, operation: RenameProvider | ReparentProvider, present: Provider) -> Provider:
+def move(client: PlacementClient, operation: RenameProvider | ReparentProvider, present: Provider) -> Provider:
     """Rename the provider or give it another parent.
 
     :raises GenerationConflict: it is gone, or its new parent.
@@ -156,7 +156,7 @@ def move(client: Client, operation: RenameProvider | ReparentProvider, present: 
     return replace(present, name=row.name, parent_uuid=row.parent_uuid, generation=row.generation)
 
 
-def set_contents(client: Client, operation: SetInventory | SetTraits | SetAggregates, present: Provider) -> Provider:
+def set_contents(client: PlacementClient, operation: SetInventory | SetTraits | SetAggregates, present: Provider) -> Provider:
     """Replace inventory, traits or aggregates, guarded by the generation of ``present``."""
     generation = present.generation or 0
     try:
@@ -173,7 +173,7 @@ def set_contents(client: Client, operation: SetInventory | SetTraits | SetAggreg
         raise
 
 
-def _set_traits(client: Client, operation: SetTraits, present: Provider) -> Provider:
+def _set_traits(client: PlacementClient, operation: SetTraits, present: Provider) -> Provider:
     """Replace the traits. The server answers 500 to a race that it lost inside this call, so that is looked at twice."""
     try:
         generation, traits = client.set_traits(present.uuid, present.generation or 0, operation.new)

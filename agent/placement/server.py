@@ -8,9 +8,9 @@ from dataclasses import replace
 from typing import Literal
 
 from agent.errors import PlacementTooOld
-from agent.model.mirror import Knowledge
-from agent.placement.client import Client
-from agent.placement.storage import Storage
+from agent.model.mirror import ServerCapabilities
+from agent.placement.client import PlacementClient
+from agent.placement.storage import PlacementStorage
 from agent.placement.transport import Transport
 
 LOG = logging.getLogger(__name__)
@@ -24,24 +24,24 @@ Mode = Literal["http", "embedded"]
 class Server:
     """Shared by all nodes of a process. ``storage`` None: nothing is kept, as in a dry run."""
 
-    def __init__(self, transport: Transport, mode: Mode, storage: Storage, *, keep: bool = True) -> None:
+    def __init__(self, transport: Transport, mode: Mode, storage: PlacementStorage, *, keep: bool = True) -> None:
         self.transport, self.mode, self.storage, self.keep = transport, mode, storage, keep
-        self._knowledge: Knowledge | None = None
+        self._knowledge: ServerCapabilities | None = None
         # When this process last asked how much the server offers, and when it was last refused a reshape, by a clock that never goes back.
         self._asked_at: float | None = None
         self._refused_at: float | None = None
         self._lock = threading.Lock()
 
-    def client(self) -> Client:
+    def client(self) -> PlacementClient:
         """A client for one cycle, with a global request id and a count of requests of its own."""
-        return Client(self.transport.exchange(f"req-{uuid.uuid4()}"))
+        return PlacementClient(self.transport.exchange(f"req-{uuid.uuid4()}"))
 
     @property
-    def knowledge(self) -> Knowledge | None:
+    def knowledge(self) -> ServerCapabilities | None:
         """What is known of the server; ``None`` before :meth:`connect`."""
         return self._knowledge
 
-    def connect(self, client: Client, *, ask: bool = False) -> Knowledge:
+    def connect(self, client: PlacementClient, *, ask: bool = False) -> ServerCapabilities:
         """What the server offers: as saved, or asked for with one request. That it refused a reshape counts for an hour, and not after a start.
 
         :raises PlacementTooOld: it offers less than the agent needs.
@@ -50,7 +50,7 @@ class Server:
         with self._lock:
             known = self._knowledge or self.storage.knowledge(endpoint)
             if known is None or known.endpoint != endpoint or ask:
-                known = Knowledge(endpoint=endpoint, max_version=client.max_version())
+                known = ServerCapabilities(endpoint=endpoint, max_version=client.max_version())
                 check_version(known)
                 self._save(known)
                 self._asked_at, self._refused_at = time.monotonic(), None
@@ -59,7 +59,7 @@ class Server:
             self._knowledge = known
             return known
 
-    def offers_more(self, client: Client) -> bool:
+    def offers_more(self, client: PlacementClient) -> bool:
         """Ask again how much the server offers, if something is held back because of that; once after a start and then once an hour.
 
         Returns whether it is more than before.
@@ -77,7 +77,7 @@ class Server:
             self._save(now)
             return True
 
-    def learned(self, knowledge: Knowledge) -> Knowledge:
+    def learned(self, knowledge: ServerCapabilities) -> ServerCapabilities:
         """Keep what a cycle learned. Several nodes may learn at once, so only names are added."""
         with self._lock:
             known = self._knowledge or knowledge
@@ -91,13 +91,13 @@ class Server:
                 self._save(merged)
             return merged
 
-    def forget(self, knowledge: Knowledge) -> None:
+    def forget(self, knowledge: ServerCapabilities) -> None:
         """Put ``knowledge`` in place of what was known, because the server contradicted it."""
         with self._lock:
             self._knowledge = knowledge
             self._save(knowledge)
 
-    def _save(self, knowledge: Knowledge) -> None:
+    def _save(self, knowledge: ServerCapabilities) -> None:
         if self.keep:
             self.storage.save_knowledge(knowledge)
 
@@ -106,7 +106,7 @@ def _long_ago(at: float | None) -> bool:
     return at is None or time.monotonic() - at >= ASK_AGAIN
 
 
-def check_version(knowledge: Knowledge) -> None:
+def check_version(knowledge: ServerCapabilities) -> None:
     """Refuse a server that offers less than the agent needs.
 
     :raises PlacementTooOld: it does.

@@ -3,23 +3,23 @@
 from typing import Protocol
 
 from agent.model.journal import Journal
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.names import ProviderUuid
 
 
-class Storage(Protocol):
+class PlacementStorage(Protocol):
     """Keeps the mirror and the ownership journal over restarts. Every save is one durable transaction."""
 
-    def knowledge(self, endpoint: str) -> Knowledge | None:
+    def knowledge(self, endpoint: str) -> ServerCapabilities | None:
         """What is known of the server, ``None`` if it was never asked."""
 
-    def save_knowledge(self, knowledge: Knowledge) -> None:
+    def save_knowledge(self, knowledge: ServerCapabilities) -> None:
         """Keep what is known of a server."""
 
-    def view(self, endpoint: str, root: ProviderUuid) -> View | None:
+    def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
         """The saved view of a node, ``None`` if there is none."""
 
-    def save_view(self, endpoint: str, root: ProviderUuid, old: View | None, new: View) -> None:
+    def save_view(self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView) -> None:
         """Keep a view, writing only what differs from ``old``, which is what was saved before."""
 
     def journal(self, root: ProviderUuid) -> Journal:

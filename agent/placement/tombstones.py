@@ -6,7 +6,7 @@ from dataclasses import replace
 from agent.model.journal import Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider_tree import Provider, ProviderTree
-from agent.placement.ownership import STATUS_DISABLED
+from agent.placement.merge import STATUS_DISABLED
 
 # Backups that are older than this, in seconds, are hardly restored any more.
 AGE = 90 * 86400.0

@@ -50,7 +50,7 @@ class Timeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class PlacementAnswer:
     """What ``endpoint`` said. ``content`` is the body as it came, after decompression."""
 
     endpoint: str
@@ -193,7 +193,7 @@ class Exchange:
         with self._lock:
             self._counts[method] += how_many
 
-    def send(self, method: str, path: str, version: str | None, body: Any = None, timeout: float | None = None, *, patient: bool = False) -> Answer:
+    def send(self, method: str, path: str, version: str | None, body: Any = None, timeout: float | None = None, *, patient: bool = False) -> PlacementAnswer:
         """Send one request; a GET is sent once more if the service could not answer, a ``patient`` one up to three times.
 
         :raises PlacementUnreachable: no answer came, or the agent is stopping and nothing was sent.
@@ -213,7 +213,7 @@ class Exchange:
             outages.answered()
         return answer
 
-    def decoded(self, answer: Answer, kind: type[Body]) -> Body:
+    def decoded(self, answer: PlacementAnswer, kind: type[Body]) -> Body:
         """The body of an answer.
 
         :raises PlacementUnreachable: it is not what Placement documents, so that nobody knows what became of the request.
@@ -225,7 +225,7 @@ class Exchange:
         self.transport.outages.answered()
         return body
 
-    def foreign(self, answer: Answer, fault: str = "") -> PlacementUnreachable:
+    def foreign(self, answer: PlacementAnswer, fault: str = "") -> PlacementUnreachable:
         """The error for an answer that is not Placement's: it says nothing about the request, nor about what Placement has."""
         with_what = f"{answer.status} in a form" if answer.status >= 400 else "something"
         failure = PlacementUnreachable(
@@ -235,18 +235,18 @@ class Exchange:
         self.transport.outages.failed(failure.kind, failure.message, self.request_id)
         return failure
 
-    def _repeated(self, path: str, version: str | None, timeout: float | None, patient: bool) -> Answer:
+    def _repeated(self, path: str, version: str | None, timeout: float | None, patient: bool) -> PlacementAnswer:
         try:
-            answer: Answer = read_policy(self.transport.cancelled, patient=patient).call(self._send, "GET", path, version, None, timeout)
+            answer: PlacementAnswer = read_policy(self.transport.cancelled, patient=patient).call(self._send, "GET", path, version, None, timeout)
         except RetryError as exhausted:
             answer = exhausted.last_attempt.value
         return answer
 
-    def _line(self, answer: Answer) -> str:
+    def _line(self, answer: PlacementAnswer) -> str:
         trace = f"[global {self.request_id}, server {answer.request_id}]"
         return f"placement {answer.method} {_brief(answer.path)} -> {answer.status} {answer.code} {trace}"
 
-    def _send(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> Answer:
+    def _send(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> PlacementAnswer:
         transport, answers = self.transport, []
         timeout, begun = left(timeout or transport.timeouts.read), time.monotonic()
         options: dict[str, Any] = {} if body is None else {"json": body}
@@ -276,7 +276,7 @@ class Exchange:
         self._count(method, max(1, len(answers)))
         transport.observe(method, response.status_code, time.monotonic() - begun)
         request_id = printable(response.headers.get("x-openstack-request-id", "no request id"))[:LONGEST_ID]
-        answer = Answer(transport.endpoint, method, path, response.status_code, response.content or b"", request_id)
+        answer = PlacementAnswer(transport.endpoint, method, path, response.status_code, response.content or b"", request_id)
         LOG.log(logging.WARNING if answer.status == 500 else logging.DEBUG, self._line(answer))
         return answer
 

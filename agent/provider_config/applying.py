@@ -21,7 +21,7 @@ class Addition:
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class ConfiguredNode:
     """A node's tree without the operator's part, and what has to be known of it.
 
     ``made``: the providers that are the agent's to write, with the classes that the node itself gives each of them.
@@ -46,7 +46,7 @@ class Applied:
     found: frozenset[Key] = frozenset()
 
 
-def apply(config: ProviderConfig, node: Node, owner_trait: str) -> Applied:
+def apply(config: ProviderConfig, node: ConfiguredNode, owner_trait: str) -> Applied:
     """Give every provider what its entry says, and ``owner_trait``. An entry with a conflict is left out, as a whole."""
     matches = match(config, node.tree, node.root, node.gone)
     problems: list[ProviderConfigConflict] = []
@@ -64,7 +64,7 @@ def apply(config: ProviderConfig, node: Node, owner_trait: str) -> Applied:
     return Applied(tree, configured, problems, matches.found)
 
 
-def _conflicts(entries: Sequence[Entry], uuid: ProviderUuid, node: Node) -> Iterator[ProviderConfigConflict]:
+def _conflicts(entries: Sequence[Entry], uuid: ProviderUuid, node: ConfiguredNode) -> Iterator[ProviderConfigConflict]:
     name = printable(node.tree.name_of(uuid))
     if len(entries) > 1:
         what = f"provider {name} ({uuid}) has more than one entry: {' and '.join(map(str, entries))}"
@@ -79,7 +79,7 @@ def _conflicts(entries: Sequence[Entry], uuid: ProviderUuid, node: Node) -> Iter
             yield ProviderConfigConflict(what, "remove it from the entry, or choose another name", provider=uuid)
 
 
-def _kept(uuid: ProviderUuid, node: Node) -> Addition:
+def _kept(uuid: ProviderUuid, node: ConfiguredNode) -> Addition:
     """What the operator's files have given the provider so far, but for what is the node's own now."""
     last, own = node.last.get(uuid, Addition()), node.made.get(uuid, frozenset())
     return Addition({name: record for name, record in last.inventories.items() if name not in own}, last.traits)

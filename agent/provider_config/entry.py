@@ -7,7 +7,7 @@ from typing import Literal
 from agent.errors import ConfigError
 from agent.model.inventory import Inventories
 from agent.model.names import printable
-from agent.yaml_files.document import Place
+from agent.yaml_files.document import TextPosition
 
 COMPUTE_NODE = "$COMPUTE_NODE"
 """Stands in place of a uuid for every node that has no entry of its own."""
@@ -35,7 +35,7 @@ class Entry:
 
     key: Key
     file: str
-    place: Place
+    place: TextPosition
     inventories: Inventories = field(default_factory=dict)
     traits: frozenset[str] = frozenset()
 

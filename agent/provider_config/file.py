@@ -10,16 +10,16 @@ from agent.model.names import is_token, normal_uuid
 from agent.provider_config.entry import COMPUTE_NODE, Entry, Key
 from agent.provider_config.names import class_problems, trait_problems
 from agent.provider_config.pruning import UnknownKey, pruned
-from agent.provider_config.version import KNOWN, WHERE, Version, version_of
+from agent.provider_config.version import KNOWN, WHERE, FormatVersion, version_of
 from agent.yaml_files.document import Document, Where, pointer
 from agent.yaml_files.parsing import parse
-from agent.yaml_files.schema import Schema, meant
+from agent.yaml_files.schema import DocumentSchema, meant
 
-SCHEMA = Schema("agent.provider_config", "provider-config.schema.json", "etc/provider_config/example.yaml")
+SCHEMA = DocumentSchema("agent.provider_config", "provider-config.schema.json", "etc/provider_config/example.yaml")
 
 
 @dataclass(slots=True)
-class Found:
+class ProviderFile:
     """What a file has. ``entries`` are complete if there are no ``errors``; those that add nothing are there too."""
 
     entries: list[Entry] = field(default_factory=list)
@@ -27,14 +27,14 @@ class Found:
     warnings: list[ConfigError] = field(default_factory=list)
 
 
-def read_file(content: bytes, file: str) -> Found:
+def read_file(content: bytes, file: str) -> ProviderFile:
     """Read one file; ``file`` is its name in messages. Never raises: all that is wrong is in what is returned."""
     try:
         document = parse(content, file, aliases=True)
     except ConfigErrors as several:
-        return Found(errors=list(several.errors))
+        return ProviderFile(errors=list(several.errors))
     version = version_of(document)
-    found = Found(errors=[*document.errors, *([version.error] if version.error else [])])
+    found = ProviderFile(errors=[*document.errors, *([version.error] if version.error else [])])
     if version.readable:
         known, unknown = pruned(_with_providers(document, found), SCHEMA.content, newer=version.newer)
         found.warnings += _of_unknown(document, version, unknown)
@@ -42,7 +42,7 @@ def read_file(content: bytes, file: str) -> Found:
     return found
 
 
-def _with_providers(document: Document, found: Found) -> Document:
+def _with_providers(document: Document, found: ProviderFile) -> Document:
     """``document`` with an empty list of providers, if the key is there and nothing else."""
     if document.data.get("providers", []) is not None:
         return document
@@ -50,7 +50,7 @@ def _with_providers(document: Document, found: Found) -> Document:
     return replace(document, data={**document.data, "providers": []})
 
 
-def _of_unknown(document: Document, version: Version, unknown: Collection[UnknownKey]) -> Iterator[ConfigError]:
+def _of_unknown(document: Document, version: FormatVersion, unknown: Collection[UnknownKey]) -> Iterator[ConfigError]:
     if version.newer:
         known = ".".join(map(str, KNOWN))
         ignored = [pointer(one.where) for one in sorted(unknown, key=lambda one: document.place(one.where))]
@@ -64,7 +64,7 @@ def _of_unknown(document: Document, version: Version, unknown: Collection[Unknow
 class _Entries:
     """Reads the providers of a file. What is wrong with the structure is known first; the rest is checked all the same."""
 
-    def __init__(self, document: Document, found: Found) -> None:
+    def __init__(self, document: Document, found: ProviderFile) -> None:
         self.document, self.found = document, found
         structure = {where: errors for where, errors in SCHEMA.errors(document).items() if where[:1] == ("providers",)}
         found.errors += [error for errors in structure.values() for error in errors]

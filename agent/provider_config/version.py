@@ -15,7 +15,7 @@ _VERSION = re.compile(r"(0|[1-9][0-9]{0,8})\.(0|[1-9][0-9]{0,8})")
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
+class FormatVersion:
     """``text``: as the file says it. ``readable``: so much that the rest of the file can be looked at. ``newer``: than what is known here."""
 
     text: str = ""
@@ -24,25 +24,25 @@ class Version:
     error: ConfigError | None = None
 
 
-def version_of(document: Document) -> Version:
+def version_of(document: Document) -> FormatVersion:
     """The version of a file, or what is wrong with it."""
     data = document.data
     if not isinstance(data, dict):
-        return Version(error=document.error((), f"is {shown(data)}, not a mapping", FIRST_LINE))
+        return FormatVersion(error=document.error((), f"is {shown(data)}, not a mapping", FIRST_LINE))
     meta = data.get("meta")
     if not isinstance(meta, dict) or "schema_version" not in meta:
         what = "lacks meta" if "meta" not in data else "lacks schema_version" if isinstance(meta, dict) else f"is {shown(meta)}, not a mapping"
-        return Version(readable=True, error=document.error(("meta",) if "meta" in data else (), what, FIRST_LINE))
+        return FormatVersion(readable=True, error=document.error(("meta",) if "meta" in data else (), what, FIRST_LINE))
     text = meta["schema_version"]
     if not isinstance(text, str):
-        return Version(readable=True, error=document.error(WHERE, f"is {shown(text)}, not text", QUOTED))
+        return FormatVersion(readable=True, error=document.error(WHERE, f"is {shown(text)}, not text", QUOTED))
     found = _VERSION.fullmatch(text)
     if found is None:
-        return Version(error=document.error(WHERE, f"is {shown(text)}, not a version", QUOTED))
+        return FormatVersion(error=document.error(WHERE, f"is {shown(text)}, not a version", QUOTED))
     major, minor = (int(number) for number in found.groups())
     if major != KNOWN[0]:
-        return Version(error=document.error(WHERE, f"is {shown(text)}, which is not supported here", f"supported: {supported()}"))
-    return Version(text, readable=True, newer=minor > KNOWN[1])
+        return FormatVersion(error=document.error(WHERE, f"is {shown(text)}, which is not supported here", f"supported: {supported()}"))
+    return FormatVersion(text, readable=True, newer=minor > KNOWN[1])
 
 
 def supported() -> str:

@@ -26,7 +26,7 @@ OUTCOMES: Mapping[str, tuple[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Guests:
+class GuestList:
     """``name``: of the command; ``source``: who told, the daemon or the driver itself."""
 
     name: Literal["guests", "guests-import"]
@@ -36,7 +36,7 @@ class Guests:
     exit_code: int
 
 
-def guests_document(found: Guests) -> Document:
+def guests_document(found: GuestList) -> Document:
     """The one document of the command."""
     return {
         "schema": f"compute-node-agent/{found.name}/1", "source": found.source, "dry_run": found.dry_run, "nodes": list(found.nodes), "errors": [],
@@ -44,7 +44,7 @@ def guests_document(found: Guests) -> Document:
     }  # fmt: skip
 
 
-def render_guests(found: Guests, look: Look) -> str:
+def render_guests(found: GuestList, look: Look) -> str:
     """The same as text: each node, its guests, and how many there are of each kind."""
     lines = [Text("the daemon was not asked; this is what the driver tells", "yellow"), Text()] if found.source == "driver" else []
     for node in found.nodes:
@@ -80,7 +80,7 @@ def _facts(guest: Document) -> Iterator[str]:
         yield f"flavor {guest['flavor']}"
 
 
-def _closing(found: Guests) -> Text:
+def _closing(found: GuestList) -> Text:
     counts = Counter(guest["outcome"] for node in found.nodes for guest in node["guests"])
     told = [some(sum(counts.values()), "guest")]
     told += [f"{counts[outcome]} {word}" for outcome, (word, _) in OUTCOMES.items() if counts[outcome]]

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent.model.devices import PciDevice
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.model.pci_address import PciAddress
 from agent.pci.alias import Alias, Aliases
@@ -51,7 +51,7 @@ def _spec_document(spec: DeviceSpec, offered: Mapping[PciAddress, Matched]) -> D
     return {"spec": spec.place, "devices": [str(address) for address, one in offered.items() if one.spec is spec]}
 
 
-def _device_document(device: PciDevice, present: PresentDevices, one: Matched | None, row: DeviceRow | None) -> Document:
+def _device_document(device: PciDevice, present: PresentDevices, one: Matched | None, row: DeviceRecord | None) -> Document:
     parent = present.parent(device)
     return {
         "address": str(device.address), "vendor_id": device.vendor_id, "product_id": device.product_id, "type": device.type,

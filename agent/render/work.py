@@ -10,7 +10,7 @@ from rich.text import Text
 
 from agent.model.names import printable
 from agent.model.report import METHODS, Problem
-from agent.placement.rehearsal import Write
+from agent.placement.dry_run import Write
 from agent.render.json_report import error_rows, request_counts
 from agent.render.look import Look, hanging, shown, to_string
 from agent.render.text import counted, error_lines

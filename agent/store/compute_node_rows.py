@@ -9,15 +9,15 @@ from agent.store.record_schema import COMPUTE_NODE
 from agent.store.versioned import VersionedTable
 
 # Columns and fields are the same.
-NAMES = tuple(column.name for column in COMPUTE_NODE.c if column.name != "version")
+COMPUTE_NODE_COLUMNS = tuple(column.name for column in COMPUTE_NODE.c if column.name != "version")
 
 
-def _row(node: ComputeNode) -> dict[str, Any]:
-    return {name: getattr(node, name) for name in NAMES}
+def _compute_node_row(node: ComputeNode) -> dict[str, Any]:
+    return {name: getattr(node, name) for name in COMPUTE_NODE_COLUMNS}
 
 
-def _record(row: Row[Any]) -> ComputeNode:
+def _compute_node_record(row: Row[Any]) -> ComputeNode:
     return ComputeNode(**row._mapping)
 
 
-NODES = VersionedTable(COMPUTE_NODE, _row, _record)
+NODES = VersionedTable(COMPUTE_NODE, _compute_node_row, _compute_node_record)

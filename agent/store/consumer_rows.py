@@ -6,7 +6,7 @@ from typing import Any, cast
 from sqlalchemy import Column, Connection, Table, bindparam, delete, insert, select
 
 from agent.model.allocation import Resources
-from agent.model.mirror import Consumers, View
+from agent.model.mirror import Consumers, PlacementView
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.store.schema import MIRROR_CONSUMERS, MIRROR_UNKNOWN
 from agent.store.texts import mapping_reader, mapping_text
@@ -31,12 +31,12 @@ def load(connection: Connection, mirror: int) -> tuple[Consumers, Mapping[Provid
     return consumers, asked, {ConsumerUuid(row.consumer): row.since for row in unknown}
 
 
-def differ(old: View, new: View) -> bool:
+def differ(old: PlacementView, new: PlacementView) -> bool:
     """Whether there is anything to write."""
     return (old.consumers, old.consumers_at, old.unknown_since) != (new.consumers, new.consumers_at, new.unknown_since)
 
 
-def save(connection: Connection, mirror: int, old: View, new: View) -> None:
+def save(connection: Connection, mirror: int, old: PlacementView, new: PlacementView) -> None:
     """Write what differs from ``old``, whatever the database holds of the rest."""
     held = {
         uuid: {"consumers": mapping_text(cast(Mapping[str, Resources], one)), "asked_at": new.consumers_at.get(uuid)} for uuid, one in new.consumers.items()

@@ -13,12 +13,12 @@ from agent.store.versioned import VersionedTable
 
 TRANSLATED = ("flavor", "old_flavor", "new_flavor", "image_properties", "vm_state", "task_state")
 # Of the others, columns and fields are the same.
-NAMES = tuple(column.name for column in INSTANCE.c if column.name not in (*TRANSLATED, "version"))
+INSTANCE_COLUMNS = tuple(column.name for column in INSTANCE.c if column.name not in (*TRANSLATED, "version"))
 
 
-def _row(instance: Instance) -> dict[str, Any]:
+def _instance_row(instance: Instance) -> dict[str, Any]:
     return {
-        **{name: getattr(instance, name) for name in NAMES},
+        **{name: getattr(instance, name) for name in INSTANCE_COLUMNS},
         "flavor": flavor_text(instance.flavor),
         "old_flavor": flavor_text(instance.old_flavor) if instance.old_flavor else None,
         "new_flavor": flavor_text(instance.new_flavor) if instance.new_flavor else None,
@@ -28,9 +28,9 @@ def _row(instance: Instance) -> dict[str, Any]:
     }
 
 
-def _record(row: Row[Any]) -> Instance:
+def _instance_record(row: Row[Any]) -> Instance:
     return Instance(
-        **{name: row._mapping[name] for name in NAMES},
+        **{name: row._mapping[name] for name in INSTANCE_COLUMNS},
         flavor=flavor_of(row.flavor),
         old_flavor=_optional(row.old_flavor),
         new_flavor=_optional(row.new_flavor),
@@ -45,4 +45,4 @@ def _optional(text: str | None) -> Flavor | None:
     return None if text is None else flavor_of(text)
 
 
-INSTANCES = VersionedTable(INSTANCE, _row, _record)
+INSTANCES = VersionedTable(INSTANCE, _instance_row, _instance_record)

@@ -10,17 +10,17 @@ from agent.store.record_texts import one_of
 from agent.store.versioned import VersionedTable
 
 # Columns and fields are the same.
-NAMES = tuple(column.name for column in MIGRATION.c if column.name != "version")
+MIGRATION_COLUMNS = tuple(column.name for column in MIGRATION.c if column.name != "version")
 
 
-def _row(migration: Migration) -> dict[str, Any]:
-    return {name: getattr(migration, name) for name in NAMES}
+def _migration_row(migration: Migration) -> dict[str, Any]:
+    return {name: getattr(migration, name) for name in MIGRATION_COLUMNS}
 
 
-def _record(row: Row[Any]) -> Migration:
+def _migration_record(row: Row[Any]) -> Migration:
     one_of(row.type, TYPES)
     one_of(row.status, STATUSES)
     return Migration(**row._mapping)
 
 
-MIGRATIONS = VersionedTable(MIGRATION, _row, _record)
+MIGRATIONS = VersionedTable(MIGRATION, _migration_row, _migration_record)

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, insert, select, update
 
-from agent.model.mirror import View
+from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.store import consumer_rows
@@ -26,7 +26,7 @@ def saved(connection: Connection) -> list[tuple[str, ProviderUuid]]:
     return [(endpoint, ProviderUuid(root)) for endpoint, root in rows]
 
 
-def load(connection: Connection, endpoint: str, root: ProviderUuid) -> View | None:
+def load(connection: Connection, endpoint: str, root: ProviderUuid) -> PlacementView | None:
     """The saved view.
 
     :raises ValueError: the rows make no tree.
@@ -43,7 +43,7 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> View | No
         if at is not None:
             read_at[uuid] = at
     consumers, consumers_at, unknown_since = consumer_rows.load(connection, found.id)
-    return View(_tree(children), read_at, found.sharing_read_at, names_of(found.sharing_aggregates), consumers, consumers_at, unknown_since)
+    return PlacementView(_tree(children), read_at, found.sharing_read_at, names_of(found.sharing_aggregates), consumers, consumers_at, unknown_since)
 
 
 def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTree:
@@ -56,7 +56,7 @@ def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTre
     return tree.freeze()
 
 
-def differs(old: View, new: View) -> bool:
+def differs(old: PlacementView, new: PlacementView) -> bool:
     """Whether there is anything to write."""
     return (
         _header(old) != _header(new)
@@ -66,7 +66,7 @@ def differs(old: View, new: View) -> bool:
     )
 
 
-def save(connection: Connection, endpoint: str, root: ProviderUuid, old: View | None, new: View) -> None:
+def save(connection: Connection, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView) -> None:
     """Write what differs from ``old``; everything, if ``old`` is not what the database holds."""
     here = (MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)
     mirror = connection.execute(select(MIRROR.c.id).where(*here)).scalar_one_or_none()
@@ -75,7 +75,7 @@ def save(connection: Connection, endpoint: str, root: ProviderUuid, old: View | 
         connection.execute(delete(MIRROR).where(*here))
         row = {"endpoint": endpoint, "root": root, **_header(new)}
         mirror = connection.execute(insert(MIRROR).values(row).returning(MIRROR.c.id)).scalar_one()
-        old, stored = View(), {}
+        old, stored = PlacementView(), {}
     elif _header(old) != _header(new):
         connection.execute(update(MIRROR).where(*here).values(_header(new)))
     ordinals = _renumbered(new.tree, stored)
@@ -112,7 +112,7 @@ def _renumbered(tree: ProviderTree, stored: Ordinals) -> dict[ProviderUuid, int]
     return numbers
 
 
-def _changed(old: View, new: View) -> Iterator[Provider]:
+def _changed(old: PlacementView, new: PlacementView) -> Iterator[Provider]:
     for one in new.tree.providers():
         if not old.tree.exists(one.uuid):
             yield one
@@ -126,11 +126,11 @@ def _contents(one: Provider) -> tuple[object, ...]:
     return one.name, one.parent_uuid, one.generation, one.inventory, one.traits, one.aggregates
 
 
-def _header(view: View) -> dict[str, Any]:
+def _header(view: PlacementView) -> dict[str, Any]:
     return {"sharing_read_at": view.sharing_read_at, "sharing_aggregates": names_text(view.sharing_aggregates)}
 
 
-def _row(view: View, one: Provider) -> dict[str, Any]:
+def _row(view: PlacementView, one: Provider) -> dict[str, Any]:
     return {
         "uuid": one.uuid,
         "name": one.name,

@@ -6,18 +6,18 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, Executable, or_
 
-from agent.model.assigned_unit import UnitRow
+from agent.model.unit_record import UnitRecord
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
-from agent.model.consumers import Consumers
-from agent.model.held_device import DeviceRow
+from agent.model.recorded_consumers import RecordedConsumers
+from agent.model.device_record import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.lease import Lease
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords
 from agent.store import record_queries as queries
-from agent.store.claim_rows import CLAIMS
+from agent.store.rows import CLAIMS
 from agent.store.compute_node_rows import NODES
 from agent.store.device_rows import DEVICES
 from agent.store.failure import damaged_record
@@ -27,7 +27,7 @@ from agent.store.location import Location
 from agent.store.migration_rows import MIGRATIONS
 from agent.store.record_schema import CLAIM, DEVICE, INSTANCE, MIGRATION
 from agent.store.unit_rows import UNITS
-from agent.store.versioned import Found, Record, VersionedTable
+from agent.store.versioned import VersionedRow, Record, VersionedTable
 
 Key = TypeVar("Key", bound=str)
 Nodes = Collection[ProviderUuid] | None
@@ -36,7 +36,7 @@ CHUNK = 1000
 PAGE = 1000
 
 
-class Reading:
+class RecordReader:
     """One reading of the records; good until its ``with`` ends. None or empty for what there is not."""
 
     def __init__(self, connection: Connection, location: Location) -> None:
@@ -72,7 +72,7 @@ class Reading:
         """The node of that name on that host; a deleted one if there is no other."""
         return self._one(NODES, queries.NODE_BY_NAME, host=host, name=name)
 
-    def nodes(self, host: str | None = None) -> Found[ComputeNode]:
+    def nodes(self, host: str | None = None) -> VersionedRow[ComputeNode]:
         """All nodes, or those of one host; not the deleted ones."""
         return self._read(NODES, queries.ALL_NODES if host is None else queries.NODES_OF_HOST, {"host": host} if host is not None else {})
 
@@ -117,7 +117,7 @@ class Reading:
         """
         return self._sound(self._read(CLAIMS, queries.CLAIMS_OF_INSTANCE, {"key": instance}))
 
-    def held_by(self, claims: Collection[str]) -> tuple[tuple[DeviceRow, ...], tuple[UnitRow, ...]]:
+    def held_by(self, claims: Collection[str]) -> tuple[tuple[DeviceRecord, ...], tuple[UnitRecord, ...]]:
         """The devices and units that these claims hold.
 
         :raises StoreError: one of them makes no sense.
@@ -127,7 +127,7 @@ class Reading:
 
     # --- consumers -------------------------------------------------------------------------------------------------
 
-    def consumers(self, uuids: Collection[ConsumerUuid]) -> Consumers:
+    def consumers(self, uuids: Collection[ConsumerUuid]) -> RecordedConsumers:
         """The instances and migrations among these consumers, and the migrations of these instances.
 
         An instance is as unreadable as any migration of its.
@@ -137,7 +137,7 @@ class Reading:
         unreadable = {*damaged, *(one.key for one in instances.damaged)}
         for some in _chunks(damaged):
             unreadable.update(self._connection.execute(queries.INSTANCES_OF_MIGRATIONS, {"some": some}).scalars())
-        return Consumers({one.uuid: one for one in instances.records}, {one.uuid: one for one in migrations.records}, frozenset(map(ConsumerUuid, unreadable)))
+        return RecordedConsumers({one.uuid: one for one in instances.records}, {one.uuid: one for one in migrations.records}, frozenset(map(ConsumerUuid, unreadable)))
 
     def evacuations_from(self, host: str, node: ProviderUuid) -> tuple[Migration, ...]:
         """The evacuations from a node of a host that are done and not cleared yet. One that makes no sense proves nothing."""
@@ -149,42 +149,42 @@ class Reading:
 
     # --- lists -----------------------------------------------------------------------------------------------------
 
-    def instances(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> Found[Instance]:
+    def instances(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> VersionedRow[Instance]:
         """Instances in the order of their uuids, at most ``limit`` after ``marker``; all, or those of some nodes. Deleted ones too."""
         return INSTANCES.page(self._connection, marker, limit, *_on(nodes, INSTANCE.c.node))
 
-    def migrations(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> Found[Migration]:
+    def migrations(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> VersionedRow[Migration]:
         """Migrations in the order of their uuids; all, or those from or to some nodes. Ended ones too."""
         return MIGRATIONS.page(self._connection, marker, limit, *_on(nodes, MIGRATION.c.source_node, MIGRATION.c.dest_node))
 
-    def claims(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE, *, released: bool = False) -> Found[Claim]:
+    def claims(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE, *, released: bool = False) -> VersionedRow[Claim]:
         """Open claims in the order of their ids, or ``released`` ones too; all, or those on some nodes."""
         wanted = () if released else (CLAIM.c.state != "released",)
         return CLAIMS.page(self._connection, marker, limit, *wanted, *_on(nodes, CLAIM.c.node))
 
-    def devices(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> Found[DeviceRow]:
+    def devices(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> VersionedRow[DeviceRecord]:
         """Devices in the order of their nodes and addresses; all, or those of some nodes."""
         return DEVICES.page(self._connection, marker, limit, *_on(nodes, DEVICE.c.node))
 
     # --- parts -----------------------------------------------------------------------------------------------------
 
-    def _read(self, table: VersionedTable[Record], statement: Executable, values: Mapping[str, Any]) -> Found[Record]:
+    def _read(self, table: VersionedTable[Record], statement: Executable, values: Mapping[str, Any]) -> VersionedRow[Record]:
         return table.read(self._connection, statement, values)
 
-    def _some(self, table: VersionedTable[Record], statement: Executable, keys: Collection[str]) -> Found[Record]:
+    def _some(self, table: VersionedTable[Record], statement: Executable, keys: Collection[str]) -> VersionedRow[Record]:
         found = [self._read(table, statement, {"some": some}) for some in _chunks(keys)]
-        return Found(tuple(one for part in found for one in part.records), tuple(one for part in found for one in part.damaged))
+        return VersionedRow(tuple(one for part in found for one in part.records), tuple(one for part in found for one in part.damaged))
 
     def _one(self, table: VersionedTable[Record], statement: Executable, **values: str) -> Record | None:
         return next(iter(self._sound(self._read(table, statement, values))), None)
 
-    def _sound(self, found: Found[Record]) -> tuple[Record, ...]:
+    def _sound(self, found: VersionedRow[Record]) -> tuple[Record, ...]:
         for one in found.damaged:
             raise damaged_record(self._location, one)
         return found.records
 
 
-def every(page: Callable[[str], Found[Record]]) -> Iterator[Record]:
+def every(page: Callable[[str], VersionedRow[Record]]) -> Iterator[Record]:
     """All records of a list, a ``page`` after a marker at a time."""
     found = page("")
     yield from found.records

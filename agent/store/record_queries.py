@@ -4,7 +4,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, Column, Select, and_, bindparam, or_, select
 
-from agent.store.claim_rows import CLAIMS
+from agent.store.rows import CLAIMS
 from agent.store.compute_node_rows import NODES
 from agent.store.device_rows import DEVICES
 from agent.store.instance_rows import INSTANCES

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Double, ForeignKey, Index, Integer, String, Table, Text, false, text
 
 from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES
-from agent.model.held_device import DEVICE_STATES, DEVICE_TYPES, SERVES
+from agent.model.device_record import DEVICE_STATES, DEVICE_TYPES, SERVES
 from agent.model.instance import TASK_STATES, VM_STATES
 from agent.model.migration import ENDED, STATUSES, TYPES
 from agent.store.metadata import METADATA

@@ -5,18 +5,18 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection, bindparam, update
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.store import ended_records
 from agent.store import record_queries as queries
-from agent.store.claim_rows import CLAIMS
+from agent.store.rows import CLAIMS
 from agent.store.compute_node_rows import NODES
 from agent.store.device_rows import DEVICES
 from agent.store.instance_rows import INSTANCES
 from agent.store.lease_rows import LEASES
 from agent.store.location import Location
 from agent.store.migration_rows import MIGRATIONS
-from agent.store.reading import Reading
+from agent.store.reading import RecordReader
 from agent.store.record_schema import COMPUTE_NODE, MIGRATION
 from agent.store.store import Store
 from agent.store.unit_rows import UNITS
@@ -29,7 +29,7 @@ CLEARED = update(MIGRATION).where(MIGRATION.c.uuid == bindparam("uuid_")).values
 CLEARING = update(MIGRATION).where(MIGRATION.c.uuid == bindparam("uuid_")).values(clearing=bindparam("clearing_"), version=MIGRATION.c.version + 1)
 
 
-class Transaction(Reading):
+class Transaction(RecordReader):
     """Reads and writes. What it has read of its nodes nobody else changes before its end."""
 
     def __init__(self, connection: Connection, location: Location) -> None:
@@ -46,7 +46,7 @@ class Transaction(Reading):
         asked = [uuid for uuid in nodes if uuid not in known]
         return {**known, **super().node_versions(asked)} if asked else known
 
-    def write(self, changes: Changes) -> None:
+    def write(self, changes: RecordChanges) -> None:
         """Write all of them, and let the versions of the nodes that are touched grow.
 
         :raises RecordConflict: a record was written by somebody else since it was read, or exists already.
@@ -75,13 +75,13 @@ class Records:
         self._store = store
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[RecordReader]:
         """Read without holding anybody up.
 
         :raises StoreError: the store cannot be read.
         """
         with self._store.reading() as connection:
-            yield Reading(connection, self._store.location)
+            yield RecordReader(connection, self._store.location)
 
     @contextmanager
     def transaction(self, nodes: Collection[ProviderUuid]) -> Iterator[Transaction]:

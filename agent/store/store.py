@@ -15,9 +15,9 @@ from sqlalchemy.exc import NoSuchModuleError
 from agent.deadline import held
 from agent.errors import StoreError
 from agent.model.journal import Journal
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.names import ProviderUuid
-from agent.store import engines, folder, journal_rows, knowledge_rows, leftovers, mirror_rows
+from agent.store import engines, folder, journal_rows, capability_rows, leftovers, mirror_rows
 from agent.store.failure import damaged, translated
 from agent.store.location import Location, located
 from agent.store.migration import check_sound, upgrade, version
@@ -40,25 +40,25 @@ class Store:
         self._read_only = read_only
         self.location = location
         # What the database holds, as far as it was loaded or saved: nobody else writes it while the run lock is held.
-        self._knowledge: dict[str, Knowledge] = {}
+        self._knowledge: dict[str, ServerCapabilities] = {}
         self._journals: dict[ProviderUuid, Journal] = {}
 
-    def knowledge(self, endpoint: str) -> Knowledge | None:
+    def knowledge(self, endpoint: str) -> ServerCapabilities | None:
         """What is known of the server, ``None`` if it was never asked."""
-        found = self._loaded(lambda connection: knowledge_rows.load(connection, endpoint))
+        found = self._loaded(lambda connection: capability_rows.load(connection, endpoint))
         if found is not None:
             self._knowledge[endpoint] = found
         return found
 
-    def save_knowledge(self, knowledge: Knowledge) -> None:
+    def save_knowledge(self, knowledge: ServerCapabilities) -> None:
         """Keep what is known of a server; nothing is written if it is what was kept before."""
         if self._knowledge.get(knowledge.endpoint) == knowledge:
             return
         with self.writing() as connection:
-            knowledge_rows.save(connection, knowledge)
+            capability_rows.save(connection, knowledge)
         self._knowledge[knowledge.endpoint] = knowledge
 
-    def view(self, endpoint: str, root: ProviderUuid) -> View | None:
+    def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
         """The saved view of a node, ``None`` if there is none."""
         return self._loaded(lambda connection: mirror_rows.load(connection, endpoint, root))
 
@@ -66,7 +66,7 @@ class Store:
         """Every saved view: the server's endpoint and the node's root."""
         return self._loaded(mirror_rows.saved)
 
-    def save_view(self, endpoint: str, root: ProviderUuid, old: View | None, new: View) -> None:
+    def save_view(self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView) -> None:
         """Keep a view, writing only what differs from ``old``, which is what was saved before."""
         if old is not None and not mirror_rows.differs(old, new):
             return

@@ -4,22 +4,22 @@ from typing import Any
 
 from sqlalchemy import Row
 
-from agent.model.assigned_unit import UnitRow
+from agent.model.unit_record import UnitRecord
 from agent.store.record_schema import UNIT
 from agent.store.record_texts import properties_of
 from agent.store.texts import mapping_text
 from agent.store.versioned import VersionedTable
 
 # Of the others, columns and fields are the same.
-NAMES = tuple(column.name for column in UNIT.c if column.name not in ("metadata", "version"))
+UNIT_COLUMNS = tuple(column.name for column in UNIT.c if column.name not in ("metadata", "version"))
 
 
-def _row(unit: UnitRow) -> dict[str, Any]:
-    return {**{name: getattr(unit, name) for name in NAMES}, "metadata": mapping_text(unit.metadata)}
+def _unit_row(unit: UnitRecord) -> dict[str, Any]:
+    return {**{name: getattr(unit, name) for name in UNIT_COLUMNS}, "metadata": mapping_text(unit.metadata)}
 
 
-def _record(row: Row[Any]) -> UnitRow:
-    return UnitRow(**{name: row._mapping[name] for name in NAMES}, metadata=properties_of(row._mapping["metadata"]), version=row.version)
+def _unit_record(row: Row[Any]) -> UnitRecord:
+    return UnitRecord(**{name: row._mapping[name] for name in UNIT_COLUMNS}, metadata=properties_of(row._mapping["metadata"]), version=row.version)
 
 
-UNITS = VersionedTable(UNIT, _row, _record)
+UNITS = VersionedTable(UNIT, _unit_row, _unit_record)

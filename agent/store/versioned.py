@@ -25,7 +25,7 @@ Values = Mapping[str, Any]
 NONSENSE = (ValueError, TypeError, KeyError, AttributeError)
 
 
-class Found(NamedTuple, Generic[Record]):
+class VersionedRow(NamedTuple, Generic[Record]):
     """The records that make sense, and those that do not. ``last``: the key of the last one, the marker for the next page."""
 
     records: tuple[Record, ...]
@@ -46,7 +46,7 @@ class VersionedTable(Generic[Record]):
         self.all = select(*table.c)
         self._same = select(table.c.version).where(*same, expected)
 
-    def read(self, connection: Connection, statement: Executable, values: Values | None = None) -> Found[Record]:
+    def read(self, connection: Connection, statement: Executable, values: Values | None = None) -> VersionedRow[Record]:
         """What a statement on :attr:`all` finds."""
         records, damaged, row = [], [], None
         for row in connection.execute(statement, values or {}):
@@ -54,9 +54,9 @@ class VersionedTable(Generic[Record]):
                 records.append(self._to_record(row))
             except NONSENSE as error:
                 damaged.append(DamagedRecord(self._table.name, self._key_text(row), f"{type(error).__name__}: {error}"))
-        return Found(tuple(records), tuple(damaged), "" if row is None else self._key_text(row))
+        return VersionedRow(tuple(records), tuple(damaged), "" if row is None else self._key_text(row))
 
-    def page(self, connection: Connection, marker: str, limit: int, *conditions: ColumnElement[bool]) -> Found[Record]:
+    def page(self, connection: Connection, marker: str, limit: int, *conditions: ColumnElement[bool]) -> VersionedRow[Record]:
         """At most ``limit`` records that meet the conditions, in the order of their keys, after the one with the key ``marker``."""
         keys = [self._table.c[name] for name in self._keys]
         parts = marker.split("/", len(keys) - 1)

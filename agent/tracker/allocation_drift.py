@@ -11,8 +11,8 @@ from agent.model.flavor import Flavor
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid
 from agent.model.report import Drift
-from agent.tracker.allocations import Holding, amounts_text
-from agent.tracker.consumer_book import ConsumerRecords
+from agent.tracker.allocations import AllocationShare, amounts_text
+from agent.tracker.consumer_records import TreeConsumers
 
 # The classes that say one thing together, and how much of them a claim promises.
 CPU, MEMORY, DISK = ("VCPU", "PCPU"), ("MEMORY_MB",), ("DISK_GB",)
@@ -22,7 +22,7 @@ SIZED = re.compile(r"resources[A-Za-z0-9_-]*:([A-Z0-9_]+)")
 MIB_IN_GIB = 1024
 
 
-def drift(holding: Holding, records: ConsumerRecords) -> Iterator[Drift]:
+def drift(holding: AllocationShare, records: TreeConsumers) -> Iterator[Drift]:
     """What of the guests that are on the node, and of those that left and may come back, Placement does not know as it is.
 
     One that is still being made is not looked at. While a move goes on the migration holds the source's half.
@@ -37,7 +37,7 @@ def drift(holding: Holding, records: ConsumerRecords) -> Iterator[Drift]:
             )  # fmt: skip
 
 
-def holders_of_other_amounts(holding: Holding, records: ConsumerRecords) -> frozenset[ConsumerUuid]:
+def holders_of_other_amounts(holding: AllocationShare, records: TreeConsumers) -> frozenset[ConsumerUuid]:
     """The consumers because of which amounts would be told to be wrong, or missing: that may have come after the tree was read."""
     return frozenset(holder for one in _compared(holding, records) if one.wrong or not one.holders for holder in one.holders or one.may_hold)
 
@@ -55,7 +55,7 @@ class _Guest:
     left: Migration | None = None
 
 
-def _compared(holding: Holding, records: ConsumerRecords) -> Iterator[_Guest]:
+def _compared(holding: AllocationShare, records: TreeConsumers) -> Iterator[_Guest]:
     held, promised, moves = holding.by_consumer(), _promised(records), records.moves()
     for instance in sorted(promised):
         may_hold = (instance, *(one.uuid for one in moves.get(instance, ()) if not one.ended))
@@ -68,7 +68,7 @@ def _compared(holding: Holding, records: ConsumerRecords) -> Iterator[_Guest]:
             yield _Guest(instance, may_hold, (), left=next((one for one in moves.get(instance, ()) if one.uuid in held), None))
 
 
-def _promised(records: ConsumerRecords) -> Mapping[ConsumerUuid, list[Claim]]:
+def _promised(records: TreeConsumers) -> Mapping[ConsumerUuid, list[Claim]]:
     """The claims of every guest that has come."""
     claims: dict[ConsumerUuid, list[Claim]] = {}
     for one in records.claims:
@@ -104,7 +104,7 @@ def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
     )
 
 
-def _sized(instance: ConsumerUuid, records: ConsumerRecords) -> frozenset[str]:
+def _sized(instance: ConsumerUuid, records: TreeConsumers) -> frozenset[str]:
     """The groups of which a flavor of the guest says itself how much of which class it takes."""
     known = records.instances.get(instance)
     flavors: list[Flavor] = [one for one in (known.flavor, known.old_flavor, known.new_flavor) if one is not None] if known else []

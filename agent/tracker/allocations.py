@@ -16,7 +16,7 @@ from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of, printable
 from agent.model.operation import AllocationOperation, DeleteAllocations, SetAllocations
 from agent.model.report import Drift
-from agent.tracker.consumer_book import ConsumerRecords
+from agent.tracker.consumer_records import TreeConsumers
 
 # Moves that ended where they began: what the migration still holds may be all that its guest has.
 CAME_TO_NOTHING: frozenset[MigrationStatus] = frozenset({"reverted", "failed", "cancelled"})
@@ -27,7 +27,7 @@ OF_A_NODE = frozenset({"VCPU", "PCPU", "MEMORY_MB"})
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
+class AllocationShare:
     """A node's tree and who holds what of it, as far as that is ours to look after.
 
     ``offered``: the resource classes of which nobody can have his share elsewhere, because only this tree has them here.
@@ -95,7 +95,7 @@ class Verdicts:
 
 
 def judge(
-    holding: Holding, records: ConsumerRecords, unknown_since: Mapping[ConsumerUuid, float], now: float, purge_after: float | None = None
+    holding: AllocationShare, records: TreeConsumers, unknown_since: Mapping[ConsumerUuid, float], now: float, purge_after: float | None = None
 ) -> Verdicts:
     """Judge every consumer. ``purge_after``: seconds after which one that nobody knows goes, ``None`` for never.
 
@@ -143,7 +143,7 @@ class _Judgement:
     """The rules of one node at one moment. ``unknown`` fills while they are applied."""
 
     def __init__(
-        self, holding: Holding, records: ConsumerRecords, unknown_since: Mapping[ConsumerUuid, float], now: float, purge_after: float | None
+        self, holding: AllocationShare, records: TreeConsumers, unknown_since: Mapping[ConsumerUuid, float], now: float, purge_after: float | None
     ) -> None:
         self.node, self.holding, self.running, self.records = holding.node, holding, holding.running, records
         self.held = holding.by_consumer()

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.device_request import DeviceRequest
 from agent.model.domain import Domain
 from agent.model.guest import PciPolicy
-from agent.model.held_device import DeviceRow, DeviceState
+from agent.model.device_record import DeviceRecord, DeviceState
 from agent.model.instance import BUILT, Instance
 from agent.model.names import printable
 from agent.tracker.errors import (
@@ -16,28 +16,28 @@ from agent.tracker.errors import (
     ClaimReleased,
     InstanceClaimed,
     InstanceElsewhere,
-    InvalidRequest,
+    InvalidTrackerRequest,
     NodeDegraded,
     NodeUnavailable,
     UnknownClaim,
     UnknownInstance,
     WrongState,
 )
-from agent.tracker.known import Known, Planned
+from agent.tracker.stored_state import StoredState, PlannedChange
 from agent.tracker.node_state import NodeState
-from agent.tracker.planning import AT_ONCE, Planning
+from agent.tracker.planning import AT_ONCE, ClaimPlanner
 from agent.tracker.releasing import given_back, released
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
-from agent.tracker.reserving import Reserved, Wanted, guest_topology
+from agent.tracker.reserving import Reservation, GuestRequest, guest_topology
 
 
-def claim_instance(state: NodeState, known: Known, request: InstanceClaim, now: float, planning: Planning = AT_ONCE) -> Planned:
+def claim_instance(state: NodeState, known: StoredState, request: InstanceClaim, now: float, planning: ClaimPlanner = AT_ONCE) -> PlannedChange:
     """Room for a new guest, which this node owns from now on.
 
     :raises TrackerError: the reason why not.
     """
     if (before := repeated(known, request)) is not None:
-        return Planned(before)
+        return PlannedChange(before)
     check_ready(state)
     check_not_elsewhere(request.instance, state)
     instance = _with_record(request.instance, known.instance)
@@ -45,7 +45,7 @@ def claim_instance(state: NodeState, known: Known, request: InstanceClaim, now: 
         check_not_elsewhere(instance, state)
     if known.claims:
         raise InstanceClaimed(f"instance {instance.uuid} has claim {known.claims[0].id} already", "abort that first, or use its id", claim=known.claims[0].id)
-    wanted = Wanted(
+    wanted = GuestRequest(
         request.id, instance.flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices, request.networks
     )
     reserved = planning.reserve(state, wanted)
@@ -55,10 +55,10 @@ def claim_instance(state: NodeState, known: Known, request: InstanceClaim, now: 
         flavor_id=instance.flavor.id, digest=digest(request), created_at=now, updated_at=now,
     )  # fmt: skip
     owned = replace(instance, host=node.host, node=node.uuid, launched_on=node.host, created_at=instance.created_at or now, updated_at=now)
-    return Planned(claim, Changes(instances=(owned,), claims=(claim,)) + holding(claim, reserved, "allocated"))
+    return PlannedChange(claim, RecordChanges(instances=(owned,), claims=(claim,)) + holding(claim, reserved, "allocated"))
 
 
-def abort_claim(known: Known, now: float, shown: Iterable[Domain] = ()) -> Planned:
+def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) -> PlannedChange:
     """Give the claim of a guest or of devices back. Harmless when that was done before. ``shown``: the guests that the hypervisor shows on its node.
 
     :raises UnknownClaim: there never was one.
@@ -66,7 +66,7 @@ def abort_claim(known: Known, now: float, shown: Iterable[Domain] = ()) -> Plann
     """
     claim = existing(known)
     if not claim.open:
-        return Planned(claim)
+        return PlannedChange(claim)
     if claim.migration is not None:
         raise WrongState(f"claim {claim.id} is part of migration {claim.migration}", "abort, confirm or revert that")
     instance = known.instance
@@ -78,17 +78,17 @@ def abort_claim(known: Known, now: float, shown: Iterable[Domain] = ()) -> Plann
         raise WrongState(what, "if it is to stay, say that it is active; once it is gone, ask for an audit and then again")
     changes = given_back([claim], known, now)
     if claim.purpose != "devices" and instance is not None and instance.node == claim.node:
-        changes += Changes(instances=(replace(instance, host=None, node=None, updated_at=now),))
-    return Planned(changes.claims[0], changes)
+        changes += RecordChanges(instances=(replace(instance, host=None, node=None, updated_at=now),))
+    return PlannedChange(changes.claims[0], changes)
 
 
-def claim_devices(state: NodeState, known: Known, request: DeviceClaim, now: float, planning: Planning = AT_ONCE) -> Planned:
+def claim_devices(state: NodeState, known: StoredState, request: DeviceClaim, now: float, planning: ClaimPlanner = AT_ONCE) -> PlannedChange:
     """Devices for a guest that is here, or on its way.
 
     :raises TrackerError: the reason why not.
     """
     if (before := repeated(known, request)) is not None:
-        return Planned(before)
+        return PlannedChange(before)
     check_ready(state)
     if known.instance is None:
         raise UnknownInstance(f"no record of instance {request.instance}", "claim its room first")
@@ -98,7 +98,7 @@ def claim_devices(state: NodeState, known: Known, request: DeviceClaim, now: flo
     claim = Claim(
         id=request.id, purpose="devices", instance=request.instance, node=state.node.uuid, digest=digest(request), created_at=now, updated_at=now
     )
-    return Planned(claim, Changes(claims=(claim,), devices=tuple(taken(devices, claim, "claimed"))))
+    return PlannedChange(claim, RecordChanges(claims=(claim,), devices=tuple(taken(devices, claim, "claimed"))))
 
 
 def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], PciPolicy | None]:
@@ -107,13 +107,13 @@ def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], 
     flavor = instance.new_flavor if rooms and rooms[-1].half == "new" and instance.new_flavor is not None else instance.flavor
     try:
         guest = guest_topology(flavor, instance.image_properties)
-    except InvalidRequest:
+    except InvalidTrackerRequest:
         # It runs as it is, whatever its flavor has become.
         guest = None
     return frozenset(cell.host_cell for one in rooms[-1:] for cell in one.cells), guest.pci_policy if guest is not None else None
 
 
-def allocate_devices(known: Known, now: float) -> Planned:
+def allocate_devices(known: StoredState, now: float) -> PlannedChange:
     """The claimed devices are in use now.
 
     :raises UnknownClaim: there is no such claim.
@@ -124,12 +124,12 @@ def allocate_devices(known: Known, now: float) -> Planned:
         raise WrongState(f"claim {claim.id} was released", "claim the devices again")
     waiting = [one for one in known.devices if one.holder == claim.id and one.state == "claimed"]
     if not waiting:
-        return Planned(claim)
+        return PlannedChange(claim)
     used = replace(claim, state="consumed" if claim.purpose == "devices" else claim.state, updated_at=now)
-    return Planned(used, Changes(claims=(used,), devices=tuple(replace(one, state="allocated") for one in waiting)))
+    return PlannedChange(used, RecordChanges(claims=(used,), devices=tuple(replace(one, state="allocated") for one in waiting)))
 
 
-def free_devices_of(state: NodeState, known: Known, only: DeviceState | None, now: float) -> Changes:
+def free_devices_of(state: NodeState, known: StoredState, only: DeviceState | None, now: float) -> RecordChanges:
     """Free the devices that the guest got beside its claim on this node; ``only`` those in that state."""
     kinds: dict[str, set[str]] = {}
     for one in known.devices:
@@ -154,7 +154,7 @@ def check_ready(state: NodeState) -> None:
         raise NodeDegraded(f"node {name} is degraded: {'; '.join(state.problems)}", "see agent status; correct or remove the records named")
 
 
-def repeated(known: Known, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
+def repeated(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
     """The claim that the same request made before.
 
     :raises ClaimIdTaken: another request made it.
@@ -166,7 +166,7 @@ def repeated(known: Known, request: InstanceClaim | MoveClaim | DeviceClaim) -> 
     return claim
 
 
-def made_by(known: Known, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
+def made_by(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
     """The claim that the same request made before, given back since or not.
 
     :raises ClaimIdTaken: another request made it.
@@ -176,7 +176,7 @@ def made_by(known: Known, request: InstanceClaim | MoveClaim | DeviceClaim) -> C
     return known.claim
 
 
-def existing(known: Known) -> Claim:
+def existing(known: StoredState) -> Claim:
     """The claim that was asked for.
 
     :raises UnknownClaim: there is none.
@@ -197,12 +197,12 @@ def check_not_elsewhere(instance: Instance, state: NodeState) -> None:
         raise InstanceElsewhere(f"instance {instance.uuid} belongs to host {where}", "claim a move of it, or correct its record", host=instance.host)
 
 
-def holding(claim: Claim, reserved: Reserved, state: DeviceState) -> Changes:
+def holding(claim: Claim, reserved: Reservation, state: DeviceState) -> RecordChanges:
     """The devices and units, held by the claim."""
-    return Changes(devices=tuple(taken(reserved.devices, claim, state)), units=tuple(replace(one, holder=claim.id) for one in reserved.units))
+    return RecordChanges(devices=tuple(taken(reserved.devices, claim, state)), units=tuple(replace(one, holder=claim.id) for one in reserved.units))
 
 
-def taken(devices: Iterable[tuple[DeviceRow, DeviceRequest]], claim: Claim, state: DeviceState) -> Iterable[DeviceRow]:
+def taken(devices: Iterable[tuple[DeviceRecord, DeviceRequest]], claim: Claim, state: DeviceState) -> Iterable[DeviceRecord]:
     """The devices as the claim holds them."""
     return (device.held_by(claim.id, state, request.id) for device, request in devices)
 

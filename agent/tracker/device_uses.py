@@ -1,7 +1,7 @@
 """Who has which device of a node, by its records, in the form in which the tree takes it. Pure."""
 
 from agent.desired.device_uses import DeviceUse, DeviceUses
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ConsumerUuid
 from agent.model.pci_address import PciAddress
 from agent.tracker.node_state import NodeState
@@ -18,5 +18,5 @@ def device_uses(state: NodeState) -> DeviceUses:
     return DeviceUses(tuple(_use(device, owner) for device, owner in held), frozenset(settled), frozenset(busy), withheld(state.devices), known)
 
 
-def _use(device: DeviceRow, owner: ConsumerUuid) -> DeviceUse:
+def _use(device: DeviceRecord, owner: ConsumerUuid) -> DeviceUse:
     return DeviceUse(PciAddress.parse(device.address), PciAddress.parse(device.card), owner, device.numa_node, bool(device.tags.get("physical_network")))

@@ -11,37 +11,37 @@ class TrackerError(AgentError):
     code = "tracker.refused"
 
 
-class InvalidRequest(TrackerError):
+class InvalidTrackerRequest(TrackerError):
     """The request contradicts itself, whatever the node may have."""
 
     code = "request.invalid"
 
 
-class InvalidAmount(InvalidRequest):
+class InvalidAmount(InvalidTrackerRequest):
     """An amount that is negative, or more than anything has."""
 
     code = "request.amount"
 
 
-class UnknownState(InvalidRequest):
+class UnknownState(InvalidTrackerRequest):
     """A state, status or type that there is not."""
 
     code = "request.unknown-state"
 
 
-class InvalidDevices(InvalidRequest):
+class InvalidDevices(InvalidTrackerRequest):
     """The flavor asks for devices in a way that makes no sense."""
 
     code = "request.devices"
 
 
-class InvalidTopology(InvalidRequest):
+class InvalidTopology(InvalidTrackerRequest):
     """A flavor that asks for cells, CPUs or pages which make no sense."""
 
     code = "request.topology"
 
 
-class FlavorImageConflict(InvalidRequest):
+class FlavorImageConflict(InvalidTrackerRequest):
     """A flavor and an image that contradict each other."""
 
     code = "request.flavor-image"

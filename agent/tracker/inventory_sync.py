@@ -4,16 +4,16 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeVar
 
-from agent.model.assigned_unit import UnitRow
-from agent.model.changes import Changes
-from agent.model.held_device import DeviceRow
+from agent.model.unit_record import UnitRecord
+from agent.model.record_changes import RecordChanges
+from agent.model.device_record import DeviceRecord
 from agent.tracker.node_state import unit_key
 from agent.tracker.releasing import freed
 
-Row = TypeVar("Row", DeviceRow, UnitRow)
+Row = TypeVar("Row", DeviceRecord, UnitRecord)
 
 
-def synced_devices(rows: Iterable[DeviceRow], shown: Iterable[DeviceRow] | None, holders: Collection[str]) -> Changes:
+def synced_devices(rows: Iterable[DeviceRecord], shown: Iterable[DeviceRecord] | None, holders: Collection[str]) -> RecordChanges:
     """``shown``: the devices of the host, None if it did not say. ``holders``: the claims that may hold any."""
     kept = [_without_ghost(one, holders, freed) for one in rows]
     if shown is not None:
@@ -21,14 +21,14 @@ def synced_devices(rows: Iterable[DeviceRow], shown: Iterable[DeviceRow] | None,
         # To a holder, a device that is not offered any more is gone.
         shown = [one for one in shown if one.serves == "guests" or one.address not in held]
     changed, dropped = _compared(kept, {one.address: one for one in rows}, shown, lambda one: one.address, _described_device, lambda one: one.withheld)
-    return Changes(devices=tuple(changed), dropped_devices=tuple(dropped))
+    return RecordChanges(devices=tuple(changed), dropped_devices=tuple(dropped))
 
 
-def synced_units(rows: Iterable[UnitRow], shown: Iterable[UnitRow] | None, holders: Collection[str]) -> Changes:
+def synced_units(rows: Iterable[UnitRecord], shown: Iterable[UnitRecord] | None, holders: Collection[str]) -> RecordChanges:
     """The same for units."""
     kept = [_without_ghost(one, holders, lambda unit: replace(unit, holder=None)) for one in rows]
     changed, dropped = _compared(kept, {unit_key(one): one for one in rows}, shown, unit_key, _described_unit)
-    return Changes(units=tuple(changed), dropped_units=tuple(dropped))
+    return RecordChanges(units=tuple(changed), dropped_units=tuple(dropped))
 
 
 def _without_ghost(row: Row, holders: Collection[str], free: Callable[[Row], Row]) -> Row:
@@ -59,11 +59,11 @@ def _compared(
     return changed + new, dropped
 
 
-def _described_unit(old: UnitRow, new: UnitRow) -> UnitRow:
+def _described_unit(old: UnitRecord, new: UnitRecord) -> UnitRecord:
     return replace(old, metadata=new.metadata) if old.holder is None else old
 
 
-def _described_device(old: DeviceRow, new: DeviceRow) -> DeviceRow:
+def _described_device(old: DeviceRecord, new: DeviceRecord) -> DeviceRecord:
     """What a holder has stays as it was given, but that it has to be cleaned afterwards; a free one is described as the host shows it now."""
     if old.holder is not None:
         named = replace(old, one_time_use=new.one_time_use)

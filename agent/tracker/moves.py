@@ -10,20 +10,20 @@ that counts nothing, by which the further steps find the move, on the source's n
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim, Half
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.migration import GIVEN_UP, Migration, MigrationStatus
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.tracker.claims import check_ready, existing, holding, made_by, repeated
-from agent.tracker.errors import InstanceClaimed, InstanceDiffers, InvalidRequest, NodeHeldElsewhere, ResourcesUnavailable, UnknownClaim, WrongState
-from agent.tracker.known import Known, Planned, is_departure
+from agent.tracker.errors import InstanceClaimed, InstanceDiffers, InvalidTrackerRequest, NodeHeldElsewhere, ResourcesUnavailable, UnknownClaim, WrongState
+from agent.tracker.stored_state import StoredState, PlannedChange, is_departure
 from agent.tracker.node_state import NodeState
-from agent.tracker.planning import AT_ONCE, Planning
+from agent.tracker.planning import AT_ONCE, ClaimPlanner
 from agent.tracker.releasing import given_back
 from agent.tracker.requests import UNTOLD, MoveClaim, digest
-from agent.tracker.reserving import Reserved, Wanted, guest_topology
+from agent.tracker.reserving import Reservation, GuestRequest, guest_topology
 from agent.tracker.verdicts import ARRIVED, STAYS, WAITING
 
 # Of one that has not, in their order; "migrating" and "running" are what cold and live migrations call the same.
@@ -36,13 +36,13 @@ STATES = frozenset({"vm_state", "task_state"})
 HOST_DECIDES = ("large", "any")
 
 
-def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float, planning: Planning = AT_ONCE) -> Planned:
+def claim_move(state: NodeState, known: StoredState, request: MoveClaim, now: float, planning: ClaimPlanner = AT_ONCE) -> PlannedChange:
     """Room at the destination. Nothing is written if there is none, so that no record says otherwise.
 
     :raises TrackerError: the reason why not.
     """
     if (before := repeated(known, request)) is not None:
-        return Planned(before)
+        return PlannedChange(before)
     check_ready(state)
     node = state.node
     if request.host not in (None, node.host):
@@ -52,7 +52,7 @@ def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float, p
     migration = _migration(known, request, instance, source, now)
     migration = replace(migration, dest_compute=node.host, dest_node=node.uuid, dest_host=node.host_ip)
     flavor = request.flavor if request.flavor is not None else instance.flavor
-    wanted = Wanted(
+    wanted = GuestRequest(
         request.id, flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices, request.networks
     )
     reserved = planning.reserve(state, wanted)
@@ -65,10 +65,10 @@ def claim_move(state: NodeState, known: Known, request: MoveClaim, now: float, p
     # A live migration attaches its devices when the guest arrives.
     kept = holding(claim, reserved, "claimed" if request.type == "live-migration" else "allocated")
     changes = _under_way(known, request, instance, source, migration, now)
-    return Planned(claim, changes + Changes(migrations=(migration,), claims=(claim,)) + kept)
+    return PlannedChange(claim, changes + RecordChanges(migrations=(migration,), claims=(claim,)) + kept)
 
 
-def repeat(known: Known, request: MoveClaim, host: str) -> Planned:
+def repeat(known: StoredState, request: MoveClaim, host: str) -> PlannedChange:
     """A move that is on record already. Its source, ``host``, is told of it however it ended, because it promises nothing by that.
 
     :raises ClaimIdTaken: another request has the id.
@@ -79,10 +79,10 @@ def repeat(known: Known, request: MoveClaim, host: str) -> Planned:
         repeated(known, request)
     else:
         made_by(known, request)
-    return Planned(existing(known))
+    return PlannedChange(existing(known))
 
 
-def leave(state: NodeState, known: Known, request: MoveClaim, now: float) -> Planned:
+def leave(state: NodeState, known: StoredState, request: MoveClaim, now: float) -> PlannedChange:
     """What the guest has on this node becomes the half that waits for the end of its move to a host with a store of its own.
 
     :raises TrackerError: the instance cannot be moved so.
@@ -90,7 +90,7 @@ def leave(state: NodeState, known: Known, request: MoveClaim, now: float) -> Pla
     # Of the states a source that was dead has heard nothing.
     instance = _in_states(_moving(known, replace(request, told=request.told - STATES)), request)
     if request.host is None:
-        raise InvalidRequest(f"node {request.node} is not managed here", "ask the agent of its host; or say its host, if that has a store of its own")
+        raise InvalidTrackerRequest(f"node {request.node} is not managed here", "ask the agent of its host; or say its host, if that has a store of its own")
     source = _source(state.node.uuid, None, known, request, instance)
     migration = _migration(known, request, instance, source, now)
     migration = replace(migration, dest_compute=request.host, dest_node=request.node)
@@ -99,10 +99,10 @@ def leave(state: NodeState, known: Known, request: MoveClaim, now: float) -> Pla
         flavor_id=migration.new_flavor_id, origin=migration.uuid, digest=digest(request), created_at=now, updated_at=now,
     )  # fmt: skip
     changes = _under_way(known, request, instance, source, migration, now)
-    return Planned(departure, changes + Changes(migrations=(migration,), claims=(departure,)))
+    return PlannedChange(departure, changes + RecordChanges(migrations=(migration,), claims=(departure,)))
 
 
-def finish(known: Known, now: float) -> Planned:
+def finish(known: StoredState, now: float) -> PlannedChange:
     """The guest runs at the destination, which owns it from now on. What waits for no confirmation gives the source back.
 
     :raises UnknownClaim: there is no such move.
@@ -112,11 +112,11 @@ def finish(known: Known, now: float) -> Planned:
     leaves = is_departure(claim, migration)
     # Who was dead meanwhile is told of all the steps in their order, also of a guest that has gone on, or back, since.
     if claim.state == "consumed" or migration.status in (*STAYS, "reverted") or (leaves and migration.status in WAITING):
-        return Planned(claim)
+        return PlannedChange(claim)
     if migration.ended or not (claim.open or leaves):
         raise WrongState(f"move {claim.id} was given up: migration {migration.uuid} is {migration.status}", "claim it again")
     arrived = claim if leaves else replace(claim, state="consumed", updated_at=now)
-    changes = Changes()
+    changes = RecordChanges()
     if migration.type in ARRIVED:
         arrived = claim if leaves else replace(arrived, half="only", migration=None)
         changes = given_back(_halves(known, migration, "old"), known, now)
@@ -126,11 +126,11 @@ def finish(known: Known, now: float) -> Planned:
     ended = replace(migration, status=ARRIVED.get(migration.type, "finished"), updated_at=now)
     if leaves:
         # What it does over there is told to the agent there.
-        return Planned(claim, changes + Changes(instances=(replace(owned, task_state=None),), migrations=(ended,)))
-    return Planned(arrived, changes + Changes(instances=(owned,), migrations=(ended,), claims=(arrived,)) + _attached(known, claim, now))
+        return PlannedChange(claim, changes + RecordChanges(instances=(replace(owned, task_state=None),), migrations=(ended,)))
+    return PlannedChange(arrived, changes + RecordChanges(instances=(owned,), migrations=(ended,), claims=(arrived,)) + _attached(known, claim, now))
 
 
-def confirm(known: Known, now: float) -> Planned:
+def confirm(known: StoredState, now: float) -> PlannedChange:
     """The move stays: the source gives its half back.
 
     :raises UnknownClaim: there is no such move.
@@ -138,19 +138,19 @@ def confirm(known: Known, now: float) -> Planned:
     """
     claim, migration = _move(known)
     if migration.status == "confirmed":
-        return Planned(claim)
+        return PlannedChange(claim)
     _check_status(migration, "finished", "confirming")
     instance = replace(_instance(known), old_flavor=None, new_flavor=None, updated_at=now)
     changes = given_back(_halves(known, migration, "old"), known, now)
     ended = replace(migration, status="confirmed", updated_at=now)
-    changes += Changes(instances=(instance,), migrations=(ended,))
+    changes += RecordChanges(instances=(instance,), migrations=(ended,))
     if is_departure(claim, migration):
-        return Planned(claim, changes)
+        return PlannedChange(claim, changes)
     kept = replace(claim, half="only", migration=None, updated_at=now)
-    return Planned(kept, changes + Changes(claims=(kept,)))
+    return PlannedChange(kept, changes + RecordChanges(claims=(kept,)))
 
 
-def revert(known: Known, now: float) -> Planned:
+def revert(known: StoredState, now: float) -> PlannedChange:
     """The guest goes back: the destination gives its half back, the source owns it again.
 
     :raises UnknownClaim: there is no such move.
@@ -158,7 +158,7 @@ def revert(known: Known, now: float) -> Planned:
     """
     claim, migration = _move(known)
     if migration.status == "reverted":
-        return Planned(claim)
+        return PlannedChange(claim)
     _check_status(migration, "finished", "reverting")
     instance = _instance(known)
     if instance.task_state != "resize_reverting" and not is_departure(claim, migration):
@@ -169,11 +169,11 @@ def revert(known: Known, now: float) -> Planned:
         old_flavor=None, new_flavor=None, updated_at=now,
     )  # fmt: skip
     ended = replace(migration, status="reverted", updated_at=now)
-    only = Changes(instances=(back,), migrations=(ended,), claims=_only(known, migration, now))
-    return Planned(changes.claims[0] if claim.open else claim, changes + only)
+    only = RecordChanges(instances=(back,), migrations=(ended,), claims=_only(known, migration, now))
+    return PlannedChange(changes.claims[0] if claim.open else claim, changes + only)
 
 
-def abort(known: Known, now: float) -> Planned:
+def abort(known: StoredState, now: float) -> PlannedChange:
     """The move is given up before it has arrived: the destination gives its half back, and the record says so at once.
 
     :raises UnknownClaim: there is no such move.
@@ -183,18 +183,18 @@ def abort(known: Known, now: float) -> Planned:
     left = is_departure(claim, migration) and migration.status in STAYS
     # A half that was dropped before leaves the rest of the move to be ended.
     if not claim.open and not migration.in_progress and not left:
-        return Planned(claim)
+        return PlannedChange(claim)
     if claim.state == "consumed" or migration.status in WAITING or left:
         raise WrongState(f"move {claim.id} has arrived: migration {migration.uuid} is {migration.status}", "confirm or revert it")
-    changes = given_back([claim], known, now) + Changes(claims=_only(known, migration, now))
+    changes = given_back([claim], known, now) + RecordChanges(claims=_only(known, migration, now))
     if migration.in_progress:
-        changes += Changes(migrations=(replace(migration, status=GIVEN_UP[migration.type], updated_at=now),))
+        changes += RecordChanges(migrations=(replace(migration, status=GIVEN_UP[migration.type], updated_at=now),))
     if known.instance is not None and known.instance.new_flavor is not None:
-        changes += Changes(instances=(replace(known.instance, old_flavor=None, new_flavor=None, updated_at=now),))
-    return Planned(changes.claims[0] if claim.open else claim, changes)
+        changes += RecordChanges(instances=(replace(known.instance, old_flavor=None, new_flavor=None, updated_at=now),))
+    return PlannedChange(changes.claims[0] if claim.open else claim, changes)
 
 
-def progress(known: Known, status: MigrationStatus, now: float) -> Planned:
+def progress(known: StoredState, status: MigrationStatus, now: float) -> PlannedChange:
     """The move has come as far as ``status``, or is still there. Nothing is given back by that.
 
     :raises UnknownClaim: there is no such move.
@@ -202,19 +202,19 @@ def progress(known: Known, status: MigrationStatus, now: float) -> Planned:
     """
     claim, migration = _move(known)
     if migration.status == status and (status not in UNDER_WAY or now - migration.updated_at < HEARD_AGAIN):
-        return Planned(claim)
+        return PlannedChange(claim)
     waits = migration.status == "finished" and status in WAITING
     if not waits and (migration.status not in UNDER_WAY or status not in UNDER_WAY or UNDER_WAY.index(status) < UNDER_WAY.index(migration.status)):
         raise WrongState(f"migration {migration.uuid} is {migration.status}, and cannot become {status}", "report what comes after that")
-    return Planned(claim, Changes(migrations=(replace(migration, status=status, updated_at=now),)))
+    return PlannedChange(claim, RecordChanges(migrations=(replace(migration, status=status, updated_at=now),)))
 
 
-def drop(known: Known, migration: ConsumerUuid, half: Half, now: float) -> Changes:
+def drop(known: StoredState, migration: ConsumerUuid, half: Half, now: float) -> RecordChanges:
     """Give one half of a move back, and nothing else. Nothing if it was given back before."""
     return given_back([one for one in known.claims if one.migration == migration and one.half == half], known, now)
 
 
-def drop_half(known: Known, half: Half, now: float) -> Planned:
+def drop_half(known: StoredState, half: Half, now: float) -> PlannedChange:
     """The same for a move by its id, unless the guest is there.
 
     :raises UnknownClaim: there is no such move.
@@ -228,14 +228,14 @@ def drop_half(known: Known, half: Half, now: float) -> Planned:
     changes = drop(known, migration.uuid, half, now)
     if changes and half == "old" and migration.status == "finished":
         # Because there is no room any more to go back to.
-        changes += Changes(migrations=(replace(migration, status="confirming", updated_at=now),))
-    return Planned(next((one for one in changes.claims if one.id == claim.id), claim), changes)
+        changes += RecordChanges(migrations=(replace(migration, status="confirming", updated_at=now),))
+    return PlannedChange(next((one for one in changes.claims if one.id == claim.id), claim), changes)
 
 
 # --- parts ----------------------------------------------------------------------------------------------------------
 
 
-def _moving(known: Known, request: MoveClaim) -> Instance:
+def _moving(known: StoredState, request: MoveClaim) -> Instance:
     """The instance as it is kept; as the caller describes it where no record knows it, or only that it is on a host with a store of its own.
 
     :raises InvalidRequest: the caller leaves to the records what they do not know.
@@ -247,7 +247,7 @@ def _moving(known: Known, request: MoveClaim) -> Instance:
     if kept is not None and is_here:
         return kept
     if given.flavor == UNTOLD:
-        raise InvalidRequest(f"the records do not say what instance {given.uuid} has now", "say its host, node and flavor")
+        raise InvalidTrackerRequest(f"the records do not say what instance {given.uuid} has now", "say its host, node and flavor")
     if kept is None:
         return given
     return replace(given, launched_on=kept.launched_on, created_at=kept.created_at, version=kept.version)
@@ -259,7 +259,7 @@ def _in_states(instance: Instance, request: MoveClaim) -> Instance:
     return replace(instance, **told) if any(getattr(instance, name) != value for name, value in told.items()) else instance
 
 
-def _check_agrees(kept: Instance | None, known: Known, request: MoveClaim) -> None:
+def _check_agrees(kept: Instance | None, known: StoredState, request: MoveClaim) -> None:
     """Whether what the caller says of the instance and its migration is what is on record. ``kept``: the record of the instance, if it counts.
 
     :raises InstanceDiffers: some of it is not.
@@ -289,7 +289,7 @@ def _differences(kept: object, given: object, names: Iterable[str]) -> Iterator[
             yield f"{name} is {printable(str(on_record))}, not {printable(str(said))}"
 
 
-def _source(dest: ProviderUuid, host: str | None, known: Known, request: MoveClaim, instance: Instance) -> Claim | None:
+def _source(dest: ProviderUuid, host: str | None, known: StoredState, request: MoveClaim, instance: Instance) -> Claim | None:
     """The claim at the source, which becomes the old half; None if the source keeps other records.
 
     ``dest``: the destination, on ``host`` if that keeps its records here.
@@ -299,28 +299,28 @@ def _source(dest: ProviderUuid, host: str | None, known: Known, request: MoveCla
     if instance.removed or instance.host is None:
         raise WrongState(f"instance {instance.uuid} is {'deleted' if instance.removed else 'on no host'}", "only a guest that is on a host can be moved")
     if (request.type == "resize") != (request.flavor is not None):
-        raise InvalidRequest(f"a move of type {request.type} {'needs' if request.type == 'resize' else 'has no'} flavor", "give one for a resize only")
+        raise InvalidTrackerRequest(f"a move of type {request.type} {'needs' if request.type == 'resize' else 'has no'} flavor", "give one for a resize only")
     moving = [one for one in known.claims if one.migration is not None]
     if moving:
         what = f"instance {instance.uuid} is being moved by migration {moving[0].migration}"
         raise InstanceClaimed(what, "confirm, revert or abort that first", claim=moving[0].id)
     there = instance.host == host and instance.node in (None, dest)
     if there and request.type in ("live-migration", "evacuation"):
-        raise InvalidRequest(f"instance {instance.uuid} is on node {dest} already", "another destination")
+        raise InvalidTrackerRequest(f"instance {instance.uuid} is on node {dest} already", "another destination")
     return next((one for one in known.claims if one.purpose != "devices" and one.node == instance.node), None)
 
 
-def _under_way(known: Known, request: MoveClaim, instance: Instance, source: Claim | None, migration: Migration, now: float) -> Changes:
+def _under_way(known: StoredState, request: MoveClaim, instance: Instance, source: Claim | None, migration: Migration, now: float) -> RecordChanges:
     """The instance and what it has at the source, as they are while it moves."""
     left = () if source is None else (replace(source, half="old", migration=migration.uuid, updated_at=now),)
     moving = replace(instance, created_at=instance.created_at or now, updated_at=now)
     if request.flavor is not None:
         moving = replace(moving, old_flavor=instance.flavor, new_flavor=request.flavor)
     is_new = instance is not known.instance
-    return Changes(instances=(moving,) if request.type == "resize" or is_new else (), claims=left)
+    return RecordChanges(instances=(moving,) if request.type == "resize" or is_new else (), claims=left)
 
 
-def _migration(known: Known, request: MoveClaim, instance: Instance, source: Claim | None, now: float) -> Migration:
+def _migration(known: StoredState, request: MoveClaim, instance: Instance, source: Claim | None, now: float) -> Migration:
     """The record of the move, as far as it is about the instance.
 
     :raises TrackerError: the caller's record is about something else, or over.
@@ -331,7 +331,7 @@ def _migration(known: Known, request: MoveClaim, instance: Instance, source: Cla
     )  # fmt: skip
     found = known.migration or request.migration or made
     if found.instance != instance.uuid or found.type != request.type:
-        raise InvalidRequest(f"migration {found.uuid} is a {found.type} of instance {found.instance}", "name the migration of this move")
+        raise InvalidTrackerRequest(f"migration {found.uuid} is a {found.type} of instance {found.instance}", "name the migration of this move")
     if found.status not in UNDER_WAY:
         raise WrongState(f"migration {found.uuid} is {found.status}", "make a new one")
     return replace(
@@ -353,7 +353,7 @@ def _pages_at_source(source: Claim | None, request: MoveClaim, flavor: Flavor, i
     guest = guest_topology(flavor, instance.image_properties)
     if guest is not None and guest.pages in HOST_DECIDES:
         what = f"instance {instance.uuid} runs on pages whose size its host chose, and no record here says which"
-        raise InvalidRequest(what, "say page_size_kib, as the cells of its claim at the source show it")
+        raise InvalidTrackerRequest(what, "say page_size_kib, as the cells of its claim at the source show it")
     return None
 
 
@@ -361,7 +361,7 @@ def _page_size(claim: Claim) -> int | None:
     return claim.cells[0].page_size_kib if claim.cells else None
 
 
-def _check_same_pages(old: int | None, reserved: Reserved) -> None:
+def _check_same_pages(old: int | None, reserved: Reservation) -> None:
     """A running guest cannot change the size of its pages. ``old``: what it has, None if that is what it gets anywhere.
 
     :raises ResourcesUnavailable: it would.
@@ -372,20 +372,20 @@ def _check_same_pages(old: int | None, reserved: Reserved) -> None:
         raise ResourcesUnavailable([f"page size differs: the guest runs on pages of {old} KiB, {here}"])
 
 
-def _move(known: Known) -> tuple[Claim, Migration]:
+def _move(known: StoredState) -> tuple[Claim, Migration]:
     claim = existing(known)
     if claim.purpose != "move" or known.migration is None:
         raise UnknownClaim(f"claim {claim.id} is no move", "see agent migrations")
     return claim, known.migration
 
 
-def _instance(known: Known) -> Instance:
+def _instance(known: StoredState) -> Instance:
     if known.instance is None:
         raise UnknownClaim("the record of the moved instance is gone", "see agent migrations")
     return known.instance
 
 
-def _is_at(half: Half, halves: Iterable[Claim], known: Known, claim: Claim, migration: Migration) -> bool:
+def _is_at(half: Half, halves: Iterable[Claim], known: StoredState, claim: Claim, migration: Migration) -> bool:
     """Whether the guest is where that half of its move is, or may be, or is about to go back there."""
     goes_back, arrived = migration.status == "reverting", claim.state == "consumed" or migration.status in WAITING
     if half == "new":
@@ -400,21 +400,21 @@ def _check_status(migration: Migration, *allowed: MigrationStatus) -> None:
         raise WrongState(f"migration {migration.uuid} is {migration.status}", f"it has to be {' or '.join(allowed)}")
 
 
-def _halves(known: Known, migration: Migration, half: Half) -> list[Claim]:
+def _halves(known: StoredState, migration: Migration, half: Half) -> list[Claim]:
     return [one for one in known.claims if one.migration == migration.uuid and one.half == half]
 
 
-def _attached(known: Known, claim: Claim, now: float) -> Changes:
+def _attached(known: StoredState, claim: Claim, now: float) -> RecordChanges:
     """What the guest got at the destination while it was on its way is in use now."""
     here = {one.id: one for one in known.claims if one.node == claim.node}
     devices = [one for one in known.devices if one.holder in here and one.state == "claimed"]
     used = [one for one in here.values() if one.purpose == "devices" and one.state == "held"]
-    return Changes(
+    return RecordChanges(
         claims=tuple(replace(one, state="consumed", updated_at=now) for one in used), devices=tuple(replace(one, state="allocated") for one in devices)
     )
 
 
-def _only(known: Known, migration: Migration, now: float) -> tuple[Claim, ...]:
+def _only(known: StoredState, migration: Migration, now: float) -> tuple[Claim, ...]:
     """The old half as the only claim again."""
 
     def alone() -> Iterator[Claim]:

@@ -8,7 +8,7 @@ import os_resource_classes as orc
 
 from agent.desired.policy import Policy
 from agent.errors import ConfigError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.compute_node import ComputeNode
 from agent.model.facts import HostFacts
 from agent.model.lease import Lease
@@ -28,7 +28,7 @@ class Agent:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundNode:
     """What the store knows: the node by its uuid, another one by its name on our host, and who holds it."""
 
     node: ComputeNode | None
@@ -36,7 +36,7 @@ class Found:
     lease: Lease | None
 
 
-def node_record(found: Found, uuid: ProviderUuid, facts: HostFacts, agent: Agent, policy: Policy, now: float) -> tuple[ComputeNode, Changes]:
+def node_record(found: FoundNode, uuid: ProviderUuid, facts: HostFacts, agent: Agent, policy: Policy, now: float) -> tuple[ComputeNode, RecordChanges]:
     """The record of the node with these facts, and what has to be written so that it is so.
 
     :raises NodeHeldElsewhere: another host manages it and has not let go.
@@ -55,7 +55,7 @@ def node_record(found: Found, uuid: ProviderUuid, facts: HostFacts, agent: Agent
     if described == before:
         return described, changes
     written = replace(described, updated_at=now)
-    return written, changes + Changes(nodes=(written,))
+    return written, changes + RecordChanges(nodes=(written,))
 
 
 def is_ours(lease: Lease | None, host: str, now: float) -> bool:
@@ -63,7 +63,7 @@ def is_ours(lease: Lease | None, host: str, now: float) -> bool:
     return lease is not None and lease.host == host and lease.live(now)
 
 
-def _leased(found: Found, uuid: ProviderUuid, agent: Agent, now: float) -> Changes:
+def _leased(found: FoundNode, uuid: ProviderUuid, agent: Agent, now: float) -> RecordChanges:
     """The lease, renewed when a third of it is over."""
     lease = found.lease
     if lease is not None and lease.host != agent.host and lease.live(now):
@@ -75,9 +75,9 @@ def _leased(found: Found, uuid: ProviderUuid, agent: Agent, now: float) -> Chang
     if lease is None and found.node is not None and found.node.host != agent.host:
         LOG.info("host %s has let go of node %s", printable(found.node.host), uuid)
     if lease is not None and lease.host == agent.host and lease.expires_at - now > agent.lease_seconds * 2 / 3:
-        return Changes()
+        return RecordChanges()
     renewed = replace(lease or Lease(node=uuid, host="", expires_at=0.0), host=agent.host, expires_at=now + agent.lease_seconds)
-    return Changes(leases=(renewed,))
+    return RecordChanges(leases=(renewed,))
 
 
 def _described(node: ComputeNode, facts: HostFacts, agent: Agent, policy: Policy) -> ComputeNode:

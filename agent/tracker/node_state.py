@@ -6,11 +6,11 @@ from operator import attrgetter
 from typing import Self, TypeVar
 
 from agent.model.amounts import Amounts
-from agent.model.assigned_unit import UnitRow
-from agent.model.changes import Changes
+from agent.model.unit_record import UnitRecord
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.mdev import MdevSource
 from agent.model.migration import Migration
@@ -19,9 +19,9 @@ from agent.model.node_records import NodeRecords
 from agent.model.report import Usage
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import counted
-from agent.tracker.host_side import HostSide
+from agent.tracker.host_capacity import HostCapacity
 
-Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRow, UnitRow)
+Versioned = TypeVar("Versioned", ComputeNode, Instance, Migration, Claim, DeviceRecord, UnitRecord)
 UnitKey = tuple[ProviderUuid, str, str]
 """Provider, resource class, identifier."""
 
@@ -35,19 +35,19 @@ class NodeState:
     """
 
     node: ComputeNode
-    host: HostSide
+    host: HostCapacity
     claims: Mapping[str, Claim]
     instances: Mapping[ConsumerUuid, Instance]
     migrations: Mapping[ConsumerUuid, Migration]
-    devices: Mapping[str, DeviceRow]
-    units: Mapping[UnitKey, UnitRow]
+    devices: Mapping[str, DeviceRecord]
+    units: Mapping[UnitKey, UnitRecord]
     used: Amounts
     cells: tuple[HostCell, ...]
     uncounted: Mapping[str, str] = field(default_factory=dict)
     damaged: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, records: NodeRecords, host: HostSide) -> Self:
+    def of(cls, records: NodeRecords, host: HostCapacity) -> Self:
         """The state that the records make on the host. One bad record never hides the others."""
         host = host.without_orphans([one.instance for one in records.claims])
         used, cells, uncounted = _sums(records.claims, host)
@@ -65,7 +65,7 @@ class NodeState:
             damaged=tuple(f"{one.table} {printable(one.key)}: {printable(one.why)}" for one in records.damaged),
         )
 
-    def on(self, host: HostSide) -> Self:
+    def on(self, host: HostCapacity) -> Self:
         """The same records on other facts of the host."""
         host = host.without_orphans([one.instance for one in self.claims.values()])
         used, cells, uncounted = _sums(self.claims.values(), host)
@@ -75,7 +75,7 @@ class NodeState:
         """The same, with the providers that count the devices, the cells and the mediated devices."""
         return replace(self, host=replace(self.host, device_providers=device_providers, cell_providers=cell_providers, mdevs=mdevs))
 
-    def after(self, changes: Changes, subject: Instance | None = None) -> Self:
+    def after(self, changes: RecordChanges, subject: Instance | None = None) -> Self:
         """The state once ``changes`` are written: of every record that version which the store has then.
 
         ``subject``: the instance that they are about, which the node need not know yet.
@@ -146,7 +146,7 @@ class NodeState:
         return replace(self, host=host, claims=claims, used=used, cells=tuple(cells.values()))
 
 
-def unit_key(unit: UnitRow) -> UnitKey:
+def unit_key(unit: UnitRecord) -> UnitKey:
     """What tells units of one node apart."""
     return unit.provider, unit.resource_class, unit.identifier
 
@@ -163,7 +163,7 @@ def _recount(cells: dict[int, HostCell], before: Claim | None, now: Claim) -> bo
     return True
 
 
-def _sums(claims: Iterable[Claim], host: HostSide) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str]]:
+def _sums(claims: Iterable[Claim], host: HostCapacity) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str]]:
     """What the claims add up to, the oldest first; and those whose cells cannot be counted, with the reason."""
     used, cells, uncounted = host.reserved, host.cells, {}
     for claim in sorted(claims, key=attrgetter("created_at", "id")):

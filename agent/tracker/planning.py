@@ -9,15 +9,15 @@ from typing import TypeVar, cast
 
 from agent.model.device_request import DeviceRequest
 from agent.model.guest import PciPolicy
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.pci.device_request import EXTRA_SPEC
 from agent.tracker.node_state import NodeState
-from agent.tracker.reserving import Reserved, Wanted, guest_topology, only_devices, reserve
+from agent.tracker.reserving import Reservation, GuestRequest, guest_topology, only_devices, reserve
 
 Answer = TypeVar("Answer")
 
 
-class Unplanned(Exception):
+class NotPlannedYet(Exception):
     """Something has to be worked out before the plan can be made: ``work`` does it, for that ``state`` of a node."""
 
     def __init__(self, state: NodeState, asked: object, work: Callable[[], object]) -> None:
@@ -25,24 +25,24 @@ class Unplanned(Exception):
         self.state, self.asked, self.work = state, asked, work
 
 
-class Planning:
+class ClaimPlanner:
     """Works out everything when it is asked."""
 
-    def reserve(self, state: NodeState, wanted: Wanted) -> Reserved:
+    def reserve(self, state: NodeState, wanted: GuestRequest) -> Reservation:
         """See :func:`agent.tracker.reserving.reserve`."""
         return reserve(state, wanted)
 
     def only_devices(
         self, state: NodeState, requests: tuple[DeviceRequest, ...], cells: frozenset[int], policy: PciPolicy | None
-    ) -> tuple[tuple[DeviceRow, DeviceRequest], ...]:
+    ) -> tuple[tuple[DeviceRecord, DeviceRequest], ...]:
         """See :func:`agent.tracker.reserving.only_devices`."""
         return only_devices(state, requests, cells, policy)
 
 
-AT_ONCE = Planning()
+AT_ONCE = ClaimPlanner()
 
 
-class Ahead(Planning):
+class LocklessPlanner(ClaimPlanner):
     """Of one claim: breaks its plan off where something takes long that was not worked out before.
 
     ``count``: how often something was worked out. ``in_turn``: whether it is the claim's turn to do so on its node.
@@ -55,7 +55,7 @@ class Ahead(Planning):
         self._asked: object = None
         self._answer: object = None
 
-    def work_out(self, missing: Unplanned) -> None:
+    def work_out(self, missing: NotPlannedYet) -> None:
         """Do what a plan was broken off for.
 
         :raises TrackerError: it cannot be had.
@@ -64,7 +64,7 @@ class Ahead(Planning):
         self._answer = missing.work()
         self._state, self._asked = missing.state, missing.asked
 
-    def reserve(self, state: NodeState, wanted: Wanted) -> Reserved:
+    def reserve(self, state: NodeState, wanted: GuestRequest) -> Reservation:
         """What was worked out, or at once if that is quick.
 
         :raises Unplanned: it was not worked out.
@@ -74,7 +74,7 @@ class Ahead(Planning):
 
     def only_devices(
         self, state: NodeState, requests: tuple[DeviceRequest, ...], cells: frozenset[int], policy: PciPolicy | None
-    ) -> tuple[tuple[DeviceRow, DeviceRequest], ...]:
+    ) -> tuple[tuple[DeviceRecord, DeviceRequest], ...]:
         """What was worked out.
 
         :raises Unplanned: it was not worked out.
@@ -84,5 +84,5 @@ class Ahead(Planning):
     def _known(self, state: NodeState, asked: object, work: Callable[[], Answer]) -> Answer:
         # The very same object, because any change of the node or of its host makes another one.
         if self._state is not state or self._asked != asked:
-            raise Unplanned(state, asked, work)
+            raise NotPlannedYet(state, asked, work)
         return cast(Answer, self._answer)

@@ -4,11 +4,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from agent.model.amounts import Amounts
-from agent.model.assigned_unit import UnitRow
-from agent.model.changes import Changes
+from agent.model.unit_record import UnitRecord
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.domain import Domain
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid
@@ -17,7 +17,7 @@ from agent.model.report import Drift
 from agent.tracker import domains
 from agent.tracker.domains import Owners
 from agent.tracker.inventory_sync import synced_devices, synced_units
-from agent.tracker.known import Known
+from agent.tracker.stored_state import StoredState
 from agent.tracker.node_state import unit_key
 from agent.tracker.releasing import released
 from agent.tracker.updates import ended_moves
@@ -28,21 +28,21 @@ BEGUN = ("pre-migrating", "preparing", "migrating", "running", "post-migrating")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ObservedHost:
     """What the host showed at ``taken_at``, seconds since the epoch; None where it did not say.
 
     ``owners``: what the records say of the domains that have nothing on this node, and of the guests of its migrations.
     """
 
     taken_at: float = 0.0
-    devices: tuple[DeviceRow, ...] | None = None
-    units: tuple[UnitRow, ...] | None = None
+    devices: tuple[DeviceRecord, ...] | None = None
+    units: tuple[UnitRecord, ...] | None = None
     domains: tuple[Domain, ...] | None = None
     owners: Owners = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ReconcileRules:
     """``stranded_after``: seconds after which a move that rests is told. ``count_orphans``: whether guests without records count.
     ``keep_ended``: seconds for which records are kept of what has ended.
     """
@@ -53,15 +53,15 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Reconciled:
+class Reconciliation:
     """What is to be written, what to be told, and what guests without records take if that counts."""
 
-    changes: Changes
+    changes: RecordChanges
     drift: tuple[Drift, ...]
     orphans: Mapping[ConsumerUuid, Amounts]
 
 
-def reconciled(records: NodeRecords, shown: Shown, rules: Rules, now: float) -> Reconciled:
+def reconcile(records: NodeRecords, shown: ObservedHost, rules: ReconcileRules, now: float) -> Reconciliation:
     """Compare a node's records with themselves and with the host."""
     instances = {one.uuid: one for one in records.instances}
     migrations = {one.uuid: one for one in records.migrations}
@@ -83,7 +83,7 @@ def reconciled(records: NodeRecords, shown: Shown, rules: Rules, now: float) -> 
     uncounted = domains.orphans(records, shown.domains or (), shown.owners)
     if shown.domains is not None:
         drift += [*domains.strange(uncounted, shown.owners), *domains.missing(records, shown.domains, shown.taken_at)]
-    return Reconciled(
+    return Reconciliation(
         changes + ended_moves(deserted, now) + _competing(records, migrations, now) + _in_line(records, shown, holders),
         tuple(drift), domains.amounts(uncounted) if rules.count_orphans else {},
     )  # fmt: skip
@@ -105,28 +105,28 @@ def _lone_devices(records: NodeRecords, verdicts: dict[str, Verdict]) -> Iterato
             yield one.id, Verdict("release", "its instance is not on this node")
 
 
-def _carried_out(records: NodeRecords, verdicts: dict[str, Verdict], migrations: dict[ConsumerUuid, Migration], now: float) -> Changes:
+def _carried_out(records: NodeRecords, verdicts: dict[str, Verdict], migrations: dict[ConsumerUuid, Migration], now: float) -> RecordChanges:
     """The verdicts as changes. Devices and units are set free by comparing holders, so that each row is written once."""
-    changes = released([one for one in records.claims if verdicts[one.id].what == "release"], Known(), now)
+    changes = released([one for one in records.claims if verdicts[one.id].what == "release"], StoredState(), now)
     for claim in records.claims:
         found = verdicts[claim.id].what
         if found in ("only", "arrived"):
             state = claim.state if claim.half == "old" else "consumed"
-            changes += Changes(claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),))
+            changes += RecordChanges(claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),))
             changes += _settled(records, claim, now)
         migration = migrations.get(claim.migration) if claim.migration else None
         if migration is not None and found == "arrived":
-            changes += Changes(migrations=(replace(migration, status=ARRIVED[migration.type], updated_at=now),))
+            changes += RecordChanges(migrations=(replace(migration, status=ARRIVED[migration.type], updated_at=now),))
     return changes
 
 
-def _settled(records: NodeRecords, claim: Claim, now: float) -> Changes:
+def _settled(records: NodeRecords, claim: Claim, now: float) -> RecordChanges:
     """The instance of a claim that is the only one again becomes nothing else, and goes back to nothing else."""
     mine = [one for one in records.instances if one.uuid == claim.instance and one.node == records.node.uuid and one.new_flavor is not None]
-    return Changes(instances=tuple(replace(one, old_flavor=None, new_flavor=None, updated_at=now) for one in mine))
+    return RecordChanges(instances=tuple(replace(one, old_flavor=None, new_flavor=None, updated_at=now) for one in mine))
 
 
-def _in_line(records: NodeRecords, shown: Shown, holders: Collection[str]) -> Changes:
+def _in_line(records: NodeRecords, shown: ObservedHost, holders: Collection[str]) -> RecordChanges:
     """Devices and units as the host shows them. A row that makes no sense is left alone, and is not made a second time."""
     unreadable = records.unreadable("device"), records.unreadable("unit")
     devices, units = shown.devices, shown.units
@@ -137,7 +137,7 @@ def _in_line(records: NodeRecords, shown: Shown, holders: Collection[str]) -> Ch
     return synced_devices(records.devices, devices, holders) + synced_units(records.units, units, holders)
 
 
-def _competing(records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float) -> Changes:
+def _competing(records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float) -> RecordChanges:
     """Moves to this node that have begun although the instance is in another one, as its claims say: they are in error.
 
     Only the destination says so; who was faster with the record wins, because it is guarded by its version.
@@ -147,10 +147,10 @@ def _competing(records: NodeRecords, migrations: dict[ConsumerUuid, Migration], 
         one for one in migrations.values()
         if one.dest_node == records.node.uuid and one.status in BEGUN and moving.get(one.instance, one.uuid) != one.uuid
     ]  # fmt: skip
-    return Changes(migrations=tuple(replace(one, status="error", updated_at=now) for one in wrong))
+    return RecordChanges(migrations=tuple(replace(one, status="error", updated_at=now) for one in wrong))
 
 
-def _absent(records: NodeRecords, shown: Shown, before: float) -> Iterator[Drift]:
+def _absent(records: NodeRecords, shown: ObservedHost, before: float) -> Iterator[Drift]:
     """A line for each claim of a new guest that was made ``before``, and whose guest has not come: the build failed, or nobody told that it came."""
     made = {one.uuid for one in records.instances if not one.removed}
     running = {one.uuid for one in shown.domains or ()}

@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from agent.model.assigned_unit import UnitRow
-from agent.model.changes import Changes
+from agent.model.unit_record import UnitRecord
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
-from agent.model.consumers import Consumers
-from agent.model.held_device import DeviceRow
+from agent.model.recorded_consumers import RecordedConsumers
+from agent.model.device_record import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.lease import Lease
 from agent.model.migration import Migration
@@ -17,7 +17,7 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords
 
 
-class Reading(Protocol):
+class RecordReads(Protocol):
     """Reads records, all at one moment. None or empty for what there is not."""
 
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
@@ -56,10 +56,10 @@ class Reading(Protocol):
     def claims_of(self, instance: ConsumerUuid) -> tuple[Claim, ...]:
         """The instance's open claims on all nodes."""
 
-    def held_by(self, claims: Collection[str]) -> tuple[tuple[DeviceRow, ...], tuple[UnitRow, ...]]:
+    def held_by(self, claims: Collection[str]) -> tuple[tuple[DeviceRecord, ...], tuple[UnitRecord, ...]]:
         """The devices and units that these claims hold."""
 
-    def consumers(self, uuids: Collection[ConsumerUuid]) -> Consumers:
+    def consumers(self, uuids: Collection[ConsumerUuid]) -> RecordedConsumers:
         """What is known of these consumers, however many."""
 
     def evacuations_from(self, host: str, node: ProviderUuid) -> Collection[Migration]:
@@ -69,10 +69,10 @@ class Reading(Protocol):
         """Whether there is any record of a guest or a claim, on whatever node, those that are over too."""
 
 
-class Transaction(Reading, Protocol):
+class RecordTransaction(RecordReads, Protocol):
     """Reads and writes; what it has read nobody else changes before its end."""
 
-    def write(self, changes: Changes) -> None:
+    def write(self, changes: RecordChanges) -> None:
         """Write all of them, and let the versions of the nodes that are touched grow.
 
         :raises RecordConflict: a record was written by somebody else since it was read, or exists already.
@@ -82,10 +82,10 @@ class Transaction(Reading, Protocol):
 class RecordStore(Protocol):
     """The store of records. Durable once a transaction has ended."""
 
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[RecordReads]:
         """Read without holding anybody up."""
 
-    def transaction(self, nodes: Collection[ProviderUuid]) -> AbstractContextManager[Transaction]:
+    def transaction(self, nodes: Collection[ProviderUuid]) -> AbstractContextManager[RecordTransaction]:
         """Work on the records of these nodes and of their instances, alone; an exception undoes all of it.
 
         :raises RecordConflict: another transaction was faster.

@@ -3,19 +3,19 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
-from agent.model.held_device import DeviceRow
-from agent.tracker.known import Known
+from agent.model.device_record import DeviceRecord
+from agent.tracker.stored_state import StoredState
 
 
-def released(claims: Iterable[Claim], known: Known, now: float) -> Changes:
+def released(claims: Iterable[Claim], known: StoredState, now: float) -> RecordChanges:
     """The claims released, their devices and units free. What is gone from the host is dropped instead, unless a card is to be kept from others."""
     ended = [one for one in claims if one.open]
     ids = {one.id for one in ended}
     devices = [one for one in known.devices if one.holder in ids]
     units = [one for one in known.units if one.holder in ids]
-    return Changes(
+    return RecordChanges(
         claims=tuple(replace(one, state="released", cells=(), mdevs=(), updated_at=now) for one in ended),
         devices=tuple(freed(one) for one in devices if one.present or one.withheld),
         units=tuple(replace(one, holder=None) for one in units if one.present),
@@ -24,7 +24,7 @@ def released(claims: Iterable[Claim], known: Known, now: float) -> Changes:
     )
 
 
-def given_back(claims: Sequence[Claim], known: Known, now: float) -> Changes:
+def given_back(claims: Sequence[Claim], known: StoredState, now: float) -> RecordChanges:
     """The claims released. Where nothing else of the guest stays, the devices that it got there afterwards go with it."""
     ids = {one.id for one in claims}
     staying = {one.node for one in known.claims if one.purpose != "devices" and one.id not in ids}
@@ -32,6 +32,6 @@ def given_back(claims: Sequence[Claim], known: Known, now: float) -> Changes:
     return released([*claims, *lone], known, now)
 
 
-def freed(device: DeviceRow) -> DeviceRow:
+def freed(device: DeviceRecord) -> DeviceRecord:
     """The device without a holder. Whether it has to be cleaned stays."""
     return replace(device, state="available", holder=None, request=None)

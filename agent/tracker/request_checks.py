@@ -11,8 +11,8 @@ from agent.model.instance import TASK_STATES, VM_STATES
 from agent.model.inventory import MAX_INT
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import is_uuid, printable
-from agent.tracker.errors import InvalidAmount, InvalidRequest, UnknownState
-from agent.tracker.requests import UNTOLD, DeviceClaim, InstanceClaim, Limits, MoveClaim, Resources
+from agent.tracker.errors import InvalidAmount, InvalidTrackerRequest, UnknownState
+from agent.tracker.requests import UNTOLD, DeviceClaim, InstanceClaim, ClaimLimits, MoveClaim, Resources
 from agent.tracker.updates import InstanceUpdate, Unset
 
 # More than any host has; every CPU costs time when it is placed.
@@ -37,24 +37,24 @@ def check_update(update: InstanceUpdate) -> None:
     raise_all(_states(update.vm_state, update.task_state))
 
 
-def raise_all(errors: Iterable[InvalidRequest]) -> None:
+def raise_all(errors: Iterable[InvalidTrackerRequest]) -> None:
     """Raise all of them as one error, which is of the kind that all are.
 
     :raises InvalidRequest: there are any.
     """
     if found := list(errors):
         kinds = {type(one) for one in found}
-        kind = kinds.pop() if len(kinds) == 1 else InvalidRequest
+        kind = kinds.pop() if len(kinds) == 1 else InvalidTrackerRequest
         raise kind("; ".join(one.message for one in found), "; ".join(dict.fromkeys(one.remedy for one in found)))
 
 
-def one_of(name: str, value: str | None, known: Collection[str]) -> Iterator[InvalidRequest]:
+def one_of(name: str, value: str | None, known: Collection[str]) -> Iterator[InvalidTrackerRequest]:
     """A word that is none of those there are."""
     if value not in known:
         yield UnknownState(f"{name} = {printable(str(value))}: not known", f"{name} is one of {', '.join(sorted(known))}")
 
 
-def _claim_errors(request: InstanceClaim | MoveClaim | DeviceClaim) -> Iterator[InvalidRequest]:
+def _claim_errors(request: InstanceClaim | MoveClaim | DeviceClaim) -> Iterator[InvalidTrackerRequest]:
     yield from _ids(request.id, request.node)
     yield from _device_amounts(request.devices)
     if isinstance(request, DeviceClaim):
@@ -75,26 +75,26 @@ def _claim_errors(request: InstanceClaim | MoveClaim | DeviceClaim) -> Iterator[
         yield from _flavor(flavor)
 
 
-def _ids(*ids: str) -> Iterator[InvalidRequest]:
+def _ids(*ids: str) -> Iterator[InvalidTrackerRequest]:
     for one in ids:
         if not is_uuid(one):
-            yield InvalidRequest(f"{printable(str(one))} is no uuid", "ids of claims, nodes, instances and migrations are uuids")
+            yield InvalidTrackerRequest(f"{printable(str(one))} is no uuid", "ids of claims, nodes, instances and migrations are uuids")
 
 
-def _states(vm_state: str | Unset, task_state: str | Unset | None) -> Iterator[InvalidRequest]:
+def _states(vm_state: str | Unset, task_state: str | Unset | None) -> Iterator[InvalidTrackerRequest]:
     if not isinstance(vm_state, Unset):
         yield from one_of("vm_state", vm_state, VM_STATES)
     if task_state is not None and not isinstance(task_state, Unset):
         yield from one_of("task_state", task_state, TASK_STATES)
 
 
-def _migration(given: Migration) -> Iterator[InvalidRequest]:
+def _migration(given: Migration) -> Iterator[InvalidTrackerRequest]:
     yield from _ids(given.uuid, given.instance)
     yield from one_of("type", given.type, TYPES)
     yield from one_of("status", given.status, STATUSES)
 
 
-def _flavor(given: Flavor) -> Iterator[InvalidRequest]:
+def _flavor(given: Flavor) -> Iterator[InvalidTrackerRequest]:
     name = f"flavor {printable(given.name)}: "
     yield from _amount(f"{name}vcpus", given.vcpus, MAX_VCPUS, least=1)
     yield from _amount(f"{name}memory_mb", given.memory_mb, MAX_INT)
@@ -103,23 +103,23 @@ def _flavor(given: Flavor) -> Iterator[InvalidRequest]:
     yield from _amount(f"{name}swap_mb", given.swap_mb, MAX_INT)
 
 
-def _limits(given: Limits) -> Iterator[InvalidRequest]:
+def _limits(given: ClaimLimits) -> Iterator[InvalidTrackerRequest]:
     for name in ("memory_mb", "vcpus", "disk_mb"):
         if (value := getattr(given, name)) is not None and value < 0:
             yield InvalidAmount(f"limits: {name} = {value}", "a limit is 0 or more")
 
 
-def _allocations(given: Resources) -> Iterator[InvalidRequest]:
+def _allocations(given: Resources) -> Iterator[InvalidTrackerRequest]:
     for provider, resources in given.items():
         for name, amount in resources.items():
             yield from _amount(f"allocations: {printable(name)} of {printable(provider)}", amount, MAX_INT, least=1)
 
 
-def _device_amounts(given: Iterable[DeviceRequest]) -> Iterator[InvalidRequest]:
+def _device_amounts(given: Iterable[DeviceRequest]) -> Iterator[InvalidTrackerRequest]:
     for one in given:
         yield from _amount(f"devices {printable(one.id)}: count", one.count, MAX_DEVICES, least=1)
 
 
-def _amount(name: str, value: int, most: int, least: int = 0) -> Iterator[InvalidRequest]:
+def _amount(name: str, value: int, most: int, least: int = 0) -> Iterator[InvalidTrackerRequest]:
     if not least <= value <= most:
         yield InvalidAmount(f"{name} = {value}", f"an amount from {least} to {most}")

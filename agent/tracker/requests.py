@@ -12,7 +12,7 @@ from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.fit import NO_NETWORKS, Networks
-from agent.numa.pair import Limits as CellLimits
+from agent.numa.pair import CellLimits as CellLimits
 
 UNTOLD = Flavor("", "", 0, 0)
 """The flavor of an instance that its caller leaves to the records."""
@@ -28,7 +28,7 @@ Resources = Mapping[ProviderUuid, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ClaimLimits:
     """The most that may be used of the node in all, MiB and CPUs; None is unlimited. ``cells``: of each host cell."""
 
     memory_mb: int | None = None
@@ -44,7 +44,7 @@ class InstanceClaim:
     id: str
     node: ProviderUuid
     instance: Instance
-    limits: Limits = Limits()
+    limits: ClaimLimits = ClaimLimits()
     allocations: Resources = field(default_factory=dict)
     devices: tuple[DeviceRequest, ...] = ()
     networks: Networks = field(default=NO_NETWORKS, metadata=NEWER)
@@ -72,7 +72,7 @@ class MoveClaim:
     migration: Migration | None = None
     told_migration: frozenset[str] = frozenset()
     page_size_kib: int | None = field(default=None, metadata=NEWER)
-    limits: Limits = Limits()
+    limits: ClaimLimits = ClaimLimits()
     allocations: Resources = field(default_factory=dict)
     devices: tuple[DeviceRequest, ...] = ()
     networks: Networks = field(default=NO_NETWORKS, metadata=NEWER)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from agent.desired.device_uses import ReservedOfCard, Withheld
-from agent.model.changes import Changes
-from agent.model.held_device import DeviceRow
+from agent.model.record_changes import RecordChanges
+from agent.model.device_record import DeviceRecord
 from agent.model.names import printable
 from agent.model.pci_address import PciAddress
 from agent.tracker.errors import UnknownDevice, WrongState
@@ -18,14 +18,14 @@ Seen = Mapping[PciAddress, ReservedOfCard | None]
 """What Placement has of the cards; None: nobody can tell what of it is about devices. Those that it does not have are missing."""
 
 
-def noted(devices: Mapping[str, DeviceRow], seen: Seen) -> Changes:
+def noted(devices: Mapping[str, DeviceRecord], seen: Seen) -> RecordChanges:
     """The rows that are to say what Placement has reserved."""
     unclear = {address for address, found in seen.items() if found is None}
     after = [(one, _noted(one, seen.get(address))) for address, one in _heads(devices).items() if address not in unclear]
-    return Changes(devices=tuple(now for before, now in after if now != before))
+    return RecordChanges(devices=tuple(now for before, now in after if now != before))
 
 
-def cleaned(devices: Mapping[str, DeviceRow], address: str) -> Changes:
+def cleaned(devices: Mapping[str, DeviceRecord], address: str) -> RecordChanges:
     """Somebody has cleaned the device, and what is reserved of its card is to be given free; nothing, if neither is to be done.
 
     :raises UnknownDevice: there is none of that address.
@@ -36,10 +36,10 @@ def cleaned(devices: Mapping[str, DeviceRow], address: str) -> Changes:
         raise UnknownDevice(f"no device {printable(address)} on record", "see GET /v1/devices for their addresses")
     if row.holder is not None:
         raise WrongState(f"device {address} is in use, by claim {row.holder}", "clean it once its guest is gone")
-    return Changes(devices=(replace(row, used=False, reserved=0, reservation_due=True),)) if row.withheld else Changes()
+    return RecordChanges(devices=(replace(row, used=False, reserved=0, reservation_due=True),)) if row.withheld else RecordChanges()
 
 
-def withheld(devices: Mapping[str, DeviceRow]) -> Mapping[PciAddress, Withheld]:
+def withheld(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, Withheld]:
     """Of the cards of which there is more to say than what Placement has: how much is to be reserved."""
     return {
         address: Withheld(None if one.used else one.reserved, due=one.reservation_due)
@@ -47,9 +47,9 @@ def withheld(devices: Mapping[str, DeviceRow]) -> Mapping[PciAddress, Withheld]:
     }  # fmt: skip
 
 
-def _heads(devices: Mapping[str, DeviceRow]) -> Mapping[PciAddress, DeviceRow]:
+def _heads(devices: Mapping[str, DeviceRecord]) -> Mapping[PciAddress, DeviceRecord]:
     """Of each card the row that says what is reserved of it: the card's own, or the first of its functions if the host does not show it."""
-    heads: dict[str, DeviceRow] = {}
+    heads: dict[str, DeviceRecord] = {}
     for one in _in_order(devices):
         last = heads.get(one.card)
         if last is None or one.address == one.card or (one.withheld and not last.withheld and last.address != one.card):
@@ -57,11 +57,11 @@ def _heads(devices: Mapping[str, DeviceRow]) -> Mapping[PciAddress, DeviceRow]:
     return {PciAddress.parse(card): one for card, one in heads.items()}
 
 
-def _in_order(devices: Mapping[str, DeviceRow]) -> Iterator[DeviceRow]:
+def _in_order(devices: Mapping[str, DeviceRecord]) -> Iterator[DeviceRecord]:
     return (devices[address] for address in sorted(devices))
 
 
-def _noted(row: DeviceRow, seen: ReservedOfCard | None) -> DeviceRow:
+def _noted(row: DeviceRecord, seen: ReservedOfCard | None) -> DeviceRecord:
     """``seen`` None: Placement does not have the card."""
     if seen is None:
         return replace(row, reservation_due=row.withheld)

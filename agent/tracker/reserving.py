@@ -10,36 +10,36 @@ import os_resource_classes as orc
 from agent.desired.cell_tree import page_size
 from agent.errors import AgentError, Undecided
 from agent.model.amounts import Amounts
-from agent.model.assigned_unit import UnitRow
+from agent.model.unit_record import UnitRecord
 from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.guest import Guest, PciPolicy, PlacedCell
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.mdev import MdevShare
 from agent.model.names import printable
 from agent.numa.fit import NO_NETWORKS, Networks, NoFit, cells_named, fit
 from agent.numa.host import HostCell
 from agent.numa.pair import Allocated
 from agent.numa.request import guest_of
-from agent.numa.request_error import CONFLICTS, RequestError
-from agent.pci.choice import Devices, Shortage, free_devices
+from agent.numa.request_error import CONFLICTS, GuestRequestError
+from agent.pci.choice import FreeDevices, Shortage, free_devices
 from agent.pci.device_request import DeviceRequestError, device_requests, with_providers
-from agent.pci.wanted import Nearness, matches
-from agent.tracker.choosing import choose_mdevs, choose_units
+from agent.pci.nearness import Nearness, matches
+from agent.tracker.unit_choice import choose_mdevs, choose_units
 from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTopology, ResourcesUnavailable, ResourcesUndecided
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import Limits, Resources
+from agent.tracker.requests import ClaimLimits, Resources
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class GuestRequest:
     """What one guest needs of a node. ``claim``: the id of the claim; ``devices``: those asked for beside the flavor's aliases; ``networks``: of its ports."""
 
     claim: str
     flavor: Flavor
     image_properties: Mapping[str, str]
     volume_backed: bool
-    limits: Limits
+    limits: ClaimLimits
     allocations: Resources
     devices: tuple[DeviceRequest, ...]
     networks: Networks = NO_NETWORKS
@@ -51,17 +51,17 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Reserved:
+class Reservation:
     """What it gets. ``devices`` with what each was asked by."""
 
     amounts: Amounts
     cells: tuple[PlacedCell, ...]
-    devices: tuple[tuple[DeviceRow, DeviceRequest], ...]
-    units: tuple[UnitRow, ...]
+    devices: tuple[tuple[DeviceRecord, DeviceRequest], ...]
+    units: tuple[UnitRecord, ...]
     mdevs: tuple[MdevShare, ...] = ()
 
 
-def reserve(state: NodeState, wanted: Wanted) -> Reserved:
+def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
     """What the guest gets on the node.
 
     :raises InvalidRequest: flavor and image contradict each other or ask for something impossible.
@@ -76,18 +76,18 @@ def reserve(state: NodeState, wanted: Wanted) -> Reserved:
     mdevs, few = choose_mdevs(state.host.mdevs, [share for one in state.claims.values() for share in one.mdevs], wanted.allocations)
     if why := [*reasons, *short, *few]:
         raise ResourcesUnavailable(why)
-    return Reserved(wanted.amounts, placed, tuple(chosen), tuple(units), tuple(mdevs))
+    return Reservation(wanted.amounts, placed, tuple(chosen), tuple(units), tuple(mdevs))
 
 
 def only_devices(
     state: NodeState, requests: tuple[DeviceRequest, ...], cells: frozenset[int], policy: PciPolicy | None
-) -> tuple[tuple[DeviceRow, DeviceRequest], ...]:
+) -> tuple[tuple[DeviceRecord, DeviceRequest], ...]:
     """Devices for a guest that is there already, as near to its ``cells``, if it has any, as each request or its own ``policy`` says.
 
     :raises ResourcesUnavailable: there are not enough free ones.
     :raises ResourcesUndecided: nobody knows.
     """
-    devices = Devices(free_devices(state.devices), requests, policy or "legacy", _nearness(state.cells), state.host.device_providers)
+    devices = FreeDevices(free_devices(state.devices), requests, policy or "legacy", _nearness(state.cells), state.host.device_providers)
     with _decided():
         chosen = devices.chosen(cells or None)
     if isinstance(chosen, Shortage):
@@ -110,7 +110,7 @@ def _decided() -> Iterator[None]:
         raise ResourcesUndecided(f"it is not decided whether the node has that: {error.message}", error.remedy) from error
 
 
-def _over_limits(used: Amounts, limits: Limits) -> list[str]:
+def _over_limits(used: Amounts, limits: ClaimLimits) -> list[str]:
     pairs = (("memory", used.memory_mb, limits.memory_mb, " MiB"), ("vcpus", used.vcpus, limits.vcpus, ""), ("disk", used.disk_mb, limits.disk_mb, " MiB"))
     return [f"{name}: {amount}{unit} would be used, the limit is {limit}{unit}" for name, amount, limit, unit in pairs if limit is not None and amount > limit]
 
@@ -122,19 +122,19 @@ def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest
     """
     try:
         return guest_of(flavor.vcpus, flavor.memory_mb, flavor.extra_specs, image_properties)
-    except RequestError as error:
+    except GuestRequestError as error:
         kind = FlavorImageConflict if error.kind in CONFLICTS else InvalidTopology
         raise kind(f"flavor {printable(flavor.name)}: {error.message}", error.remedy) from error
 
 
 def _fitted(
-    state: NodeState, guest: Guest | None, wanted: Wanted, reasons: list[str]
-) -> tuple[tuple[PlacedCell, ...], list[tuple[DeviceRow, DeviceRequest]]]:
+    state: NodeState, guest: Guest | None, wanted: GuestRequest, reasons: list[str]
+) -> tuple[tuple[PlacedCell, ...], list[tuple[DeviceRecord, DeviceRequest]]]:
     """Cells and devices, chosen together; what cannot be had is added to ``reasons``."""
     cells = state.cells
     policy = guest.pci_policy if guest is not None else None
     requests = _device_requests(state, wanted, policy)
-    devices = Devices(free_devices(state.devices), requests, policy or "legacy", _nearness(cells), state.host.device_providers)
+    devices = FreeDevices(free_devices(state.devices), requests, policy or "legacy", _nearness(cells), state.host.device_providers)
     placed: tuple[PlacedCell, ...] = ()
     allocated = _allocated_of_cells(state, wanted.allocations)
     if guest is not None:
@@ -188,7 +188,7 @@ def _allocated_of_cells(state: NodeState, allocations: Resources) -> Mapping[int
     return found if any(found.values()) else {}
 
 
-def _device_requests(state: NodeState, wanted: Wanted, policy: PciPolicy | None) -> tuple[DeviceRequest, ...]:
+def _device_requests(state: NodeState, wanted: GuestRequest, policy: PciPolicy | None) -> tuple[DeviceRequest, ...]:
     """What the flavor's aliases and the caller ask for, with the providers that the scheduler took it from."""
     try:
         asked = device_requests(wanted.flavor.extra_specs, state.host.aliases, policy, wanted.claim)

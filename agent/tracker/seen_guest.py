@@ -6,7 +6,7 @@ from uuid import UUID, uuid5
 
 from agent.errors import ConfigErrors
 from agent.model.amounts import Amounts
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.domain import Domain, DomainState
 from agent.model.flavor import Flavor
@@ -18,7 +18,7 @@ from agent.numa.host_cells import counted
 from agent.numa.host_policy import HostPolicy
 from agent.numa.present_guests import check_present_guests
 from agent.pci.choice import free_devices
-from agent.tracker.errors import InvalidRequest
+from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
 from agent.tracker.reserving import guest_topology
 from agent.tracker.seen_flavor import seen_flavor
@@ -36,7 +36,7 @@ class Refusal:
     remedy: str
 
 
-def records_of(state: NodeState, guest: Domain, now: float) -> Changes:
+def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
     """The records of a guest that nothing contradicts: its instance, one claim that is used already, and its devices."""
     node, origin, flavor = state.node, guest.origin, _flavor(state, guest)
     volume_backed = origin is not None and origin.volume_backed
@@ -50,7 +50,7 @@ def records_of(state: NodeState, guest: Domain, now: float) -> Changes:
         amounts=_amounts(guest, flavor.amounts(volume_backed=volume_backed)), cells=guest.cells, flavor_id=flavor.id, created_at=now, updated_at=now,
     )  # fmt: skip
     devices = [state.devices[str(address)].held_by(claim.id, "allocated") for address in guest.devices]
-    return Changes(instances=(instance,), claims=(claim,), devices=tuple(devices))
+    return RecordChanges(instances=(instance,), claims=(claim,), devices=tuple(devices))
 
 
 def contradictions(state: NodeState, guest: Domain) -> Iterator[Refusal]:
@@ -91,7 +91,7 @@ def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     else:
         try:
             guest_topology(_flavor(state, guest), {})
-        except InvalidRequest as error:
+        except InvalidTrackerRequest as error:
             yield Refusal(f"its cells make no sense: {error.message}", "correct the guest's cells on the hypervisor")
 
 
@@ -99,7 +99,7 @@ def _asks_for_pinning(flavor: Flavor) -> bool:
     """Whether the flavor alone does. One that makes no sense without its image, which nobody sees here, asks for nothing."""
     try:
         topology = guest_topology(flavor, {})
-    except InvalidRequest:
+    except InvalidTrackerRequest:
         return False
     return topology is not None and topology.pinned
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import cast
 
 from agent.errors import RecordConflict, StandingBy
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.lease import Lease
 from agent.model.names import ProviderUuid, printable
-from agent.tracker.record_store import RecordStore, Transaction
+from agent.tracker.record_store import RecordStore, RecordTransaction
 from agent.tracker.tracker import Clock
 
 # Leases are kept by uuid. That of a name is the same on every host.
@@ -70,7 +70,7 @@ class SharedLease:
             with self._records.transaction([]) as transaction:
                 mine = [one for name in names if (one := transaction.lease(lease_uuid(name))) is not None and one.host == self._host]
                 if mine:
-                    transaction.write(Changes(leases=tuple(replace(one, expires_at=self._clock()) for one in mine)))
+                    transaction.write(RecordChanges(leases=tuple(replace(one, expires_at=self._clock()) for one in mine)))
 
     def _take(self, name: str, dry_run: bool) -> None:
         key = lease_uuid(name)
@@ -85,5 +85,5 @@ class SharedLease:
             if dry_run:
                 return
             taken = replace(lease or Lease(node=key, host="", expires_at=0.0), host=self._host, expires_at=now + self._seconds)
-            cast(Transaction, store).write(Changes(leases=(taken,)))
+            cast(RecordTransaction, store).write(RecordChanges(leases=(taken,)))
         self._until[name] = taken.expires_at

@@ -12,24 +12,24 @@ from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from agent.errors import RecordConflict
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import HALVES, Half
-from agent.model.held_device import DEVICE_STATES, DeviceState
+from agent.model.device_record import DEVICE_STATES, DeviceState
 from agent.model.instance import Instance
 from agent.model.migration import STATUSES, MigrationStatus
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.numa.request import overlooked
-from agent.tracker import claims, importing, moves, updates
+from agent.tracker import claims, guest_import, moves, updates
 from agent.tracker.errors import GuestsUntold, NodeHeldElsewhere, NodeNotReady, ResourcesUndecided, TrackerError, UnknownClaim, UnknownNode
-from agent.tracker.importing import GuestImport
-from agent.tracker.known import Known, Planned, Subject, concerned, ends, known_of, places
+from agent.tracker.guest_import import GuestImport
+from agent.tracker.stored_state import StoredState, PlannedChange, OperationTarget, concerned, ends, read_stored_state, places
 from agent.tracker.node_state import NodeState
-from agent.tracker.planning import Ahead, Planning, Unplanned
-from agent.tracker.record_store import Reading, RecordStore
+from agent.tracker.planning import LocklessPlanner, ClaimPlanner, NotPlannedYet
+from agent.tracker.record_store import RecordReads, RecordStore
 from agent.tracker.request_checks import check_claim, check_update, one_of, raise_all
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim
 from agent.tracker.reservations import cleaned
-from agent.tracker.slot import Listed, Slot, locked
+from agent.tracker.node_entry import Listed, NodeEntry, locked
 from agent.tracker.updates import BUILD_RESULTS, BuildResult, InstanceUpdate
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ PATIENCE = 3
 
 Answer = TypeVar("Answer")
 Clock = Callable[[], float]
-Plan = Callable[[Mapping[ProviderUuid, NodeState], Known, Reading], Answer]
+Plan = Callable[[Mapping[ProviderUuid, NodeState], StoredState, RecordReads], Answer]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Done(Generic[Answer]):
     """An operation that was carried out, and what it changed."""
 
     answer: Answer
-    changes: Changes
+    changes: RecordChanges
 
 
 class Tracker:
@@ -59,48 +59,48 @@ class Tracker:
     """
 
     def __init__(
-        self, records: RecordStore, slots: Mapping[ProviderUuid, Slot], listed: Listed, clock: Clock, changed: Callable[[ProviderUuid], None], host: str
+        self, records: RecordStore, slots: Mapping[ProviderUuid, NodeEntry], listed: Listed, clock: Clock, changed: Callable[[ProviderUuid], None], host: str
     ) -> None:
         self._records, self._slots, self._listed, self._clock, self._changed, self._host = records, slots, listed, clock, changed, host
 
     # --- claims of guests and devices ----------------------------------------------------------------------------
 
-    def claim(self, request: InstanceClaim) -> Planned:
+    def claim(self, request: InstanceClaim) -> PlannedChange:
         """Claim room for a new guest.
 
         :raises TrackerError: it cannot be had; nothing was written.
         """
         check_claim(request)
-        subject = Subject(request.node, request.instance.uuid, request.id)
+        subject = OperationTarget(request.node, request.instance.uuid, request.id)
         planned = self._on_node(subject, lambda state, known, planning: claims.claim_instance(state, known, request, self._clock(), planning))
         if not planned.repeated and (keys := overlooked(request.instance.flavor.extra_specs, request.instance.image_properties)):
             LOG.warning("instance %s: %s without effect: there is no such cell, or it is no number", request.instance.uuid, printable(", ".join(keys)))
         return planned
 
-    def abort(self, claim: str) -> Planned:
+    def abort(self, claim: str) -> PlannedChange:
         """Give back what a claim of a guest, a move or devices got; harmless when repeated.
 
         :raises TrackerError: there is no such claim, or what it was made for has happened.
         """
 
-        def plan(states: Mapping[ProviderUuid, NodeState], known: Known, _: Reading) -> Planned:
+        def plan(states: Mapping[ProviderUuid, NodeState], known: StoredState, _: RecordReads) -> PlannedChange:
             if known.claim is not None and known.claim.purpose == "move":
                 return moves.abort(known, self._clock())
             there = states.get(known.claim.node) if known.claim is not None else None
             return claims.abort_claim(known, self._clock(), there.host.guests or () if there is not None else ())
 
-        return self._carried_out(Subject(claim=claim), plan, lambda planned: planned.changes)
+        return self._carried_out(OperationTarget(claim=claim), plan, lambda planned: planned.changes)
 
-    def claim_devices(self, request: DeviceClaim) -> Planned:
+    def claim_devices(self, request: DeviceClaim) -> PlannedChange:
         """Claim devices for a guest that is here.
 
         :raises TrackerError: they cannot be had; nothing was written.
         """
         check_claim(request)
-        subject = Subject(request.node, request.instance, request.id)
+        subject = OperationTarget(request.node, request.instance, request.id)
         return self._on_node(subject, lambda state, known, planning: claims.claim_devices(state, known, request, self._clock(), planning))
 
-    def allocate_devices(self, claim: str) -> Planned:
+    def allocate_devices(self, claim: str) -> PlannedChange:
         """The claimed devices are in use; harmless when repeated.
 
         :raises TrackerError: there is no such claim, or it was given back.
@@ -113,7 +113,7 @@ class Tracker:
         :raises TrackerError: the node is not ours.
         """
         raise_all(one_of("state", only, DEVICE_STATES) if only is not None else ())
-        subject = Subject(node, instance)
+        subject = OperationTarget(node, instance)
         changes = self._changing(subject, lambda state, known: claims.free_devices_of(state, known, only, self._clock()))
         return len(changes.devices) + len(changes.dropped_devices)
 
@@ -122,11 +122,11 @@ class Tracker:
 
         :raises TrackerError: the node is not ours, it has no such device, or a guest has it.
         """
-        return bool(self._changing(Subject(node), lambda state, _: cleaned(state.devices, address)))
+        return bool(self._changing(OperationTarget(node), lambda state, _: cleaned(state.devices, address)))
 
     # --- moves ---------------------------------------------------------------------------------------------------
 
-    def claim_move(self, request: MoveClaim) -> Planned:
+    def claim_move(self, request: MoveClaim) -> PlannedChange:
         """Claim room for a guest that comes here, or gets another flavor here; or take note that a guest of this host goes elsewhere.
 
         :raises TrackerError: it cannot be; nothing was written.
@@ -134,7 +134,7 @@ class Tracker:
         check_claim(request)
         migration = request.migration.uuid if request.migration is not None else ConsumerUuid(request.id)
         hosts = frozenset([request.instance.host] if request.instance.host is not None else [])
-        subject = Subject(request.node, request.instance.uuid, request.id, migration, hosts)
+        subject = OperationTarget(request.node, request.instance.uuid, request.id, migration, hosts)
         if request.node in self._slots:
             return self._on_node(subject, lambda state, known, planning: moves.claim_move(state, known, request, self._clock(), planning))
         if (source := self._source_of(request)) is None:
@@ -159,28 +159,28 @@ class Tracker:
                 raise self._absent(request.node, reading)
         return mine[0]
 
-    def finish(self, move: str) -> Planned:
+    def finish(self, move: str) -> PlannedChange:
         """The guest has arrived at the destination.
 
         :raises TrackerError: there is no such move, or it was given up.
         """
         return self._on_claim(move, lambda known: moves.finish(known, self._clock()))
 
-    def confirm(self, move: str) -> Planned:
+    def confirm(self, move: str) -> PlannedChange:
         """The guest stays at the destination; the source is free.
 
         :raises TrackerError: there is no such move, or it has not arrived.
         """
         return self._on_claim(move, lambda known: moves.confirm(known, self._clock()))
 
-    def revert(self, move: str) -> Planned:
+    def revert(self, move: str) -> PlannedChange:
         """The guest goes back to the source; the destination is free.
 
         :raises TrackerError: there is no such move, or the instance is not about to go back.
         """
         return self._on_claim(move, lambda known: moves.revert(known, self._clock()))
 
-    def progress(self, move: str, status: MigrationStatus) -> Planned:
+    def progress(self, move: str, status: MigrationStatus) -> PlannedChange:
         """The move has come as far as ``status``; harmless when repeated.
 
         :raises TrackerError: there is no such move, it is over, or has come further.
@@ -188,7 +188,7 @@ class Tracker:
         raise_all(one_of("status", status, STATUSES))
         return self._on_claim(move, lambda known: moves.progress(known, status, self._clock()))
 
-    def drop_half(self, move: str, half: Half) -> Planned:
+    def drop_half(self, move: str, half: Half) -> PlannedChange:
         """Give the half of a move back that is at its source, or at its destination, and nothing else; harmless when repeated.
 
         :raises TrackerError: there is no such move.
@@ -196,13 +196,13 @@ class Tracker:
         raise_all(one_of("half", half, HALVES))
         return self._on_claim(move, lambda known: moves.drop_half(known, half, self._clock()))
 
-    def drop(self, node: ProviderUuid, instance: ConsumerUuid, migration: ConsumerUuid, half: Half) -> Changes:
+    def drop(self, node: ProviderUuid, instance: ConsumerUuid, migration: ConsumerUuid, half: Half) -> RecordChanges:
         """Give one half of a move back, and nothing else.
 
         :raises TrackerError: the node is not ours.
         """
         raise_all(one_of("half", half, HALVES))
-        return self._changing(Subject(node, instance, migration=migration), lambda _, known: moves.drop(known, migration, half, self._clock()))
+        return self._changing(OperationTarget(node, instance, migration=migration), lambda _, known: moves.drop(known, migration, half, self._clock()))
 
     # --- instances and builds --------------------------------------------------------------------------------------
 
@@ -214,10 +214,10 @@ class Tracker:
         check_update(update)
         node = self._node_of(instance)
 
-        def plan(states: Mapping[ProviderUuid, NodeState], known: Known, reading: Reading) -> Changes:
+        def plan(states: Mapping[ProviderUuid, NodeState], known: StoredState, reading: RecordReads) -> RecordChanges:
             return updates.update_instance(_of(states, node), known, update, self._clock(), reading.consumers([instance]).migrations.values())
 
-        self._carried_out(Subject(node, instance), plan, lambda changes: changes)
+        self._carried_out(OperationTarget(node, instance), plan, lambda changes: changes)
         with self._records.reading() as reading:
             found = reading.instance(instance)
         assert found is not None
@@ -230,10 +230,10 @@ class Tracker:
         """
         node = self._node_of(instance)
 
-        def plan(states: Mapping[ProviderUuid, NodeState], known: Known, reading: Reading) -> Changes:
+        def plan(states: Mapping[ProviderUuid, NodeState], known: StoredState, reading: RecordReads) -> RecordChanges:
             return updates.forget_guest(_of(states, node), known, self._clock(), reading.consumers([instance]).migrations.values())
 
-        self._carried_out(Subject(node, instance), plan, lambda changes: changes)
+        self._carried_out(OperationTarget(node, instance), plan, lambda changes: changes)
         with self._records.reading() as reading:
             found = reading.instance(instance)
         assert found is not None
@@ -245,7 +245,7 @@ class Tracker:
         :raises TrackerError: the node is not ours.
         """
         raise_all(one_of("result", result, BUILD_RESULTS))
-        self._changing(Subject(node), lambda state, _: updates.count_build(state, result, self._clock()))
+        self._changing(OperationTarget(node), lambda state, _: updates.count_build(state, result, self._clock()))
         return self.view(node).node.failed_builds
 
     # --- guests that are there already -----------------------------------------------------------------------------
@@ -256,11 +256,11 @@ class Tracker:
         :raises TrackerError: the node is not ours or not ready, or its driver does not tell of guests; nothing was written.
         """
 
-        def plan(states: Mapping[ProviderUuid, NodeState], _: Known, reading: Reading) -> GuestImport:
+        def plan(states: Mapping[ProviderUuid, NodeState], _: StoredState, reading: RecordReads) -> GuestImport:
             claims.check_ready(_of(states, node))
             return self._imported(_of(states, node), reading)
 
-        return self._carried_out(Subject(node), plan, lambda found: found.changes).written()
+        return self._carried_out(OperationTarget(node), plan, lambda found: found.changes).written()
 
     def foreseen_import(self, state: NodeState) -> GuestImport:
         """What :meth:`import_guests` would find and write on a node in this state.
@@ -270,11 +270,11 @@ class Tracker:
         with self._records.reading() as reading:
             return self._imported(state, reading)
 
-    def _imported(self, state: NodeState, reading: Reading) -> GuestImport:
+    def _imported(self, state: NodeState, reading: RecordReads) -> GuestImport:
         if state.host.guests is None:
             why = state.host.guests_untold or "its driver does not tell of any"
             raise GuestsUntold(f"nobody knows the guests of node {printable(state.node.name)}: {printable(why)}", "see agent status")
-        return importing.import_guests(state, reading.consumers([one.uuid for one in state.host.guests]), self._clock())
+        return guest_import.import_guests(state, reading.consumers([one.uuid for one in state.host.guests]), self._clock())
 
     # --- views -------------------------------------------------------------------------------------------------------
 
@@ -316,9 +316,9 @@ class Tracker:
 
     # --- how an operation is carried out -------------------------------------------------------------------------------
 
-    def _on_node(self, subject: Subject, plan: Callable[[NodeState, Known, Planning], Planned]) -> Planned:
+    def _on_node(self, subject: OperationTarget, plan: Callable[[NodeState, StoredState, ClaimPlanner], PlannedChange]) -> PlannedChange:
         """An operation that needs to know what a node has."""
-        node, ahead = subject.node, Ahead()
+        node, ahead = subject.node, LocklessPlanner()
         assert node is not None
         try:
             return self._carried_out(subject, lambda states, known, _: plan(_of(states, node), known, ahead), lambda planned: planned.changes, ahead)
@@ -326,24 +326,24 @@ class Tracker:
             LOG.warning("node %s, instance %s: %s", node, subject.instance, error.message)
             raise
 
-    def _on_claim(self, claim: str, plan: Callable[[Known], Planned]) -> Planned:
+    def _on_claim(self, claim: str, plan: Callable[[StoredState], PlannedChange]) -> PlannedChange:
         """An operation on a claim, which says itself where it is."""
-        return self._carried_out(Subject(claim=claim), lambda _, known, __: plan(known), lambda planned: planned.changes)
+        return self._carried_out(OperationTarget(claim=claim), lambda _, known, __: plan(known), lambda planned: planned.changes)
 
-    def _changing(self, subject: Subject, plan: Callable[[NodeState, Known], Changes]) -> Changes:
+    def _changing(self, subject: OperationTarget, plan: Callable[[NodeState, StoredState], RecordChanges]) -> RecordChanges:
         """An operation that answers with nothing but what it changed."""
         node = subject.node
         assert node is not None
         return self._carried_out(subject, lambda states, known, _: plan(_of(states, node), known), lambda changes: changes)
 
-    def _carried_out(self, subject: Subject, plan: Plan[Answer], changes_of: Callable[[Answer], Changes], ahead: Ahead | None = None) -> Answer:
+    def _carried_out(self, subject: OperationTarget, plan: Plan[Answer], changes_of: Callable[[Answer], RecordChanges], ahead: LocklessPlanner | None = None) -> Answer:
         """Plan, write, swap; anew if somebody else was faster, or if something had to be worked out ``ahead``."""
         nodes = self._nodes_of(subject)
         with ExitStack() as turn:
             for _ in range(ATTEMPTS):
                 with locked(self._slots, nodes) as slots:
                     outcome = self._attempt(slots, nodes, subject, plan, changes_of)
-                    if isinstance(outcome, Unplanned) and ahead is not None and ahead.count >= PATIENCE:
+                    if isinstance(outcome, NotPlannedYet) and ahead is not None and ahead.count >= PATIENCE:
                         # Others came between each time; now those of this node wait, as they do for each other.
                         ahead.work_out(outcome)
                         outcome = self._attempt(slots, nodes, subject, plan, changes_of)
@@ -353,11 +353,11 @@ class Tracker:
                     return outcome.answer
                 if isinstance(outcome, frozenset):
                     nodes |= outcome
-                elif isinstance(outcome, Unplanned) and ahead is not None:
+                elif isinstance(outcome, NotPlannedYet) and ahead is not None:
                     self._work_out(outcome, ahead, turn)
         raise RecordConflict(f"the records of nodes {', '.join(sorted(nodes))} change all the time", "try again")
 
-    def _work_out(self, missing: Unplanned, ahead: Ahead, turn: ExitStack) -> None:
+    def _work_out(self, missing: NotPlannedYet, ahead: LocklessPlanner, turn: ExitStack) -> None:
         """Work it out when it is this claim's ``turn`` on the node, with nothing else held."""
         slot = self._slots.get(missing.state.node.uuid)
         if slot is not None and not ahead.in_turn:
@@ -369,12 +369,12 @@ class Tracker:
         ahead.work_out(missing)
 
     def _attempt(
-        self, slots: Mapping[ProviderUuid, Slot], nodes: frozenset[ProviderUuid], subject: Subject, plan: Plan[Answer], changes_of: Callable[[Answer], Changes]
+        self, slots: Mapping[ProviderUuid, NodeEntry], nodes: frozenset[ProviderUuid], subject: OperationTarget, plan: Plan[Answer], changes_of: Callable[[Answer], RecordChanges]
     ) -> "_Done[Answer] | frozenset[ProviderUuid] | Unplanned | None":
         """Plan, write, swap, with the nodes locked. Else what to work out before, the nodes that are concerned too, or None for a conflict."""
         try:
             with self._records.transaction(nodes) as transaction:
-                known = known_of(transaction, subject)
+                known = read_stored_state(transaction, subject)
                 if not (more := places(known)) <= nodes:
                     return more
                 states = {uuid: self._current(uuid, slot, transaction) for uuid, slot in slots.items()}
@@ -385,7 +385,7 @@ class Tracker:
         except RecordConflict:
             self._forget(nodes)
             return None
-        except Unplanned as missing:
+        except NotPlannedYet as missing:
             return missing
         except TrackerError:
             raise
@@ -397,7 +397,7 @@ class Tracker:
             slots[uuid].state = state.after(changes, known.instance) if changes else state
         return _Done(answer, changes)
 
-    def _nodes_of(self, subject: Subject) -> frozenset[ProviderUuid]:
+    def _nodes_of(self, subject: OperationTarget) -> frozenset[ProviderUuid]:
         """The nodes whose claims an operation may change, as far as can be told before it begins.
 
         :raises TrackerError: none of them is ours.
@@ -410,7 +410,7 @@ class Tracker:
         # Before the store is read, because a node that is removed leaves the store first.
         mine = frozenset(self._slots)
         with self._records.reading() as reading:
-            known = known_of(reading, subject, held=False)
+            known = read_stored_state(reading, subject, held=False)
             nodes = places(known)
             if not nodes:
                 raise UnknownClaim(f"no claim or move {subject.claim}", "see agent claims and agent migrations")
@@ -433,7 +433,7 @@ class Tracker:
             raise _nothing_audited()
         return mine[0] if mine else next(iter(self._slots))
 
-    def _check_audited(self, nodes: Collection[ProviderUuid], reading: Reading) -> None:
+    def _check_audited(self, nodes: Collection[ProviderUuid], reading: RecordReads) -> None:
         """Of nodes of which memory has nothing, whether that is only because the agent has just started.
 
         :raises NodeNotReady: so it is of one of them.
@@ -442,7 +442,7 @@ class Tracker:
             if isinstance(reason := self._absent(uuid, reading), NodeNotReady):
                 raise reason
 
-    def _absent(self, node: ProviderUuid, reading: Reading) -> TrackerError:
+    def _absent(self, node: ProviderUuid, reading: RecordReads) -> TrackerError:
         """Why nothing can be done on a node of which memory has nothing."""
         found = reading.node(node)
         listed = self._listed.nodes
@@ -458,7 +458,7 @@ class Tracker:
             return NodeNotReady(f"node {node} was not audited since the agent started", "wait for its first audit; see agent status if that does not come")
         return NodeHeldElsewhere(f"node {node} is managed by host {printable(found.host)}", "ask the agent of that host")
 
-    def _current(self, node: ProviderUuid, slot: Slot, reading: Reading) -> NodeState:
+    def _current(self, node: ProviderUuid, slot: NodeEntry, reading: RecordReads) -> NodeState:
         """The node's state, read again if it is not what memory has.
 
         :raises TrackerError: it is not ours yet, or not any more.

@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.instance import Instance, TaskState, VmState
 from agent.model.migration import Migration
 from agent.model.names import printable
 from agent.numa.rebuild import RebuildRefused, check_rebuild
 from agent.tracker.errors import GuestsUntold, InstanceElsewhere, StaleVersion, UnknownInstance, WrongState, WrongTopology
-from agent.tracker.known import Known
+from agent.tracker.stored_state import StoredState
 from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import released
 from agent.tracker.reserving import guest_topology
@@ -43,7 +43,7 @@ BuildResult = Literal["failed", "succeeded"]
 BUILD_RESULTS: frozenset[BuildResult] = frozenset(get_args(BuildResult))
 
 
-def update_instance(state: NodeState, known: Known, update: InstanceUpdate, now: float, moves: Iterable[Migration] = ()) -> Changes:
+def update_instance(state: NodeState, known: StoredState, update: InstanceUpdate, now: float, moves: Iterable[Migration] = ()) -> RecordChanges:
     """The new state of an instance of this node, or of none; one that is gone or shelved gives everything back, and its ``moves`` end.
 
     :raises TrackerError: it is another node's, or somebody changed it since.
@@ -62,7 +62,7 @@ def update_instance(state: NodeState, known: Known, update: InstanceUpdate, now:
     updated = _updated(instance, update)
     if updated.image_properties != instance.image_properties:
         _check_rebuild(state, known, instance, updated)
-    changes = Changes()
+    changes = RecordChanges()
     if updated.removed:
         changes = released(known.claims, known, now) + ended_moves(moves, now)
         updated = replace(updated, old_flavor=None, new_flavor=None)
@@ -70,13 +70,13 @@ def update_instance(state: NodeState, known: Known, update: InstanceUpdate, now:
             updated = replace(updated, host=None, node=None)
     elif updated.vm_state == "active":
         arrived = [one for one in known.claims if one.state == "held" and one.purpose == "instance"]
-        changes = Changes(claims=tuple(replace(one, state="consumed", updated_at=now) for one in arrived))
+        changes = RecordChanges(claims=tuple(replace(one, state="consumed", updated_at=now) for one in arrived))
     if updated == instance and not changes:
         return changes
-    return changes + Changes(instances=(replace(updated, updated_at=now),))
+    return changes + RecordChanges(instances=(replace(updated, updated_at=now),))
 
 
-def forget_guest(state: NodeState, known: Known, now: float, moves: Iterable[Migration] = ()) -> Changes:
+def forget_guest(state: NodeState, known: StoredState, now: float, moves: Iterable[Migration] = ()) -> RecordChanges:
     """The end of the record of a guest of this node that is gone, whatever the record says of it. It keeps no host, so that
     only what it holds of this tree is given back in Placement: nobody here knows of the rest.
 
@@ -86,7 +86,7 @@ def forget_guest(state: NodeState, known: Known, now: float, moves: Iterable[Mig
     if instance is None:
         raise UnknownInstance("no record of that instance", "see agent guests list and agent claims")
     if instance.deleted and not known.claims:
-        return Changes()
+        return RecordChanges()
     elsewhere = [one.node for one in known.claims if one.node != node.uuid]
     if instance.node not in (None, node.uuid) or (elsewhere and not instance.removed):
         where = f"host {printable(instance.host)}" if instance.host else "another node"
@@ -99,15 +99,15 @@ def forget_guest(state: NodeState, known: Known, now: float, moves: Iterable[Mig
     if any(one.uuid == instance.uuid for one in state.host.guests or ()):
         raise WrongState(f"the hypervisor of node {printable(node.name)} shows instance {instance.uuid}", "remove it from the hypervisor first")
     gone = replace(instance, deleted=True, host=None, node=None, task_state=None, old_flavor=None, new_flavor=None, updated_at=now)
-    return released(known.claims, known, now) + ended_moves(moves, now) + Changes(instances=(gone,))
+    return released(known.claims, known, now) + ended_moves(moves, now) + RecordChanges(instances=(gone,))
 
 
-def count_build(state: NodeState, result: BuildResult, now: float) -> Changes:
+def count_build(state: NodeState, result: BuildResult, now: float) -> RecordChanges:
     """One more failed build in a row, or none any more."""
     failed = state.node.failed_builds + 1 if result == "failed" else 0
     if failed == state.node.failed_builds:
-        return Changes()
-    return Changes(nodes=(replace(state.node, failed_builds=failed, updated_at=now),))
+        return RecordChanges()
+    return RecordChanges(nodes=(replace(state.node, failed_builds=failed, updated_at=now),))
 
 
 def _updated(instance: Instance, update: InstanceUpdate) -> Instance:
@@ -115,7 +115,7 @@ def _updated(instance: Instance, update: InstanceUpdate) -> Instance:
     return replace(instance, **{name: value for name in names if not isinstance(value := getattr(update, name), Unset)})
 
 
-def _check_rebuild(state: NodeState, known: Known, old: Instance, rebuilt: Instance) -> None:
+def _check_rebuild(state: NodeState, known: StoredState, old: Instance, rebuilt: Instance) -> None:
     """A rebuild in place takes no claim: the new image has to ask for the very cells that the guest has.
 
     :raises TrackerError: it asks for others.
@@ -133,6 +133,6 @@ def _check_rebuild(state: NodeState, known: Known, old: Instance, rebuilt: Insta
         raise WrongTopology(f"instance {rebuilt.uuid}: {refusal.message}", refusal.remedy) from refusal
 
 
-def ended_moves(moves: Iterable[Migration], now: float) -> Changes:
+def ended_moves(moves: Iterable[Migration], now: float) -> RecordChanges:
     """The moves of a guest that is gone are over, also those that failed: nobody is there any more to see where that left it."""
-    return Changes(migrations=tuple(replace(one, status=one.without_guest, updated_at=now) for one in moves if not one.ended))
+    return RecordChanges(migrations=tuple(replace(one, status=one.without_guest, updated_at=now) for one in moves if not one.ended))

@@ -14,7 +14,7 @@ MAX_SHOWN = 60
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Place:
+class TextPosition:
     """Where something stands in a file, both counted from 1."""
 
     line: int = 1
@@ -30,22 +30,22 @@ class Document:
 
     file: str
     data: Any
-    places: Mapping[Where, Place]
+    places: Mapping[Where, TextPosition]
     errors: Sequence[ConfigError]
 
-    def place(self, where: Where) -> Place:
+    def place(self, where: Where) -> TextPosition:
         """The place of the value at ``where``, or of that in which it is missing."""
         known = where
         while known and known not in self.places:
             known = known[:-1]
-        return self.places.get(known, Place())
+        return self.places.get(known, TextPosition())
 
     def error(self, where: Where, what: str, remedy: str) -> ConfigError:
         """An error about the value at ``where``, or about what is missing there."""
         return error_at(self.file, self.place(where), where, what, remedy)
 
 
-def error_at(file: str, place: Place, where: Where, what: str, remedy: str) -> ConfigError:
+def error_at(file: str, place: TextPosition, where: Where, what: str, remedy: str) -> ConfigError:
     """An error that begins with its place."""
     path = f"{pointer(where)}: " if where else ""
     return ConfigError(f"{file}:{place}: {path}{printable(what)}", remedy, file=file, line=place.line, column=place.column, path=pointer(where))

@@ -12,7 +12,7 @@ import yaml
 
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
-from agent.yaml_files.document import Document, Place, Where, error_at, shown
+from agent.yaml_files.document import Document, TextPosition, Where, error_at, shown
 
 MAX_DEPTH = 16
 # More than a file of the largest size needs; what aliases repeat counts each time.
@@ -30,21 +30,21 @@ def parse(content: bytes, file: str, *, aliases: bool = False) -> Document:
         root = (_Loader if aliases else _StrictLoader)(content.decode("utf-8-sig")).get_single_node()
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig")
-        place = Place(before.count("\n") + 1, len(before) - before.rfind("\n"))
+        place = TextPosition(before.count("\n") + 1, len(before) - before.rfind("\n"))
         raise ConfigErrors([error_at(file, place, (), "is not UTF-8", "save the file as UTF-8")]) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = error.problem or error.context or "is no YAML"
-        raise ConfigErrors([error_at(file, _place(mark) if mark else Place(), (), what, "correct the YAML")]) from error
+        raise ConfigErrors([error_at(file, _place(mark) if mark else TextPosition(), (), what, "correct the YAML")]) from error
     except yaml.YAMLError as error:
-        raise ConfigErrors([error_at(file, Place(), (), f"{error}".splitlines()[0], "correct the YAML")]) from error
+        raise ConfigErrors([error_at(file, TextPosition(), (), f"{error}".splitlines()[0], "correct the YAML")]) from error
     walk = _Walk(file)
     data = walk.value(root, ()) if root is not None else None
     return Document(file, data, walk.places, walk.errors)
 
 
-def _place(mark: Any) -> Place:
-    return Place(mark.line + 1, mark.column + 1)
+def _place(mark: Any) -> TextPosition:
+    return TextPosition(mark.line + 1, mark.column + 1)
 
 
 class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
@@ -86,7 +86,7 @@ class _Walk:
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.places: dict[Where, Place] = {}
+        self.places: dict[Where, TextPosition] = {}
         self.errors: list[ConfigError] = []
         self.values = 0
 

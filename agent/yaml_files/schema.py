@@ -22,7 +22,7 @@ TYPES = {
 }  # fmt: skip
 
 
-class Schema:
+class DocumentSchema:
     """The schema in the file ``name`` of a package. ``example``: the file that shows how it is done."""
 
     def __init__(self, package: str, name: str, example: str) -> None:

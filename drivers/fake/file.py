@@ -14,7 +14,7 @@ from drivers.fake.host_file import HostFile, read_host_file
 
 
 @dataclass(frozen=True, slots=True)
-class _Reading:
+class _FileRead:
     """The file as last read: ``good`` is what it said when it last was right, ``errors`` what is wrong with it now."""
 
     content: bytes
@@ -30,7 +30,7 @@ class FileDriver(ShapesOutright, BaseDriver):
     """
 
     _path: Path
-    _reading: _Reading
+    _reading: _FileRead
 
     def check(self, host: str) -> None:
         """Read the file.
@@ -48,7 +48,7 @@ class FileDriver(ShapesOutright, BaseDriver):
         super().start(host)
         self._path = self._configured()
         content = _content(self._path)
-        self._reading = _Reading(content, self._read(content))
+        self._reading = _FileRead(content, self._read(content))
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - every call looks at the file
         """The nodes of the file, or of its last version that was right: uuid to name.
@@ -88,7 +88,7 @@ class FileDriver(ShapesOutright, BaseDriver):
     def _read(self, content: bytes) -> HostFile:
         return read_host_file(content, printable(str(self._path)), self.host.name)
 
-    def _latest(self) -> _Reading:
+    def _latest(self) -> _FileRead:
         """The file as it is now. Its content is compared: a time stamp can hide a second edit within one tick."""
         before = self._reading
         try:
@@ -98,9 +98,9 @@ class FileDriver(ShapesOutright, BaseDriver):
         if content == before.content:
             return before
         try:
-            now = _Reading(content, self._read(content))
+            now = _FileRead(content, self._read(content))
         except ConfigErrors as error:
-            now = _Reading(content, before.good, error.errors)
+            now = _FileRead(content, before.good, error.errors)
         self._reading = now
         return now
 

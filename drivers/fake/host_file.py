@@ -7,13 +7,13 @@ from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import normal_uuid
 from agent.yaml_files.document import Document, Where, shown
 from agent.yaml_files.parsing import parse
-from agent.yaml_files.schema import Schema
+from agent.yaml_files.schema import DocumentSchema
 from drivers.fake.entry import NODE, named
 from drivers.fake.machine import Machine
 from drivers.fake.part import Part
-from drivers.fake.read_node import Node
+from drivers.fake.read_node import NodeReader
 
-HOST_FILE = Schema("drivers.fake", "host.schema.json", "etc/hosts/numa.yaml")
+HOST_FILE = DocumentSchema("drivers.fake", "host.schema.json", "etc/hosts/numa.yaml")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ def read_host_file(content: bytes, file: str, host: str) -> HostFile:
     if () in structure:
         raise ConfigErrors(errors)
     whole = Part(document, (), document.data, errors)
-    nodes = [Node(whole.at(*place), structure, host) for place in _places(document, structure)]
+    nodes = [NodeReader(whole.at(*place), structure, host) for place in _places(document, structure)]
     machines = [(node, node.machine()) for node in nodes]
     _check_names(machines)
     if errors:
@@ -63,9 +63,9 @@ def _places(document: Document, broken: Collection[Where]) -> list[Where]:
     return places
 
 
-def _check_names(machines: Collection[tuple[Node, Machine]]) -> None:
+def _check_names(machines: Collection[tuple[NodeReader, Machine]]) -> None:
     """Names and uuids are unique in all of Placement, so they must be in one file."""
-    owners: dict[str, Node] = {}
+    owners: dict[str, NodeReader] = {}
     uuids: set[str] = set()
     for node, _ in machines:
         uuid = node.data.get("uuid", "").lower()

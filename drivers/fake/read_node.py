@@ -24,7 +24,7 @@ LISTS = ("cells", "guests", "mdev", "pci", "providers", "units")
 NO_CELLS = Topology(())
 
 
-class Node:
+class NodeReader:
     """A node that is being read. What is wrong in its structure is known already, and is passed over.
 
     ``name`` is ``None`` if it is wrong.

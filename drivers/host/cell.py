@@ -3,7 +3,7 @@
 import re
 
 from agent.errors import DriverError
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from agent.model.topology import Cell, Topology
 from drivers.host.core import read_cores
 from drivers.host.cpu import present_cpus
@@ -18,21 +18,21 @@ LOCAL_DISTANCE = 10
 _MEMORY = re.compile(r"\bMemTotal:\s*([0-9]{1,15}) kB")
 
 
-def read_topology(sysfs: Sysfs, online: frozenset[int]) -> Reading[Topology]:
+def read_topology(sysfs: Sysfs, online: frozenset[int]) -> PartialRead[Topology]:
     """All cells that are online, by id. A cell that cannot be read is set aside; the others stay."""
     try:
         ids = _cell_ids(sysfs)
         if not ids:
-            return Reading(Topology((_whole_host(sysfs, online),)))
+            return PartialRead(Topology((_whole_host(sysfs, online),)))
     except DriverError as error:
-        return Reading(Topology(()), (error.message,))
+        return PartialRead(Topology(()), (error.message,))
     cells, faults = [], []
     for cell_id in ids:
         try:
             cells.append(_cell(sysfs, cell_id, ids, online))
         except DriverError as error:
             faults.append(f"cell {cell_id}: {error.message}")
-    return Reading(Topology(tuple(cells)), tuple(faults))
+    return PartialRead(Topology(tuple(cells)), tuple(faults))
 
 
 def _cell_ids(sysfs: Sysfs) -> list[int]:

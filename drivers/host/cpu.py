@@ -7,7 +7,7 @@ from pathlib import Path
 
 from agent.errors import DriverError, NotReady
 from agent.model.facts import CpuFacts
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from drivers.host.sysfs import Sysfs
 
 FOLDER = "devices/system/cpu"
@@ -27,7 +27,7 @@ def present_cpus(sysfs: Sysfs) -> list[int]:
     return sysfs.numbers(FOLDER, r"cpu(\d+)")
 
 
-def read_online(sysfs: Sysfs) -> Reading[frozenset[int]]:
+def read_online(sysfs: Sysfs) -> PartialRead[frozenset[int]]:
     """The CPUs that run now.
 
     Those of the host, from the kernel's list, because neither a cgroup nor an affinity mask of the agent says what
@@ -38,13 +38,13 @@ def read_online(sysfs: Sysfs) -> Reading[frozenset[int]]:
         online = sysfs.optional_cpus(f"{FOLDER}/online")
         if online is not None and not online:
             raise sysfs.fault(f"{FOLDER}/online", "lists no CPU")
-        return Reading(_with_topology(sysfs) if online is None else online)
+        return PartialRead(_with_topology(sysfs) if online is None else online)
     except DriverError as error:
         faults = (error.message,)
     try:
-        return Reading(_with_topology(sysfs), faults)
+        return PartialRead(_with_topology(sysfs), faults)
     except DriverError as error:
-        return Reading(frozenset(), (*faults, error.message))
+        return PartialRead(frozenset(), (*faults, error.message))
 
 
 def _with_topology(sysfs: Sysfs) -> frozenset[int]:

@@ -14,7 +14,7 @@ from agent.driver import HostContext
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.names import printable
-from agent.model.reading import Reading, reason
+from agent.model.partial_read import PartialRead, summarize_faults
 from drivers.host import cell, cpu, encryption, mdev, memory, pci
 from drivers.host.sysfs import Sysfs
 
@@ -89,7 +89,7 @@ class HostDriver:
             pci=devices.value,
             mdev=parents.value,
             encryption=techniques.value,
-            incomplete={section: reason(found) for section, found in faults.items() if found},
+            incomplete={section: summarize_faults(found) for section, found in faults.items() if found},
         )
 
     def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a host knows of no other host
@@ -101,11 +101,11 @@ class HostDriver:
             raise NotReady("driver host: not started")
         return self._host
 
-    def _disk(self) -> Reading[int | None]:
+    def _disk(self) -> PartialRead[int | None]:
         try:
-            return Reading(read_total_gib(self._instances))
+            return PartialRead(read_total_gib(self._instances))
         except DriverError as error:
-            return Reading(None, (f"[DEFAULT] instances_path = {error.message}",))
+            return PartialRead(None, (f"[DEFAULT] instances_path = {error.message}",))
 
 
 def _opened(root: Path) -> Sysfs:

@@ -3,19 +3,19 @@
 from agent.errors import DriverError
 from agent.model.mdev import Mdev, MdevParent, parent_name
 from agent.model.names import is_uuid
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from drivers.host.sysfs import Sysfs
 
 FOLDER = "class/mdev_bus"
 
 
-def read_parents(sysfs: Sysfs) -> Reading[tuple[MdevParent, ...] | None]:
+def read_parents(sysfs: Sysfs) -> PartialRead[tuple[MdevParent, ...] | None]:
     """All parents, by name; None on a kernel without mediated devices. One that cannot be read is set aside; the others stay."""
     parents: list[MdevParent] = []
     faults: dict[str, str] = {}
     try:
         if not sysfs.is_folder(FOLDER):
-            return Reading(None)
+            return PartialRead(None)
         for name in sysfs.names(FOLDER):
             try:
                 parents.append(_parent(sysfs, name))
@@ -24,8 +24,8 @@ def read_parents(sysfs: Sysfs) -> Reading[tuple[MdevParent, ...] | None]:
         # A parent that went away while it was read is no fault: the kernel no longer lists it.
         listed = sysfs.names(FOLDER) if faults else ()
     except DriverError as error:
-        return Reading((), (error.message,))
-    return Reading(tuple(parents), tuple(fault for name, fault in faults.items() if name in listed))
+        return PartialRead((), (error.message,))
+    return PartialRead(tuple(parents), tuple(fault for name, fault in faults.items() if name in listed))
 
 
 def _parent(sysfs: Sysfs, name: str) -> MdevParent:

@@ -17,21 +17,21 @@ any other, and thus gets the memory of this machine, as it does the disk.
 import psutil
 
 from agent.errors import DriverError
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from agent.model.topology import Topology
 from drivers.host.sysfs import Sysfs
 
 MIB = 1024 * 1024
 
 
-def read_memory_mib(sysfs: Sysfs, topology: Reading[Topology]) -> Reading[int]:
+def read_memory_mib(sysfs: Sysfs, topology: PartialRead[Topology]) -> PartialRead[int]:
     """Memory of the host in MiB, rounded down; in a recording, as incomplete as its cells."""
     if not sysfs.is_live:
-        return Reading(topology.value.memory_mib, topology.faults)
+        return PartialRead(topology.value.memory_mib, topology.faults)
     try:
-        return Reading(kernel_total_mib())
+        return PartialRead(kernel_total_mib())
     except DriverError as error:
-        return Reading(0, (error.message,))
+        return PartialRead(0, (error.message,))
 
 
 def kernel_total_mib() -> int:

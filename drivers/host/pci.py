@@ -5,7 +5,7 @@ import re
 from agent.errors import DriverError
 from agent.model.devices import PciDevice
 from agent.model.pci_address import PciAddress
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from drivers.host.network import host_use, interface_of
 from drivers.host.sysfs import Sysfs
 from drivers.host.vpd import serial_number
@@ -15,7 +15,7 @@ FOLDER = "bus/pci/devices"
 NETWORK = 0x02
 
 
-def read_devices(sysfs: Sysfs) -> Reading[tuple[PciDevice, ...]]:
+def read_devices(sysfs: Sysfs) -> PartialRead[tuple[PciDevice, ...]]:
     """All PCI functions, by address. One that cannot be read is set aside; the others stay."""
     devices: list[PciDevice] = []
     faults: dict[str, str] = {}
@@ -28,9 +28,9 @@ def read_devices(sysfs: Sysfs) -> Reading[tuple[PciDevice, ...]]:
         # A device that was unplugged while it was read is no fault: the kernel no longer lists it.
         listed = sysfs.names(FOLDER) if faults else ()
     except DriverError as error:
-        return Reading((), (error.message,))
+        return PartialRead((), (error.message,))
     devices.sort(key=lambda device: device.address)
-    return Reading(tuple(devices), tuple(fault for name, fault in faults.items() if name in listed))
+    return PartialRead(tuple(devices), tuple(fault for name, fault in faults.items() if name in listed))
 
 
 def _device(sysfs: Sysfs, name: str) -> PciDevice:

@@ -11,7 +11,7 @@ from requests import Response
 from agent.errors import NotReady
 from drivers.ironic.failure import not_ready, refused
 from drivers.ironic.node import FIELDS
-from drivers.ironic.version import Version
+from drivers.ironic.version import ApiVersion
 
 VERSION_HEADER = "X-OpenStack-Ironic-API-Version"
 HIGHEST_HEADER = "X-OpenStack-Ironic-API-Maximum-Version"
@@ -41,7 +41,7 @@ class Api:
         base = str(found).rstrip("/")
         return base if base.endswith(ROOT) else base + ROOT
 
-    def highest(self) -> Version:
+    def highest(self) -> ApiVersion:
         """The highest version it offers.
 
         :raises NotReady: it does not answer, or not as an ironic does.
@@ -49,12 +49,12 @@ class Api:
         answer = self._get("")
         try:
             if answer.status_code == 200:
-                return Version.of(answer.headers[HIGHEST_HEADER])
+                return ApiVersion.of(answer.headers[HIGHEST_HEADER])
         except (KeyError, ValueError) as error:
             raise NotReady(f"{self.url} does not answer as an ironic does", "check that [ironic] endpoint_override or the catalog names one") from error
         raise refused(answer, "GET /v1")
 
-    def probe(self, version: Version, filters: Mapping[str, str]) -> None:
+    def probe(self, version: ApiVersion, filters: Mapping[str, str]) -> None:
         """Ask for as little as possible of what will be asked for: whether the account may, and ironic knows the filters.
 
         :raises NotReady: not so, or it does not answer.
@@ -62,7 +62,7 @@ class Api:
         answer = self._get(f"/nodes?{urlencode({'fields': 'uuid', 'limit': 1, **filters})}", version)
         self._page(answer, "GET /v1/nodes")
 
-    def nodes(self, version: Version, filters: Mapping[str, str]) -> Iterator[Document]:
+    def nodes(self, version: ApiVersion, filters: Mapping[str, str]) -> Iterator[Document]:
         """All nodes that meet ``filters``, read page by page while they are taken.
 
         :raises NotReady: a page could not be had; what was given before is no list of all nodes.
@@ -82,7 +82,7 @@ class Api:
                 return
             query["marker"] = str(page[-1]["uuid"])
 
-    def node(self, uuid: str, version: Version) -> Document | None:
+    def node(self, uuid: str, version: ApiVersion) -> Document | None:
         """One node, None if ironic itself says that there is none.
 
         :raises NotReady: it does not say.
@@ -95,7 +95,7 @@ class Api:
             raise refused(answer, f"GET /v1/nodes/{uuid}")
         return self._json(answer, f"GET /v1/nodes/{uuid}")
 
-    def _get(self, path: str, version: Version | None = None) -> Response:
+    def _get(self, path: str, version: ApiVersion | None = None) -> Response:
         url = self.url
         headers = {} if version is None else {VERSION_HEADER: str(version)}
         try:

@@ -23,7 +23,7 @@ from drivers.ironic.node import BareMetalNode
 from drivers.ironic.reserved import reserved
 from drivers.ironic.retry import patient, persistent
 from drivers.ironic.scope import Scope
-from drivers.ironic.version import Version
+from drivers.ironic.version import ApiVersion
 
 LOG = logging.getLogger(__name__)
 
@@ -128,7 +128,7 @@ class IronicDriver:
 
     # --- parts ------------------------------------------------------------------------------------------------
 
-    def _greeted(self, api: Api) -> Version:
+    def _greeted(self, api: Api) -> ApiVersion:
         """The highest version that ironic offers, once it is sure that it will do, and that the account may list nodes."""
         highest = api.highest()
         self._scope.check(highest, api.url)

@@ -6,10 +6,10 @@ from typing import Self
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
-from drivers.ironic.version import Version
+from drivers.ironic.version import ApiVersion
 
-LEAST = Version(1, 46)
-WITH_SHARDS = Version(1, 82)
+LEAST = ApiVersion(1, 46)
+WITH_SHARDS = ApiVersion(1, 82)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Scope:
         return cls(None if group is None else group.lower(), shard or None)
 
     @property
-    def version(self) -> Version:
+    def version(self) -> ApiVersion:
         """The API version with which ironic is asked."""
         return WITH_SHARDS if self.shard else LEAST
 
@@ -42,7 +42,7 @@ class Scope:
         parts = [f"{name}={value}" for name, value in self.filters.items()]
         return f"nodes of ironic with {' and '.join(parts)}" if parts else "all nodes of ironic"
 
-    def check(self, highest: Version, url: str) -> None:
+    def check(self, highest: ApiVersion, url: str) -> None:
         """Refuse an API that would ignore a filter, because then the nodes of others would be managed too.
 
         :raises ConfigErrors: the API is too old.
@@ -58,5 +58,5 @@ class Scope:
             raise ConfigErrors(errors)
 
 
-def _too_old(what: str, needed: Version, highest: Version, url: str) -> ConfigError:
+def _too_old(what: str, needed: ApiVersion, highest: ApiVersion, url: str) -> ConfigError:
     return ConfigError(f"{what} needs an ironic API of {needed}, and {url} has no more than {highest}", "upgrade ironic, or remove the option")

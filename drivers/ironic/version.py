@@ -3,7 +3,7 @@
 from typing import NamedTuple, Self
 
 
-class Version(NamedTuple):
+class ApiVersion(NamedTuple):
     """Compared by number, so that 1.109 is later than 1.82."""
 
     major: int

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent.errors import DriverError
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from agent.model.topology import Cell, PagePool, Topology
 from drivers.libvirt.number_lists import NumberLists
 from drivers.libvirt.xml import Element, fault, integer, natural, parse, text_of
@@ -25,7 +25,7 @@ class Capabilities:
     model: str
     vendor: str
     features: frozenset[str]
-    topology: Reading[Topology | None]
+    topology: PartialRead[Topology | None]
     online: frozenset[int]
 
 
@@ -60,9 +60,9 @@ def _placed(cells: Iterable[Element]) -> frozenset[int]:
     return frozenset(int(one) for one in ids if one.isascii() and one.isdecimal() and len(one) <= 5)
 
 
-def _topology(elements: list[Element], online: frozenset[int]) -> Reading[Topology | None]:
+def _topology(elements: list[Element], online: frozenset[int]) -> PartialRead[Topology | None]:
     if len(elements) > MOST_CELLS:
-        return Reading(Topology(()), (f"{WHAT}: {len(elements)} cells",))
+        return PartialRead(Topology(()), (f"{WHAT}: {len(elements)} cells",))
     cells: dict[int, Cell] = {}
     faults: list[str] = []
     lists = NumberLists()
@@ -76,7 +76,7 @@ def _topology(elements: list[Element], online: frozenset[int]) -> Reading[Topolo
         except DriverError as error:
             faults.append(error.message)
     in_order = tuple(cells[cell_id] for cell_id in sorted(cells))
-    return Reading(Topology(in_order) if cells or faults else None, tuple(faults))
+    return PartialRead(Topology(in_order) if cells or faults else None, tuple(faults))
 
 
 def _cell(element: Element, what: str, online: frozenset[int], lists: NumberLists) -> Cell:

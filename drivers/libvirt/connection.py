@@ -25,7 +25,7 @@ Verify = Callable[[Session], None]
 """
 
 
-class Connection:
+class LibvirtConnection:
     """The connection to ``uri``. ``changed`` is called, holding no lock, when it was lost and when libvirtd, which hung, is back."""
 
     def __init__(self, uri: str, worker: DriverWorker, subscribe: Subscribe, verify: Verify, changed: Callable[[], None]) -> None:

@@ -8,7 +8,7 @@ from agent.model.domain import Domain
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
 from agent.model.topology import Topology
 from drivers.libvirt.amount import kib_of, mib_up
-from drivers.libvirt.answers import DomainAnswer
+from drivers.libvirt.raw_capabilities import DomainAnswer
 from drivers.libvirt.guest_cells import placed_cells
 from drivers.libvirt.guest_devices import Ways, mediated_devices_of, pci_devices_of
 from drivers.libvirt.nova_metadata import origin_of

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from agent.errors import DriverError
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from drivers.libvirt.xml import Element, natural, parse, text_of
 
 # The enumerations that become traits, by what the traits begin with.
@@ -44,7 +44,7 @@ class Emulator:
     launch_security: frozenset[str] | None = None
 
 
-def read_emulators(answers: Mapping[tuple[str, str], str]) -> Reading[tuple[Emulator, ...]]:
+def read_emulators(answers: Mapping[tuple[str, str], str]) -> PartialRead[tuple[Emulator, ...]]:
     """All emulators, by architecture and machine. One that cannot be understood is set aside; the others stay."""
     emulators: list[Emulator] = []
     faults: list[str] = []
@@ -53,7 +53,7 @@ def read_emulators(answers: Mapping[tuple[str, str], str]) -> Reading[tuple[Emul
             emulators.append(_emulator(xml, f"domain capabilities of {architecture} {machine}"))
         except DriverError as error:
             faults.append(error.message)
-    return Reading(tuple(emulators), tuple(faults))
+    return PartialRead(tuple(emulators), tuple(faults))
 
 
 @lru_cache(maxsize=64)  # they are long, and change only with libvirt or QEMU

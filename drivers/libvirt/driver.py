@@ -14,15 +14,15 @@ from agent.model.assignable_unit import AssignableUnit
 from agent.model.facts import HostFacts, Section
 from agent.model.names import printable
 from agent.model.topology import Topology
-from drivers.libvirt.asking import Asking, ask_models
+from drivers.libvirt.collector import Collector, ask_models
 from drivers.libvirt.binding import binding
-from drivers.libvirt.connection import Connection
+from drivers.libvirt.connection import LibvirtConnection
 from drivers.libvirt.events import Events
 from drivers.libvirt.facts import QEMU, facts_of
 from drivers.libvirt.offered import offered
 from drivers.libvirt.pmem import Namespace, configured, read_units
 from drivers.libvirt.session import CAPABILITIES, CHEAP, Session
-from drivers.libvirt.settings import Settings, option_warnings
+from drivers.libvirt.settings import LibvirtSettings, option_warnings
 from drivers.libvirt.sleeping import remember, remembered, same_cores
 
 OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)
@@ -37,7 +37,7 @@ class _Started:
 
     host: HostContext
     node: str
-    connection: Connection
+    connection: LibvirtConnection
     events: Events
 
 
@@ -55,7 +55,7 @@ class LibvirtDriver:
         self._warnings = tuple(option_warnings(conf))
         # One for each, so that a disk that hangs does not keep libvirt from being asked.
         self._libvirt, self._disk, self._ndctl = self._workers = tuple(DriverWorker("libvirt", late=LATE) for _ in range(3))
-        self._asking = Asking(self._settings, self._disk)
+        self._asking = Collector(self._settings, self._disk)
         self._changed: Callable[[str], None] = lambda _node: None
         self._capabilities: Mapping[str, bool] = {}
         self._started: _Started | None = None
@@ -70,7 +70,7 @@ class LibvirtDriver:
     def start(self, host: HostContext) -> None:
         """Connect, and look whether that is the host that the operator describes; see :class:`agent.driver.Driver`."""
         events = Events(self._tell, REBOOT)
-        connection = Connection(self._settings.uri, self._libvirt, events.subscribe, self._verify, self._tell)
+        connection = LibvirtConnection(self._settings.uri, self._libvirt, events.subscribe, self._verify, self._tell)
         try:
             node = connection.session().ask("getHostname", lambda handle: str(handle.getHostname()), CHEAP)
             self._units()
@@ -165,11 +165,11 @@ class LibvirtDriver:
             return replace(facts, incomplete={**facts.incomplete, "units": error.message})
 
 
-def _from_options(conf: cfg.ConfigOpts) -> tuple[Settings, tuple[Namespace, ...]]:
+def _from_options(conf: cfg.ConfigOpts) -> tuple[LibvirtSettings, tuple[Namespace, ...]]:
     """:raises ConfigErrors: everything that is wrong with them."""
     errors: list[ConfigError] = []
     try:
-        settings = Settings.from_options(conf)
+        settings = LibvirtSettings.from_options(conf)
     except ConfigErrors as several:
         errors += several.errors
     try:

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 from agent.errors import DriverError
 from agent.model.encryption import EncryptionFacts, Technique
 from agent.model.kernel_encryption import contexts, is_on, parse_capacities
-from agent.model.reading import Reading
-from drivers.libvirt.answers import KernelAnswer
+from agent.model.partial_read import PartialRead
+from drivers.libvirt.raw_capabilities import KernelAnswer
 from drivers.libvirt.domain_capabilities import Emulator, Sev
 from drivers.libvirt.xml import fault
 
@@ -14,7 +14,7 @@ from drivers.libvirt.xml import fault
 _LAUNCH: Mapping[Technique, str] = {"sev": "sev", "sev_es": "sev", "sev_snp": "sev-snp", "tdx": "tdx"}
 
 
-def read_encryption(kernel: KernelAnswer, emulators: Iterable[Emulator]) -> Reading[EncryptionFacts | None]:
+def read_encryption(kernel: KernelAnswer, emulators: Iterable[Emulator]) -> PartialRead[EncryptionFacts | None]:
     """What is switched on in the kernel and can be given by an emulator, None if nothing is.
 
     How much there is of SEV libvirt says, and the kernel where libvirt does not. Without any emulator, only the kernel is believed.
@@ -24,9 +24,9 @@ def read_encryption(kernel: KernelAnswer, emulators: Iterable[Emulator]) -> Read
         on = [technique for technique, text in kernel.switches.items() if _is_on(technique, text)]
         capacities = _capacities(kernel.capacities) if on and kernel.capacities is not None else None
     except DriverError as error:
-        return Reading(None, (error.message,))
+        return PartialRead(None, (error.message,))
     found = {technique: _contexts(technique, known, capacities) for technique in on if _launches(technique, known)}
-    return Reading(EncryptionFacts(found) if found else None)
+    return PartialRead(EncryptionFacts(found) if found else None)
 
 
 def _is_on(technique: Technique, text: str) -> bool:

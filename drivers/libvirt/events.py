@@ -7,7 +7,7 @@ from typing import Any
 from oslo_log import log as logging
 
 from drivers.libvirt.binding import binding
-from drivers.libvirt.delayed import Delayed
+from drivers.libvirt.debouncer import Debouncer
 from drivers.libvirt.session import Handle, Undo
 
 LOG = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ class Events:
 
     def __init__(self, changed: Callable[[], None], reboot: float) -> None:
         self._changed = changed
-        self._stopped = Delayed(reboot, changed)
+        self._stopped = Debouncer(reboot, changed)
 
     def subscribe(self, handle: Handle) -> Iterator[Undo]:
         """Register with the connection, one after the other; what takes each back. What its backend has no events for is left out.

@@ -13,9 +13,9 @@ from typing import TypeVar
 
 from agent.errors import DriverError
 from agent.model.facts import CpuFacts, HostFacts, Section
-from agent.model.reading import Reading, reason
+from agent.model.partial_read import PartialRead, summarize_faults
 from agent.model.topology import Cell, Topology
-from drivers.libvirt.answers import Answers
+from drivers.libvirt.raw_capabilities import RawCapabilities
 from drivers.libvirt.capabilities import Capabilities, read_capabilities
 from drivers.libvirt.cpu_features import expanded_features, feature_traits, with_flags
 from drivers.libvirt.domain import Domains, read_domains
@@ -23,7 +23,7 @@ from drivers.libvirt.domain_capabilities import Emulator, read_emulators
 from drivers.libvirt.encryption import read_encryption
 from drivers.libvirt.guest_devices import ways_to
 from drivers.libvirt.mdev import read_mdevs
-from drivers.libvirt.node_devices import NodeDevices, read_node_devices
+from drivers.libvirt.node_devices import NodeDeviceList, read_node_devices
 from drivers.libvirt.number_lists import NumberLists
 from drivers.libvirt.pci import read_pci
 from drivers.libvirt.sleeping import with_sleeping
@@ -49,11 +49,11 @@ class Faults:
 
     def incomplete(self) -> dict[Section, str]:
         """One line for each section that has some."""
-        return {section: reason(tuple(faults)) for section, faults in self.found.items() if faults}
+        return {section: summarize_faults(tuple(faults)) for section, faults in self.found.items() if faults}
 
 
 def facts_of(
-    answers: Answers, name: str, taken_at: float, *, cpu_flags: Iterable[str], vtpm: bool, tpm_secrets: Collection[str], file_backed_memory_mib: int,
+    answers: RawCapabilities, name: str, taken_at: float, *, cpu_flags: Iterable[str], vtpm: bool, tpm_secrets: Collection[str], file_backed_memory_mib: int,
     sleepers: frozenset[int] = frozenset(), before: Topology | None = None,
 ) -> HostFacts:
     """The facts of the host, under the name of its node. One thing that cannot be understood is set aside and named; everything else stays.
@@ -70,7 +70,7 @@ def facts_of(
     sleeping = sleepers & answers.present - capabilities.online
     if (awake := capabilities.topology.value) is not None:
         whole = with_sleeping(awake, capabilities.online, sleeping, answers.kernel_cpus.cells, before)
-        capabilities = replace(capabilities, topology=Reading(whole, capabilities.topology.faults))
+        capabilities = replace(capabilities, topology=PartialRead(whole, capabilities.topology.faults))
     topology = capabilities.topology.value
     devices = read_node_devices(answers.devices or ())
     domains = _domains(answers, devices, topology, faults)
@@ -102,26 +102,26 @@ def facts_of(
     )
 
 
-def _told(read: Reading[T], section: Section, faults: Faults) -> T:
+def _told(read: PartialRead[T], section: Section, faults: Faults) -> T:
     faults.add(section, read.faults)
     return read.value
 
 
-def _capabilities(answers: Answers, before: Topology | None, faults: Faults) -> Capabilities:
+def _capabilities(answers: RawCapabilities, before: Topology | None, faults: Faults) -> Capabilities:
     """What the host says of itself. Of one that cannot be understood nothing is known, not even of what kind its CPUs are."""
     try:
         found = read_capabilities(answers.capabilities, answers.online)
     except DriverError as error:
         for section in _OF_CAPABILITIES:
             faults.add(section, (error.message,))
-        return Capabilities("", "", "", frozenset(), Reading(None), answers.online or frozenset())
+        return Capabilities("", "", "", frozenset(), PartialRead(None), answers.online or frozenset())
     cells = [*found.topology.faults]
     if found.topology.value is None and answers.hypervisor_type == QEMU:
         # Where libvirt fails to find the cells it lists none, not even that of a host without NUMA.
         if before is not None and len(before.cells) > 1:
             cells.append("capabilities: no NUMA cell is listed any more")
         else:
-            found = replace(found, topology=Reading(Topology((_whole_host(answers, found.online),))))
+            found = replace(found, topology=PartialRead(Topology((_whole_host(answers, found.online),))))
     if not found.online:
         faults.add("cpu", (NO_CPU,))
         cells.append(NO_CPU)
@@ -131,7 +131,7 @@ def _capabilities(answers: Answers, before: Topology | None, faults: Faults) -> 
     return found
 
 
-def _whole_host(answers: Answers, online: frozenset[int]) -> Cell:
+def _whole_host(answers: RawCapabilities, online: frozenset[int]) -> Cell:
     """The one cell of a host of which libvirt lists none: all CPUs and all memory, with what the kernel says of cores."""
     kernel, lists = answers.kernel_cpus, NumberLists()
     cores: list[frozenset[int]] = []
@@ -150,18 +150,18 @@ def _whole_host(answers: Answers, online: frozenset[int]) -> Cell:
     return Cell(0, online, _known_memory_mib(answers), distances={0: 10}, siblings=tuple(cores), sockets=frozenset(map(int, packages)))
 
 
-def _known_memory_mib(answers: Answers) -> int:
+def _known_memory_mib(answers: RawCapabilities) -> int:
     """That of ``getInfo``; of a host on which libvirt finds no memory, the kernel's."""
     return (answers.info[1] if answers.info is not None else 0) or answers.kernel_cpus.memory_mib
 
 
-def _domains(answers: Answers, devices: NodeDevices, topology: Topology | None, faults: Faults) -> Domains:
+def _domains(answers: RawCapabilities, devices: NodeDeviceList, topology: Topology | None, faults: Faults) -> Domains:
     found = read_domains(answers.domains or (), ways_to(devices), topology)
     faults.add("domains", found.faults)
     return found
 
 
-def _features(answers: Answers, capabilities: Capabilities, cpu_flags: Iterable[str], faults: Faults) -> frozenset[str]:
+def _features(answers: RawCapabilities, capabilities: Capabilities, cpu_flags: Iterable[str], faults: Faults) -> frozenset[str]:
     """Those of the CPU that guests get. Where nobody writes them out, those that the host has beyond its model."""
     try:
         features = expanded_features(answers.expanded) if answers.expanded else capabilities.features
@@ -171,7 +171,7 @@ def _features(answers: Answers, capabilities: Capabilities, cpu_flags: Iterable[
     return with_flags(features, cpu_flags)
 
 
-def _memory_mib(answers: Answers, topology: Topology | None, file_backed_memory_mib: int, faults: Faults) -> int:
+def _memory_mib(answers: RawCapabilities, topology: Topology | None, file_backed_memory_mib: int, faults: Faults) -> int:
     cells = topology.memory_mib if topology is not None and "numa" not in faults.incomplete() else 0
     memory = file_backed_memory_mib or (cells if answers.info is None else _known_memory_mib(answers))
     if memory <= 0:
@@ -180,7 +180,7 @@ def _memory_mib(answers: Answers, topology: Topology | None, file_backed_memory_
 
 
 def _traits(
-    answers: Answers, capabilities: Capabilities, features: frozenset[str], emulators: tuple[Emulator, ...], *, vtpm: bool
+    answers: RawCapabilities, capabilities: Capabilities, features: frozenset[str], emulators: tuple[Emulator, ...], *, vtpm: bool
 ) -> dict[str, bool]:
     traits = feature_traits(capabilities.architecture, features, all_told=bool(answers.expanded))
     traits |= architecture_traits(capabilities.architecture)

@@ -14,7 +14,7 @@ SHARE = "share"
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class GuestBinding:
     """What is read: the ``<domain>``, what to call it in errors, and its lists of numbers."""
 
     domain: Element
@@ -22,7 +22,7 @@ class Guest:
     lists: NumberLists
 
 
-class Placement:
+class CpuAffinity:
     """On which host CPUs, and on which host cells, each guest CPU may run, where the guest says.
 
     A guest CPU that may run on one host CPU only, which no other may run on alone, is taken to have it for itself: so nova pins.
@@ -53,18 +53,18 @@ def placed_cells(domain: Element, topology: Topology | None, emulator_policy: st
 
     :raises DriverError: something of it is garbled.
     """
-    guest = Guest(domain, what, NumberLists())
-    placement = Placement(_ranges(guest), topology)
+    guest = GuestBinding(domain, what, NumberLists())
+    placement = CpuAffinity(_ranges(guest), topology)
     cells = _own_cells(guest, placement) if domain.find("cpu/numa/cell") is not None else _seen_cells(guest, placement)
     return _with_emulator(guest, cells, placement, emulator_policy)
 
 
-def _ranges(guest: Guest) -> dict[int, frozenset[int]]:
+def _ranges(guest: GuestBinding) -> dict[int, frozenset[int]]:
     what = f"{guest.what}: vcpupin"
     return {natural(one.get("vcpu"), what): guest.lists.read(one.get("cpuset", ""), what) for one in guest.domain.findall("cputune/vcpupin")}
 
 
-def _own_cells(guest: Guest, placement: Placement) -> tuple[PlacedCell, ...]:
+def _own_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell, ...]:
     bound, everywhere = _bound(guest)
     sizes = _page_sizes(guest)
     own = _cells(guest)
@@ -79,7 +79,7 @@ def _own_cells(guest: Guest, placement: Placement) -> tuple[PlacedCell, ...]:
     return tuple(placed)
 
 
-def _cells(guest: Guest) -> dict[int, tuple[frozenset[int], int]]:
+def _cells(guest: GuestBinding) -> dict[int, tuple[frozenset[int], int]]:
     """CPUs and memory in MiB of the guest's own cells."""
     found: dict[int, tuple[frozenset[int], int]] = {}
     seen: set[int] = set()
@@ -94,7 +94,7 @@ def _cells(guest: Guest) -> dict[int, tuple[frozenset[int], int]]:
     return found
 
 
-def _bound(guest: Guest) -> tuple[dict[int, int], int | None]:
+def _bound(guest: GuestBinding) -> tuple[dict[int, int], int | None]:
     """The host cell that each guest cell's memory is bound to, and the one of all memory, where it is just one."""
     what = f"{guest.what}: numatune"
     nodes = {natural(one.get("cellid"), what): guest.lists.one(one.get("nodeset"), what) for one in guest.domain.findall("numatune/memnode")}
@@ -103,7 +103,7 @@ def _bound(guest: Guest) -> tuple[dict[int, int], int | None]:
     return {cell: node for cell, node in nodes.items() if node is not None}, everywhere
 
 
-def _page_sizes(guest: Guest) -> dict[int | None, int]:
+def _page_sizes(guest: GuestBinding) -> dict[int | None, int]:
     """Sizes of huge pages in KiB by guest cell; that of all others by None. Without a size the host's usual one is meant, which nobody tells."""
     sizes: dict[int | None, int] = {}
     what = f"{guest.what}: hugepages"
@@ -114,7 +114,7 @@ def _page_sizes(guest: Guest) -> dict[int | None, int]:
     return sizes
 
 
-def _seen_cells(guest: Guest, placement: Placement) -> tuple[PlacedCell, ...]:
+def _seen_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell, ...]:
     by_cell: dict[int, dict[int, int]] = {}
     for vcpu, cpu in placement.pins.items():
         if cpu in placement.cells:
@@ -130,7 +130,7 @@ def _seen_cells(guest: Guest, placement: Placement) -> tuple[PlacedCell, ...]:
     )
 
 
-def _with_emulator(guest: Guest, cells: tuple[PlacedCell, ...], placement: Placement, policy: str | None) -> tuple[PlacedCell, ...]:
+def _with_emulator(guest: GuestBinding, cells: tuple[PlacedCell, ...], placement: CpuAffinity, policy: str | None) -> tuple[PlacedCell, ...]:
     """With the host CPU that the emulator has for itself: the one that it is pinned to, if no CPU of the guest runs there."""
     emulator = guest.domain.find("cputune/emulatorpin")
     if emulator is None or policy == SHARE or not any(one.pins for one in cells):

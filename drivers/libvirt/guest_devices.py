@@ -7,7 +7,7 @@ from agent.errors import DriverError
 from agent.model.names import is_uuid, normal_uuid
 from agent.model.pci_address import PciAddress
 from drivers.libvirt.address import from_attributes
-from drivers.libvirt.node_devices import NodeDevice, NodeDevices
+from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
 from drivers.libvirt.pci import address_of
 from drivers.libvirt.xml import Element, fault, text_of
 
@@ -22,7 +22,7 @@ class Ways:
     vdpa: Mapping[str, PciAddress] = field(default_factory=dict)
 
 
-def ways_to(devices: NodeDevices) -> Ways:
+def ways_to(devices: NodeDeviceList) -> Ways:
     """What leads to which virtual function. One that cannot be understood leads nowhere, and is named among the PCI functions."""
     addresses = {name: address for name, device in devices.by_name.items() if (address := _virtual_function(device)) is not None}
 

@@ -8,7 +8,7 @@ import psutil
 from agent.errors import DriverError
 from agent.model.kernel_encryption import CAPACITIES, SWITCHES
 from agent.model.names import printable
-from drivers.libvirt.answers import KernelAnswer, KernelCpus
+from drivers.libvirt.raw_capabilities import KernelAnswer, KernelCpus
 
 
 def ask_kernel(sysfs: Path) -> KernelAnswer:

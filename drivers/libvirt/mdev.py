@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from agent.errors import DriverError
 from agent.model.mdev import PCI, Mdev, MdevParent
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
-from agent.model.reading import Reading
-from drivers.libvirt.node_devices import NodeDevice, NodeDevices
+from agent.model.partial_read import PartialRead
+from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
 from drivers.libvirt.pci import address_of, numa_node_of
 from drivers.libvirt.xml import Element, fault, natural, number, text_of
 
@@ -19,7 +19,7 @@ _VIRTUAL = PurePosixPath("/sys/devices/virtual")
 _CSS = ("cssid", "ssid", "devno")
 
 
-def read_mdevs(devices: NodeDevices, owners: Mapping[str, ConsumerUuid]) -> Reading[tuple[MdevParent, ...] | None]:
+def read_mdevs(devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid]) -> PartialRead[tuple[MdevParent, ...] | None]:
     """All parents, by name, with their devices; None if there is none. What cannot be understood is set aside; the rest stays.
 
     ``owners``: the guest that has each mediated device, by the uuid of the device.
@@ -44,13 +44,13 @@ def read_mdevs(devices: NodeDevices, owners: Mapping[str, ConsumerUuid]) -> Read
         except DriverError as error:
             faults.append(error.message)
     found = tuple(parents[name] for name in sorted(parents))
-    return Reading(found if found or faults else None, tuple(faults))
+    return PartialRead(found if found or faults else None, tuple(faults))
 
 
 Pair = tuple[NodeDevice, Mdev]
 
 
-def _by_parent(devices: NodeDevices, owners: Mapping[str, ConsumerUuid], faults: list[str]) -> dict[str | None, list[Pair]]:
+def _by_parent(devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid], faults: list[str]) -> dict[str | None, list[Pair]]:
     """The mediated devices that there are, by the node device that they are cut from."""
     below: dict[str | None, list[Pair]] = {}
     seen: set[str] = set()

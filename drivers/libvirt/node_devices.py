@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from agent.errors import DriverError
 from agent.model.facts import Section
-from drivers.libvirt.answers import DeviceAnswer
+from drivers.libvirt.raw_capabilities import DeviceAnswer
 from drivers.libvirt.vpd import serial_number, without_data
 from drivers.libvirt.xml import Element, fault, parse
 
@@ -32,7 +32,7 @@ class NodeDevice:
 
 
 @dataclass(frozen=True, slots=True)
-class NodeDevices:
+class NodeDeviceList:
     """All devices that could be understood, in the order of the listing. ``faults``: of the others, by part of the facts."""
 
     by_name: Mapping[str, NodeDevice] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class NodeDevices:
         return [one for one in self.children.get(name, ()) if one.kind == kind]
 
 
-def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDevices:
+def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDeviceList:
     """Index what was listed. A device that cannot be understood is set aside, and named in each part of the facts that may lack it."""
     by_name: dict[str, NodeDevice] = {}
     children: dict[str, list[NodeDevice]] = {}
@@ -65,7 +65,7 @@ def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDevices:
         by_name[device.name] = device
         if device.parent is not None:
             children.setdefault(device.parent, []).append(device)
-    return NodeDevices(by_name, {name: tuple(found) for name, found in children.items()}, {section: tuple(found) for section, found in faults.items()})
+    return NodeDeviceList(by_name, {name: tuple(found) for name, found in children.items()}, {section: tuple(found) for section, found in faults.items()})
 
 
 def _device(answer: DeviceAnswer) -> NodeDevice:

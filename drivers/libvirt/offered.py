@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 import os_traits
 
 from agent.errors import DriverError
-from drivers.libvirt.answers import Answers
+from drivers.libvirt.raw_capabilities import RawCapabilities
 from drivers.libvirt.xml import parse
 
 _ALWAYS = (
@@ -29,7 +29,7 @@ _IMAGES = "COMPUTE_IMAGE_TYPE_"
 _IMAGE_TYPES = frozenset({"AKI", "AMI", "ARI", "ISO", "QCOW2", "RAW"})
 
 
-def offered(answers: Answers, excluded_images: Collection[str], *, file_backed_memory: bool, raw_images_only: bool = False) -> Mapping[str, bool]:
+def offered(answers: RawCapabilities, excluded_images: Collection[str], *, file_backed_memory: bool, raw_images_only: bool = False) -> Mapping[str, bool]:
     """The traits, by what libvirt says it is. ``excluded_images``: types of images that the operator does not want here; ``file_backed_memory``: whether
     files back the memory of guests; ``raw_images_only``: disks cannot be made from QCOW2.
     """
@@ -45,7 +45,7 @@ def offered(answers: Answers, excluded_images: Collection[str], *, file_backed_m
     }
 
 
-def _secure_boot(answers: Answers) -> Mapping[str, bool]:
+def _secure_boot(answers: RawCapabilities) -> Mapping[str, bool]:
     """Whether there is a firmware for it, by any emulator; nothing where no emulator says."""
     said = []
     for (architecture, machine), xml in answers.domain_capabilities.items():

@@ -5,17 +5,17 @@ import re
 from agent.errors import DriverError
 from agent.model.devices import PciDevice
 from agent.model.pci_address import PciAddress
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from drivers.libvirt.address import from_attributes, from_elements, from_name
 from drivers.libvirt.interface import own_interface
-from drivers.libvirt.node_devices import NodeDevice, NodeDevices
+from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
 from drivers.libvirt.xml import Element, fault, integer, natural, text_of
 
 _ID = re.compile(r"0x([0-9a-f]{4})")
 _CLASS = re.compile(r"0x([0-9a-f]{6})")
 
 
-def read_pci(devices: NodeDevices) -> Reading[tuple[PciDevice, ...]]:
+def read_pci(devices: NodeDeviceList) -> PartialRead[tuple[PciDevice, ...]]:
     """All PCI functions, by address. One that cannot be understood is set aside; the others stay."""
     found: dict[PciAddress, PciDevice] = {}
     faults = list(devices.faults.get("pci", ()))
@@ -27,7 +27,7 @@ def read_pci(devices: NodeDevices) -> Reading[tuple[PciDevice, ...]]:
             found[one.address] = one
         except DriverError as error:
             faults.append(error.message)
-    return Reading(tuple(found[address] for address in sorted(found)), tuple(faults))
+    return PartialRead(tuple(found[address] for address in sorted(found)), tuple(faults))
 
 
 def address_of(device: NodeDevice) -> PciAddress:
@@ -52,7 +52,7 @@ def numa_node_of(device: NodeDevice) -> int | None:
     return None if cell < 0 else cell
 
 
-def _function(device: NodeDevice, devices: NodeDevices) -> PciDevice:
+def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
     capability, what = device.capability, device.what
     physical, virtual = (capability.find(f"capability[@type='{name}']") for name in ("phys_function", "virt_functions"))
     addresses = () if virtual is None else tuple(from_attributes(one, f"{what}: virt_functions") for one in virtual.findall("address"))

@@ -36,7 +36,7 @@ class DiskSettings:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class LibvirtSettings:
     """``cpu_mode`` host: guests have the host's CPU. ``file_backed_memory``: MiB, 0 if memory is memory. ``sysfs``: where the kernel is asked.
 
     ``tpm_secrets``: where the secrets of emulated TPMs may be kept, in the words of the traits; nowhere without such TPMs.

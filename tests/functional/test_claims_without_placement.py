@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from agent.api.client import Client, Document
+from agent.api.client import ApiClient, Document
 from agent.model.names import ProviderUuid
 from agent.store.records import Records
 from agent.store.store import open_read_only
@@ -57,7 +57,7 @@ def hanging(placement: HttpPlacement) -> Iterator[None]:
     placement.resume()
 
 
-def claim(host: ComputeHost) -> Callable[[Client], Document]:
+def claim(host: ComputeHost) -> Callable[[ApiClient], Document]:
     """The call that claims room for a new guest."""
     wanted = {
         "id": str(uuid4()), "node": host.identity, "instance": {"uuid": str(uuid4()), "project_id": PROJECT, "user_id": USER}, "flavor": asdict(F1),

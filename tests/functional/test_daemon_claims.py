@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
 from tests.support.service_manager import PATIENCE, Service, until
 from tests.support.site import flavor_body, instance_body
 from tests.support.system import AgentCommand
@@ -34,7 +34,7 @@ class Host:
             "placement": {"auth_type": "admin_token", "endpoint": url, "token": "a-token", "max_in_flight": 1},
         }  # fmt: skip
         self.command = AgentCommand(folder, self.config)
-        self.service, self.client = Service(self.command), Client(self.command.socket, timeout=PATIENCE)
+        self.service, self.client = Service(self.command), ApiClient(self.command.socket, timeout=PATIENCE)
 
     def answers(self, ask):
         """What is answered as soon as the daemon can."""

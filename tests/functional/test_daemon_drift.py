@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
 from tests.functional.test_daemon import HOST, ROOT, Host
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
@@ -21,7 +21,7 @@ def write(host, *more):
     new.replace(host.file)
 
 
-def figures(client: Client) -> dict[str, float]:
+def figures(client: ApiClient) -> dict[str, float]:
     lines = client.metrics().splitlines()
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
 
@@ -41,7 +41,7 @@ def node(client):
 
 def test_drift_stays_during_an_outage_and_goes_once_it_is_mended(host: Host, proxy: FaultProxy) -> None:
     write(host, STRANGER)
-    agent, client = AgentHere(host.folder, host.config), Client(host.command.socket)
+    agent, client = AgentHere(host.folder, host.config), ApiClient(host.command.socket)
     with host.service.running() as service:
         until(lambda: (found := node(client)) and found["state"] == "in-sync", lambda: service)
         well = node(client)

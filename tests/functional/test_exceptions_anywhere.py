@@ -23,8 +23,8 @@ import pytest
 import agent.audit
 import agent.daemon
 import agent.fleet
-from agent import assembly, publishing, running, schedule
-from agent.api.inbox import Inbox
+from agent import assembly, dirty_nodes, runtime, schedule
+from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.metrics import Metrics
 from agent.api.server import WORKERS, LocalServer
 from agent.api.unix_http import UnixConnection
@@ -34,18 +34,18 @@ from agent.cli.parser import parse
 from agent.daemon import Daemon
 from agent.driver_worker import DriverWorker
 from agent.errors import DriverError
-from agent.news import News
-from agent.placement.client import Client
-from agent.placement.notebook import Notebook
+from agent.problem_log import ProblemLog
+from agent.placement.client import PlacementClient
+from agent.placement.node_state import NodePlacementState
 from agent.placement.server import Server
 from agent.placement.transport import Exchange, Timeouts, Transport
 from agent.service import DaemonService
 from agent.store.records import Records
 from agent.store.store import Store
-from agent.tracker.node_audits import NodeAudits
+from agent.tracker.usage_step import UsageStep
 from drivers.fake.file import FileDriver
 from drivers.libvirt import event_loop
-from drivers.libvirt.delayed import Delayed
+from drivers.libvirt.debouncer import Debouncer
 from tests.support.ini import write_config
 from tests.support.local_api import api_here
 from tests.support.service_manager import until
@@ -78,46 +78,46 @@ STEPS = {
     "who has the lease": Step(agent.fleet.Fleet, "_hold"),
     "the audit's own place": Step(agent.fleet.Fleet, "_audit_of"),
     "the report of a pass": Step(agent.fleet, "Report"),
-    "tidying up": Step(NodeAudits, "tidy"),
+    "tidying up": Step(UsageStep, "tidy"),
     "a driver that answers": Step(FileDriver, "nodes"),
     "facts": Step(FileDriver, "facts"),
     "facts looked at": Step(agent.audit, "node_facts"),
     "a shape": Step(FileDriver, "shape"),
-    "what is promised": Step(NodeAudits, "audit"),
-    "what others promised": Step(NodeAudits, "unavailable"),
+    "what is promised": Step(UsageStep, "audit"),
+    "what others promised": Step(UsageStep, "unavailable"),
     "a transaction": Step(Records, "transaction"),
-    "what is published": Step(NodeAudits, "published"),
+    "what is published": Step(UsageStep, "published"),
     "a first look at Placement": Step(Server, "connect"),
-    "the mirror": Step(Notebook, "refresh"),
-    "a read": Step(Client, "inventories", by="reread"),
+    "the mirror": Step(NodePlacementState, "refresh"),
+    "a read": Step(PlacementClient, "inventories", by="reread"),
     "the desired tree": Step(agent.audit, "desired_tree"),
     "the operator's files": Step(agent.audit, "put_operators_files"),
     "the merge": Step(agent.audit.Merge, "target"),
     "the allocations": Step(agent.audit.NodeAudit, "_judged"),
     "the plan": Step(agent.audit, "make_plan"),
-    "writing down what will be ours": Step(Notebook, "intend"),
+    "writing down what will be ours": Step(NodePlacementState, "intend"),
     "the flush": Step(agent.audit, "flush"),
-    "making a provider": Step(Client, "create_provider"),
-    "writing inventories": Step(Client, "set_inventories"),
-    "writing traits": Step(Client, "set_traits"),
-    "deleting a provider": Step(Client, "delete_provider"),
+    "making a provider": Step(PlacementClient, "create_provider"),
+    "writing inventories": Step(PlacementClient, "set_inventories"),
+    "writing traits": Step(PlacementClient, "set_traits"),
+    "deleting a provider": Step(PlacementClient, "delete_provider"),
     "sending": Step(Exchange, "_send"),
     "an answer": Step(Exchange, "decoded"),
-    "what came of it": Step(Notebook, "record"),
+    "what came of it": Step(NodePlacementState, "record"),
     "over-commitment": Step(agent.audit, "overcommitted"),
-    "a state": Step(agent.audit.Record, "state"),
-    "a node's report": Step(agent.audit.Record, "report"),
+    "a state": Step(agent.audit.AuditRun, "state"),
+    "a node's report": Step(agent.audit.AuditRun, "report"),
     "saving the mirror": Step(Store, "save_view"),
     "the journal": Step(Store, "save_journal"),
     "a disk that is looked at": Step(Store, "check_writable"),
-    "monitors": Step(running.Monitors, "poll"),
+    "monitors": Step(runtime.Monitors, "poll"),
     "who serves": Step(DaemonService, "serves"),
-    "news": Step(News, "tell"),
+    "news": Step(ProblemLog, "tell"),
     "the line for systemd": Step(agent.daemon, "summary"),
     "what the API shows": Step(DaemonService, "audited"),
     "when it is due": Step(schedule.Schedule, "succeeded"),
     "publishing": Step(agent.fleet.Fleet, "run", by="claim"),
-    "what waits to be published": Step(publishing.Publishing, "take", by="claim"),
+    "what waits to be published": Step(dirty_nodes.DirtyNodes, "take", by="claim"),
     "an audit that was asked for": Step(agent.fleet.Fleet, "run", by="audit"),
     "the answer to who asked": Step(agent.daemon, "report_document", by="audit"),
     "reading the configuration": Step(agent.daemon, "load", by="reload"),
@@ -280,7 +280,7 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
     write_layout(tmp_path, 0)
     monkeypatch.setattr(assembly, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
     monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
-    monkeypatch.setattr(publishing, "GATHERING", 0.001)
+    monkeypatch.setattr(dirty_nodes, "GATHERING", 0.001)
     monkeypatch.setattr(agent.daemon, "TURN", 0.01)
     monkeypatch.setattr(agent.daemon, "load", load, raising=False)
     caplog.set_level(logging.WARNING)
@@ -370,7 +370,7 @@ def test_no_exception_in_a_handler_takes_a_thread_of_the_api_along(exception, ap
     assert [api.call("GET", "/v1/nodes").status for _ in range(2 * WORKERS)] == [200] * 2 * WORKERS
 
 
-@pytest.mark.parametrize(("owner", "name"), [(LocalServer, "_wait_for"), (LocalServer, "forget"), (Inbox, "receive"), (Metrics, "answered")])
+@pytest.mark.parametrize(("owner", "name"), [(LocalServer, "_wait_for"), (LocalServer, "forget"), (ReceiveBuffer, "receive"), (Metrics, "answered")])
 def test_no_exception_beside_a_handler_takes_the_api_along(owner, name, api, monkeypatch):
     def raises(*_arguments: Any) -> Any:
         raise MemoryError
@@ -446,7 +446,7 @@ def test_a_driver_call_for_which_there_is_no_thread_is_an_error_of_the_driver(mo
 
 
 def test_leases_are_kept_after_a_time_that_failed(monkeypatch):
-    monkeypatch.setattr(running, "KEEP_EVERY", 0.001)
+    monkeypatch.setattr(runtime, "KEEP_EVERY", 0.001)
     times, kept = [], threading.Event()
 
     class Fleet:
@@ -456,7 +456,7 @@ def test_leases_are_kept_after_a_time_that_failed(monkeypatch):
                 raise KeyError("once")
             kept.set()
 
-    one = running.Running.__new__(running.Running)
+    one = runtime.Runtime.__new__(runtime.Runtime)
     one._fleet = Fleet()
     with one.keeping_leases():
         assert kept.wait(30)
@@ -471,7 +471,7 @@ def test_guests_that_stop_are_told_of_after_a_time_that_failed():
             raise MemoryError
         done.set()
 
-    delayed = Delayed(0.001, tell)
+    delayed = Debouncer(0.001, tell)
     delayed.put("a")
     delayed.put("b")
     assert done.wait(30)

@@ -3,7 +3,7 @@
 import json
 import threading
 
-from agent.api.client import ApiProblem, Client
+from agent.api.client import ApiProblem, ApiClient
 from agent.api.unix_http import UnixConnection
 from drivers.fake.baremetal import baremetal_uuid
 from tests.support.faults import Action
@@ -36,7 +36,7 @@ def test_a_node_that_the_first_pass_has_not_reached_is_waited_for_and_one_that_i
         "compute": {"workers": 1},
         "placement": {"auth_type": "admin_token", "endpoint": proxy.url, "token": "t", "max_in_flight": 1},
     })  # fmt: skip
-    service, client = Service(command), Client(command.socket)
+    service, client = Service(command), ApiClient(command.socket)
     made, goes_on = [], threading.Event()
 
     def third_waits(exchange):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.journal import Journal, Ownership
 from agent.model.names import ProviderUuid
 from agent.store.identity import establish
@@ -135,7 +135,7 @@ def _node_with_devices_and_units(place: Place) -> ProviderUuid:
     here = node()
     devices, units = (device(here, f"0000:00:0{n}.0") for n in range(4)), (unit(here, f"ns{n}") for n in range(4))
     with place.open() as store:
-        write(Records(store), Changes(nodes=(here,), devices=tuple(devices), units=tuple(units)))
+        write(Records(store), RecordChanges(nodes=(here,), devices=tuple(devices), units=tuple(units)))
     return here.uuid
 
 
@@ -241,10 +241,10 @@ def test_a_full_disk_is_reported_and_leaves_what_was_saved(tmp_path: Path) -> No
 
 def test_records_that_find_no_room_are_not_there_in_part_and_can_be_written_later(tmp_path: Path) -> None:
     here, guests = node(), [instance() for _ in range(200)]
-    wanted = Changes(nodes=(grown(here),), instances=tuple(guests), claims=tuple(claim(one, here) for one in guests))
+    wanted = RecordChanges(nodes=(grown(here),), instances=tuple(guests), claims=tuple(claim(one, here) for one in guests))
     with open_store(tmp_path) as store:
         records = Records(store)
-        write(records, Changes(nodes=(here,)))
+        write(records, RecordChanges(nodes=(here,)))
         wal = (tmp_path / "store.sqlite-wal").stat().st_size
         for more in (0, 100, 30000):
             with file_size_limit(wal + more), pytest.raises(StoreError) as refused:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, device, instance, node, write
@@ -37,11 +37,11 @@ def fill(folder: Path) -> None:
     with open_store(folder / "stopped") as store:
         store.save_view(ENDPOINT, ROOT, None, VIEW)
         devices = tuple(device(HERE, f"0000:00:{number:02x}.0") for number in range(8))
-        write(Records(store), Changes(nodes=(HERE,), instances=tuple(GUESTS[:100]), claims=tuple(CLAIMS[:100]), devices=devices))
+        write(Records(store), RecordChanges(nodes=(HERE,), instances=tuple(GUESTS[:100]), claims=tuple(CLAIMS[:100]), devices=devices))
     shutil.copytree(folder / "stopped", folder / "running")
     with open_store(folder / "running") as store:
         for number in range(100, 120):
-            write(Records(store), Changes(instances=(GUESTS[number],), claims=(CLAIMS[number],)))
+            write(Records(store), RecordChanges(instances=(GUESTS[number],), claims=(CLAIMS[number],)))
         shutil.copytree(folder / "running", folder / "crashed")
         with Records(store).reading() as reading:
             KEPT.update(told(reading.load(HERE.uuid)))
@@ -129,7 +129,7 @@ def read(records, store, *, stopped: bool) -> str:
     made = claim(guest, HERE)
     OWN.update({guest.uuid, made.id})
     with records.transaction([HERE.uuid]) as transaction:
-        transaction.write(Changes(instances=(guest,), claims=(made,)))
+        transaction.write(RecordChanges(instances=(guest,), claims=(made,)))
     with records.reading() as reading:
         after = reading.load(HERE.uuid)
     assert after is not None

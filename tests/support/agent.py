@@ -10,8 +10,8 @@ from typing import Any
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 
-from agent.audit import House
-from agent.audit_record import Mode
+from agent.audit import AuditContext
+from agent.audit_run import AuditOptions
 from agent.desired.policy import Policy
 from agent.driver import HostContext
 from agent.driver_worker import DriverWorker
@@ -29,10 +29,10 @@ from agent.provider_config.entry import ProviderConfig
 from agent.provider_config.folder import read_folder
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
-from agent.tracker.node_audits import Settings
+from agent.tracker.usage_step import UsageSettings
 from agent.tracker.node_record import Agent
-from agent.tracker.reconcile import Rules
-from agent.tracker.tracking import tracking
+from agent.tracker.reconcile import ReconcileRules
+from agent.tracker.services import build_tracker_services
 from tests.support.placement import SERVICE_ROLES, Placement
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
@@ -108,12 +108,12 @@ class AgentUnderTest:
         transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
         self._store = (open_read_only if dry_run else open_store)(self.folder, self.connection)
         server = Server(transport, "http", self._store, keep=not dry_run)
-        settings = Settings(Agent(self.host, None, LEASE), self.policy, Rules(), self.pci.rows, self.pci.misfits, self.pci.aliases)
+        settings = UsageSettings(Agent(self.host, None, LEASE), self.policy, ReconcileRules(), self.pci.rows, self.pci.misfits, self.pci.aliases)
         self.records = Records(self.through(self._store))
-        self.tracking = tracking(self.records, settings, self.clock, lambda _node: None)
+        self.tracking = build_tracker_services(self.records, settings, self.clock, lambda _node: None)
         config = read_folder(self.provider_files) if self.provider_files else ProviderConfig()
         worker = DriverWorker("scripted")
-        house = House(
+        house = AuditContext(
             server, self.driver, worker, self.policy, self.identity, self.cancelled, freshness=self.freshness, records=self.tracking, provider_config=config,
             pci=self.pci,
         )  # fmt: skip
@@ -130,7 +130,7 @@ class AgentUnderTest:
         self.stop()
         self._fleet = self._start(dry_run=mode.get("dry_run", False))
         try:
-            return self._fleet.run(Mode(start=True, **mode))
+            return self._fleet.run(AuditOptions(start=True, **mode))
         finally:
             self.stop()
 
@@ -142,7 +142,7 @@ class AgentUnderTest:
     def period(self, *, start: bool = False) -> Report:
         """One more period of a running process, started if there is none."""
         self._fleet = self._fleet or self._start()
-        return self._fleet.run(Mode(start=start))
+        return self._fleet.run(AuditOptions(start=start))
 
     def cycle(self, *, start: bool = False) -> NodeReport:
         """As :meth:`period`, for a driver with one node."""

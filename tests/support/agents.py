@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
-from agent.tracker.node_audits import Settings
+from agent.tracker.usage_step import UsageSettings
 from agent.tracker.node_record import Agent as Identity
 from agent.tracker.node_view import NodeView
-from agent.tracker.reconcile import Rules
-from agent.tracker.tracking import tracking
+from agent.tracker.reconcile import ReconcileRules
+from agent.tracker.services import build_tracker_services
 from tests.support.promised import CELLS, PF, SHARED, TYPES, VFS, Shown
 from tests.support.tracking import NUMA_RESERVED, PMEM, Time, numa_cells, uuid_of
 
@@ -34,8 +34,8 @@ class Agent:
     def restart(self) -> None:
         """Forget all that is only in memory."""
         policy = replace(NUMA_RESERVED, host=HostPolicy(SHARED, frozenset().union(*CELLS)))
-        settings = Settings(Identity(self.name, "192.0.2.1", HOUR / 12), policy, Rules(stranded_after=HOUR), self._devices)
-        made = tracking(self.records, settings, self._time, lambda _node: None)
+        settings = UsageSettings(Identity(self.name, "192.0.2.1", HOUR / 12), policy, ReconcileRules(stranded_after=HOUR), self._devices)
+        made = build_tracker_services(self.records, settings, self._time, lambda _node: None)
         self.tracker, self.audits = made.tracker, made.audits
 
     def audit(self, node: ProviderUuid, *, start: bool = False, dry_run: bool = False) -> NodeView:
@@ -49,12 +49,12 @@ class Agent:
         )  # fmt: skip
         return self.audits.audit(node, facts, ProviderTree(), start=start, dry_run=dry_run)
 
-    def _devices(self, node: ProviderUuid, _facts: HostFacts) -> tuple[DeviceRow, ...] | None:
+    def _devices(self, node: ProviderUuid, _facts: HostFacts) -> tuple[DeviceRecord, ...] | None:
         found = self.shown[node].devices
         return None if found is None else tuple(_device(node, one) for one in sorted(found))
 
 
-def _device(node: ProviderUuid, address: str) -> DeviceRow:
-    return DeviceRow(
+def _device(node: ProviderUuid, address: str) -> DeviceRecord:
+    return DeviceRecord(
         node=node, address=address, vendor_id="8086", product_id="1563", type=TYPES[address], parent=PF if address in VFS else None,
     )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from agent.placement.allocations.claim import Owner
 from agent.placement.allocations.request import AllocationRequest
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.transport import Timeouts, Transport
 from tests.support.other_client import PROJECT, USER
 from tests.support.placement import PlacementServer
@@ -40,10 +40,10 @@ def record(holdings: Holdings, generation: int, project: str = PROJECT, user: st
     return {"generation": generation, "project_id": project, "user_id": user, "allocations": {uuid: dict(some) for uuid, some in holdings.items()}}
 
 
-def client_of(placement: PlacementServer, cancelled: threading.Event | None = None) -> Client:
+def client_of(placement: PlacementServer, cancelled: threading.Event | None = None) -> PlacementClient:
     """A client for one operation."""
     transport = Transport(placement.adapter(), timeouts=Timeouts(5, 5, 5), max_in_flight=1, cancelled=cancelled or threading.Event())
-    return Client(transport.exchange("req-00000000-0000-4000-8000-000000000001"))
+    return PlacementClient(transport.exchange("req-00000000-0000-4000-8000-000000000001"))
 
 
 class Scene:
@@ -76,7 +76,7 @@ class Scene:
         self.begin()
 
     @property
-    def client(self) -> Client:
+    def client(self) -> PlacementClient:
         """A client for one operation."""
         return client_of(self.placement, self.cancelled)
 

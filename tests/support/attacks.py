@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from agent.api.client import ApiProblem, Client
+from agent.api.client import ApiProblem, ApiClient
 from agent.api.unix_http import UnixConnection
 from tests.support.tracking import guest
 
@@ -111,7 +111,7 @@ def send_shapes(path: Path, _node: str) -> None:
 def flood(path: Path, _node: str) -> None:
     """Ask for health from many threads, each on a new connection every time."""
     with ThreadPoolExecutor(FLOODERS) as pool:
-        list(pool.map(lambda _: Client(path).health(), range(100 * FLOODERS)))
+        list(pool.map(lambda _: ApiClient(path).health(), range(100 * FLOODERS)))
 
 
 def ask_placement(path: Path, _node: str) -> None:
@@ -119,7 +119,7 @@ def ask_placement(path: Path, _node: str) -> None:
 
     def remove(number: int) -> None:
         with contextlib.suppress(ApiProblem):
-            Client(path).remove_allocation(guest(f"h{number}"), "all")
+            ApiClient(path).remove_allocation(guest(f"h{number}"), "all")
 
     with ThreadPoolExecutor(FLOODERS) as pool:
         list(pool.map(remove, range(FLOODERS)))
@@ -131,7 +131,7 @@ def ask_store(path: Path, _node: str) -> None:
 
     def look(_number: int) -> None:
         with contextlib.suppress(ApiProblem):
-            next(iter(Client(path).claims()), None)
+            next(iter(ApiClient(path).claims()), None)
 
     with ThreadPoolExecutor(FLOODERS) as pool:
         list(pool.map(look, range(FLOODERS)))

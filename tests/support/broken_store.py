@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from agent.errors import StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.names import ProviderUuid
-from agent.store.reading import Reading
+from agent.store.reading import RecordReader
 from agent.store.records import Records, Transaction
 from tests.support.tracking import Host
 
@@ -27,7 +27,7 @@ class BrokenRecords(Records):
         """At this moment of the next transaction that comes so far ``happens`` is called, once; it may raise."""
         self.moment, self._happens = moment, happens
 
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[RecordReader]:
         return self._records.reading()
 
     @contextmanager
@@ -51,7 +51,7 @@ class _BrokenTransaction:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._real, name)
 
-    def write(self, changes: Changes) -> None:
+    def write(self, changes: RecordChanges) -> None:
         self._records.meet("write")
         if self._records.moment == "second-device" and len(changes.devices) > 1:
             self._real.write(replace(changes, devices=changes.devices[:1]))

@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.model.amounts import Amounts
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords
-from agent.store.reading import Reading
+from agent.store.reading import RecordReader
 from agent.store.records import Records
 from agent.store.store import open_read_only
 from tests.support.compute_host import PATIENCE, RESERVED, ComputeHost
@@ -114,7 +114,7 @@ class Cloud:
         return found
 
     @contextmanager
-    def _reading(self, host: ComputeHost) -> Iterator[Reading]:
+    def _reading(self, host: ComputeHost) -> Iterator[RecordReader]:
         """The host's store as it is now; what is read of a store in a file is a copy."""
         place = (host.command.store, None) if self.url is None else (self.folder / "look", self.url)
         with open_read_only(*place) as store, Records(store).reading() as reading:

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client, MoveStep
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient, MoveStep
 from agent.desired.policy import Layout
 from agent.model.node_records import NodeRecords
 from agent.model.report import NodeReport
@@ -341,7 +341,7 @@ class CloudWalk:
         names = {uuid: one["name"] for uuid, one in self.placement.dump()["providers"].items()}
         return frozenset(names[uuid].rpartition("_")[2].lower() for uuid, one in allocations.items() if kind.device in one["resources"] and uuid in names)
 
-    def attempt(self, host: WalkedHost, call: Callable[[Client], object], change: Callable[[CloudAccount], object]) -> tuple[bool, ApiProblem | None]:
+    def attempt(self, host: WalkedHost, call: Callable[[ApiClient], object], change: Callable[[CloudAccount], object]) -> tuple[bool, ApiProblem | None]:
         """Ask once. Returns whether there was an answer, and a refusal for want of room."""
         after = self.account.copy()
         change(after)

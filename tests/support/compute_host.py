@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
 from tests.support.ini import Config
 from tests.support.service_manager import until
 from tests.support.system import AgentCommand, Result
@@ -70,7 +70,7 @@ class ComputeHost:
         self.file = folder / "host.yaml"
         self.command = AgentCommand(folder, config(name, self.file, placement, database))
         self.file.write_text(host_file(node))
-        self.client = Client(self.command.socket)
+        self.client = ApiClient(self.command.socket)
         self._lock = threading.RLock()
         self._running = contextlib.ExitStack()
         self._process: subprocess.Popen[str] | None = None

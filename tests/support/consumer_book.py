@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import delete
 
 from agent.model.amounts import Amounts
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim, Half
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
@@ -41,7 +41,7 @@ class Book:
         wanted = instance(uuid, **{"host": self.host, "node": self.node, "vm_state": "active", **changes})
         with self._transaction() as transaction:
             known = transaction.instance(wanted.uuid)
-            transaction.write(Changes(instances=(replace(wanted, version=known.version if known else 0),)))
+            transaction.write(RecordChanges(instances=(replace(wanted, version=known.version if known else 0),)))
 
     def migration(self, uuid: str, instance: str, **changes: Any) -> None:
         """A migration that leads away from here, unless told otherwise. One that there is changes. Its instance is somewhere else if unknown."""
@@ -51,12 +51,12 @@ class Book:
                 updated_at=clock.now(),
             )  # fmt: skip
             guest = () if transaction.instance(ConsumerUuid(instance)) else (stranger(instance, host="elsewhere"),)
-            transaction.write(Changes(instances=guest, migrations=(replace(known, **changes),)))
+            transaction.write(RecordChanges(instances=guest, migrations=(replace(known, **changes),)))
 
     def claim(self, instance: str, **changes: Any) -> None:
         """A claim on this node."""
         with self._transaction() as transaction:
-            transaction.write(Changes(claims=(claim(instance, self.node, **changes),)))
+            transaction.write(RecordChanges(claims=(claim(instance, self.node, **changes),)))
 
     def tracked(self, uuid: str, **changes: Any) -> None:
         """An instance that is here, with its claim."""
@@ -67,7 +67,7 @@ class Book:
         """End a claim."""
         with self._transaction() as transaction:
             claims = [one for one in transaction.claims_of(ConsumerUuid(instance)) if one.half == half]
-            transaction.write(Changes(claims=tuple(replace(one, state="released") for one in claims)))
+            transaction.write(RecordChanges(claims=tuple(replace(one, state="released") for one in claims)))
 
     def forget(self, instance: str) -> None:
         """Have no record of an instance, as after somebody purged the database."""

@@ -11,7 +11,7 @@ from agent.model.device_request import DeviceRequest
 from agent.model.devices import PciDevice
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology
@@ -111,7 +111,7 @@ class DeviceHost:
         return self.agent.tracking.tracker
 
     @property
-    def rows(self) -> dict[str, DeviceRow]:
+    def rows(self) -> dict[str, DeviceRecord]:
         """All that is on record of devices, by their names or else addresses."""
         names = {str(one.address): name for name, one in {**scene.host(), **self.devices}.items()}
         return {names.get(address, address): one for address, one in self.tracker.view(ProviderUuid(ROOT)).devices.items()}

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.device_request import DeviceRequest
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationStatus, MigrationType
@@ -60,11 +60,11 @@ class Journey:
 
     def become(self, **states: Any) -> None:
         """Whatever else writes records writes these of the instance's, without a word to the tracker."""
-        self.write(lambda: Changes(instances=(replace(self.instance, **states),)))
+        self.write(lambda: RecordChanges(instances=(replace(self.instance, **states),)))
 
     def migration_becomes(self, status: MigrationStatus) -> None:
         """Whatever else writes records writes how far the move is."""
-        self.write(lambda: Changes(migrations=(replace(self.migration, status=status),)))
+        self.write(lambda: RecordChanges(migrations=(replace(self.migration, status=status),)))
 
     def recorded(self, name: str, kind: MigrationType, status: MigrationStatus = "accepted", **fields: Any) -> Migration:
         """The record of another move of the guest, which is written without a word to the tracker."""
@@ -72,10 +72,10 @@ class Journey:
             uuid=guest(name), instance=guest(self.name), type=kind, status=status, source_compute=self.source.name, source_node=self.source.node,
             created_at=self.world.time(), updated_at=self.world.time(), **fields,
         )  # fmt: skip
-        self.write(lambda: Changes(migrations=(made,)))
+        self.write(lambda: RecordChanges(migrations=(made,)))
         return made
 
-    def write(self, changes: Callable[[], Changes]) -> None:
+    def write(self, changes: Callable[[], RecordChanges]) -> None:
         """Write records as somebody else does."""
         with self.world.records.transaction([self.source.node, self.dest.node]) as transaction:
             transaction.write(changes())

@@ -6,7 +6,7 @@ from typing import Any
 
 from agent.model.domain import DomainState
 from agent.model.facts import HostFacts
-from drivers.libvirt.answers import Answers, DeviceAnswer, DomainAnswer
+from drivers.libvirt.raw_capabilities import RawCapabilities, DeviceAnswer, DomainAnswer
 from drivers.libvirt.facts import facts_of
 
 FIXTURES = Path(__file__).parents[1] / "unit" / "drivers" / "libvirt" / "xml"
@@ -120,9 +120,9 @@ def domain(name: str, state: DomainState = "running", xml: str | None = None, uu
     return DomainAnswer(uuid or text.partition("<uuid>")[2].partition("</uuid>")[0], name, state, text)
 
 
-def answers(**changes: Any) -> Answers:
+def answers(**changes: Any) -> RawCapabilities:
     """All of it; ``changes`` are fields of :class:`Answers`."""
-    whole = Answers(
+    whole = RawCapabilities(
         libvirt_version=10_000_000, hypervisor_version=8_002_000, hypervisor_type="QEMU", hostname="compute-1",
         info=("x86_64", 31913, 7, 2500, 1, 1, 4, 2), online=ONLINE, capabilities=fixture("capabilities.xml"),
         expanded=("<cpu><model fallback='allow'>Cascadelake-Server</model><feature policy='require' name='vmx'/><feature name='avx2'/></cpu>",),
@@ -132,6 +132,6 @@ def answers(**changes: Any) -> Answers:
     return replace(whole, **changes)
 
 
-def facts(told: Answers, *cpu_flags: str, vtpm: bool = True, file_backed_memory_mib: int = 0, **more: Any) -> HostFacts:
+def facts(told: RawCapabilities, *cpu_flags: str, vtpm: bool = True, file_backed_memory_mib: int = 0, **more: Any) -> HostFacts:
     """What comes of the answers."""
     return facts_of(told, "compute-1", 1000.0, cpu_flags=cpu_flags, vtpm=vtpm, tpm_secrets=(), file_backed_memory_mib=file_backed_memory_mib, **more)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
 from tests.support.http_placement import HttpPlacement
 from tests.support.libvirtd import Libvirtd
 from tests.support.service_manager import Service
@@ -29,7 +29,7 @@ class LibvirtDaemon:
             "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "a-token", "max_in_flight": 1},
         }  # fmt: skip
         self.command = AgentCommand(folder, self.config)
-        self.service, self.client = Service(self.command), Client(self.command.socket)
+        self.service, self.client = Service(self.command), ApiClient(self.command.socket)
 
     @property
     def node(self) -> dict[str, Any]:

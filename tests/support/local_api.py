@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.api.client import Client
+from agent.api.client import ApiClient
 from agent.api.description import read
 from agent.api.local_api import LocalApi
-from agent.api.schema import Schema, registered
+from agent.api.schema import RequestSchema, registered
 from agent.api.unix_http import UnixConnection
 from agent.cli.configuration import load
 from agent.cli.options import Options, Override, Source
@@ -62,7 +62,7 @@ class Described:
         media_type = answer.headers["content-type"].partition(";")[0]
         assert media_type in found["content"], answer
         if media_type.endswith("json"):
-            faults = list(Schema(found["content"][media_type]["schema"], self._registry).faults(answer.json))
+            faults = list(RequestSchema(found["content"][media_type]["schema"], self._registry).faults(answer.json))
             assert not faults, (faults, answer)
 
     def _template(self, path: str) -> str | None:
@@ -79,7 +79,7 @@ class ApiHere:
 
     def __init__(self, path: Path, service: DaemonService, api: LocalApi) -> None:
         self.path, self.service, self.api = path, service, api
-        self.client = Client(path)
+        self.client = ApiClient(path)
         self._described = Described()
 
     def call(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, checked: bool = True) -> Answer:

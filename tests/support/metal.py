@@ -7,8 +7,8 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.audit import House
-from agent.audit_record import Mode
+from agent.audit import AuditContext
+from agent.audit_run import AuditOptions
 from agent.conf import options as agent_options
 from agent.desired.policy import Policy
 from agent.driver import HostContext
@@ -19,10 +19,10 @@ from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.records import Records
 from agent.store.store import open_read_only
-from agent.tracker.node_audits import Settings
+from agent.tracker.usage_step import UsageSettings
 from agent.tracker.node_record import Agent
-from agent.tracker.reconcile import Rules
-from agent.tracker.tracking import tracking
+from agent.tracker.reconcile import ReconcileRules
+from agent.tracker.services import build_tracker_services
 from drivers.ironic import IronicDriver
 from tests.support.ini import Config, Value, write_config
 from tests.support.placement import Placement
@@ -61,11 +61,11 @@ class MetalAgent:
             transport = Transport(
                 self.placement.adapter(), timeouts=Timeouts(5, 30, 30), max_in_flight=1, cancelled=threading.Event(),
             )  # fmt: skip
-            settings = Settings(Agent(self.host, None, LEASE), Policy(), Rules(), lambda _node, _facts: ())
+            settings = UsageSettings(Agent(self.host, None, LEASE), Policy(), ReconcileRules(), lambda _node, _facts: ())
             self.records = Records(self._store)
-            self.tracking = tracking(self.records, settings, self.clock, lambda _node: None)
+            self.tracking = build_tracker_services(self.records, settings, self.clock, lambda _node: None)
             self.driver.start(HostContext(self.host, IDENTITY, self.place.folder))
-            house = House(
+            house = AuditContext(
                 Server(transport, "http", self._store, keep=not dry_run), self.driver, DriverWorker("ironic"), Policy(), self.host,
                 threading.Event(), records=self.tracking,
             )  # fmt: skip
@@ -77,7 +77,7 @@ class MetalAgent:
         if dry_run:
             self.kill()
         try:
-            return self.start(dry_run=dry_run).run(Mode(start=True, dry_run=dry_run, **mode), names)
+            return self.start(dry_run=dry_run).run(AuditOptions(start=True, dry_run=dry_run, **mode), names)
         finally:
             if dry_run:
                 self.kill()

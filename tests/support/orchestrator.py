@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client, MoveStep
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient, MoveStep
 from agent.model.flavor import Flavor
 from agent.model.migration import MigrationType
 from tests.support.compute_host import GPU, PATIENCE, UNITS, VF, ComputeHost
@@ -54,7 +54,7 @@ WITH_GPU = Kind(_with("gpu", FM), _with("gpu", F2), device=GPU)
 KINDS = (PLAIN, PINNED, WITH_UNIT, WITH_FUNCTION)
 
 
-def ask(host: ComputeHost, call: Callable[[Client], Found]) -> Found:
+def ask(host: ComputeHost, call: Callable[[ApiClient], Found]) -> Found:
     """What the call answers; made again as long as no answer comes, or none but that it is too early."""
     end = time.monotonic() + PATIENCE
     while True:
@@ -199,7 +199,7 @@ class Guest:
 
     # --- parts ----------------------------------------------------------------------------------------------------
 
-    def _ask(self, host: ComputeHost, call: Callable[[Client], Found]) -> Found:
+    def _ask(self, host: ComputeHost, call: Callable[[ApiClient], Found]) -> Found:
         """What the call answers; made twice now and then, as by somebody who did not hear the first answer."""
         answer = ask(host, call)
         return ask(host, call) if self._dice.random() < 0.2 else answer

@@ -3,13 +3,13 @@
 from agent.model.claim import Claim
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords
-from agent.store.reading import Reading
+from agent.store.reading import RecordReader
 from tests.support.promised import CELLS, PF, TYPES, VFS, Got, Promise
 from tests.support.promises import Promises
 from tests.support.tracking import guest, uuid_of
 
 
-def kept(promises: Promises, reading: Reading) -> None:
+def kept(promises: Promises, reading: RecordReader) -> None:
     """Everything is in the records as it should be. What a claim has got is noted when it is seen for the first time."""
     for node in promises.hosts:
         if (records := reading.load(node)) is not None:
@@ -81,7 +81,7 @@ def _inventory(promises: Promises, records: NodeRecords) -> None:
     assert {one.address: one.state for one in records.devices} == {one.address: states[in_use.get(one.address)] for one in records.devices}
 
 
-def _guests(promises: Promises, reading: Reading) -> None:
+def _guests(promises: Promises, reading: RecordReader) -> None:
     found = {one.uuid: one for one in reading.instances().records}
     assert found.keys() == {guest(name) for name in promises.guests}
     for name, expected in promises.guests.items():
@@ -90,7 +90,7 @@ def _guests(promises: Promises, reading: Reading) -> None:
         assert (one.flavor, one.old_flavor, one.new_flavor, one.deleted) == (expected.flavor, expected.old, expected.new, expected.deleted)
 
 
-def _moves(promises: Promises, reading: Reading) -> None:
+def _moves(promises: Promises, reading: RecordReader) -> None:
     found = {one.uuid: one for one in reading.migrations().records}
     assert found.keys() == {ConsumerUuid(uuid_of(id)) for id in promises.moves}
     for id, expected in promises.moves.items():

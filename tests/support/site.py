@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent.api.record_views import RecordViews
-from agent.audit import House
+from agent.audit import AuditContext
 from agent.desired.policy import Policy
 from agent.driver import Driver
 from agent.driver_worker import DriverWorker
@@ -19,7 +19,7 @@ from agent.placement.transport import Timeouts, Transport
 from agent.store.store import open_store
 from agent.tracker.instance_hosts import InstanceHosts
 from agent.tracker.shared_lease import SharedLease
-from agent.tracker.tracking import Tracking
+from agent.tracker.services import TrackerServices
 from tests.support.local_api import Answer, ApiHere, api_here
 from tests.support.placement import PlacementServer
 from tests.support.refusals import rows
@@ -45,9 +45,9 @@ class Site:
         # No audit of the whole host is made here, so that no driver is ever asked.
         driver, worker = cast(Driver, object()), DriverWorker("none")
         shared = SharedLease(host.records, host.name, 300, clock.now), InstanceHosts(host.records, host.name)
-        records = Tracking(host.tracker, host.audits, host.book, *shared)
+        records = TrackerServices(host.tracker, host.audits, host.book, *shared)
         self.api.service.opened(RecordViews(host.records, host.name))
-        self.api.service.serves(House(server, driver, worker, Policy(), host.name, threading.Event(), records=records), audited=audited)
+        self.api.service.serves(AuditContext(server, driver, worker, Policy(), host.name, threading.Event(), records=records), audited=audited)
         return host
 
     def refused(self, code: str, status: int, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:

@@ -14,7 +14,7 @@ from agent.model.device_request import DeviceRequest
 from agent.model.domain import Domain
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -23,14 +23,14 @@ from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.store.store import Store
-from agent.tracker.book import Book
-from agent.tracker.known import Planned
-from agent.tracker.node_audits import NodeAudits, Settings
+from agent.tracker.stored_consumer_records import StoredConsumerRecords
+from agent.tracker.stored_state import PlannedChange
+from agent.tracker.usage_step import UsageStep, UsageSettings
 from agent.tracker.node_record import Agent
 from agent.tracker.node_view import NodeView
-from agent.tracker.reconcile import Rules
-from agent.tracker.requests import InstanceClaim, Limits, MoveClaim
-from agent.tracker.slot import Listed, Slot
+from agent.tracker.reconcile import ReconcileRules
+from agent.tracker.requests import InstanceClaim, ClaimLimits, MoveClaim
+from agent.tracker.node_entry import Listed, NodeEntry
 from agent.tracker.tracker import Tracker
 from agent.tracker.updates import InstanceUpdate
 
@@ -99,8 +99,8 @@ class Host:
     facts: HostFacts
     policy: Policy = PLAIN_RESERVED
     cells: HostPolicy = field(default_factory=HostPolicy)
-    devices: tuple[DeviceRow, ...] | None = None
-    rules: Rules = field(default_factory=Rules)
+    devices: tuple[DeviceRecord, ...] | None = None
+    rules: ReconcileRules = field(default_factory=ReconcileRules)
     lease_seconds: float = 300.0
     changed: list[ProviderUuid] = field(default_factory=list)
 
@@ -110,13 +110,13 @@ class Host:
 
     def restart(self) -> None:
         """Forget all that is only in memory."""
-        slots: dict[ProviderUuid, Slot] = {}
+        slots: dict[ProviderUuid, NodeEntry] = {}
         listed = Listed()
         agent = Agent(self.name, "192.0.2.1", self.lease_seconds)
-        settings = Settings(agent, replace(self.policy, host=self.cells), self.rules, lambda _node, _facts: self.devices)
-        self.audits = NodeAudits(self.records, slots, listed, settings, self.time)
+        settings = UsageSettings(agent, replace(self.policy, host=self.cells), self.rules, lambda _node, _facts: self.devices)
+        self.audits = UsageStep(self.records, slots, listed, settings, self.time)
         self.tracker = Tracker(self.records, slots, listed, self.time, self.changed.append, self.name)
-        self.book = Book(self.records, slots, self.name)
+        self.book = StoredConsumerRecords(self.records, slots, self.name)
 
     def beside(self, name: str) -> "Host":
         """Another node of this host's agent, audited; what only one process has in memory both share."""
@@ -133,21 +133,21 @@ class Host:
     # --- operations -------------------------------------------------------------------------------------------
 
     def claim(self, name: str, flavor: Flavor, *, id: str | None = None, allocations: Mapping[str, Any] | None = None,
-              devices: tuple[DeviceRequest, ...] = (), limits: Limits | None = None, **fields: Any) -> Planned:  # fmt: skip
+              devices: tuple[DeviceRequest, ...] = (), limits: ClaimLimits | None = None, **fields: Any) -> PlannedChange:  # fmt: skip
         """Claim room for the instance called ``name``; the claim is called as the instance unless ``id`` says otherwise."""
         return self.tracker.claim(
             InstanceClaim(
-                id=uuid_of(id or f"claim-{name}"), node=self.node, instance=instance(name, flavor, **fields), limits=limits or Limits(),
+                id=uuid_of(id or f"claim-{name}"), node=self.node, instance=instance(name, flavor, **fields), limits=limits or ClaimLimits(),
                 allocations=allocations or {}, devices=devices,
             )
         )  # fmt: skip
 
-    def abort(self, name: str) -> Planned:
+    def abort(self, name: str) -> PlannedChange:
         """Abort the claim that :meth:`claim` made for ``name``."""
         return self.tracker.abort(uuid_of(f"claim-{name}"))
 
     def move(self, name: str, kind: MigrationType, flavor: Flavor | None = None, *, id: str | None = None, migration: Migration | None = None,
-             known: Instance | None = None, **fields: Any) -> Planned:  # fmt: skip
+             known: Instance | None = None, **fields: Any) -> PlannedChange:  # fmt: skip
         """Claim room for a move of ``name`` to here; the move is called ``move-<name>`` unless ``id`` says otherwise."""
         found = known or self.instance(name)
         assert found is not None
@@ -247,9 +247,9 @@ class World:
         return host
 
 
-def device(host: Host, address: str, kind: str = "type-PCI", parent: str | None = None, **fields: Any) -> DeviceRow:
+def device(host: Host, address: str, kind: str = "type-PCI", parent: str | None = None, **fields: Any) -> DeviceRecord:
     """A device of a host, as its driver shows it."""
-    return DeviceRow(node=host.node, address=address, vendor_id="8086", product_id="1563", type=kind, parent=parent, **fields)  # type: ignore[arg-type]
+    return DeviceRecord(node=host.node, address=address, vendor_id="8086", product_id="1563", type=kind, parent=parent, **fields)  # type: ignore[arg-type]
 
 
 def pmem_of(host: Host, count: int = 1) -> Mapping[str, Any]:

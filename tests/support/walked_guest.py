@@ -9,7 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from agent.api.client import ApiProblem, Client, MoveStep
+from agent.api.client import ApiProblem, ApiClient, MoveStep
 from agent.model.flavor import Flavor
 from agent.model.migration import MigrationType
 from tests.support.cloud_account import CloudAccount, Share
@@ -378,7 +378,7 @@ class WalkedGuest(Guest):
     def _runs_on(self, host: WalkedHost) -> None:
         host.shows(self.uuid, self.flavor.memory_mb, self.flavor.vcpus)
 
-    def _until_answered(self, host: WalkedHost, call: Callable[[Client], object], change: Change = _nothing) -> Generator[str, None, ApiProblem | None]:
+    def _until_answered(self, host: WalkedHost, call: Callable[[ApiClient], object], change: Change = _nothing) -> Generator[str, None, ApiProblem | None]:
         """Ask until there is an answer. Returns the refusal if there is no room."""
         while True:
             yield from self._until_serving(host)
@@ -387,7 +387,7 @@ class WalkedGuest(Guest):
                 return refusal
             yield f"asks {host.name} again"
 
-    def _claimed(self, host: WalkedHost, share: Callable[[], Share], call: Callable[[Client], object], change: Change) -> Generator[str, None, bool]:
+    def _claimed(self, host: WalkedHost, share: Callable[[], Share], call: Callable[[ApiClient], object], change: Change) -> Generator[str, None, bool]:
         """Ask for room. Returns whether there is any, as there has to be if the account knows of some."""
         refusal = yield from self._until_answered(host, call, change)
         assert refusal is None or not self.walk.account.has_room(host.name, share(), host.lost), f"refused although there is room: {refusal}, {refusal.problem}"
@@ -396,7 +396,7 @@ class WalkedGuest(Guest):
     def _becomes(self, host: WalkedHost, change: Change = _nothing, **states: Any) -> Script:
         """Tell the agent of a host what has become of it."""
 
-        def call(client: Client) -> None:
+        def call(client: ApiClient) -> None:
             found = client.instance(self.uuid)
             if any(found[name] != state for name, state in states.items()):
                 client.update_instance(self.uuid, found["version"], states)

@@ -11,7 +11,7 @@ from falcon.testing import create_environ
 
 from agent.api.access import Access
 from agent.api.application import PEER, application
-from agent.api.client import Answer, ApiProblem, ApiUnreachable, Client
+from agent.api.client import ApiAnswer, ApiProblem, ApiUnreachable, ApiClient
 from agent.api.description import load
 from agent.api.metrics import Metrics
 from agent.api.peer import Peer
@@ -195,15 +195,15 @@ class WalkedHost:
         return answer
 
 
-class _ClientHere(Client):
+class _ClientHere(ApiClient):
     """The client, without a socket, so that the end of a process takes its caller's call along."""
 
     def __init__(self, host: WalkedHost) -> None:
         super().__init__(host.folder)
         self._host = host
 
-    def request(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> Answer:
+    def request(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> ApiAnswer:
         answer = self._host.answer(method, target, body, headers or {})
         if answer.status >= 400:
             raise ApiProblem(answer.json)
-        return Answer(answer.status, answer.headers, answer.body)
+        return ApiAnswer(answer.status, answer.headers, answer.body)

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from agent import assembly, daemon, running, schedule
+from agent import assembly, daemon, runtime, schedule
 from agent.cli.configuration import load
 from agent.cli.parser import parse
 from agent.daemon import Daemon
@@ -276,7 +276,7 @@ def test_nobody_takes_the_node_over_while_a_reload_takes_long(service, monkeypat
 
     now, starts, left = Time(), [], []
     monkeypatch.setattr(clock, "now", now)
-    monkeypatch.setattr(running, "KEEP_EVERY", 0.01)
+    monkeypatch.setattr(runtime, "KEEP_EVERY", 0.01)
     start = FileDriver.start
 
     def seconds_left():

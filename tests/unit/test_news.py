@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from agent.model.report import Drift, NodeReport, Problem
-from agent.news import News, summary
+from agent.problem_log import ProblemLog, summary
 
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")
@@ -36,7 +36,7 @@ def clock():
 def told(caplog, clock):
     """Tell ``news``; what that logged."""
     caplog.set_level(logging.INFO, "agent.news")
-    news = News(clock)
+    news = ProblemLog(clock)
 
     def tell(*nodes, errors=()):
         caplog.clear()

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 
 from agent.model.report import Drift, NodeReport, Problem
-from agent.settled import SettledNodes
+from agent.unchanged_nodes import UnchangedNodes
 from tests.unit.render.reports import node as shown
 
 LOW, HIGH = "00000000-0000-4000-8000-000000000001", "ffff0000-0000-4000-8000-000000000001"
 WELL = NodeReport("n", LOW, "ironic", "changed", outcomes=shown().outcomes, requests={"GET": 3}, seconds={"total": 1.0})
 
 
-class Nodes(SettledNodes):
+class Nodes(UnchangedNodes):
     """A clock that the test sets."""
 
     def __init__(self) -> None:
@@ -69,6 +69,6 @@ def test_nodes_that_are_gone_are_forgotten(nodes):
 
 
 def test_no_interval_is_an_audit_every_time():
-    nodes = SettledNodes(0, lambda: 0.0)
+    nodes = UnchangedNodes(0, lambda: 0.0)
     nodes.audited(LOW, "as it was", WELL)
     assert nodes.report(LOW, "as it was") is None

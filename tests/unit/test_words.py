@@ -10,12 +10,12 @@ from agent.driver_worker import Outcome as CallOutcome
 from agent.errors import StandingBy
 from agent.model.claim import ClaimState
 from agent.model.domain import DomainState
-from agent.model.held_device import DeviceState
+from agent.model.device_record import DeviceState
 from agent.model.names import number_of
 from agent.model.report import WELL, AgentState, NodeState, OperationStatus, Problem
-from agent.news import agent_state, summary
+from agent.problem_log import agent_state, summary
 from agent.render.node_lines import STATE_STYLES
-from agent.tracker.importing import Outcome
+from agent.tracker.guest_import import Outcome
 from tests.support.child import CHECKOUT
 from tests.unit.render.reports import node
 

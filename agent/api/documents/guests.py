@@ -1,10 +1,10 @@
 """The guests that a node's hypervisor shows, and what the records say of them."""
 
-from agent.api.documents.shown import JsonObject, cell_document
+from agent.api.documents.records import JsonObject, cell_document
 from agent.errors import AgentError
 from agent.model.names import printable
 from agent.tracker.errors import GuestsUntold
-from agent.tracker.importing import GuestImport, Seen
+from agent.tracker.guest_import import GuestImport, ObservedGuest
 from agent.tracker.node_state import NodeState
 
 
@@ -20,7 +20,7 @@ def node_without_guests(uuid: str, name: str, error: AgentError) -> JsonObject:
     return {"name": name, "uuid": uuid, "guests": [], "errors": [_error(error)]}
 
 
-def _guest(one: Seen) -> JsonObject:
+def _guest(one: ObservedGuest) -> JsonObject:
     guest, origin = one.guest, one.guest.origin
     return {
         "uuid": guest.uuid,

@@ -5,10 +5,10 @@ from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
-from agent.api.documents.shown import JsonObject, unit_document
+from agent.api.documents.records import JsonObject, unit_document
 from agent.model.compute_node import ComputeNode
 from agent.model.facts import CpuFacts
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.mdev import MdevSource
 from agent.numa.host import HostCell
 from agent.pci.choice import free_devices
@@ -87,7 +87,7 @@ def _cell(cell: HostCell, provider: str | None) -> JsonObject:
 def _pools(state: NodeState) -> list[JsonObject]:
     """The devices that guests can ask for: those together that no request can tell apart, and how many of them are free."""
     free = {one.address for one in free_devices(state.devices)}
-    pools: dict[tuple[Any, ...], list[DeviceRow]] = {}
+    pools: dict[tuple[Any, ...], list[DeviceRecord]] = {}
     for one in sorted((one for one in state.devices.values() if one.present and one.serves == "guests"), key=attrgetter("address")):
         provider = state.host.device_providers.get(one.address)
         key = (one.parent or one.address, one.type, one.vendor_id, one.product_id, one.numa_node, tuple(sorted(one.tags.items())), provider)

@@ -6,7 +6,7 @@ import falcon
 from falcon import Request, Response
 
 from agent.api.service import Audit, Service
-from agent.api.waiting import WaitingRoom
+from agent.api.wait_limit import WaitLimit
 
 _WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.ASCII | re.IGNORECASE)
 # In seconds; whoever wants to wait longer asks again.
@@ -14,10 +14,10 @@ LONGEST_WAIT = 300
 RETRY_AFTER = "1"
 
 
-class Waiting:
+class AuditWaiter:
     """Shows audits to who may wait for them. Who finds no place is told to ask again."""
 
-    def __init__(self, service: Service, room: WaitingRoom) -> None:
+    def __init__(self, service: Service, room: WaitLimit) -> None:
         self._service, self._room = service, room
 
     def answer(self, request: Request, response: Response, audit_id: str) -> None:
@@ -33,10 +33,10 @@ class Waiting:
         _show(audit, response)
 
 
-class Audits:
+class AuditsResource:
     """/v1/audits."""
 
-    def __init__(self, service: Service, waiting: Waiting) -> None:
+    def __init__(self, service: Service, waiting: AuditWaiter) -> None:
         self._service, self._waiting = service, waiting
 
     def on_post(self, request: Request, response: Response) -> None:
@@ -46,10 +46,10 @@ class Audits:
         self._waiting.answer(request, response, audit_id)
 
 
-class OneAudit:
+class AuditResource:
     """/v1/audits/{id}."""
 
-    def __init__(self, waiting: Waiting) -> None:
+    def __init__(self, waiting: AuditWaiter) -> None:
         self._waiting = waiting
 
     def on_get(self, request: Request, response: Response, id: str) -> None:
@@ -57,10 +57,10 @@ class OneAudit:
         self._waiting.answer(request, response, id)
 
 
-class Reload:
+class ReloadResource:
     """/v1/reload."""
 
-    def __init__(self, service: Service, room: WaitingRoom) -> None:
+    def __init__(self, service: Service, room: WaitLimit) -> None:
         self._service, self._room = service, room
 
     def on_post(self, _request: Request, response: Response) -> None:

@@ -2,14 +2,14 @@
 
 from falcon import Request, Response
 
-from agent.api.desk import Desk
+from agent.api.timed_tracker import TimedTracker
 from agent.model.names import ProviderUuid
 
 
-class Builds:
+class BuildsResource:
     """/v1/nodes/{uuid}/builds."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: TimedTracker) -> None:
         self._desk = desk
 
     def on_post(self, request: Request, response: Response, uuid: str) -> None:

@@ -3,15 +3,15 @@
 import falcon
 from falcon import Request, Response
 
-from agent.api.desk import Desk
-from agent.api.documents.asked import instance_claim
+from agent.api.timed_tracker import TimedTracker
+from agent.api.documents.requests import instance_claim
 from agent.api.service import Service
 
 
-class Claims:
+class ClaimsResource:
     """/v1/claims."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_get(self, request: Request, response: Response) -> None:
@@ -26,10 +26,10 @@ class Claims:
         response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
 
 
-class OneClaim:
+class ClaimResource:
     """/v1/claims/{id}."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_get(self, _request: Request, response: Response, id: str) -> None:

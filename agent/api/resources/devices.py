@@ -3,18 +3,18 @@
 import falcon
 from falcon import Request, Response
 
-from agent.api.desk import Desk
-from agent.api.documents.asked import device_claim
+from agent.api.timed_tracker import TimedTracker
+from agent.api.documents.requests import device_claim
 from agent.api.resources.guests import chosen_nodes
 from agent.api.service import Service
 from agent.model.names import ConsumerUuid, printable
 from agent.tracker.errors import UnknownDevice
-from agent.tracker.known import Planned
+from agent.tracker.stored_state import PlannedChange
 from agent.tracker.node_state import NodeState
 from agent.tracker.tracker import Tracker
 
 
-class Devices:
+class DevicesResource:
     """/v1/devices."""
 
     def __init__(self, service: Service) -> None:
@@ -25,10 +25,10 @@ class Devices:
         response.media = self._service.records().devices(request.context.query)
 
 
-class CleanedDevice:
+class CleanedDeviceResource:
     """/v1/devices/cleaned."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_post(self, request: Request, response: Response) -> None:
@@ -49,10 +49,10 @@ class CleanedDevice:
         response.media = {"node": state.node.uuid, "node_name": printable(state.node.name), "address": address, "repeated": not changed}
 
 
-class DeviceClaims:
+class DeviceClaimsResource:
     """/v1/devices/claims."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_post(self, request: Request, response: Response) -> None:
@@ -74,16 +74,16 @@ class DeviceClaims:
         response.media = {"released": self._desk.done("free-devices", work)}
 
 
-class OneDeviceClaim:
+class DeviceClaimResource:
     """/v1/devices/claims/{id}."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_delete(self, _request: Request, response: Response, id: str) -> None:
         """Give the devices back."""
 
-        def work(tracker: Tracker) -> Planned:
+        def work(tracker: Tracker) -> PlannedChange:
             # What a claim is for never changes; the same of a guest's claim would give the guest's room away.
             self._service.records().claim(id, "devices")
             return tracker.abort(id)
@@ -92,16 +92,16 @@ class OneDeviceClaim:
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}
 
 
-class DeviceUse:
+class DeviceUseResource:
     """/v1/devices/claims/{id}/allocate."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_post(self, _request: Request, response: Response, id: str) -> None:
         """The guest uses them now."""
 
-        def work(tracker: Tracker) -> Planned:
+        def work(tracker: Tracker) -> PlannedChange:
             self._service.records().claim(id, "devices")
             return tracker.allocate_devices(id)
 

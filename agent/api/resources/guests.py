@@ -5,20 +5,20 @@ from fnmatch import fnmatchcase
 
 from falcon import Request, Response
 
-from agent.api.desk import Desk
+from agent.api.timed_tracker import TimedTracker
 from agent.api.documents.guests import node_guests, node_without_guests
-from agent.api.documents.shown import JsonObject, instance_document
+from agent.api.documents.records import JsonObject, instance_document
 from agent.api.service import Service
 from agent.errors import AgentError
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.tracker.claims import check_ready
 from agent.tracker.errors import UnknownNode
-from agent.tracker.importing import GuestImport
+from agent.tracker.guest_import import GuestImport
 from agent.tracker.node_state import NodeState
 from agent.tracker.tracker import Tracker
 
 
-class Guests:
+class GuestsResource:
     """/v1/guests."""
 
     def __init__(self, service: Service) -> None:
@@ -30,10 +30,10 @@ class Guests:
         response.media = {"nodes": [_node(tracker, uuid, tracker.foreseen_import) for uuid in chosen_nodes(tracker, ())]}
 
 
-class GuestImports:
+class GuestImportsResource:
     """/v1/guests/import."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_post(self, request: Request, response: Response) -> None:
@@ -50,10 +50,10 @@ class GuestImports:
         response.media = {"dry_run": dry_run, "nodes": [_node(tracker, uuid, imported) for uuid in chosen_nodes(tracker, asked.get("nodes", ()))]}
 
 
-class OneGuest:
+class GuestResource:
     """/v1/guests/{uuid}."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: TimedTracker) -> None:
         self._desk = desk
 
     def on_delete(self, _request: Request, response: Response, uuid: str) -> None:

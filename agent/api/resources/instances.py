@@ -3,11 +3,11 @@
 import falcon
 from falcon import Request, Response
 
-from agent.api.desk import Desk
-from agent.api.documents.asked import instance_update
-from agent.api.documents.shown import JsonObject, instance_document
+from agent.api.timed_tracker import TimedTracker
+from agent.api.documents.requests import instance_update
+from agent.api.documents.records import JsonObject, instance_document
 from agent.api.service import Service
-from agent.api.waiting import WaitingRoom
+from agent.api.wait_limit import WaitLimit
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.placement.allocations.change import remove_from_one
 from agent.placement.allocations.delete import delete_forced
@@ -15,7 +15,7 @@ from agent.placement.allocations.errors import ConsumerNotFound
 from agent.tracker.tracker import Tracker
 
 
-class Instances:
+class InstancesResource:
     """/v1/instances."""
 
     def __init__(self, service: Service) -> None:
@@ -26,10 +26,10 @@ class Instances:
         response.media = self._service.records().instances(request.context.query)
 
 
-class OneInstance:
+class InstanceResource:
     """/v1/instances/{uuid}."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_get(self, _request: Request, response: Response, uuid: str) -> None:
@@ -42,10 +42,10 @@ class OneInstance:
         _show(response, instance_document(self._desk.done("update", lambda tracker: tracker.update(ConsumerUuid(uuid), update))))
 
 
-class Allocation:
+class AllocationResource:
     """/v1/instances/{uuid}/allocation."""
 
-    def __init__(self, service: Service, desk: Desk, room: WaitingRoom) -> None:
+    def __init__(self, service: Service, desk: TimedTracker, room: WaitLimit) -> None:
         self._service, self._desk, self._room = service, desk, room
 
     def on_delete(self, request: Request, response: Response, uuid: str) -> None:

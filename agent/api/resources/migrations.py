@@ -5,7 +5,7 @@ from falcon import Request, Response
 from agent.api.service import Service
 
 
-class Migrations:
+class MigrationsResource:
     """/v1/migrations."""
 
     def __init__(self, service: Service) -> None:

@@ -5,15 +5,15 @@ from collections.abc import Callable, Mapping
 import falcon
 from falcon import Request, Response
 
-from agent.api.desk import Desk
-from agent.api.documents.asked import move_claim
+from agent.api.timed_tracker import TimedTracker
+from agent.api.documents.requests import move_claim
 from agent.api.metrics import TrackerOperation
 from agent.api.service import Service
-from agent.tracker.known import Planned
+from agent.tracker.stored_state import PlannedChange
 from agent.tracker.tracker import Tracker
 
 # The last word of the path, and what it has the tracker do.
-STEPS: Mapping[str, tuple[TrackerOperation, Callable[[Tracker, str], Planned]]] = {
+STEPS: Mapping[str, tuple[TrackerOperation, Callable[[Tracker, str], PlannedChange]]] = {
     "confirm": ("confirm", Tracker.confirm),
     "revert": ("revert", Tracker.revert),
     "abort": ("abort-move", Tracker.abort),
@@ -21,10 +21,10 @@ STEPS: Mapping[str, tuple[TrackerOperation, Callable[[Tracker, str], Planned]]] 
 }
 
 
-class Moves:
+class MovesResource:
     """/v1/moves."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_post(self, request: Request, response: Response) -> None:
@@ -35,10 +35,10 @@ class Moves:
         response.media = {**self._service.records().move(wanted.id), "repeated": planned.repeated}
 
 
-class OneMove:
+class MoveResource:
     """/v1/moves/{id}."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_get(self, _request: Request, response: Response, id: str) -> None:
@@ -52,10 +52,10 @@ class OneMove:
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 
 
-class DroppedHalf:
+class DroppedHalfResource:
     """/v1/moves/{id}/drop."""
 
-    def __init__(self, service: Service, desk: Desk) -> None:
+    def __init__(self, service: Service, desk: TimedTracker) -> None:
         self._service, self._desk = service, desk
 
     def on_post(self, request: Request, response: Response, id: str) -> None:
@@ -65,10 +65,10 @@ class DroppedHalf:
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 
 
-class Step:
+class MoveStepResource:
     """/v1/moves/{id}/``word``."""
 
-    def __init__(self, service: Service, desk: Desk, word: str) -> None:
+    def __init__(self, service: Service, desk: TimedTracker, word: str) -> None:
         self._service, self._desk = service, desk
         self._operation, self._work = STEPS[word]
 

@@ -5,14 +5,14 @@ from dataclasses import asdict
 from falcon import Request, Response
 
 from agent.api.documents.node import node_records
-from agent.api.documents.shown import JsonObject
+from agent.api.documents.records import JsonObject
 from agent.api.resources.pages import page
 from agent.api.service import Service
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import TrackerError
 
 
-class Nodes:
+class NodesResource:
     """/v1/nodes."""
 
     def __init__(self, service: Service) -> None:
@@ -23,7 +23,7 @@ class Nodes:
         response.media = page("nodes", self._service.nodes(), request.context.query, lambda node: str(node["uuid"]))
 
 
-class Node:
+class NodeResource:
     """/v1/nodes/{uuid}."""
 
     def __init__(self, service: Service) -> None:
@@ -42,7 +42,7 @@ class Node:
             return None
 
 
-class Tree:
+class TreeResource:
     """/v1/nodes/{uuid}/tree."""
 
     def __init__(self, service: Service) -> None:

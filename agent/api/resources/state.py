@@ -12,7 +12,7 @@ def _health(service: Service) -> dict[str, str]:
     return {"state": status.partition(":")[0], "status": status}
 
 
-class Health:
+class HealthResource:
     """/healthz."""
 
     def __init__(self, service: Service) -> None:
@@ -24,7 +24,7 @@ class Health:
         response.media = _health(self._service)
 
 
-class Readiness:
+class ReadinessResource:
     """/readyz."""
 
     def __init__(self, service: Service) -> None:
@@ -36,7 +36,7 @@ class Readiness:
         response.media = _health(self._service)
 
 
-class Figures:
+class MetricsResource:
     """/metrics."""
 
     def __init__(self, metrics: Metrics) -> None:

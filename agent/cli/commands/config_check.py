@@ -10,7 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.assembly import examined
+from agent.assembly import check_configuration
 from agent.cli.configuration import Configuration, read_configuration
 from agent.cli.exposures import exposures
 from agent.cli.option_values import origin
@@ -44,7 +44,7 @@ class _Place:
 def run(_conf: cfg.ConfigOpts, options: Options) -> int:
     """Check all that can be checked without touching anything."""
     read = read_configuration(options)
-    found = examined(read.conf, Event(), daemon=False) if read.whole else None
+    found = check_configuration(read.conf, Event(), daemon=False) if read.whole else None
     errors = [*read.errors, *(found.errors if found else ()), *(_of_folders(read.conf) if read.whole else ())]
     unknown = unknown_options(read.conf, read.files, complete=found is not None and found.parts is not None)
     warnings = [*map(str, unknown), *exposures(read.conf, [file.path for file in read.files])]

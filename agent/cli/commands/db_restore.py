@@ -15,10 +15,10 @@ from agent.store.location import located
 from agent.store.lock import RunLock
 from agent.store.store import Store
 
-SCHEMA = "compute-node-agent/db-restore/1"
+RESTORE_SCHEMA = "compute-node-agent/db-restore/1"
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def restore_store(conf: cfg.ConfigOpts, options: Options) -> int:
     """Put it there, if it is a sound store of this node; what was there keeps another name.
 
     :raises StoreError: a run holds the store, or the file is none that could be one.
@@ -35,7 +35,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
         before = restore(location, source, of_this_node, dry_run=options.dry_run)
     if options.as_document:
         shown = {"store": str(location), "file": str(source), "before": str(before) if before else None, "dry_run": options.dry_run}
-        write_document({"schema": SCHEMA, **shown, "errors": [], "exit_code": 0}, options)
+        write_document({"schema": RESTORE_SCHEMA, **shown, "errors": [], "exit_code": 0}, options)
     elif options.dry_run:
         write(f"{printable(str(source))} can be put in the place of {location}\n")
     else:

@@ -10,10 +10,10 @@ from agent.store.lock import RunLock
 from agent.store.schema import VERSION
 from agent.store.store import open_store
 
-SCHEMA = "compute-node-agent/db-upgrade/1"
+UPGRADE_SCHEMA = "compute-node-agent/db-upgrade/1"
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def upgrade_store(conf: cfg.ConfigOpts, options: Options) -> int:
     """Make the store or upgrade it.
 
     :raises StoreError: another run holds it, or it cannot be used.
@@ -22,7 +22,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     with RunLock(folder), open_store(folder, conf.store.connection) as store:
         place = str(store)
     if options.as_document:
-        write_document({"schema": SCHEMA, "store": place, "version": VERSION, "errors": [], "exit_code": 0}, options)
+        write_document({"schema": UPGRADE_SCHEMA, "store": place, "version": VERSION, "errors": [], "exit_code": 0}, options)
     else:
         write(f"{place} has schema {VERSION}, the newest\n")
     return 0

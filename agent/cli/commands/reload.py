@@ -9,10 +9,10 @@ from agent.cli.output import write, write_document
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
 
-SCHEMA = "compute-node-agent/reload/1"
+RELOAD_SCHEMA = "compute-node-agent/reload/1"
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def reload_configuration(conf: cfg.ConfigOpts, options: Options) -> int:
     """Have the daemon read its configuration again.
 
     :raises ConfigErrors: everything that is wrong with it; the daemon goes on with the old one.
@@ -26,7 +26,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
         parts = problem.parts or [problem.problem]
         raise ConfigErrors([ConfigError(str(one.get("detail", "")), str(one.get("remedy", ""))) for one in parts]) from problem
     if options.as_document:
-        write_document({"schema": SCHEMA, "status": status, "errors": [], "exit_code": 0}, options)
+        write_document({"schema": RELOAD_SCHEMA, "status": status, "errors": [], "exit_code": 0}, options)
     else:
         write(f"the configuration was reloaded; {printable(status)}\n")
     return 0

@@ -8,7 +8,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.api.client import ApiProblem, Client
+from agent.api.client import ApiProblem, ApiClient
 from agent.cli.daemon_client import from_daemon
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
@@ -17,12 +17,12 @@ from agent.render.look import look_of
 from agent.render.status import render_status
 from agent.store.store import Store, open_read_only
 
-SCHEMA = "compute-node-agent/status/1"
+STATUS_SCHEMA = "compute-node-agent/status/1"
 # What only a daemon can tell of a node.
 _UNKNOWN = ("driver", "state", "audited_at", "last_good_audit_at", "usage", "drift", "drift_kinds", "drift_warnings")
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show it. That a node is not well is told, and is no failure of this command unless ``--detailed-exitcode`` asks for it.
 
     :raises StoreError: no daemon runs, and the store cannot be read.
@@ -34,7 +34,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
             found = {"daemon": None, "nodes": list(_of_store(store))}
     code = _code(found) if options.detailed_exitcode else DONE
     if options.as_document:
-        write_document({"schema": SCHEMA, **found, "errors": [], "exit_code": code}, options)
+        write_document({"schema": STATUS_SCHEMA, **found, "errors": [], "exit_code": code}, options)
     else:
         write(render_status(found["daemon"], found["nodes"], time.time(), look_of(sys.stdout), as_table=options.format == "table"))
     return code
@@ -47,7 +47,7 @@ def _code(found: Mapping[str, Any]) -> int:
     return DONE if found["daemon"]["ready"] and not any(node["drift_warnings"] for node in found["nodes"]) else CHANGED
 
 
-def _of_daemon(client: Client) -> dict[str, Any]:
+def _of_daemon(client: ApiClient) -> dict[str, Any]:
     try:
         ready, status, reasons = True, client.readiness(), []
     except ApiProblem as problem:

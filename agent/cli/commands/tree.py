@@ -8,7 +8,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.api.client import Client
+from agent.api.client import ApiClient
 from agent.cli.daemon_client import from_daemon
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
@@ -46,7 +46,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     return 0
 
 
-def _of_daemon(client: Client) -> list[StoredTree]:
+def _of_daemon(client: ApiClient) -> list[StoredTree]:
     return [_read(tree) for node in client.nodes() if (tree := client.tree(node["uuid"]))["tree"]]
 
 

@@ -8,9 +8,9 @@ import os_resource_classes as orc
 from agent.desired.encryption_tree import CHILDREN
 from agent.desired.encryption_tree import CLASS as CONTEXT
 from agent.desired.reshapes.cells import counted_by_cells, shares
-from agent.desired.reshapes.evidence import Evidence
+from agent.desired.reshapes.context import ReshapeContext
 from agent.desired.reshapes.failing import failed
-from agent.desired.reshapes.ledger import Ledger
+from agent.desired.reshapes.allocation_editor import AllocationEditor
 from agent.desired.reshapes.places import Shift
 from agent.desired.reshapes.room import check_room
 from agent.errors import ReshapeFailed
@@ -20,7 +20,7 @@ from agent.model.provider_tree import ProviderTree
 LOG = logging.getLogger(__name__)
 
 
-def cross(shift: Shift, tree: ProviderTree, root: str, evidence: Evidence, ledger: Ledger) -> None:
+def cross(shift: Shift, tree: ProviderTree, root: str, evidence: ReshapeContext, ledger: AllocationEditor) -> None:
     """Move what is allocated of the class where it is not counted any more.
 
     :raises ReshapeFailed: it is not known where somebody's share goes to, or it has no room there.
@@ -47,7 +47,7 @@ def cross(shift: Shift, tree: ProviderTree, root: str, evidence: Evidence, ledge
         raise failed(what, homeless, remedy)
 
 
-def _devices(resource_class: str, consumer: ConsumerUuid, amount: int, root: str, evidence: Evidence) -> Mapping[str, int]:
+def _devices(resource_class: str, consumer: ConsumerUuid, amount: int, root: str, evidence: ReshapeContext) -> Mapping[str, int]:
     """Where the mediated devices of a consumer are; ``amount`` of them, by the order of their parents."""
     if resource_class == CONTEXT:
         # What was on the root was SEV: the others came when each had a child.

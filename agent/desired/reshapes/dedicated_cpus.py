@@ -6,9 +6,9 @@ from dataclasses import replace
 import os_resource_classes as orc
 
 from agent.desired.cell_tree import cell_name
-from agent.desired.reshapes.evidence import Evidence
+from agent.desired.reshapes.context import ReshapeContext
 from agent.desired.reshapes.failing import failed
-from agent.desired.reshapes.ledger import Ledger
+from agent.desired.reshapes.allocation_editor import AllocationEditor
 from agent.desired.reshapes.places import Shifts
 from agent.errors import ReshapeFailed
 from agent.model.guest import PlacedCell
@@ -16,19 +16,19 @@ from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 
 
-def becomes_dedicated(shifts: Shifts, evidence: Evidence) -> bool:
+def becomes_dedicated(shifts: Shifts, evidence: ReshapeContext) -> bool:
     """Whether the first PCPU of the node comes while guests are pinned: so far they hold VCPU."""
     pcpu = shifts[orc.PCPU]
     return bool(shifts[orc.VCPU].before and not pcpu.before and pcpu.after and evidence.policy.host.dedicated and evidence.places.pinned)
 
 
-def becomes_shared(shifts: Shifts, evidence: Evidence) -> bool:
+def becomes_shared(shifts: Shifts, evidence: ReshapeContext) -> bool:
     """Whether the operator took the dedicated CPUs back, all of them: who holds PCPU will hold VCPU."""
     pcpu = shifts[orc.PCPU]
     return bool(pcpu.before and not pcpu.after and shifts[orc.VCPU].after and evidence.policy.host.dedicated is None)
 
 
-def swapped(shifts: Shifts, evidence: Evidence, ledger: Ledger, present: ProviderTree, root: str) -> Shifts:
+def swapped(shifts: Shifts, evidence: ReshapeContext, ledger: AllocationEditor, present: ProviderTree, root: str) -> Shifts:
     """Swap the classes in the ledger, each where it is in ``present``. Returns what is still to be moved, as if it had always been so.
 
     :raises ReshapeFailed: a guest has fewer VCPU than CPUs that it is pinned to, or VCPU would go while somebody has some.
@@ -47,7 +47,7 @@ def swapped(shifts: Shifts, evidence: Evidence, ledger: Ledger, present: Provide
     return {**shifts, orc.VCPU: vcpu, orc.PCPU: pcpu}
 
 
-def _dedicate(places: frozenset[ProviderUuid], evidence: Evidence, ledger: Ledger, present: ProviderTree, root: str) -> None:
+def _dedicate(places: frozenset[ProviderUuid], evidence: ReshapeContext, ledger: AllocationEditor, present: ProviderTree, root: str) -> None:
     name, pinned = present.name_of(root), evidence.places.pinned
     for consumer, provider, amount in ledger.holders(orc.VCPU, places):
         cells = [one for one in pinned.get(consumer, ()) if provider == root or present.name_of(provider) == cell_name(name, one.host_cell)]

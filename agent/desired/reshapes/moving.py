@@ -7,8 +7,8 @@ MEMORY_MB and page classes between the root and the cells; R6 DISK_GB between th
 from agent.desired.reshapes.between import cross
 from agent.desired.reshapes.cells import counted_by_cells
 from agent.desired.reshapes.dedicated_cpus import becomes_dedicated, becomes_shared, swapped
-from agent.desired.reshapes.evidence import Evidence
-from agent.desired.reshapes.ledger import Ledger
+from agent.desired.reshapes.context import ReshapeContext
+from agent.desired.reshapes.allocation_editor import AllocationEditor
 from agent.desired.reshapes.places import Shift, Shifts, shifts
 from agent.desired.reshapes.shared_disk import CLASS as DISK
 from agent.desired.reshapes.shared_disk import becomes_local, move_disk
@@ -19,7 +19,7 @@ from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
 
 
-def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evidence: Evidence, allocations: Allocations | None) -> None:
+def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evidence: ReshapeContext, allocations: Allocations | None) -> None:
     """Edit ``allocations`` so that they fit ``tree`` as they fit ``present``.
 
     :raises ReshapeNeeded: something moves, and ``allocations`` is None.
@@ -33,7 +33,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
         return
     if allocations is None:
         raise ReshapeNeeded(f"{' and '.join((*what, *perhaps))} of {printable(tree.name_of(root))}", only_if_held=not what)
-    ledger = Ledger(allocations)
+    ledger = AllocationEditor(allocations)
     after_swap = swapped(found, evidence, ledger, present, root)
     for name, shift in after_swap.items():
         if name != DISK and (_crosses(shift, root, evidence) or shift != found[name]):
@@ -42,7 +42,7 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
         move_disk(found[DISK], tree, root, evidence, ledger)
 
 
-def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: Evidence) -> list[str]:
+def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: ReshapeContext) -> list[str]:
     """What moves, in words; nothing, if nothing does."""
     crossing = [name for name, shift in found.items() if name != DISK and _crosses(shift, root, evidence)]
     what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
@@ -58,13 +58,13 @@ def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: Evidence) ->
     return what
 
 
-def _crosses(shift: Shift, root: str, evidence: Evidence) -> bool:
+def _crosses(shift: Shift, root: str, evidence: ReshapeContext) -> bool:
     """What goes back from children that are no cells, the operator wants back; else it is a driver's affair."""
     wanted = root in shift.before or counted_by_cells(shift.resource_class) or shift.resource_class in evidence.policy.on_root
     return wanted and shift.crosses(root)
 
 
-def _perhaps_moving(found: Shifts, present: ProviderTree, root: str, evidence: Evidence) -> list[str]:
+def _perhaps_moving(found: Shifts, present: ProviderTree, root: str, evidence: ReshapeContext) -> list[str]:
     """What moves only if somebody holds it: worth a question at a start. While the agent runs, what is used is held where it is."""
     perhaps: list[str] = []
     # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it was shared before.

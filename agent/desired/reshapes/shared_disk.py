@@ -3,9 +3,9 @@
 import os_resource_classes as orc
 import os_traits
 
-from agent.desired.reshapes.evidence import Evidence
+from agent.desired.reshapes.context import ReshapeContext
 from agent.desired.reshapes.failing import failed
-from agent.desired.reshapes.ledger import Ledger
+from agent.desired.reshapes.allocation_editor import AllocationEditor
 from agent.desired.reshapes.places import Shift
 from agent.desired.reshapes.room import check_room
 from agent.errors import ReshapeFailed
@@ -31,7 +31,7 @@ def becomes_local(disk: Shift, present: ProviderTree, root: str) -> bool:
     return known and bool(disk.after and not disk.before)
 
 
-def move_disk(disk: Shift, tree: ProviderTree, root: str, evidence: Evidence, ledger: Ledger) -> None:
+def move_disk(disk: Shift, tree: ProviderTree, root: str, evidence: ReshapeContext, ledger: AllocationEditor) -> None:
     """Move what is allocated of it, if it is counted at another place than before.
 
     Not what a consumer has who holds something on another host: its disk is on that host's storage.

@@ -9,12 +9,12 @@ from agent.placement.allocations.checks import provider_uuid
 from agent.placement.allocations.errors import BadRequest, ProviderNotFound
 from agent.placement.allocations.providers import provider_by_name
 from agent.placement.allocations.writing import repeated
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 Aggregates = frozenset[str]
 
 
-def add_host(client: Client, aggregate: str, *, host: str | None = None, provider: str | None = None) -> bool:
+def add_host(client: PlacementClient, aggregate: str, *, host: str | None = None, provider: str | None = None) -> bool:
     """Put a host, by its name or its provider's uuid, into an aggregate. Returns whether it was not in it before.
 
     :raises ProviderNotFound: there is no such host.
@@ -25,7 +25,7 @@ def add_host(client: Client, aggregate: str, *, host: str | None = None, provide
     return _edited(client, _provider(client, host, provider), lambda present: present | {one})
 
 
-def remove_host(client: Client, aggregate: str, *, host: str | None = None, provider: str | None = None) -> bool:
+def remove_host(client: PlacementClient, aggregate: str, *, host: str | None = None, provider: str | None = None) -> bool:
     """Take a host out of an aggregate. Returns whether it was in it.
 
     :raises ProviderNotFound, BadRequest, OutOfRetries: as :func:`add_host`.
@@ -34,13 +34,13 @@ def remove_host(client: Client, aggregate: str, *, host: str | None = None, prov
     return _edited(client, _provider(client, host, provider), lambda present: present - {one})
 
 
-def _provider(client: Client, host: str | None, provider: str | None) -> ProviderUuid:
+def _provider(client: PlacementClient, host: str | None, provider: str | None) -> ProviderUuid:
     if (host is None) == (provider is None):
         raise BadRequest("one of host and provider has to be given", "give the host's name or the provider's uuid")
     return provider_uuid(provider) if provider is not None else provider_by_name(client, host or "").uuid
 
 
-def _edited(client: Client, provider: ProviderUuid, edit: Callable[[Aggregates], Aggregates]) -> bool:
+def _edited(client: PlacementClient, provider: ProviderUuid, edit: Callable[[Aggregates], Aggregates]) -> bool:
     def attempt() -> bool:
         try:
             generation, present = client.aggregates(provider)
@@ -54,7 +54,7 @@ def _edited(client: Client, provider: ProviderUuid, edit: Callable[[Aggregates],
     return repeated(client, attempt, f"provider {provider}")
 
 
-def _write(client: Client, provider: ProviderUuid, generation: int, wanted: Aggregates) -> None:
+def _write(client: PlacementClient, provider: ProviderUuid, generation: int, wanted: Aggregates) -> None:
     try:
         client.set_aggregates(provider, generation, wanted)
     except PlacementError as error:

@@ -10,7 +10,7 @@ from agent.placement.allocations.checks import refuse
 from agent.placement.allocations.errors import CandidatesFailed
 from agent.placement.allocations.request import AllocationRequest
 from agent.placement.answers import Summary
-from agent.placement.client import CANDIDATES, Client
+from agent.placement.client import CANDIDATES, PlacementClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Candidates:
     version: str
 
 
-def candidates(client: Client, query: CandidateQuery) -> Candidates:
+def candidates(client: PlacementClient, query: CandidateQuery) -> Candidates:
     """What Placement answers to ``query``. That nothing fits is an answer too.
 
     :raises BadRequest: the query makes no sense.

@@ -10,10 +10,10 @@ from agent.placement.allocations.checks import consumer_uuid, holdings_problems,
 from agent.placement.allocations.errors import SeveralTrees
 from agent.placement.allocations.reading import existing, members
 from agent.placement.allocations.writing import repeated, write
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 
-def add_resources(client: Client, consumer: str, more: Holdings) -> None:
+def add_resources(client: PlacementClient, consumer: str, more: Holdings) -> None:
     """Give a consumer ``more``, which may be nothing.
 
     :raises ConsumerNotFound: it holds nothing, so that nobody knows its owner.
@@ -24,7 +24,7 @@ def add_resources(client: Client, consumer: str, more: Holdings) -> None:
     _changed(client, consumer, more, lambda held, amounts: added(held.resources, amounts))
 
 
-def remove_resources(client: Client, consumer: str, less: Holdings) -> None:
+def remove_resources(client: PlacementClient, consumer: str, less: Holdings) -> None:
     """Take ``less``, which may be nothing, from a consumer; one that is left with nothing is gone.
 
     :raises ConsumerNotFound: it holds nothing.
@@ -36,7 +36,7 @@ def remove_resources(client: Client, consumer: str, less: Holdings) -> None:
     _changed(client, consumer, less, lambda held, amounts: subtracted(held.resources, amounts, held.consumer))
 
 
-def _changed(client: Client, consumer: str, amounts: Holdings, change: Callable[[Allocation, Holdings], Holdings]) -> None:
+def _changed(client: PlacementClient, consumer: str, amounts: Holdings, change: Callable[[Allocation, Holdings], Holdings]) -> None:
     uuid = consumer_uuid(consumer)
     refuse(holdings_problems(amounts))
     if not amounts:
@@ -50,7 +50,7 @@ def _changed(client: Client, consumer: str, amounts: Holdings, change: Callable[
     repeated(client, attempt, f"consumer {uuid}")
 
 
-def remove_tree(client: Client, consumer: str, root: str) -> int:
+def remove_tree(client: PlacementClient, consumer: str, root: str) -> int:
     """Take from a consumer all that it has at and below ``root``; what it has elsewhere, it keeps.
 
     Returns on how many providers that was.
@@ -63,7 +63,7 @@ def remove_tree(client: Client, consumer: str, root: str) -> int:
     return remove_from(client, uuid, lambda _held: members(client, top))
 
 
-def remove_from_one(client: Client, consumer: str, roots: Collection[str]) -> int:
+def remove_from_one(client: PlacementClient, consumer: str, roots: Collection[str]) -> int:
     """As :func:`remove_tree`, from that one of ``roots``, of which there may be many, that the consumer holds something of.
 
     :raises SeveralTrees: it holds something of more than one.
@@ -79,7 +79,7 @@ def remove_from_one(client: Client, consumer: str, roots: Collection[str]) -> in
     return remove_from(client, uuid, only)
 
 
-def _below(client: Client, providers: Collection[ProviderUuid], roots: Collection[ProviderUuid]) -> Mapping[ProviderUuid, ProviderUuid]:
+def _below(client: PlacementClient, providers: Collection[ProviderUuid], roots: Collection[ProviderUuid]) -> Mapping[ProviderUuid, ProviderUuid]:
     """Those of ``providers`` that are one of ``roots`` or below one, with that one."""
     parents: dict[ProviderUuid, ProviderUuid | None] = {}
     for one in providers:
@@ -94,7 +94,7 @@ def _below(client: Client, providers: Collection[ProviderUuid], roots: Collectio
     return {one: top for one in providers if (top := next((above for above in upwards(one) if above in roots), None)) is not None}
 
 
-def remove_from(client: Client, consumer: ConsumerUuid, providers: Callable[[Collection[ProviderUuid]], Collection[ProviderUuid]]) -> int:
+def remove_from(client: PlacementClient, consumer: ConsumerUuid, providers: Callable[[Collection[ProviderUuid]], Collection[ProviderUuid]]) -> int:
     """As :func:`remove_tree`, from ``providers``: a function of those that the consumer has something of, asked once it is known to."""
 
     def attempt() -> int:

@@ -12,7 +12,7 @@ from agent.placement.allocations.checks import consumer_uuid, normal_holdings, o
 from agent.placement.allocations.errors import ConsumerChanged, NotEnoughRoom
 from agent.placement.allocations.request import AllocationRequest
 from agent.placement.allocations.writing import generation_of, write_decided
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 LOG = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Claimed:
 
 
 def claim(
-    client: Client, consumer: str, requests: Sequence[AllocationRequest], owner: Owner, *, doubling: Doubling, generation: int | None = None,
+    client: PlacementClient, consumer: str, requests: Sequence[AllocationRequest], owner: Owner, *, doubling: Doubling, generation: int | None = None,
 ) -> Claimed:  # fmt: skip
     """Give ``consumer`` what the first of ``requests`` with room names. ``doubling``: what if it holds something already.
 
@@ -73,7 +73,7 @@ def _problems(requests: Sequence[AllocationRequest], owner: Owner) -> list[str]:
 
 
 def _claim(
-    client: Client, consumer: ConsumerUuid, request: AllocationRequest, owner: Owner, held: Allocation | None, doubling: Doubling, generation: int | None,
+    client: PlacementClient, consumer: ConsumerUuid, request: AllocationRequest, owner: Owner, held: Allocation | None, doubling: Doubling, generation: int | None,
 ) -> Claimed:  # fmt: skip
     wanted, extra = _wanted(consumer, request, held, doubling)
     claimed = Claimed(request, wanted)
@@ -103,7 +103,7 @@ def _is_in(wanted: Holdings, held: Holdings) -> bool:
     return whole and bool(held.keys() - wanted.keys()) and any(held[uuid] == dict(resources) for uuid, resources in wanted.items())
 
 
-def put(client: Client, record: Allocation) -> None:
+def put(client: PlacementClient, record: Allocation) -> None:
     """Write all that a consumer holds, as the caller decided on the record with that generation.
 
     :raises ConsumerChanged, OutOfRetries, NotEnoughRoom, BadRequest: as :func:`claim`.

@@ -11,7 +11,7 @@ from agent.placement.allocations.checks import consumer_uuid, provider_uuid
 from agent.placement.allocations.deleting import delete_unused
 from agent.placement.allocations.errors import ConsumerNotFound
 from agent.placement.answers import Row
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.mirror import below
 
 LOG = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class Decommissioned:
         return not (self.released.failed or self.kept)
 
 
-def evacuated_cleanup(client: Client, root: str, consumers: Iterable[str]) -> Released:
+def evacuated_cleanup(client: PlacementClient, root: str, consumers: Iterable[str]) -> Released:
     """Have consumers that were evacuated away let go of the tree at and below ``root``; their new hosts they keep.
 
     They are those of a migration of type evacuation that is done, from this host and node, that do not run here. One
@@ -52,7 +52,7 @@ def evacuated_cleanup(client: Client, root: str, consumers: Iterable[str]) -> Re
     return _released(client, uuids, below(client.tree(top), top)) if uuids else Released({}, {})
 
 
-def _released(client: Client, consumers: Iterable[ConsumerUuid], rows: Sequence[Row]) -> Released:
+def _released(client: PlacementClient, consumers: Iterable[ConsumerUuid], rows: Sequence[Row]) -> Released:
     each, providers = dict.fromkeys(consumers, 0), frozenset(row.uuid for row in rows)
     if not providers:
         return Released(each, {})
@@ -69,7 +69,7 @@ def _released(client: Client, consumers: Iterable[ConsumerUuid], rows: Sequence[
 
 
 def decommission(
-    client: Client, root: str, *, known: Iterable[str], evacuated: Iterable[str] = (), owned: Collection[str] | None = None
+    client: PlacementClient, root: str, *, known: Iterable[str], evacuated: Iterable[str] = (), owned: Collection[str] | None = None
 ) -> Decommissioned:  # fmt: skip
     """Delete the tree at and below ``root``. Once it is gone, the same again is a success.
 

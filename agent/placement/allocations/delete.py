@@ -8,7 +8,7 @@ from agent.placement import codes
 from agent.placement.allocations.checks import consumer_uuid
 from agent.placement.allocations.errors import ConsumerChanged
 from agent.placement.allocations.writing import repeated, write
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 
 class Deleted(Enum):
@@ -18,7 +18,7 @@ class Deleted(Enum):
     ABSENT = "was absent"
 
 
-def delete(client: Client, consumer: str) -> Deleted:
+def delete(client: PlacementClient, consumer: str) -> Deleted:
     """Take everything from a consumer.
 
     :raises ConsumerChanged: somebody else was faster every time.
@@ -37,7 +37,7 @@ def delete(client: Client, consumer: str) -> Deleted:
     return repeated(client, attempt, f"consumer {uuid}", ConsumerChanged)
 
 
-def delete_forced(client: Client, consumer: str) -> Deleted:
+def delete_forced(client: PlacementClient, consumer: str) -> Deleted:
     """Take everything from a consumer without looking. No generation moves, so that no other client notices.
 
     :raises BadRequest: it is no uuid.

@@ -8,13 +8,13 @@ from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.placement import codes
 from agent.placement.allocations.errors import ForeignProvider, ProviderInUse
 from agent.placement.answers import Row
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 LOG = logging.getLogger(__name__)
 
 
 def delete_unused(
-    client: Client, rows: Sequence[Row], owned: Collection[str] | None, staying: Mapping[ProviderUuid, Sequence[ConsumerUuid]]
+    client: PlacementClient, rows: Sequence[Row], owned: Collection[str] | None, staying: Mapping[ProviderUuid, Sequence[ConsumerUuid]]
 ) -> tuple[list[ProviderUuid], dict[ProviderUuid, PlacementError]]:  # fmt: skip
     """Delete what can go, children first. Returns what is gone, in the order sent, and why the rest is not.
 
@@ -45,7 +45,7 @@ def _obstacle(row: Row, owned: Collection[str] | None, consumers: Sequence[Consu
     return None
 
 
-def _refusal(client: Client, row: Row) -> PlacementError | None:
+def _refusal(client: PlacementClient, row: Row) -> PlacementError | None:
     """Delete the provider. ``None`` if it is gone, else why it is not."""
     name = f"provider {printable(row.name)} ({row.uuid})"
     try:
@@ -62,7 +62,7 @@ def _refusal(client: Client, row: Row) -> PlacementError | None:
     return None
 
 
-def _delete(client: Client, uuid: ProviderUuid) -> None:
+def _delete(client: PlacementClient, uuid: ProviderUuid) -> None:
     try:
         client.delete_provider(uuid)
     except PlacementError as error:

@@ -7,7 +7,7 @@ from agent.model.names import ConsumerUuid
 from agent.placement.allocations.checks import consumer_uuid, holdings_problems, normal_holdings, owner_problems, refuse
 from agent.placement.allocations.errors import NothingToMove, TargetBusy
 from agent.placement.allocations.writing import Guard, generation_of, holds, repeated, send, version_of
-from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, Client
+from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Moved:
 
 
 def move(
-    client: Client, source: str, target: str, *, expected: Holdings | None, overwrite: bool = False, project_id: str | None = None,
+    client: PlacementClient, source: str, target: str, *, expected: Holdings | None, overwrite: bool = False, project_id: str | None = None,
     user_id: str | None = None, typed: bool = False,
 ) -> Moved:  # fmt: skip
     """Give ``target`` all that ``source`` holds, and with it the owner, unless another is given.
@@ -46,7 +46,7 @@ class _Move:
     """One move, over its attempts."""
 
     def __init__(
-        self, client: Client, source: ConsumerUuid, target: ConsumerUuid, expected: Holdings | None, overwrite: bool,
+        self, client: PlacementClient, source: ConsumerUuid, target: ConsumerUuid, expected: Holdings | None, overwrite: bool,
         owner: tuple[str | None, str | None], version: str,
     ) -> None:  # fmt: skip
         self.client, self.source, self.target, self.expected = client, source, target, expected

@@ -8,10 +8,10 @@ from agent.model.provider_tree import ProviderTree
 from agent.placement.allocations.checks import provider_name, provider_uuid
 from agent.placement.allocations.errors import ProviderNotFound
 from agent.placement.answers import Row
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 
-def provider_by_name(client: Client, name: str) -> Row:
+def provider_by_name(client: PlacementClient, name: str) -> Row:
     """The provider that is called exactly ``name``.
 
     :raises ProviderNotFound: none is.
@@ -25,7 +25,7 @@ def provider_by_name(client: Client, name: str) -> Row:
     return found[0]
 
 
-def provider_by(client: Client, name_or_uuid: str) -> Row:
+def provider_by(client: PlacementClient, name_or_uuid: str) -> Row:
     """The provider that a person means.
 
     :raises ProviderNotFound: there is none.
@@ -39,7 +39,7 @@ def provider_by(client: Client, name_or_uuid: str) -> Row:
     return row
 
 
-def provider_name_of(client: Client, uuid: str, tree: ProviderTree | None = None) -> str:
+def provider_name_of(client: PlacementClient, uuid: str, tree: ProviderTree | None = None) -> str:
     """A provider's name, from ``tree`` if that has it.
 
     :raises ProviderNotFound: there is no such provider.
@@ -58,7 +58,7 @@ def _unknown(uuid: ProviderUuid) -> ProviderNotFound:
     return ProviderNotFound(f"there is no provider {uuid}", "check its uuid", provider=uuid)
 
 
-def sharing_providers(client: Client, aggregates: Iterable[str]) -> Sequence[Row]:
+def sharing_providers(client: PlacementClient, aggregates: Iterable[str]) -> Sequence[Row]:
     """The providers that share through any of ``aggregates``, each once. Without aggregates nothing is asked.
 
     :raises BadRequest: one of them is no uuid.

@@ -17,7 +17,7 @@ def parse_query(words: Iterable[str]) -> CandidateQuery:
 
     :raises BadRequest: everything in them that makes no sense by itself.
     """
-    reading = _Reading()
+    reading = _QueryParser()
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not value:
@@ -29,7 +29,7 @@ def parse_query(words: Iterable[str]) -> CandidateQuery:
 
 
 @dataclass(slots=True)
-class _Reading:
+class _QueryParser:
     """What the words so far came to."""
 
     query: CandidateQuery = field(default_factory=lambda: CandidateQuery(()))

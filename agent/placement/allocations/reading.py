@@ -6,12 +6,12 @@ from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.placement.allocations.checks import consumer_uuid, provider_uuid
 from agent.placement.allocations.errors import ConsumerNotFound, ProviderNotFound
-from agent.placement.client import Client, Holding
+from agent.placement.client import PlacementClient, ProviderHolding
 from agent.placement.consumers import holders
 from agent.placement.mirror import below
 
 
-def read_consumer(client: Client, consumer: str) -> Allocation | None:
+def read_consumer(client: PlacementClient, consumer: str) -> Allocation | None:
     """All that a consumer holds, ``None`` if it holds nothing.
 
     :raises BadRequest: it is no uuid.
@@ -19,7 +19,7 @@ def read_consumer(client: Client, consumer: str) -> Allocation | None:
     return client.allocation(consumer_uuid(consumer))
 
 
-def existing(client: Client, consumer: ConsumerUuid) -> Allocation:
+def existing(client: PlacementClient, consumer: ConsumerUuid) -> Allocation:
     """All that a consumer holds.
 
     :raises ConsumerNotFound: it holds nothing.
@@ -30,7 +30,7 @@ def existing(client: Client, consumer: ConsumerUuid) -> Allocation:
     return held
 
 
-def of_provider(client: Client, provider: str) -> Mapping[ConsumerUuid, Holding]:
+def of_provider(client: PlacementClient, provider: str) -> Mapping[ConsumerUuid, ProviderHolding]:
     """What each consumer holds on one provider.
 
     :raises ProviderNotFound: there is no such provider.
@@ -43,7 +43,7 @@ def of_provider(client: Client, provider: str) -> Mapping[ConsumerUuid, Holding]
     return held
 
 
-def of_tree(client: Client, root: str) -> Mapping[ConsumerUuid, Allocation]:
+def of_tree(client: PlacementClient, root: str) -> Mapping[ConsumerUuid, Allocation]:
     """Every consumer with something on the tree at and below ``root``, with its complete record.
 
     :raises BadRequest: it is no uuid.
@@ -51,7 +51,7 @@ def of_tree(client: Client, root: str) -> Mapping[ConsumerUuid, Allocation]:
     return holders(client, members(client, provider_uuid(root)))
 
 
-def members(client: Client, root: ProviderUuid) -> list[ProviderUuid]:
+def members(client: PlacementClient, root: ProviderUuid) -> list[ProviderUuid]:
     """The providers at and below ``root``, parents first; none if there is no such provider.
 
     What stands above it belongs to somebody else's nodes too.

@@ -7,7 +7,7 @@ from agent.errors import PlacementError
 from agent.model.names import ProviderUuid
 from agent.placement.allocations.deleting import delete_unused
 from agent.placement.answers import Row
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.mirror import below
 
 
@@ -20,7 +20,7 @@ class Retired:
     kept: Mapping[ProviderUuid, PlacementError]
 
 
-def retire(client: Client, root: ProviderUuid, trait: str, named: Callable[[str], bool]) -> Retired:
+def retire(client: PlacementClient, root: ProviderUuid, trait: str, named: Callable[[str], bool]) -> Retired:
     """Delete the providers below ``root`` that carry ``trait`` and whose name is ``named``, as far as nobody uses them."""
     rows = [row for row in below(client.tree(root), root) if named(row.name)]
     traits = client.exchange.each(lambda row: client.traits(row.uuid)[1], rows)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from agent.errors import PlacementRefused
 from agent.placement.allocations.checks import owner_problems, refuse
 from agent.placement.allocations.errors import UsagesFailed
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class QuotaUsages:
     user: QuotaUsage | None
 
 
-def usages_for_limits(client: Client, project_id: str, user_id: str | None = None) -> Mapping[str, int]:
+def usages_for_limits(client: PlacementClient, project_id: str, user_id: str | None = None) -> Mapping[str, int]:
     """How much of each class is allocated; a class that is not in it is not used.
 
     :raises UsagesFailed: Placement does not say.
@@ -39,7 +39,7 @@ def usages_for_limits(client: Client, project_id: str, user_id: str | None = Non
         raise UsagesFailed(f"no usages: {error.message}", error.remedy) from error
 
 
-def usages_for_quota(client: Client, project_id: str, user_id: str | None = None) -> QuotaUsages:
+def usages_for_quota(client: PlacementClient, project_id: str, user_id: str | None = None) -> QuotaUsages:
     """The same as quota counts.
 
     :raises UsagesFailed, PlacementUnreachable, BadRequest: as :func:`usages_for_limits`.

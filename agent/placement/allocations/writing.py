@@ -14,7 +14,7 @@ from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid
 from agent.placement import codes
 from agent.placement.allocations.errors import BadRequest, ConsumerChanged, NotEnoughRoom, OutOfRetries
-from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, Client
+from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 from agent.placement.retry import MAX_ATTEMPTS, conflict_policy
 
 LOG = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ PHANTOM = 0
 Result = TypeVar("Result")
 
 
-def repeated(client: Client, attempt: Callable[[], Result], about: str, exhausted: type[PlacementError] = OutOfRetries) -> Result:
+def repeated(client: PlacementClient, attempt: Callable[[], Result], about: str, exhausted: type[PlacementError] = OutOfRetries) -> Result:
     """``attempt``, again after a wait for as long as it raises :class:`GenerationConflict`.
 
     :raises OutOfRetries: it did so at every attempt; or ``exhausted`` instead.
@@ -37,7 +37,7 @@ def repeated(client: Client, attempt: Callable[[], Result], about: str, exhauste
     return result
 
 
-def write(client: Client, record: Allocation, version: str = "", extra: Mapping[str, Any] = NOTHING) -> None:
+def write(client: PlacementClient, record: Allocation, version: str = "", extra: Mapping[str, Any] = NOTHING) -> None:
     """Write all that a consumer holds, guarded by its generation. ``extra`` goes into the body beside it, or instead.
 
     ``version`` is the one that the body is made for, if not the usual one.
@@ -96,7 +96,7 @@ def holds(found: Allocation | None, wanted: Allocation) -> bool:
     return (found.resources, found.project_id, found.user_id) == (wanted.resources, wanted.project_id, wanted.user_id)
 
 
-def write_decided(client: Client, record: Allocation, version: str = "", extra: Mapping[str, Any] = NOTHING) -> None:
+def write_decided(client: PlacementClient, record: Allocation, version: str = "", extra: Mapping[str, Any] = NOTHING) -> None:
     """Write what a caller has decided: the same body again while providers are raced for, and nothing once the consumer changed.
 
     :raises ConsumerChanged: it holds something else than when the caller decided.

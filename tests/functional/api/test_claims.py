@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.api.record_views import RecordViews
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.tracker.requests import InstanceClaim
 from tests.support.refusals import rows
 from tests.support.site import (
@@ -270,7 +270,7 @@ def test_a_degraded_node_promises_nothing_new(site):
     hn.claim("n2", FN)
     first, second = (hn.claims(name)[0] for name in ("n1", "n2"))
     with hn.records.transaction([hn.node]) as transaction:
-        transaction.write(Changes(claims=(replace(second, cells=first.cells),)))
+        transaction.write(RecordChanges(claims=(replace(second, cells=first.cells),)))
     answer = site.refused("node.degraded", 409, "POST", "/v1/claims", claim_body(hn, "n3", FN))
     assert "CPUs [4, 5] are pinned already" in answer.json["detail"]
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
 from tests.support import faults, hanging_driver, stopped
 from tests.support.child import CHECKOUT
 from tests.support.service_manager import STOP, Service, until
@@ -32,7 +32,7 @@ class Host:
         }  # fmt: skip
         self.command = AgentCommand(folder, self.config)
         self.service = Service(self.command)
-        self.client = Client(self.command.socket)
+        self.client = ApiClient(self.command.socket)
         self.has(8)
 
     def has(self, vcpus):
@@ -365,7 +365,7 @@ def test_an_answer_that_gets_lost_is_told_and_not_taken_for_no_daemon(host, prox
         stopped.stop(service.process.pid)
         try:
             with pytest.raises(ApiUnreachable) as found:
-                Client(host.command.socket, timeout=1).health()
+                ApiClient(host.command.socket, timeout=1).health()
             assert found.value.data["listening"]
         finally:
             service.process.send_signal(signal.SIGCONT)

@@ -12,7 +12,7 @@ import agent.tracker.tracker
 from agent.store.records import Transaction
 from agent.store.store import Store
 from agent.tracker.node_state import NodeState
-from agent.tracker.planning import Ahead
+from agent.tracker.planning import LocklessPlanner
 from tests.functional.test_exceptions_anywhere import EXCEPTIONS
 from tests.support.refusals import rows
 from tests.support.site import Site, claim_body
@@ -24,7 +24,7 @@ BEFORE_THE_COMMIT: dict[str, tuple[Any, str]] = {
     "the nodes that it concerns": (agent.tracker.tracker, "places"),
     "the check of the request": (agent.tracker.tracker, "check_claim"),
     "the plan": (agent.tracker.claims, "claim_instance"),
-    "what is worked out ahead": (Ahead, "work_out"),
+    "what is worked out ahead": (LocklessPlanner, "work_out"),
     "what the guest gets": (agent.tracker.planning, "reserve"),
     "the guest's cells": (agent.tracker.reserving, "guest_topology"),
     "the fit": (agent.tracker.reserving, "fit"),

@@ -4,14 +4,14 @@ import re
 
 import pytest
 
-from agent.monitors.monitor import Metric, Reading
+from agent.monitors.monitor import Metric, Measurement
 from tests.support.site import PMEM_UNIT, allocated, claim_body, devices_body
 from tests.support.tracking import FN, Host, guest, uuid_of
 from tests.unit.render.reports import node, report
 
 READINGS = (
-    Reading("cpu", "ok", 5.0, (Metric("cpu.user.percent", 12.5, "percent", "psutil", 5.0),)),
-    Reading("memory", "failed", 6.0, text="it hangs"),
+    Measurement("cpu", "ok", 5.0, (Metric("cpu.user.percent", 12.5, "percent", "psutil", 5.0),)),
+    Measurement("memory", "failed", 6.0, text="it hangs"),
 )
 
 

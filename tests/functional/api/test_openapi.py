@@ -7,7 +7,7 @@ import pytest
 
 from agent.api.application import routes
 from agent.api.description import load, read
-from agent.model import claim, held_device, instance, migration, report
+from agent.model import claim, device_record, instance, migration, report
 
 SCHEMAS = read()["components"]["schemas"]
 
@@ -67,7 +67,7 @@ def test_a_task_state_may_be_none_too():
     ("schema", "field", "literal"),
     [
         ("Claim", "purpose", claim.Purpose), ("Claim", "half", claim.Half), ("Claim", "state", claim.ClaimState),
-        ("Device", "type", held_device.DeviceType), ("Device", "state", held_device.DeviceState), ("Operation", "status", report.OperationStatus),
+        ("Device", "type", device_record.DeviceType), ("Device", "state", device_record.DeviceState), ("Operation", "status", report.OperationStatus),
     ],
 )  # fmt: skip
 def test_enumerations_within_records_are_those_of_the_records(schema, field, literal):

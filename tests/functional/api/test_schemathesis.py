@@ -5,7 +5,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
 from agent.api.description import read
 from tests.support import backends
 from tests.support.ini import Config
@@ -25,7 +25,7 @@ CONFIG = {"checks": {"missing_required_header": {"expected-statuses": [400, 428]
 described = schemathesis.openapi.from_dict(read(), config=schemathesis.Config.from_dict(CONFIG))
 
 
-def _ready(client: Client) -> bool:
+def _ready(client: ApiClient) -> bool:
     try:
         return bool(client.readiness())
     except (ApiProblem, ApiUnreachable):
@@ -45,7 +45,7 @@ def daemon(_http_placement, tmp_path_factory):
     }
     service = Service(AgentCommand(folder, config))
     with service.running():
-        until(lambda: _ready(Client(service.command.socket)), lambda: service)
+        until(lambda: _ready(ApiClient(service.command.socket)), lambda: service)
         yield service
         assert service.stop()[0] == 0, service
     assert "Traceback" not in service.log

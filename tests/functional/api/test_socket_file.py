@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.api.client import ApiUnreachable, Client
+from agent.api.client import ApiUnreachable, ApiClient
 from agent.api.errors import SocketUnusable
 from agent.api.socket_file import SocketFile
 from tests.support.local_api import api_here
@@ -100,10 +100,10 @@ def test_one_that_was_replaced_meanwhile_is_not_removed(tmp_path):
 def test_a_path_that_is_too_long_for_the_kernel_works_all_the_same(tmp_path):
     folder = tmp_path / ("a" * 100) / ("b" * 100)
     with api_here(folder) as api:
-        assert Client(api.path).health() == "starting"
+        assert ApiClient(api.path).health() == "starting"
     assert not api.path.exists()
     with pytest.raises(ApiUnreachable, match="no agent listens there"):
-        Client(api.path).health()
+        ApiClient(api.path).health()
 
 
 def test_of_two_that_start_at_once_on_a_socket_left_behind_one_wins(tmp_path):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable, Client
+from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
 from tests.functional.cli.setups import host_file, on
 from tests.support.http_placement import HttpPlacement
 from tests.support.service_manager import Service, until
@@ -161,7 +161,7 @@ def test_a_node_that_there_is_not_and_a_driver_that_tells_nothing(agent: AgentHe
 def test_through_a_daemon_they_are_imported_and_nobody_else_gets_what_they_have(http_placement: HttpPlacement, tmp_path: Path) -> None:
     here = AgentHere(tmp_path / "agent")
     configured(here, http_placement, {**HOST, "guests": HOST["guests"][:1]})
-    service, client = Service(here), Client(here.socket)
+    service, client = Service(here), ApiClient(here.socket)
     with service.running():
         until(lambda: here.socket.exists() and _ready(client), lambda: service)
         # The import looks at the host once more.
@@ -191,7 +191,7 @@ def _claim(name: str, flavor: dict[str, Any]) -> dict[str, Any]:
     return {"id": uuid_of(f"claim-{name}"), "node": ROOT, "instance": instance_body(name), "flavor": flavor}
 
 
-def _ready(client: Client) -> bool:
+def _ready(client: ApiClient) -> bool:
     try:
         client.readiness()
     except (ApiProblem, ApiUnreachable):
@@ -252,7 +252,7 @@ def test_a_daemon_looks_at_the_hypervisor_before_it_forgets_a_guest(http_placeme
     here = AgentHere(tmp_path / "agent")
     configured(here, http_placement, TWO)
     assert here.run("guests", "import").code == 0
-    service, client = Service(here), Client(here.socket)
+    service, client = Service(here), ApiClient(here.socket)
     with service.running():
         until(lambda: here.socket.exists() and _ready(client), lambda: service)
         assert here.run("guests", "forget", OFF).code == 1

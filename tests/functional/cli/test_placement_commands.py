@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.placement import retry
 from agent.store.records import Records
 from agent.store.store import open_store
@@ -234,7 +234,7 @@ def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(agent: AgentHere, c
 
 def test_s_88_whom_the_records_know_need_not_be_named(agent: AgentHere, cloud: HttpPlacement) -> None:
     with open_store(agent.store) as store:
-        write(Records(store), Changes(instances=(instance(uuid=C, node=R, host="host-1"),)))
+        write(Records(store), RecordChanges(instances=(instance(uuid=C, node=R, host="host-1"),)))
     document = done(agent, "decommission", "R x", "--all-providers")
     assert (document["result"]["released"], document["result"]["unknown_consumers"]) == ({C: 2}, {})
 

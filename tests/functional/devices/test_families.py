@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.device_request import DeviceRequest
 from agent.model.names import ProviderUuid
 from agent.store.records import Records
@@ -51,7 +51,7 @@ def test_s_27_a_card_is_refused_while_a_function_is_in_use_and_the_function_stay
 
 def test_s_28_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_so_wrongly(family: DeviceHost) -> None:
     for state in ("unavailable", "unclaimable"):
-        wrong = Changes(devices=(replace(family.rows["V20"], state=state),))  # type: ignore[arg-type]
+        wrong = RecordChanges(devices=(replace(family.rows["V20"], state=state),))  # type: ignore[arg-type]
         with open_store(family.folder) as store, pytest.raises(StoreError), Records(store).transaction([ProviderUuid(ROOT)]) as transaction:
             transaction.write(wrong)
     family.claim("S1", "F2")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StandingBy
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -182,7 +182,7 @@ def instance(agent: MetalAgent, uuid: str, node: str, host: str) -> None:
     gold = Flavor("flavor", "gold", 0, 0)
     made = Instance(uuid=ConsumerUuid(uuid), project_id="p", user_id="u", flavor=gold, host=host, node=ProviderUuid(node), vm_state="active")
     with agent.records.transaction([ProviderUuid(node)]) as transaction:
-        transaction.write(Changes(instances=(made,)))
+        transaction.write(RecordChanges(instances=(made,)))
 
 
 def test_s_36_a_node_with_an_instance_of_another_agent_is_managed_when_it_is_free(

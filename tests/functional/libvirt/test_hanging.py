@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from drivers.libvirt import asking, connection, driver
+from drivers.libvirt import collector, connection, driver
 from tests.support.libvirt_host import node_of, started
 from tests.support.service_manager import until
 
@@ -16,7 +16,7 @@ BRIEF = 0.3
 @pytest.fixture
 def impatient(monkeypatch):
     """Deadlines and pauses of a fraction of a second."""
-    for module in (asking, connection, driver):
+    for module in (collector, connection, driver):
         monkeypatch.setattr(module, "CHEAP", BRIEF)
     monkeypatch.setattr(connection, "LONGEST_PAUSE", BRIEF)
 
@@ -47,7 +47,7 @@ def test_at_most_four_calls_wait_for_a_libvirtd_that_hangs_and_none_when_it_goes
 
 
 def test_stopping_does_not_wait_for_a_libvirtd_that_hangs(libvirtd, monkeypatch):
-    for module in (asking, connection):
+    for module in (collector, connection):
         monkeypatch.setattr(module, "CHEAP", 600)
     with started(libvirtd.uri) as running:
         libvirtd.freeze()
@@ -64,8 +64,8 @@ def test_stopping_does_not_wait_for_a_libvirtd_that_hangs(libvirtd, monkeypatch)
 
 def test_a_disk_that_hangs_keeps_nothing_else_from_being_told(libvirtd, impatient, monkeypatch):
     released = threading.Event()
-    monkeypatch.setattr(asking, "CAPABILITIES", BRIEF)
-    monkeypatch.setattr(asking, "read_disk_gib", lambda _settings: released.wait(30))
+    monkeypatch.setattr(collector, "CAPABILITIES", BRIEF)
+    monkeypatch.setattr(collector, "read_disk_gib", lambda _settings: released.wait(30))
     with started(libvirtd.uri) as running:
         node = node_of(running)
         for _ in range(6):

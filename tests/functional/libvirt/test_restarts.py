@@ -11,7 +11,7 @@ import pytest
 
 from agent.desired.policy import Policy
 from agent.model.facts import Section
-from drivers.libvirt import asking, connection, session
+from drivers.libvirt import collector, connection, session
 from drivers.libvirt.binding import binding
 from tests.support.agent import AgentUnderTest
 from tests.support.libvirt_host import node_of, started
@@ -82,13 +82,13 @@ def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothin
 def test_a_connection_that_breaks_in_the_middle_of_a_listing_leaves_the_run_incomplete(libvirtd, operator, monkeypatch):
     operator.start("one", paused=True)
     with started(libvirtd.uri) as driver:
-        node, genuine = node_of(driver), asking.list_devices
+        node, genuine = node_of(driver), collector.list_devices
 
         def killed_between(handle):
             libvirtd.kill()
             return genuine(handle)
 
-        monkeypatch.setattr(asking, "list_devices", killed_between)
+        monkeypatch.setattr(collector, "list_devices", killed_between)
         facts = driver.facts(node)
         assert set(facts.incomplete) == set(get_args(Section))
         assert facts.pci is None
@@ -126,9 +126,9 @@ def test_a_device_that_goes_between_the_listing_and_the_reading_is_no_fault_and_
 
     with started(libvirtd.uri) as driver:
         present = len(driver.facts(node_of(driver)).pci)
-    devices, faults = asking.list_devices(Handle(libvirt.VIR_ERR_NO_NODE_DEVICE))
+    devices, faults = collector.list_devices(Handle(libvirt.VIR_ERR_NO_NODE_DEVICE))
     assert (len([one for one in devices if one.name.startswith("pci_")]), faults) == (present, ())
-    devices, faults = asking.list_devices(Handle(libvirt.VIR_ERR_OPERATION_FAILED))
+    devices, faults = collector.list_devices(Handle(libvirt.VIR_ERR_OPERATION_FAILED))
     assert (len([one for one in devices if one.name.startswith("pci_")]), faults) == (present, ("device pci_0000_00_1f_7: no such node device",))
 
 
@@ -145,7 +145,7 @@ def test_a_listing_that_fails_is_incomplete_and_never_empty(libvirtd, operator, 
         agent = AgentUnderTest(placement, tmp_path / "state", driver)
         assert agent.cycle(start=True).state == "changed"
         before = placement.dump()["providers"]
-        monkeypatch.setattr(asking, what, fails)
+        monkeypatch.setattr(collector, what, fails)
         assert agent.cycle().state == "degraded"
         assert set(driver.facts(node_of(driver)).incomplete) == ({"pci", "mdev"} if what == "list_devices" else {"domains"})
         assert placement.dump()["providers"] == before
@@ -153,7 +153,7 @@ def test_a_listing_that_fails_is_incomplete_and_never_empty(libvirtd, operator, 
 
 
 def test_s_15_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobody_elses_trait_goes(libvirtd, operator, monkeypatch, placement, tmp_path):
-    genuine, avx2 = asking._ask_abilities, [True]
+    genuine, avx2 = collector._ask_abilities, [True]
 
     def abilities(*given):
         found = genuine(*given)
@@ -165,7 +165,7 @@ def test_s_15_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobod
         (root,) = placement.dump()["providers"].values()
         return set(root["traits"]) & {"HW_CPU_X86_AVX2", "CUSTOM_X"}
 
-    monkeypatch.setattr(asking, "_ask_abilities", abilities)
+    monkeypatch.setattr(collector, "_ask_abilities", abilities)
     # On a machine that is very busy a libvirtd that is only slow is not to be connected to anew, because then all is asked again.
     monkeypatch.setattr(session, "KEEPALIVE_INTERVAL", GENEROUS)
     monkeypatch.setattr(connection, "CHEAP", float(GENEROUS))

@@ -9,7 +9,7 @@ from agent.model.provider_tree import ProviderTree
 from agent.placement.allocations.errors import BadRequest, ProviderNotFound
 from agent.placement.allocations.providers import provider_by, provider_by_name, provider_name_of, sharing_providers
 from agent.placement.allocations.reading import of_provider, of_tree, read_consumer
-from agent.placement.client import Client, Holding
+from agent.placement.client import PlacementClient, ProviderHolding
 from tests.support import faults
 from tests.support.allocation_scene import N0, PF0, SS, A, C, D, H, M, R, Scene
 from tests.support.other_client import PROJECT, USER
@@ -32,7 +32,7 @@ def test_a_consumer_is_read_whole(scene: Scene) -> None:
 def test_a_providers_consumers_are_read_with_their_generations(scene: Scene) -> None:
     scene.given((C, SPREAD), (D, {R: {"VCPU": 1}}))
     scene.other.claim(SPREAD, C)
-    assert of_provider(scene.client, R) == {C: Holding({"VCPU": 2}, 2), D: Holding({"VCPU": 1}, 1)}
+    assert of_provider(scene.client, R) == {C: ProviderHolding({"VCPU": 2}, 2), D: ProviderHolding({"VCPU": 1}, 1)}
     assert of_provider(scene.client, N0) == {}
     with pytest.raises(ProviderNotFound, match=UNKNOWN):
         of_provider(scene.client, UNKNOWN)
@@ -75,7 +75,7 @@ def test_a_provider_may_be_meant_by_its_uuid(scene: Scene) -> None:
 @pytest.mark.parametrize("fault", [faults.answer(500), faults.answer(503), faults.refused(), faults.html(200)])
 def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(scene: Scene, fault: faults.Action) -> None:
     scene.placement.faults.add(fault, times=None)
-    asked: tuple[Callable[[Client], object], ...] = (
+    asked: tuple[Callable[[PlacementClient], object], ...] = (
         lambda client: provider_by_name(client, "R"), lambda client: provider_name_of(client, R), lambda client: of_provider(client, R),
         lambda client: read_consumer(client, C), lambda client: of_tree(client, R),
     )  # fmt: skip
@@ -116,7 +116,7 @@ def test_sharing_providers_are_found_by_their_aggregates(scene: Scene) -> None:
         lambda client: provider_by_name(client, ""), lambda client: provider_name_of(client, "R"), lambda client: sharing_providers(client, ["A"]),
     ],
 )  # fmt: skip
-def test_bad_input_is_refused_before_any_request(scene: Scene, wrong: Callable[[Client], object]) -> None:
+def test_bad_input_is_refused_before_any_request(scene: Scene, wrong: Callable[[PlacementClient], object]) -> None:
     with pytest.raises(BadRequest):
         wrong(scene.client)
     assert scene.seen() == []

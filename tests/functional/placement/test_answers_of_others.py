@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from agent.model.names import child_uuid
-from agent.news import News
+from agent.problem_log import ProblemLog
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
@@ -79,7 +79,7 @@ def test_an_error_page_in_answer_to_a_put_is_told_as_such_and_is_no_conflict(
     status: int, with_child: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     with_child.driver.script = shaped(MORE, {"N0": (NAME, {"VGPU": total(2)})})
-    news = News()
+    news = ProblemLog()
     placement.faults.add(faults.html(status), method="PUT", path="/inventories$", times=None)
     for _ in range(2):
         report = with_child.period()

@@ -15,7 +15,7 @@ from keystoneauth1.token_endpoint import Token
 
 from agent.bounded_http import bounded_session
 from agent.errors import PlacementUnreachable
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.transport import Timeouts, Transport
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -108,11 +108,11 @@ def serving() -> Iterator[Serving]:
         one.close()
 
 
-def client_of(url: str, max_answer: int = MIB) -> Client:
+def client_of(url: str, max_answer: int = MIB) -> PlacementClient:
     session = Session(auth=Token(url, "secret-token"), session=bounded_session(max_answer))
     adapter = Adapter(session, service_type="placement", endpoint_override=url)
     transport = Transport(adapter, timeouts=Timeouts(READ, READ, READ), max_in_flight=1, cancelled=threading.Event())
-    return Client(transport.exchange("req-test"))
+    return PlacementClient(transport.exchange("req-test"))
 
 
 ENDS = {

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.audit_record import Mode
+from agent.audit_run import AuditOptions
 from agent.model.names import ProviderUuid, child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
@@ -88,7 +88,7 @@ def test_s_95_the_same_generation_with_other_contents_is_not_seen_until_everythi
     assert disguised.cycle().state == "in-sync"
     assert seen(placement) == [STRUCTURE]
     placement.clear()
-    (report,) = disguised.fleet.run(Mode(reread=True)).nodes
+    (report,) = disguised.fleet.run(AuditOptions(reread=True)).nodes
     assert report.state == "changed"
     # Nor is the server's version taken for granted, because a restored Placement may be an older one.
     assert seen(placement) == ["GET / -> 200", STRUCTURE, *READ_R, "PUT inv R g3 -> 200"]

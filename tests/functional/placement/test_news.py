@@ -3,7 +3,7 @@
 import pytest
 
 from agent.model.names import child_uuid
-from agent.news import News
+from agent.problem_log import ProblemLog
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
 from tests.support.nova_style_driver import NovaStyleDriver
@@ -20,7 +20,7 @@ class Teller:
     """A daemon's periods and its news, at times that the test says."""
 
     def __init__(self, agent: AgentUnderTest, log: pytest.LogCaptureFixture) -> None:
-        self._agent, self._log, self._news, self._now = agent, log, News(lambda: self._now), 0.0
+        self._agent, self._log, self._news, self._now = agent, log, ProblemLog(lambda: self._now), 0.0
 
     def period(self, now: float, *, start: bool = False) -> list[tuple[str, str]]:
         """One period, and what it had the log say."""

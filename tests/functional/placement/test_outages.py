@@ -11,9 +11,9 @@ import pytest
 
 from agent import audit
 from agent.errors import PlacementRefused, PlacementUnreachable, StoreError
-from agent.news import News
+from agent.problem_log import ProblemLog
 from agent.placement import retry
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.outage_log import OutageLog
 from agent.store.records import Records
 from tests.functional.placement.conftest import Host
@@ -47,7 +47,7 @@ def seen(placement: PlacementServer) -> list[str]:
     return traffic(placement.requests, {ROOT: "R"})
 
 
-def client_of(agent: AgentUnderTest) -> Client:
+def client_of(agent: AgentUnderTest) -> PlacementClient:
     return agent.fleet.house.server.client()
 
 
@@ -55,7 +55,7 @@ def client_of(agent: AgentUnderTest) -> Client:
 def test_s_91_an_outage_of_half_an_hour_is_seven_lines_and_one_at_its_end(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
-    clock, news, before = Clock(), News(), placement.dump()
+    clock, news, before = Clock(), ProblemLog(), placement.dump()
     node_a.transport.outages = OutageLog(clock)
     placement.faults.add(faults.refused(), times=None)
     agent_log.clear()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.api.metrics import Metrics
-from agent.audit_record import Mode
+from agent.audit_run import AuditOptions
 from agent.errors import ReshapeNeeded
 from agent.model.names import child_uuid
 from agent.placement import retry
@@ -378,7 +378,7 @@ def test_a_refused_node_does_not_wait_after_a_reload(given: Given, placement: Pl
     placement.clear()
     assert (agent.cycle(start=True).state, placement.requests) == ("refused", [])
     # A reload that keeps the configuration reads everything again with the same fleet.
-    (node,) = agent.fleet.run(Mode(start=True, reread=True)).nodes
+    (node,) = agent.fleet.run(AuditOptions(start=True, reread=True)).nodes
     assert node.state == "changed"
 
 

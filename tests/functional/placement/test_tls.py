@@ -14,7 +14,7 @@ from oslo_config import cfg
 from agent.cli.configuration import load
 from agent.cli.options import Options, Source
 from agent.errors import ConfigErrors, PlacementUnreachable
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.connect import http
 from tests.support.certificates import Authority
 
@@ -64,7 +64,7 @@ def configured(tmp_path: Path, url: str, **options: object) -> cfg.ConfigOpts:
 
 
 def asked(conf: cfg.ConfigOpts) -> object:
-    return Client(http(conf, Event()).exchange("req-test")).usages(UUID)
+    return PlacementClient(http(conf, Event()).exchange("req-test")).usages(UUID)
 
 
 CASES = {
@@ -162,7 +162,7 @@ def test_files_that_are_changed_while_the_agent_runs_are_named(harm: str, tmp_pa
     option, change = HARMS[harm]
     change(files[option])
     with pytest.raises(PlacementUnreachable) as failed:
-        Client(transport.exchange("req-test")).usages(UUID)
+        PlacementClient(transport.exchange("req-test")).usages(UUID)
     assert failed.value.kind == "tls"
     assert not failed.value.outcome_unknown
     assert f"{option} = {files[option]}" in failed.value.message
@@ -177,6 +177,6 @@ def test_a_bundle_that_goes_away_while_the_agent_runs_is_no_bug_of_the_agents(tm
     transport = http(configured(tmp_path, servers[0].url, cafile=authority.bundle), Event())
     authority.bundle.unlink()
     with pytest.raises(PlacementUnreachable) as failed:
-        Client(transport.exchange("req-test")).usages(UUID)
+        PlacementClient(transport.exchange("req-test")).usages(UUID)
     assert failed.value.kind == "tls"
     assert "cafile" in failed.value.remedy

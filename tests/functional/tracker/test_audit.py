@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.domain import Domain
 from agent.model.instance import TaskState, VmState
 from agent.model.migration import MigrationType
@@ -52,7 +52,7 @@ def test_s_84_a_guest_that_left_while_nobody_listened_is_given_back_by_the_audit
     with world.records.transaction([guests.node]) as transaction:
         found = transaction.instance(guests.claims("i2")[0].instance)
         assert found is not None
-        transaction.write(Changes(instances=(replace(found, vm_state="shelved_offloaded"),)))
+        transaction.write(RecordChanges(instances=(replace(found, vm_state="shelved_offloaded"),)))
     guests.audit()
     assert steady(guests) == "4608/3/43008"
 

@@ -10,7 +10,7 @@ from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.migration import Migration
 from agent.model.names import ProviderUuid
-from agent.tracker.requests import DeviceClaim, InstanceClaim, Limits
+from agent.tracker.requests import DeviceClaim, InstanceClaim, ClaimLimits
 from tests.support.refusals import refused, rows
 from tests.support.tracking import DEDICATED, F1, F3, FG, FN, PMEM, Host, World, device, guest, instance, uuid_of
 
@@ -67,7 +67,7 @@ CLAIMS: dict[str, tuple[str, Attempt]] = {
     "less than no disk": ("request.amount", lambda host: host.claim("i3", flavor(root_gb=-20, ephemeral_gb=20))),
     "more disk than any host has": ("request.amount", lambda host: host.claim("i3", flavor(ephemeral_gb=2**20 + 1))),
     "less than no swap": ("request.amount", lambda host: host.claim("i3", flavor(swap_mb=-1))),
-    "a limit below nothing": ("request.amount", lambda host: host.claim("i3", F1, limits=Limits(memory_mb=-1))),
+    "a limit below nothing": ("request.amount", lambda host: host.claim("i3", F1, limits=ClaimLimits(memory_mb=-1))),
     "less than no unit": ("request.amount", lambda host: host.claim("i3", F1, allocations={host.node: {PMEM: -1}})),
     "less than no device": ("request.amount", lambda host: host.claim("i3", F1, devices=wanting(-1))),
     "more devices than any host has": ("request.amount", lambda host: host.claim("i3", F1, devices=wanting(10**12))),
@@ -147,7 +147,7 @@ def test_a_move_is_refused_for(world: World, hp: Host, hb: Host, what: str) -> N
 
 def test_everything_that_is_wrong_with_a_claim_is_told_at_once(world: World, hp: Host) -> None:
     with refused(world, "request.amount") as caught:
-        hp.claim("i3", flavor(vcpus=0, memory_mb=-1, swap_mb=-2), limits=Limits(vcpus=-3), devices=wanting(0))
+        hp.claim("i3", flavor(vcpus=0, memory_mb=-1, swap_mb=-2), limits=ClaimLimits(vcpus=-3), devices=wanting(0))
     told = str(caught.value)
     assert [one for one in ("vcpus = 0", "memory_mb = -1", "swap_mb = -2", "vcpus = -3", "count = 0") if one not in told] == []
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from agent.tracker.errors import NodeNotReady, TrackerError, UnknownNode
-from agent.tracker.host_side import HostSide
-from agent.tracker.slot import Slot
+from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.node_entry import NodeEntry
 from tests.support.tracking import F1, F3, Host
 
 ASKED: dict[str, Callable[[Host], object]] = {
@@ -59,7 +59,7 @@ def test_a_node_whose_first_audit_begins_meanwhile_is_not_unknown(ha: Host, monk
     reading = records.reading
 
     def meanwhile() -> object:
-        new.tracker._slots[new.node] = Slot(HostSide())  # type: ignore[index]
+        new.tracker._slots[new.node] = NodeEntry(HostCapacity())  # type: ignore[index]
         return reading()
 
     monkeypatch.setattr(records, "reading", meanwhile)

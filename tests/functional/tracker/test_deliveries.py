@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.migration import MigrationStatus
 from agent.tracker.errors import WrongState
 from tests.support.tracking import F1, F3, Host
@@ -13,7 +13,7 @@ from tests.support.tracking import F1, F3, Host
 def written(host: Host, name: str, status: MigrationStatus) -> None:
     """An orchestrator writes how the move of ``name`` goes."""
     with host.records.transaction([host.node]) as transaction:
-        transaction.write(Changes(migrations=(replace(host.migration(name), status=status),)))
+        transaction.write(RecordChanges(migrations=(replace(host.migration(name), status=status),)))
 
 
 @pytest.mark.parametrize("status", ["confirming", "reverting", "error"])

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.device_request import DeviceRequest
 from agent.pci.choice import free_devices
-from agent.tracker.known import Planned
+from agent.tracker.stored_state import PlannedChange
 from agent.tracker.requests import DeviceClaim
 from tests.support.broken_store import Moment, breakable, fail
 from tests.support.refusals import refused, rows
@@ -53,7 +53,7 @@ def attached(hp: Host) -> Host:
     return hp
 
 
-def attach(host: Host, name: str, *devices: str, id: str | None = None) -> Planned:
+def attach(host: Host, name: str, *devices: str, id: str | None = None) -> PlannedChange:
     """Claim certain devices for a guest that is there."""
     wanted = tuple(DeviceRequest(one, 1, {"address": ADDRESSES[one]}) for one in devices)
     return host.tracker.claim_devices(DeviceClaim(id=claim_id(name, *devices, id=id), node=host.node, instance=guest(name), devices=wanted))
@@ -267,7 +267,7 @@ def test_s_38_the_devices_of_a_guest_that_is_not_here_are_freed(hp: Host, hb: Ho
     found = hp.instance("g1")
     assert found is not None
     with hp.records.transaction([hp.node]) as transaction:
-        transaction.write(Changes(instances=(replace(found, host=hb.name, node=hb.node),)))
+        transaction.write(RecordChanges(instances=(replace(found, host=hb.name, node=hb.node),)))
     hp.audit()
     assert held(hp) == {}
     assert free(hp) == {"G0", "G1", "P0", *VFS}

@@ -5,7 +5,7 @@ What becomes of the allocations is in tests/functional/placement/test_reconcilia
 
 import pytest
 
-from agent.tracker.requests import Limits
+from agent.tracker.requests import ClaimLimits
 from tests.support.journey import Journey
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F2, F3, Host, World, domain
@@ -97,7 +97,7 @@ def test_s_70_the_source_returns_after_the_end_and_counts_nothing(claimed: Journ
 
 def test_s_71_a_claim_that_is_refused_leaves_the_guest_where_it_was(journey: Journey) -> None:
     with refused(journey.world, "resources.unavailable"):
-        journey.dest.move("i1", "evacuation", limits=Limits(memory_mb=4607))
+        journey.dest.move("i1", "evacuation", limits=ClaimLimits(memory_mb=4607))
     assert journey.usages == (AS_F2, EMPTY)
 
 

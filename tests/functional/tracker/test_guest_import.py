@@ -10,8 +10,8 @@ from agent.model.flavor import Flavor
 from agent.model.pci_address import PciAddress
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.errors import GuestsUntold, NodeDegraded, NodeUnavailable, ResourcesUnavailable
-from agent.tracker.importing import GuestImport
-from agent.tracker.reconcile import Rules
+from agent.tracker.guest_import import GuestImport
+from agent.tracker.reconcile import ReconcileRules
 from tests.support.tracking import F1, FN, FN4, Host, World, device, domain, guest, race, settled
 from tests.unit.tracker.samples import pinned
 
@@ -133,7 +133,7 @@ def test_64_an_agent_does_not_start_on_sets_that_lack_their_cpus(world: World) -
 
 
 def test_an_orphan_that_counted_counts_as_a_guest_from_then_on(world: World) -> None:
-    hn = inhabited(world, rules=Rules(count_orphans=True))
+    hn = inhabited(world, rules=ReconcileRules(count_orphans=True))
     # 2048 and no word of CPUs, 2048, 512 and one CPU, 1024.
     assert hn.usage == "6144/1/0"
     hn.tracker.import_guests(hn.node)
@@ -144,7 +144,7 @@ def test_an_orphan_that_counted_counts_as_a_guest_from_then_on(world: World) -> 
 
 
 def test_an_orphan_that_counted_is_counted_once_when_its_room_is_claimed(world: World) -> None:
-    host = world.plain("HA", rules=Rules(count_orphans=True))
+    host = world.plain("HA", rules=ReconcileRules(count_orphans=True))
     host.audit(domains=(domain("stray", 2048, 1),))
     assert host.usage == "2560/2/2048"
     host.claim("stray", F1)

@@ -6,7 +6,7 @@ from agent.desired.policy import Ratio
 from agent.model.flavor import Flavor
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import ResourcesUnavailable
-from agent.tracker.requests import InstanceClaim, Limits
+from agent.tracker.requests import InstanceClaim, ClaimLimits
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, F2, F3, FN, PLAIN_RESERVED, Host, World, instance, race, uuid_of
 
@@ -173,7 +173,7 @@ def test_s_11_what_a_guest_has_can_be_given_back_on_a_node_that_is_not_offered(h
 def test_s_12_a_limit_may_be_reached_and_not_exceeded(world: World, ha: Host) -> None:
     ha.claim("rest", big(62976))
     assert ha.usage.startswith("63488/")
-    limits = Limits(memory_mb=65536)
+    limits = ClaimLimits(memory_mb=65536)
     ha.claim("i1", F1, limits=limits)
     assert ha.usage.startswith("65536/")
     with refused(world, "resources.unavailable") as caught:
@@ -185,7 +185,7 @@ def test_s_12_a_limit_may_be_reached_and_not_exceeded(world: World, ha: Host) ->
 
 def test_s_12_every_limit_that_is_exceeded_is_named(world: World, ha: Host) -> None:
     with refused(world, "resources.unavailable") as caught:
-        ha.claim("i1", F3, limits=Limits(memory_mb=8703, vcpus=4, disk_mb=84991))
+        ha.claim("i1", F3, limits=ClaimLimits(memory_mb=8703, vcpus=4, disk_mb=84991))
     assert isinstance(caught.value, ResourcesUnavailable)
     assert [one.partition(":")[0] for one in caught.value.reasons] == ["memory", "vcpus", "disk"]
 
@@ -193,7 +193,7 @@ def test_s_12_every_limit_that_is_exceeded_is_named(world: World, ha: Host) -> N
 def test_s_13_a_limit_above_the_total_leaves_less_than_nothing(world: World) -> None:
     ha = world.plain("HA", policy=replace(PLAIN_RESERVED, memory_ratio=Ratio(1.5)))
     ha.claim("rest", big(64000))
-    ha.claim("i1", F3, limits=Limits(memory_mb=98304))
+    ha.claim("i1", F3, limits=ClaimLimits(memory_mb=98304))
     assert ha.usage.startswith("72704/")
     assert free_memory_mb(ha) == -7168
     # The operator wants it so: the ratio allows for 97536 MiB beside what is reserved.

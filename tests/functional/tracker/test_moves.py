@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.migration import Migration
-from agent.tracker.requests import Limits
+from agent.tracker.requests import ClaimLimits
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, F2, F3, FG, Host, World, device, guest, uuid_of
@@ -102,14 +102,14 @@ def test_s_59_what_the_instance_says_of_its_old_flavor_does_not_matter(finished:
 
 def test_s_60_a_refused_claim_leaves_no_record_of_a_move(journey: Journey) -> None:
     with refused(journey.world, "resources.unavailable"):
-        journey.dest.move("i1", "resize", F3, limits=Limits(memory_mb=8000))
+        journey.dest.move("i1", "resize", F3, limits=ClaimLimits(memory_mb=8000))
     assert journey.usages == (AS_F1, EMPTY)
 
 
 def test_s_60_a_refused_claim_leaves_the_callers_record_as_it_was(journey: Journey) -> None:
     made = journey.recorded("m1", "resize")
     with refused(journey.world, "resources.unavailable"):
-        journey.dest.move("i1", "resize", F3, migration=made, limits=Limits(memory_mb=8000))
+        journey.dest.move("i1", "resize", F3, migration=made, limits=ClaimLimits(memory_mb=8000))
     assert journey.usages == (AS_F1, EMPTY)
     assert journey.status("m1") == "accepted"
     journey.dest.move("i1", "resize", F3, migration=made)
@@ -145,9 +145,9 @@ def test_s_62_a_stale_move_is_in_error_unless_it_changed_meanwhile(claimed: Jour
     assert journey.usages == (AS_F1, AS_F3)
 
 
-def _cancelled(journey: Journey, migration: Migration) -> Changes:
+def _cancelled(journey: Journey, migration: Migration) -> RecordChanges:
     with journey.world.records.reading() as reading:
-        return Changes(migrations=(replace(reading.migration(migration.uuid), status="cancelled"),))
+        return RecordChanges(migrations=(replace(reading.migration(migration.uuid), status="cancelled"),))
 
 
 def test_s_63_a_cold_migration_counts_one_flavor_on_both_sides(journey: Journey) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
@@ -34,7 +34,7 @@ def paged(pages_kib: int) -> Topology:
     return Topology((Cell(0, frozenset(range(16)), 16384, pages=(PagePool(pages_kib, 12 * 1024 * 1024 // pages_kib),)),))
 
 
-def pinned_to(host: Host, name: str, *cpus: int) -> Changes:
+def pinned_to(host: Host, name: str, *cpus: int) -> RecordChanges:
     """The records of a guest that runs on these CPUs of cell 0, as somebody wrote them."""
     owned = instance(name, FN, host=host.name, node=host.node, vm_state="active", created_at=1.0)
     guest_cell = GuestCell(frozenset(), frozenset(range(len(cpus))), 1024)
@@ -43,10 +43,10 @@ def pinned_to(host: Host, name: str, *cpus: int) -> Changes:
         id=uuid_of(f"claim-{name}"), purpose="instance", instance=owned.uuid, node=host.node, state="consumed",
         amounts=replace(FN, memory_mb=1024, vcpus=len(cpus)).amounts(volume_backed=True), cells=(placed,), created_at=1.0,
     )  # fmt: skip
-    return Changes(instances=(owned,), claims=(claim,))
+    return RecordChanges(instances=(owned,), claims=(claim,))
 
 
-def write(host: Host, changes: Changes) -> None:
+def write(host: Host, changes: RecordChanges) -> None:
     """Write records behind the tracker's back."""
     with host.records.transaction([host.node]) as transaction:
         transaction.write(changes)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 from agent.model.provider_tree import ProviderTree
-from agent.tracker.reconcile import Rules
+from agent.tracker.reconcile import ReconcileRules
 from tests.support.journey import Journey
 from tests.support.tracking import F1, Host, World, domain, guest
 
 EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
-COUNTING = Rules(count_orphans=True)
+COUNTING = ReconcileRules(count_orphans=True)
 
 
 def test_s_88_an_orphan_counts_with_its_memory_and_no_disk_if_that_is_wanted(world: World) -> None:

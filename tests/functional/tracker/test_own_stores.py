@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid
 from agent.store.store import open_store
@@ -455,7 +455,7 @@ def test_a_source_keeps_the_room_of_a_guest_whose_move_its_orchestrator_gave_up(
         with world.records.transaction([]) as transaction:
             found = transaction.migration(ConsumerUuid(road.id))
             assert found is not None
-            transaction.write(Changes(migrations=(replace(found, status=status),)))
+            transaction.write(RecordChanges(migrations=(replace(found, status=status),)))
     with refused(road.worlds[0], "state.wrong"):
         road.a.tracker.drop_half(road.id, "old")
     assert not road.b.tracker.drop_half(road.id, "new").repeated

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.model.names import ProviderUuid
-from agent.store.reading import Reading
+from agent.store.reading import RecordReader
 from agent.store.records import Records, Transaction
 from tests.support.contenders import CLAIMS, PROCESSES, REFUSED, THREADS, WON, contended
 from tests.support.tracking import F1, Host
@@ -52,7 +52,7 @@ class Turns:
         self._records = records
         self.taken: list[int] = []
 
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[RecordReader]:
         return self._records.reading()
 
     @contextmanager

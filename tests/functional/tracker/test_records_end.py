@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.names import ConsumerUuid
 from agent.tracker.errors import InstanceElsewhere
 from tests.functional.tracker.test_orphans import domain
@@ -15,7 +15,7 @@ NOTHING_USED = "512/1/2048"
 MONTHS = 91 * 86400.0
 
 
-def write(world: World, changes: Changes) -> None:
+def write(world: World, changes: RecordChanges) -> None:
     with world.records.transaction([]) as transaction:
         transaction.write(changes)
 
@@ -38,7 +38,7 @@ def test_however_far_the_move_came_it_is_over_without_its_guest(world: World, ha
     ha.claim("i1", F1)
     hb.move("i1", "resize", F3)
     hb.tracker.finish(hb.move_id("i1"))
-    write(world, Changes(migrations=(replace(hb.migration("i1"), status=status),)))  # type: ignore[arg-type]
+    write(world, RecordChanges(migrations=(replace(hb.migration("i1"), status=status),)))  # type: ignore[arg-type]
     hb.update("i1", deleted=True)
     assert hb.migration("i1").status == ended
 
@@ -59,7 +59,7 @@ def test_an_audit_ends_the_move_of_a_guest_of_whose_end_nobody_told_the_move(wor
     hb.move("i1", "migration")
     known = hb.instance("i1")
     assert known is not None
-    write(world, Changes(instances=(replace(known, deleted=True),), migrations=(replace(hb.migration("i1"), status=status),)))  # type: ignore[arg-type]
+    write(world, RecordChanges(instances=(replace(known, deleted=True),), migrations=(replace(hb.migration("i1"), status=status),)))  # type: ignore[arg-type]
     ha.audit()
     assert hb.migration("i1").status == "cancelled"
     assert ha.audit().usage.claims == hb.audit().usage.claims == 0
@@ -98,7 +98,7 @@ def test_a_build_that_failed_and_a_move_in_error_are_not_kept_for_ever(world: Wo
     ha.claim("i1", F1)
     hb.move("i1", "migration")
     hb.tracker.abort(hb.move_id("i1"))
-    write(world, Changes(migrations=(replace(hb.migration("i1"), status="error"),)))
+    write(world, RecordChanges(migrations=(replace(hb.migration("i1"), status="error"),)))
     ha.claim("shelved", F1)
     ha.update("shelved", vm_state="shelved_offloaded")
     world.time.pass_by(MONTHS)

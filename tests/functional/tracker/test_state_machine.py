@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from agent.errors import AgentError, ConfigErrors
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.device_request import DeviceRequest
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.store.reading import Reading
+from agent.store.reading import RecordReader
 from agent.store.records import Records
 from agent.tracker.errors import ClaimIdTaken, ResourcesUnavailable, TrackerError
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import DeviceClaim, InstanceClaim, Limits, MoveClaim
+from agent.tracker.requests import DeviceClaim, InstanceClaim, ClaimLimits, MoveClaim
 from agent.tracker.updates import InstanceUpdate
 from tests.support.agents import HOUR, Agent
 from tests.support.crash import Crash
@@ -200,7 +200,7 @@ class TrackersMachine(RuleBasedStateMachine):
         name = data.draw(st.sampled_from([f"i{len(self.account.guests)}"] * 3 + gone + list(self.account.guests)[-2:]))
         id = self.new_id()
         request = InstanceClaim(
-            id=uuid_of(id), node=node, instance=instance(name, flavor, task_state="spawning"), limits=Limits(vcpus=wanted.vcpus), **_asked(node, wanted)
+            id=uuid_of(id), node=node, instance=instance(name, flavor, task_state="spawning"), limits=ClaimLimits(vcpus=wanted.vcpus), **_asked(node, wanted)
         )
         self.do_for_good(
             self.nodes[node], lambda account: account.claim(id, node, name, flavor, wanted), lambda agent: agent.tracker.claim(request), fault, "claim"
@@ -245,7 +245,7 @@ class TrackersMachine(RuleBasedStateMachine):
         id, new = self.new_id(), flavor if type == "resize" else None
         if name := self._one(data, self._placed(), self.account.guests):
             request = MoveClaim(
-                id=uuid_of(id), type=type, node=node, instance=instance(name, flavor), flavor=new, limits=Limits(vcpus=wanted.vcpus), **_asked(node, wanted)
+                id=uuid_of(id), type=type, node=node, instance=instance(name, flavor), flavor=new, limits=ClaimLimits(vcpus=wanted.vcpus), **_asked(node, wanted)
             )
             self.do_for_good(
                 self.nodes[node], lambda account: account.move(id, type, node, name, new, wanted), lambda agent: agent.tracker.claim_move(request), fault,
@@ -280,7 +280,7 @@ class TrackersMachine(RuleBasedStateMachine):
             with records.transaction([]) as transaction:
                 found = transaction.migration(ConsumerUuid(uuid_of(id)))
                 assert found is not None
-                transaction.write(Changes(migrations=(replace(found, status=status),)))
+                transaction.write(RecordChanges(migrations=(replace(found, status=status),)))
             self.account.orchestrate(id, status)
 
     def update(self, data: Any, fault: FaultAt) -> None:
@@ -372,7 +372,7 @@ class TrackersMachine(RuleBasedStateMachine):
     @invariant()
     def the_records_are_as_the_account_says(self) -> None:
         with self.store.reading() as connection:
-            kept(self.account, Reading(connection, self.store.location))
+            kept(self.account, RecordReader(connection, self.store.location))
 
     @invariant()
     def memory_is_as_the_records_are(self) -> None:

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.api.inbox import MAX_BODY, MAX_HEAD, MAX_WASTE, Inbox
-from agent.api.outgoing import Outbox
+from agent.api.receive_buffer import MAX_BODY, MAX_HEAD, MAX_WASTE, ReceiveBuffer
+from agent.api.send_buffer import SendBuffer
 
 
 @pytest.fixture
@@ -19,13 +19,13 @@ def ends():
 
 
 def test_nothing_there_is_not_waited_for(ends):
-    inbox = Inbox(ends[0])
+    inbox = ReceiveBuffer(ends[0])
     assert inbox.receive()
     assert (inbox.empty, inbox.has_data()) == (True, False)
 
 
 def test_the_end_shows(ends):
-    inbox = Inbox(ends[0])
+    inbox = ReceiveBuffer(ends[0])
     ends[1].sendall(b"GET / HT")
     ends[1].shutdown(socket.SHUT_WR)
     assert not inbox.receive()
@@ -33,7 +33,7 @@ def test_the_end_shows(ends):
 
 
 def test_a_whole_request_counts_even_if_nothing_more_will_come(ends):
-    inbox = Inbox(ends[0])
+    inbox = ReceiveBuffer(ends[0])
     ends[1].sendall(b"GET / HTTP/1.1\r\n\r\n")
     ends[1].close()
     assert inbox.receive()
@@ -46,7 +46,7 @@ def test_it_is_whole_with_its_last_byte_and_not_before_whatever_the_pieces(sizes
     near, far = socket.socketpair()
     near.settimeout(5)
     with near, far:
-        inbox, sent = Inbox(near), 0
+        inbox, sent = ReceiveBuffer(near), 0
         for size in [*sizes, len(request)]:
             piece = request[sent : sent + size]
             far.sendall(piece)
@@ -57,7 +57,7 @@ def test_it_is_whole_with_its_last_byte_and_not_before_whatever_the_pieces(sizes
 
 
 def test_what_belongs_to_the_next_request_stays(ends):
-    inbox = Inbox(ends[0])
+    inbox = ReceiveBuffer(ends[0])
     ends[1].sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}GET / HTTP/1.1\r\n\r\nGET")
     inbox.receive()
     assert [inbox.readline() for _ in range(3)] == [b"POST / HTTP/1.1\r\n", b"Content-Length: 2\r\n", b"\r\n"]
@@ -74,14 +74,14 @@ def test_what_belongs_to_the_next_request_stays(ends):
     ids=["too long", "chunked", "no CR", "no length"],
 )
 def test_what_is_refused_however_it_goes_on_is_not_waited_for(ends, head):
-    inbox = Inbox(ends[0])
+    inbox = ReceiveBuffer(ends[0])
     ends[1].sendall(head)
     inbox.receive()
     assert inbox.has_data()
 
 
 def test_a_body_that_is_too_large_is_taken_and_thrown_away(ends):
-    inbox = Inbox(ends[0])
+    inbox = ReceiveBuffer(ends[0])
     head = b"POST / HTTP/1.1\r\nContent-Length: %d\r\n\r\n" % (MAX_BODY + 10)
     ends[1].sendall(head)
     for left in range(MAX_BODY + 10, 0, -65536):
@@ -94,14 +94,14 @@ def test_a_body_that_is_too_large_is_taken_and_thrown_away(ends):
 
 
 def test_a_client_that_asks_first_hears_at_once_that_its_body_is_too_large(ends):
-    inbox = Inbox(ends[0])
+    inbox = ReceiveBuffer(ends[0])
     ends[1].sendall(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (MAX_WASTE * 2))
     inbox.receive()
     assert inbox.has_data()
 
 
 def test_a_closed_one_has_nothing(ends):
-    inbox = Inbox(ends[0])
+    inbox = ReceiveBuffer(ends[0])
     ends[1].sendall(b"GET / HTTP/1.1\r\n\r\n")
     inbox.receive()
     inbox.close()
@@ -109,14 +109,14 @@ def test_a_closed_one_has_nothing(ends):
 
 
 def test_what_is_written_arrives_whole(ends):
-    outbox = Outbox(ends[0])
+    outbox = SendBuffer(ends[0])
     assert outbox.write(b"a" * 1000) == 1000
     assert ends[1].recv(2000) == b"a" * 1000
 
 
 def test_a_client_that_does_not_read_is_not_waited_for(ends):
     ends[0].setblocking(False)
-    outbox = Outbox(ends[0])
+    outbox = SendBuffer(ends[0])
     outbox.write(b"a" * 10_000_000)
     assert 0 < outbox.left < 10_000_000
     arrived = 0

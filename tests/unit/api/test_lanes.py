@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.api.inbox import Inbox
-from agent.api.lanes import HEALTH_AT_ONCE, LARGE, LARGE_AT_ONCE, Lanes
+from agent.api.receive_buffer import ReceiveBuffer
+from agent.api.request_queues import HEALTH_AT_ONCE, LARGE, LARGE_AT_ONCE, RequestQueues
 
 END = None
 
@@ -47,7 +47,7 @@ def new():
         near, far = socket.socketpair()
         near.setblocking(False)
         far.sendall(said)
-        inbox = Inbox(near)
+        inbox = ReceiveBuffer(near)
         inbox.receive()
         opened.extend((near, far))
         return SimpleNamespace(name=name, rfile=inbox)
@@ -62,7 +62,7 @@ def serving():
     begun = []
 
     def begin(threads=4, most=10):
-        lanes = Lanes(threads, most)
+        lanes = RequestQueues(threads, most)
         begun.append(Served(lanes, threads + 1))
         return lanes, begun[-1]
 
@@ -125,7 +125,7 @@ def test_what_had_to_wait_is_taken_by_an_idle_thread_as_soon_as_it_may(new, serv
 
 
 def test_more_than_may_wait_are_refused_each_in_its_own_lane(new):
-    lanes = Lanes(1, 2)
+    lanes = RequestQueues(1, 2)
     for name in ("one", "two"):
         lanes.put(new(name))
     with pytest.raises(queue.Full):

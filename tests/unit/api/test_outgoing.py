@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from agent.api import outgoing
-from agent.api.outgoing import Outbox, Sender
+from agent.api import send_buffer
+from agent.api.send_buffer import SendBuffer, Sender
 
 LARGE = bytes(range(256)) * 4096
 
@@ -18,7 +18,7 @@ class Client:
         self.socket, self.end = socket.socketpair()
         self.socket.settimeout(60)
         self.end.settimeout(60)
-        self.wfile, self.ended = Outbox(self.socket), threading.Event()
+        self.wfile, self.ended = SendBuffer(self.socket), threading.Event()
         self.wfile.write(said)
 
     def read(self):
@@ -84,7 +84,7 @@ def test_a_client_that_goes_away_is_given_up_at_once(client):
 @pytest.mark.parametrize("bound", ["MOST_ANSWERS", "MOST_UNSENT"])
 def test_of_more_than_may_be_kept_the_oldest_go(client, monkeypatch, bound):
     clients, sender = [client() for _ in range(5)], Sender(600)
-    monkeypatch.setattr(outgoing, bound, 2 if bound == "MOST_ANSWERS" else 2 * len(LARGE))
+    monkeypatch.setattr(send_buffer, bound, 2 if bound == "MOST_ANSWERS" else 2 * len(LARGE))
     for one in clients:
         sender.take(one, one.ended.set)
     for one in clients[:3]:
@@ -95,7 +95,7 @@ def test_of_more_than_may_be_kept_the_oldest_go(client, monkeypatch, bound):
 
 
 def test_one_answer_is_kept_however_large_it_is(client, monkeypatch):
-    monkeypatch.setattr(outgoing, "MOST_UNSENT", 1)
+    monkeypatch.setattr(send_buffer, "MOST_UNSENT", 1)
     slow, sender = client(), Sender(600)
     sender.take(slow, slow.ended.set)
     assert slow.read() == LARGE

@@ -8,7 +8,7 @@ import agent.api.connection
 import agent.api.errors
 import agent.tracker.errors
 from agent import errors
-from agent.api.errors import Fault, InvalidRequest
+from agent.api.errors import Fault, InvalidApiRequest
 from agent.api.problem import KINDS, REFUSALS, phrase, problem_of, status_of
 from agent.errors import AgentError, ConfigError, ConfigErrors, PlacementUnreachable
 
@@ -56,9 +56,9 @@ def test_an_unknown_error_is_the_agents_fault():
 
 
 def test_all_faults_of_a_request_are_listed():
-    found = problem_of(InvalidRequest([Fault("body", "/a", "is bad"), Fault("query", "/b", "is worse")]))
+    found = problem_of(InvalidApiRequest([Fault("body", "/a", "is bad"), Fault("query", "/b", "is worse")]))
     assert found["errors"] == [{"in": "body", "pointer": "/a", "detail": "is bad"}, {"in": "query", "pointer": "/b", "detail": "is worse"}]
-    many = problem_of(InvalidRequest([Fault("body", f"/{n}", "is bad") for n in range(1000)]))
+    many = problem_of(InvalidApiRequest([Fault("body", f"/{n}", "is bad") for n in range(1000)]))
     assert len(many["detail"]) < 300
     assert len(many["errors"]) == 1000
 

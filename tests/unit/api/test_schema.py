@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.api.schema import Schema, pointer, registered
+from agent.api.schema import RequestSchema, pointer, registered
 
 DOCUMENT = {
     "components": {
@@ -12,7 +12,7 @@ DOCUMENT = {
 
 
 def faults(schema, instance):
-    return list(Schema(schema, registered(DOCUMENT)).faults(instance))
+    return list(RequestSchema(schema, registered(DOCUMENT)).faults(instance))
 
 
 def test_references_lead_into_the_document_and_on_from_there():

@@ -8,12 +8,12 @@ import pytest
 
 from agent import deadline
 from agent.api.errors import Busy
-from agent.api.waiting import WaitingRoom
+from agent.api.wait_limit import WaitLimit
 from tests.support.service_manager import until
 
 
 def test_there_are_as_many_places_as_it_was_made_with():
-    room = WaitingRoom(2, "others")
+    room = WaitLimit(2, "others")
     with room.place(), room.place():
         with pytest.raises(Busy, match="others"), room.place():
             pass
@@ -24,7 +24,7 @@ def test_there_are_as_many_places_as_it_was_made_with():
 
 
 def test_a_place_is_waited_for_while_others_leave():
-    room, got = WaitingRoom(1, "the store", 60), []
+    room, got = WaitLimit(1, "the store", 60), []
 
     def wait():
         with room.place():
@@ -41,7 +41,7 @@ def test_a_place_is_waited_for_while_others_leave():
 
 
 def test_once_nobody_leaves_any_more_nobody_waits():
-    room = WaitingRoom(1, "the store", 0.2)
+    room = WaitLimit(1, "the store", 0.2)
     with ExitStack() as stack:
         stack.enter_context(room.place())
         begun = time.monotonic()
@@ -55,6 +55,6 @@ def test_once_nobody_leaves_any_more_nobody_waits():
 
 
 def test_a_place_is_not_waited_for_beyond_the_deadline():
-    room = WaitingRoom(1, "the store", 600)
+    room = WaitLimit(1, "the store", 600)
     with room.place(), deadline.within(0.1), pytest.raises(Busy), room.place():
         pass

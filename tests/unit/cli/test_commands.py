@@ -4,7 +4,7 @@ import pytest
 
 from agent.cli.main import run
 from agent.model.journal import Journal, Ownership
-from agent.model.mirror import View
+from agent.model.mirror import PlacementView
 from agent.store.store import open_store
 from tests.unit.render.reports import CELL, ROOT, tree
 
@@ -27,7 +27,7 @@ def agent(folder, tmp_path, capsys):
 @pytest.fixture
 def filled(folder):
     with open_store(folder) as store:
-        store.save_view("http://placement", ROOT, None, View(tree().freeze()))
+        store.save_view("http://placement", ROOT, None, PlacementView(tree().freeze()))
         store.save_journal(ROOT, Journal({ROOT: Ownership(), CELL: Ownership()}))
     return folder
 

@@ -8,19 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.desired.cell_tree import cell_name
-from agent.desired.device_part import Reported, device_part, shrinking
-from agent.desired.device_tree import Place, put_devices, with_cards
+from agent.desired.device_providers import Reported, device_providers_of, shrinking
+from agent.desired.device_tree import ProviderPlace, put_devices, with_cards
 from agent.desired.device_uses import DeviceUse
-from agent.model.change_set import diff
+from agent.model.tree_diff import compare_trees
 from agent.model.devices import PciDevice
 from agent.model.journal import Journal
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.pci.matching import matched
 from agent.pci.present_devices import PresentDevices
-from agent.placement.authorship import Authorship
-from agent.placement.ownership import Merge, foreign_share
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge, foreign_share
 from tests.support.tracking import guest
 from tests.unit.pci import scene
 
@@ -43,20 +43,20 @@ class World:
 
     def apply(self, values: Sequence[Any], present: Iterable[PciDevice], uses: Sequence[DeviceUse] = (), *, nested: bool = False) -> None:
         """One pass, without anybody in Placement who uses anything."""
-        base = foreign_share(View(self.tree), self.journal, ROOT, NODE)
+        base = foreign_share(PlacementView(self.tree), self.journal, ROOT, NODE)
         wish = base.copy()
         wish.add_traits(ROOT, "COMPUTE_NODE")
         for cell in (0, 1) if nested else ():
             if not wish.exists(cell_name(NODE, cell)):
                 wish.new_child(cell_name(NODE, cell), ROOT)
-        place = Place(self.tree, ROOT, self.journal, "OWNER_NOVA", nested, True, not self.journal.providers)
+        place = ProviderPlace(self.tree, ROOT, self.journal, "OWNER_NOVA", nested, True, not self.journal.providers)
         reported = Reported.of(self.tree, ROOT, wish, base, self.journal)
-        part = device_part(matched(PresentDevices.of(present), scene.specs(*values)), uses, reported)
+        part = device_providers_of(matched(PresentDevices.of(present), scene.specs(*values)), uses, reported)
         put_devices(wish, base, part, place)
-        by = Authorship.of(View(self.tree), self.journal, base, wish, ROOT)
+        by = MergeInputs.of(PlacementView(self.tree), self.journal, base, wish, ROOT)
         if place.take_over:
-            by = Authorship(by.present, with_cards(by.journal, part, place), base, wish, ROOT, by.take_over)
-        target = Merge(by, Knowledge("http://placement", "1.39"), {}).target()
+            by = MergeInputs(by.present, with_cards(by.journal, part, place), base, wish, ROOT, by.take_over)
+        target = Merge(by, ServerCapabilities("http://placement", "1.39"), {}).target()
         assert target.invalid == ()
         self.tree, self.journal = target.tree, target.journal
 
@@ -80,7 +80,7 @@ def test_the_same_once_more_changes_nothing(values: list[Any], present: list[str
         world.apply(values, there, used(taken), nested=nested)
     before, journal = world.tree, world.journal
     world.apply(values, there, used(taken), nested=nested)
-    changes = diff(before, world.tree)
+    changes = compare_trees(before, world.tree)
     assert not (changes.added or changes.removed or changes.reparented or changes.renamed or changes.inventory or changes.traits)
     assert world.journal == journal
 
@@ -95,9 +95,9 @@ def test_whatever_was_before_the_tree_is_as_a_fresh_one(
     fresh.apply(values, there, nested=nested)
     world.apply(earlier, [scene.host()[one] for one in present], nested=was_nested)
     world.apply(values, there, nested=nested)
-    base = foreign_share(View(fresh.tree), fresh.journal, ROOT, NODE)
+    base = foreign_share(PlacementView(fresh.tree), fresh.journal, ROOT, NODE)
     reported = Reported.of(fresh.tree, ROOT, base.copy(), base, fresh.journal)
-    part = device_part(matched(PresentDevices.of(there), scene.specs(*values)), (), reported)
+    part = device_providers_of(matched(PresentDevices.of(there), scene.specs(*values)), (), reported)
     assert shrinking(part, reported) == []
     left = {one for one in shape(world.tree) if one[1] not in part.kept}
     assert left == shape(fresh.tree)

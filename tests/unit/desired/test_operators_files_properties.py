@@ -7,21 +7,21 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.desired.operators_files import put_operators_files
+from agent.desired.provider_files import put_operators_files
 from agent.model.inventory import DEFAULTS, completed
 from agent.model.journal import Journal
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.provider_tree import ProviderTree
-from agent.placement.authorship import Authorship
-from agent.placement.ownership import Merge, foreign_share
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge, foreign_share
 from agent.placement.plan import make_plan
 from agent.provider_config.entry import COMPUTE_NODE, Entry, Key, ProviderConfig
-from agent.yaml_files.document import Place
+from agent.yaml_files.document import TextPosition
 
 NODE, CHILD = "node-a", "node-a_gpu"
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 OWNER, MARK = "OWNER_NOVA", "COMPUTE_NODE"
-KNOWLEDGE = Knowledge("http://placement", "1.39")
+KNOWLEDGE = ServerCapabilities("http://placement", "1.39")
 
 Records = Mapping[str, int]
 
@@ -35,7 +35,7 @@ class Host:
     files: dict[Key, tuple[Records, frozenset[str]]] = field(default_factory=dict)
     others: dict[str, set[str]] = field(default_factory=dict)
     given: dict[str, tuple[Records, frozenset[str]]] = field(default_factory=dict)
-    view: View = field(default_factory=View)
+    view: PlacementView = field(default_factory=PlacementView)
     journal: Journal = field(default_factory=Journal)
 
     @property
@@ -77,15 +77,15 @@ class Host:
         wish = base.copy()
         self.shape(self, wish)
         wish.add_traits(ROOT, MARK, OWNER)
-        by = Authorship.of(self.view, self.journal, base, wish, ROOT)
+        by = MergeInputs.of(self.view, self.journal, base, wish, ROOT)
         entries = tuple(
-            Entry(key, "a.yaml", Place(), {name: completed({"total": total}) for name, total in records.items()}, traits)
+            Entry(key, "a.yaml", TextPosition(), {name: completed({"total": total}) for name, total in records.items()}, traits)
             for key, (records, traits) in self.files.items()
         )
         applied = put_operators_files(ProviderConfig(entries=entries), by, OWNER)
         target = Merge(replace(by, wish=applied.tree), KNOWLEDGE, {}, applied.configured).target()
         plan = make_plan(self.view, target, KNOWLEDGE, ROOT)
-        self.view, self.journal = View(target.tree), target.journal
+        self.view, self.journal = PlacementView(target.tree), target.journal
         changes = [one for one in plan.operations if not one.op.startswith("ensure-")]
         return len(changes), len(applied.problems)
 
@@ -94,7 +94,7 @@ class Host:
             tree = self.view.tree.copy()
             tree.add_traits(name, trait)
             tree.update_inventory(name, {**tree.provider(name).inventory, f"CUSTOM_OF_{trait}": {**DEFAULTS, "total": 1}})
-            self.view = View(tree.freeze())
+            self.view = PlacementView(tree.freeze())
             self.others.setdefault(name, set()).add(trait)
 
     def entries_of(self, name: str) -> list[tuple[Records, frozenset[str]]]:

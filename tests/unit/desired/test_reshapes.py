@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent.desired.policy import Policy
-from agent.desired.reshapes.evidence import Evidence, GuestPlaces, Sharing
+from agent.desired.reshapes.context import ReshapeContext, GuestPlaces, Sharing
 from agent.desired.reshapes.moving import move_allocations
-from agent.desired.wish import Findings, desired_tree
+from agent.desired.desired_tree import DriverReport, desired_tree
 from agent.errors import ReshapeFailed, ReshapeNeeded
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.journal import Journal
@@ -54,7 +54,7 @@ def held(allocations):
 
 def evidence(policy=DEDICATED, start=True, sharing=None, facts=FACTS, **cells):
     places = GuestPlaces({globals()[name]: one for name, one in cells.items()})
-    return Evidence(facts, policy, places, sharing or Sharing(), start)
+    return ReshapeContext(facts, policy, places, sharing or Sharing(), start)
 
 
 def moved(after, before, known, allocations):
@@ -217,7 +217,7 @@ def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
     policy = Policy(HostPolicy(dedicated=frozenset({1, 4})), layout="nested")
 
     def wish():
-        return desired_tree(root_only(), tree({"PCPU": 2}), ROOT, Findings(FACTS, {}), policy, Journal(adopted=adopted), "agent")
+        return desired_tree(root_only(), tree({"PCPU": 2}), ROOT, DriverReport(FACTS, {}), policy, Journal(adopted=adopted), "agent")
 
     if adopted:
         with pytest.raises(ReshapeNeeded):

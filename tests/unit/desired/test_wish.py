@@ -1,7 +1,7 @@
 import pytest
 
 from agent.desired.policy import Policy
-from agent.desired.wish import Findings, desired_tree
+from agent.desired.desired_tree import DriverReport, desired_tree
 from agent.errors import ReshapeNeeded
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.journal import Journal
@@ -23,7 +23,7 @@ def test_facts_then_the_drivers_shape_then_the_agents_traits():
         tree.remove_traits(ROOT, "COMPUTE_NODE")
         tree.new_child("gpu", ROOT)
 
-    tree = wished(Findings(FACTS, CAPABILITIES, shape), allocations := {})
+    tree = wished(DriverReport(FACTS, CAPABILITIES, shape), allocations := {})
     assert seen == [({NAME, f"{NAME}_NUMA0", f"{NAME}_NUMA8"}, allocations)]
     assert seen[0][1] is allocations
     assert tree.exists("gpu")
@@ -31,13 +31,13 @@ def test_facts_then_the_drivers_shape_then_the_agents_traits():
 
 
 def test_a_driver_that_shapes_all_gets_nothing_from_the_facts():
-    tree = wished(Findings(FACTS, {}, lambda tree, _: tree.update_inventory(ROOT, {"VCPU": {"total": 1}}), shape_all=True))
+    tree = wished(DriverReport(FACTS, {}, lambda tree, _: tree.update_inventory(ROOT, {"VCPU": {"total": 1}}), shape_all=True))
     assert contents(tree) == {NAME: {"VCPU": {"total": 1}}}
     assert tree.has_traits(ROOT, ["COMPUTE_NODE"])
 
 
 def test_a_driver_need_not_shape_anything():
-    assert set(contents(wished(Findings(FACTS, {})))[NAME]) == {"VCPU", "MEMORY_MB", "DISK_GB"}
+    assert set(contents(wished(DriverReport(FACTS, {})))[NAME]) == {"VCPU", "MEMORY_MB", "DISK_GB"}
 
 
 def test_the_base_is_left_alone_even_when_the_driver_gives_up_half_way():
@@ -48,7 +48,7 @@ def test_the_base_is_left_alone_even_when_the_driver_gives_up_half_way():
         raise ReshapeNeeded
 
     with pytest.raises(ReshapeNeeded):
-        wished(Findings(FACTS, {}, shape), base=base)
+        wished(DriverReport(FACTS, {}, shape), base=base)
     assert contents(base) == {NAME: {}}
     assert base.data(ROOT).traits == set()
 
@@ -58,10 +58,10 @@ def test_units_are_counted_on_a_provider_that_the_driver_makes():
         tree.new_child(f"{NAME}-card", ROOT)
         tree.add_traits(f"{NAME}-card", "CUSTOM_CARD")
 
-    tree = wished(Findings(facts(units=(AssignableUnit("CUSTOM_PORT", "p0", "-card"),)), {}, shape))
+    tree = wished(DriverReport(facts(units=(AssignableUnit("CUSTOM_PORT", "p0", "-card"),)), {}, shape))
     assert contents(tree)[f"{NAME}-card"] == {"CUSTOM_PORT": amount(1)}
 
 
 def test_a_driver_that_shapes_all_counts_its_units_itself():
-    tree = wished(Findings(facts(units=(AssignableUnit("CUSTOM_PORT", "p0"),)), {}, lambda tree, _: None, shape_all=True))
+    tree = wished(DriverReport(facts(units=(AssignableUnit("CUSTOM_PORT", "p0"),)), {}, lambda tree, _: None, shape_all=True))
     assert contents(tree) == {NAME: {}}

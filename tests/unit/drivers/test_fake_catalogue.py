@@ -4,7 +4,7 @@ import pytest
 
 from agent.driver import NAMESPACE, NOVA_SPELLINGS, Driver, ReportsCapabilities, ShapesTree, available, canonical_name
 from agent.errors import DriverError, NotReady
-from agent.model.change_set import diff
+from agent.model.tree_diff import compare_trees
 from agent.model.facts import HostFacts
 from drivers.fake.baremetal import baremetal_uuid
 from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, configured, record, root_tree, shaped, started
@@ -111,7 +111,7 @@ def test_medium_nested_adds_a_child_and_shaping_again_changes_nothing():
     assert child.inventory == {"CUSTOM_MAGIC": record(10)}
     again = tree.copy()
     driver.shape(again, facts, None)
-    assert not diff(tree, again)
+    assert not compare_trees(tree, again)
 
 
 def test_a_child_that_is_there_already_keeps_its_uuid_and_comes_back_to_its_parent():

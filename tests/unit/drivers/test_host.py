@@ -11,7 +11,7 @@ import pytest
 from agent.driver import Driver, available, load
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.cpu_list import parse_cpu_list
-from agent.model.reading import reason
+from agent.model.partial_read import summarize_faults
 from drivers.host import HostDriver, sysfs
 from drivers.host.driver import _version
 from tests.support.host_driver import CONTEXT, host_conf, started
@@ -170,8 +170,8 @@ def test_bad_list_of_cpus_makes_cpu_and_numa_incomplete(tree):
 
 
 def test_many_faults_are_one_short_line():
-    assert reason(("a", "b", "c")) == "a; b; c"
-    assert reason(("a", "b", "c", "d", "e")) == "a; b; c; and 2 more"
+    assert summarize_faults(("a", "b", "c")) == "a; b; c"
+    assert summarize_faults(("a", "b", "c", "d", "e")) == "a; b; c; and 2 more"
 
 
 def test_disk_is_the_file_system_of_the_nearest_existing_parent(tree, tmp_path):

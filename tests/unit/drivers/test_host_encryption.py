@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from drivers.host.encryption import CAPACITIES, read_encryption
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs
@@ -55,10 +55,10 @@ def test_tdx(tree):
 
 
 def test_a_host_on_which_all_is_off_or_unknown_has_none(tree):
-    assert read_encryption(Sysfs(tree.root)) == Reading(None)
+    assert read_encryption(Sysfs(tree.root)) == PartialRead(None)
     amd(tree, sev="N", sev_es="0")
     tree.write(CAPACITIES[0], "garbled, but nobody asks")
-    assert read_encryption(Sysfs(tree.root)) == Reading(None)
+    assert read_encryption(Sysfs(tree.root)) == PartialRead(None)
 
 
 @pytest.mark.parametrize(
@@ -72,4 +72,4 @@ def test_what_cannot_be_understood_is_named_and_not_taken_for_nothing(file, text
     amd(tree, sev="Y")
     tree.write(CAPACITIES[0], "sev 15")
     tree.write(file, text)
-    assert read_encryption(Sysfs(tree.root)) == Reading(None, (f"{tree.root / file}: {fault}",))
+    assert read_encryption(Sysfs(tree.root)) == PartialRead(None, (f"{tree.root / file}: {fault}",))

@@ -3,7 +3,7 @@
 import pytest
 
 from agent.model.mdev import Mdev, MdevParent
-from agent.model.reading import Reading
+from agent.model.partial_read import PartialRead
 from drivers.host.mdev import read_parents
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs
@@ -30,23 +30,23 @@ def tree(tmp_path):
 
 
 def test_parents_with_their_types_and_devices(tree):
-    assert read_parents(Sysfs(tree.root)) == Reading((FOUND, TTY))
+    assert read_parents(Sysfs(tree.root)) == PartialRead((FOUND, TTY))
 
 
 def test_a_kernel_without_mediated_devices_has_none(tmp_path):
-    assert read_parents(Sysfs(tmp_path)) == Reading(None)
+    assert read_parents(Sysfs(tmp_path)) == PartialRead(None)
 
 
 def test_a_kernel_whose_parents_are_all_gone_has_no_parents(tree):
     tree.remove(f"class/mdev_bus/{GPU}")
     tree.remove("class/mdev_bus/mtty")
-    assert read_parents(Sysfs(tree.root)) == Reading(())
+    assert read_parents(Sysfs(tree.root)) == PartialRead(())
 
 
 @pytest.mark.parametrize("file", ["mdev_supported_types/nvidia-36/available_instances", "numa_node"])
 def test_one_that_cannot_be_read_is_set_aside_and_named(file, tree):
     tree.write(f"class/mdev_bus/{GPU}/{file}", "many")
-    assert read_parents(Sysfs(tree.root)) == Reading((TTY,), (f"{tree.root}/class/mdev_bus/{GPU}/{file}: 'many' is not a number",))
+    assert read_parents(Sysfs(tree.root)) == PartialRead((TTY,), (f"{tree.root}/class/mdev_bus/{GPU}/{file}: 'many' is not a number",))
 
 
 def test_a_type_of_which_nobody_says_how_many_there_can_be_is_a_fault(tree):

@@ -56,7 +56,7 @@ def test_upper_case_ids_are_lowered(tree):
 
 
 def test_host_without_a_pci_bus_has_no_devices(tmp_path):
-    assert pci.read_devices(Sysfs(tmp_path)) == pci.Reading(())
+    assert pci.read_devices(Sysfs(tmp_path)) == pci.PartialRead(())
 
 
 @pytest.mark.parametrize(

@@ -1,39 +1,39 @@
-from agent.model.change_set import ChangeSet, diff
+from agent.model.tree_diff import TreeDifference, compare_trees
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
 from tests.unit.model.trees import AGGREGATE, N0, N1, PF0, ROOT, STORAGE, forest
 
-NOTHING = ChangeSet((), (), (), (), (), (), ())
+NOTHING = TreeDifference((), (), (), (), (), (), ())
 
 
-def changed(edit) -> ChangeSet:
+def changed(edit) -> TreeDifference:
     tree = forest()
     edit(tree)
-    return diff(forest(), tree)
+    return compare_trees(forest(), tree)
 
 
 def test_nothing_differs():
-    assert diff(forest(), forest()) == NOTHING
+    assert compare_trees(forest(), forest()) == NOTHING
     assert not NOTHING
 
 
 def test_everything_is_new_parents_first_and_contents_children_first():
-    changes = diff(ProviderTree(), forest())
+    changes = compare_trees(ProviderTree(), forest())
     assert changes.added == (ROOT, N0, PF0, N1, STORAGE)
     assert changes.inventory == changes.traits == changes.aggregates == (STORAGE, ROOT)
     assert (changes.removed, changes.renamed, changes.reparented) == ((), (), ())
 
 
 def test_everything_is_gone_children_first():
-    assert diff(forest(), ProviderTree()) == ChangeSet((), (STORAGE, N1, PF0, N0, ROOT), (), (), (), (), ())
+    assert compare_trees(forest(), ProviderTree()) == TreeDifference((), (STORAGE, N1, PF0, N0, ROOT), (), (), (), (), ())
 
 
 def test_each_kind_of_change_shows_in_its_own_field():
-    assert changed(lambda tree: tree.rename("N0", "cell")) == ChangeSet((), (), (N0,), (), (), (), ())
-    assert changed(lambda tree: tree.reparent("PF0", "N1")) == ChangeSet((), (), (), (PF0,), (), (), ())
-    assert changed(lambda tree: tree.update_inventory(PF0, {"VGPU": {"total": 1}})) == ChangeSet((), (), (), (), (PF0,), (), ())
-    assert changed(lambda tree: tree.add_traits(N0, "HW_A")) == ChangeSet((), (), (), (), (), (N0,), ())
-    assert changed(lambda tree: tree.remove_aggregates(ROOT, AGGREGATE)) == ChangeSet((), (), (), (), (), (), (ROOT,))
+    assert changed(lambda tree: tree.rename("N0", "cell")) == TreeDifference((), (), (N0,), (), (), (), ())
+    assert changed(lambda tree: tree.reparent("PF0", "N1")) == TreeDifference((), (), (), (PF0,), (), (), ())
+    assert changed(lambda tree: tree.update_inventory(PF0, {"VGPU": {"total": 1}})) == TreeDifference((), (), (), (), (PF0,), (), ())
+    assert changed(lambda tree: tree.add_traits(N0, "HW_A")) == TreeDifference((), (), (), (), (), (N0,), ())
+    assert changed(lambda tree: tree.remove_aggregates(ROOT, AGGREGATE)) == TreeDifference((), (), (), (), (), (), (ROOT,))
 
 
 def test_a_generation_and_local_resources_are_no_difference():

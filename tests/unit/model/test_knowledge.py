@@ -3,18 +3,18 @@
 import pytest
 
 from agent.model.journal import Journal, Ownership
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from tests.unit.model.trees import N0, ROOT
 
 
 @pytest.mark.parametrize(("offered", "version", "offers"), [("1.39", "1.37", True), ("1.9", "1.30", False), ("1.30", "1.30", True), ("2.0", "1.37", True)])
 def test_versions_compare_by_number(offered, version, offers):
-    assert Knowledge("http://placement", offered).offers(version) is offers
+    assert ServerCapabilities("http://placement", offered).offers(version) is offers
 
 
 def test_a_new_view_is_empty_and_frozen():
     with pytest.raises(ValueError, match="frozen"):
-        View().tree.new_root("node-a", ROOT)
+        PlacementView().tree.new_root("node-a", ROOT)
 
 
 def test_what_is_not_in_the_journal_is_somebody_elses():

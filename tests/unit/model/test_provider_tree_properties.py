@@ -5,7 +5,7 @@ import uuid
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.change_set import diff
+from agent.model.tree_diff import compare_trees
 from agent.model.inventory import completed
 from agent.model.provider_tree import ProviderTree
 from tests.unit.model.trees import state
@@ -114,7 +114,7 @@ def test_a_difference_is_empty_only_between_equals(shape, other_shape, edits):
         return {(p.uuid, p.name, p.parent_uuid, str(sorted(p.inventory.items())), p.traits, p.aggregates) for p in one.providers()}
 
     for other in (near, far):
-        assert bool(diff(tree, other)) is bool(diff(other, tree)) is (contents(tree) != contents(other))
+        assert bool(compare_trees(tree, other)) is bool(compare_trees(other, tree)) is (contents(tree) != contents(other))
 
 
 @given(SHAPES, EDITS)
@@ -122,7 +122,7 @@ def test_a_difference_is_empty_only_between_equals(shape, other_shape, edits):
 def test_a_difference_applied_in_its_order_gives_the_other_tree(shape, edits):
     current, desired = grown(shape), grown(shape)
     edited(desired, edits)
-    changes = diff(current, desired)
+    changes = compare_trees(current, desired)
     for one in changes.added:
         new = desired.provider(one)
         current.new_child(f"{one} for now", new.parent_uuid, one)
@@ -137,4 +137,4 @@ def test_a_difference_applied_in_its_order_gives_the_other_tree(shape, edits):
         current.rename(one, desired.provider(one).name)
     for one in {*changes.inventory, *changes.traits, *changes.aggregates}:
         current.replace(desired.provider(one))
-    assert not diff(current, desired)
+    assert not compare_trees(current, desired)

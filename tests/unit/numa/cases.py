@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from agent.model.guest import Guest, GuestCell
 from agent.numa.fit import Networks
 from agent.numa.host import HostCell, Pages
-from agent.numa.pair import Limits
+from agent.numa.pair import CellLimits
 from tests.unit.numa.cells import NOTHING, cpus
 from tests.unit.numa.devices import LocalDevices
 
@@ -33,7 +33,7 @@ KINDS = {
 class Case:
     host: tuple[HostCell, ...]
     guest: Guest
-    limits: Limits | None
+    limits: CellLimits | None
     networks: Networks
     new_devices: Callable[[], LocalDevices]
 
@@ -93,7 +93,7 @@ def cases(draw: st.DrawFn) -> Case:
     return Case(
         host,
         guest,
-        draw(st.sampled_from((None, Limits(1.0, 1.0), Limits(4.0, 1.5)))),
+        draw(st.sampled_from((None, CellLimits(1.0, 1.0), CellLimits(4.0, 1.5)))),
         Networks(draw(st.sampled_from((frozenset(), frozenset(), frozenset({"p"}), frozenset({"p", "q"})))), draw(st.booleans())),
         lambda: LocalDevices(host, on, wanted, policy),
     )

@@ -6,11 +6,11 @@ from itertools import permutations
 from agent.model.guest import Guest
 from agent.numa.fit import Networks
 from agent.numa.host import HostCell
-from agent.numa.pair import Limits
+from agent.numa.pair import CellLimits
 from tests.unit.numa.devices import LocalDevices
 
 
-def possible(host: Sequence[HostCell], guest: Guest, limits: Limits | None, networks: Networks, devices: LocalDevices) -> bool:
+def possible(host: Sequence[HostCell], guest: Guest, limits: CellLimits | None, networks: Networks, devices: LocalDevices) -> bool:
     return any(
         all(_sits(guest, index, cell, limits) for index, cell in enumerate(chosen))
         and _connected(host, chosen, networks)
@@ -26,7 +26,7 @@ def _connected(host: Sequence[HostCell], chosen: Sequence[HostCell], networks: N
     return not networks.tunneled or any(cell.tunneled for cell in chosen) or not any(cell.tunneled for cell in host)
 
 
-def _sits(guest: Guest, index: int, host: HostCell, limits: Limits | None) -> bool:
+def _sits(guest: Guest, index: int, host: HostCell, limits: CellLimits | None) -> bool:
     cell = guest.cells[index]
     extra = 1 if guest.emulator_policy == "isolate" and index == 0 else 0
     size = _page_size(guest, cell.memory_mib * 1024, host)

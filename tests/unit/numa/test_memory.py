@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from agent.numa.fit import Networks
 from agent.numa.host import HostCell, Pages
-from agent.numa.pair import Limits
+from agent.numa.pair import CellLimits
 from tests.unit.numa.cells import changed, cpus, dedicated, h2, h2s, host_cell, pages, placed, placed_on, refused, shared
 
-GENEROUS = Limits(cpu_ratio=16.0, memory_ratio=16.0)
+GENEROUS = CellLimits(cpu_ratio=16.0, memory_ratio=16.0)
 
 
 def paged(**pools: int) -> HostCell:
@@ -33,19 +33,19 @@ def test_12_no_ratio_lets_a_guest_overcommit_against_itself():
 
 
 def test_13_shared_cpus_up_to_the_ratio_fit():
-    host, limits = h2s(shared_used=12), Limits(2.0, 1.0)
+    host, limits = h2s(shared_used=12), CellLimits(2.0, 1.0)
     assert placed_on(host, shared((4, 1024)), limits=limits) == [0]
     assert rules(refused(host, shared((5, 1024)), limits=limits)) == [(4, 17, 16.0)] * 2
 
 
 def test_14_memory_up_to_the_ratio_fits():
-    host, limits = h2s(memory_used_mib=16384), Limits(16.0, 1.5)
+    host, limits = h2s(memory_used_mib=16384), CellLimits(16.0, 1.5)
     assert placed_on(host, shared((1, 8192)), limits=limits) == [0]
     assert rules(refused(host, shared((1, 8193)), limits=limits)) == [(4, 24577, 24576.0)] * 2
 
 
 def test_15_no_ratio_makes_a_guest_larger_than_its_cell():
-    assert rules(refused(h2s(), shared((1, 16385)), limits=Limits(16.0, 2.0))) == [(1, 16385, 16384)] * 2
+    assert rules(refused(h2s(), shared((1, 16385)), limits=CellLimits(16.0, 2.0))) == [(1, 16385, 16384)] * 2
 
 
 def test_16_dedicated_guests_get_only_free_memory():
@@ -131,7 +131,7 @@ def test_26_given_back_twice_is_an_accounting_fault(caplog):
 
 def test_memory_in_huge_pages_has_no_part_in_the_ratio():
     cell = replace(paged(k4=2097152, k2048=4096), memory_used_mib=8192 + 7168, pages=(Pages(4, 2097152, used=7168 * 256), Pages(2048, 4096, used=4096)))
-    limits = Limits(16.0, 1.0)
+    limits = CellLimits(16.0, 1.0)
     assert placed(cell, shared((1, 1024)), limits=limits).page_size_kib == 4
     assert rules(refused(cell, shared((1, 1025)), limits=limits)) == [(4, 8193, 8192.0)]
     free = replace(cell, pages=(Pages(4, 2097152, used=2097152), Pages(2048, 4096)), memory_used_mib=8192)
@@ -139,7 +139,7 @@ def test_memory_in_huge_pages_has_no_part_in_the_ratio():
 
 
 def test_dedicated_guests_know_no_ratio():
-    assert placed(h2(memory_used_mib=8192), dedicated((2, 8192)), limits=Limits(0.1, 0.1)).host_cell == 0
+    assert placed(h2(memory_used_mib=8192), dedicated((2, 8192)), limits=CellLimits(0.1, 0.1)).host_cell == 0
 
 
 def test_what_a_host_does_not_tell_cannot_be_asked_for():

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
 from agent.model.guest import Guest
-from agent.numa.devices import NoDevices
+from agent.numa.devices import NoDeviceFit
 from agent.numa.fit import Fit, NoFit, fit
 from agent.numa.host import HostCell
 from tests.unit.numa.cases import Case, cases
@@ -108,7 +108,7 @@ def test_ids_of_cells_mean_nothing(case):
     renamed = [
         replace(cell, id=ids[cell.id], distances={ids[other]: distance for other, distance in cell.distances.items() if other in ids}) for cell in case.host
     ]
-    found, again = fitted(replace(case, new_devices=NoDevices)), fitted(replace(case, new_devices=NoDevices), renamed)
+    found, again = fitted(replace(case, new_devices=NoDeviceFit)), fitted(replace(case, new_devices=NoDeviceFit), renamed)
     if isinstance(found, Fit):
         assert isinstance(again, Fit)
         assert [ids[cell.host_cell] for cell in found.cells] == [cell.host_cell for cell in again.cells]

@@ -7,7 +7,7 @@ import pytest
 
 from agent.model.guest import Guest, GuestCell
 from agent.numa.request import guest_of, overlooked
-from agent.numa.request_error import Kind, RequestError
+from agent.numa.request_error import Kind, GuestRequestError
 
 NONE: Mapping[str, str] = {}
 
@@ -25,7 +25,7 @@ def prefixed(prefix: str, given: Mapping[str, str]) -> Mapping[str, str]:
 
 def wrong(kind: str, specs: Mapping[str, str], properties: Mapping[str, str] = NONE, *, cpus: int = 4, memory: int = 4096) -> str:
     """The message of the error, which has to be of ``kind``."""
-    with pytest.raises(RequestError) as error:
+    with pytest.raises(GuestRequestError) as error:
         guest_of(cpus, memory, prefixed("hw:", specs), prefixed("hw_", properties))
     assert error.value.kind == kind
     assert error.value.key in str(error.value)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from agent.model.device_request import DeviceRequest
 from agent.model.guest import PciPolicy
-from agent.model.held_device import DeviceRow
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
-from agent.pci.choice import Chosen, Devices, Shortage, free_devices
-from agent.pci.wanted import Nearness, matches
+from agent.pci.choice import Chosen, FreeDevices, Shortage, free_devices
+from agent.pci.nearness import Nearness, matches
 from tests.unit.store.record_samples import device
 from tests.unit.tracker.samples import HERE, gpus
 
@@ -23,23 +23,23 @@ GPU = DeviceRequest("gpu", 1, {"kind": "gpu"})
 NEAR = Nearness({0: 0, 1: 0, 2: 1}, {0: {0: 10, 1: 12, 2: 21}, 1: {0: 12, 1: 10, 2: 21}, 2: {0: 21, 1: 21, 2: 10}})
 
 
-def choose(free: Sequence[DeviceRow], *requests: DeviceRequest) -> Chosen | Shortage:
+def choose(free: Sequence[DeviceRecord], *requests: DeviceRequest) -> Chosen | Shortage:
     """For a guest that floats."""
-    return Devices(free, requests).chosen(None)
+    return FreeDevices(free, requests).chosen(None)
 
 
-def card(number: int, functions: int, **fields: Any) -> list[DeviceRow]:
+def card(number: int, functions: int, **fields: Any) -> list[DeviceRecord]:
     """A network card with its functions."""
     parent = device(HERE, f"0000:{number:02x}:00.0", type="type-PF", tags={"kind": "nic"}, **fields)
     return [parent, *(replace(parent, address=f"0000:{number:02x}:10.{one}", type="type-VF", parent=parent.address) for one in range(functions))]
 
 
-def by_address(devices: Sequence[DeviceRow]) -> dict[str, DeviceRow]:
+def by_address(devices: Sequence[DeviceRecord]) -> dict[str, DeviceRecord]:
     """As a node's state has them."""
     return {one.address: one for one in devices}
 
 
-def addresses(devices: Sequence[DeviceRow]) -> list[str]:
+def addresses(devices: Sequence[DeviceRecord]) -> list[str]:
     """Their addresses."""
     return [one.address for one in devices]
 
@@ -123,7 +123,7 @@ def test_who_has_the_least_choice_chooses_first() -> None:
 # --- near and far --------------------------------------------------------------------------------------------------
 
 
-def gpus_on(*cells: int | None) -> list[DeviceRow]:
+def gpus_on(*cells: int | None) -> list[DeviceRecord]:
     """A GPU on each of these cells, None for one that does not say."""
     return [replace(one, numa_node=cell) for one, cell in zip(gpus(len(cells)), cells, strict=True)]
 
@@ -134,12 +134,12 @@ def gpus_on(*cells: int | None) -> list[DeviceRow]:
 )  # fmt: skip
 def test_a_policy_says_how_near_devices_must_be(policy: PciPolicy, allowed: set[int | None]) -> None:
     for cell in (0, 1, 2, None):
-        devices = Devices(gpus_on(cell), (GPU,), policy, NEAR)
+        devices = FreeDevices(gpus_on(cell), (GPU,), policy, NEAR)
         assert (devices.cost(frozenset({0})) is not None) == (cell in allowed), (policy, cell)
 
 
 def test_devices_of_the_guests_own_cells_come_first() -> None:
-    devices = Devices(gpus_on(2, None, 1), (GPU,), "preferred", NEAR)
+    devices = FreeDevices(gpus_on(2, None, 1), (GPU,), "preferred", NEAR)
     chosen = devices.chosen(frozenset({1}))
     assert not isinstance(chosen, Shortage)
     assert [one.numa_node for one, _ in chosen] == [1]
@@ -147,18 +147,18 @@ def test_devices_of_the_guests_own_cells_come_first() -> None:
 
 
 def test_what_is_far_costs_its_distance_to_the_nearest_cell() -> None:
-    devices = Devices(gpus_on(2, 0), (replace(GPU, count=2),), "preferred", NEAR)
+    devices = FreeDevices(gpus_on(2, 0), (replace(GPU, count=2),), "preferred", NEAR)
     assert devices.cost(frozenset({0})) == (1, 21)
     assert devices.cost(frozenset({1})) == (2, 33)
     assert devices.cost(frozenset({0, 2})) == (0, 0)
-    assert Devices([], (GPU,), "preferred", NEAR).cost(frozenset({0})) is None
+    assert FreeDevices([], (GPU,), "preferred", NEAR).cost(frozenset({0})) is None
 
 
 def test_only_wanted_devices_of_a_cell_count() -> None:
-    devices = Devices([*gpus_on(0, 0, 1), *card(9, 1, numa_node=0)], (GPU,), "legacy", NEAR)
+    devices = FreeDevices([*gpus_on(0, 0, 1), *card(9, 1, numa_node=0)], (GPU,), "legacy", NEAR)
     assert [devices.free(cell) for cell in range(3)] == [2, 1, 0]
     assert devices.wanted
-    assert not Devices([], (), "legacy", NEAR).wanted
+    assert not FreeDevices([], (), "legacy", NEAR).wanted
 
 
 # --- against trying everything -------------------------------------------------------------------------------------
@@ -168,7 +168,7 @@ POLICIES: Sequence[PciPolicy] = ("required", "socket", "legacy", "preferred")
 
 
 @st.composite
-def hosts(draw: st.DrawFn) -> list[DeviceRow]:
+def hosts(draw: st.DrawFn) -> list[DeviceRecord]:
     """A few cards and GPUs anywhere."""
     rows = []
     for number in range(draw(st.integers(1, 3))):
@@ -191,13 +191,13 @@ WISHES = st.lists(
 SETS = [frozenset(some) for count in (1, 2, 3) for some in combinations((0, 1, 2), count)]
 
 
-def allowed(one: DeviceRow, request: DeviceRequest, cells: frozenset[int], policy: PciPolicy) -> bool:
+def allowed(one: DeviceRecord, request: DeviceRequest, cells: frozenset[int], policy: PciPolicy) -> bool:
     policy, node = request.policy or policy, one.numa_node
     near = node in cells or policy == "preferred" or (policy == "legacy" and node is None) or (policy == "socket" and NEAR.same_socket(node, cells))
     return near and matches(one, request)
 
 
-def cheapest(free: Sequence[DeviceRow], wanted: Sequence[DeviceRequest], cells: frozenset[int], policy: PciPolicy) -> tuple[int, int] | None:
+def cheapest(free: Sequence[DeviceRecord], wanted: Sequence[DeviceRequest], cells: frozenset[int], policy: PciPolicy) -> tuple[int, int] | None:
     """What it costs at least, by trying every device for everything; None if it cannot be had."""
     if not wanted:
         return 0, 0
@@ -214,9 +214,9 @@ def cheapest(free: Sequence[DeviceRow], wanted: Sequence[DeviceRequest], cells: 
 
 @settings(max_examples=400, deadline=None)
 @given(hosts(), WISHES, st.sampled_from(POLICIES))
-def test_what_is_chosen_is_the_nearest_of_all_that_could_be(rows: list[DeviceRow], requests: list[DeviceRequest], policy: PciPolicy) -> None:
+def test_what_is_chosen_is_the_nearest_of_all_that_could_be(rows: list[DeviceRecord], requests: list[DeviceRequest], policy: PciPolicy) -> None:
     free = free_devices(by_address(rows))
-    devices = Devices(free, requests, policy, NEAR)
+    devices = FreeDevices(free, requests, policy, NEAR)
     each = [request for request in requests for _ in range(request.count)]
     costs = {cells: cheapest(free, each, cells, policy) for cells in SETS}
     assert {cells: devices.cost(cells) for cells in SETS} == costs
@@ -242,19 +242,19 @@ def test_cells_whose_devices_are_alike_are_of_one_kind() -> None:
     rows = [*card(1, 2, numa_node=0), *card(2, 2, numa_node=1), *card(3, 1, numa_node=2)]
     both = [DeviceRequest("pf", 1, {"type": "type-PF"}), DeviceRequest("vf", 1, {"type": "type-VF"})]
     for policy, alike in (("required", True), ("preferred", True)):
-        devices = Devices(free_devices(by_address(rows)), both, policy, NEAR)
+        devices = FreeDevices(free_devices(by_address(rows)), both, policy, NEAR)
         assert (devices.kind(0) == devices.kind(1)) is alike
         assert devices.kind(1) != devices.kind(2)
     # The cells 1 and 2 are on different sockets, which matters only where sockets do.
     single = [*card(1, 2, numa_node=1), *card(2, 2, numa_node=2)]
-    assert Devices(single, both, "required", NEAR).kind(1) == Devices(single, both, "required", NEAR).kind(2)
-    assert Devices(single, both, "socket", NEAR).kind(1) != Devices(single, both, "socket", NEAR).kind(2)
+    assert FreeDevices(single, both, "required", NEAR).kind(1) == FreeDevices(single, both, "required", NEAR).kind(2)
+    assert FreeDevices(single, both, "socket", NEAR).kind(1) != FreeDevices(single, both, "socket", NEAR).kind(2)
 
 
 def test_requests_that_each_take_the_only_near_device_get_the_next_one() -> None:
     # Each alone would be content with the GPU on cell 0, which only one can have.
     wanted = [replace(GPU, id=name, policy="preferred") for name in ("a", "b")]
-    got = Devices(gpus_on(0, 2), wanted, "preferred", NEAR).chosen(frozenset({0}))
+    got = FreeDevices(gpus_on(0, 2), wanted, "preferred", NEAR).chosen(frozenset({0}))
     assert not isinstance(got, Shortage)
     assert sorted(str(one.numa_node) for one, _ in got) == ["0", "2"]
 
@@ -269,7 +269,7 @@ def test_many_cards_alike_are_a_few_steps(cards: int, functions: int, pfs: int, 
     ]  # fmt: skip
     wanted = [DeviceRequest("pf", pfs, {"type": "type-PF"}, policy="preferred"), DeviceRequest("vf", vfs, {"type": "type-VF"}, policy="preferred")]
     nearness = Nearness({}, {one: {other: 10 + abs(one - other) for other in range(8)} for one in range(8)})
-    devices = Devices(free_devices(by_address(rows)), wanted, "legacy", nearness)
+    devices = FreeDevices(free_devices(by_address(rows)), wanted, "legacy", nearness)
     got = devices.chosen(frozenset({0}))
     assert isinstance(got, Shortage) is not had
     assert devices.steps < 2_000
@@ -278,7 +278,7 @@ def test_many_cards_alike_are_a_few_steps(cards: int, functions: int, pfs: int, 
 # --- pci.md, section 14.D -------------------------------------------------------------------------------------------
 
 
-def nics(number: int, cell: int | None, functions: int) -> list[DeviceRow]:
+def nics(number: int, cell: int | None, functions: int) -> list[DeviceRecord]:
     """A card of the scenarios: 8086:1572 with functions 154c."""
     head, *rest = card(number, functions, numa_node=cell)
     return [replace(head, product_id="1572"), *(replace(one, product_id="154c", numa_node=cell) for one in rest)]
@@ -288,9 +288,9 @@ F2, F3 = nics(2, 0, 2), nics(3, 1, 4)
 VFS = by_address([*F2[1:], *F3[1:]])
 
 
-def chosen(devices: dict[str, DeviceRow], request: DeviceRequest, cells: set[int], policy: PciPolicy) -> list[str] | None:
+def chosen(devices: dict[str, DeviceRecord], request: DeviceRequest, cells: set[int], policy: PciPolicy) -> list[str] | None:
     """The addresses, None if they cannot be had."""
-    found = Devices(free_devices(devices), (request,), policy, NEAR).chosen(frozenset(cells))
+    found = FreeDevices(free_devices(devices), (request,), policy, NEAR).chosen(frozenset(cells))
     return None if isinstance(found, Shortage) else sorted(one.address for one, _ in found)
 
 
@@ -333,7 +333,7 @@ def test_54_a_device_on_the_same_socket(policy: PciPolicy, had: bool) -> None:
 
 def test_54_a_socket_that_is_not_known_makes_none_the_same() -> None:
     unknown = Nearness({0: 0, 1: 0, 2: None})
-    assert isinstance(Devices(gpus_on(1), (GPU,), "socket", unknown).chosen(frozenset({0})), Shortage)
+    assert isinstance(FreeDevices(gpus_on(1), (GPU,), "socket", unknown).chosen(frozenset({0})), Shortage)
 
 
 def test_55_only_local_ones_if_they_are_enough() -> None:
@@ -350,10 +350,10 @@ def test_57_as_many_from_each_provider_as_the_scheduler_took() -> None:
     one, other = ProviderUuid("a"), ProviderUuid("b")
     providers = {**{row.address: one for row in F2}, **{row.address: other for row in F3}}
     wanted = DeviceRequest("vf", 3, {"product_id": "154c"}, providers=(one, one, other))
-    found = Devices(free_devices(VFS), (wanted,), providers=providers).chosen(None)
+    found = FreeDevices(free_devices(VFS), (wanted,), providers=providers).chosen(None)
     assert not isinstance(found, Shortage)
     assert Counter(providers[row.address] for row, _ in found) == {one: 2, other: 1}
-    few = Devices([row for row in free_devices(VFS) if row.address != F2[1].address], (wanted,), providers=providers).chosen(None)
+    few = FreeDevices([row for row in free_devices(VFS) if row.address != F2[1].address], (wanted,), providers=providers).chosen(None)
     assert isinstance(few, Shortage)
 
 

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.transport import Timeouts, Transport
 from tests.support.placement import Placement, PlacementServer
 
@@ -20,6 +20,6 @@ def transport(placement: PlacementServer) -> Transport:
 
 
 @pytest.fixture
-def client(transport: Transport) -> Client:
+def client(transport: Transport) -> PlacementClient:
     """A client of one cycle."""
-    return Client(transport.exchange("req-00000000-0000-4000-8000-000000000001"))
+    return PlacementClient(transport.exchange("req-00000000-0000-4000-8000-000000000001"))

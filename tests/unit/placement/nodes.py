@@ -5,11 +5,11 @@ from typing import Any
 
 from agent.model.inventory import completed
 from agent.model.journal import Journal, Ownership
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
-from agent.placement.authorship import Authorship
-from agent.placement.ownership import Merge, Target, Use, foreign_share
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.merge import Merge, Target, Use, foreign_share
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 N0 = "5f9c2a34-7d1e-4a8b-9c46-000000000010"
@@ -20,7 +20,7 @@ OURS_AGGREGATE = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"
 THEIR_AGGREGATE = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a12"
 NAME = "node-a"
 
-KNOWLEDGE = Knowledge("http://placement", "1.39")
+KNOWLEDGE = ServerCapabilities("http://placement", "1.39")
 JOURNAL = Journal(
     {
         ROOT: Ownership(frozenset({"VCPU", "CUSTOM_A"}), frozenset({"COMPUTE_NODE"}), frozenset({OURS_AGGREGATE})),
@@ -58,10 +58,10 @@ def tree_in_placement() -> ProviderTree:
     return tree
 
 
-def view(tree: ProviderTree | None = None) -> View:
+def view(tree: ProviderTree | None = None) -> PlacementView:
     """What the agent has read."""
     tree = tree_in_placement() if tree is None else tree
-    return View(tree.freeze(), {one.uuid: 1.0 for one in tree.providers()})
+    return PlacementView(tree.freeze(), {one.uuid: 1.0 for one in tree.providers()})
 
 
 def same(tree: ProviderTree) -> None:
@@ -76,7 +76,7 @@ def same(tree: ProviderTree) -> None:
 
 
 def merged(
-    edit: Edit, *, found: View | None = None, journal: Journal = JOURNAL, knowledge: Knowledge = KNOWLEDGE,
+    edit: Edit, *, found: PlacementView | None = None, journal: Journal = JOURNAL, knowledge: ServerCapabilities = KNOWLEDGE,
     usages: Mapping[str, Mapping[str, int]] | None = None, whole: bool = False, take_over: bool = False,
 ) -> Target:  # fmt: skip
     """The merge of what ``edit`` makes of the driver's tree; ``whole``: of all that is there, else of what is not ours."""
@@ -85,4 +85,4 @@ def merged(
     wish = base.copy()
     edit(wish)
     uses = {ProviderUuid(uuid): {name: Use(amount) for name, amount in used.items()} for uuid, used in (usages or {}).items()}
-    return Merge(Authorship.of(found, journal, base, wish, ROOT, take_over=take_over), knowledge, uses).target()
+    return Merge(MergeInputs.of(found, journal, base, wish, ROOT, take_over=take_over), knowledge, uses).target()

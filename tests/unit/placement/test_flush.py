@@ -6,12 +6,12 @@ import pytest
 
 from agent.errors import GenerationConflict, PlacementUnreachable
 from agent.model.journal import Journal
-from agent.model.mirror import View
+from agent.model.mirror import PlacementView
 from agent.model.operation import CreateProvider, DeleteProvider, SetInventory, SetTraits
-from agent.placement.client import Client
+from agent.placement.client import PlacementClient
 from agent.placement.flush import flush
 from agent.placement.mirror import Freshness, refreshed
-from agent.placement.ownership import Target
+from agent.placement.merge import Target
 from agent.placement.plan import make_plan
 from tests.support import faults
 from tests.unit.placement.conftest import transport_to
@@ -24,7 +24,7 @@ ALONE = dataclasses.replace(KNOWLEDGE, can_reshape=False)
 @pytest.fixture(params=[1, 4])
 def client(placement, request):
     """One request at a time, and several."""
-    return Client(transport_to(placement, request.param).exchange("req-00000000-0000-4000-8000-000000000001"))
+    return PlacementClient(transport_to(placement, request.param).exchange("req-00000000-0000-4000-8000-000000000001"))
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def sent(placement, client):
     """Plans what an edit makes of the tree as it is, and sends it; the result, and the view before."""
 
     def send(edit, knowledge=ALONE, prepare=lambda: None):
-        view = refreshed(client, View(), ROOT, 100.0, Freshness())
+        view = refreshed(client, PlacementView(), ROOT, 100.0, Freshness())
         tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
         edit(tree)
         plan = make_plan(view, Target(tree.freeze(), Journal(adopted=True), (), ()), knowledge, ROOT)
@@ -62,7 +62,7 @@ def statuses(flushed, kind):
 
 def as_in_placement(flushed, client):
     """The view after the flush is what Placement has."""
-    true = refreshed(client, View(), ROOT, 300.0, Freshness()).tree
+    true = refreshed(client, PlacementView(), ROOT, 300.0, Freshness()).tree
     return [flushed.view.tree.data(one.uuid) == one for one in (true.data(uuid) for uuid in true.get_provider_uuids())]
 
 

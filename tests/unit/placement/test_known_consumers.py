@@ -6,7 +6,7 @@ import pytest
 
 from agent.model.allocation import Allocation
 from agent.model.inventory import completed
-from agent.model.mirror import View
+from agent.model.mirror import PlacementView
 from agent.model.operation import CreateProvider, DeleteAllocations, DeleteProvider, ProviderRef, Reshape, SetAllocations, SetInventory, SetTraits
 from agent.placement.known_consumers import follow, holding
 from agent.placement.mirror import Freshness, refreshed
@@ -70,7 +70,7 @@ def test_what_was_taken_from_a_consumer_is_not_held():
 def view(placement, client):
     placement.other.create_provider(NAME, ROOT)
     placement.other.create_provider("N0", N0, ROOT)
-    return dataclasses.replace(refreshed(client, View(), ROOT, 1.0, Freshness()), consumers=HELD, unknown_since={A: 0.5})
+    return dataclasses.replace(refreshed(client, PlacementView(), ROOT, 1.0, Freshness()), consumers=HELD, unknown_since={A: 0.5})
 
 
 def test_a_provider_that_moved_has_to_be_asked_again(placement, client, view):

@@ -7,7 +7,7 @@ import pytest
 
 from agent.errors import GenerationConflict
 from agent.model.journal import Ownership
-from agent.model.mirror import View
+from agent.model.mirror import PlacementView
 from agent.placement.mirror import Freshness, refreshed
 from tests.support import faults
 from tests.unit.placement.nodes import NAME, ROOT, STORAGE, THEIR_AGGREGATE, total
@@ -36,7 +36,7 @@ def look(placement, client, other):
 
     def refresh(view=None, now=100.0, freshness=NEVER, **more):
         placement.clear()
-        return refreshed(client, view or View(), ROOT, now, freshness, **more), [str(one) for one in placement.requests]
+        return refreshed(client, view or PlacementView(), ROOT, now, freshness, **more), [str(one) for one in placement.requests]
 
     return refresh
 

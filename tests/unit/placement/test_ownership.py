@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from agent.errors import InvalidTree
-from agent.model.change_set import diff
+from agent.model.tree_diff import compare_trees
 from agent.model.journal import Journal, Ownership
 from agent.model.provider_tree import ProviderTree
-from agent.placement.ownership import foreign_share, held_record
+from agent.placement.merge import foreign_share, held_record
 from tests.unit.placement.nodes import (
     BW,
     EMPTY,
@@ -99,7 +99,7 @@ def test_a_node_that_placement_lacks_starts_with_its_root():
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_wish_that_placement_fulfils_changes_nothing(whole):
     target = merged(same, whole=whole)
-    assert not diff(present(), target.tree)
+    assert not compare_trees(present(), target.tree)
     assert target.journal == JOURNAL
     assert (target.invalid, kinds(target)) == ((), [FOREIGN])
 
@@ -281,7 +281,7 @@ def test_with_an_empty_journal_what_the_pass_produces_is_ours_and_the_rest_is_no
     assert set(target.journal.providers) == {ROOT, N0}
     assert not target.journal.adopted
     assert target.journal.of(ROOT) == Ownership()
-    assert not diff(present(), target.tree)
+    assert not compare_trees(present(), target.tree)
 
 
 def test_without_an_empty_journal_a_name_alone_takes_nothing_over():
@@ -292,7 +292,7 @@ def test_without_an_empty_journal_a_name_alone_takes_nothing_over():
 
 def test_before_the_adoption_nothing_of_ours_goes():
     target = merged(nothing, journal=dataclasses.replace(JOURNAL, adopted=False))
-    assert not diff(present(), target.tree).removed
+    assert not compare_trees(present(), target.tree).removed
     assert target.tree.data(N0) == present().data(N0)
     assert ("adoption-needed", "warning", N0) in kinds(target)
     assert target.journal.owns(N0)

@@ -7,7 +7,7 @@ import pytest
 from agent.errors import ReshapeFailed
 from agent.model.allocation import Allocation
 from agent.model.journal import Journal, Ownership
-from agent.model.mirror import Knowledge
+from agent.model.mirror import ServerCapabilities
 from agent.model.operation import (
     CreateProvider,
     DeleteProvider,
@@ -21,9 +21,9 @@ from agent.model.operation import (
     SetTraits,
 )
 from agent.model.provider_tree import ProviderTree
-from agent.placement.ownership import Target
+from agent.placement.merge import Target
 from agent.placement.plan import make_plan
-from agent.placement.reshaping import Move
+from agent.placement.reshaping import AllocationMove
 from tests.unit.placement.nodes import BW, KNOWLEDGE, N0, NAME, OTHER_UUID, OURS_AGGREGATE, ROOT, total, tree_in_placement, view
 
 CONSUMER = "c0000000-0000-4000-8000-000000000001"
@@ -34,7 +34,7 @@ def target_of(tree: ProviderTree, *, adopted: bool = True, invalid: tuple[str, .
     return Target(tree.freeze(), Journal({one.uuid: Ownership() for one in tree.providers()}, adopted), (), invalid)
 
 
-def planned(edit, knowledge: Knowledge = KNOWN, move: Move | None = None, **target):
+def planned(edit, knowledge: ServerCapabilities = KNOWN, move: AllocationMove | None = None, **target):
     tree = tree_in_placement().subtree(ROOT)
     edit(tree)
     return make_plan(view(), target_of(tree, **target), knowledge, ROOT, move)
@@ -185,7 +185,7 @@ def gone(tree):
 
 
 def test_a_reshape_comes_after_creations_and_names_and_before_deletes_and_carries_all_inventories():
-    plan = planned(gone, move=Move(BEFORE, AFTER))
+    plan = planned(gone, move=AllocationMove(BEFORE, AFTER))
     assert [type(one) for one in plan.operations] == [CreateProvider, EnsureResourceClass, Reshape, DeleteProvider, DeleteProvider, SetTraits]
     reshape = plan.operations[2]
     assert set(reshape.inventories) == {ROOT, OTHER_UUID, N0, BW}
@@ -193,17 +193,17 @@ def test_a_reshape_comes_after_creations_and_names_and_before_deletes_and_carrie
 
 
 def test_a_reshape_that_moves_no_allocation_writes_the_inventories():
-    plan = planned(move_vcpu, move=Move({}, {}))
+    plan = planned(move_vcpu, move=AllocationMove({}, {}))
     assert [type(one) for one in plan.operations] == [CreateProvider, EnsureResourceClass, Reshape, SetTraits]
 
 
 def test_a_reshape_that_changes_nothing_is_not_sent():
-    assert planned(lambda tree: None, move=Move({}, {})).operations == ()
+    assert planned(lambda tree: None, move=AllocationMove({}, {})).operations == ()
 
 
 def test_a_reshape_is_not_done_in_parts():
     with pytest.raises(ReshapeFailed, match="VCPU: total is 0"):
-        planned(move_vcpu, move=Move(BEFORE, AFTER), invalid=("VCPU: total is 0",))
+        planned(move_vcpu, move=AllocationMove(BEFORE, AFTER), invalid=("VCPU: total is 0",))
 
 
 def test_a_plan_of_513_providers_without_a_change_is_empty():

@@ -3,8 +3,8 @@
 import pytest
 
 from agent.errors import PlacementUnreachable
-from agent.placement.client import Client
-from agent.placement.rehearsal import RecordingExchange, Write
+from agent.placement.client import PlacementClient
+from agent.placement.dry_run import RecordingExchange, Write
 from tests.support import faults
 from tests.unit.placement.nodes import NAME, ROOT, THEIR_AGGREGATE
 
@@ -21,7 +21,7 @@ def rehearsal(transport):
 def test_a_rehearsal_reads_and_sends_nothing_that_writes(rehearsal, placement):
     placement.other.create_provider(NAME, ROOT)
     placement.clear()
-    before, client = placement.dump(), Client(rehearsal)
+    before, client = placement.dump(), PlacementClient(rehearsal)
     generation, present = client.aggregates(ROOT)
     assert client.set_aggregates(ROOT, generation, [THEIR_AGGREGATE]) == (generation, {THEIR_AGGREGATE})
     client.set_allocation(CONSUMER, BODY)
@@ -40,7 +40,7 @@ def test_a_rehearsal_reads_and_sends_nothing_that_writes(rehearsal, placement):
 
 def test_what_is_sent_is_kept_with_what_became_of_it(transport, placement):
     exchange = RecordingExchange(transport, REQUEST, rehearsal=False)
-    client = Client(exchange)
+    client = PlacementClient(exchange)
     client.create_provider(ROOT, NAME, None)
     client.delete_provider(ROOT)
     client.delete_provider(ROOT)
@@ -54,5 +54,5 @@ def test_what_was_not_answered_is_not_kept(transport, placement):
     exchange = RecordingExchange(transport, REQUEST, rehearsal=False)
     placement.faults.add(faults.refused())
     with pytest.raises(PlacementUnreachable):
-        Client(exchange).create_provider(ROOT, NAME, None)
+        PlacementClient(exchange).create_provider(ROOT, NAME, None)
     assert exchange.writes == []

@@ -7,7 +7,7 @@ import pytest
 from agent.errors import DRIVER_FAULT, ReshapeFailed
 from agent.model.allocation import Allocation
 from agent.model.provider_tree import ProviderTree
-from agent.placement.reshaping import Move, moved, reshape
+from agent.placement.reshaping import AllocationMove, allocation_move, reshape
 from tests.unit.placement.nodes import BW, N0, NAME, ROOT, STORAGE, total
 
 N1 = "5f9c2a34-7d1e-4a8b-9c46-000000000011"
@@ -37,8 +37,8 @@ def held(consumer=C, **changes):
     return Allocation(consumer, resources, "project", "user", 4, **changes)
 
 
-def move(before, after) -> Move:
-    return Move({one.consumer: one for one in before}, {one.consumer: one for one in after})
+def move(before, after) -> AllocationMove:
+    return AllocationMove({one.consumer: one for one in before}, {one.consumer: one for one in after})
 
 
 def to_n0(one: Allocation, cell=N0) -> Allocation:
@@ -163,8 +163,8 @@ def test_a_driver_moves_allocations_in_place():
     def edit(records):
         records[C]["allocations"][N0] = {"resources": {"VCPU": records[C]["allocations"][ROOT]["resources"].pop("VCPU")}}
 
-    result = moved(BEFORE, edited(edit))
-    assert result == Move(BEFORE, {C: to_n0(held()), D: held(D)})
+    result = allocation_move(BEFORE, edited(edit))
+    assert result == AllocationMove(BEFORE, {C: to_n0(held()), D: held(D)})
     assert result.changed == {C}
 
 
@@ -173,11 +173,11 @@ def test_a_driver_swaps_classes_one_for_one():
         resources = records[C]["allocations"][ROOT]["resources"]
         resources["PCPU"] = resources.pop("VCPU")
 
-    assert moved(BEFORE, edited(edit)).after[C].resources == {ROOT: {"PCPU": 2, "MEMORY_MB": 512}}
+    assert allocation_move(BEFORE, edited(edit)).after[C].resources == {ROOT: {"PCPU": 2, "MEMORY_MB": 512}}
 
 
 def test_what_a_driver_leaves_alone_has_not_changed():
-    assert moved(BEFORE, edited(lambda records: None)).changed == frozenset()
+    assert allocation_move(BEFORE, edited(lambda records: None)).changed == frozenset()
 
 
 def put(amount):
@@ -204,6 +204,6 @@ def put(amount):
 )
 def test_a_driver_that_loses_or_makes_something_is_told_so(edit, told):
     with pytest.raises(ReshapeFailed) as refused:
-        moved(BEFORE, edited(edit))
+        allocation_move(BEFORE, edited(edit))
     assert refused.value.message.startswith(f"driver error: {told}")
     assert refused.value.remedy == DRIVER_FAULT

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from agent.errors import PlacementTooOld, PlacementUnreachable
-from agent.model.mirror import Knowledge
+from agent.model.mirror import ServerCapabilities
 from agent.placement.server import Server
 from tests.support import faults
 from tests.support.placement import PlacementServer
@@ -41,9 +41,9 @@ def test_a_server_is_asked_once_and_remembered_over_restarts(placement):
 
 def test_a_server_that_is_asked_again_is_known_anew(placement):
     kept = Kept()
-    kept.save_knowledge(Knowledge(placement.url, "1.30", traits=frozenset({"CUSTOM_A"}), can_reshape=False))
+    kept.save_knowledge(ServerCapabilities(placement.url, "1.30", traits=frozenset({"CUSTOM_A"}), can_reshape=False))
     server = server_of(placement, kept)
-    assert server.connect(server.client(), ask=True) == Knowledge(placement.url, "1.39")
+    assert server.connect(server.client(), ask=True) == ServerCapabilities(placement.url, "1.39")
     assert kept.saved[placement.url].can_reshape
 
 

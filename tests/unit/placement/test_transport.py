@@ -9,7 +9,7 @@ import pytest
 
 from agent.errors import PlacementUnreachable
 from agent.placement import retry
-from agent.placement.transport import Answer
+from agent.placement.transport import PlacementAnswer
 from tests.support import faults
 from tests.unit.placement.conftest import transport_to
 
@@ -17,8 +17,8 @@ PATH = "/resource_providers"
 REQUEST = "req-00000000-0000-4000-8000-000000000001"
 
 
-def answer(body, status=409) -> Answer:
-    return Answer("http://placement", "PUT", PATH, status, json.dumps(body).encode(), "req-server")
+def answer(body, status=409) -> PlacementAnswer:
+    return PlacementAnswer("http://placement", "PUT", PATH, status, json.dumps(body).encode(), "req-server")
 
 
 # --- answers ----------------------------------------------------------------------------------------------------

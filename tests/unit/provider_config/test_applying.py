@@ -4,9 +4,9 @@ import pytest
 
 from agent.model.journal import Configured
 from agent.model.provider_tree import ProviderTree
-from agent.provider_config.applying import Addition, Node, apply
+from agent.provider_config.applying import Addition, ConfiguredNode, apply
 from agent.provider_config.entry import COMPUTE_NODE, Entry, Key, ProviderConfig
-from agent.yaml_files.document import Place
+from agent.yaml_files.document import TextPosition
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 CHILD = "5f9c2a34-7d1e-4a8b-9c46-000000000002"
@@ -25,14 +25,14 @@ def tree_with(traits=("COMPUTE_NODE",)):
 
 
 def entry(by, value, *traits, line=1, **records):
-    return Entry(Key(by, value), "a.yaml", Place(line, 3), records, frozenset(traits))
+    return Entry(Key(by, value), "a.yaml", TextPosition(line, 3), records, frozenset(traits))
 
 
 def applied(*entries, tree=None, made=None, gone=frozenset(), last=None):
     tree = tree or tree_with()
     made = {ROOT: frozenset({"VCPU"}), CHILD: frozenset()} if made is None else made
     before = {one.uuid: one for one in tree.providers()}
-    found = apply(ProviderConfig(entries=entries), Node(tree, ROOT, made, gone, last or {}), OWNER)
+    found = apply(ProviderConfig(entries=entries), ConfiguredNode(tree, ROOT, made, gone, last or {}), OWNER)
     assert {one.uuid: one for one in tree.providers()} == before, "the tree that was given is left alone"
     return found
 

@@ -7,7 +7,7 @@ import pytest
 
 from agent.provider_config.entry import Entry, Key, ProviderConfig
 from agent.provider_config.folder import read_folder
-from agent.yaml_files.document import Place
+from agent.yaml_files.document import TextPosition
 from tests.unit.provider_config.reading import META, NODE, entry, inventory, read, refused, told, warned
 from tests.unit.store.ordinary_user import as_ordinary_user
 
@@ -46,8 +46,8 @@ def test_entries_are_complete_and_know_where_they_are_written(tmp_path: Path) ->
         "CUSTOM_LICENSE_A": {"total": 20, "reserved": 2, "min_unit": 1, "max_unit": 5, "step_size": 1, "allocation_ratio": 1.5},
         "CUSTOM_LICENSE_B": {**RECORD, "total": 3}, "CUSTOM_LICENSE_C": {**RECORD, "total": 4, "allocation_ratio": 0.5},
     }  # fmt: skip
-    assert first == Entry(Key("uuid", "$COMPUTE_NODE"), file, Place(5, 5), records, frozenset({"CUSTOM_RACK_7", "CUSTOM_GOLD"}))
-    assert second == Entry(Key("name", "päd dock"), file, Place(14, 5), {}, A)
+    assert first == Entry(Key("uuid", "$COMPUTE_NODE"), file, TextPosition(5, 5), records, frozenset({"CUSTOM_RACK_7", "CUSTOM_GOLD"}))
+    assert second == Entry(Key("name", "päd dock"), file, TextPosition(14, 5), {}, A)
 
 
 def test_files_are_read_in_the_order_of_their_names_and_hidden_ones_are_not(tmp_path: Path) -> None:

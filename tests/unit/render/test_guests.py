@@ -1,6 +1,6 @@
 """Guests as text that fits its stream."""
 
-from agent.render.guests import Guests, render_guests
+from agent.render.guests import GuestList, render_guests
 from agent.render.look import Look
 
 PLAIN = Look()
@@ -13,7 +13,7 @@ ERROR = {"code": "node.guests-untold", "message": "nobody knows", "remedy": "see
 
 
 def lines(nodes, look=PLAIN, **fields):
-    return render_guests(Guests(**{"name": "guests", "source": "daemon", "dry_run": False, "nodes": nodes, "exit_code": 0, **fields}), look).splitlines()
+    return render_guests(GuestList(**{"name": "guests", "source": "daemon", "dry_run": False, "nodes": nodes, "exit_code": 0, **fields}), look).splitlines()
 
 
 def test_a_guest_tells_what_it_has_and_why_it_is_left_out():

@@ -7,13 +7,13 @@ from typing import Any, get_args
 from hypothesis import strategies as st
 
 from agent.model.amounts import Amounts
-from agent.model.assigned_unit import UnitRow
-from agent.model.changes import Changes
+from agent.model.unit_record import UnitRecord
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim, ClaimState, Half, Purpose
 from agent.model.compute_node import ComputeNode
 from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.held_device import DeviceRow, DeviceType, Serves
+from agent.model.device_record import DeviceRecord, DeviceType, Serves
 from agent.model.instance import Instance, TaskState, VmState
 from agent.model.lease import Lease
 from agent.model.mdev import MdevShare
@@ -46,22 +46,22 @@ def migration(of: Instance, **fields: Any) -> Migration:
     })  # fmt: skip
 
 
-def device(on: ComputeNode, address: str = "0000:00:01.0", **fields: Any) -> DeviceRow:
-    return DeviceRow(**{"node": on.uuid, "address": address, "vendor_id": "8086", "product_id": "1572", **fields})
+def device(on: ComputeNode, address: str = "0000:00:01.0", **fields: Any) -> DeviceRecord:
+    return DeviceRecord(**{"node": on.uuid, "address": address, "vendor_id": "8086", "product_id": "1572", **fields})
 
 
-def unit(on: ComputeNode, identifier: str = "ns1", **fields: Any) -> UnitRow:
-    return UnitRow(**{"node": on.uuid, "provider": on.uuid, "resource_class": "CUSTOM_PMEM", "identifier": identifier, **fields})
+def unit(on: ComputeNode, identifier: str = "ns1", **fields: Any) -> UnitRecord:
+    return UnitRecord(**{"node": on.uuid, "provider": on.uuid, "resource_class": "CUSTOM_PMEM", "identifier": identifier, **fields})
 
 
-def one_of_each() -> Changes:
+def one_of_each() -> RecordChanges:
     here, guest = node(), instance()
-    return Changes(
+    return RecordChanges(
         (here,), (guest,), (migration(guest),), (claim(guest, here),), (device(here),), (unit(here),), (Lease(node=here.uuid, host="h1", expires_at=1.0),)
     )
 
 
-def write(records: Records, changes: Changes) -> None:
+def write(records: Records, changes: RecordChanges) -> None:
     with records.transaction(sorted(changes.touched)) as transaction:
         transaction.write(changes)
 
@@ -138,9 +138,9 @@ def claims(id_: str, of: str, on: str, move: str) -> st.SearchStrategy[Claim]:
     )  # fmt: skip
 
 
-def devices(on: str, held_by: str) -> st.SearchStrategy[DeviceRow]:
+def devices(on: str, held_by: str) -> st.SearchStrategy[DeviceRecord]:
     return st.builds(
-        lambda held, **fields: DeviceRow(state=held[0], holder=held[1], **fields),
+        lambda held, **fields: DeviceRecord(state=held[0], holder=held[1], **fields),
         st.sampled_from([("available", None), ("claimed", held_by), ("allocated", held_by)]),
         node=st.just(ProviderUuid(on)), address=st.just("0000:00:1f.7"), vendor_id=st.just("8086"), product_id=st.just("1572"),
         type=_words(DeviceType), parent=st.sampled_from([None, "00ff0000:00:1f.0"]), numa_node=_optional(st.integers(0, 99)), tags=mappings,
@@ -148,17 +148,17 @@ def devices(on: str, held_by: str) -> st.SearchStrategy[DeviceRow]:
     )  # fmt: skip
 
 
-def units(on: str, held_by: str, identifier: str) -> st.SearchStrategy[UnitRow]:
+def units(on: str, held_by: str, identifier: str) -> st.SearchStrategy[UnitRecord]:
     return st.builds(
-        UnitRow, node=st.just(ProviderUuid(on)), provider=st.just(ProviderUuid(on)), resource_class=st.just("CUSTOM_PMEM"),
+        UnitRecord, node=st.just(ProviderUuid(on)), provider=st.just(ProviderUuid(on)), resource_class=st.just("CUSTOM_PMEM"),
         identifier=st.just(identifier), metadata=mappings, holder=st.sampled_from([None, held_by]), present=st.booleans(), version=st.just(0),
     )  # fmt: skip
 
 
 @st.composite
-def two_of_each(draw: st.DrawFn) -> tuple[Changes, Changes]:
+def two_of_each(draw: st.DrawFn) -> tuple[RecordChanges, RecordChanges]:
     """One record of every kind that belong together, and what they are changed to."""
     on, of, move, held_by, identifier = new_uuid(), new_uuid(), new_uuid(), new_uuid(), draw(texts)
     leases = st.builds(Lease, node=st.just(ProviderUuid(on)), host=texts, expires_at=times)
     kinds = [nodes(on), instances(of, on), migrations(move, of), claims(held_by, of, on, move), devices(on, held_by), units(on, held_by, identifier), leases]
-    return tuple(Changes(*((draw(kind),) for kind in kinds)) for _ in range(2))  # type: ignore[return-value]
+    return tuple(RecordChanges(*((draw(kind),) for kind in kinds)) for _ in range(2))  # type: ignore[return-value]

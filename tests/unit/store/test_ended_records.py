@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.journal import Journal, Ownership
 from agent.model.lease import Lease
 from agent.store.metadata import METADATA
@@ -19,7 +19,7 @@ def test_what_ended_long_ago_goes_and_what_is_open_or_recent_stays(records: Reco
     here, guest = node(), instance(deleted=True, updated_at=1.0)
     move = migration(guest, status="confirmed", updated_at=1.0)
     over = claim(guest, here, state="released", updated_at=1.0, migration=None, origin=move.uuid)
-    write(records, Changes(nodes=(here,), instances=(guest,), migrations=(move,), claims=(over,)))
+    write(records, RecordChanges(nodes=(here,), instances=(guest,), migrations=(move,), claims=(over,)))
     assert records.remove_ended(1.0) == 0
     assert records.remove_ended(NOW) == 3
     with records.reading() as reading:
@@ -43,7 +43,7 @@ def test_what_came_to_nothing_long_ago_goes_too(records: Records) -> None:
     shelved = instance(vm_state="shelved_offloaded", **nowhere)
     recent = instance(vm_state="error", **{**nowhere, "updated_at": NOW})
     lost = migration(guest, status="error", updated_at=1.0)
-    write(records, Changes(nodes=(here,), instances=(guest, *failed, shelved, recent), migrations=(lost,)))
+    write(records, RecordChanges(nodes=(here,), instances=(guest, *failed, shelved, recent), migrations=(lost,)))
     assert records.remove_ended(NOW) == 4
     with records.reading() as reading:
         assert reading.migration(lost.uuid) is None
@@ -55,7 +55,7 @@ def test_the_origin_of_an_open_claim_stays(records: Records) -> None:
     here, guest = node(), instance(updated_at=1.0)
     move = migration(guest, status="confirmed", updated_at=1.0)
     held = claim(guest, here, state="consumed", updated_at=1.0, migration=None, origin=move.uuid)
-    write(records, Changes(nodes=(here,), instances=(guest,), migrations=(move,), claims=(held,)))
+    write(records, RecordChanges(nodes=(here,), instances=(guest,), migrations=(move,), claims=(held,)))
     assert records.remove_ended(NOW) == 0
     with records.reading() as reading:
         assert reading.migration(move.uuid) == replace(move, version=1)
@@ -66,7 +66,7 @@ def test_all_that_is_remembered_of_a_node_that_is_no_more_goes_with_it(place: Pl
     with place.open() as store:
         records = Records(store)
         leases = tuple(Lease(node=one.uuid, host="h1", expires_at=1.0) for one in (gone, used, stays))
-        write(records, Changes(nodes=(gone, used, stays, free), devices=(device(gone), device(stays)), leases=leases))
+        write(records, RecordChanges(nodes=(gone, used, stays, free), devices=(device(gone), device(stays)), leases=leases))
         for one in (gone, used, stays):
             store.save_view(ENDPOINT, one.uuid, None, node_view())
             store.save_journal(one.uuid, Journal({one.uuid: Ownership()}))
@@ -80,11 +80,11 @@ def test_all_that_is_remembered_of_a_node_that_is_no_more_goes_with_it(place: Pl
             assert [reading.node(one.uuid) is None for one in (gone, used, stays, free)] == [True, False, False, False]
             assert [reading.lease(one.uuid) is None for one in (gone, used, stays)] == [True, False, False]
         # It may come back.
-        write(records, Changes(nodes=(node(),)))
+        write(records, RecordChanges(nodes=(node(),)))
         assert store.save_journal(gone.uuid, Journal({gone.uuid: Ownership()})).version == 1
 
 
 def test_a_node_to_which_a_guest_belongs_stays(records: Records) -> None:
     here = node(deleted=True, updated_at=1.0)
-    write(records, Changes(nodes=(here,), instances=(instance(node=here.uuid, updated_at=1.0),)))
+    write(records, RecordChanges(nodes=(here,), instances=(instance(node=here.uuid, updated_at=1.0),)))
     assert records.remove_ended(NOW) == 0

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RecordConflict
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.journal import Configured, Journal, Ownership
-from agent.model.mirror import Knowledge
+from agent.model.mirror import ServerCapabilities
 from agent.store.records import Records
 from agent.store.store import Store
 from tests.support.store_place import Place
@@ -23,7 +23,7 @@ JOURNAL = Journal(
     adopted=True,
     held={uuid_of("cell"): frozenset({"VCPU"}), uuid_of("not ours"): frozenset()},
 )
-KNOWLEDGE = Knowledge(ENDPOINT, "1.39", frozenset({"A", "B"}), frozenset({"VCPU"}), {"HW_NEW": 1700000000.5}, can_reshape=False)
+KNOWLEDGE = ServerCapabilities(ENDPOINT, "1.39", frozenset({"A", "B"}), frozenset({"VCPU"}), {"HW_NEW": 1700000000.5}, can_reshape=False)
 
 
 def test_no_journal_is_an_empty_one(store: Store) -> None:
@@ -103,9 +103,9 @@ def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes
     for root in (mine.uuid, moved.uuid, theirs.uuid, nobodys):
         store.save_journal(root, Journal({root: OWNED}))
     store.save_journal(empty, Journal(adopted=True))
-    write(Records(store), Changes(nodes=(mine, moved, theirs)))
+    write(Records(store), RecordChanges(nodes=(mine, moved, theirs)))
     assert store.roots("h1") == {mine.uuid, moved.uuid, nobodys}
-    write(Records(store), Changes(nodes=(replace(grown(moved), host="h2"),)))
+    write(Records(store), RecordChanges(nodes=(replace(grown(moved), host="h2"),)))
     assert (store.roots("h1"), store.roots("h2")) == ({mine.uuid, nobodys}, {moved.uuid, theirs.uuid, nobodys})
 
 
@@ -117,10 +117,10 @@ def test_knowledge_comes_back_as_it_was_after_a_restart(place: Place) -> None:
     with place.open() as store:
         store.save_knowledge(replace(KNOWLEDGE, traits=frozenset(), can_reshape=True))
         store.save_knowledge(KNOWLEDGE)
-        store.save_knowledge(Knowledge("http://elsewhere/", "1.30"))
+        store.save_knowledge(ServerCapabilities("http://elsewhere/", "1.30"))
     with place.open() as store:
         assert store.knowledge(ENDPOINT) == KNOWLEDGE
-        assert store.knowledge("http://elsewhere/") == Knowledge("http://elsewhere/", "1.30")
+        assert store.knowledge("http://elsewhere/") == ServerCapabilities("http://elsewhere/", "1.30")
 
 
 def test_equal_knowledge_is_not_written(place: Place, store: Store) -> None:

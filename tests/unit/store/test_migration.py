@@ -15,7 +15,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
 from agent.errors import StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.journal import Journal, Ownership
 from agent.store.migration import config, upgrade
 from agent.store.records import Records
@@ -123,7 +123,7 @@ def test_devices_are_kept_when_it_is_known_whom_they_serve_and_when_it_is_not_an
     here = node()
     offered, relative = device(here, "0000:00:01.0"), device(here, "0000:00:01.1", serves="nobody")
     with place.open() as store:
-        write(Records(store), Changes(nodes=(here,), devices=(offered, relative)))
+        write(Records(store), RecordChanges(nodes=(here,), devices=(offered, relative)))
     _downgrade(place, "0003")
     with place.open() as store, Records(store).reading() as reading:
         records = reading.load(here.uuid)

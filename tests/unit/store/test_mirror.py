@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from agent.errors import StoreError
 from agent.model.journal import Journal, Ownership
-from agent.model.mirror import View
+from agent.model.mirror import PlacementView
 from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store, open_store
 from tests.support.statements import counted
@@ -79,7 +79,7 @@ def test_only_the_consumers_that_differ_are_written(store: Store) -> None:
 def test_awkward_contents_come_back_as_they_were(store: Store) -> None:
     name = "näme with\n'quotes' & # 中文 \x00" + "x" * 200
     one = replace(provider("root", None), name=name, generation=None, inventory={"CUSTOM_A": {"total": 2147483647, "allocation_ratio": 0.1}})
-    view = View(tree_of(one, provider("no generation")), {})
+    view = PlacementView(tree_of(one, provider("no generation")), {})
     store.save_view(ENDPOINT, ROOT, None, view)
     assert contents(store.view(ENDPOINT, ROOT)) == contents(view)
 
@@ -104,7 +104,7 @@ def test_roots_that_share_with_the_node_are_part_of_its_view(store: Store) -> No
 
 def test_local_resources_are_not_kept(store: Store) -> None:
     tree = tree_of(replace(provider("root", None), resources={"CUSTOM_PMEM": {"a", "b"}}))
-    store.save_view(ENDPOINT, ROOT, None, View(tree))
+    store.save_view(ENDPOINT, ROOT, None, PlacementView(tree))
     loaded = store.view(ENDPOINT, ROOT)
     assert loaded is not None
     assert loaded.tree.provider(ROOT).resources == {}
@@ -123,7 +123,7 @@ def test_only_differing_rows_are_written(folder: Path, file_store: Store) -> Non
     tree.add_traits("cell 9", "CUSTOM_NEW")
     tree.remove("cell 11")
     tree.new_child("cell new", "root")
-    new = View(tree.freeze(), dict(old.read_at) | {uuid_of("cell 13"): 1.0})
+    new = PlacementView(tree.freeze(), dict(old.read_at) | {uuid_of("cell 13"): 1.0})
     file_store.save_view(ENDPOINT, ROOT, None, old)
     with written_rows(folder) as done:
         file_store.save_view(ENDPOINT, ROOT, old, new)
@@ -173,8 +173,8 @@ def test_threads_save_and_load_their_nodes_side_by_side(store: Store) -> None:
 
 def test_an_emptied_view_stays_empty(store: Store) -> None:
     store.save_view(ENDPOINT, ROOT, None, node_view())
-    store.save_view(ENDPOINT, ROOT, node_view(), View())
-    assert contents(store.view(ENDPOINT, ROOT)) == contents(View())
+    store.save_view(ENDPOINT, ROOT, node_view(), PlacementView())
+    assert contents(store.view(ENDPOINT, ROOT)) == contents(PlacementView())
 
 
 def test_rows_that_make_no_tree_are_reported_as_damage(place: Place, store: Store) -> None:
@@ -237,7 +237,7 @@ def test_any_sequence_of_edits_comes_back_in_its_order(tmp_path_factory: pytest.
             tree = view.tree
             for _ in range(edits):
                 tree = _edited(tree, chance)
-            new = View(tree, dict.fromkeys(tree.get_provider_uuids(), 1.0))
+            new = PlacementView(tree, dict.fromkeys(tree.get_provider_uuids(), 1.0))
             store.save_view(ENDPOINT, ROOT, view, new)
             assert contents(store.view(ENDPOINT, ROOT)) == contents(new)
             view = new

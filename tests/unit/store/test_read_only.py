@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import StoreError
 from agent.model.journal import Journal
-from agent.model.mirror import Knowledge, View
+from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.store.lock import RunLock
 from agent.store.store import open_read_only, open_store
 from tests.support.store_place import Place
@@ -48,7 +48,7 @@ def daemon(folder: Path, saves: int) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def _read(folder: Path) -> View | None:
+def _read(folder: Path) -> PlacementView | None:
     before = folder_state(folder)
     with open_read_only(folder) as store:
         view = store.view(ENDPOINT, ROOT)
@@ -148,7 +148,7 @@ def test_nothing_can_be_saved(place: Place) -> None:
         for save in (
             lambda: store.save_view(ENDPOINT, ROOT, None, node_view()),
             lambda: store.save_journal(ROOT, Journal(adopted=True)),
-            lambda: store.save_knowledge(Knowledge(ENDPOINT, "1.39")),
+            lambda: store.save_knowledge(ServerCapabilities(ENDPOINT, "1.39")),
             lambda: store.save_identity("host", ROOT),
         ):
             with pytest.raises(StoreError, match="open to be read only"):

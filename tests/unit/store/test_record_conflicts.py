@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.errors import RecordConflict, StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.store.records import Records
 from tests.unit.store import record_samples as samples
 from tests.unit.store.record_samples import claim, device, grown, instance, migration, node, one_of_each, unit, write
@@ -16,14 +16,14 @@ from tests.unit.store.record_samples import claim, device, grown, instance, migr
 
 def test_each_node_of_which_something_changes_gets_the_next_version_once(records: Records) -> None:
     here, there, other, guest = node(), node("n2"), node("n3"), instance()
-    write(records, Changes(nodes=(here, there, other)))
-    write(records, Changes(nodes=(grown(here),), instances=(guest,), claims=(claim(guest, here), claim(guest, there)), devices=(device(here),)))
+    write(records, RecordChanges(nodes=(here, there, other)))
+    write(records, RecordChanges(nodes=(grown(here),), instances=(guest,), claims=(claim(guest, here), claim(guest, there)), devices=(device(here),)))
     with records.reading() as reading:
         assert reading.node_versions([here.uuid, there.uuid, other.uuid]) == {here.uuid: 2, there.uuid: 2, other.uuid: 1}
-    write(records, Changes(dropped_devices=(grown(device(here)),)))
-    write(records, Changes(instances=(replace(grown(guest), node=there.uuid),)))
-    write(records, Changes(units=(unit(there),)))
-    write(records, Changes(dropped_units=(grown(unit(there)),)))
+    write(records, RecordChanges(dropped_devices=(grown(device(here)),)))
+    write(records, RecordChanges(instances=(replace(grown(guest), node=there.uuid),)))
+    write(records, RecordChanges(units=(unit(there),)))
+    write(records, RecordChanges(dropped_units=(grown(unit(there)),)))
     with records.reading() as reading:
         assert reading.node_versions([here.uuid, there.uuid]) == {here.uuid: 3, there.uuid: 5}
         loaded = reading.load(there.uuid)
@@ -42,7 +42,7 @@ def test_a_record_of_another_version_is_a_conflict_that_names_it_and_nothing_is_
     another = instance()
     stale = replace(getattr(before, kind)[0], version=expected)
     with pytest.raises(RecordConflict) as refused:
-        write(records, Changes(instances=(another,)) + Changes(**{kind: (stale,)}))
+        write(records, RecordChanges(instances=(another,)) + RecordChanges(**{kind: (stale,)}))
     assert refused.value.code == "store.conflict"
     if expected:
         assert refused.value.data["table"] in refused.value.message
@@ -59,18 +59,18 @@ def test_dropping_what_has_changed_is_a_conflict(records: Records, kind: str) ->
     row = getattr(before, kind)[0]
     for stale in (replace(row, version=2), replace(row, **{"address" if kind == "devices" else "identifier": "another"}, version=1)):
         with pytest.raises(RecordConflict):
-            write(records, Changes(**{f"dropped_{kind}": (stale,)}))
-    write(records, Changes(**{f"dropped_{kind}": (grown(row),)}))
+            write(records, RecordChanges(**{f"dropped_{kind}": (stale,)}))
+    write(records, RecordChanges(**{f"dropped_{kind}": (grown(row),)}))
 
 
 def test_of_many_records_the_one_in_conflict_is_named(records: Records) -> None:
     here = node()
     devices = [device(here, f"0000:00:{n:02x}.0") for n in range(32)]
-    write(records, Changes(nodes=(here,), devices=tuple(devices)))
-    write(records, Changes(devices=(grown(devices[17]),)))
+    write(records, RecordChanges(nodes=(here,), devices=tuple(devices)))
+    write(records, RecordChanges(devices=(grown(devices[17]),)))
     for part in ("devices", "dropped_devices"):
         with pytest.raises(RecordConflict, match=r"0000:00:11\.0 was changed by somebody else"):
-            write(records, Changes(**{part: tuple(map(grown, devices))}))
+            write(records, RecordChanges(**{part: tuple(map(grown, devices))}))
     with records.reading() as reading:
         assert [one.version for one in reading.devices().records] == [2 if one is devices[17] else 1 for one in devices]
 
@@ -79,13 +79,13 @@ def test_a_second_holder_is_a_conflict(records: Records) -> None:
     here, guests = node(), [instance(), instance()]
     claims = [claim(one, here) for one in guests]
     free, space = device(here), unit(here)
-    write(records, Changes(nodes=(here,), instances=tuple(guests), claims=tuple(claims), devices=(free,), units=(space,)))
+    write(records, RecordChanges(nodes=(here,), instances=tuple(guests), claims=tuple(claims), devices=(free,), units=(space,)))
     first, second = (replace(grown(free), holder=one.id, state="claimed") for one in claims)
-    write(records, Changes(devices=(first,), units=(replace(grown(space), holder=claims[0].id),)))
+    write(records, RecordChanges(devices=(first,), units=(replace(grown(space), holder=claims[0].id),)))
     for taken in (
-        Changes(devices=(second,)),
-        Changes(devices=(replace(second, version=0),)),
-        Changes(units=(replace(grown(space), holder=claims[1].id),)),
+        RecordChanges(devices=(second,)),
+        RecordChanges(devices=(replace(second, version=0),)),
+        RecordChanges(units=(replace(grown(space), holder=claims[1].id),)),
     ):
         with pytest.raises(RecordConflict):
             write(records, taken)
@@ -95,10 +95,10 @@ def test_a_second_holder_is_a_conflict(records: Records) -> None:
 
 
 def test_a_second_node_of_the_same_name_on_a_host_is_a_conflict(records: Records) -> None:
-    write(records, Changes(nodes=(node(),)))
+    write(records, RecordChanges(nodes=(node(),)))
     with pytest.raises(RecordConflict):
-        write(records, Changes(nodes=(node(),)))
-    write(records, Changes(nodes=(replace(node(), deleted=True), node(host="h2"))))
+        write(records, RecordChanges(nodes=(node(),)))
+    write(records, RecordChanges(nodes=(replace(node(), deleted=True), node(host="h2"))))
 
 
 # --- what no record may be ---------------------------------------------------------------------------------------------
@@ -106,37 +106,37 @@ def test_a_second_node_of_the_same_name_on_a_host_is_a_conflict(records: Records
 
 def test_what_refers_to_nothing_is_refused(records: Records) -> None:
     here, guest = node(), instance()
-    write(records, Changes(nodes=(here,), instances=(guest,)))
+    write(records, RecordChanges(nodes=(here,), instances=(guest,)))
     for dangling in (
-        Changes(claims=(claim(guest, node()),)),
-        Changes(claims=(claim(instance(), here),)),
-        Changes(claims=(claim(guest, here, migration=samples.new_uuid()),)),
-        Changes(migrations=(migration(instance()),)),
-        Changes(devices=(device(node()),)),
-        Changes(devices=(device(here, holder=samples.new_uuid(), state="claimed"),)),
-        Changes(units=(unit(here, holder=samples.new_uuid()),)),
+        RecordChanges(claims=(claim(guest, node()),)),
+        RecordChanges(claims=(claim(instance(), here),)),
+        RecordChanges(claims=(claim(guest, here, migration=samples.new_uuid()),)),
+        RecordChanges(migrations=(migration(instance()),)),
+        RecordChanges(devices=(device(node()),)),
+        RecordChanges(devices=(device(here, holder=samples.new_uuid(), state="claimed"),)),
+        RecordChanges(units=(unit(here, holder=samples.new_uuid()),)),
     ):
         with pytest.raises(RecordConflict):
             write(records, dangling)
 
 
 @pytest.mark.parametrize("change", [
-    lambda before: Changes(instances=(instance(vm_state="vanished"),)),
-    lambda before: Changes(instances=(instance(task_state="thinking"),)),
-    lambda before: Changes(migrations=(migration(before.instances[0], status="lost"),)),
-    lambda before: Changes(migrations=(migration(before.instances[0], type="walk"),)),
-    lambda before: Changes(claims=(claim(before.instances[0], before.nodes[0], half="third"),)),
-    lambda before: Changes(claims=(claim(before.instances[0], before.nodes[0], state="maybe"),)),
-    lambda before: Changes(claims=(claim(before.instances[0], before.nodes[0], purpose="fun"),)),
-    lambda before: Changes(claims=(claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(-1, 0, 0)),)),
-    lambda before: Changes(claims=(claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(0, 2**63, 0)),)),
-    lambda before: Changes(devices=(device(before.nodes[0], "0000:00:07.0", state="broken", holder=before.claims[0].id),)),
-    lambda before: Changes(devices=(device(before.nodes[0], "0000:00:07.0", type="type-ISA"),)),
-    lambda before: Changes(devices=(device(before.nodes[0], "0000:00:07.0", state="claimed"),)),
-    lambda before: Changes(devices=(device(before.nodes[0], "0000:00:07.0", holder=before.claims[0].id),)),
-    lambda before: Changes(nodes=(replace(node("n9"), failed_builds=-1),)),
-    lambda before: Changes(instances=(instance(project_id=None),)),
-    lambda before: Changes(instances=(instance(project_id="half a \ud800 surrogate"),)),
+    lambda before: RecordChanges(instances=(instance(vm_state="vanished"),)),
+    lambda before: RecordChanges(instances=(instance(task_state="thinking"),)),
+    lambda before: RecordChanges(migrations=(migration(before.instances[0], status="lost"),)),
+    lambda before: RecordChanges(migrations=(migration(before.instances[0], type="walk"),)),
+    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], half="third"),)),
+    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], state="maybe"),)),
+    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], purpose="fun"),)),
+    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(-1, 0, 0)),)),
+    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(0, 2**63, 0)),)),
+    lambda before: RecordChanges(devices=(device(before.nodes[0], "0000:00:07.0", state="broken", holder=before.claims[0].id),)),
+    lambda before: RecordChanges(devices=(device(before.nodes[0], "0000:00:07.0", type="type-ISA"),)),
+    lambda before: RecordChanges(devices=(device(before.nodes[0], "0000:00:07.0", state="claimed"),)),
+    lambda before: RecordChanges(devices=(device(before.nodes[0], "0000:00:07.0", holder=before.claims[0].id),)),
+    lambda before: RecordChanges(nodes=(replace(node("n9"), failed_builds=-1),)),
+    lambda before: RecordChanges(instances=(instance(project_id=None),)),
+    lambda before: RecordChanges(instances=(instance(project_id="half a \ud800 surrogate"),)),
 ])  # fmt: skip
 def test_a_record_that_makes_no_sense_is_refused_and_nothing_is_written(records: Records, change: Any) -> None:
     before = one_of_each()

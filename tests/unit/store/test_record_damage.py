@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from agent.errors import StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.node_records import DamagedRecord
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
@@ -29,7 +29,7 @@ def test_a_damaged_record_is_set_aside_and_the_others_count(records: Records, pl
     guest = instance(node=before.nodes[0].uuid)
     write(records, before)
     place.execute(damage)
-    write(records, Changes(instances=(guest,), claims=(claim(guest, before.nodes[0]),), devices=(device(before.nodes[0], "0000:00:09.0"),)))
+    write(records, RecordChanges(instances=(guest,), claims=(claim(guest, before.nodes[0]),), devices=(device(before.nodes[0], "0000:00:09.0"),)))
     with records.reading() as reading:
         loaded = reading.load(before.nodes[0].uuid)
         consumers = reading.consumers([before.instances[0].uuid, guest.uuid])
@@ -43,7 +43,7 @@ def test_a_damaged_record_is_set_aside_and_the_others_count(records: Records, pl
     assert consumers.unreadable == ({before.instances[0].uuid} if table == "instance" else set())
 
 
-def _first(changes: Changes, table: str) -> Any:
+def _first(changes: RecordChanges, table: str) -> Any:
     return {"instance": changes.instances, "claim": changes.claims, "device": changes.devices, "unit": changes.units}[table][0]
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import RecordConflict, StoreError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.names import ProviderUuid
 from agent.store.records import Records
 from agent.store.store import Store
@@ -50,7 +50,7 @@ def test_processes_that_take_devices_get_each_one_once(place: Place) -> None:
     here = node()
     devices = [device(here, f"0000:00:{n:02x}.0") for n in range(32)]
     with place.open() as store:
-        write(Records(store), Changes(nodes=(here,), devices=tuple(devices)))
+        write(Records(store), RecordChanges(nodes=(here,), devices=tuple(devices)))
         command = [sys.executable, "-c", TAKER, str(place.folder), place.url or "", here.uuid]
         takers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
         for taker in takers:
@@ -69,7 +69,7 @@ def test_processes_that_take_devices_get_each_one_once(place: Place) -> None:
 
 def test_who_works_on_a_node_is_alone_with_it(records: Records) -> None:
     here = node()
-    write(records, Changes(nodes=(here,)))
+    write(records, RecordChanges(nodes=(here,)))
     inside, most = 0, 0
 
     def work(_: int) -> None:
@@ -80,7 +80,7 @@ def test_who_works_on_a_node_is_alone_with_it(records: Records) -> None:
             loaded = transaction.load(here.uuid)
             assert loaded is not None
             guest = instance()
-            transaction.write(Changes(instances=(guest,), claims=(claim(guest, loaded.node, created_at=float(len(loaded.claims))),)))
+            transaction.write(RecordChanges(instances=(guest,), claims=(claim(guest, loaded.node, created_at=float(len(loaded.claims))),)))
             inside -= 1
 
     with ThreadPoolExecutor(8) as threads:
@@ -94,13 +94,13 @@ def test_who_works_on_a_node_is_alone_with_it(records: Records) -> None:
 
 def test_two_that_want_the_same_nodes_in_another_order_both_get_them(records: Records) -> None:
     here, there = sorted([node("n1"), node("n2")], key=lambda one: one.uuid)
-    write(records, Changes(nodes=(here, there)))
+    write(records, RecordChanges(nodes=(here, there)))
 
     def work(turn: int) -> None:
         nodes = [here.uuid, there.uuid] if turn % 2 else [there.uuid, here.uuid]
         with records.transaction(nodes) as transaction:
             found = [transaction.node(uuid) for uuid in nodes]
-            transaction.write(Changes(nodes=tuple(replace(one, failed_builds=one.failed_builds + 1) for one in found if one is not None)))
+            transaction.write(RecordChanges(nodes=tuple(replace(one, failed_builds=one.failed_builds + 1) for one in found if one is not None)))
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(work, range(30)))
@@ -110,28 +110,28 @@ def test_two_that_want_the_same_nodes_in_another_order_both_get_them(records: Re
 
 def test_a_plan_made_on_what_has_changed_meanwhile_is_a_conflict_and_succeeds_anew(records: Records) -> None:
     guest = instance()
-    write(records, Changes(instances=(guest,)))
+    write(records, RecordChanges(instances=(guest,)))
     with records.reading() as reading:
         seen = reading.instance(guest.uuid)
     assert seen is not None
-    write(records, Changes(instances=(replace(seen, host="first"),)))
+    write(records, RecordChanges(instances=(replace(seen, host="first"),)))
     with pytest.raises(RecordConflict, match=f"instance {guest.uuid} was changed"):
-        write(records, Changes(instances=(replace(seen, host="second"),)))
+        write(records, RecordChanges(instances=(replace(seen, host="second"),)))
     with records.transaction([]) as transaction:
         now = transaction.instance(guest.uuid)
         assert now is not None
-        transaction.write(Changes(instances=(replace(now, host="second"),)))
+        transaction.write(RecordChanges(instances=(replace(now, host="second"),)))
     with records.reading() as reading:
         assert reading.instance(guest.uuid) == replace(seen, host="second", version=3)
 
 
 def test_a_reading_shows_one_moment_whatever_is_written_meanwhile(records: Records) -> None:
     here, guest = node(), instance()
-    write(records, Changes(nodes=(here,), instances=(guest,)))
+    write(records, RecordChanges(nodes=(here,), instances=(guest,)))
     with records.reading() as reading:
         assert reading.node_versions([here.uuid]) == {here.uuid: 1}
         with ThreadPoolExecutor(1) as other:
-            other.submit(write, records, Changes(claims=(claim(guest, here),))).result()
+            other.submit(write, records, RecordChanges(claims=(claim(guest, here),))).result()
         assert reading.node_versions([here.uuid]) == {here.uuid: 1}
         assert reading.claims_of(guest.uuid) == ()
     with records.reading() as reading:
@@ -141,21 +141,21 @@ def test_a_reading_shows_one_moment_whatever_is_written_meanwhile(records: Recor
 def test_an_exception_undoes_everything(records: Records) -> None:
     here = node()
     with pytest.raises(ZeroDivisionError), records.transaction([here.uuid]) as transaction:
-        transaction.write(Changes(nodes=(here,)))
+        transaction.write(RecordChanges(nodes=(here,)))
         assert transaction.node(here.uuid) == grown(here)
         _ = 1 / 0
     with records.reading() as reading:
         assert reading.node(here.uuid) is None
-    write(records, Changes(nodes=(here,)))
+    write(records, RecordChanges(nodes=(here,)))
 
 
 def test_on_a_server_nobody_waits_for_who_works_on_another_node(postgresql_place: Place) -> None:
     here, there = node("n1"), node("n2")
     with postgresql_place.open() as store:
         records = Records(store)
-        write(records, Changes(nodes=(here, there)))
+        write(records, RecordChanges(nodes=(here, there)))
         with records.transaction([here.uuid]), ThreadPoolExecutor(1) as other:
-            other.submit(write, records, Changes(nodes=(grown(there),))).result(60)
+            other.submit(write, records, RecordChanges(nodes=(grown(there),))).result(60)
 
 
 def test_on_a_server_a_deadlock_is_a_conflict(postgresql_place: Place) -> None:
@@ -165,15 +165,15 @@ def test_on_a_server_a_deadlock_is_a_conflict(postgresql_place: Place) -> None:
     def cross(records: Records, first: int) -> str:
         try:
             with records.transaction([]) as transaction:
-                transaction.write(Changes(instances=(grown(guests[first]),)))
+                transaction.write(RecordChanges(instances=(grown(guests[first]),)))
                 met.wait(60)
-                transaction.write(Changes(instances=(grown(guests[1 - first]),)))
+                transaction.write(RecordChanges(instances=(grown(guests[1 - first]),)))
         except RecordConflict as conflict:
             return conflict.message
         return "written"
 
     with postgresql_place.open() as store, postgresql_place.open() as other, ThreadPoolExecutor(2) as threads:
-        write(Records(store), Changes(instances=guests))
+        write(Records(store), RecordChanges(instances=guests))
         said = sorted(threads.map(cross, (Records(store), Records(other)), (0, 1)))
     assert said[1] == "written"
     assert "deadlock detected" in said[0]
@@ -183,14 +183,14 @@ def test_on_a_server_who_waits_too_long_for_a_node_is_told(postgresql_place: Pla
     monkeypatch.setattr("agent.store.engines.BUSY_SECONDS", 1)
     here = node()
     with postgresql_place.open() as store, postgresql_place.open() as other:
-        write(Records(store), Changes(nodes=(here,)))
+        write(Records(store), RecordChanges(nodes=(here,)))
         with Records(store).transaction([here.uuid]):
             begun = time.monotonic()
             with pytest.raises(StoreError, match="lock timeout") as refused, Records(other).transaction([here.uuid]):
                 pytest.fail("it got in")
             assert 0.9 < time.monotonic() - begun < 60
             assert "another agent has the same records locked" in refused.value.remedy
-        write(Records(other), Changes(nodes=(grown(here),)))
+        write(Records(other), RecordChanges(nodes=(grown(here),)))
 
 
 def test_on_a_server_the_rows_of_an_agent_that_was_killed_are_free_at_once(postgresql_place: Place) -> None:
@@ -205,18 +205,18 @@ with open_store(Path(sys.argv[1]), sys.argv[2]) as store, Records(store).transac
 """
     here = node()
     with postgresql_place.open() as store:
-        write(Records(store), Changes(nodes=(here,)))
+        write(Records(store), RecordChanges(nodes=(here,)))
         command = [sys.executable, "-c", program, str(postgresql_place.folder), postgresql_place.url or "", here.uuid]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "locked\n"
             holder.kill()
-        write(Records(store), Changes(nodes=(grown(here),)))
+        write(Records(store), RecordChanges(nodes=(grown(here),)))
 
 
 def test_a_claim_costs_a_row_each_of_instance_claim_and_node_however_many_there_are(store: Store) -> None:
     records, here = Records(store), node()
-    write(records, Changes(nodes=(here,)))
+    write(records, RecordChanges(nodes=(here,)))
 
     def claim_one(_: int) -> list[str]:
         guest = instance(host="h1", node=here.uuid)
@@ -226,7 +226,7 @@ def test_a_claim_costs_a_row_each_of_instance_claim_and_node_however_many_there_
             assert transaction.claim(wanted.id) is None
             assert transaction.instance(guest.uuid) is None
             assert transaction.claims_of(guest.uuid) == ()
-            transaction.write(Changes(instances=(guest,), claims=(wanted,)))
+            transaction.write(RecordChanges(instances=(guest,), claims=(wanted,)))
         return sent
 
     four_reads_and_three_rows = ["SELECT"] * 4 + ["INSERT", "UPDATE", "INSERT"]
@@ -239,7 +239,7 @@ def test_a_node_with_a_thousand_guests_is_loaded_with_as_many_statements_as_one_
     guests = [instance(host="h1", node=crowded.uuid) for _ in range(1000)]
     alone = instance(host="h1", node=quiet.uuid)
     claims = *(claim(one, crowded) for one in guests), claim(alone, quiet)
-    write(records, Changes(nodes=(crowded, quiet), instances=(*guests, alone), claims=claims))
+    write(records, RecordChanges(nodes=(crowded, quiet), instances=(*guests, alone), claims=claims))
 
     def load(uuid: ProviderUuid, expected: int) -> int:
         with counted() as sent, records.reading() as reading:

@@ -9,21 +9,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from agent.errors import StoreError
-from agent.model.changes import Changes
-from agent.model.held_device import DeviceRow
+from agent.model.record_changes import RecordChanges
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.store.reading import Reading
+from agent.store.reading import RecordReader
 from agent.store.records import Records
 from tests.support.store_place import Place
 from tests.unit.store import record_samples as samples
 from tests.unit.store.record_samples import claim, device, grown, instance, migration, node, unit, write
 
 
-def _everything(changes: Changes) -> Sequence[Any]:
+def _everything(changes: RecordChanges) -> Sequence[Any]:
     return [record for one in fields(changes) for record in getattr(changes, one.name)]
 
 
-def _read_back(reading: Reading, changes: Changes) -> Sequence[Any]:
+def _read_back(reading: RecordReader, changes: RecordChanges) -> Sequence[Any]:
     """The records with the same keys as these, by whatever way leads to each."""
     held = changes.claims[0].id
     devices, units = reading.held_by([held])
@@ -47,12 +47,12 @@ def _read_back(reading: Reading, changes: Changes) -> Sequence[Any]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pair=samples.two_of_each())
-def test_any_records_come_back_as_they_were_written_and_then_as_they_were_changed(records: Records, pair: tuple[Changes, Changes]) -> None:
+def test_any_records_come_back_as_they_were_written_and_then_as_they_were_changed(records: Records, pair: tuple[RecordChanges, RecordChanges]) -> None:
     first, second = pair
     write(records, first)
     with records.reading() as reading:
         assert _read_back(reading, first) == [grown(one) for one in _everything(first)]
-    changed = Changes(*(tuple(replace(one, version=1) for one in getattr(second, part.name)) for part in fields(second)))
+    changed = RecordChanges(*(tuple(replace(one, version=1) for one in getattr(second, part.name)) for part in fields(second)))
     write(records, changed)
     with records.reading() as reading:
         assert _read_back(reading, changed) == [grown(one) for one in _everything(changed)]
@@ -71,7 +71,7 @@ def test_what_is_not_there_is_none_or_empty(records: Records) -> None:
 def test_records_survive_the_process(place: Place) -> None:
     here, guest = node(), instance()
     with place.open() as store:
-        write(Records(store), Changes(nodes=(here,), instances=(guest,), claims=(claim(guest, here),)))
+        write(Records(store), RecordChanges(nodes=(here,), instances=(guest,), claims=(claim(guest, here),)))
     for opening in (place.open, place.open_read_only):
         with opening() as store, Records(store).reading() as reading:
             loaded = reading.load(here.uuid)
@@ -100,7 +100,7 @@ def test_a_node_has_its_open_claims_its_guests_and_those_who_have_something_here
     held = [
         claim(mine, here, created_at=1.0), claim(left, here, half="old", migration=stuck.uuid, created_at=2.0), claim(deleted, here, created_at=3.0)
     ]  # fmt: skip
-    write(records, Changes(
+    write(records, RecordChanges(
         nodes=(here, there), instances=(mine, left, gone, deleted, foreign, off), migrations=(coming, over, elsewhere, arriving, stuck),
         claims=(*held, claim(gone, here, state="released"), claim(foreign, there)),
         devices=(device(here), device(there, "0000:00:02.0")), units=(unit(here), unit(there, "ns2")),
@@ -121,7 +121,7 @@ def test_an_instance_has_its_open_claims_on_all_nodes_and_they_have_what_they_ho
     one = device(here, holder=old.id, state="allocated")
     two, free = device(there, holder=new.id, state="claimed"), device(there, "0000:00:02.0")
     space = unit(there, holder=new.id)
-    write(records, Changes(nodes=(here, there), instances=(guest,), claims=(old, new, past), devices=(one, two, free), units=(space,)))
+    write(records, RecordChanges(nodes=(here, there), instances=(guest,), claims=(old, new, past), devices=(one, two, free), units=(space,)))
     with records.reading() as reading:
         assert reading.claims_of(guest.uuid) == (grown(old), grown(new))
         devices, units = reading.held_by([old.id, new.id])
@@ -132,10 +132,10 @@ def test_an_instance_has_its_open_claims_on_all_nodes_and_they_have_what_they_ho
 
 def test_a_name_leads_to_the_node_that_has_it_now(records: Records) -> None:
     former, present, elsewhere = replace(node(), deleted=True), node(), node(host="h2")
-    write(records, Changes(nodes=(former,)))
+    write(records, RecordChanges(nodes=(former,)))
     with records.reading() as reading:
         assert reading.node_named("h1", "n1") == grown(former)
-    write(records, Changes(nodes=(present, elsewhere)))
+    write(records, RecordChanges(nodes=(present, elsewhere)))
     with records.reading() as reading:
         assert reading.node_named("h1", "n1") == grown(present)
         assert [one.uuid for one in reading.nodes("h1").records] == [present.uuid]
@@ -145,7 +145,7 @@ def test_a_name_leads_to_the_node_that_has_it_now(records: Records) -> None:
 def test_consumers_are_told_instances_from_migrations_however_many_they_are(records: Records) -> None:
     guests = [instance() for _ in range(1100)]
     moves = [migration(one) for one in guests[:3]] + [migration(guests[0], status="done")]
-    write(records, Changes(instances=tuple(guests), migrations=tuple(moves)))
+    write(records, RecordChanges(instances=tuple(guests), migrations=tuple(moves)))
     unknown = [ConsumerUuid(samples.new_uuid()) for _ in range(1000)]
     with records.reading() as reading:
         found = reading.consumers([*(one.uuid for one in guests[1:1051]), *unknown, moves[0].uuid])
@@ -163,7 +163,7 @@ def test_lists_come_page_by_page_and_each_record_once(records: Records) -> None:
     claims = [claim(one, here, state="released" if n % 2 else "held") for n, one in enumerate(guests)]
     moves = [migration(one, source_node=there.uuid, dest_node=here.uuid) for one in guests[:7]]
     devices = [device(on, f"0000:00:{n:02x}.0") for on in (here, there) for n in range(8)]
-    write(records, Changes(nodes=(here, there), instances=tuple(guests), migrations=tuple(moves), claims=tuple(claims), devices=tuple(devices)))
+    write(records, RecordChanges(nodes=(here, there), instances=tuple(guests), migrations=tuple(moves), claims=tuple(claims), devices=tuple(devices)))
 
     with records.reading() as reading:
         for page, every, on_here in (
@@ -180,7 +180,7 @@ def test_lists_come_page_by_page_and_each_record_once(records: Records) -> None:
 
 
 def _key(record: Any) -> Any:
-    return (record.node, record.address) if isinstance(record, DeviceRow) else getattr(record, "uuid", None) or record.id
+    return (record.node, record.address) if isinstance(record, DeviceRecord) else getattr(record, "uuid", None) or record.id
 
 
 def _listed(page: Any, nodes: Any) -> list[Any]:

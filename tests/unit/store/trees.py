@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from agent.model.mirror import View
+from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import Provider, ProviderTree
 
@@ -32,15 +32,15 @@ def tree_of(*providers: Provider) -> ProviderTree:
     return tree.freeze()
 
 
-def view_of(*providers: Provider, read_at: float = 1700000000.125) -> View:
-    return View(tree_of(*providers), {one.uuid: read_at for one in providers})
+def view_of(*providers: Provider, read_at: float = 1700000000.125) -> PlacementView:
+    return PlacementView(tree_of(*providers), {one.uuid: read_at for one in providers})
 
 
-def node_view(cells: int = 3, generation: int = 1) -> View:
+def node_view(cells: int = 3, generation: int = 1) -> PlacementView:
     return view_of(provider("root", None, generation), *(provider(f"cell {n}", "root", generation) for n in range(cells)))
 
 
-def contents(view: View | None) -> tuple[object, ...]:
+def contents(view: PlacementView | None) -> tuple[object, ...]:
     """All that a store keeps of a view, the order of the providers included."""
     assert view is not None
     held = {provider: dict(consumers) for provider, consumers in view.consumers.items()}

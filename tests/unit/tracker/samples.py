@@ -11,7 +11,7 @@ from agent.model.guest import GuestCell, PlacedCell
 from agent.model.names import ProviderUuid
 from agent.model.node_records import NodeRecords
 from agent.numa.host import HostCell
-from agent.tracker.host_side import HostSide
+from agent.tracker.host_capacity import HostCapacity
 from agent.tracker.node_state import NodeState
 from tests.unit.store.record_samples import device, instance, node
 
@@ -26,7 +26,7 @@ def host_cells() -> tuple[HostCell, ...]:
     return tuple(HostCell(one, frozenset(range(8 * one, 8 * one + 4)), frozenset(range(8 * one + 4, 8 * one + 8)), 16384) for one in range(2))
 
 
-HOST = HostSide(RESERVED, host_cells())
+HOST = HostCapacity(RESERVED, host_cells())
 
 
 def pinned(cell: int, *cpus: int, memory_mib: int = 1024) -> PlacedCell:
@@ -34,7 +34,7 @@ def pinned(cell: int, *cpus: int, memory_mib: int = 1024) -> PlacedCell:
     return PlacedCell(GuestCell(frozenset(), frozenset(range(len(cpus))), memory_mib), cell, None, dict(enumerate(cpus)))
 
 
-def state(*, on: ComputeNode = HERE, host: HostSide = HOST, **records: Iterable[Any]) -> NodeState:
+def state(*, on: ComputeNode = HERE, host: HostCapacity = HOST, **records: Iterable[Any]) -> NodeState:
     """The state of a node with these records."""
     return NodeState.of(NodeRecords(on, **{name: tuple(some) for name, some in records.items()}), host)
 

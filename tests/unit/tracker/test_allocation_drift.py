@@ -12,8 +12,8 @@ from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.report import Drift
 from agent.tracker.allocation_drift import drift
-from agent.tracker.allocations import Holding
-from agent.tracker.consumer_book import ConsumerRecords
+from agent.tracker.allocations import AllocationShare
+from agent.tracker.consumer_records import TreeConsumers
 from tests.support.consumer_book import HOST, claim, instance
 
 NODE = ProviderUuid("node-a")
@@ -25,10 +25,10 @@ F1 = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
 def told(
     held: dict[ConsumerUuid, dict[str, int]], *claims: Claim, migrations: tuple[Migration, ...] = (), offered: frozenset[str] = OFFERED, **guest: Any
 ) -> list[Drift]:
-    records = ConsumerRecords(
+    records = TreeConsumers(
         host=HOST, claims=claims or (claim(GUEST, NODE),), instances={GUEST: instance(GUEST, **guest)}, migrations={one.uuid: one for one in migrations}
     )
-    return list(drift(Holding(NODE, {NODE: held}, offered), records))
+    return list(drift(AllocationShare(NODE, {NODE: held}, offered), records))
 
 
 def migration(status: Any) -> Migration:

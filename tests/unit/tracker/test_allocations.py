@@ -13,8 +13,8 @@ from agent.model.instance import Instance
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.operation import DeleteAllocations, SetAllocations
-from agent.tracker.allocations import Holding, Removal, judge, operations
-from agent.tracker.consumer_book import ConsumerRecords
+from agent.tracker.allocations import AllocationShare, Removal, judge, operations
+from agent.tracker.consumer_records import TreeConsumers
 from tests.support.consumer_book import HOST, claim, instance
 
 NODE, CELL, ELSEWHERE = (ProviderUuid(f"node-{name}") for name in ("a", "a-cell", "b"))
@@ -23,8 +23,8 @@ NOW, GRACE = 1_000_000.0, 86400.0
 DONE = {"type": "evacuation", "status": "done", "source_compute": HOST, "source_node": NODE, "dest_compute": "host-b", "dest_node": ELSEWHERE}
 
 
-def holding(*consumers: ConsumerUuid, **changes: Any) -> Holding:
-    return Holding(NODE, {NODE: {one: {"VCPU": 1} for one in consumers}, CELL: {}}, **changes)
+def holding(*consumers: ConsumerUuid, **changes: Any) -> AllocationShare:
+    return AllocationShare(NODE, {NODE: {one: {"VCPU": 1} for one in consumers}, CELL: {}}, **changes)
 
 
 def migration(uuid: str, of: str, **fields: Any) -> Migration:
@@ -32,9 +32,9 @@ def migration(uuid: str, of: str, **fields: Any) -> Migration:
     return Migration(uuid=ConsumerUuid(uuid), instance=ConsumerUuid(of), **known)
 
 
-def records(instances: list[Instance], migrations: list[Migration] | None = None, **changes: Any) -> ConsumerRecords:
+def records(instances: list[Instance], migrations: list[Migration] | None = None, **changes: Any) -> TreeConsumers:
     proving = [one for one in migrations or [] if (one.type, one.status, one.source_compute, one.source_node) == ("evacuation", "done", HOST, NODE)]
-    return ConsumerRecords(
+    return TreeConsumers(
         host=HOST, instances={one.uuid: one for one in instances}, migrations={one.uuid: one for one in migrations or []},
         evacuations=[one for one in proving if not one.cleared], **changes,
     )  # fmt: skip
@@ -56,7 +56,7 @@ CLAIMS = st.builds(claim, st.sampled_from(WHO), st.just(NODE), state=st.sampled_
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> tuple[Holding, ConsumerRecords, Mapping[ConsumerUuid, float]]:
+def cases(draw: st.DrawFn) -> tuple[AllocationShare, TreeConsumers, Mapping[ConsumerUuid, float]]:
     held = draw(st.sets(st.sampled_from(WHO), min_size=1))
     running = draw(st.none() | st.frozensets(st.sampled_from(WHO)))
     known = records(
@@ -125,7 +125,7 @@ def test_everybody_is_judged_once(case: Any) -> None:
 @given(case=cases())
 def test_without_the_option_nobody_unknown_goes(case: Any) -> None:
     held, _, since = case
-    verdicts = judge(held, ConsumerRecords(host=HOST), since, NOW, None)
+    verdicts = judge(held, TreeConsumers(host=HOST), since, NOW, None)
     assert verdicts.removals == ()
     assert {one.severity for one in verdicts.drift} == {"info"}
 

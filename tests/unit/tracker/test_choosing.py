@@ -1,6 +1,6 @@
 """Which units a guest gets."""
 
-from agent.tracker.choosing import choose_units
+from agent.tracker.unit_choice import choose_units
 from tests.unit.store.record_samples import unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.assigned_unit import UnitRow
-from agent.model.changes import Changes
-from agent.model.held_device import DeviceRow
+from agent.model.unit_record import UnitRecord
+from agent.model.record_changes import RecordChanges
+from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.tracker.inventory_sync import synced_devices, synced_units
 from tests.unit.store.record_samples import device, unit
@@ -57,8 +57,8 @@ UNOFFERED = device(HERE, serves="nobody")
         (replace(GHOST, present=False), None, [], [replace(GHOST, present=False)]),
     ],
 )
-def test_a_device(row: DeviceRow | None, shown: list[DeviceRow] | None, written: list[DeviceRow], dropped: list[DeviceRow]) -> None:
-    assert synced_devices([] if row is None else [row], shown, HOLDERS) == Changes(devices=tuple(written), dropped_devices=tuple(dropped))
+def test_a_device(row: DeviceRecord | None, shown: list[DeviceRecord] | None, written: list[DeviceRecord], dropped: list[DeviceRecord]) -> None:
+    assert synced_devices([] if row is None else [row], shown, HOLDERS) == RecordChanges(devices=tuple(written), dropped_devices=tuple(dropped))
 
 
 NS = unit(HERE, version=2)
@@ -79,18 +79,18 @@ TAKEN = replace(NS, holder="claim")
         (replace(NS, holder="nobody"), None, [NS], []),
     ],
 )
-def test_a_unit(row: UnitRow | None, shown: list[UnitRow] | None, written: list[UnitRow], dropped: list[UnitRow]) -> None:
-    assert synced_units([] if row is None else [row], shown, HOLDERS) == Changes(units=tuple(written), dropped_units=tuple(dropped))
+def test_a_unit(row: UnitRecord | None, shown: list[UnitRecord] | None, written: list[UnitRecord], dropped: list[UnitRecord]) -> None:
+    assert synced_units([] if row is None else [row], shown, HOLDERS) == RecordChanges(units=tuple(written), dropped_units=tuple(dropped))
 
 
 def test_units_of_one_name_are_told_apart_by_provider_and_class() -> None:
     child = replace(NS, provider=ProviderUuid("cell-0"))
     other = replace(NS, resource_class="CUSTOM_OTHER")
     changes = synced_units([NS, child, other], [unit(HERE)], HOLDERS)
-    assert changes == Changes(dropped_units=(child, other))
+    assert changes == RecordChanges(dropped_units=(child, other))
 
 
 def test_each_device_is_compared_with_itself() -> None:
     rows = [replace(FREE, address=f"0000:00:0{number}.0") for number in range(3)]
     shown = [device(HERE, "0000:00:01.0"), device(HERE, "0000:00:07.0")]
-    assert synced_devices(rows, shown, HOLDERS) == Changes(devices=(shown[1],), dropped_devices=(rows[0], rows[2]))
+    assert synced_devices(rows, shown, HOLDERS) == RecordChanges(devices=(shown[1],), dropped_devices=(rows[0], rows[2]))

@@ -5,16 +5,16 @@ from typing import Any
 
 import pytest
 
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
 from agent.model.device_request import DeviceRequest
 from agent.model.migration import STATUSES, Migration
 from agent.model.names import ConsumerUuid
 from agent.tracker import moves
-from agent.tracker.errors import InstanceClaimed, InvalidRequest, NodeDegraded, NodeUnavailable, ResourcesUnavailable, TrackerError, UnknownClaim, WrongState
-from agent.tracker.host_side import HostSide
-from agent.tracker.known import Known
+from agent.tracker.errors import InstanceClaimed, InvalidTrackerRequest, NodeDegraded, NodeUnavailable, ResourcesUnavailable, TrackerError, UnknownClaim, WrongState
+from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.stored_state import StoredState
 from agent.tracker.requests import MoveClaim
 from tests.support.tracking import F1, F3, guest, instance
 from tests.unit.store.record_samples import claim, device
@@ -42,22 +42,22 @@ def request(**fields: Any) -> MoveClaim:
     return MoveClaim(**{"id": MOVE.uuid, "type": "resize", "node": HERE.uuid, "instance": I1, "flavor": F3, **fields})
 
 
-def under_way(status: str = "pre-migrating", kind: str = "resize", **fields: Any) -> Known:
+def under_way(status: str = "pre-migrating", kind: str = "resize", **fields: Any) -> StoredState:
     """What the store says of the move: its claim, both halves, and the instance that is to be an F3."""
     moving = replace(I1, old_flavor=F1, new_flavor=F3 if kind == "resize" else F1)
     new = fields.pop("new", NEW)
-    known = Known(moving, replace(MOVE, status=status, type=kind), new, (OLD, new) if new.open else (OLD,))  # type: ignore[arg-type]
+    known = StoredState(moving, replace(MOVE, status=status, type=kind), new, (OLD, new) if new.open else (OLD,))  # type: ignore[arg-type]
     return replace(known, **fields)
 
 
-def finished(status: str = "finished", **fields: Any) -> Known:
+def finished(status: str = "finished", **fields: Any) -> StoredState:
     """The same, with the guest here."""
     there = under_way(status, new=replace(NEW, state="consumed"))
     assert there.instance is not None
     return replace(there, instance=replace(there.instance, host=HERE.host, node=HERE.uuid, flavor=F3, **fields))
 
 
-def outcome(changes: Changes) -> dict[str, tuple[str, str]]:
+def outcome(changes: RecordChanges) -> dict[str, tuple[str, str]]:
     """The claims that are written, with their states and halves."""
     return {one.id: (one.state, one.half) for one in changes.claims}
 
@@ -66,7 +66,7 @@ def outcome(changes: Changes) -> dict[str, tuple[str, str]]:
 
 
 def test_a_move_is_a_new_half_here_an_old_one_there_and_a_record() -> None:
-    planned = moves.claim_move(state(), Known(I1, claims=(SOURCE,)), request(), NOW)
+    planned = moves.claim_move(state(), StoredState(I1, claims=(SOURCE,)), request(), NOW)
     assert outcome(planned.changes) == {"source": ("held", "old"), MOVE.uuid: ("held", "new")}
     (record,) = planned.changes.migrations
     assert record == replace(MOVE, created_at=NOW, updated_at=NOW, version=0)
@@ -76,14 +76,14 @@ def test_a_move_is_a_new_half_here_an_old_one_there_and_a_record() -> None:
 
 @pytest.mark.parametrize("kind", ["migration", "live-migration", "evacuation"])
 def test_a_move_that_keeps_the_flavor_leaves_the_instance_alone(kind: str) -> None:
-    planned = moves.claim_move(state(), Known(I1, claims=(SOURCE,)), request(type=kind, flavor=None), NOW)
+    planned = moves.claim_move(state(), StoredState(I1, claims=(SOURCE,)), request(type=kind, flavor=None), NOW)
     assert planned.changes.instances == ()
     (record,) = planned.changes.migrations
     assert (record.new_flavor_id, record.status) == ("f1", "accepted" if kind == "live-migration" else "pre-migrating")
 
 
 def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
-    planned = moves.claim_move(state(), Known(), request(type="migration", flavor=None, instance=replace(I1, version=0)), NOW)
+    planned = moves.claim_move(state(), StoredState(), request(type="migration", flavor=None, instance=replace(I1, version=0)), NOW)
     assert [one.uuid for one in planned.changes.instances] == [I1.uuid]
     assert outcome(planned.changes) == {MOVE.uuid: ("held", "new")}
 
@@ -91,7 +91,7 @@ def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
 @pytest.mark.parametrize("kind", ["live-migration", "migration"])
 def test_devices_of_a_live_migration_wait_for_the_guest(kind: str) -> None:
     wanted = request(type=kind, flavor=None, devices=(DeviceRequest("any", 1),))
-    planned = moves.claim_move(state(devices=[device(HERE)]), Known(I1, claims=(SOURCE,)), wanted, NOW)
+    planned = moves.claim_move(state(devices=[device(HERE)]), StoredState(I1, claims=(SOURCE,)), wanted, NOW)
     assert [(one.state, one.holder) for one in planned.changes.devices] == [("claimed" if kind == "live-migration" else "allocated", MOVE.uuid)]
 
 
@@ -101,21 +101,21 @@ HERE_ALREADY = replace(I1, host=HERE.host, node=HERE.uuid)
 @pytest.mark.parametrize(
     ("known", "fields", "error"),
     [
-        (Known(replace(I1, deleted=True)), {}, WrongState),
-        (Known(replace(I1, host=None, node=None)), {}, WrongState),
-        (Known(I1), {"flavor": None}, InvalidRequest),
-        (Known(I1), {"type": "migration"}, InvalidRequest),
-        (Known(I1, claims=(OLD,)), {}, InstanceClaimed),
-        (Known(HERE_ALREADY), {"type": "live-migration", "flavor": None}, InvalidRequest),
-        (Known(HERE_ALREADY), {"type": "evacuation", "flavor": None}, InvalidRequest),
-        (Known(I1, replace(MOVE, instance=guest("i2"))), {}, InvalidRequest),
-        (Known(I1, replace(MOVE, type="migration")), {}, InvalidRequest),
-        (Known(I1, replace(MOVE, status="error")), {}, WrongState),
-        (Known(I1, replace(MOVE, status="failed")), {}, WrongState),
-        (Known(I1), {"flavor": replace(F3, extra_specs={"hw:cpu_policy": "dedicated"}, vcpus=9)}, ResourcesUnavailable),
+        (StoredState(replace(I1, deleted=True)), {}, WrongState),
+        (StoredState(replace(I1, host=None, node=None)), {}, WrongState),
+        (StoredState(I1), {"flavor": None}, InvalidTrackerRequest),
+        (StoredState(I1), {"type": "migration"}, InvalidTrackerRequest),
+        (StoredState(I1, claims=(OLD,)), {}, InstanceClaimed),
+        (StoredState(HERE_ALREADY), {"type": "live-migration", "flavor": None}, InvalidTrackerRequest),
+        (StoredState(HERE_ALREADY), {"type": "evacuation", "flavor": None}, InvalidTrackerRequest),
+        (StoredState(I1, replace(MOVE, instance=guest("i2"))), {}, InvalidTrackerRequest),
+        (StoredState(I1, replace(MOVE, type="migration")), {}, InvalidTrackerRequest),
+        (StoredState(I1, replace(MOVE, status="error")), {}, WrongState),
+        (StoredState(I1, replace(MOVE, status="failed")), {}, WrongState),
+        (StoredState(I1), {"flavor": replace(F3, extra_specs={"hw:cpu_policy": "dedicated"}, vcpus=9)}, ResourcesUnavailable),
     ],
 )
-def test_a_move_that_cannot_be_is_refused_with_its_reason(known: Known, fields: dict[str, Any], error: type[TrackerError]) -> None:
+def test_a_move_that_cannot_be_is_refused_with_its_reason(known: StoredState, fields: dict[str, Any], error: type[TrackerError]) -> None:
     with pytest.raises(error) as caught:
         moves.claim_move(state(), known, request(**fields), NOW)
     assert caught.value.remedy
@@ -123,9 +123,9 @@ def test_a_move_that_cannot_be_is_refused_with_its_reason(known: Known, fields: 
 
 def test_a_node_that_takes_no_claims_takes_no_moves() -> None:
     with pytest.raises(NodeUnavailable):
-        moves.claim_move(state(host=HostSide(available=False)), Known(I1), request(), NOW)
+        moves.claim_move(state(host=HostCapacity(available=False)), StoredState(I1), request(), NOW)
     with pytest.raises(NodeDegraded):
-        moves.claim_move(replace(state(), damaged=("claim x: nonsense",)), Known(I1), request(), NOW)
+        moves.claim_move(replace(state(), damaged=("claim x: nonsense",)), StoredState(I1), request(), NOW)
 
 
 # --- what each step does in each status ----------------------------------------------------------------------------------------
@@ -216,22 +216,22 @@ def test_a_move_that_was_given_up_is_not_given_up_again(status: str) -> None:
 @pytest.mark.parametrize(("half", "gone"), [("old", "source"), ("new", MOVE.uuid)])
 def test_one_half_is_dropped_and_nothing_else(half: Any, gone: str) -> None:
     changes = moves.drop(under_way(), MOVE.uuid, half, NOW)
-    assert changes == Changes(claims=changes.claims)
+    assert changes == RecordChanges(claims=changes.claims)
     assert {one.id: one.state for one in changes.claims} == {gone: "released"}
     assert not moves.drop(under_way(), guest("another move"), half, NOW)
 
 
 def test_what_is_no_move_is_none() -> None:
     with pytest.raises(UnknownClaim):
-        moves.finish(Known(I1, None, SOURCE, (SOURCE,)), NOW)
+        moves.finish(StoredState(I1, None, SOURCE, (SOURCE,)), NOW)
     with pytest.raises(UnknownClaim):
-        moves.abort(Known(), NOW)
+        moves.abort(StoredState(), NOW)
 
 
 # --- devices that were attached afterwards ---------------------------------------------------------------------------------------
 
 
-def with_ports(known: Known) -> Known:
+def with_ports(known: StoredState) -> StoredState:
     """The same, with a port at each end that holds a device."""
     there, here = device(ELSEWHERE, holder=PORT_THERE.id, state="allocated"), device(HERE, holder=PORT_HERE.id, state="claimed")
     return replace(known, claims=(*known.claims, PORT_THERE, PORT_HERE), devices=(there, here))
@@ -248,7 +248,7 @@ def with_ports(known: Known) -> Known:
         (moves.finish, under_way(kind="evacuation"), ELSEWHERE),
     ],
 )
-def test_devices_at_the_end_that_the_guest_leaves_are_free(plan: Any, known: Known, leaves: ComputeNode) -> None:
+def test_devices_at_the_end_that_the_guest_leaves_are_free(plan: Any, known: StoredState, leaves: ComputeNode) -> None:
     changes = plan(with_ports(known), NOW).changes
     assert {one.id for one in changes.claims if one.purpose == "devices" and not one.open} == {f"port-{leaves.name}"}
     assert [one.node for one in changes.devices if one.holder is None] == [leaves.uuid]

@@ -8,13 +8,13 @@ import pytest
 
 from agent.desired.policy import Policy, Ratio
 from agent.errors import ConfigError
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.compute_node import ComputeNode
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.lease import Lease
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import NodeHeldElsewhere
-from agent.tracker.node_record import Agent, Found, node_record
+from agent.tracker.node_record import Agent, FoundNode, node_record
 
 NOW, LEASE = 1_000_000.0, 300.0
 UUID, OTHER = ProviderUuid("11111111-0000-4000-8000-000000000001"), ProviderUuid("11111111-0000-4000-8000-000000000002")
@@ -30,8 +30,8 @@ KNOWN = ComputeNode(
 def recorded(
     node: ComputeNode | None = KNOWN, lease: Lease | None = MINE, *, facts: HostFacts = FACTS, namesake: ComputeNode | None = None, us: Agent = US,
     **policy: Any,
-) -> tuple[ComputeNode, Changes]:
-    return node_record(Found(node, namesake, lease), UUID, facts, us, Policy(**policy), NOW)
+) -> tuple[ComputeNode, RecordChanges]:
+    return node_record(FoundNode(node, namesake, lease), UUID, facts, us, Policy(**policy), NOW)
 
 
 # --- the record -----------------------------------------------------------------------------------------------------------
@@ -40,11 +40,11 @@ def recorded(
 def test_a_node_that_nobody_knows_is_made_and_leased() -> None:
     node, changes = recorded(None, None)
     assert node == replace(KNOWN, created_at=NOW, updated_at=NOW, version=0)
-    assert changes == Changes(nodes=(node,), leases=(replace(MINE, version=0),))
+    assert changes == RecordChanges(nodes=(node,), leases=(replace(MINE, version=0),))
 
 
 def test_a_node_that_is_as_it_was_is_not_written() -> None:
-    assert recorded() == (KNOWN, Changes())
+    assert recorded() == (KNOWN, RecordChanges())
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_a_node_that_is_as_it_was_is_not_written() -> None:
 def test_what_the_driver_says_is_written_down(said: dict[str, Any], becomes: dict[str, Any]) -> None:
     node, changes = recorded(facts=replace(FACTS, **said))
     assert node == replace(KNOWN, **becomes, updated_at=NOW if becomes else KNOWN.updated_at)
-    assert changes == (Changes(nodes=(node,)) if becomes else Changes())
+    assert changes == (RecordChanges(nodes=(node,)) if becomes else RecordChanges())
 
 
 def test_an_agent_without_an_address_keeps_the_one_that_was_known() -> None:
-    assert recorded(us=replace(US, address=None)) == (KNOWN, Changes())
+    assert recorded(us=replace(US, address=None)) == (KNOWN, RecordChanges())
     assert recorded(us=replace(US, address="192.0.2.9"))[0].host_ip == "192.0.2.9"
 
 
@@ -113,7 +113,7 @@ def test_text_from_outside_is_escaped() -> None:
 def test_our_lease_is_renewed_when_a_third_of_it_is_over(left: float, renewed: bool) -> None:
     node, changes = recorded(lease=replace(MINE, expires_at=NOW + left))
     assert node == KNOWN
-    assert changes == (Changes(leases=(MINE,)) if renewed else Changes())
+    assert changes == (RecordChanges(leases=(MINE,)) if renewed else RecordChanges())
 
 
 @pytest.mark.parametrize("known", [None, KNOWN, replace(KNOWN, host="HB"), replace(KNOWN, host="HB", deleted=True)])
@@ -129,7 +129,7 @@ def test_a_live_lease_of_another_host_is_respected_and_both_are_named(known: Com
 def test_a_lease_that_is_over_is_taken_over(left: float, caplog: pytest.LogCaptureFixture) -> None:
     node, changes = recorded(replace(KNOWN, host="HB"), replace(MINE, host="HB", expires_at=NOW + left, version=4))
     assert (node.host, node.created_at) == ("HA", KNOWN.created_at)
-    assert changes == Changes(nodes=(node,), leases=(replace(MINE, version=4),))
+    assert changes == RecordChanges(nodes=(node,), leases=(replace(MINE, version=4),))
     assert "moved here from host HB" in caplog.text
 
 

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.model.amounts import Amounts
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.names import ProviderUuid
 from agent.model.node_records import DamagedRecord, NodeRecords
 from agent.store.records import Records
 from agent.store.store import open_store
-from agent.tracker.known import Known
+from agent.tracker.stored_state import StoredState
 from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import released
 from tests.unit.store.record_samples import claim, device, instance, migration, new_uuid, node, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, HOST, RESERVED, guest_here, pinned, state
 
-Step = Callable[[st.DrawFn, NodeState], Changes]
+Step = Callable[[st.DrawFn, NodeState], RecordChanges]
 
 
 @pytest.fixture(scope="module")
@@ -41,92 +41,92 @@ def some(draw: st.DrawFn, of: Any) -> Any:
     return draw(st.sampled_from(found)) if found else None
 
 
-def comes(draw: st.DrawFn, now: NodeState) -> Changes:
+def comes(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A guest comes, perhaps with pins that another has, perhaps only on its way."""
     cells = draw(st.lists(st.sampled_from([pinned(0, 4), pinned(0, 5, 6), pinned(1, 12), pinned(1, 12, 13), pinned(7, 99)]), max_size=2, unique_by=str))
     owned = instance(host="HA", node=draw(st.sampled_from([now.node.uuid, None])))
     amounts = Amounts(*draw(st.tuples(*[st.integers(0, 4096)] * 3)))
-    return Changes(
+    return RecordChanges(
         instances=(owned,), claims=(claim(owned, now.node, amounts=amounts, cells=tuple(cells), created_at=float(draw(st.integers(0, 3)))),)
     )
 
 
-def goes(draw: st.DrawFn, now: NodeState) -> Changes:
+def goes(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A claim is given back, with all that it holds."""
     one = some(draw, now.claims.values())
-    return Changes() if one is None else released([one], Known(devices=tuple(now.devices.values()), units=tuple(now.units.values())), 5.0)
+    return RecordChanges() if one is None else released([one], StoredState(devices=tuple(now.devices.values()), units=tuple(now.units.values())), 5.0)
 
 
-def changes(draw: st.DrawFn, now: NodeState) -> Changes:
+def changes(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A claim changes its state, or its cells."""
     one = some(draw, now.claims.values())
     if one is None:
-        return Changes()
+        return RecordChanges()
     other = draw(st.sampled_from([{"state": "consumed"}, {"cells": ()}, {"cells": (pinned(0, 7),)}, {"amounts": Amounts(1, 2, 3)}]))
-    return Changes(claims=(replace(one, **other),))
+    return RecordChanges(claims=(replace(one, **other),))
 
 
-def moves(draw: st.DrawFn, now: NodeState) -> Changes:
+def moves(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A guest moves, to here or from here or between others."""
     one = some(draw, now.claims.values())
     if one is None:
-        return Changes()
+        return RecordChanges()
     ends = draw(st.sampled_from([(now.node.uuid, ELSEWHERE.uuid), (ELSEWHERE.uuid, now.node.uuid), (ELSEWHERE.uuid, ELSEWHERE.uuid)]))
     move = migration(now.instances[one.instance], source_node=ends[0], dest_node=ends[1])
     named = draw(st.booleans())
-    return Changes(migrations=(move,), claims=(replace(one, half="old", migration=move.uuid),) if named else ())
+    return RecordChanges(migrations=(move,), claims=(replace(one, half="old", migration=move.uuid),) if named else ())
 
 
-def arrives(draw: st.DrawFn, now: NodeState) -> Changes:
+def arrives(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A move ends, and the claims that name it may go on to."""
     one = some(draw, now.migrations.values())
-    return Changes() if one is None else Changes(migrations=(replace(one, status=draw(st.sampled_from(["finished", "confirmed", "error"]))),))
+    return RecordChanges() if one is None else RecordChanges(migrations=(replace(one, status=draw(st.sampled_from(["finished", "confirmed", "error"]))),))
 
 
-def lives(draw: st.DrawFn, now: NodeState) -> Changes:
+def lives(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """An instance becomes something else, or somebody else's."""
     one = some(draw, now.instances.values())
     if one is None:
-        return Changes()
+        return RecordChanges()
     other = draw(st.sampled_from([{"deleted": True}, {"vm_state": "active"}, {"host": "HB", "node": ELSEWHERE.uuid}, {"host": None, "node": None}]))
-    return Changes(instances=(replace(one, **other),))
+    return RecordChanges(instances=(replace(one, **other),))
 
 
-def plugged(draw: st.DrawFn, now: NodeState) -> Changes:
+def plugged(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A device and a unit come."""
     # The version is never the same twice.
     number = now.node.version
-    return Changes(devices=(device(now.node, f"0000:{number:02x}:00.0"),), units=(unit(now.node, f"ns_{number}"),))
+    return RecordChanges(devices=(device(now.node, f"0000:{number:02x}:00.0"),), units=(unit(now.node, f"ns_{number}"),))
 
 
-def taken(draw: st.DrawFn, now: NodeState) -> Changes:
+def taken(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A claim gets a device and a unit."""
     one, free = some(draw, now.claims.values()), some(draw, [row for row in now.devices.values() if row.holder is None])
     unit_ = some(draw, [row for row in now.units.values() if row.holder is None])
     if one is None or free is None or unit_ is None:
-        return Changes()
-    return Changes(devices=(replace(free, holder=one.id, state="claimed"),), units=(replace(unit_, holder=one.id),))
+        return RecordChanges()
+    return RecordChanges(devices=(replace(free, holder=one.id, state="claimed"),), units=(replace(unit_, holder=one.id),))
 
 
-def unplugged(draw: st.DrawFn, now: NodeState) -> Changes:
+def unplugged(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A device and a unit go; those that are held only from the host."""
     device_, unit_ = some(draw, now.devices.values()), some(draw, now.units.values())
     if device_ is None or unit_ is None:
-        return Changes()
+        return RecordChanges()
     if device_.holder is None and unit_.holder is None:
-        return Changes(dropped_devices=(device_,), dropped_units=(unit_,))
-    return Changes(devices=(replace(device_, present=False),), units=(replace(unit_, present=False),))
+        return RecordChanges(dropped_devices=(device_,), dropped_units=(unit_,))
+    return RecordChanges(devices=(replace(device_, present=False),), units=(replace(unit_, present=False),))
 
 
-def built(draw: st.DrawFn, now: NodeState) -> Changes:
+def built(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """The node's own record changes."""
-    return Changes(nodes=(replace(now.node, failed_builds=now.node.failed_builds + 1),))
+    return RecordChanges(nodes=(replace(now.node, failed_builds=now.node.failed_builds + 1),))
 
 
-def happens_elsewhere(draw: st.DrawFn, now: NodeState) -> Changes:
+def happens_elsewhere(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """Something happens that is none of the node's business."""
     stranger = instance(host="HB", node=ELSEWHERE.uuid)
-    return Changes(instances=(stranger,), claims=(claim(stranger, ELSEWHERE),))
+    return RecordChanges(instances=(stranger,), claims=(claim(stranger, ELSEWHERE),))
 
 
 STEPS: tuple[Step, ...] = (comes, goes, changes, moves, arrives, lives, plugged, taken, unplugged, built, happens_elsewhere)
@@ -145,7 +145,7 @@ def read(records: Records, uuid: ProviderUuid) -> NodeState:
 def test_a_state_kept_up_to_date_is_the_state_read_anew(records: Records, data: st.DataObject) -> None:
     with records.transaction([]) as transaction:
         mine = node("HA", f"host of {new_uuid()}")
-        first = Changes(nodes=(mine, *(() if transaction.node(ELSEWHERE.uuid) else (ELSEWHERE,))))
+        first = RecordChanges(nodes=(mine, *(() if transaction.node(ELSEWHERE.uuid) else (ELSEWHERE,))))
         transaction.write(first)
     now = read(records, mine.uuid)
     for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=14)):
@@ -199,7 +199,7 @@ def test_a_claim_on_a_cell_that_the_host_has_not_is_set_aside() -> None:
 def test_what_was_set_aside_counts_once_the_other_is_gone() -> None:
     one, other = guest_here(), guest_here()
     older, newer = claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0), claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0)
-    found = state(instances=[one, other], claims=[older, newer]).after(released([older], Known(), 3.0))
+    found = state(instances=[one, other], claims=[older, newer]).after(released([older], StoredState(), 3.0))
     assert found.uncounted == {}
     assert found.cells[0].pinned == {4}
 
@@ -220,6 +220,6 @@ def test_records_that_make_no_sense_are_told_in_one_line_each() -> None:
 
 def test_the_guest_that_an_operation_is_about_is_known_with_its_claim() -> None:
     coming = instance(host="HB", node=ELSEWHERE.uuid, version=3)
-    incoming = Changes(claims=(claim(coming, HERE, half="new"),))
+    incoming = RecordChanges(claims=(claim(coming, HERE, half="new"),))
     assert state().after(incoming, coming).instances == {coming.uuid: coming}
-    assert state().after(Changes(), coming).instances == {}
+    assert state().after(RecordChanges(), coming).instances == {}

@@ -9,21 +9,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.amounts import NOTHING, Amounts
-from agent.model.changes import Changes
+from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.instance import Instance
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import DamagedRecord, NodeRecords
-from agent.tracker.host_side import HostSide
+from agent.tracker.host_capacity import HostCapacity
 from agent.tracker.node_state import NodeState
-from agent.tracker.reconcile import Reconciled, Rules, Shown, reconciled
+from agent.tracker.reconcile import Reconciliation, ReconcileRules, ObservedHost, reconcile
 from tests.support.tracking import F1, F3, domain, guest
 from tests.unit.store.record_samples import claim, device, instance, migration, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE
 
 NOW, WAIT = 1_000_000.0, 3600.0
-RULES = Rules(stranded_after=WAIT)
+RULES = ReconcileRules(stranded_after=WAIT)
 WHO = [guest(f"i{number}") for number in range(3)]
 MOVES = [guest(f"m{number}") for number in range(3)]
 ADDRESSES = [f"0000:{number:02x}:00.0" for number in range(3)]
@@ -31,13 +31,13 @@ UNITS = ["ns_0", "ns_1"]
 PLACES = [None, HERE.uuid, ELSEWHERE.uuid]
 
 
-def done(records: NodeRecords, shown: Shown | None = None, *, rules: Rules = RULES) -> Reconciled:
-    return reconciled(records, shown or Shown(), rules, NOW)
+def done(records: NodeRecords, shown: ObservedHost | None = None, *, rules: ReconcileRules = RULES) -> Reconciliation:
+    return reconcile(records, shown or ObservedHost(), rules, NOW)
 
 
-def written(records: NodeRecords, changes: Changes) -> NodeRecords:
+def written(records: NodeRecords, changes: RecordChanges) -> NodeRecords:
     """The records once the changes are written, as they are read then."""
-    state = NodeState.of(records, HostSide()).after(changes)
+    state = NodeState.of(records, HostCapacity()).after(changes)
     return NodeRecords(
         state.node, tuple(state.claims.values()), tuple(state.instances.values()), tuple(state.migrations.values()), tuple(state.devices.values()),
         tuple(state.units.values()), records.damaged,
@@ -89,7 +89,7 @@ def _claim(draw: st.DrawFn, who: ConsumerUuid, half: Any, move: Migration | None
 
 
 @st.composite
-def situations(draw: st.DrawFn) -> tuple[NodeRecords, Shown]:
+def situations(draw: st.DrawFn) -> tuple[NodeRecords, ObservedHost]:
     moves = [draw(a_move(uuid)) for uuid in draw(st.sets(st.sampled_from(MOVES)))]
     claims = draw(some_claims(moves))
     claimed = {one.instance for one in claims}
@@ -103,7 +103,7 @@ def situations(draw: st.DrawFn) -> tuple[NodeRecords, Shown]:
 
     devices = tuple(held(device(HERE, address)) for address in draw(st.sets(st.sampled_from(ADDRESSES))))
     units = tuple(held(unit(HERE, name)) for name in draw(st.sets(st.sampled_from(UNITS))))
-    shown = Shown(
+    shown = ObservedHost(
         NOW,
         draw(st.none() | st.builds(tuple, st.lists(st.sampled_from([device(HERE, one, numa_node=1) for one in ADDRESSES]), unique_by=lambda one: one.address))),
         draw(st.none() | st.builds(tuple, st.lists(st.sampled_from([unit(HERE, one) for one in UNITS]), unique_by=lambda one: one.identifier))),
@@ -122,16 +122,16 @@ def _read(one: Instance, claimed: set[ConsumerUuid]) -> bool:
 
 
 @given(situations())
-def test_done_twice_it_changes_nothing_the_second_time(situation: tuple[NodeRecords, Shown]) -> None:
+def test_done_twice_it_changes_nothing_the_second_time(situation: tuple[NodeRecords, ObservedHost]) -> None:
     records, shown = situation
     first = done(records, shown)
     again = done(written(records, first.changes), shown)
-    assert again.changes == Changes()
+    assert again.changes == RecordChanges()
     assert again.orphans == first.orphans
 
 
 @given(situations())
-def test_no_record_is_written_twice(situation: tuple[NodeRecords, Shown]) -> None:
+def test_no_record_is_written_twice(situation: tuple[NodeRecords, ObservedHost]) -> None:
     records, shown = situation
     changes = done(records, shown).changes
     keys = {"nodes": "uuid", "instances": "uuid", "migrations": "uuid", "claims": "id", "devices": "address", "units": "identifier"}
@@ -143,7 +143,7 @@ def test_no_record_is_written_twice(situation: tuple[NodeRecords, Shown]) -> Non
 
 
 @given(situations())
-def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords, Shown]) -> None:
+def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords, ObservedHost]) -> None:
     records, shown = situation
     after = written(records, done(records, shown).changes)
     staying = {one.id for one in after.claims}
@@ -158,7 +158,7 @@ def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords
 
 
 @given(situations())
-def test_a_guest_that_is_here_keeps_room_if_it_had_some(situation: tuple[NodeRecords, Shown]) -> None:
+def test_a_guest_that_is_here_keeps_room_if_it_had_some(situation: tuple[NodeRecords, ObservedHost]) -> None:
     records, shown = situation
     after = written(records, done(records, shown).changes)
     room = {one.instance for one in records.claims if one.purpose != "devices"}
@@ -205,7 +205,7 @@ def test_what_goes_on_is_not_told(resting: NodeRecords) -> None:
     about_instance = replace(resting, instances=tuple(replace(one, updated_at=NOW - 1) for one in resting.instances))
     about_move = replace(resting, migrations=tuple(replace(one, updated_at=NOW - 1) for one in resting.migrations))
     for going_on in (about_instance, about_move):
-        assert (done(going_on).changes, done(going_on).drift) == (Changes(), ())
+        assert (done(going_on).changes, done(going_on).drift) == (RecordChanges(), ())
 
 
 def test_a_task_state_alone_is_no_progress(resting: NodeRecords) -> None:

@@ -10,11 +10,11 @@ from agent.model.amounts import Amounts
 from agent.model.device_request import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.names import ProviderUuid
-from agent.numa.pair import Limits as CellLimits
+from agent.numa.pair import CellLimits as CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
-from agent.tracker.requests import Limits
-from agent.tracker.reserving import Reserved, Wanted, only_devices, reserve
+from agent.tracker.requests import ClaimLimits
+from agent.tracker.reserving import Reservation, GuestRequest, only_devices, reserve
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state
 
@@ -23,13 +23,13 @@ PINNED = replace(PLAIN, extra_specs={"hw:cpu_policy": "dedicated"})
 GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
 
 
-def wanted(flavor: Flavor = PLAIN, **fields: Any) -> Wanted:
+def wanted(flavor: Flavor = PLAIN, **fields: Any) -> GuestRequest:
     """What a guest of the flavor asks for."""
-    nothing: dict[str, Any] = {"image_properties": {}, "volume_backed": False, "limits": Limits(), "allocations": {}, "devices": ()}
-    return Wanted("claim", flavor, **{**nothing, **fields})
+    nothing: dict[str, Any] = {"image_properties": {}, "volume_backed": False, "limits": ClaimLimits(), "allocations": {}, "devices": ()}
+    return GuestRequest("claim", flavor, **{**nothing, **fields})
 
 
-def reasons(on: NodeState, what: Wanted) -> Sequence[str]:
+def reasons(on: NodeState, what: GuestRequest) -> Sequence[str]:
     """Why the guest gets nothing, the first words of each."""
     with pytest.raises(ResourcesUnavailable) as caught:
         reserve(on, what)
@@ -37,7 +37,7 @@ def reasons(on: NodeState, what: Wanted) -> Sequence[str]:
 
 
 def test_a_plain_guest_gets_its_amounts_and_nothing_else() -> None:
-    assert reserve(state(), wanted()) == Reserved(Amounts(4096, 2, 51712), (), (), ())
+    assert reserve(state(), wanted()) == Reservation(Amounts(4096, 2, 51712), (), (), ())
     assert reserve(state(), wanted(volume_backed=True)).amounts == Amounts(4096, 2, 10752)
 
 
@@ -45,17 +45,17 @@ def test_a_plain_guest_gets_its_amounts_and_nothing_else() -> None:
 def test_a_limit_may_be_reached(name: str) -> None:
     found = state()
     reached = getattr(found.used + PLAIN.amounts(volume_backed=False), name)
-    reserve(found, wanted(limits=Limits(**{name: reached})))
-    assert reasons(found, wanted(limits=Limits(**{name: reached - 1}))) == [name.partition("_")[0]]
+    reserve(found, wanted(limits=ClaimLimits(**{name: reached})))
+    assert reasons(found, wanted(limits=ClaimLimits(**{name: reached - 1}))) == [name.partition("_")[0]]
 
 
 def test_all_reasons_are_told_at_once() -> None:
     found = state(units=[unit(HERE, holder="claim")])
     everything = wanted(
-        replace(PINNED, vcpus=9), limits=Limits(1, 1, 1), allocations={HERE.uuid: {"CUSTOM_PMEM": 1}}, devices=GPU,
+        replace(PINNED, vcpus=9), limits=ClaimLimits(1, 1, 1), allocations={HERE.uuid: {"CUSTOM_PMEM": 1}}, devices=GPU,
     )  # fmt: skip
     assert reasons(found, everything) == ["memory", "vcpus", "disk", "NUMA", "1 unit of CUSTOM_PMEM wanted, none free"]
-    assert reasons(found, wanted(devices=GPU, limits=Limits(memory_mb=1))) == ["memory", "1 device with kind=gpu wanted, 0 free"]
+    assert reasons(found, wanted(devices=GPU, limits=ClaimLimits(memory_mb=1))) == ["memory", "1 device with kind=gpu wanted, 0 free"]
 
 
 def test_a_guest_with_cells_gets_them() -> None:
@@ -72,8 +72,8 @@ def test_a_guest_gets_no_cpu_that_another_has() -> None:
 
 def test_the_limits_of_a_cell_are_kept() -> None:
     shared = replace(PLAIN, vcpus=4, extra_specs={"hw:numa_nodes": "1"})
-    reserve(state(), wanted(shared, limits=Limits(cells=CellLimits(1.0, 1.0))))
-    assert reasons(state(), wanted(shared, limits=Limits(cells=CellLimits(0.5, 1.0)))) == ["NUMA"]
+    reserve(state(), wanted(shared, limits=ClaimLimits(cells=CellLimits(1.0, 1.0))))
+    assert reasons(state(), wanted(shared, limits=ClaimLimits(cells=CellLimits(0.5, 1.0)))) == ["NUMA"]
 
 
 def test_a_guest_with_cells_does_not_fit_a_host_without() -> None:

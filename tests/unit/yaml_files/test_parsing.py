@@ -3,7 +3,7 @@
 import pytest
 
 from agent.errors import ConfigErrors
-from agent.yaml_files.document import Place
+from agent.yaml_files.document import TextPosition
 from agent.yaml_files.parsing import MAX_DEPTH, parse
 
 
@@ -32,10 +32,10 @@ def test_scalars_mean_what_they_look_like():
 def test_every_key_and_item_has_its_place():
     document = parsed("a:\n  - b: 1\n  -   c\nd: {e: 2}")
     assert document.places == {
-        (): Place(1, 1), ("a",): Place(1, 1), ("a", 0): Place(2, 5), ("a", 0, "b"): Place(2, 5), ("a", 1): Place(3, 7), ("d",): Place(4, 1),
-        ("d", "e"): Place(4, 5),
+        (): TextPosition(1, 1), ("a",): TextPosition(1, 1), ("a", 0): TextPosition(2, 5), ("a", 0, "b"): TextPosition(2, 5), ("a", 1): TextPosition(3, 7), ("d",): TextPosition(4, 1),
+        ("d", "e"): TextPosition(4, 5),
     }  # fmt: skip
-    assert document.place(("a", 0, "missing", 3)) == Place(2, 5)
+    assert document.place(("a", 0, "missing", 3)) == TextPosition(2, 5)
     assert str(document.error(("d", "f"), "lacks\nit", "add")) == "f:4:1: d.f: lacks\\nit (add)"
 
 
@@ -59,7 +59,7 @@ def test_aliases_are_refused_unless_allowed():
 
 def test_an_alias_has_the_place_of_what_it_stands_for():
     document = parsed("a: &x {b: 1}\nc: *x", aliases=True)
-    assert (document.place(("c",)), document.place(("c", "b"))) == (Place(2, 1), Place(1, 8))
+    assert (document.place(("c",)), document.place(("c", "b"))) == (TextPosition(2, 1), TextPosition(1, 8))
 
 
 def test_a_merge_gives_what_is_not_written_and_the_first_of_many_goes_before():

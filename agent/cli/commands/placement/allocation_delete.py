@@ -8,7 +8,7 @@ from agent.placement.allocations.checks import consumer_uuid
 from agent.placement.allocations.delete import Deleted, delete, delete_forced
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def delete_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     """Delete it; that it holds nothing is as good.
 
     :raises AllocationError: it cannot be deleted.

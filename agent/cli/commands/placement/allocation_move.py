@@ -10,7 +10,7 @@ from agent.placement.allocations.move import move
 from agent.placement.client import CONSUMER_TYPES
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def move_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     """Move it.
 
     :raises AllocationError: it cannot be moved.

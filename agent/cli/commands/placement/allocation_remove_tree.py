@@ -10,7 +10,7 @@ from agent.placement.allocations.checks import consumer_uuid
 from agent.placement.allocations.providers import provider_by
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def remove_tree_from_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     """Have it let go; that it has nothing there is as good.
 
     :raises AllocationError: there is no such node or consumer, or it cannot let go.

@@ -12,10 +12,10 @@ from agent.errors import PlacementTooOld
 from agent.model.names import ProviderUuid, number_of
 from agent.placement.allocations.candidates import Candidates, candidates
 from agent.placement.allocations.query_text import parse_query
-from agent.placement.client import CANDIDATES, Client
+from agent.placement.client import CANDIDATES, PlacementClient
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show what is answered; that nothing fits is an answer too.
 
     :raises BadRequest, CandidatesFailed: the query makes no sense.
@@ -38,7 +38,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
         return finish(work, options, "candidates", result, lines)
 
 
-def _names(client: Client, found: Candidates) -> Mapping[ProviderUuid, str]:
+def _names(client: PlacementClient, found: Candidates) -> Mapping[ProviderUuid, str]:
     """The names of all providers that are shown: one request a tree."""
     roots = sorted({one.root_uuid for one in found.summaries.values()})
     return {row.uuid: row.name for rows in client.exchange.each(client.tree, roots) for row in rows}

@@ -17,12 +17,12 @@ from agent.placement.allocations.errors import ProviderNotFound
 from agent.placement.allocations.providers import provider_by
 from agent.placement.answers import Row
 from agent.store.lock import RunLock
-from agent.store.reading import Reading, every
+from agent.store.reading import RecordReader, every
 from agent.store.records import Records
 from agent.store.store import open_read_only
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
     """Have the consumers that are named or on record let go of the node, and delete its providers; any other is told and stays.
 
     Without ``--all-providers`` only those are deleted that the store's journal knows as the agent's, and the root.
@@ -57,7 +57,7 @@ def _ours(conf: cfg.ConfigOpts, root: ProviderUuid) -> tuple[frozenset[ProviderU
             return providers, frozenset(_recorded(reading, root))
 
 
-def _recorded(reading: Reading, root: ProviderUuid) -> Iterator[ConsumerUuid]:
+def _recorded(reading: RecordReader, root: ProviderUuid) -> Iterator[ConsumerUuid]:
     """The instances of the node, those that moved from or to it, and the migrations themselves."""
     for instance in every(lambda marker: reading.instances([root], marker)):
         yield instance.uuid

@@ -17,10 +17,10 @@ from agent.placement.allocations.retiring import Retired, retire
 from agent.placement.answers import Row
 from agent.store.lock import RunLock
 
-NAME = "pci-unreport"
+UNREPORT = "pci-unreport"
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def unreport_pci(conf: cfg.ConfigOpts, options: Options) -> int:
     """Delete the providers of the node's cards. Those that guests use stay, and the agent does not start before they are gone.
 
     :raises AllocationError: there is no such node.
@@ -29,19 +29,19 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     if conf.pci.report_in_placement:
         raise ConfigError("[pci] report_in_placement is true: the devices would be reported again", "set it to false first")
-    with placement_work(conf, options, NAME, writes=True) as work, ExitStack() as stack:
+    with placement_work(conf, options, UNREPORT, writes=True) as work, ExitStack() as stack:
         root = provider_by(work.client, options.arguments["root"])
         if not (options.dry_run or work.embedded_in):
             stack.enter_context(RunLock(Path(conf.store.path)))
         done = retire(work.client, root.uuid, MARKER, lambda name: card_of(name, root.name) is not None)
-        return _finish(work, options, root, done)
+        return _finish_unreport(work, options, root, done)
 
 
-def _finish(work: PlacementWork, options: Options, root: Row, done: Retired) -> int:
-    return finish(work, options, NAME, _document(root, done), list(_lines(root, done, dry_run=options.dry_run)), list(done.kept.values()))
+def _finish_unreport(work: PlacementWork, options: Options, root: Row, done: Retired) -> int:
+    return finish(work, options, UNREPORT, _unreport_document(root, done), list(_unreport_lines(root, done, dry_run=options.dry_run)), list(done.kept.values()))
 
 
-def _document(root: Row, done: Retired) -> Mapping[str, Any]:
+def _unreport_document(root: Row, done: Retired) -> Mapping[str, Any]:
     names = {row.uuid: row.name for row in done.found}
     return {
         "root": {"uuid": root.uuid, "name": root.name},
@@ -50,7 +50,7 @@ def _document(root: Row, done: Retired) -> Mapping[str, Any]:
     }
 
 
-def _lines(root: Row, done: Retired, *, dry_run: bool) -> Iterator[str]:
+def _unreport_lines(root: Row, done: Retired, *, dry_run: bool) -> Iterator[str]:
     left = f", {len(done.kept)} kept" if done.kept else ""
     what = "to be deleted" if dry_run else "deleted"
     yield f"node {printable(root.name)} ({root.uuid}): {number_of(len(done.deleted), 'provider')} of devices {what}{left}"

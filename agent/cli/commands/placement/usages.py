@@ -13,7 +13,7 @@ from agent.placement.allocations.checks import owner_problems, refuse
 from agent.placement.allocations.usages import quota_usage, usages_for_limits
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def show_usages(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show it; the project's and the user's are not of one moment.
 
     :raises UsagesFailed: Placement does not say.
@@ -23,18 +23,18 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     with placement_work(conf, options, "usages", writes=False) as work:
         of_project = usages_for_limits(work.client, project)
         of_user = None if user is None else usages_for_limits(work.client, project, user)
-        lines = list(_lines(f"project {printable(project)}", of_project))
+        lines = list(_usage_lines(f"project {printable(project)}", of_project))
         if of_user is not None:
-            lines += _lines(f"user {printable(user)}", of_user)
-        result = {"project": _row(project, of_project), "user": None if of_user is None else _row(user, of_user)}
+            lines += _usage_lines(f"user {printable(user)}", of_user)
+        result = {"project": _usage_row(project, of_project), "user": None if of_user is None else _usage_row(user, of_user)}
         return finish(work, options, "usages", result, lines)
 
 
-def _row(owner: str, usages: Mapping[str, int]) -> dict[str, Any]:
+def _usage_row(owner: str, usages: Mapping[str, int]) -> dict[str, Any]:
     return {"id": owner, "usages": usages, "quota": asdict(quota_usage(usages))}
 
 
-def _lines(owner: str, usages: Mapping[str, int]) -> Iterator[str]:
+def _usage_lines(owner: str, usages: Mapping[str, int]) -> Iterator[str]:
     quota = quota_usage(usages)
     yield f"{owner}: {number_of(quota.cores, 'core')}, {quota.ram} MiB of memory"
     for name, amount in sorted(usages.items()):

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from oslo_config import cfg
 from rich.text import Text
 
-from agent.api.client import Client
+from agent.api.client import ApiClient
 from agent.cli.daemon_client import chosen_nodes, from_daemon
 from agent.cli.guests_here import forget_here, guests_here
 from agent.cli.options import Options
@@ -16,7 +16,7 @@ from agent.cli.record_lists import show_one
 from agent.errors import ConfigError
 from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
-from agent.render.guests import Guests, guests_document, render_guests
+from agent.render.guests import GuestList, guests_document, render_guests
 from agent.render.look import Look, look_of, shown
 
 Document = Mapping[str, Any]
@@ -59,7 +59,7 @@ def forgotten(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_one(options, "instance", forget_here(conf, instance) if document is None else document, _forgotten_lines)
 
 
-def _forgotten_by_daemon(client: Client, instance: ConsumerUuid) -> Document:
+def _forgotten_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
     # So that one that has come back since is not forgotten.
     client.audit_report(client.request_audit(()), wait=PATIENCE)
     return client.forget_guest(instance)
@@ -79,7 +79,7 @@ def code(nodes: Sequence[Document], *, done: Sequence[str], failed: Sequence[str
     return CHANGED if changed and detailed else DONE
 
 
-def _by_daemon(client: Client, options: Options) -> Sequence[Document]:
+def _by_daemon(client: ApiClient, options: Options) -> Sequence[Document]:
     if not options.dry_run:
         # So that nothing is put on record that has gone since.
         client.audit_report(client.request_audit(options.nodes), wait=PATIENCE)
@@ -87,7 +87,7 @@ def _by_daemon(client: Client, options: Options) -> Sequence[Document]:
 
 
 def _shown(options: Options, name: Literal["guests", "guests-import"], nodes: Sequence[Document], exit_code: int, *, from_driver: bool) -> int:
-    found = Guests(name, "driver" if from_driver else "daemon", name == "guests-import" and options.dry_run, nodes, exit_code)
+    found = GuestList(name, "driver" if from_driver else "daemon", name == "guests-import" and options.dry_run, nodes, exit_code)
     if options.as_document:
         write_document(guests_document(found), options)
     else:

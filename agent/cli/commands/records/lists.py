@@ -12,7 +12,7 @@ from agent.model.names import printable
 from agent.render.records import claim_lines, migration_lines
 
 
-def claims(conf: cfg.ConfigOpts, options: Options) -> int:
+def list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the claims that count, all or those of one instance.
 
     :raises AgentError: neither daemon nor store tell, or the instance has none.
@@ -24,7 +24,7 @@ def claims(conf: cfg.ConfigOpts, options: Options) -> int:
     return show(options, "claims", found, claim_lines)
 
 
-def migrations(conf: cfg.ConfigOpts, options: Options) -> int:
+def list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
     """Show the migrations, all or those that are not over.
 
     :raises AgentError: neither daemon nor store tell.

@@ -12,7 +12,7 @@ from agent.cli.request_file import request_in
 from agent.render.records import move_lines
 
 
-def claim(conf: cfg.ConfigOpts, options: Options) -> int:
+def claim_move(conf: cfg.ConfigOpts, options: Options) -> int:
     """Promise a guest that moves its room.
 
     :raises AgentError: there is no request in the file, no agent runs, or it refuses.
@@ -21,7 +21,7 @@ def claim(conf: cfg.ConfigOpts, options: Options) -> int:
     return show_one(options, "move", agent.create_move(request_in(options.arguments["file"], agent)), move_lines)
 
 
-def step(conf: cfg.ConfigOpts, options: Options) -> int:
+def advance_move(conf: cfg.ConfigOpts, options: Options) -> int:
     """Take a move where the command's second word says.
 
     :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.

@@ -14,7 +14,7 @@ from agent.model.pci_address import PciAddress
 from agent.render.look import Look
 
 
-def run(conf: cfg.ConfigOpts, options: Options) -> int:
+def mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
     """Tell the agent that somebody has cleaned a device.
 
     :raises ConfigError: that is no address, or several nodes are named.
@@ -26,8 +26,8 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
         raise ConfigError(str(error), "write it as 0000:81:00.0") from error
     if len(options.nodes) > 1:
         raise ConfigError("--node names several nodes", "name the one that has the device")
-    return show_one(options, "device", client(conf).report_cleaned_device(str(address), *options.nodes), _lines)
+    return show_one(options, "device", client(conf).report_cleaned_device(str(address), *options.nodes), _cleaned_lines)
 
 
-def _lines(documents: Sequence[Mapping[str, Any]], _look: Look) -> list[Text]:
+def _cleaned_lines(documents: Sequence[Mapping[str, Any]], _look: Look) -> list[Text]:
     return [Text(f"device {one['address']} of node {one['node_name']} ({one['node']}) is clean; guests can have it again") for one in documents]

@@ -7,11 +7,11 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.api.client import Client
+from agent.api.client import ApiClient
 from agent.api.documents.node import node_records
 from agent.cli.commands.tree import stored_trees
 from agent.cli.options import Options
-from agent.cli.record_lists import Listed, asked, show
+from agent.cli.record_lists import RecordList, asked, show
 from agent.conf.default import host_name
 from agent.desired.policy import Policy
 from agent.errors import StoreError
@@ -22,7 +22,7 @@ from agent.render.json_report import tree_rows
 from agent.render.resources import resource_lines, resource_table
 from agent.store.records import Records
 from agent.store.store import Store
-from agent.tracker.host_side import HostSide
+from agent.tracker.host_capacity import HostCapacity
 from agent.tracker.node_state import NodeState
 
 Document = Mapping[str, Any]
@@ -36,7 +36,7 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     wanted = options.nodes
     found, offline = asked(conf, options, lambda client: list(_of_daemon(client, wanted)), lambda store: _chosen(list(_of_store(conf, store)), wanted))
-    return show(options, "resources", Listed("store" if offline else "daemon", found), resource_table if options.format == "table" else resource_lines)
+    return show(options, "resources", RecordList("store" if offline else "daemon", found), resource_table if options.format == "table" else resource_lines)
 
 
 def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
@@ -46,7 +46,7 @@ def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Docume
     return [one for one in nodes if not wanted or any(_matches(one, name) for name in wanted)]
 
 
-def _of_daemon(client: Client, wanted: Sequence[str]) -> Iterator[Document]:
+def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
     # Only of these more is asked, because there may be thousands.
     for summary in _chosen(list(client.nodes()), wanted):
         node = client.node(summary["uuid"])
@@ -73,7 +73,7 @@ def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
     with Records(store).reading() as reading:
         for node in reading.nodes(host_name(conf)).records:
             records = reading.load(node.uuid) or NodeRecords(node)
-            side = HostSide(reserved if node.vcpus is not None else NOTHING)
+            side = HostCapacity(reserved if node.vcpus is not None else NOTHING)
             without_cells = replace(records, claims=tuple(replace(one, cells=()) for one in records.claims))
             known = {**node_records(NodeState.of(without_cells, side)), "available": None}
             placement = list(_offered(tree_rows(trees[node.uuid]), known)) if node.uuid in trees else []

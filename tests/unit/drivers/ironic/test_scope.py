@@ -2,7 +2,7 @@ import pytest
 
 from agent.errors import ConfigErrors
 from drivers.ironic.scope import LEAST, WITH_SHARDS, Scope
-from drivers.ironic.version import Version
+from drivers.ironic.version import ApiVersion
 
 URL = "http://ironic.test/v1"
 
@@ -18,8 +18,8 @@ def test_only_a_shard_needs_the_newer_version():
 
 
 def test_versions_are_compared_by_number():
-    assert Version.of("1.109") > WITH_SHARDS > LEAST > Version.of("1.9")
-    assert str(Version.of("1.82")) == "1.82"
+    assert ApiVersion.of("1.109") > WITH_SHARDS > LEAST > ApiVersion.of("1.9")
+    assert str(ApiVersion.of("1.82")) == "1.82"
 
 
 @pytest.mark.parametrize(
@@ -34,14 +34,14 @@ def test_versions_are_compared_by_number():
 )
 def test_s_33_an_api_that_would_ignore_a_filter_is_refused(scope, highest, option):
     with pytest.raises(ConfigErrors) as refused:
-        scope.check(Version.of(highest), URL)
+        scope.check(ApiVersion.of(highest), URL)
     assert option in refused.value.message
     assert f"{URL} has no more than {highest}" in refused.value.message
 
 
 def test_all_that_is_too_new_is_told_at_once():
     with pytest.raises(ConfigErrors) as refused:
-        Scope(group="racka", shard="s1").check(Version.of("1.40"), URL)
+        Scope(group="racka", shard="s1").check(ApiVersion.of("1.40"), URL)
     assert len(refused.value.errors) == 2
 
 

@@ -3,7 +3,7 @@
 import threading
 import time
 
-from drivers.libvirt.delayed import Delayed
+from drivers.libvirt.debouncer import Debouncer
 from tests.support.service_manager import until
 
 LATER = 0.2
@@ -11,7 +11,7 @@ LATER = 0.2
 
 def test_it_is_told_after_its_time_and_once():
     told = []
-    delayed = Delayed(LATER, lambda: told.append(time.monotonic()))
+    delayed = Debouncer(LATER, lambda: told.append(time.monotonic()))
     put = time.monotonic()
     delayed.put("one")
     until(lambda: told)
@@ -23,7 +23,7 @@ def test_it_is_told_after_its_time_and_once():
 
 def test_what_is_cancelled_or_put_again_is_not_told_before():
     told = []
-    delayed = Delayed(LATER, lambda: told.append(time.monotonic()))
+    delayed = Debouncer(LATER, lambda: told.append(time.monotonic()))
     delayed.put("cancelled")
     delayed.put("again")
     time.sleep(LATER / 2)
@@ -47,7 +47,7 @@ def test_whoever_is_told_may_put_and_cancel():
             delayed.put("more")
         delayed.cancel("other")
 
-    delayed = Delayed(0.01, tell)
+    delayed = Debouncer(0.01, tell)
     delayed.put("first")
     until(lambda: len(told) == 3)
     delayed.close()
@@ -55,7 +55,7 @@ def test_whoever_is_told_may_put_and_cancel():
 
 def test_at_the_end_nothing_more_is_told_and_its_thread_ends():
     before, told = threading.active_count(), []
-    delayed = Delayed(LATER, lambda: told.append(1))
+    delayed = Debouncer(LATER, lambda: told.append(1))
     delayed.put("one")
     delayed.close()
     delayed.put("two")

@@ -5,7 +5,7 @@ import pytest
 from agent.desired.encryption_policy import EncryptionPolicy
 from agent.desired.encryption_tree import offered
 from agent.model.encryption import EncryptionFacts
-from drivers.libvirt.answers import KernelAnswer
+from drivers.libvirt.raw_capabilities import KernelAnswer
 from drivers.libvirt.domain_capabilities import Emulator, Sev
 from drivers.libvirt.encryption import read_encryption
 

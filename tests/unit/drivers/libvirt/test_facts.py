@@ -6,7 +6,7 @@ import pytest
 
 from agent.model.facts import CpuFacts
 from agent.model.topology import Cell, Topology
-from drivers.libvirt.answers import DeviceAnswer, KernelAnswer, KernelCpus
+from drivers.libvirt.raw_capabilities import DeviceAnswer, KernelAnswer, KernelCpus
 from tests.support.libvirt_answers import DEVICES, GPU, MDEV, ONLINE, PF, answers, cuttable, domain, facts, fixture, mdev, pci
 
 OWNER = "7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e01"

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.model.facts import HostFacts
-from drivers.libvirt.answers import Answers, DeviceAnswer, DomainAnswer, KernelAnswer
+from drivers.libvirt.raw_capabilities import RawCapabilities, DeviceAnswer, DomainAnswer, KernelAnswer
 from drivers.libvirt.number_lists import MOST
 from drivers.libvirt.xml import LARGEST
 from tests.support.libvirt_answers import DEVICES, VPD, answers, domain, facts, fixture
@@ -189,7 +189,7 @@ HARM = {
 }  # fmt: skip
 
 
-def harmed(harm: dict[str, Any]) -> Answers:
+def harmed(harm: dict[str, Any]) -> RawCapabilities:
     if "xml" in harm:
         return replace(WHOLE, domains=(*WHOLE.domains, DomainAnswer("7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9eff", "bad", "running", harm["xml"])))
     if "device" in harm:

@@ -6,7 +6,7 @@ import pytest
 
 from agent.model.mdev import Mdev, MdevParent
 from agent.model.names import ConsumerUuid
-from drivers.libvirt.answers import DeviceAnswer
+from drivers.libvirt.raw_capabilities import DeviceAnswer
 from drivers.libvirt.mdev import read_mdevs
 from drivers.libvirt.node_devices import read_node_devices
 from tests.support.libvirt_answers import GPU, cuttable, mdev, pci

@@ -7,14 +7,14 @@ import pytest
 
 from agent.model.devices import PciDevice
 from agent.model.pci_address import PciAddress
-from agent.model.reading import Reading
-from drivers.libvirt.answers import DeviceAnswer
+from agent.model.partial_read import PartialRead
+from drivers.libvirt.raw_capabilities import DeviceAnswer
 from drivers.libvirt.node_devices import read_node_devices
 from drivers.libvirt.pci import read_pci
 from tests.support.libvirt_answers import BRIDGE, DEVICES, GPU, PF, VF_0, VF_1, VPD, WIDE, net, pci, physical, vdpa, virtual
 
 
-def read(*devices: DeviceAnswer) -> Reading[tuple[PciDevice, ...]]:
+def read(*devices: DeviceAnswer) -> PartialRead[tuple[PciDevice, ...]]:
     return read_pci(read_node_devices(devices))
 
 

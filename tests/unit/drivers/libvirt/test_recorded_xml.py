@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.model.devices import PciDevice
-from drivers.libvirt.answers import DeviceAnswer
+from drivers.libvirt.raw_capabilities import DeviceAnswer
 from drivers.libvirt.capabilities import read_capabilities
 from drivers.libvirt.domain_capabilities import Sev, read_emulators
 from drivers.libvirt.mdev import read_mdevs

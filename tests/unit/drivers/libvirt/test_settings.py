@@ -8,7 +8,7 @@ from oslo_config import cfg
 from agent.conf import options
 from agent.errors import ConfigError, ConfigErrors
 from drivers.libvirt.driver import LibvirtDriver
-from drivers.libvirt.settings import Settings
+from drivers.libvirt.settings import LibvirtSettings
 from tests.support import libvirtd
 from tests.support.libvirt_host import libvirt_conf
 
@@ -19,7 +19,7 @@ def settings(**given):
     conf([], default_config_files=[])
     for name, value in given.items():
         conf.set_override(name, value, None if name == "instances_path" else "libvirt")
-    return Settings.from_options(conf)
+    return LibvirtSettings.from_options(conf)
 
 
 def test_with_nothing_said_guests_have_the_hosts_cpu_on_the_systems_libvirt():

@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import DriverError
-from drivers.libvirt.settings import Settings
-from drivers.libvirt.wanted import Machine, wanted
+from drivers.libvirt.settings import LibvirtSettings
+from drivers.libvirt.queries import EmulatedMachine, capability_queries
 from tests.support.libvirt_host import libvirt_conf
 
 GUEST = "<guest><os_type>hvm</os_type><arch name='{arch}'><emulator>/usr/bin/qemu-{arch}</emulator>{machines}{domains}</arch></guest>"
@@ -24,7 +24,7 @@ def guest(arch, machines=MACHINES, domains=("qemu", "kvm")):
 
 
 def settings(**changes):
-    return replace(Settings.from_options(libvirt_conf("none", virt_type="kvm")), **changes)
+    return replace(LibvirtSettings.from_options(libvirt_conf("none", virt_type="kvm")), **changes)
 
 
 def models(found):
@@ -32,37 +32,37 @@ def models(found):
 
 
 def test_each_emulator_is_asked_for_its_default_and_the_canonical_machines():
-    found = wanted(capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))), settings(virt_type="qemu"))
+    found = capability_queries(capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))), settings(virt_type="qemu"))
     x86, arm = "/usr/bin/qemu-x86_64", "/usr/bin/qemu-aarch64"
-    assert found.machines == (Machine("x86_64", x86, None), Machine("x86_64", x86, "pc"), Machine("x86_64", x86, "q35"), Machine("aarch64", arm, None))
+    assert found.machines == (EmulatedMachine("x86_64", x86, None), EmulatedMachine("x86_64", x86, "pc"), EmulatedMachine("x86_64", x86, "q35"), EmulatedMachine("aarch64", arm, None))
 
 
 def test_an_emulator_without_guests_of_the_type_is_not_asked():
-    found = wanted(capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))), settings())
+    found = capability_queries(capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))), settings())
     assert {one.architecture for one in found.machines} == {"x86_64"}
 
 
 def test_the_hosts_cpu_is_expanded_as_libvirt_describes_it():
-    (cpu,) = wanted(capabilities(), settings()).cpus
+    (cpu,) = capability_queries(capabilities(), settings()).cpus
     assert ElementTree.fromstring(cpu).find("feature").get("name") == "vmx"
 
 
 @pytest.mark.parametrize("more", [{"arch": "aarch64"}, {"model": ""}], ids=["aarch64", "unknown"])
 def test_a_cpu_that_cannot_be_expanded_is_not_asked_about(more):
-    assert wanted(capabilities(**more), settings()).cpus == ()
+    assert capability_queries(capabilities(**more), settings()).cpus == ()
 
 
 def test_each_model_of_the_operator_is_expanded_whatever_is_in_its_name():
-    found = wanted(capabilities(), settings(cpu_mode="custom", cpu_models=("Skylake", "<&'\">")))
+    found = capability_queries(capabilities(), settings(cpu_mode="custom", cpu_models=("Skylake", "<&'\">")))
     assert models(found) == ["Skylake", "<&'\">"]
 
 
 def test_without_any_mode_it_is_qemus_own_cpu():
-    assert models(wanted(capabilities(), settings(cpu_mode="none"))) == ["qemu64"]
-    assert wanted(capabilities(arch="ppc64le"), settings(cpu_mode="none")).cpus == ()
+    assert models(capability_queries(capabilities(), settings(cpu_mode="none"))) == ["qemu64"]
+    assert capability_queries(capabilities(arch="ppc64le"), settings(cpu_mode="none")).cpus == ()
 
 
 @pytest.mark.parametrize("text", ["", "<capabilities>", "<capabilities/>", "<!DOCTYPE a><capabilities/>"])
 def test_capabilities_that_make_no_sense_are_an_error(text):
     with pytest.raises(DriverError, match="capabilities"):
-        wanted(text, settings())
+        capability_queries(text, settings())

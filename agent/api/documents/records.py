@@ -1,0 +1,70 @@
+"""Records as clients see them: the model's names and values, without what only the agent itself needs."""
+
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any
+
+from agent.model.unit_record import UnitRecord
+from agent.model.claim import Claim
+from agent.model.guest import PlacedCell
+from agent.model.device_record import DeviceRecord
+from agent.model.instance import Instance
+from agent.model.migration import Migration
+
+JsonObject = dict[str, Any]
+
+
+def claim_document(claim: Claim, devices: Collection[DeviceRecord], units: Collection[UnitRecord], node_name: str | None) -> JsonObject:
+    """A claim with what it holds of ``devices`` and ``units``. ``node_name``: of its node, if that is known here."""
+    return {
+        "id": claim.id,
+        "purpose": claim.purpose,
+        "instance": claim.instance,
+        "node": claim.node,
+        "node_name": node_name,
+        "half": claim.half,
+        "state": claim.state,
+        "amounts": asdict(claim.amounts),
+        "cells": [cell_document(one) for one in claim.cells],
+        "flavor_id": claim.flavor_id,
+        "migration": claim.migration,
+        "origin": claim.origin,
+        "devices": [device_document(one) for one in devices if one.holder == claim.id],
+        "units": [unit_document(one) for one in units if one.holder == claim.id],
+        "mdevs": [asdict(one) for one in claim.mdevs],
+        "created_at": claim.created_at,
+        "updated_at": claim.updated_at,
+        "version": claim.version,
+    }
+
+
+def device_document(device: DeviceRecord) -> JsonObject:
+    """A device."""
+    return asdict(device)
+
+
+def unit_document(unit: UnitRecord) -> JsonObject:
+    """A unit."""
+    return asdict(unit)
+
+
+def instance_document(instance: Instance) -> JsonObject:
+    """An instance."""
+    return asdict(instance)
+
+
+def migration_document(migration: Migration) -> JsonObject:
+    """A migration."""
+    return asdict(migration)
+
+
+def cell_document(placed: PlacedCell) -> JsonObject:
+    """A guest cell on its host cell. ``pins``: guest CPU to host CPU."""
+    return {
+        "host_cell": placed.host_cell,
+        "memory_mb": placed.cell.memory_mib,
+        "page_size_kib": placed.page_size_kib,
+        "shared": sorted(placed.cell.shared),
+        "pins": {str(guest): host for guest, host in sorted(placed.pins.items())},
+        "emulator": sorted(placed.reserved),
+    }

@@ -1,0 +1,128 @@
+"""What clients ask of the tracker: documents, valid by openapi.yaml, as the tracker's own requests."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agent.model.device_request import DeviceRequest
+from agent.model.flavor import Flavor
+from agent.model.instance import Instance
+from agent.model.migration import Migration
+from agent.model.names import ConsumerUuid, ProviderUuid, number_of
+from agent.numa.fit import Networks
+from agent.numa.pair import CellLimits as CellLimits
+from agent.tracker.errors import InvalidDevices
+from agent.tracker.requests import UNTOLD, DeviceClaim, InstanceClaim, ClaimLimits, MoveClaim, Resources
+from agent.tracker.updates import InstanceUpdate
+
+Document = Mapping[str, Any]
+
+# What a port of such a type has to be; of the other types anything that needs not be asked for by name.
+OF_VNIC = {"direct-physical": {"type": "type-PF"}, "vdpa": {"type": "vdpa"}, "remote-managed": {"remote_managed": "true"}}
+
+
+def instance_claim(asked: Document) -> InstanceClaim:
+    """Room for a new guest."""
+    return InstanceClaim(
+        id=asked["id"], node=ProviderUuid(asked["node"]), instance=_instance(asked["instance"], _flavor(asked["flavor"])), **_conditions(asked)
+    )
+
+
+def move_claim(asked: Document) -> MoveClaim:
+    """Room for a guest that moves."""
+    instance = asked["instance"]
+    current = _flavor(instance["flavor"]) if "flavor" in instance else UNTOLD
+    # Only a guest that was built moves.
+    described = _instance({"vm_state": "active", **instance}, current)
+    return MoveClaim(
+        id=asked["id"], type=asked["type"], node=ProviderUuid(asked["node"]), host=asked.get("host"), instance=described, told=frozenset(instance),
+        flavor=_flavor(asked["flavor"]) if "flavor" in asked else None, migration=_migration(asked),
+        told_migration=_told_migration(asked), page_size_kib=asked.get("page_size_kib"), **_conditions(asked),
+    )  # fmt: skip
+
+
+def device_claim(asked: Document) -> DeviceClaim:
+    """Devices for a guest that is there."""
+    return DeviceClaim(
+        id=asked["id"], node=ProviderUuid(asked["node"]), instance=ConsumerUuid(asked["instance"]), devices=_devices(asked["devices"])
+    )
+
+
+def instance_update(asked: Document, version: int) -> InstanceUpdate:
+    """What has become of a guest, by somebody who has seen ``version`` of its record."""
+    return InstanceUpdate(**asked, version=version)
+
+
+def _conditions(asked: Document) -> dict[str, Any]:
+    """What a claim of a guest and one of a move have in common."""
+    allocations: Resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in asked.get("allocations", {}).items()}
+    networks = asked.get("networks", {})
+    return {
+        "limits": _limits(asked.get("limits", {})), "allocations": allocations, "devices": _devices(asked.get("devices", ())),
+        "networks": Networks(frozenset(networks.get("physnets", ())), networks.get("tunneled", False)),
+    }  # fmt: skip
+
+
+def _flavor(given: Document) -> Flavor:
+    return Flavor(**{**given, "extra_specs": dict(given["extra_specs"])})
+
+
+def _instance(given: Document, flavor: Flavor) -> Instance:
+    return Instance(**{**given, "flavor": flavor})
+
+
+def _migration(asked: Document) -> Migration | None:
+    """The record that the caller made, as far as it is told."""
+    given = asked.get("migration")
+    if given is None:
+        return None
+    told: Document = {"uuid": given} if isinstance(given, str) else given
+    instance = asked["instance"]
+    return Migration(
+        uuid=ConsumerUuid(told["uuid"]), instance=ConsumerUuid(instance["uuid"]), type=asked["type"], status=told.get("status", "accepted"),
+        source_compute=told.get("source_compute", instance.get("host")), source_node=told.get("source_node", instance.get("node")),
+        hidden=told.get("hidden", False), cross_cell_move=told.get("cross_cell_move", False),
+    )  # fmt: skip
+
+
+def _told_migration(asked: Document) -> frozenset[str]:
+    """Which fields of its record the caller told."""
+    given = asked.get("migration", {})
+    return frozenset() if isinstance(given, str) else frozenset(given)
+
+
+def _limits(given: Document) -> ClaimLimits:
+    numa = given.get("numa")
+    cells = None if numa is None else CellLimits(float(numa["cpu_allocation_ratio"]), float(numa["ram_allocation_ratio"]))
+    return ClaimLimits(given.get("memory_mb"), given.get("vcpus"), given.get("disk_mb"), cells)
+
+
+def _devices(given: Sequence[Document]) -> tuple[DeviceRequest, ...]:
+    return tuple(_device(one) for one in given)
+
+
+def _device(given: Document) -> DeviceRequest:
+    """Devices, with what their port needs of them in each of the specs.
+
+    :raises InvalidDevices: port and spec say the same thing, or there are not as many providers as devices.
+    """
+    port, providers = _of_port(given.get("port", {})), given.get("providers", ())
+    spec, *others = (dict(one) for one in (given["spec"], *given.get("alternatives", ())))
+    if twice := sorted({name for one in (spec, *others) for name in one.keys() & port.keys()}):
+        raise InvalidDevices(f"devices {given['id']}: port and spec both give {', '.join(twice)}", "say it in one of them")
+    if providers and len(providers) != given["count"]:
+        what = f"{number_of(len(providers), 'provider')} for {number_of(given['count'], 'device')}"
+        raise InvalidDevices(f"devices {given['id']}: {what}", "give one provider a device")
+    return DeviceRequest(
+        given["id"], given["count"], {**spec, **port}, alternatives=tuple({**one, **port} for one in others), policy=given.get("numa_policy"),
+        resource_class=given.get("resource_class"), providers=tuple(ProviderUuid(one) for one in providers),
+    )  # fmt: skip
+
+
+def _of_port(port: Document) -> dict[str, str]:
+    """What a port's devices have, in the words of a spec."""
+    spec = dict(OF_VNIC.get(port.get("vnic_type", ""), {}))
+    if "physical_network" in port:
+        spec["physical_network"] = port["physical_network"]
+    if port.get("trusted"):
+        spec["trusted"] = "true"
+    return spec

@@ -1,0 +1,97 @@
+"""Which request gets a thread next: questions about health do not wait behind others, nor small requests behind large ones."""
+
+import queue
+from collections import Counter, deque
+from threading import Condition, get_ident
+from typing import Any, Literal
+
+from cheroot.workers.threadpool import ThreadPool
+
+from agent.api.receive_buffer import ReceiveBuffer
+
+Lane = Literal["health", "small", "large"]
+
+# A request that is longer takes so much memory and time that few are served at once.
+LARGE = 64 * 1024
+LARGE_AT_ONCE = 2
+HEALTH_AT_ONCE = 2
+HEALTH = (b"GET /healthz ", b"GET /readyz ")
+
+
+def queue_of(inbox: ReceiveBuffer) -> Lane:
+    """The lane of the request that begins what has arrived."""
+    if inbox.begins_with(HEALTH):
+        return "health"
+    return "large" if inbox.size > LARGE else "small"
+
+
+class RequestQueues:
+    """A queue of connections on which requests have arrived, for threads one more than ``threads``, which is for health alone.
+
+    ``most`` may wait for health, and as many for anything else.
+    """
+
+    def __init__(self, threads: int, most: int) -> None:
+        self._threads, self._most = threads, most
+        self._changed = Condition()
+        self._waiting: dict[bool, deque[tuple[Lane, Any]]] = {True: deque(), False: deque()}
+        # What each thread serves, and how many serve each lane.
+        self._serves: dict[int, Lane] = {}
+        self._served: Counter[Lane] = Counter()
+        self._ends: deque[Any] = deque()
+
+    def put(self, connection: Any, **_waiting: Any) -> None:
+        """Have it served.
+
+        :raises queue.Full: too many wait.
+        """
+        with self._changed:
+            if not hasattr(connection, "rfile"):
+                # With this cheroot ends a thread.
+                self._ends.append(connection)
+            else:
+                lane = queue_of(connection.rfile)
+                waiting = self._waiting[lane == "health"]
+                if len(waiting) >= self._most:
+                    raise queue.Full
+                waiting.append((lane, connection))
+            self._changed.notify()
+
+    def get(self) -> Any:
+        """What the present thread is to serve next; it is done with what it has served before."""
+        with self._changed:
+            done = self._serves.pop(get_ident(), None)
+            if done is not None:
+                self._served[done] -= 1
+            while (found := self._next()) is None:
+                if self._ends:
+                    return self._ends.popleft()
+                self._changed.wait()
+            lane, connection = found
+            self._serves[get_ident()] = lane
+            self._served[lane] += 1
+            if any(self._waiting.values()):
+                # What could not be served before may be possible now.
+                self._changed.notify()
+            return connection
+
+    def _next(self) -> tuple[Lane, Any] | None:
+        health, others = self._waiting[True], self._waiting[False]
+        if health and self._served["health"] < HEALTH_AT_ONCE:
+            return health.popleft()
+        if self._served["small"] + self._served["large"] >= self._threads:
+            return None
+        for one in others:
+            if one[0] == "small" or self._served["large"] < LARGE_AT_ONCE:
+                others.remove(one)
+                return one
+        return None
+
+
+class WorkerThreads(ThreadPool):
+    """cheroot's threads, which take what is next in the lanes."""
+
+    def __init__(self, server: Any, threads: int, most: int) -> None:
+        super().__init__(server, min=threads + 1, max=threads + 1)
+        self._queue = RequestQueues(threads, most)
+        self.get = self._queue.get

@@ -1,0 +1,54 @@
+"""The last part of the desired tree: what the operator's files add to it.
+
+What a file names has no effect on which providers there are or whose they are. And what a file gave before is neither the
+driver's nor somebody else's, whoever shows it: it is taken out first, and comes back only if a file still says so.
+"""
+
+from agent.model.inventory import differs
+from agent.model.journal import Configured
+from agent.model.provider_tree import Provider, ProviderTree
+from agent.placement.merge_inputs import MergeInputs
+from agent.provider_config.applying import Addition, Applied, ConfiguredNode, apply
+from agent.provider_config.entry import ProviderConfig
+
+
+def put_operators_files(config: ProviderConfig, by: MergeInputs, owner_trait: str, *, kept: bool = False) -> Applied:
+    """The wish of ``by`` with the operator's part. A provider that has an entry also gets ``owner_trait``.
+
+    ``kept``: the facts are not complete, so that parts of the wish are just what Placement has, and so may have what files gave.
+    """
+    given = {uuid: own.configured for uuid, own in by.journal.providers.items() if own.configured}
+    if not by.wish.exists(by.root) or not (config.entries or given):
+        return Applied(by.wish)
+    tree = by.wish.copy()
+    for uuid, configured in given.items():
+        shown = by.present if kept and by.present.exists(uuid) else by.base
+        if tree.exists(uuid) and shown.exists(uuid):
+            _take_back(tree, shown.provider(uuid), configured)
+    members = tree.get_provider_uuids(by.root)
+    made = {uuid: _made(tree.provider(uuid), by) for uuid in members if by.wished(uuid) and by.ours(uuid)}
+    gone = frozenset(uuid for uuid in members if not by.wished(uuid))
+    last = {uuid: _addition(by.present.provider(uuid), configured) for uuid, configured in given.items() if by.present.exists(uuid)}
+    return apply(config, ConfiguredNode(tree, by.root, made, gone, last), owner_trait)
+
+
+def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> None:
+    """Remove what files gave and a wish only has because it was there, unless it has something else of it."""
+    wish = tree.provider(base.uuid)
+    left = {name for name in configured.classes & wish.inventory.keys() & base.inventory.keys() if not differs(base.inventory[name], wish.inventory[name])}
+    if left:
+        tree.update_inventory(base.uuid, {name: record for name, record in wish.inventory.items() if name not in left})
+    tree.remove_traits(base.uuid, *(configured.traits & base.traits))
+
+
+def _made(wish: Provider, by: MergeInputs) -> frozenset[str]:
+    """The classes that the node itself gives: made in this pass, or in an earlier one and still there."""
+    base = by.base.provider(wish.uuid).inventory if by.base.exists(wish.uuid) else {}
+    own = by.journal.of(wish.uuid).classes
+    return frozenset(name for name, record in wish.inventory.items() if name in own or name not in base or differs(base[name], record))
+
+
+def _addition(present: Provider, configured: Configured) -> Addition:
+    records = {name: record for name, record in present.inventory.items() if name in configured.classes}
+    return Addition(records, frozenset(configured.traits & present.traits))
+

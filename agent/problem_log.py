@@ -1,0 +1,95 @@
+"""What is new in a report: a log line when a trouble comes and when it goes, none while it lasts."""
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
+
+from agent.errors import PlacementUnreachable, ProviderIdentityConflict, ProviderNameConflict, ReshapeFailed, ReshapeNeeded, StandingBy
+from agent.model.names import printable
+from agent.model.report import WELL, AgentState, NodeReport, Problem
+
+LOG = logging.getLogger(__name__)
+
+# What is wrong with no node in particular.
+HOUSE = "the agent"
+# What keeps a node from being served is no warning.
+LEVELS = {
+    ReshapeFailed.code: logging.CRITICAL,
+    ReshapeNeeded.code: logging.ERROR,
+    ProviderNameConflict.code: logging.ERROR,
+    ProviderIdentityConflict.code: logging.ERROR,
+    # Another agent does the work, as it should be.
+    StandingBy.code: logging.INFO,
+}
+# Told again from time to time, because only a person can end it.
+REPEATED = (ProviderNameConflict.code, ProviderIdentityConflict.code)
+REPEAT_AFTER = 3600.0
+
+
+class ProblemLog:
+    """Remembers what was wrong with whom, and when that was last told."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # Of everyone the messages, and when each was told.
+        self._known: dict[str, dict[str, float]] = {}
+
+    def tell(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
+        """Log every trouble that was not there before, and everyone who is well again."""
+        self._troubled(HOUSE, errors)
+        if not errors:
+            self._known = {who: what for who, what in self._known.items() if who in (HOUSE, *map(_called, nodes))}
+        for node in nodes:
+            who, problems = _called(node), tuple(_problems(node))
+            if problems:
+                self._troubled(who, problems)
+            # A node can be degraded without a word, because what was refused once is not sent again.
+            elif node.state in WELL:
+                self._troubled(who, ())
+
+    def _troubled(self, who: str, problems: Sequence[Problem]) -> None:
+        before, now = self._known.get(who, {}), self._clock()
+        # The traffic with Placement tells of outages itself, by their kind; while one lasts, nobody knows what has become of the rest.
+        told = [one for one in problems if one.code != PlacementUnreachable.code]
+        outage = len(told) < len(problems)
+        known = {one.message: before.get(one.message, now) for one in told}
+        for one in told:
+            if one.message not in before or (one.code in REPEATED and now - before[one.message] >= REPEAT_AFTER):
+                LOG.log(LEVELS.get(one.code, logging.WARNING), "%s: %s%s", who, one.message, f" ({one.remedy})" if one.remedy else "")
+                known[one.message] = now
+        if before and not problems:
+            LOG.info("%s: well again", who)
+        self._known[who] = before | known if outage else known
+
+
+def agent_state(status: str) -> AgentState:
+    """The state that a line of status begins with."""
+    return next((state for state in get_args(AgentState) if status.partition(":")[0] == state), "degraded")
+
+
+def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int) -> str:
+    """How things are, in one line for ``systemctl status``. ``hanging``: driver calls that never came back."""
+    if [one.code for one in errors] == [StandingBy.code]:
+        return errors[0].message
+    states = Counter(node.state for node in nodes)
+    problems = [*errors, *(problem for node in nodes for problem in node.errors)]
+    well = not errors and not hanging and all(state in WELL for state in states)
+    parts = [", ".join(f"{count} {state}" for state, count in sorted(states.items()))] if states or well else []
+    parts += [problems[0].message] if problems else []
+    parts += [f"hanging driver calls: {hanging}"] if hanging else []
+    return f"{'ready' if well else 'degraded'}: {'; '.join(part or 'no nodes' for part in parts)}"
+
+
+def _called(node: NodeReport) -> str:
+    return f"node {printable(node.name)}"
+
+
+def _problems(node: NodeReport) -> Iterator[Problem]:
+    yield from node.errors
+    told = {one.message for one in node.errors}
+    for drift in node.drift:
+        # Over-commitment is told when it happens, and shows in that one audit only.
+        if drift.severity == "warning" and drift.kind != "overcommitted" and drift.detail not in told:
+            yield Problem(drift.kind, drift.detail, drift.remedy)

@@ -1,0 +1,38 @@
+"""The rows of what is known of each Placement server."""
+
+from typing import Any
+
+from sqlalchemy import Connection, select
+
+from agent.model.mirror import ServerCapabilities
+from agent.store.schema import ENDPOINT
+from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
+from agent.store.upsert import insert_or_update
+
+
+def load(connection: Connection, endpoint: str) -> ServerCapabilities | None:
+    """What is known of a server.
+
+    :raises ValueError: the row makes no sense.
+    """
+    found = connection.execute(select(ENDPOINT).where(ENDPOINT.c.endpoint == endpoint)).one_or_none()
+    if found is None:
+        return None
+    traits, classes, unknown = names_of(found.traits), names_of(found.classes), mapping_reader()(found.unknown_traits)
+    return ServerCapabilities(found.endpoint, found.max_version, traits, classes, unknown, found.can_reshape)
+
+
+def save(connection: Connection, knowledge: ServerCapabilities) -> None:
+    """Write the server's row."""
+    connection.execute(insert_or_update(connection, ENDPOINT), _row(knowledge))
+
+
+def _row(knowledge: ServerCapabilities) -> dict[str, Any]:
+    return {
+        "endpoint": knowledge.endpoint,
+        "max_version": knowledge.max_version,
+        "can_reshape": knowledge.can_reshape,
+        "traits": names_text(knowledge.traits),
+        "classes": names_text(knowledge.classes),
+        "unknown_traits": mapping_text(knowledge.unknown_traits),
+    }

@@ -1,0 +1,76 @@
+"""Guests that the hypervisor shows and no record knows, made into records: planned purely, each whole or not at all."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, Self
+
+from agent.model.record_changes import RecordChanges
+from agent.model.recorded_consumers import RecordedConsumers
+from agent.model.domain import Domain, DomainState
+from agent.model.instance import Instance
+from agent.tracker.domains import is_on_other_node, known_guests, place_of
+from agent.tracker.stored_state import NO_CHANGES
+from agent.tracker.node_state import NodeState
+from agent.tracker.seen_guest import Refusal, contradictions, records_of
+
+Outcome = Literal["known", "elsewhere", "importable", "imported", "refused"]
+
+# Of two guests that cannot both have what they have, the one that runs is right.
+RUNNING_FIRST: Mapping[DomainState, int] = {"running": 0, "paused": 1, "stopped": 2}
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedGuest:
+    """One guest of the hypervisor: ``known`` to the node's records, or ``elsewhere``, to those of this host's other nodes.
+
+    ``claim``: the id of the one that it has on this node, or would get. ``refusals``: why it is ``refused``.
+    """
+
+    guest: Domain
+    outcome: Outcome
+    claim: str | None = None
+    refusals: tuple[Refusal, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GuestImport:
+    """All guests that a node's hypervisor shows, and the records of those that can be imported."""
+
+    guests: tuple[ObservedGuest, ...]
+    changes: RecordChanges = NO_CHANGES
+
+    def written(self) -> Self:
+        """The same, once the changes are."""
+        return replace(self, guests=tuple(replace(one, outcome="imported") if one.outcome == "importable" else one for one in self.guests))
+
+
+def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> GuestImport:
+    """Records for the guests that have none. ``others``: what the store says of those that the node's own records do not know.
+
+    Each is looked at on what those before it have left, so that of two that contradict each other one stays out.
+    """
+    known = known_guests(state.claims.values(), state.instances.values(), state.migrations.values())
+    seen: list[ObservedGuest] = []
+    changes = NO_CHANGES
+    for guest in sorted(state.host.guests or (), key=lambda one: (RUNNING_FIRST[one.state], one.uuid)):
+        owner = others.instances.get(guest.uuid)
+        if guest.uuid in known:
+            claim = next((one.id for one in state.claims_of(guest.uuid) if one.purpose != "devices"), None)
+            seen.append(ObservedGuest(guest, "known", claim))
+        elif is_on_other_node(state.node, owner):
+            seen.append(ObservedGuest(guest, "elsewhere"))
+        elif refusals := (*_doubts(guest, owner, others), *contradictions(state, guest)):
+            seen.append(ObservedGuest(guest, "refused", refusals=refusals))
+        else:
+            made = records_of(state, guest, now)
+            seen.append(ObservedGuest(guest, "importable", made.claims[0].id))
+            state, changes = state.after(made), changes + made
+    return GuestImport(tuple(seen), changes)
+
+
+def _doubts(guest: Domain, owner: Instance | None, others: RecordedConsumers) -> Iterator[Refusal]:
+    """Records that say that the guest should not be here, right or wrong."""
+    if guest.uuid in others.unreadable:
+        yield Refusal("there is a record of it that makes no sense", "see agent status; correct or remove the record")
+    elif owner is not None:
+        yield Refusal(f"its instance is {place_of(owner)}", "correct the record if the guest belongs here, else remove the guest from this hypervisor")

@@ -1,0 +1,52 @@
+"""One node's place in memory: its lock, its state, and what its audits remember."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+
+from agent.model.names import ProviderUuid
+from agent.tracker.fair_lock import FairLock
+from agent.tracker.host_capacity import HostCapacity
+from agent.tracker.node_state import NodeState
+
+
+@dataclass(slots=True)
+class NodeEntry:
+    """``state`` is None until it is read, and after a failure left unknown what the store holds. Everything but the locks belongs
+    to who has the lock. ``agent``: the name of this host once an audit found that the node is its own, else None. ``created``:
+    whether the last audit made the record.
+    """
+
+    host: HostCapacity
+    state: NodeState | None = None
+    agent: str | None = None
+    created: bool = False
+    # First come, first served, so that nobody waits for ever on a busy node.
+    lock: FairLock = field(default_factory=FairLock)
+    # The turn of whose claim is planned that takes long, so that they do not undo each other's plans. Never waited for under ``lock``.
+    turn: FairLock = field(default_factory=FairLock)
+
+
+@dataclass(slots=True)
+class Listed:
+    """``nodes``: those that the driver listed last, audited or not; None before it did."""
+
+    nodes: frozenset[ProviderUuid] | None = None
+
+
+@contextmanager
+def locked(slots: Mapping[ProviderUuid, NodeEntry], nodes: Collection[ProviderUuid]) -> Iterator[Mapping[ProviderUuid, NodeEntry]]:
+    """The slots of those of ``nodes`` that are ours, locked in one order that all keep, so that nobody waits for each other."""
+    with ExitStack() as stack:
+        yield {uuid: slot for uuid in sorted(nodes) if (slot := _entered(slots, uuid, stack)) is not None}
+
+
+def _entered(slots: Mapping[ProviderUuid, NodeEntry], uuid: ProviderUuid, stack: ExitStack) -> NodeEntry | None:
+    """The slot, once ``stack`` has its lock; None if there is none, or no more when the lock was free."""
+    while (slot := slots.get(uuid)) is not None:
+        with ExitStack() as attempt:
+            attempt.enter_context(slot.lock)
+            if slots.get(uuid) is slot:
+                stack.push(attempt.pop_all())
+                return slot
+    return None

@@ -1,0 +1,79 @@
+"""Who the consumers of a node's allocations are, as the records say."""
+
+from collections.abc import Collection, Mapping
+
+from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.tracker.consumer_records import TreeConsumers
+from agent.tracker.node_state import NodeState
+from agent.tracker.node_view import NodeView
+from agent.tracker.record_store import RecordStore
+from agent.tracker.node_entry import NodeEntry
+
+
+class StoredConsumerRecords:
+    """Reads the records of nodes that were audited. ``host``: this host's name."""
+
+    def __init__(self, records: RecordStore, slots: Mapping[ProviderUuid, NodeEntry], host: str) -> None:
+        self._records, self._slots, self._host = records, slots, host
+        self._has_records = False
+
+    def needed(self, view: NodeView, *, purging: bool) -> bool:
+        """Whether the node's allocations are worth reading, see :class:`~agent.tracker.consumer_book.ConsumerBook`."""
+        if view.created:
+            return False
+        if not self._has_records:
+            with self._records.reading() as reading:
+                self._has_records = reading.has_records()
+        return purging or self._has_records
+
+    def clear(self, evacuations: Collection[ConsumerUuid]) -> None:
+        """Write down that nothing of these evacuations is left at their source.
+
+        :raises StoreError: the store cannot be written.
+        """
+        if evacuations:
+            self._records.clear(evacuations)
+
+    def intend(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
+        """Write down by which generation of their consumer the leftovers of these evacuations are about to be removed; None: they are not.
+
+        :raises StoreError: the store cannot be written.
+        """
+        if clearing:
+            self._records.intend_clearing(clearing)
+
+    def records(self, view: NodeView, consumers: Collection[ConsumerUuid]) -> TreeConsumers:
+        """What is known of ``consumers`` and of those who were promised something on the node.
+
+        :raises StoreError: the records cannot be read.
+        """
+        state = self._newest(view)
+        claimed = {one.instance for one in state.claims.values()}
+        with self._records.reading() as reading:
+            found = reading.consumers([one for one in consumers if one not in claimed])
+            # Of a migration that holds something it matters where its guest is.
+            moved = {one.instance for one in found.migrations.values() if one.uuid in consumers} - found.instances.keys() - claimed
+            guests = reading.consumers(sorted(moved)).instances if moved else {}
+            evacuations = reading.evacuations_from(self._host, view.node)
+            # Because what was counted may be older than the end of an evacuation: a guest that left since would look as if it were back.
+            counted = [one.instance for one in evacuations if one.instance in state.instances]
+            now = reading.consumers(counted).instances if counted else {}
+            evacuated = [found.instances.get(one.instance) for one in evacuations]
+            nodes = {one.node for one in evacuated if one is not None and one.node is not None}
+            strange = frozenset(uuid for uuid in nodes if reading.node(uuid) is None)
+        left = {uuid for uuid in counted if uuid not in now or now[uuid].node != state.instances[uuid].node}
+        return TreeConsumers(
+            host=self._host,
+            claims=tuple(state.claims.values()),
+            instances={**{uuid: one for uuid, one in state.instances.items() if uuid in claimed}, **guests, **found.instances},
+            migrations={**state.migrations, **found.migrations},
+            unreadable=found.unreadable,
+            evacuations=[one for one in evacuations if one.instance not in left],
+            strange_nodes=strange,
+        )
+
+    def _newest(self, view: NodeView) -> NodeState:
+        """What the audit counted, or what was promised and given back since."""
+        slot = self._slots.get(view.node)
+        now = slot.state if slot is not None else None
+        return now if now is not None and now.node.version > view.version else view.state

@@ -1,0 +1,87 @@
+"""What is asked of libvirt beside the capabilities, and follows from them: CPUs to expand, machines to describe. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from xml.etree import ElementTree
+
+from drivers.libvirt.capabilities import WHAT
+from drivers.libvirt.settings import LibvirtSettings
+from drivers.libvirt.xml import Element, child, parse, text_of
+
+# Guests get one of these unless they ask for another; the others of an emulator are dozens, and differ in their age.
+_CANONICAL = ("pc", "q35")
+# What QEMU gives guests for which nobody chose a CPU.
+_DEFAULT_MODEL = {"x86_64": "qemu64", "i686": "qemu32"}
+# Its CPUs cannot be expanded.
+_NOT_EXPANDED = ("aarch64",)
+
+
+@dataclass(frozen=True, slots=True)
+class EmulatedMachine:
+    """An emulated machine. ``name`` None: what the emulator takes when nothing is said."""
+
+    architecture: str
+    emulator: str
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class CapabilityQueries:
+    """``cpus``: an XML ``<cpu>`` each."""
+
+    cpus: tuple[str, ...]
+    machines: tuple[EmulatedMachine, ...]
+
+
+def host_architecture(capabilities: str) -> str:
+    """What libvirt calls the architecture of the host with these capabilities.
+
+    :raises DriverError: they cannot be understood.
+    """
+    return text_of(child(parse(capabilities, WHAT, "capabilities"), "host/cpu", WHAT), "arch")
+
+
+def capability_queries(capabilities: str, settings: LibvirtSettings) -> CapabilityQueries:
+    """What to ask for on the host with these capabilities.
+
+    :raises DriverError: they cannot be understood.
+    """
+    root = parse(capabilities, WHAT, "capabilities")
+    host = child(root, "host/cpu", WHAT)
+    machines = (machine for guest in root.findall("guest") for machine in _machines(guest, settings))
+    return CapabilityQueries(tuple(_cpus(host, settings)), tuple(dict.fromkeys(machines)))
+
+
+def _cpus(host: Element, settings: LibvirtSettings) -> Iterator[str]:
+    architecture = text_of(host, "arch")
+    if architecture in _NOT_EXPANDED:
+        return
+    if settings.cpu_mode == "host":
+        # One that libvirt could not tell has no model, and cannot be expanded.
+        if text_of(host, "model"):
+            yield ElementTree.tostring(host, encoding="unicode")
+    elif settings.cpu_mode == "custom":
+        yield from (_cpu(architecture, model) for model in settings.cpu_models)
+    elif architecture in _DEFAULT_MODEL:
+        yield _cpu(architecture, _DEFAULT_MODEL[architecture])
+
+
+def _cpu(architecture: str, model: str) -> str:
+    cpu = ElementTree.Element("cpu")
+    ElementTree.SubElement(cpu, "arch").text = architecture
+    ElementTree.SubElement(cpu, "model").text = model
+    return ElementTree.tostring(cpu, encoding="unicode")
+
+
+def _machines(guest: Element, settings: LibvirtSettings) -> Iterator[EmulatedMachine]:
+    """Of one architecture, if it has guests of the type: KVM has only the host's own."""
+    arch = guest.find("arch")
+    if arch is None or text_of(guest, "os_type") != "hvm" or settings.virt_type not in [one.get("type") for one in arch.findall("domain")]:
+        return
+    architecture, emulator = arch.get("name", ""), text_of(arch, "emulator")
+    if not architecture or not emulator:
+        return
+    yield EmulatedMachine(architecture, emulator, None)
+    names = {(one.text or "").strip() for one in arch.findall("machine")}
+    wanted_here = (*_CANONICAL, *(name for of, name in settings.machines if of == architecture))
+    yield from (EmulatedMachine(architecture, emulator, name) for name in wanted_here if name in names)

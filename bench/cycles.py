@@ -8,8 +8,8 @@ from pathlib import Path
 
 import psutil
 
-from agent.assembly import running_fleet
-from agent.audit_run import AuditOptions
+from agent.bootstrap import running_fleet
+from agent.audit.run import AuditOptions
 from agent.cli.configuration import load
 from agent.cli.options import Options, Source
 

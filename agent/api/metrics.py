@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary, disable_created_metrics, generate_latest
 from prometheus_client.registry import Collector
 
-from agent.driver_worker import Outcome
+from agent.driver.worker import Outcome
 from agent.model.report import METHODS, STEPS, WELL, NodeState, Report
 from agent.version import agent_version
 

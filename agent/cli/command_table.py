@@ -9,7 +9,7 @@ from agent.cli.placement_commands import PLACEMENT_COMMANDS
 from agent.cli.record_commands import RECORD_COMMANDS
 
 AUDIT = Command((), "one audit", "agent.cli.once:run", frozenset({"dry_run", "adopt", "reread", "with_usages", "detailed_exitcode", "nodes", "wide"}))
-DAEMON = Command((), "the daemon, in the foreground", "agent.daemon:run")
+DAEMON = Command((), "the daemon, in the foreground", "agent.service.daemon:run")
 COMMANDS = (
     *PLACEMENT_COMMANDS,
     *RECORD_COMMANDS,
@@ -36,7 +36,7 @@ COMMANDS = (
         ("agent provider-config check", "agent provider-config check /etc/nova/provider_config"),
     ),
     Command(
-        ("pci", "check"), "show which device each object of [pci] device_spec offers", "agent.cli.commands.pci_check:check_pci",
+        ("pci", "check"), "show which device each object of [pci] device_spec offers", "agent.cli.commands.pci:check_pci",
         frozenset({"nodes"}), examples=("agent pci check",),
     ),
     Command(
@@ -45,7 +45,7 @@ COMMANDS = (
     ),
     Command(("db", "upgrade"), "bring the store's schema up to date", "agent.cli.commands.db_upgrade:upgrade_store", examples=("agent db upgrade",)),
     Command(
-        ("db", "backup"), "copy the store into a file, also while the daemon runs", "agent.cli.commands.db_backup:back_up_store", frozenset(),
+        ("db", "backup"), "copy the store into a file, also while the daemon runs", "agent.cli.commands.db:back_up_store", frozenset(),
         (Argument("file", "the file to make; there must be none of that name", "FILE"),),
         ('agent db backup "/var/backups/compute-node-agent-$(date +%F).sqlite"',),
     ),

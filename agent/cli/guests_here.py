@@ -7,9 +7,9 @@ from oslo_config import cfg
 
 from agent.api.documents.guests import node_guests, node_without_guests
 from agent.api.documents.records import JsonObject, instance_document
-from agent.assembly import start_driver, build_components, open_run_store, open_tracker_services
+from agent.bootstrap import start_driver, build_components, open_run_store, open_tracker_services
 from agent.cli.options import Options
-from agent.driver_answers import chosen_nodes, managed_nodes, node_facts
+from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigErrors
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree

@@ -6,8 +6,8 @@ from threading import Event
 
 from oslo_config import cfg
 
-from agent.assembly import running_fleet
-from agent.audit_run import AuditOptions
+from agent.bootstrap import running_fleet
+from agent.audit.run import AuditOptions
 from agent.cli.options import Options
 from agent.cli.unknown_options import warn_of_unknown
 from agent.model.exit_codes import exit_code

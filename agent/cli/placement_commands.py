@@ -15,7 +15,7 @@ PLACEMENT_COMMANDS = (
         ("agent candidates resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX limit=5",),
     ),
     Command(
-        ("allocation", "show"), "show all that a consumer holds", "agent.cli.commands.placement.allocation_show:show_allocation",
+        ("allocation", "show"), "show all that a consumer holds", "agent.cli.commands.placement.allocation:show_allocation",
         DRY, (CONSUMER,), (f"agent allocation show {A_UUID}",),
     ),
     Command(

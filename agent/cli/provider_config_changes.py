@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from agent.desired.provider_files import put_operators_files
+from agent.tree.provider_files import put_operators_files
 from agent.model.mirror import ServerCapabilities, PlacementView
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport, NodeState, Outcome

@@ -3,7 +3,7 @@
 from agent.cli.command import Argument, Command
 
 LISTS = "agent.cli.commands.records.lists"
-CLAIM = "agent.cli.commands.records.claim"
+CLAIM = "agent.cli.commands.records.claims"
 GUESTS = "agent.cli.commands.records.guests"
 MIGRATE = "agent.cli.commands.records.migrate"
 OFFLINE = frozenset({"offline"})

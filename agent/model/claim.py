@@ -26,7 +26,7 @@ class Claim:
     ``cells``: where the guest's cells sit, empty for one that floats. ``mdevs``: the mediated devices that the scheduler allocated.
     ``digest`` tells whether the same request came
     again; ``flavor_id`` is the flavor counted. Devices and units name the claim that holds them. ``version``: see
-    :mod:`agent.model.changes`; times in seconds since the epoch.
+    :mod:`agent.model.record_changes`; times in seconds since the epoch.
     """
 
     id: str

@@ -31,7 +31,7 @@ class DeviceRecord:
     it; all of its card is reserved. ``reserved``: of the card with this address, how many devices Placement was last seen to have
     reserved, by whomever; ``reserved_at``: the generation that the card's provider had then. ``reservation_due``: Placement does
     not have that yet, so that nobody can have lowered it.
-    ``version``: see :mod:`agent.model.changes`.
+    ``version``: see :mod:`agent.model.record_changes`.
     """
 
     node: ProviderUuid

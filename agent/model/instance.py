@@ -37,7 +37,7 @@ class Instance:
 
     ``flavor`` is the one it has; during a resize ``old_flavor`` is what a revert gives back and ``new_flavor`` what it
     is to become. ``hidden``: the twin of a move between cells that does not count. ``version``: see
-    :mod:`agent.model.changes`; times in seconds since the epoch.
+    :mod:`agent.model.record_changes`; times in seconds since the epoch.
     """
 
     uuid: ConsumerUuid

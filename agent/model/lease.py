@@ -9,7 +9,7 @@ from agent.model.names import ProviderUuid
 class Lease:
     """``node``: its uuid, or that of a lease on many, see :mod:`agent.tracker.shared_lease`.
 
-    ``expires_at`` in seconds since the epoch; ``version``: see :mod:`agent.model.changes`.
+    ``expires_at`` in seconds since the epoch; ``version``: see :mod:`agent.model.record_changes`.
     """
 
     node: ProviderUuid

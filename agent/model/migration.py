@@ -27,7 +27,7 @@ class Migration:
     """One move. Its uuid is also a consumer: while it runs, that holds the allocation at the source.
 
     ``dest_host``: the address of the destination, an IP. What it holds at either end is in its claims: the half ``old``
-    at the source, ``new`` at the destination. ``version``: see :mod:`agent.model.changes`; times in seconds since the epoch.
+    at the source, ``new`` at the destination. ``version``: see :mod:`agent.model.record_changes`; times in seconds since the epoch.
     ``cleared``: of an evacuation that is done, that nothing of it is left in Placement at the source: what the instance holds
     there afterwards has another reason. ``clearing``: by which generation of the instance as a consumer that is being removed, if it is.
     """

@@ -11,7 +11,7 @@ class UnitRecord:
     """One unit of one node. Placement only counts units of ``resource_class`` on ``provider``; here it is told which.
 
     ``holder``: the id of the claim that has it, or None. ``present``: whether the host still has it. ``version``: see
-    :mod:`agent.model.changes`.
+    :mod:`agent.model.record_changes`.
     """
 
     node: ProviderUuid

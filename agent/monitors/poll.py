@@ -8,7 +8,7 @@ from threading import Event
 
 from oslo_log import log as logging
 
-from agent.driver_worker import DriverWorker
+from agent.driver.worker import DriverWorker
 from agent.errors import DRIVER_FAULT, AgentError, DriverError
 from agent.model.names import printable
 from agent.monitors.monitor import Metric, Monitor, Measurement, Status

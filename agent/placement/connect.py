@@ -4,11 +4,11 @@ import threading
 
 from oslo_config import cfg
 
-from agent.bounded_http import MIB
+from agent.http.bounded import MIB
 from agent.conf.placement import GROUP
 from agent.errors import ConfigError
 from agent.placement.transport import Timeouts, Transport
-from agent.service_session import service_adapter
+from agent.http.session import service_adapter
 
 
 def wants_embedded(conf: cfg.ConfigOpts, *, daemon: bool) -> bool:

@@ -41,7 +41,7 @@ class MergeInputs:
         return self.touched(uuid) or uuid in self.wish.written_by_name
 
     def wished(self, uuid: ProviderUuid) -> bool:
-        """Whether the wish has the provider, and not only as what :func:`agent.placement.ownership.foreign_share` left of it for others to hang from."""
+        """Whether the wish has the provider, and not only as what :func:`agent.placement.merge.foreign_share` left of it for others to hang from."""
         if not self.wish.exists(uuid) or uuid == self.root or not self.journal.owns(uuid):
             return self.wish.exists(uuid)
         emptied = self.base.exists(uuid) and self.present.exists(uuid) and self.base.provider(uuid) != self.present.provider(uuid)

@@ -24,7 +24,7 @@ from agent.placement.codes import OUTAGE_STATUSES
 from agent.placement.outage_log import OutageLog
 from agent.placement.retry import read_policy
 from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, unreachable
-from agent.service_session import CertificateFiles, file_problems
+from agent.http.session import CertificateFiles, file_problems
 
 LOG = logging.getLogger(__name__)
 

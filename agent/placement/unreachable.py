@@ -7,10 +7,10 @@ from http.client import BadStatusLine, HTTPException, LineTooLong, RemoteDisconn
 import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
 
-from agent.bounded_http import AnswerTooLong, Redirected
+from agent.http.bounded import AnswerTooLong, Redirected
 from agent.errors import PlacementUnreachable
 from agent.model.names import masked, printable
-from agent.service_session import tls_remedy
+from agent.http.session import tls_remedy
 
 NOT_PLACEMENTS_REMEDY = "check that [placement] endpoint_override or the catalog names Placement itself, and what stands in front of it: a proxy, a login page"
 _LONGEST_FAULT = 300

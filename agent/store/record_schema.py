@@ -1,6 +1,6 @@
 """The tables of the records: what is promised on each node, and to whom.
 
-Every row has a ``version``, see :mod:`agent.model.changes`. Mappings and lists are JSON text. The states that a record
+Every row has a ``version``, see :mod:`agent.model.record_changes`. Mappings and lists are JSON text. The states that a record
 can be in are closed here too, so that no agent ever counts what it does not understand. Nodes that other agents keep in
 another store have no row here; that is why only claims, devices and units refer to theirs.
 """

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 import os_resource_classes as orc
 
-from agent.desired.cell_tree import cell_name, page_class
-from agent.desired.device_names import device_class, device_provider_name, device_providers
+from agent.tree.cell_tree import cell_name, page_class
+from agent.tree.device_names import device_class, device_provider_name, device_providers
 from agent.model.guest import PlacedCell
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host import HostCell

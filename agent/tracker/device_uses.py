@@ -1,6 +1,6 @@
 """Who has which device of a node, by its records, in the form in which the tree takes it. Pure."""
 
-from agent.desired.device_uses import DeviceUse, DeviceUses
+from agent.tree.device_uses import DeviceUse, DeviceUses
 from agent.model.device_record import DeviceRecord
 from agent.model.names import ConsumerUuid
 from agent.model.pci_address import PciAddress

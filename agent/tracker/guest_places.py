@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from agent.desired.reshapes.context import GuestPlaces
+from agent.tree.reshape.context import GuestPlaces
 from agent.model.domain import Domain
 from agent.model.guest import PlacedCell
 from agent.model.names import ConsumerUuid

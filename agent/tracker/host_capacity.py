@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.amounts import NOTHING, Amounts
 from agent.model.domain import Domain
 from agent.model.facts import CpuFacts, HostFacts

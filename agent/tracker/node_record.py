@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import os_resource_classes as orc
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.errors import ConfigError
 from agent.model.record_changes import RecordChanges
 from agent.model.compute_node import ComputeNode

@@ -7,7 +7,7 @@ provider that has had what the records say: one that was made anew, or restored,
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from agent.desired.device_uses import ReservedOfCard, Withheld
+from agent.tree.device_uses import ReservedOfCard, Withheld
 from agent.model.record_changes import RecordChanges
 from agent.model.device_record import DeviceRecord
 from agent.model.names import printable

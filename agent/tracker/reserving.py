@@ -7,7 +7,7 @@ from operator import attrgetter
 
 import os_resource_classes as orc
 
-from agent.desired.cell_tree import page_size
+from agent.tree.cell_tree import page_size
 from agent.errors import AgentError, Undecided
 from agent.model.amounts import Amounts
 from agent.model.unit_record import UnitRecord

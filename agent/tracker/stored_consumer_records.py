@@ -18,7 +18,7 @@ class StoredConsumerRecords:
         self._has_records = False
 
     def needed(self, view: NodeView, *, purging: bool) -> bool:
-        """Whether the node's allocations are worth reading, see :class:`~agent.tracker.consumer_book.ConsumerBook`."""
+        """Whether the node's allocations are worth reading, see :class:`~agent.tracker.consumer_records.ConsumerBook`."""
         if view.created:
             return False
         if not self._has_records:

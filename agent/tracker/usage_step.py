@@ -6,11 +6,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from agent.desired.cell_tree import cell_name
-from agent.desired.device_names import card_of
-from agent.desired.host_tree import choose_layout
-from agent.desired.policy import Policy
-from agent.desired.units import provider_of
+from agent.tree.cell_tree import cell_name
+from agent.tree.device_names import card_of
+from agent.tree.host_tree import choose_layout
+from agent.tree.policy import Policy
+from agent.tree.units import provider_of
 from agent.errors import ConfigError, ConfigErrors, RecordConflict
 from agent.model.unit_record import UnitRecord
 from agent.model.record_changes import RecordChanges

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from oslo_config import cfg
 
-from agent.driver import Allocations, HostContext
+from agent.driver.interface import Allocations, HostContext
 from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts
 from agent.model.names import printable

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from oslo_config import cfg
 
-from agent.driver import HostContext
+from agent.driver.interface import HostContext
 from agent.errors import NotReady
 from agent.model.facts import HostFacts, Section
 from agent.model.topology import Topology

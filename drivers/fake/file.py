@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from agent.driver import HostContext
+from agent.driver.interface import HostContext
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import printable

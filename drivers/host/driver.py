@@ -9,8 +9,8 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.disk_size import read_total_gib
-from agent.driver import HostContext
+from agent.driver.disk_size import read_total_gib
+from agent.driver.interface import HostContext
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.names import printable
@@ -33,11 +33,11 @@ class HostDriver:
         self._kind = CpuFacts(online=frozenset(), architecture="")
 
     def check(self, host: str) -> None:  # noqa: ARG002 -- every host may have a sysfs
-        """Check that there is a sysfs to read; see :class:`agent.driver.ChecksConfiguration`."""
+        """Check that there is a sysfs to read; see :class:`agent.driver.interface.ChecksConfiguration`."""
         _opened(self._root)
 
     def start(self, host: HostContext) -> None:
-        """Check the same and learn the kind of CPU; see :class:`agent.driver.Driver`."""
+        """Check the same and learn the kind of CPU; see :class:`agent.driver.interface.Driver`."""
         sysfs = _opened(self._root)
         if sysfs.is_live:
             # Once, because a CPU keeps its kind until the machine starts anew, and some kernels take long to tell.
@@ -54,7 +54,7 @@ class HostDriver:
         return {host.identity: host.name}
 
     def facts(self, name: str) -> HostFacts:
-        """The host as it is now; see :class:`agent.driver.Driver`."""
+        """The host as it is now; see :class:`agent.driver.interface.Driver`."""
         host = self._started()
         if name != host.name:
             raise DriverError(f"driver host: no node '{printable(name)}'", f"the only node is {host.name!r}, named by [DEFAULT] host")

@@ -3,7 +3,7 @@
 from oslo_config import cfg
 
 from agent.conf.ironic import GROUP
-from agent.service_session import service_adapter
+from agent.http.session import service_adapter
 from drivers.ironic.api import Api
 
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 from oslo_config import cfg
 from retrying import Retrying
 
-from agent.driver import Allocations, HostContext, Instances
+from agent.driver.interface import Allocations, HostContext, Instances
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import HostFacts
 from agent.model.names import is_uuid, printable

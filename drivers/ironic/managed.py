@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from agent.driver import Instances
+from agent.driver.interface import Instances
 from drivers.ironic.node import BareMetalNode
 
 LOG = logging.getLogger(__name__)

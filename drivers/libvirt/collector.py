@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, TypeVar
 
-from agent.driver_worker import DriverWorker
+from agent.driver.worker import DriverWorker
 from agent.errors import ConfigError, DriverError, DriverTimeout, NotReady
 from agent.model.domain import DomainState
 from agent.model.facts import Section

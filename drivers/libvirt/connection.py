@@ -7,7 +7,7 @@ from typing import Any
 
 from oslo_log import log as logging
 
-from agent.driver_worker import DriverWorker
+from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, DriverTimeout, NotReady
 from agent.model.names import printable
 from drivers.libvirt.binding import LibvirtRefused, binding, translated

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from agent.disk_size import GIB, read_total_gib
+from agent.driver.disk_size import GIB, read_total_gib
 from agent.errors import DriverError
 from agent.model.names import printable
 from drivers.libvirt.command import output_of

@@ -7,8 +7,8 @@ from typing import get_args
 
 from oslo_config import cfg
 
-from agent.driver import HostContext
-from agent.driver_worker import DriverWorker
+from agent.driver.interface import HostContext
+from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.facts import HostFacts, Section
@@ -64,11 +64,11 @@ class LibvirtDriver:
 
     @property
     def hanging(self) -> int:
-        """See :class:`agent.driver.CountsHangingCalls`."""
+        """See :class:`agent.driver.interface.CountsHangingCalls`."""
         return sum(one.stuck for one in self._workers)
 
     def start(self, host: HostContext) -> None:
-        """Connect, and look whether that is the host that the operator describes; see :class:`agent.driver.Driver`."""
+        """Connect, and look whether that is the host that the operator describes; see :class:`agent.driver.interface.Driver`."""
         events = Events(self._tell, REBOOT)
         connection = LibvirtConnection(self._settings.uri, self._libvirt, events.subscribe, self._verify, self._tell)
         try:
@@ -90,7 +90,7 @@ class LibvirtDriver:
             started.connection.close()
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Tell of guests and devices that come and go, and of a connection that is lost; see :class:`agent.driver.TellsOfChanges`."""
+        """Tell of guests and devices that come and go, and of a connection that is lost; see :class:`agent.driver.interface.TellsOfChanges`."""
         self._changed = changed
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 -- the host is always the same one
@@ -99,7 +99,7 @@ class LibvirtDriver:
         return {started.host.identity: started.node}
 
     def facts(self, name: str) -> HostFacts:
-        """The hypervisor as it is now; see :class:`agent.driver.Driver`."""
+        """The hypervisor as it is now; see :class:`agent.driver.interface.Driver`."""
         started = self._running()
         if name != started.node:
             raise DriverError(f"driver libvirt: no node '{printable(name)}'", f"the only node is {started.node!r}, as libvirt calls this host")
@@ -122,11 +122,11 @@ class LibvirtDriver:
         return found
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
-        """As of the last facts; see :class:`agent.driver.ReportsCapabilities`."""
+        """As of the last facts; see :class:`agent.driver.interface.ReportsCapabilities`."""
         return self._capabilities
 
     def option_warnings(self) -> Sequence[str]:
-        """See :class:`agent.driver.WarnsOfOptions`."""
+        """See :class:`agent.driver.interface.WarnsOfOptions`."""
         return self._warnings
 
     def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a hypervisor knows of no other

@@ -5,7 +5,7 @@ from contextlib import suppress
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from agent.driver_worker import DriverWorker
+from agent.driver.worker import DriverWorker
 from agent.errors import DriverTimeout
 from drivers.libvirt.binding import ConnectionLost, binding, translated
 

@@ -147,14 +147,14 @@ def survives(others: Others, tree: Tree, placement: Any) -> None:
 def converges(placement: Any, hits: Counter[str], first: Tree, second: Tree, meddling: Meddling, disturbing: list[Disturbance]) -> None:
     placement.reset()
     with host(placement) as agent:
-        agent.driver.script = shape_of(first)
+        agent.driver.interface.script = shape_of(first)
         # Each kind in its turn, early enough that every run comes to it: dice alone would leave some out.
         kind = KINDS[hits.total() % len(KINDS)]
         with disturbed(placement, Disturbance(kind, disturbing[0].at % 3), hits):
             agent.report()
         assert [agent.once().state for _ in range(3)][-1] == "in-sync"
         others = Others(placement, first, meddling)
-        agent.driver.script = shape_of(second)
+        agent.driver.interface.script = shape_of(second)
         for disturbance in disturbing[1:]:
             with disturbed(placement, disturbance, hits):
                 agent.report()

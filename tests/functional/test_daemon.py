@@ -174,7 +174,7 @@ def test_a_driver_call_that_hangs_does_not_stop_the_loop_and_is_seen(http_placem
         assert "hanging driver calls: 1" in again.says["STATUS"]
         code, seconds = service.stop()
         assert (code, seconds < STOP) == (0, True)
-    warnings = [line for line in service.log.splitlines() if "WARNING agent.news" in line and "did not answer" in line]
+    warnings = [line for line in service.log.splitlines() if "WARNING agent.service.problem_log" in line and "did not answer" in line]
     assert len(warnings) == 2, "once for each time, not for each audit"
     assert service.log.count("node node-a: well again") == 1
     assert service.log.count("the driver did not stop") == 1
@@ -228,7 +228,7 @@ def test_sighup_takes_a_good_configuration_and_reads_everything_again(host, http
         assert vcpus(http_placement) == 24
         read = {one.path.rpartition("/")[2] for one in http_placement.requests if one.method == "GET"}
         assert read >= {"inventories", "traits", "aggregates"}, "what generations cannot show was read too"
-        until(lambda: " DEBUG agent.daemon " in service.log)
+        until(lambda: " DEBUG agent.service.daemon " in service.log)
         ended_well(service)
 
 
@@ -239,7 +239,7 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(h
         host.set("fake", host_file=host.folder / "nowhere.yaml")
         asked = service.reload()
         assert "the new configuration is refused" in service.wait_for("READY", "1", since=asked).says["STATUS"]
-        assert re.search("ERROR agent.daemon .*the old one stays: .*workers", service.log)
+        assert re.search("ERROR agent.service.daemon .*the old one stays: .*workers", service.log)
         host.set("compute", workers=2)
         asked = service.reload()
         service.wait_for("READY", "1", since=asked)
@@ -247,7 +247,7 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(h
         asked = service.reload()
         service.wait_for("READY", "1", since=asked)
         for option in ("cpu_shared_set", "nowhere.yaml", "\\[store\\] path"):
-            assert re.search(f"ERROR agent.daemon .*refused, the old one stays: .*{option}", service.log), service.log
+            assert re.search(f"ERROR agent.service.daemon .*refused, the old one stays: .*{option}", service.log), service.log
         http_placement.clear()
         host.has(10)
         until(lambda: vcpus(http_placement) == 10, lambda: service)

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-import agent.audit
-import agent.daemon
-import agent.fleet
-from agent import assembly, dirty_nodes, runtime, schedule
+import agent.audit.node_audit
+import agent.service.daemon
+import agent.audit.fleet
+from agent import bootstrap
 from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.metrics import Metrics
 from agent.api.server import WORKERS, LocalServer
@@ -31,15 +31,15 @@ from agent.api.unix_http import UnixConnection
 from agent.cli.configuration import load
 from agent.cli.main import run
 from agent.cli.parser import parse
-from agent.daemon import Daemon
-from agent.driver_worker import DriverWorker
+from agent.service.daemon import Daemon
+from agent.driver.worker import DriverWorker
 from agent.errors import DriverError
-from agent.problem_log import ProblemLog
+from agent.service.problem_log import ProblemLog
 from agent.placement.client import PlacementClient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.server import Server
 from agent.placement.transport import Exchange, Timeouts, Transport
-from agent.service import DaemonService
+from agent.service.daemon_service import DaemonService
 from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker.usage_step import UsageStep
@@ -50,6 +50,7 @@ from tests.support.ini import write_config
 from tests.support.local_api import api_here
 from tests.support.service_manager import until
 from tests.unit.test_daemon import Manager, Operator
+from agent.service import schedule, dirty_nodes, runtime
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000e001"
 LAYOUTS = (
@@ -73,15 +74,15 @@ class Step(NamedTuple):
 
 
 STEPS = {
-    "the list of nodes": Step(agent.fleet, "managed_nodes"),
-    "choosing the nodes": Step(agent.fleet, "chosen_nodes"),
-    "who has the lease": Step(agent.fleet.Fleet, "_hold"),
-    "the audit's own place": Step(agent.fleet.Fleet, "_audit_of"),
-    "the report of a pass": Step(agent.fleet, "Report"),
+    "the list of nodes": Step(agent.audit.fleet, "managed_nodes"),
+    "choosing the nodes": Step(agent.audit.fleet, "chosen_nodes"),
+    "who has the lease": Step(agent.audit.fleet.Fleet, "_hold"),
+    "the audit's own place": Step(agent.audit.fleet.Fleet, "_audit_of"),
+    "the report of a pass": Step(agent.audit.fleet, "Report"),
     "tidying up": Step(UsageStep, "tidy"),
     "a driver that answers": Step(FileDriver, "nodes"),
     "facts": Step(FileDriver, "facts"),
-    "facts looked at": Step(agent.audit, "node_facts"),
+    "facts looked at": Step(agent.audit.node_audit, "node_facts"),
     "a shape": Step(FileDriver, "shape"),
     "what is promised": Step(UsageStep, "audit"),
     "what others promised": Step(UsageStep, "unavailable"),
@@ -90,13 +91,13 @@ STEPS = {
     "a first look at Placement": Step(Server, "connect"),
     "the mirror": Step(NodePlacementState, "refresh"),
     "a read": Step(PlacementClient, "inventories", by="reread"),
-    "the desired tree": Step(agent.audit, "desired_tree"),
-    "the operator's files": Step(agent.audit, "put_operators_files"),
-    "the merge": Step(agent.audit.Merge, "target"),
-    "the allocations": Step(agent.audit.NodeAudit, "_judged"),
-    "the plan": Step(agent.audit, "make_plan"),
+    "the desired tree": Step(agent.audit.node_audit, "desired_tree"),
+    "the operator's files": Step(agent.audit.node_audit, "put_operators_files"),
+    "the merge": Step(agent.audit.node_audit.Merge, "target"),
+    "the allocations": Step(agent.audit.node_audit.NodeAudit, "_judged"),
+    "the plan": Step(agent.audit.node_audit, "make_plan"),
     "writing down what will be ours": Step(NodePlacementState, "intend"),
-    "the flush": Step(agent.audit, "flush"),
+    "the flush": Step(agent.audit.node_audit, "flush"),
     "making a provider": Step(PlacementClient, "create_provider"),
     "writing inventories": Step(PlacementClient, "set_inventories"),
     "writing traits": Step(PlacementClient, "set_traits"),
@@ -104,25 +105,25 @@ STEPS = {
     "sending": Step(Exchange, "_send"),
     "an answer": Step(Exchange, "decoded"),
     "what came of it": Step(NodePlacementState, "record"),
-    "over-commitment": Step(agent.audit, "overcommitted"),
-    "a state": Step(agent.audit.AuditRun, "state"),
-    "a node's report": Step(agent.audit.AuditRun, "report"),
+    "over-commitment": Step(agent.audit.node_audit, "overcommitted"),
+    "a state": Step(agent.audit.node_audit.AuditRun, "state"),
+    "a node's report": Step(agent.audit.node_audit.AuditRun, "report"),
     "saving the mirror": Step(Store, "save_view"),
     "the journal": Step(Store, "save_journal"),
     "a disk that is looked at": Step(Store, "check_writable"),
     "monitors": Step(runtime.Monitors, "poll"),
     "who serves": Step(DaemonService, "serves"),
     "news": Step(ProblemLog, "tell"),
-    "the line for systemd": Step(agent.daemon, "summary"),
+    "the line for systemd": Step(agent.service.daemon, "summary"),
     "what the API shows": Step(DaemonService, "audited"),
     "when it is due": Step(schedule.Schedule, "succeeded"),
-    "publishing": Step(agent.fleet.Fleet, "run", by="claim"),
+    "publishing": Step(agent.audit.fleet.Fleet, "run", by="claim"),
     "what waits to be published": Step(dirty_nodes.DirtyNodes, "take", by="claim"),
-    "an audit that was asked for": Step(agent.fleet.Fleet, "run", by="audit"),
-    "the answer to who asked": Step(agent.daemon, "report_document", by="audit"),
-    "reading the configuration": Step(agent.daemon, "load", by="reload"),
-    "a new fleet": Step(agent.daemon, "Running", by="reload"),
-    "who may do what": Step(agent.daemon.Access, "from_options", by="reload"),
+    "an audit that was asked for": Step(agent.audit.fleet.Fleet, "run", by="audit"),
+    "the answer to who asked": Step(agent.service.daemon, "report_document", by="audit"),
+    "reading the configuration": Step(agent.service.daemon, "load", by="reload"),
+    "a new fleet": Step(agent.service.daemon, "Running", by="reload"),
+    "who may do what": Step(agent.service.daemon.Access, "from_options", by="reload"),
     "a driver's start": Step(FileDriver, "start", by="reload"),
     "a driver's end": Step(FileDriver, "stop", by="reload"),
 }  # fmt: skip
@@ -278,17 +279,17 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
     }
     file = write_config(tmp_path / "agent.conf", config)
     write_layout(tmp_path, 0)
-    monkeypatch.setattr(assembly, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
+    monkeypatch.setattr(bootstrap, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
     monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
     monkeypatch.setattr(dirty_nodes, "GATHERING", 0.001)
-    monkeypatch.setattr(agent.daemon, "TURN", 0.01)
-    monkeypatch.setattr(agent.daemon, "load", load, raising=False)
+    monkeypatch.setattr(agent.service.daemon, "TURN", 0.01)
+    monkeypatch.setattr(agent.service.daemon, "load", load, raising=False)
     caplog.set_level(logging.WARNING)
     manager = Manager()
     walk = Walk(tmp_path, Trap(monkeypatch), manager, placement, caplog)
 
     def reread():
-        return agent.daemon.load(parse(["--config-file", str(file)]), {})
+        return agent.service.daemon.load(parse(["--config-file", str(file)]), {})
 
     walk.daemon = Daemon(load(parse(["--config-file", str(file)]), {}), reread, lambda _conf: None, lambda _conf, _usable: None, manager, Operator(walk))
     walk.daemon.run()
@@ -312,8 +313,8 @@ def test_whatever_is_raised_in_a_run_of_once_is_told_in_one_document_and_the_nex
         "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "t"},
     }
     file = write_config(tmp_path / "agent.conf", config)
-    monkeypatch.setattr(assembly, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
-    monkeypatch.setattr(agent.daemon, "load", load, raising=False)
+    monkeypatch.setattr(bootstrap, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
+    monkeypatch.setattr(agent.service.daemon, "load", load, raising=False)
     trap, faults, layouts = Trap(monkeypatch), [], [0]
 
     def once() -> tuple[int, dict[str, Any]]:
@@ -426,7 +427,7 @@ def test_a_thread_that_an_exception_ends_is_told_in_the_log(caplog):
         raise KeyError("what nobody foresaw")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading, "excepthook", agent.daemon._tell_of_thread)
+        patch.setattr(threading, "excepthook", agent.service.daemon._tell_of_thread)
         thread = threading.Thread(target=raises, name="somebody's\x1b")
         thread.start()
         thread.join()

@@ -182,7 +182,7 @@ def test_the_largest_tree_costs_no_more_after_its_first_pass(build: Build, place
         placement.clear()
         assert following().state == "in-sync"
         assert placement.count() == 1
-    agent.driver.script = shape_of(LARGEST, {LARGEST.last: grown(LARGEST)})
+    agent.driver.interface.script = shape_of(LARGEST, {LARGEST.last: grown(LARGEST)})
     placement.clear()
     assert agent.cycle().state == "changed"
     assert placement.count() == 2
@@ -207,7 +207,7 @@ def test_a_restart_without_the_saved_mirror_reads_everything_once(agent: AgentUn
 
 
 def test_one_changed_inventory_is_two_requests(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
-    agent.driver.script = shape_of(size, {size.last: grown(size)})
+    agent.driver.interface.script = shape_of(size, {size.last: grown(size)})
     assert agent.cycle().state == "changed"
     assert placement.count() == 2
 
@@ -215,7 +215,7 @@ def test_one_changed_inventory_is_two_requests(agent: AgentUnderTest, placement:
 def test_one_changed_set_of_traits_is_two_requests(agent: AgentUnderTest, placement: PlacementServer) -> None:
     # The first time costs one list more, because this Placement was never asked for that name.
     for supported, requests in ((True, 3), (False, 2), (True, 2)):
-        agent.driver.capabilities = {"COMPUTE_TRUSTED_CERTS": supported}
+        agent.driver.interface.capabilities = {"COMPUTE_TRUSTED_CERTS": supported}
         placement.clear()
         assert agent.cycle().state == "changed"
         assert placement.count() == requests
@@ -225,7 +225,7 @@ def test_a_conflict_costs_one_structure_and_the_reading_of_what_moved(agent: Age
     def meddle(_: object) -> None:
         placement.other.set_traits(uuid_of(size.last), placement.other.traits(uuid_of(size.last)) | {"CUSTOM_SOMEBODY"})
 
-    agent.driver.script = shape_of(size, {size.last: grown(size)})
+    agent.driver.interface.script = shape_of(size, {size.last: grown(size)})
     placement.faults.add(faults.before(meddle), method="PUT", path="/inventories$")
     report = agent.cycle()
     assert (report.state, report.attempts) == ("changed", 2)
@@ -397,7 +397,7 @@ def test_many_guests_whose_amounts_stay_wrong_cost_few_requests_a_pass(agent: Ag
 def test_something_held_is_one_request_more(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
     *rest, gone = inventories(size)[size.last].items()
     placement.other.claim({uuid_of(size.last): {gone[0]: 1}})
-    agent.driver.script = shape_of(size, {size.last: dict(rest)})
+    agent.driver.interface.script = shape_of(size, {size.last: dict(rest)})
     assert [one.kind for one in agent.cycle().drift] == ["held-device"]
     for following in (agent.cycle, agent.once):
         placement.clear()
@@ -429,8 +429,8 @@ class Splitting(ScriptedDriver):
 
 
 def test_a_reshape_from_the_root_to_two_cells(agent: AgentUnderTest, placement: PlacementServer, size: Size, consumers: int) -> None:
-    agent.driver = Splitting()
-    agent.driver.drops = size.last if size.providers > 1 else None
+    agent.driver.interface = Splitting()
+    agent.driver.interface.drops = size.last if size.providers > 1 else None
     report = agent.once()
     assert (report.state, report.attempts, report.errors) == ("changed", 1, ())
     stocked, made, dropped = size.providers, 2, int(size.providers > 1)

@@ -62,7 +62,7 @@ from collections import deque
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from agent.model.changes import Changes
+from agent.model.record_changes import Changes
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, instance

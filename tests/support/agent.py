@@ -10,12 +10,12 @@ from typing import Any
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 
-from agent.audit import AuditContext
-from agent.audit_run import AuditOptions
-from agent.desired.policy import Policy
-from agent.driver import HostContext
-from agent.driver_worker import DriverWorker
-from agent.fleet import Fleet
+from agent.audit.node_audit import AuditContext
+from agent.audit.run import AuditOptions
+from agent.tree.policy import Policy
+from agent.driver.interface import HostContext
+from agent.driver.worker import DriverWorker
+from agent.audit.fleet import Fleet
 from agent.model.facts import HostFacts
 from agent.model.operation import Operation
 from agent.model.provider_tree import ProviderTree

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from agent.api.record_views import RecordViews
-from agent.desired.policy import Policy, Ratio
+from agent.tree.policy import Policy, Ratio
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
 from agent.model.report import NodeReport

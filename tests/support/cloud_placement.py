@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.desired.policy import Layout
+from agent.tree.policy import Layout
 from tests.support.orchestrator import Resources
 from tests.support.walked_host import DEVICES, WalkedHost
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 from uuid import UUID
 
 from agent.api.client import ApiProblem, ApiUnreachable, ApiClient, MoveStep
-from agent.desired.policy import Layout
+from agent.tree.policy import Layout
 from agent.model.node_records import NodeRecords
 from agent.model.report import NodeReport
 from agent.store.records import Records

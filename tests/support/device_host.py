@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from agent.desired.device_names import MARKER
-from agent.desired.policy import Layout, Policy
+from agent.tree.device_names import MARKER
+from agent.tree.policy import Layout, Policy
 from agent.model.device_request import DeviceRequest
 from agent.model.devices import PciDevice
 from agent.model.facts import CpuFacts, HostFacts

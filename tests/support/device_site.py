@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from agent.desired.policy import Layout, Policy
+from agent.tree.policy import Layout, Policy
 from agent.errors import AgentError
 from agent.model.device_request import DeviceRequest
 from agent.model.devices import PciDevice

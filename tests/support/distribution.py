@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from agent.driver import NAMESPACE
+from agent.driver.interface import NAMESPACE
 
 
 def install(folder: Path, name: str, plugins: Mapping[str, str], group: str = NAMESPACE) -> Path:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.driver import HostContext
+from agent.driver.interface import HostContext
 from agent.errors import NotReady
 from agent.model.facts import HostFacts
 from drivers.fake.file import FileDriver

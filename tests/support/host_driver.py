@@ -5,7 +5,7 @@ from pathlib import Path
 from oslo_config import cfg
 
 from agent.conf import options
-from agent.driver import HostContext
+from agent.driver.interface import HostContext
 from drivers.host import HostDriver
 
 CONTEXT = HostContext(name="compute-1", identity="5f1c3f9e-6b1a-4d38-9d5e-0d6f2f4d7d10", state_path=Path("state"))

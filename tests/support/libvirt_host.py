@@ -8,7 +8,7 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.conf import options
-from agent.driver import HostContext
+from agent.driver.interface import HostContext
 from drivers.libvirt import LibvirtDriver
 from tests.support.libvirtd import module
 from tests.support.tracking import uuid_of

@@ -18,7 +18,7 @@ from agent.api.schema import RequestSchema, registered
 from agent.api.unix_http import UnixConnection
 from agent.cli.configuration import load
 from agent.cli.options import Options, Override, Source
-from agent.service import DaemonService
+from agent.service.daemon_service import DaemonService
 
 
 @dataclass(frozen=True)

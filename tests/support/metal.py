@@ -7,13 +7,13 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.audit import AuditContext
-from agent.audit_run import AuditOptions
+from agent.audit.node_audit import AuditContext
+from agent.audit.run import AuditOptions
 from agent.conf import options as agent_options
-from agent.desired.policy import Policy
-from agent.driver import HostContext
-from agent.driver_worker import DriverWorker
-from agent.fleet import Fleet
+from agent.tree.policy import Policy
+from agent.driver.interface import HostContext
+from agent.driver.worker import DriverWorker
+from agent.audit.fleet import Fleet
 from agent.model.report import NodeReport, Report
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport

@@ -4,7 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from agent.driver import HostContext
+from agent.driver.interface import HostContext
 from agent.errors import ReshapeFailed, ReshapeNeeded
 from agent.model.facts import HostFacts
 from tests.support.agent import NAME, ROOT

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from agent.desired.policy import Layout
-from agent.driver import HostContext
+from agent.tree.policy import Layout
+from agent.driver.interface import HostContext
 from drivers.host import HostDriver
 from tests.support.device_host import NODE, ROOT, DeviceHost
 from tests.support.host_driver import host_conf

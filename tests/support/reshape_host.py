@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent.desired.mdev_policy import MdevPolicy, MdevType
-from agent.desired.policy import Policy
+from agent.tree.mdev_policy import MdevPolicy, MdevType
+from agent.tree.policy import Policy
 from agent.model.claim import Claim
 from agent.model.device_request import DeviceRequest
 from agent.model.devices import PciDevice

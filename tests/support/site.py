@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from agent.api.record_views import RecordViews
-from agent.audit import AuditContext
-from agent.desired.policy import Policy
-from agent.driver import Driver
-from agent.driver_worker import DriverWorker
+from agent.audit.node_audit import AuditContext
+from agent.tree.policy import Policy
+from agent.driver.interface import Driver
+from agent.driver.worker import DriverWorker
 from agent.model.flavor import Flavor
 from agent.placement import clock
 from agent.placement.server import Server

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.driver import HostContext
+from agent.driver.interface import HostContext
 from drivers.fake.file import FileDriver
 from tests.support import distribution
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.driver import HostContext
+from agent.driver.interface import HostContext
 from agent.model.facts import CpuFacts, HostFacts
 from tests.support import distribution
 

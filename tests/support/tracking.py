@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.claim import Claim
 from agent.model.device_request import DeviceRequest

@@ -16,7 +16,7 @@ from agent.api.description import load
 from agent.api.metrics import Metrics
 from agent.api.peer import Peer
 from agent.api.record_views import RecordViews
-from agent.desired.policy import Layout, Policy
+from agent.tree.policy import Layout, Policy
 from agent.model.assignable_unit import AssignableUnit
 from agent.model.domain import Domain
 from agent.model.facts import CpuFacts, HostFacts
@@ -26,7 +26,7 @@ from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
 from agent.pci.alias import aliases
 from agent.pci.settings import PciSettings
-from agent.service import DaemonService
+from agent.service.daemon_service import DaemonService
 from tests.support import local_api
 from tests.support.agent import AgentUnderTest, ScriptedDriver
 from tests.support.compute_host import GPU, KINDS, UNITS, VF

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from agent.api.errors import Stopping, TooManyAudits, UnknownAudit
-from agent.audit_requests import KEPT, AuditRequests
+from agent.service.audit_queue import KEPT, AuditRequests
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ import psutil
 import pytest
 from sqlalchemy import select
 
-from agent import assembly, daemon, runtime, schedule
+from agent import bootstrap
 from agent.cli.configuration import load
 from agent.cli.parser import parse
-from agent.daemon import Daemon
+from agent.service.daemon import Daemon
 from agent.errors import ConfigError, ReshapeNeeded
 from agent.model.report import AgentState
 from agent.placement import clock
@@ -23,6 +23,7 @@ from agent.store.store import open_read_only
 from tests.support import faults
 from tests.support.ini import write_config
 from tests.support.tracking import Time
+from agent.service import daemon, schedule, runtime
 
 
 class Manager:
@@ -81,7 +82,7 @@ def service(placement, tmp_path, monkeypatch):
         "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "t"},
     }
     file = write_config(tmp_path / "agent.conf", config)
-    monkeypatch.setattr(assembly, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
+    monkeypatch.setattr(bootstrap, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
     monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
     manager = Manager()
 

@@ -9,7 +9,7 @@ import pytest
 import requests
 
 from agent import deadline
-from agent.bounded_http import bounded_session
+from agent.http.bounded import bounded_session
 from agent.deadline import DeadlinePassed
 from agent.tracker.fair_lock import FairLock
 

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from agent.driver_worker import DriverWorker
+from agent.driver.worker import DriverWorker
 from agent.errors import ConfigError, DriverCancelled, DriverError, DriverTimeout
 
 

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from agent.model.report import Drift, NodeReport, Problem
-from agent.problem_log import ProblemLog, summary
+from agent.service.problem_log import ProblemLog, summary
 
 BROKEN = Problem("driver.failed", "it is broken", "mend it")
 ODD = Problem("driver.failed", "it is odd", "")
@@ -35,7 +35,7 @@ def clock():
 @pytest.fixture
 def told(caplog, clock):
     """Tell ``news``; what that logged."""
-    caplog.set_level(logging.INFO, "agent.news")
+    caplog.set_level(logging.INFO, "agent.service.problem_log")
     news = ProblemLog(clock)
 
     def tell(*nodes, errors=()):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from agent import schedule
-from agent.schedule import Schedule
+from agent.service.schedule import Schedule
+from agent.service import schedule
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agent.sd_notify import Notifier, watchdog_interval
+from agent.service.systemd import Notifier, watchdog_interval
 
 
 @pytest.fixture

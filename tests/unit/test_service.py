@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from agent import service as module
 from agent.api.errors import Stopping, Unready, Unwell
 from agent.errors import ConfigError, DriverTimeout
 from agent.model.report import Problem
-from agent.service import DaemonService
+from agent.service.daemon_service import DaemonService
 from agent.tracker.errors import UnknownNode
 from tests.unit.render.reports import ROOT, node, report
+from agent.service import daemon_service as module
 
 WELL = report(nodes=(node(state="in-sync", errors=()),))
 OTHER = "11111111-9b1d-4a9c-8a0e-0d6b6c1f7a11"

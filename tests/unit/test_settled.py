@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from agent.model.report import Drift, NodeReport, Problem
-from agent.unchanged_nodes import UnchangedNodes
+from agent.audit.unchanged_nodes import UnchangedNodes
 from tests.unit.render.reports import node as shown
 
 LOW, HIGH = "00000000-0000-4000-8000-000000000001", "ffff0000-0000-4000-8000-000000000001"

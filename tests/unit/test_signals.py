@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from agent.signals import RELOAD, STOP, WAKE, Signals
+from agent.service.signals import RELOAD, STOP, WAKE, Signals
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from typing import get_args
 import pytest
 import yaml
 
-from agent.driver_worker import Outcome as CallOutcome
+from agent.driver.worker import Outcome as CallOutcome
 from agent.errors import StandingBy
 from agent.model.claim import ClaimState
 from agent.model.domain import DomainState
 from agent.model.device_record import DeviceState
 from agent.model.names import number_of
 from agent.model.report import WELL, AgentState, NodeState, OperationStatus, Problem
-from agent.problem_log import agent_state, summary
+from agent.service.problem_log import agent_state, summary
 from agent.render.node_lines import STATE_STYLES
 from agent.tracker.guest_import import Outcome
 from tests.support.child import CHECKOUT

@@ -10,7 +10,7 @@ from typing import Any
 
 from oslo_config import cfg
 
-from agent.assembly import check_configuration
+from agent.bootstrap import check_configuration
 from agent.cli.configuration import Configuration, read_configuration
 from agent.cli.exposures import exposures
 from agent.cli.option_values import origin

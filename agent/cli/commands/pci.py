@@ -6,11 +6,11 @@ from threading import Event
 
 from oslo_config import cfg
 
-from agent.assembly import start_driver, build_components, open_run_store
+from agent.bootstrap import start_driver, build_components, open_run_store
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
-from agent.desired.reported_cards import cards, problems
-from agent.driver_answers import chosen_nodes, managed_nodes, node_facts
+from agent.tree.reported_cards import cards, problems
+from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError
 from agent.model.exit_codes import DONE, FAILED, PARTLY
 from agent.model.facts import HostFacts

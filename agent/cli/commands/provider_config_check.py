@@ -10,7 +10,7 @@ from oslo_config import cfg
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.cli.provider_config_changes import changes
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.errors import ConfigError, ConfigErrors, StoreError
 from agent.model.exit_codes import exit_code
 from agent.model.names import printable

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from agent.api.record_views import RecordViews
-from agent.desired.mdev_policy import MdevPolicy, MdevType
-from agent.desired.policy import Policy
+from agent.tree.mdev_policy import MdevPolicy, MdevType
+from agent.tree.policy import Policy
 from agent.model.facts import HostFacts
 from agent.model.mdev import MdevParent
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver

@@ -260,7 +260,7 @@ def test_a_driver_that_hangs_is_abandoned_at_its_deadline(
 def test_a_driver_that_hangs_when_it_stops_does_not_keep_the_agent(
     outside: AgentHere, http_placement: HttpPlacement, monkeypatch: pytest.MonkeyPatch, hanging: Callable[..., Any]
 ) -> None:  # fmt: skip
-    monkeypatch.setattr("agent.assembly.STOP_DEADLINE", 0.2)
+    monkeypatch.setattr("agent.bootstrap.STOP_DEADLINE", 0.2)
     monkeypatch.setattr(ThirdPartyDriver, "stop", hanging)
     result = outside.run("--once")
     assert result.code == 0

@@ -8,8 +8,8 @@ import pytest
 from oslo_config import cfg
 
 from agent.conf import options
-from agent.desired.policy import Policy
-from agent.driver import HostContext
+from agent.tree.policy import Policy
+from agent.driver.interface import HostContext
 from agent.errors import NotReady
 from agent.numa.host_policy import HostPolicy
 from drivers.fake import chaos

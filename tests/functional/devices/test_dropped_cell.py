@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.flavor import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport

@@ -125,7 +125,7 @@ def test_s_47_a_resize_on_the_same_host_is_left_alone_until_it_is_over(used: Dev
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("agent.audit.time", clock)
+    monkeypatch.setattr("agent.audit.node_audit.time", clock)
     return clock
 
 

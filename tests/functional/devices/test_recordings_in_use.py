@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.policy import Layout
+from agent.tree.policy import Layout
 from tests.support.device_host import NODE
 from tests.support.placement import PlacementServer
 from tests.support.recorded_host import RecordedHost

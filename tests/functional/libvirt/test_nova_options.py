@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psutil
 import pytest
 
-from agent.desired import option_warnings
+from agent.tree import option_warnings
 from tests.support.child import CHECKOUT
 from tests.support.http_placement import HttpPlacement
 from tests.support.libvirt_daemon import LibvirtDaemon

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from agent.desired.mdev_policy import MdevPolicy, MdevType
-from agent.desired.policy import Policy
-from agent.driver import Driver, HostContext
+from agent.tree.mdev_policy import MdevPolicy, MdevType
+from agent.tree.policy import Policy
+from agent.driver.interface import Driver, HostContext
 from agent.model.facts import HostFacts
 from agent.model.topology import Cell
 from agent.numa.host_policy import HostPolicy

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.desired.mdev_policy import MdevPolicy, MdevType
-from agent.desired.policy import Policy
+from agent.tree.mdev_policy import MdevPolicy, MdevType
+from agent.tree.policy import Policy
 from agent.numa.host_policy import HostPolicy
 from drivers.libvirt.driver import LibvirtDriver
 from tests.support.agent import AgentUnderTest

@@ -9,7 +9,7 @@ from typing import get_args
 
 import pytest
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.facts import Section
 from drivers.libvirt import collector, connection, session
 from drivers.libvirt.binding import binding
@@ -41,7 +41,7 @@ def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothin
     until(lambda: not any(name.startswith("driver") or "close" in name for name in threads()), threads, GENEROUS)
     idle = Counter(threads()), descriptors()
     with started(libvirtd.uri) as driver:
-        agent.driver = driver
+        agent.driver.interface = driver
         agent.stop()
         agent.cycle(start=True)
         placement.clear()

@@ -92,7 +92,7 @@ def test_a_child_of_ours_that_is_gone_stays_until_the_tree_is_adopted(
     agent.once()
     placement.other.claim({ROOT: {"VCPU": 2}}, C)
     before = placement.dump()
-    agent.driver.script = shaped(WANTED)
+    agent.driver.interface.script = shaped(WANTED)
     for following in (agent.once, agent.cycle):
         placement.clear()
         report = following()
@@ -121,7 +121,7 @@ def test_an_adopted_tree_stays_adopted(
     agent = host(shaped(WANTED, {"N0": (NAME, CELL), "N1": (NAME, CELL)}))
     agent.once(adopt=True)
     before = placement.dump()
-    agent.driver.script = shaped(WANTED, {"N0": (NAME, CELL)})
+    agent.driver.interface.script = shaped(WANTED, {"N0": (NAME, CELL)})
     report = agent.once()
     assert drifts(report) == []
     settled(agent, placement, agent_log, {}, before=before, gone={"N1"})
@@ -136,7 +136,7 @@ def test_an_adoption_that_has_nothing_to_write_is_remembered(host: Host, placeme
     assert agent.once(adopt=True).state == "in-sync"
     assert placement.writes() == []
     before = placement.dump()
-    agent.driver.script = shaped(WANTED)
+    agent.driver.interface.script = shaped(WANTED)
     assert agent.once().state == "changed"
     settled(agent, placement, agent_log, {}, before=before, gone={"N0"})
 
@@ -166,7 +166,7 @@ def test_a_lost_journal_deletes_nothing_and_finds_everything_again_by_name(
     before = placement.dump()
     agent.stop()
     shutil.rmtree(agent.folder)
-    agent.driver.script = shaped(WANTED, {"N0": both["N0"]}, traits={"N0": ["HW_NUMA_ROOT"]})
+    agent.driver.interface.script = shaped(WANTED, {"N0": both["N0"]}, traits={"N0": ["HW_NUMA_ROOT"]})
     report = agent.once()
     # N1, too: nobody but the agent makes a uuid of the root's and the name.
     assert (report.state, report.owned) == ("in-sync", set(before["providers"]))
@@ -179,7 +179,7 @@ def test_a_foreign_provider_that_a_later_pass_names_is_taken_over_only_by_adopti
 ) -> None:  # fmt: skip
     agent = host(shaped(WANTED, {"N0": (NAME, CELL)}))
     agent.once(adopt=True)
-    agent.driver.script = shaped(WANTED, {"N0": (NAME, CELL), "PF9": (NAME, {"CUSTOM_PCI": total(2)})})
+    agent.driver.interface.script = shaped(WANTED, {"N0": (NAME, CELL), "PF9": (NAME, {"CUSTOM_PCI": total(2)})})
     before = placement.dump()
     report = agent.once()
     assert PF9 not in report.owned

@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from agent.model.names import child_uuid
-from agent.problem_log import ProblemLog
+from agent.service.problem_log import ProblemLog
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
@@ -64,10 +64,10 @@ def test_a_404_of_another_placement_does_not_make_a_child_of_ours_foreign(
 
 def test_a_404_of_another_placement_does_not_make_a_deleted_node_foreign(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
     agent = host(shaped(ROOT_INVENTORY))
-    agent.driver.managed = {ROOT: NAME, N0: "node-b"}
+    agent.driver.interface.managed = {ROOT: NAME, N0: "node-b"}
     agent.period(start=True)
     before = placement.dump()
-    agent.driver.managed = {ROOT: NAME}
+    agent.driver.interface.managed = {ROOT: NAME}
     placement.faults.add(faults.answer(404), method="DELETE")
     agent.period()
     agent.period()

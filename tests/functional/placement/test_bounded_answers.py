@@ -13,7 +13,7 @@ from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 from keystoneauth1.token_endpoint import Token
 
-from agent.bounded_http import bounded_session
+from agent.http.bounded import bounded_session
 from agent.errors import PlacementUnreachable
 from agent.placement.client import PlacementClient
 from agent.placement.transport import Timeouts, Transport

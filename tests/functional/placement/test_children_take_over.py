@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from agent.desired.mdev_policy import MdevPolicy, MdevType
-from agent.desired.policy import Policy
+from agent.tree.mdev_policy import MdevPolicy, MdevType
+from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
@@ -27,8 +27,8 @@ def grown(host: Host, placement: PlacementServer) -> Any:
         agent.once()
         for consumer, resources in consumers.items():
             placement.other.claim({ROOT: resources}, consumer)
-        agent.driver.script = lambda _tree: None
-        agent.driver.facts_of = facts
+        agent.driver.interface.script = lambda _tree: None
+        agent.driver.interface.facts_of = facts
         return agent
 
     return agent
@@ -137,7 +137,7 @@ def test_a_tree_that_is_not_adopted_keeps_its_vgpus_on_the_root(host: Host, plac
     placement.other.create_provider(NAME, ROOT)
     placement.other.set_inventory(ROOT, {"VGPU": 8, "VCPU": 4})
     placement.other.claim({ROOT: {"VGPU": 1}}, A)
-    agent.driver.facts_of = host_of(parent(P06, {T1: 8}, [A]))
+    agent.driver.interface.facts_of = host_of(parent(P06, {T1: 8}, [A]))
     report = agent.once()
     assert "adoption-needed" in {one.kind for one in report.drift}
     assert set(counted(placement, "VGPU")) == {NAME}

@@ -28,7 +28,7 @@ def dirty(agent: AgentUnderTest) -> bool:
 
 def conflicting(agent: AgentUnderTest, placement: PlacementServer, times: int | None) -> None:
     """The node has changed, and writing that meets so many conflicts."""
-    agent.driver.script = shaped({"VCPU": total(8), "MEMORY_MB": total(16384)})
+    agent.driver.interface.script = shaped({"VCPU": total(8), "MEMORY_MB": total(16384)})
     placement.faults.add(faults.answer(409, "placement.concurrent_update"), method="PUT", path=f"^/resource_providers/{ROOT}/inventories", times=times)
 
 
@@ -40,7 +40,7 @@ def test_s98_three_conflicts_are_waited_out_while_claims_go_on(node_a: AgentUnde
         waits.append(attempt)
         return False
 
-    monkeypatch.setattr("agent.audit.conflict_wait", wait)
+    monkeypatch.setattr("agent.audit.node_audit.conflict_wait", wait)
     conflicting(node_a, placement, 3)
     placement.faults.add(faults.before(lambda _exchange: claim(node_a, "late")), method="PUT")
     report = node_a.cycle()
@@ -55,7 +55,7 @@ def test_s98_three_conflicts_are_waited_out_while_claims_go_on(node_a: AgentUnde
 def test_s98_four_conflicts_leave_the_node_dirty_until_the_next_audit(
     node_a: AgentUnderTest, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agent.audit.conflict_wait", lambda _attempt, _cancelled: False)
+    monkeypatch.setattr("agent.audit.node_audit.conflict_wait", lambda _attempt, _cancelled: False)
     claim(node_a, "i1")
     conflicting(node_a, placement, 4)
     assert (node_a.cycle().state, dirty(node_a)) == ("failed", True)
@@ -81,12 +81,12 @@ def test_s99_a_reshape_in_a_periodic_audit_is_an_error_and_claims_go_on(host: Ho
     agent = host(driver=Splitting(shaped({"VCPU": total(16)})))
     assert agent.cycle(start=True).state == "changed"
     claim(agent, "i1")
-    agent.driver.split = True
+    agent.driver.interface.split = True
     placement.clear()
     report = agent.cycle()
     assert (report.state, [one.code for one in report.errors], placement.writes()) == ("failed", ["reshape.needed"], [])
     assert report.usage.claims == 1
     claim(agent, "i2")
-    agent.driver.split = False
+    agent.driver.interface.split = False
     assert agent.cycle().usage.claims == 2
     assert placement.dump()["providers"][ROOT]["name"] == NAME

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from agent.audit_run import AuditOptions
+from agent.audit.run import AuditOptions
 from agent.model.names import ProviderUuid, child_uuid
 from agent.placement import clock
 from agent.placement.mirror import Freshness
@@ -74,7 +74,7 @@ def disguised(host: Host, placement: PlacementServer) -> AgentUnderTest:
     agent = host(shaped(HAS), freshness=Freshness(reread=86400))
     agent.cycle(start=True)
     backup, generation = placement.snapshot(), placement.other.generation(ROOT)
-    agent.driver.script = shaped(MORE)
+    agent.driver.interface.script = shaped(MORE)
     agent.cycle()
     placement.restore(backup)
     assert placement.other.set_inventory(ROOT, {"VCPU": total(4), "MEMORY_MB": total(64)}) == generation + 1
@@ -254,7 +254,7 @@ def test_s_100_a_placement_that_cannot_move_providers_leaves_it_to_the_operator(
     assert (drift.kind, drift.severity, drift.provider) == ("identity", "warning", PF0)
     assert "1.37" in drift.remedy
     # What it has is kept up to date all the same.
-    agent.driver.script = shaped(HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N0", {"SRIOV_NET_VF": total(4)})})
+    agent.driver.interface.script = shaped(HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N0", {"SRIOV_NET_VF": total(4)})})
     old.clear()
     assert agent.cycle().state == "changed"
     # A start asks again whether the server can do more by now, because something waits for that.

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from agent.desired.encryption_policy import EncryptionPolicy
-from agent.desired.policy import Policy
+from agent.tree.encryption_policy import EncryptionPolicy
+from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, AgentUnderTest
 from tests.support.mdev_host import counted, host_of, names
@@ -20,7 +20,7 @@ OPEN = {"sev": 15, "sev_es": 100}
 def made(host: Host) -> Any:
     def agent(contexts: Any, guests: int | None = None, **sections: Any) -> AgentUnderTest:
         agent = host(policy=Policy(encryption=EncryptionPolicy(guests)))
-        agent.driver.facts_of = host_of(contexts=contexts, **sections)
+        agent.driver.interface.facts_of = host_of(contexts=contexts, **sections)
         return agent
 
     return agent

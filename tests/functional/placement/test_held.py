@@ -14,7 +14,7 @@ A, B = {"CUSTOM_A": total(2)}, {"CUSTOM_B": total(3)}
 
 
 def wants(agent: AgentUnderTest, *records: dict) -> None:
-    agent.driver.script = shaped(ROOT_HAS, {"PF0": (NAME, {name: one for record in records for name, one in record.items()})})
+    agent.driver.interface.script = shaped(ROOT_HAS, {"PF0": (NAME, {name: one for record in records for name, one in record.items()})})
 
 
 def test_a_second_class_that_has_to_be_held_does_not_release_the_first(node_a: AgentUnderTest, placement: PlacementServer) -> None:
@@ -56,15 +56,15 @@ def test_what_the_agent_reserved_while_it_was_held_is_not_kept_for_a_driver_that
     agent = host(driver=sparse(VCPU=16, CUSTOM_A=4))
     agent.once()
     consumer = placement.other.claim({ROOT: {"CUSTOM_A": 1}})
-    agent.driver = sparse(VCPU=16)
+    agent.driver.interface = sparse(VCPU=16)
     agent.once()
     assert placement.other.inventory(ROOT)["CUSTOM_A"]["reserved"] == 4
-    agent.driver = sparse(VCPU=16, CUSTOM_A=4)
+    agent.driver.interface = sparse(VCPU=16, CUSTOM_A=4)
     for _ in range(2):
         agent.once()
         assert placement.other.inventory(ROOT)["CUSTOM_A"]["reserved"] == 0
     # Held again, and gone with its consumer.
-    agent.driver = sparse(VCPU=16)
+    agent.driver.interface = sparse(VCPU=16)
     agent.once()
     placement.other.release(consumer)
     agent.once()

@@ -38,7 +38,7 @@ def told(log: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 def saved_contents(agent: AgentUnderTest, root: str) -> object:
     """What the agent keeps of a node: every provider, and when each was last read."""
-    server = agent.fleet.house.server
+    server = agent.audit.fleet.house.server
     view = server.storage.view(server.transport.endpoint, ProviderUuid(root))
     assert view is not None
     return list(view.tree.providers()), view.read_at
@@ -65,7 +65,7 @@ def test_s_16_a_driver_that_gives_only_the_total_leaves_the_rest_alone(host: Hos
     agent = host(shaped(stored))
     agent.cycle(start=True)
     placement.clear()
-    agent.driver.script = shaped({"VCPU": {"total": 16}})
+    agent.driver.interface.script = shaped({"VCPU": {"total": 16}})
     assert agent.cycle().state == "in-sync"
     assert seen(placement) == [ASK]
     settled(agent, placement, agent_log, {NAME: node(stored)})
@@ -75,7 +75,7 @@ def test_s_17_a_field_that_the_driver_adds_is_a_change(host: Host, placement: Pl
     agent = host(shaped({"VCPU": {"total": 16, "max_unit": 16}}))
     agent.cycle(start=True)
     placement.clear()
-    agent.driver.script = shaped({"VCPU": {"total": 16, "max_unit": 16, "reserved": 2}})
+    agent.driver.interface.script = shaped({"VCPU": {"total": 16, "max_unit": 16, "reserved": 2}})
     assert agent.cycle().state == "changed"
     # What is used is asked for whenever less can be allocated than before: the server accepts that without a word.
     assert seen(placement) == [ASK, "PUT inv R g2 -> 200", "GET us R -> 200"]
@@ -96,7 +96,7 @@ def test_s_19_a_sparse_record_is_completed_from_the_server_before_it_is_sent(
     agent = host(shaped({"VCPU": total(16, allocation_ratio=4.0, reserved=1)}))
     agent.cycle(start=True)
     placement.clear()
-    agent.driver.script = shaped({"VCPU": {"total": 17}})
+    agent.driver.interface.script = shaped({"VCPU": {"total": 17}})
     assert agent.cycle().state == "changed"
     # max_unit stays as well, because the server's value stands in for each field that the driver does not give.
     wanted = {"VCPU": total(17, allocation_ratio=4.0, reserved=1, max_unit=16)}
@@ -292,7 +292,7 @@ def test_s_29_only_the_provider_that_was_written_is_read_again(host: Host, place
     agent = host(shaped(GIVEN, {"PF0": (NAME, child)}))
     agent.cycle(start=True)
     wanted = {"VCPU": total(18), **MEMORY}
-    agent.driver.script = shaped(wanted, {"PF0": (NAME, child)})
+    agent.driver.interface.script = shaped(wanted, {"PF0": (NAME, child)})
     placement.faults.add(faults.answer(503), **PUT_INVENTORY)
     agent.cycle()
     placement.clear()
@@ -324,7 +324,7 @@ def test_s_30_a_conflict_on_one_node_costs_the_other_nothing(host: Host, placeme
     before = placement.dump()
     saved = saved_contents(agent, other_root)
     wanted = {"VCPU": total(18), **MEMORY}
-    agent.driver.script = lambda tree: shaped(wanted if tree.exists(ROOT) else GIVEN)(tree)
+    agent.driver.interface.script = lambda tree: shaped(wanted if tree.exists(ROOT) else GIVEN)(tree)
     placement.faults.add(claim_on_root(placement), method="PUT", path=f"{ROOT}/inventories$")
     placement.clear()
     reports = {one.name: one for one in agent.period().nodes}

@@ -37,7 +37,7 @@ def test_a_role_that_was_missing_is_asked_for_again_after_an_hour_and_at_a_start
     tried = []
     for minute in range(125):
         clock.now = 60.0 * minute
-        agent.driver.script = shaped(VCPU, grown(2 + minute))
+        agent.driver.interface.script = shaped(VCPU, grown(2 + minute))
         placement.clear()
         assert agent.cycle(start=True).state == "changed"
         tried += [minute] if reshapes(placement) else []
@@ -45,7 +45,7 @@ def test_a_role_that_was_missing_is_asked_for_again_after_an_hour_and_at_a_start
     agent.stop()
     # Somebody gave the account the role, and the agent was started again.
     agent.roles = "admin,service"
-    agent.driver.script = shaped(VCPU, grown(500))
+    agent.driver.interface.script = shaped(VCPU, grown(500))
     placement.clear()
     assert agent.cycle(start=True).state == "changed"
     assert (reshapes(placement), placement.count("PUT")) == (1, 0)
@@ -55,9 +55,9 @@ def test_a_newer_placement_is_noticed_where_something_waits_for_it(host: Host, p
     agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
     agent.once()
     assert agent.cycle(start=True).state == "in-sync"
-    server = agent.fleet.house.server
+    server = agent.audit.fleet.house.server
     server.forget(dataclasses.replace(server.knowledge, max_version="1.36"))
-    agent.driver.script = shaped(VCPU, {"N0": (NAME, {}), "N1": (NAME, {"VGPU": total(2)})})
+    agent.driver.interface.script = shaped(VCPU, {"N0": (NAME, {}), "N1": (NAME, {"VGPU": total(2)})})
     # Not asked yet by this process, because nothing waited for it.
     placement.max_version = "1.36"
     placement.clear()
@@ -82,7 +82,7 @@ def test_a_newer_placement_is_noticed_where_something_waits_for_it(host: Host, p
 def test_a_newer_placement_is_noticed_at_a_start_where_something_waits_for_it(host: Host, placement: PlacementServer) -> None:
     agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
     assert agent.cycle(start=True).state == "changed"
-    server = agent.fleet.house.server
+    server = agent.audit.fleet.house.server
     server.forget(dataclasses.replace(server.knowledge, max_version="1.36"))
     agent.stop()
     placement.clear()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.root_traits import agent_trait
+from agent.tree.root_traits import agent_trait
 from agent.model.provider_tree import ProviderTree
 from tests.functional.placement.conftest import Host
 from tests.support.agent import IDENTITY, NAME, ROOT, AgentUnderTest, shaped, total
@@ -59,7 +59,7 @@ def two_thousand(host: Host, placement: PlacementServer) -> AgentUnderTest:
     assert agent.once().state == "changed"
     in_placement(placement)
     in_store(agent)
-    agent.driver.managed = {ROOT: NAME, **{f"00000000-0000-4000-8000-{number:012}": f"{NAME}-{number}" for number in range(1, NODES)}}
+    agent.driver.interface.managed = {ROOT: NAME, **{f"00000000-0000-4000-8000-{number:012}": f"{NAME}-{number}" for number in range(1, NODES)}}
     placement.clear()
     return agent
 

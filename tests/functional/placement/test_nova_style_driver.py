@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.policy import Policy, Ratio
+from agent.tree.policy import Policy, Ratio
 from agent.model.names import child_uuid
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, total
@@ -196,7 +196,7 @@ def test_none_as_an_inventory_means_empty(host: Host, placement: PlacementServer
     driver = Sparse(VCPU=16)
     agent = host(driver=driver)
     agent.once()
-    agent.driver = Empty()
+    agent.driver.interface = Empty()
     assert agent.once().state == "changed"
     settled(agent, placement, agent_log, {NAME: node({})})
 
@@ -208,7 +208,7 @@ def test_numbers_compare_by_value(host: Host, placement: PlacementServer, agent_
 
     agent = host(driver=NovaStyleDriver())
     agent.once()
-    agent.driver = Whole()
+    agent.driver.interface = Whole()
     placement.clear()
     assert agent.once().state == "in-sync"
     assert placement.writes() == []

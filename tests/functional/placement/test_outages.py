@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 
-from agent import audit
 from agent.errors import PlacementRefused, PlacementUnreachable, StoreError
-from agent.problem_log import ProblemLog
+from agent.service.problem_log import ProblemLog
 from agent.placement import retry
 from agent.placement.client import PlacementClient
 from agent.placement.outage_log import OutageLog
@@ -23,6 +22,7 @@ from tests.support.faults import Action
 from tests.support.placement import PlacementServer
 from tests.support.settled import clean, node, settled
 from tests.support.traffic import traffic
+from agent.audit import node_audit
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 MORE = {**HAS, "VCPU": total(18)}
@@ -48,7 +48,7 @@ def seen(placement: PlacementServer) -> list[str]:
 
 
 def client_of(agent: AgentUnderTest) -> PlacementClient:
-    return agent.fleet.house.server.client()
+    return agent.audit.fleet.house.server.client()
 
 
 @pytest.mark.usefixtures("short_waits")
@@ -84,7 +84,7 @@ def test_an_outage_of_a_host_with_many_nodes_costs_one_request_and_one_repetitio
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     agent = host(shaped(HAS))
-    agent.driver.managed = {new_uuid(): f"node-{number}" for number in range(20)}
+    agent.driver.interface.managed = {new_uuid(): f"node-{number}" for number in range(20)}
     agent.period(start=True)
     placement.faults.add(faults.answer(503), times=None)
     placement.clear()
@@ -257,14 +257,14 @@ def test_what_fails_for_one_node_does_not_end_an_agent_whose_placement_is_away(
     if nonsense:
         driver.facts_of = lambda name: replace(facts_of(name), domains=(unreadable,) if name == broken else ())
     else:
-        look = audit.node_facts
+        look = node_audit.node_facts
 
         def fail(driver: Any, worker: Any, called: str, node: str, deadline: float) -> Any:
             if node == broken:
                 raise ZeroDivisionError("nobody thought of it")
             return look(driver, worker, called, node, deadline)
 
-        monkeypatch.setattr(audit, "node_facts", fail)
+        monkeypatch.setattr(node_audit, "node_facts", fail)
     placement.faults.add(faults.refused(), times=None)
     agent = host(driver=driver)
     for _ in range(2):
@@ -272,7 +272,7 @@ def test_what_fails_for_one_node_does_not_end_an_agent_whose_placement_is_away(
         assert [one.code for one in report.errors] == ["placement.unreachable"]
         with agent.records.reading() as reading:
             assert reading.node_named("host-1", well) is not None
-    lines = [one.getMessage() for one in agent_log.records if one.name == "agent.audit" and one.levelno >= logging.WARNING]
+    lines = [one.getMessage() for one in agent_log.records if one.name == "agent.audit.node_audit" and one.levelno >= logging.WARNING]
     if nonsense:
         assert len(lines) == 2
         assert all(f"its facts of {broken}: domains[0] = 'many': no Domain" in one for one in lines)
@@ -288,7 +288,7 @@ def test_what_nobody_thought_of_in_a_pass_is_in_its_report(host: Host, placement
     def broken() -> float:
         raise ZeroDivisionError("not a clock")
 
-    agent.fleet.house.records.audits._clock = broken  # type: ignore[union-attr]
+    agent.audit.fleet.house.records.audits._clock = broken  # type: ignore[union-attr]
     report = agent.period()
     assert [one.code for one in (*report.errors, *(problem for node in report.nodes for problem in node.errors))][-1] == "agent.bug"
 

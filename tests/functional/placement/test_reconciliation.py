@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.errors import ReshapeNeeded, StoreError
 from agent.model.domain import Domain
 from agent.model.facts import HostFacts

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy

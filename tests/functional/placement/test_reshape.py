@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.api.metrics import Metrics
-from agent.audit_run import AuditOptions
+from agent.audit.run import AuditOptions
 from agent.errors import ReshapeNeeded
 from agent.model.names import child_uuid
 from agent.placement import retry
@@ -65,8 +65,8 @@ def given(host: Host, placement: PlacementServer) -> Given:
         agent.once()
         for consumer, held in consumers.items():
             placement.other.claim(held, consumer)
-        agent.driver.split = True
-        agent.driver.calls.clear()
+        agent.driver.interface.split = True
+        agent.driver.interface.calls.clear()
         placement.clear()
         return agent
 
@@ -89,7 +89,7 @@ def test_s_52_vcpu_moves_from_the_root_to_two_cells(given: Given, placement: Pla
     before = placement.dump()
     g = before["providers"][ROOT]["generation"]
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.calls) == ("changed", 1, [False, True])
+    assert (report.state, report.attempts, agent.driver.interface.calls) == ("changed", 1, [False, True])
     assert seen(placement) == [
         "GET in_tree=R -> 200",
         *READ_R,
@@ -180,9 +180,9 @@ def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_li
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
     agent = given(HELD_BY_C)
-    agent.driver.split = False
+    agent.driver.interface.split = False
     agent.cycle(start=True)
-    agent.driver.split = True
+    agent.driver.interface.split = True
     before = placement.dump()
     placement.clear()
     for start in (False, True):
@@ -190,7 +190,7 @@ def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_li
         assert report.state == "failed"
         assert [one.code for one in report.errors] == ["reshape.needed"]
         assert placement.writes() == []
-    agent.driver.split = False
+    agent.driver.interface.split = False
     settled(agent, placement, agent_log, {NAME: node(FLAT)}, before=before)
 
 
@@ -239,7 +239,7 @@ def test_s_55_a_consumer_that_comes_after_the_collecting_is_moved_by_a_second_at
     before = placement.dump()
     placement.faults.add(faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 3}}, D)), method="POST", path="^/reshaper")
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.calls) == ("changed", 2, [False, True, False, True])
+    assert (report.state, report.attempts, agent.driver.interface.calls) == ("changed", 2, [False, True, False, True])
     assert seen(placement)[-11:] == [
         posted(["R", "N0", "N1"], ["c"], 409),
         "GET in_tree=R -> 200",
@@ -302,7 +302,7 @@ def test_s_62_a_lost_answer_to_an_applied_reshape_is_recognised(given: Given, pl
     before = placement.dump()
     placement.faults.add(faults.read_timeout(applied=True), method="POST", path="^/reshaper")
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.calls) == ("changed", 2, [False, True, False])
+    assert (report.state, report.attempts, agent.driver.interface.calls) == ("changed", 2, [False, True, False])
     assert len(reshapes(placement)) == 1
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
     settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
@@ -341,7 +341,7 @@ def test_an_answer_that_does_not_say_what_became_of_the_reshape_does_not_refuse_
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock by which a refused node is tried again."""
     clock = Clock()
-    monkeypatch.setattr("agent.audit.time", clock)
+    monkeypatch.setattr("agent.audit.node_audit.time", clock)
     return clock
 
 
@@ -378,7 +378,7 @@ def test_a_refused_node_does_not_wait_after_a_reload(given: Given, placement: Pl
     placement.clear()
     assert (agent.cycle(start=True).state, placement.requests) == ("refused", [])
     # A reload that keeps the configuration reads everything again with the same fleet.
-    (node,) = agent.fleet.run(AuditOptions(start=True, reread=True)).nodes
+    (node,) = agent.audit.fleet.run(AuditOptions(start=True, reread=True)).nodes
     assert node.state == "changed"
 
 
@@ -413,7 +413,7 @@ def test_s_62_a_change_right_after_the_reshape_is_seen(given: Given, placement: 
 
 def test_s_63_four_conflicts_refuse_the_node(given: Given, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch) -> None:
     waits: list[int] = []
-    monkeypatch.setattr("agent.audit.conflict_wait", lambda attempt, _cancelled: bool(waits.append(attempt)))
+    monkeypatch.setattr("agent.audit.node_audit.conflict_wait", lambda attempt, _cancelled: bool(waits.append(attempt)))
     agent = given(HELD_BY_C)
     before = placement.dump()
     placement.faults.add(faults.answer(409, "placement.concurrent_update"), method="POST", path="^/reshaper", times=None)

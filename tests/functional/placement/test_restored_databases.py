@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement import clock, tombstones
@@ -38,7 +38,7 @@ def agent(host: Host, placement: PlacementServer) -> AgentUnderTest:
     agent = host(much)
     assert agent.cycle(start=True).state == "changed"
     backup = placement.snapshot()
-    agent.driver.script = little
+    agent.driver.interface.script = little
     assert agent.cycle().state == "changed"
     assert not placement.other.call("GET", f"/resource_providers/{CARD}", expect=(404,)).ok
     placement.restore(backup)
@@ -105,10 +105,10 @@ def test_what_others_put_beside_what_came_back_stays(agent: AgentUnderTest, plac
 
 
 def test_what_the_node_has_again_by_then_is_kept(agent: AgentUnderTest, placement: PlacementServer) -> None:
-    agent.driver.script = much
+    agent.driver.interface.script = much
     assert agent.cycle().state == "in-sync"
     assert len(placement.other.tree(ROOT)) == 4
-    agent.driver.script = little
+    agent.driver.interface.script = little
     assert agent.cycle().state == "changed"
     assert is_little(placement)
 
@@ -132,10 +132,10 @@ class NovaStyle(ScriptedDriver):
 
 def test_a_driver_that_is_shown_everything_is_not_shown_what_it_had_removed(host: Host, placement: PlacementServer) -> None:
     agent = host(None)
-    agent.driver = NovaStyle()
+    agent.driver.interface = NovaStyle()
     assert agent.cycle(start=True).state == "changed"
     backup = placement.snapshot()
-    agent.driver.has = False
+    agent.driver.interface.has = False
     assert agent.cycle().state == "changed"
     assert is_little(placement)
     placement.restore(backup)
@@ -150,7 +150,7 @@ def test_a_child_whose_uuid_only_the_agent_gives_is_its_own_even_without_a_tombs
     monkeypatch.setattr(clock, "now", lambda: now + 2 * tombstones.AGE)
     # The tombstones are too old, and go with the next change.
     monkeypatch.setattr(tombstones, "NUMBER", 0)
-    agent.driver.script = shaped(HAS | {"VGPU": total(1)})
+    agent.driver.interface.script = shaped(HAS | {"VGPU": total(1)})
     agent.stop()
     agent.cycle()
     assert CARD not in {one["uuid"] for one in placement.other.tree(ROOT)}
@@ -178,7 +178,7 @@ def test_an_aggregate_that_comes_back_goes_from_a_child_and_stays_on_the_root(ho
 
     agent = host(grouped)
     agent.cycle(start=True)
-    agent.driver.script = shaped(HAS, {"card": (NAME, {"CUSTOM_CARD": total(1)})})
+    agent.driver.interface.script = shaped(HAS, {"card": (NAME, {"CUSTOM_CARD": total(1)})})
     agent.cycle()
     for one in (ROOT, CARD):
         assert placement.other.aggregates(one) == set()
@@ -192,11 +192,11 @@ def test_an_aggregate_that_comes_back_goes_from_a_child_and_stays_on_the_root(ho
 def test_what_was_never_written_is_not_taken_from_who_makes_it_later(host: Host, placement: PlacementServer) -> None:
     agent = host(little)
     agent.cycle(start=True)
-    agent.driver.script = much
+    agent.driver.interface.script = much
     placement.faults.add(faults.answer(503), method="PUT")
     assert agent.cycle().state == "degraded"
     placement.faults.clear()
-    agent.driver.script = little
+    agent.driver.interface.script = little
     agent.cycle()
     # The operator does by hand what the agent never came to.
     placement.other.set_traits(ROOT, placement.other.traits(ROOT) | {"HW_CPU_X86_AVX2"})
@@ -210,7 +210,7 @@ def test_an_operators_own_trait_that_had_been_the_agents_does_not_go_without_a_w
 ) -> None:
     agent = host(much)
     agent.cycle(start=True)
-    agent.driver.script = little
+    agent.driver.interface.script = little
     agent.cycle()
     agent_log.clear()
     placement.other.set_traits(ROOT, placement.other.traits(ROOT) | {"CUSTOM_GOLD"})

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("short_waits")
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("agent.audit.time", clock)
+    monkeypatch.setattr("agent.audit.node_audit.time", clock)
     return clock
 
 
@@ -92,7 +92,7 @@ def test_what_is_changed_back_keeps_nothing_else_from_being_written(agent: Agent
         placement.other.set_inventory(ROOT, THEIRS)
         report = agent.cycle()
     assert len(told(report)) == 1
-    agent.driver.script = shaped({**VCPU, "MEMORY_MB": total(2048)}, {"N0": (NAME, {"VGPU": total(3)})}, traits={NAME: ["CUSTOM_OURS", "CUSTOM_MORE"]})
+    agent.driver.interface.script = shaped({**VCPU, "MEMORY_MB": total(2048)}, {"N0": (NAME, {"VGPU": total(3)})}, traits={NAME: ["CUSTOM_OURS", "CUSTOM_MORE"]})
     clock.now = 240.0
     agent.cycle()
     assert placement.other.inventory(ROOT)["MEMORY_MB"]["total"] == 2048
@@ -100,7 +100,7 @@ def test_what_is_changed_back_keeps_nothing_else_from_being_written(agent: Agent
     assert placement.other.inventory(N0)["VGPU"]["total"] == 3
     assert "CUSTOM_MORE" in placement.other.traits(ROOT)
     # What the node itself has otherwise by now is nobody's rivalry.
-    agent.driver.script = shaped({"VCPU": total(20), "MEMORY_MB": total(2048)}, CHILD, traits={NAME: ["CUSTOM_OURS"]})
+    agent.driver.interface.script = shaped({"VCPU": total(20), "MEMORY_MB": total(2048)}, CHILD, traits={NAME: ["CUSTOM_OURS"]})
     report = agent.cycle()
     assert (placement.other.inventory(ROOT)["VCPU"]["total"], told(report)) == (20, [])
 
@@ -118,7 +118,7 @@ def test_a_device_that_comes_and_goes_is_no_rival(agent: AgentUnderTest, placeme
     for minute in range(1, 9):
         clock.now = 60.0 * minute
         there = minute % 2 == 0
-        agent.driver.script = shaped(VCPU, {"N0": (NAME, {"VGPU": total(2)})} if there else {}, traits={NAME: ["CUSTOM_OURS"]})
+        agent.driver.interface.script = shaped(VCPU, {"N0": (NAME, {"VGPU": total(2)})} if there else {}, traits={NAME: ["CUSTOM_OURS"]})
         report = agent.cycle()
         assert (report.state, told(report)) == ("changed", [])
         if there:
@@ -144,9 +144,9 @@ def test_what_another_writer_keeps_from_being_taken_back_stays_ours_whatever_els
     """Tombstones are bounded in number, so that nothing that is still there may need one."""
     monkeypatch.setattr(tombstones, "NUMBER", 2)
     ours = {"CUSTOM_A", "CUSTOM_B"}
-    agent.driver.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C", *ours]})
+    agent.driver.interface.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C", *ours]})
     assert agent.cycle().state == "changed"
-    agent.driver.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C"]})
+    agent.driver.interface.script = shaped(VCPU, CHILD, traits={NAME: ["CUSTOM_C"]})
     agent.cycle()
     for minute in (1, 2):
         clock.now = 60.0 * minute
@@ -154,7 +154,7 @@ def test_what_another_writer_keeps_from_being_taken_back_stays_ours_whatever_els
         report = agent.cycle()
     assert ours < placement.other.traits(ROOT)
     assert len(told(report)) == 1
-    agent.driver.script = shaped(VCPU, CHILD)
+    agent.driver.interface.script = shaped(VCPU, CHILD)
     clock.now = 180.0
     agent.cycle()
     assert "CUSTOM_C" not in placement.other.traits(ROOT)

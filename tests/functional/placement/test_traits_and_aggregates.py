@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement import names

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.desired.device_names import MARKER, card_of
+from agent.tree.device_names import MARKER, card_of
 from agent.model.operation import Reshape
 from agent.placement.allocations.retiring import Retired, retire
 from tests.functional.reshapes.cases import FEW, REQUIRED, States

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.domain import Domain
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor

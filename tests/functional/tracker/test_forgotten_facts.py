@@ -27,7 +27,7 @@ def say(agent: AgentUnderTest, **changes: Any) -> None:
     """Have the driver tell of a whole host, but for ``changes``."""
     whole: dict[str, Any] = {"cpu": CpuFacts(frozenset(range(32))), "memory_mib": 65536, "disk_gib": 1000}
     # A clock of its own, because every facts are newer than those before.
-    agent.driver.facts_of = lambda name: HostFacts(name, agent.driver.calls + 1.0, "test", **{**whole, **changes})
+    agent.driver.interface.facts_of = lambda name: HostFacts(name, agent.driver.interface.calls + 1.0, "test", **{**whole, **changes})
 
 
 def published(placement: PlacementServer) -> dict[str, int]:

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from agent.desired.policy import Ratio
+from agent.tree.policy import Ratio
 from agent.model.flavor import Flavor
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import ResourcesUnavailable

@@ -29,7 +29,7 @@ def two(placement: PlacementServer, tmp_path: Path) -> Iterator[tuple[AgentUnder
 
 
 def offers(agent: AgentUnderTest, name: str) -> None:
-    agent.driver.script = shaped({f"CUSTOM_{name}": total(1)})
+    agent.driver.interface.script = shaped({f"CUSTOM_{name}": total(1)})
 
 
 def unheard(first: AgentUnderTest, second: AgentUnderTest, time: Time) -> None:

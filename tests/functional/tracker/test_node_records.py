@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from agent.desired.policy import Ratio
+from agent.tree.policy import Ratio
 from agent.errors import AgentError
 from agent.model.compute_node import ComputeNode
 from agent.model.lease import Lease

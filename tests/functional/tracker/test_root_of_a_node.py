@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.provider_tree import ProviderTree
 from tests.support.agent import ROOT, AgentUnderTest
@@ -26,7 +26,7 @@ def made(placement: PlacementServer, tmp_path: Path) -> Iterator[Made]:
         for one in agents:
             one.stop()
         agent = AgentUnderTest(placement, tmp_path / "state", policy=Policy(**policy))
-        agent.driver.facts_of = lambda name: HostFacts(name, agent.driver.calls + 1.0, "test", cpu=CpuFacts(frozenset(range(4))), memory_mib=4096, disk_gib=100)
+        agent.driver.interface.facts_of = lambda name: HostFacts(name, agent.driver.interface.calls + 1.0, "test", cpu=CpuFacts(frozenset(range(4))), memory_mib=4096, disk_gib=100)
         agents.append(agent)
         return agent
 
@@ -52,10 +52,10 @@ def test_s_101_a_capability_comes_and_goes_and_what_others_set_stays(made: Made,
     agent = made()
     agent.cycle(start=True)
     add_trait(placement, RACK)
-    agent.driver.capabilities = {MULTI_ATTACH: True}
+    agent.driver.interface.capabilities = {MULTI_ATTACH: True}
     agent.cycle()
     assert {MULTI_ATTACH, RACK} <= placement.other.traits(ROOT)
-    agent.driver.capabilities = {MULTI_ATTACH: False}
+    agent.driver.interface.capabilities = {MULTI_ATTACH: False}
     agent.cycle()
     assert MULTI_ATTACH not in placement.other.traits(ROOT)
     assert RACK in placement.other.traits(ROOT)
@@ -90,7 +90,7 @@ def test_s_104_what_the_driver_reserves_is_never_overridden(made: Made, placemen
         tree.update_inventory(ROOT, {**inventory, "DISK_GB": {**inventory["DISK_GB"], "reserved": 7}})
 
     agent = made(reserved_disk_mib=2048)
-    agent.driver.script = seven
+    agent.driver.interface.script = seven
     for start in (True, False):
         agent.cycle(start=start)
         assert reserved_disk(placement) == 7

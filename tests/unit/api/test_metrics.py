@@ -7,7 +7,7 @@ import pytest
 from agent.api.metrics import Metrics
 from agent.api.node_figures import NodeFigures
 from agent.model.report import Drift
-from agent.service import DaemonService
+from agent.service.daemon_service import DaemonService
 from tests.unit.render.reports import node, report
 
 
@@ -30,7 +30,7 @@ class Agent:
 def metrics():
     agent = Agent()
     yield agent
-    agent.service.stops()
+    agent.service.daemon_service.stops()
 
 
 def figures(metrics):

@@ -6,7 +6,7 @@ from typing import Any
 from oslo_config import cfg
 
 from agent.conf import options
-from agent.driver import Driver, HostContext, load
+from agent.driver.interface import Driver, HostContext, load
 from agent.model.facts import HostFacts
 from agent.model.inventory import Record
 from agent.model.provider_tree import ProviderTree

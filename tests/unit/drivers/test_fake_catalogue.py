@@ -2,7 +2,7 @@ import uuid
 
 import pytest
 
-from agent.driver import NAMESPACE, NOVA_SPELLINGS, Driver, ReportsCapabilities, ShapesTree, available, canonical_name
+from agent.driver.interface import NAMESPACE, NOVA_SPELLINGS, Driver, ReportsCapabilities, ShapesTree, available, canonical_name
 from agent.errors import DriverError, NotReady
 from agent.model.tree_diff import compare_trees
 from agent.model.facts import HostFacts
@@ -75,7 +75,7 @@ def test_a_plain_fake_has_no_cells_and_no_devices():
 
 
 def test_a_driver_that_was_not_started_is_not_ready():
-    from agent.driver import load
+    from agent.driver.interface import load
 
     with pytest.raises(NotReady):
         load("fake", configured()).nodes()

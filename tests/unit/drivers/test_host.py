@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from agent.driver import Driver, available, load
+from agent.driver.interface import Driver, available, load
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.cpu_list import parse_cpu_list
 from agent.model.partial_read import summarize_faults

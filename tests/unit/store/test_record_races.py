@@ -24,7 +24,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from agent.errors import RecordConflict
-from agent.model.changes import Changes
+from agent.model.record_changes import Changes
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, instance

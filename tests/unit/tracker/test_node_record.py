@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from agent.desired.policy import Policy, Ratio
+from agent.tree.policy import Policy, Ratio
 from agent.errors import ConfigError
 from agent.model.record_changes import RecordChanges
 from agent.model.compute_node import ComputeNode

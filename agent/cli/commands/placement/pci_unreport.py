@@ -9,7 +9,7 @@ from oslo_config import cfg
 
 from agent.cli.options import Options
 from agent.cli.placement_work import PlacementWork, finish, placement_work
-from agent.desired.device_names import MARKER, card_of
+from agent.tree.device_names import MARKER, card_of
 from agent.errors import ConfigError
 from agent.model.names import number_of, printable
 from agent.placement.allocations.providers import provider_by

@@ -13,7 +13,7 @@ from agent.cli.commands.tree import stored_trees
 from agent.cli.options import Options
 from agent.cli.record_lists import RecordList, asked, show
 from agent.conf.default import host_name
-from agent.desired.policy import Policy
+from agent.tree.policy import Policy
 from agent.errors import StoreError
 from agent.model.amounts import NOTHING, Amounts
 from agent.model.inventory import capacity

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from agent import driver as drivers
 from agent.errors import ConfigError
 from tests.support.libvirt_host import libvirt_conf
+from agent.driver import interface as drivers
 
 
 def test_its_absence_is_told_with_the_command_that_mends_it(monkeypatch):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from agent.desired.encryption_policy import EncryptionPolicy
-from agent.desired.encryption_tree import offered
+from agent.tree.encryption_policy import EncryptionPolicy
+from agent.tree.encryption_tree import offered
 from agent.model.encryption import EncryptionFacts
 from drivers.libvirt.raw_capabilities import KernelAnswer
 from drivers.libvirt.domain_capabilities import Emulator, Sev

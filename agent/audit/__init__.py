@@ -1,0 +1,1 @@
+"""Audits of nodes: observe, shape, plan, flush."""

@@ -1,0 +1,571 @@
+"""One audit of one node: facts → usage → desired tree → plan → flush, and nothing else."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from threading import Event
+from typing import Self
+
+from agent.audit.allocations import JudgedAllocations, NodeAllocations, flush_clearing
+from agent.audit.devices import LATER, PlacedDeviceTree, NodeDevices, Surpluses, device_hints, log_corrected
+from agent.audit.inventories import overcommitted
+from agent.audit.run import AuditOptions, AuditedNode, AuditRun
+from agent.audit.reshapes import ReshapeReads
+from agent.tree.device_providers import reserved_of_cards
+from agent.tree.device_uses import DeviceUses
+from agent.tree.host_tree import layout_hint
+from agent.tree.nova_children import with_novas_children
+from agent.tree.provider_files import put_operators_files
+from agent.tree.policy import Policy
+from agent.tree.remote_managed_ports import with_remote_managed_ports
+from agent.tree.reshape.context import ReshapeContext
+from agent.tree.root_traits import other_marks
+from agent.tree.desired_tree import DriverReport, desired_tree
+from agent.driver.interface import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
+from agent.driver.answers import node_capabilities, node_facts
+from agent.driver.worker import DriverWorker
+from agent.errors import (
+    DRIVER_FAULT,
+    AdoptionNeeded,
+    AgentBug,
+    AgentError,
+    DriverError,
+    GenerationConflict,
+    InvalidTree,
+    PlacementError,
+    PlacementRefused,
+    ProviderIdentityConflict,
+    ProviderNameConflict,
+    RecordConflict,
+    ReshapeConflict,
+    ReshapeFailed,
+    ReshapeNeeded,
+    StoreError,
+)
+from agent.model.mirror import ServerCapabilities
+from agent.model.names import MAX_PROVIDER_NAME, printable
+from agent.model.operation import AllocationOperation
+from agent.model.provider_tree import Provider, ProviderExists, ProviderTree
+from agent.model.report import NodeReport, NodeState, Problem, Usage
+from agent.pci.settings import PciSettings
+from agent.placement import clock
+from agent.placement.answers import Row
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.consumers import usages
+from agent.placement.flush import Before, Flushed, flush, foreseen
+from agent.placement.mirror import Freshness
+from agent.placement.names import learn_traits, names_added
+from agent.placement.node_state import NodePlacementState
+from agent.placement.merge import ADOPT, Merge, Target, Usages, foreign_share
+from agent.placement.plan import Plan, make_plan
+from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
+from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
+from agent.placement.rival_writers import RivalWriters
+from agent.placement.server import Server
+from agent.placement.tombstones import without_reappeared
+from agent.provider_config.absences import Absences
+from agent.provider_config.entry import Key, ProviderConfig
+from agent.tracker.device_uses import device_uses
+from agent.tracker.errors import NodeHeldElsewhere
+from agent.tracker.guest_places import guest_places
+from agent.tracker.services import TrackerServices
+
+LOG = logging.getLogger(__name__)
+
+# How long a node that was refused is left alone before it is tried again, in seconds: the first time, and at most.
+FIRST_PAUSE = 120.0
+LONGEST_PAUSE = 3600.0
+TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a reload"
+
+
+@dataclass(frozen=True, slots=True)
+class AuditContext:
+    """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in seconds.
+
+    ``records`` None: there are none, so that nothing is counted and nobody's allocations are judged. ``absences``: which
+    providers of the operator's files are nowhere.
+    """
+
+    server: Server
+    driver: Driver
+    worker: DriverWorker
+    policy: Policy
+    agent: str
+    cancelled: Event
+    facts_deadline: float = 60
+    freshness: Freshness = field(default_factory=Freshness)
+    records: TrackerServices | None = None
+    provider_config: ProviderConfig = field(default_factory=ProviderConfig)
+    absences: Absences = field(default_factory=Absences)
+    pci: PciSettings = field(default_factory=PciSettings)
+    nodes_deadline: float = 300
+
+
+@dataclass(frozen=True, slots=True)
+class _RefusedAudit:
+    """What was told of a node that was refused. Until ``until``, by the clock that never goes back, it is not tried again; ``pause`` in seconds."""
+
+    report: NodeReport
+    until: float
+    pause: float
+
+    @classmethod
+    def of(cls, report: NodeReport, now: float, before: Self | None) -> Self:
+        """A refusal now; each one in a row pauses longer than the one before."""
+        pause = min(before.pause * 2, LONGEST_PAUSE) if before is not None else FIRST_PAUSE
+        # What was done and asked is told once.
+        return cls(replace(report, attempts=1, outcomes=(), requests={}, seconds={}), now + pause, pause)
+
+
+@dataclass(frozen=True, slots=True)
+class _UncountedSections:
+    """What came of counting a node without an audit: what is used of it, or why that is not known."""
+
+    usage: Usage = field(default_factory=Usage)
+    error: AgentError | None = None
+
+
+class NodeAudit:
+    """Audits one node again and again, remembering what need not be asked twice. One audit at a time."""
+
+    def __init__(self, node: AuditedNode, house: AuditContext) -> None:
+        self.node, self.house = node, house
+        self.notebook = NodePlacementState(house.server, node.uuid)
+        # Whether what must not be wrong at a start was not; and whether all is moved that may move only then, or once the node was taken over.
+        self._started = self._moved = False
+        # Whether an audit has counted the node, and whether the last try failed, so that nobody knows whether the lease was kept.
+        self._counted, self._uncertain = False, False
+        self._refusal: _RefusedAudit | None = None
+        self.rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
+        # Which entries of the operator's files have a provider here; None until there was a tree to look at.
+        self.sighted: frozenset[Key] | None = None
+
+    def run(
+        self, mode: AuditOptions, rows: Sequence[Row] | None = None, *, gone: bool = False, earlier: Callable[[], object] = lambda: None
+    ) -> NodeReport:
+        """Audit the node. ``rows``: its structure in Placement, if a list for many nodes already brought it.
+
+        ``gone``: the driver says that the node is no more; what is ours of its tree is deleted. ``earlier`` waits for
+        the audits that began before this one.
+        Never raises an :class:`AgentError`: what went wrong is in the report.
+        """
+        if self._refusal is not None and not (mode.reread or mode.asked or gone) and time.monotonic() < self._refusal.until:
+            return self._paused(self._refusal.report, mode)
+        record, begun = AuditRun(self.house.server.client(), mode, earlier), time.monotonic()
+        state: NodeState = "failed"
+        try:
+            self._check_name()
+            with record.step("facts"):
+                findings = None if gone else self._facts()
+                record.incomplete = frozenset(findings.facts.incomplete if findings else ())
+            with record.step("usage"):
+                rows = rows if self._count(record, findings) else None
+            for record.attempts in range(1, MAX_ATTEMPTS + 1):
+                if record.attempts > 1:
+                    # Whose allocation came in between is on record by now.
+                    with record.step("usage"):
+                        self._count(record, findings)
+                if self._attempt(record, findings, rows if record.attempts == 1 else None):
+                    break
+            self._look_back(record)
+            state, self._started, self._moved = record.state(), self._started or record.has_moved, self._moved or record.has_moved
+        except AdoptionNeeded as error:
+            # Nothing is written, in this pass and every other one, until the operator decides.
+            state, record.tree = "degraded", self.notebook.own_tree()
+            record.failed(error)
+        except AgentError as error:
+            # Shares of devices that cannot be corrected now are tried again; a layout that cannot be had needs somebody.
+            state = "refused" if isinstance(error, ReshapeFailed) and record.healing.move is None else "failed"
+            record.failed(error)
+        except Exception as error:
+            # A bug, or facts that nobody thought of: the other nodes are audited all the same.
+            LOG.exception("node %s", printable(self.node.name))
+            # What is remembered may be what it stumbled over, or half of what it did.
+            self.notebook.forget()
+            record.failed(AgentBug.of(error))
+        record.seconds["total"] = time.monotonic() - begun
+        report = record.report(self.node, state, self.notebook.own_tree(), frozenset(self.notebook.journal.providers))
+        self._refusal = _RefusedAudit.of(report, time.monotonic(), self._refusal) if state == "refused" else None
+        return report
+
+    def unmoved(self, row: Row | None) -> bool:
+        """Whether Placement has the node as this agent last saw it. ``row``: its root; of a node with children that says too little."""
+        tree = self.notebook.view.tree
+        if row is None or len(tree) != 1 or not tree.exists(row.uuid):
+            return False
+        known = tree.provider(row.uuid)
+        return (known.name, known.generation, self.notebook.view.above) == (row.name, row.generation, row.parent_uuid)
+
+    def count(self, mode: AuditOptions) -> None:
+        """Facts and records alone, so that claims can be made while there is no Placement. What goes wrong is logged."""
+        if self.house.records is not None and not mode.dry_run and (error := self._counted_apart(mode).error) is not None:
+            LOG.warning("node %s: %s", printable(self.node.name), error)
+
+    def _counted_apart(self, mode: AuditOptions) -> _UncountedSections:
+        record = AuditRun(self.house.server.client(), mode, lambda: None)
+        try:
+            self._count(record, self._facts())
+        except AgentError as error:
+            return _UncountedSections(error=error)
+        except Exception as error:
+            # As in an audit: the other nodes are counted all the same.
+            LOG.exception("node %s could not be counted", printable(self.node.name))
+            return _UncountedSections(error=AgentBug.of(error))
+        return _UncountedSections(record.usage)
+
+    def _paused(self, told: NodeReport, mode: AuditOptions) -> NodeReport:
+        """The report of a refused node that is not tried again yet: it is counted and keeps its lease all the same.
+
+        ``told``: what was told of it when it was refused.
+        """
+        apart = self._counted_apart(mode)
+        if apart.error is None:
+            return replace(told, usage=apart.usage)
+        problem = Problem(apart.error.code, apart.error.message, apart.error.remedy, apart.error.fatal)
+        return replace(told, errors=(*told.errors, problem))
+
+    def _attempt(self, record: AuditRun, findings: DriverReport | None, rows: Sequence[Row] | None) -> bool:
+        """From a fresh mirror to the end of a flush. Returns whether that is the end of it."""
+        notebook, root = self.notebook, self.node.uuid
+        try:
+            with record.step("tree"):
+                held = self._mirror(record, rows)
+                self._note_reserved(record)
+                target, move = self._desired(record, findings, held)
+                if move is not None and self._holds_stranded(target, move):
+                    target, move = self._desired(record, findings, notebook.held(record.client))
+                judged = self._judged(record, findings, target)
+            with record.step("plan"):
+                plan = make_plan(notebook.view, target, notebook.knowledge, root, move)
+                if plan.limited and self.house.server.offers_more(record.client):
+                    plan = make_plan(notebook.view, target, notebook.knowledge, root, move)
+                plan, withheld = self.rivals.withheld(judged.added_to(plan))
+                record.planned(plan, findings.facts if findings else None)
+                record.errors += judged.errors
+            if record.mode.dry_run:
+                record.outcomes, conflicts = foreseen(record.client, plan, notebook.knowledge, root, Before(owned=notebook.journal.providers))
+                record.errors += conflicts
+                record.outcomes += withheld
+                notebook.assume(plan)
+                return True
+            with record.step("flush"):
+                flushed = self._flush_judged(record, plan, judged)
+                if findings is None or not findings.facts.rented_whole:
+                    # What is rented whole is reserved once somebody has it.
+                    record.drift += overcommitted(record.client, flushed, notebook.journal.held)
+        except GenerationConflict as conflict:
+            return self._again(record, conflict)
+        except RecordConflict as conflict:
+            # Another agent wrote the journal: counting again tells whose the node is.
+            notebook.forget()
+            return self._again(record, conflict)
+        except ReshapeFailed as error:
+            if record.healing.move is None or record.attempts == MAX_ATTEMPTS:
+                raise
+            # The rest must not wait for it.
+            record.unhealed = f"{error.message}; {error.remedy}" if error.remedy else error.message
+            return False
+        self.rivals.sent(flushed.outcomes)
+        log_corrected(record.healing, flushed.outcomes)
+        if flushed.conflict is not None:
+            if isinstance(flushed.conflict, ReshapeConflict) and record.healing.move is not None and record.attempts == MAX_ATTEMPTS - 1:
+                # The last attempt is for all else.
+                record.unhealed = flushed.conflict.message
+            return self._again(record, flushed.conflict)
+        record.outcomes += withheld
+        # What could not go because it is in use is planned once more, as something to hold; and what went to be made anew elsewhere, to be made.
+        # A node that is gone is looked for once more if Placement did not have all of it, because there is no next pass for it.
+        again = findings is None and flushed.missing and record.attempts < MAX_ATTEMPTS
+        return not (flushed.held or again or (record.devices is not None and record.devices.anew and flushed.complete))
+
+    def _check_name(self) -> None:
+        name = self.node.name
+        if not 1 <= len(name) <= MAX_PROVIDER_NAME:
+            what = f"node {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+            raise InvalidTree(what, "give it another name where the driver finds it")
+
+    # --- 1 and 2: facts and usage -----------------------------------------------------------------------------
+
+    def _facts(self) -> DriverReport:
+        """All that the driver knows of the node."""
+        driver, name = self.house.driver, self.node.name
+        asked = self.house.worker, self.node.driver, name, self.house.facts_deadline
+        call = partial(self.house.worker.call, deadline=self.house.facts_deadline, node=name)
+        facts = node_facts(driver, *asked)
+        capabilities = node_capabilities(driver, *asked) if isinstance(driver, ReportsCapabilities) else {}
+
+        def shape(tree: ProviderTree, allocations: Allocations | None) -> None:
+            try:
+                if isinstance(driver, UpdatesProviderTree):
+                    call(driver.update_provider_tree, tree, name, allocations)
+                elif isinstance(driver, ShapesTree):
+                    call(driver.shape, tree, facts, allocations)
+            except DriverError as error:
+                raise self._explained(error) from error
+
+        return DriverReport(facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree))
+
+    def _explained(self, error: DriverError) -> AgentError:
+        """Why a driver failed to shape its tree, if that is known better than it says."""
+        cause = error.__cause__
+        if not isinstance(cause, ProviderExists):
+            return error
+        name, there = printable(cause.name), cause.there
+        theirs = there is not None and self.notebook.view.tree.exists(there.uuid) and not self.notebook.journal.owns(there.uuid)
+        if there is not None and there.name == cause.name and theirs:
+            return ProviderNameConflict(
+                f"{self.node.driver} makes provider {name!r}, but provider {there.uuid}, which is somebody else's, has that name in the tree",
+                "delete or rename that provider; a driver that is to share it has to ask exists() before it calls new_child()",
+                holder=there.uuid, uuid=cause.uuid,
+            )  # fmt: skip
+        what = f"driver error: {self.node.driver} calls new_child() for {name!r}, {cause.uuid}, but the tree has a provider of that name or uuid already"
+        return DriverError(what, "the driver has to ask exists() before it calls new_child()")
+
+    def _count(self, record: AuditRun, findings: DriverReport | None) -> bool:
+        """What is promised on the node. Without records, the host's own share is all that counts.
+
+        Returns whether what was remembered of the node stands: not if another agent may have had it since the last audit.
+        """
+        remembered = True
+        policy, records, mode = self.house.policy, self.house.records, record.mode
+        if findings is None:
+            if records is not None and not mode.dry_run:
+                records.audits.remove(self.node.uuid)
+        elif records is not None:
+            start, present = mode.start and not self._started, self.notebook.view.tree
+            uncertain, self._uncertain = self._uncertain, True
+            found = records.audits.audit(self.node.uuid, findings.facts, present, start=start, dry_run=mode.dry_run)
+            # Also after a first try that failed: what was read for its report may be older than what another agent wrote since.
+            if uncertain or (self._counted and found.taken):
+                self.notebook.forget()
+                # The other agent may have had another layout.
+                remembered = self._moved = False
+                found = records.audits.audit(self.node.uuid, findings.facts, self.notebook.view.tree, start=start, dry_run=mode.dry_run)
+            self._counted, self._uncertain = True, False
+            record.counted(found)
+        elif findings.facts.cpu is not None:
+            record.usage = Usage(policy.reserved_cpus, policy.reserved_memory_mib, policy.reserved_disk_mib)
+        return remembered
+
+    # --- mirror -----------------------------------------------------------------------------------------------
+
+    def _mirror(self, record: AuditRun, rows: Sequence[Row] | None) -> Usages:
+        """Bring the view up to date; returns what is used of all that only waits to become free."""
+        first, mode, notebook = record.attempts == 1, record.mode, self.notebook
+        self.house.server.connect(record.client)
+        try:
+            notebook.refresh(record.client, replace(self.house.freshness, everything=mode.reread and first), rows)
+        except PlacementRefused as error:
+            if error.status in (404, 406):
+                # Not the provider is missing, which would be an empty list, but the call or its version: is the server too old?
+                self.house.server.connect(record.client, ask=True)
+            raise
+        self._check_identity(record)
+        if mode.adopt:
+            notebook.adopt()
+        return notebook.held(record.client)
+
+    def _check_identity(self, record: AuditRun) -> None:
+        """The root has to be the node: its name is never changed from here, and nobody else may have it."""
+        tree, node = self.notebook.view.tree, self.node
+        if tree.exists(node.uuid):
+            if (name := tree.name_of(node.uuid)) != node.name:
+                raise ProviderIdentityConflict(
+                    f"provider {node.uuid} is called {printable(name)!r} in Placement, the node {printable(node.name)!r}",
+                    "rename the provider back, or set [DEFAULT] host to its name",
+                )
+            if not record.mode.adopt:
+                self._check_mark(tree.provider(node.uuid))
+        elif record.mode.dry_run and (holder := record.client.provider_named(node.name)) is not None:
+            raise ProviderNameConflict(
+                f"the name {printable(node.name)!r} of provider {node.uuid} is held by provider {holder.uuid} in Placement",
+                f"if this is the same host, write {holder.uuid} into the compute_id file of the store",
+            )
+
+    def _check_mark(self, root: Provider) -> None:
+        """A root with another agent's mark is that agent's to write, unless the two share a store, whose lease says who has the node.
+
+        :raises NodeHeldElsewhere: it has one.
+        """
+        house = self.house
+        marks = other_marks(root.traits, house.agent) - self.notebook.journal.of(root.uuid).traits
+        if not marks:
+            return
+        if house.records is not None:
+            house.records.audits.stand_by(self.node.uuid)
+        whose = f"the mark of another agent, which has a store of its own: {', '.join(sorted(marks))}"
+        raise NodeHeldElsewhere(
+            f"the root provider of node {printable(self.node.name)} carries {whose}",
+            f"stop one of the two; this one takes the node over by agent --once --adopt --node {self.node.uuid}, or once that trait is gone",
+        )
+
+    # --- 3: the desired tree ----------------------------------------------------------------------------------
+
+    def _desired(self, record: AuditRun, findings: DriverReport | None, held: Usages) -> tuple[Target, AllocationMove | None]:
+        """What the node should have, merged with what others have there."""
+        notebook, root = self.notebook, self.node.uuid
+        view, journal = notebook.view, notebook.journal
+        if findings is None:
+            return Merge(MergeInputs.of(view, journal, ProviderTree(), ProviderTree(), root), notebook.knowledge, held).target(), None
+        whole = findings.shape_all and view.tree.exists(root)
+        base = without_reappeared(view.tree.scoped(root), journal) if whole else foreign_share(view, journal, root, self.node.name)
+        move, facts = None, findings.facts
+        evidence = self._evidence(record, findings)
+        try:
+            wish = self._wish(base, findings, evidence, None)
+        except ReshapeNeeded as needed:
+            if view.tree.exists(root) and not journal.adopted:
+                what = f"{printable(self.node.name)}: inventory and its allocations would move, but the tree is not adopted"
+                raise AdoptionNeeded(what, ADOPT) from needed
+            if not evidence.start:
+                raise
+            wish, move = self._reshaped_wish(record, base, findings, evidence, needed)
+        layout = None if findings.shape_all else layout_hint(facts, self.house.policy, view.tree, root)
+        record.hint = "; ".join(filter(None, [layout, *device_hints(facts, self.house.policy, self.house.pci)])) or None
+        put = record.devices = self._put_devices(record, base, wish, findings)
+        by = put.taken_over(MergeInputs.of(view, journal, base, wish, root, take_over=record.mode.adopt))
+        by = by if findings.shape_all else with_novas_children(by)
+        applied = put_operators_files(self.house.provider_config, by, self.house.policy.owner_trait, kept=bool(facts.incomplete))
+        record.misfits, self.sighted = applied.problems, applied.found
+        knowledge = self._names_learned(record, applied.tree)
+        merge = Merge(
+            replace(by, wish=applied.tree), knowledge, held, applied.configured, rented_whole=facts.rented_whole, incomplete=bool(facts.incomplete),
+        )  # fmt: skip
+        target = merge.target()
+        record.healing = self._devices(record).healing(record.client, put, target, why_not=LATER if move else record.unhealed)
+        return target, move or record.healing.move
+
+    def _devices(self, record: AuditRun) -> NodeDevices:
+        uses = device_uses(record.records.state) if record.records is not None else DeviceUses()
+        return NodeDevices(self.notebook, self.node.uuid, self.house.pci, self.house.policy, uses, self._surpluses)
+
+    def _put_devices(self, record: AuditRun, base: ProviderTree, wish: ProviderTree, findings: DriverReport) -> PlacedDeviceTree:
+        start, adopt = record.mode.start and not self._started, record.mode.adopt
+        return self._devices(record).put(record.client, base, wish, findings.facts, start=start, adopt=adopt)
+
+    def _names_learned(self, record: AuditRun, wish: ProviderTree) -> ServerCapabilities:
+        """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""
+        traits, classes = names_added(self.notebook.view.tree, wish)
+        if not self.notebook.knowledge.has_confirmed(traits, classes):
+            # Nodes of one kind bring the same names: each is asked for and made by the first of them alone.
+            record.earlier()
+        return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, clock.now()))
+
+    def _evidence(self, record: AuditRun, findings: DriverReport) -> ReshapeContext:
+        state = record.records.state if record.records is not None else None
+        places = guest_places(state, findings.facts.domains or ())
+        return ReshapeContext(findings.facts, self.house.policy, places, start=record.mode.start and not self._moved)
+
+    def _wish(self, base: ProviderTree, findings: DriverReport, evidence: ReshapeContext, allocations: Allocations | None) -> ProviderTree:
+        house, journal, present = self.house, self.notebook.journal, self.notebook.view.tree
+        findings = with_remote_managed_ports(findings, house.pci.remote_managed(findings.facts), present, self.node.uuid)
+        return desired_tree(base, present, self.node.uuid, findings, house.policy, journal, house.agent, evidence, allocations)
+
+    def _reshaped_wish(
+        self, record: AuditRun, base: ProviderTree, findings: DriverReport, evidence: ReshapeContext, needed: ReshapeNeeded
+    ) -> tuple[ProviderTree, AllocationMove | None]:
+        """The wish of a node whose allocations have to move, and how they moved; None if none had to after all."""
+        moving = ReshapeReads.read(record.client, self.notebook, evidence)
+        edited = moving.edited()
+        LOG.info("node %s: %s", printable(self.node.name), needed.message)
+        try:
+            wish = self._wish(base, findings, moving.evidence, edited)
+        except ReshapeNeeded as error:
+            what = f"driver error: {self.node.driver} asks for a reshape of {printable(self.node.name)} although it was given the allocations"
+            raise ReshapeFailed(what, DRIVER_FAULT) from error
+        move = allocation_move(moving.before, edited)
+        return wish, None if needed.data.get("only_if_held") and not move.changed else move
+
+    def _holds_stranded(self, target: Target, move: AllocationMove) -> bool:
+        """Have what the node no longer has, and consumers of ``move`` go on using, wait until it is free. Returns whether there is more of that than before."""
+        known, by_driver = self.notebook.journal.held, isinstance(self.house.driver, UpdatesProviderTree | ShapesTree)
+        left = find_stranded(self.notebook.own_tree(), target.tree, move, by_driver=by_driver) if target.journal.adopted else {}
+        new = {uuid: classes for uuid, classes in left.items() if not classes <= known.get(uuid, frozenset())}
+        self.notebook.hold(new)
+        return bool(new)
+
+    def _judged(self, record: AuditRun, findings: DriverReport | None, target: Target) -> JudgedAllocations:
+        """Whose the node's allocations are."""
+        house = self.house
+        if house.records is None or record.records is None or findings is None:
+            return JudgedAllocations()
+        allocations = NodeAllocations(self.notebook, house.records.book, record.records, house.policy.purge_after, house.freshness.consumers)
+        # A provider that is to go holds what it holds until then.
+        owned = {*self.notebook.journal.providers, *target.journal.providers}
+        return allocations.judged(record.client, owned, findings.facts, record.tried)
+
+    # --- 5: the flush -----------------------------------------------------------------------------------------
+
+    def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> Flushed:
+        records = self.house.records
+        return flush_clearing(records.book, judged, lambda: self._flush(record, plan)) if records is not None else self._flush(record, plan)
+
+    def _flush(self, record: AuditRun, plan: Plan) -> Flushed:
+        """Write down what will be ours, send the plan, write down what came of it."""
+        notebook = self.notebook
+        owned = notebook.journal.providers
+        plan, skipped = notebook.intend(plan)
+        before = Before(not record.forgot, [one.operation for one in skipped], owned)
+        try:
+            flushed = flush(record.client, plan, notebook.view, notebook.knowledge, self.node.uuid, clock.now(), before)
+        except ReshapeFailed:
+            notebook.doubt()
+            raise
+        record.forgot |= flushed.forgot
+        record.errors += [*flushed.errors, *([flushed.outage] if flushed.outage else [])]
+        # Of a plan that is thrown away only what was done counts: the rest comes again in the next one.
+        if flushed.conflict is None and any(error.data.get("limited") for error in flushed.errors) and self.house.server.offers_more(record.client):
+            flushed.conflict = GenerationConflict("Placement offers more by now")
+        planned_again = flushed.conflict is not None or (bool(flushed.held) and record.attempts < MAX_ATTEMPTS)
+        record.outcomes += [one for one in flushed.outcomes if one.status == "done" or not planned_again]
+        record.outcomes += skipped
+        record.tried |= {one.operation.old.consumer for one in flushed.outcomes if isinstance(one.operation, AllocationOperation) and one.status == "failed"}
+        # Last, because what was done is to be told even if it cannot be written down.
+        notebook.record(plan, flushed)
+        return flushed
+
+    def _again(self, record: AuditRun, conflict: AgentError) -> bool:
+        """A conflict is normal on a busy host: everything is read and planned anew, a few times.
+
+        :raises GenerationConflict: that was the last attempt.
+        """
+        LOG.debug("node %s, attempt %s: %s", printable(self.node.name), record.attempts, conflict.message)
+        if record.attempts == MAX_ATTEMPTS and isinstance(conflict, ReshapeConflict) and record.healing.move is None:
+            raise ReshapeFailed(f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", TRIED_AGAIN) from conflict
+        if record.attempts == MAX_ATTEMPTS:
+            what = f"{printable(self.node.name)}: {MAX_ATTEMPTS} attempts met changes by others, last: {conflict.message}"
+            raise GenerationConflict(what, "it is tried again in the next pass") from conflict
+        if conflict_wait(record.attempts, self.house.cancelled):
+            raise PlacementError("cancelled while waiting to try again") from conflict
+        return False
+
+    def _note_reserved(self, record: AuditRun) -> None:
+        """Write down what Placement has reserved of the cards, which operators and those who clean devices say there."""
+        records, view = self.house.records, self.notebook.view
+        if records is not None and record.records is not None and self.house.pci.report:
+            seen = reserved_of_cards(view.tree, self.node.uuid, self.notebook.journal)
+            record.records = records.audits.note_reserved(record.records, seen, dry_run=record.mode.dry_run)
+
+    # --- afterwards -------------------------------------------------------------------------------------------
+
+    def _look_back(self, record: AuditRun) -> None:
+        """Keep what was only read, and ask for usages if the report is to show them."""
+        if not record.mode.dry_run:
+            try:
+                self.notebook.save()
+                self._note_reserved(record)
+                if self.house.records is not None and record.records is not None and record.state() in ("in-sync", "changed"):
+                    self.house.records.audits.published(self.node.uuid, record.records.version)
+            except RecordConflict as conflict:
+                # Something was promised just now: the next audit publishes that too.
+                LOG.debug("node %s: %s", printable(self.node.name), conflict.message)
+            except StoreError as error:
+                # All that is in Placement is there; the next audit writes down that it is.
+                record.errors.append(error)
+        if record.hint and not self._started:
+            LOG.info("node %s: %s", printable(self.node.name), record.hint)
+        if record.mode.with_usages:
+            tree = self.notebook.own_tree()
+            record.used = {str(uuid): used for uuid, used in usages(record.client, {one.uuid: 0 for one in tree.providers() if one.inventory}).items()}

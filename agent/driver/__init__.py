@@ -1,0 +1,1 @@
+"""The driver interface, and the worker that calls drivers."""

@@ -1,0 +1,104 @@
+"""A fleet in service: built on one configuration, started when it is first needed, closed when another takes its place."""
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from threading import Event, Thread
+from typing import Protocol
+
+from oslo_config import cfg
+
+from agent.bootstrap import build_components, start_fleet
+from agent.conf.default import host_name
+from agent.driver.interface import CountsHangingCalls
+from agent.driver.worker import Outcome
+from agent.errors import AgentError
+from agent.audit.fleet import Fleet
+from agent.monitors.poll import Monitors
+from agent.store.store import Store
+
+LOG = logging.getLogger(__name__)
+
+# How often is looked whether leases have to be renewed, in seconds: no lease is shorter than 30.
+KEEP_EVERY = 5.0
+
+
+class CallObserver(Protocol):
+    """Whoever counts what is asked of Placement and of the driver. Called from many threads."""
+
+    def requested(self, method: str, status: int | None, seconds: float) -> None:
+        """A request to Placement has its answer, or gets none: then ``status`` is None."""
+
+    def called(self, call: str, outcome: Outcome, seconds: float) -> None:
+        """A call of the driver has come back, or was given up."""
+
+
+class Runtime:
+    """The fleet of ``conf``. Making it touches nothing. ``changed``: called with each node of which something has, see :func:`started`.
+
+    :raises ConfigErrors: everything that is wrong with ``conf``.
+    :raises DriverError: its driver failed to say.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, cancelled: Event, changed: Callable[[str], None], watch: CallObserver) -> None:
+        self.conf = conf
+        self._parts, self._cancelled = build_components(conf, cancelled, daemon=True), cancelled
+        self._changed, self._watch = changed, watch
+        self._parts.worker.observe = watch.called
+        self._fleet: Fleet | None = None
+        self._closing = ExitStack()
+
+    @property
+    def hanging(self) -> int:
+        """How many driver calls were given up and have not come back."""
+        driver = self._parts.driver
+        return self._parts.worker.stuck + (driver.hanging if isinstance(driver, CountsHangingCalls) else 0)
+
+    @property
+    def monitors(self) -> Monitors:
+        """What measures the host."""
+        return self._parts.monitors
+
+    def start(self, store: Store) -> Fleet:
+        """The fleet, ready to be audited.
+
+        :raises AgentError: it cannot be started; the next call tries again.
+        """
+        if self._fleet is None:
+            self._fleet = self._closing.enter_context(start_fleet(self.conf, self._parts, store, self._cancelled, daemon=True, changed=self._changed))
+            self._fleet.house.server.transport.observe = self._watch.requested
+        return self._fleet
+
+    @contextmanager
+    def keeping_leases(self) -> Iterator[None]:
+        """Renew the leases of the fleet, if it was started, for as long as the block takes."""
+        fleet, done = self._fleet, Event()
+
+        def keep(fleet: Fleet) -> None:
+            while not done.wait(KEEP_EVERY):
+                try:
+                    fleet.keep_leases()
+                except AgentError as error:
+                    LOG.debug("leases were not renewed: %s", error)
+                except Exception:
+                    # The next time it may be done.
+                    LOG.exception("leases were not renewed")
+
+        keeper = Thread(target=keep, args=[fleet], name="leases", daemon=True) if fleet is not None else None
+        if keeper is not None:
+            keeper.start()
+        try:
+            yield
+        finally:
+            done.set()
+            if keeper is not None:
+                keeper.join()
+
+    def close(self, successor: "Running | None" = None) -> None:
+        """Stop the driver, if it was started. ``successor``: what takes this one's place, leases included."""
+        fleet, self._fleet = self._fleet, None
+        try:
+            if fleet is not None and successor is not None and host_name(successor.conf) == host_name(self.conf):
+                fleet.hand_over(successor._fleet)
+        finally:
+            self._closing.close()

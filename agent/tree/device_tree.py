@@ -1,0 +1,166 @@
+"""Gives a wish the providers of its cards. Pure but for the tree, which is edited."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from agent.tree.cell_tree import cell_name
+from agent.tree.device_names import MARKER, device_providers
+from agent.tree.device_providers import CardProvider, DeviceProviders
+from agent.tree.device_uses import Withheld
+from agent.model.inventory import Record
+from agent.model.journal import Journal, Ownership
+from agent.model.names import ProviderUuid, printable
+from agent.model.provider_tree import Provider, ProviderTree
+from agent.model.report import Drift
+from agent.placement.client import REPARENT
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderPlace:
+    """Where a wish stands: what Placement has (``present``), what of it is ours, and how cards are put there.
+
+    ``nested``: below the cell that they are in. ``can_move``: Placement can give a provider another parent. ``take_over``: cards
+    that somebody else has put there become ours. ``withheld``: of the cards by the names of their providers.
+    """
+
+    present: ProviderTree
+    root: ProviderUuid
+    journal: Journal
+    owner_trait: str
+    nested: bool = False
+    can_move: bool = True
+    take_over: bool = False
+    withheld: Mapping[str, Withheld] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedProviders:
+    """``anew``: the cards that were left out, to be made anew where they belong; ``drift``: those that stay where they do not."""
+
+    anew: frozenset[ProviderUuid] = frozenset()
+    drift: tuple[Drift, ...] = ()
+
+
+def put_devices(tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace) -> PlacedProviders:
+    """Give ``tree``, made from ``base``, the providers of ``part``, and take out those of ours that nobody needs."""
+    _take_out(tree, base, part, place)
+    for name in sorted(part.kept):
+        if place.present.exists(name):
+            _keep(tree, place.present.provider(name), place)
+    stuck = [] if place.can_move else misplaced(tree, part, place)
+    anew, drift = set[ProviderUuid](), list[Drift]()
+    for wanted in part.providers.values():
+        parent = _wanted_parent(tree, wanted, place)
+        if place.present.exists(wanted.name) and (last := place.present.provider(wanted.name)).uuid in stuck:
+            if not wanted.uses and not wanted.allocated:
+                anew.add(last.uuid)
+                if tree.exists(last.uuid):
+                    tree.remove(last.uuid)
+                continue
+            belongs, parent = tree.name_of(parent), _last_parent(tree, last, place)
+            drift.append(_stuck(last, tree.name_of(parent), belongs))
+        _put(tree, wanted, parent, place)
+    return PlacedProviders(frozenset(anew), tuple(drift))
+
+
+def misplaced(tree: ProviderTree, part: DeviceProviders, place: ProviderPlace) -> list[ProviderUuid]:
+    """The providers of ``part`` that hang under another parent in Placement than ``tree`` would have them under."""
+    there = [(one, place.present.provider(one.name)) for one in part.providers.values() if place.present.exists(one.name)]
+    return [last.uuid for one, last in there if last.parent_uuid not in (None, _wanted_parent(tree, one, place))]
+
+
+def with_cards(journal: Journal, part: DeviceProviders, place: ProviderPlace) -> Journal:
+    """``journal``, and in it all cards of the node that Placement has: who takes a tree over takes their classes too.
+
+    They are told by their mark alone. A class that stayed somebody else's would be counted beside the one that replaces it.
+    """
+    taken = {
+        one.uuid: Ownership(frozenset(one.inventory), frozenset(one.traits) & _traits(part.providers[one.name], place) if one.name in part.providers else
+                            frozenset({MARKER}))
+        for one in device_providers(place.present, place.root) if not journal.owns(one.uuid)
+    }  # fmt: skip
+    return replace(journal, providers={**journal.providers, **taken}) if taken else journal
+
+
+def _take_out(tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace) -> None:
+    for one in list(device_providers(tree, place.root)):
+        ours = (place.take_over or place.journal.owns(one.uuid)) and base.exists(one.uuid) and base.provider(one.uuid) is one
+        if ours and one.name not in part.providers and one.name not in part.kept and not _is_emptied(one, place):
+            tree.remove(one.uuid)
+
+
+def _is_emptied(one: Provider, place: ProviderPlace) -> bool:
+    """Whether it is only there because others hang from it."""
+    return place.present.exists(one.uuid) and place.present.provider(one.uuid) is not one
+
+
+def _last_parent(tree: ProviderTree, last: Provider, place: ProviderPlace) -> ProviderUuid:
+    """What it hangs under in Placement; a cell that would go stays for it."""
+    parent = place.present.provider(str(last.parent_uuid))
+    if not tree.exists(parent.uuid):
+        tree.new_child(parent.name, place.root, parent.uuid)
+    return parent.uuid
+
+
+def _stuck(last: Provider, parent: str, belongs: str) -> Drift:
+    detail = f"{printable(last.name)} is in use below {printable(parent)} and belongs below {printable(belongs)}; this Placement cannot move it"
+    return Drift("identity", "warning", detail, f"upgrade Placement to {REPARENT}, or move its servers away: then it is made anew", last.uuid)
+
+
+def _wanted_parent(tree: ProviderTree, wanted: CardProvider, place: ProviderPlace) -> ProviderUuid:
+    name = tree.name_of(place.root)
+    cell = cell_name(name, wanted.numa_node) if place.nested and wanted.numa_node is not None else name
+    return tree.provider(cell).uuid if tree.exists(cell) else place.root
+
+
+def _put(tree: ProviderTree, wanted: CardProvider, parent: str, place: ProviderPlace) -> None:
+    _have(tree, wanted.name, parent)
+    tree.update_inventory(wanted.name, {wanted.resource_class: _record(wanted, place)})
+    uuid, traits = tree.provider(wanted.name).uuid, _traits(wanted, place)
+    own = place.journal.of(uuid)
+    tree.remove_traits(uuid, *(own.traits - own.configured.traits - traits))
+    tree.add_traits(uuid, *traits)
+
+
+def _have(tree: ProviderTree, name: str, parent: str) -> None:
+    if not tree.exists(name):
+        tree.new_child(name, parent)
+    elif tree.provider(name).parent_uuid != tree.provider(parent).uuid:
+        tree.reparent(tree.provider(name).uuid, parent)
+
+
+def _traits(wanted: CardProvider, place: ProviderPlace) -> frozenset[str]:
+    return wanted.traits | {MARKER, place.owner_trait}
+
+
+def _record(wanted: CardProvider, place: ProviderPlace) -> Record:
+    present = place.present.provider(wanted.name) if place.present.exists(wanted.name) else None
+    last = present.inventory.get(wanted.resource_class) if present else None
+    if present and wanted.resource_class in place.journal.held.get(present.uuid, ()):
+        # It was the agent that reserved all, because the class was gone and in use.
+        last = None
+    return {"total": wanted.total, "max_unit": wanted.total, "reserved": _reserved(wanted.name, wanted.total, last, place)}
+
+
+def _reserved(name: str, total: int, last: Record | None, place: ProviderPlace) -> int:
+    """What is reserved stays reserved: whoever did that knows why. What nobody could say in Placement yet the records say. ``last``: what Placement has."""
+    withheld, there = place.withheld.get(name, Withheld()), int(last["reserved"]) if last is not None else 0
+    amount = total if withheld.amount is None else withheld.amount
+    if withheld.due and amount == 0:
+        return 0
+    return min(max(there, amount) if withheld.due or last is None else there, total)
+
+
+def _keep(tree: ProviderTree, last: Provider, place: ProviderPlace) -> None:
+    """Have the provider as Placement has it, without what operators' files added: they add it again."""
+    if tree.exists(last.uuid) and tree.provider(last.uuid) is last:
+        return
+    configured = place.journal.of(last.uuid).configured
+    parent = str(last.parent_uuid) if last.parent_uuid and tree.exists(last.parent_uuid) else place.root
+    _have(tree, last.name, parent)
+    inventory = {name: record for name, record in last.inventory.items() if name not in configured.classes}
+    if len(inventory) == 1:
+        # Of one class it is known that it counts the devices, so that one that has to be cleaned is reserved there too.
+        inventory = {name: {**record, "reserved": _reserved(last.name, int(record["total"]), record, place)} for name, record in inventory.items()}
+    tree.update_inventory(last.name, inventory)
+    tree.add_traits(last.name, *(last.traits - configured.traits))

@@ -1,0 +1,57 @@
+"""What to tell an operator whose options can be used, but do something else than nova's would, or than they look like. From the options alone."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from oslo_config import cfg
+
+from agent.conf import nova
+from agent.tree.affinity import affinity_warning
+from agent.tree.policy import Policy
+from agent.model.cpu_list import format_cpu_list
+from agent.model.names import printable
+from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED
+from agent.pci.settings import PciSettings
+
+# Where nova looks for files that add to providers if nobody says.
+NOVA_PROVIDER_CONFIG = Path("/etc/nova/provider_config")
+
+
+def option_warnings(conf: cfg.ConfigOpts, driver: str, policy: Policy, pci: PciSettings) -> Iterator[str]:
+    """One line each. ``driver``: the driver's own name."""
+    if (affinity := affinity_warning(policy, pci)) is not None:
+        yield affinity
+    yield from _cpu_sets(conf, policy)
+    yield from _provider_config(conf)
+    yield from pci.warnings
+    for one in nova.UNUSED:
+        value = conf[one.group][one.option.dest] if one.group else conf[one.option.dest]
+        if one.matters(value) and one.driver in (None, driver):
+            yield f"[{one.group or 'DEFAULT'}] {one.option.dest} = {_text(value)} has no effect here: {one.instead}"
+
+
+def _text(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, list) else str(value).lower()
+
+
+def _cpu_sets(conf: cfg.ConfigOpts, policy: Policy) -> Iterator[str]:
+    host = policy.host
+    if host.pin_set:
+        cpus = format_cpu_list(host.shared or frozenset())
+        yield (
+            f"{PIN_SET} = {cpus} is nova's old option: its CPUs are VCPU, for dedicated guest CPUs too; "
+            f"write {SHARED} and {DEDICATED} instead, and remove it"
+        )
+        if conf.compute.cpu_shared_set:
+            yield f"{SHARED} counts nothing beside {PIN_SET}, as in nova: only emulator threads are meant for it; remove vcpu_pin_set"
+    elif policy.reserved_cpus and (host.shared or host.dedicated):
+        of = "they are taken out of VCPU" if host.shared else "it has no effect without VCPU"
+        yield f"[DEFAULT] reserved_host_cpus = {policy.reserved_cpus} beside CPU sets, with which nova does not start: {of}; leave those CPUs out of the sets"
+
+
+def _provider_config(conf: cfg.ConfigOpts) -> Iterator[str]:
+    """The default is another folder than nova's, so that a nova.conf says nothing of files that nova reads."""
+    where = conf.get_location("provider_config_location", "compute")
+    if where is not None and where.location is cfg.Locations.opt_default and (files := sorted(NOVA_PROVIDER_CONFIG.glob("*.yaml"))):
+        names = printable(", ".join(one.name for one in files[:5]))
+        yield f"{NOVA_PROVIDER_CONFIG}/ has {names}, which nova reads and the agent does not: set [compute] provider_config_location"

@@ -1,0 +1,85 @@
+"""The agent's own traits on the root (placement.md 2.4)."""
+
+import pytest
+
+from agent.tree.policy import Policy
+from agent.tree.root_traits import STATUS_DISABLED, agent_trait, put_root_traits
+from agent.model.facts import HostFacts
+from agent.model.journal import Journal, Ownership
+from agent.model.names import is_custom
+from agent.model.provider_tree import ProviderTree
+from tests.unit.desired.nodes import ROOT, root_only
+
+AGENT = "0e1d2c3b-4a59-4687-8796-000000000009"
+OURS = Journal({ROOT: Ownership(traits=frozenset({STATUS_DISABLED}))})
+ALWAYS = {"COMPUTE_NODE", "OWNER_NOVA", agent_trait(AGENT)}
+
+
+FACTS = HostFacts("cn1", 0, "fake")
+
+
+def traits(tree=None, present=None, journal=None, policy=None, capabilities=None, facts=FACTS):
+    tree = tree or root_only()
+    put_root_traits(tree, root_only() if present is None else present, ROOT, journal or Journal(), policy or Policy(), AGENT, capabilities or {}, facts)
+    return tree.data(ROOT).traits
+
+
+def marked():
+    tree = root_only()
+    tree.add_traits(ROOT, STATUS_DISABLED)
+    return tree
+
+
+def test_a_root_is_marked_as_a_compute_node_of_its_owner_and_agent():
+    assert traits() == ALWAYS
+    assert traits(policy=Policy(owner_trait="CUSTOM_OWNER")) == ALWAYS - {"OWNER_NOVA"} | {"CUSTOM_OWNER"}
+
+
+def test_the_agents_trait_is_a_valid_custom_name():
+    assert agent_trait(AGENT) == "CUSTOM_COMPUTE_NODE_AGENT_0E1D2C3B_4A59_4687_8796_000000000009"
+    assert is_custom(agent_trait(AGENT))
+
+
+def test_what_the_driver_can_do_is_set_and_what_it_cannot_is_taken_off_and_the_rest_stays():
+    tree = root_only()
+    tree.add_traits(ROOT, "COMPUTE_ACCELERATORS", "COMPUTE_DEVICE_TAGGING", "CUSTOM_RACK7")
+    found = traits(tree, capabilities={"COMPUTE_ACCELERATORS": False, "COMPUTE_RESCUE_BFV": True})
+    assert found == ALWAYS | {"COMPUTE_DEVICE_TAGGING", "CUSTOM_RACK7", "COMPUTE_RESCUE_BFV"}
+
+
+def test_traits_of_the_hardware_follow_what_was_found_and_stay_while_nobody_knows():
+    present = root_only()
+    present.add_traits(ROOT, "HW_CPU_X86_AVX2", "CUSTOM_X")
+    journal = Journal({ROOT: Ownership(traits=frozenset({"HW_CPU_X86_AVX2"}))})
+    found = HostFacts("cn1", 0, "fake", traits={"HW_CPU_X86_AVX2": False, "HW_CPU_X86_AVX": True})
+    assert traits(present=present, journal=journal, facts=found) == ALWAYS | {"HW_CPU_X86_AVX"}
+    unknown = HostFacts("cn1", 0, "fake", incomplete={"traits": "libvirtd does not answer"})
+    assert traits(present=present, journal=journal, facts=unknown) == ALWAYS | {"HW_CPU_X86_AVX2"}
+
+
+@pytest.mark.parametrize(
+    ("enabled", "found", "journal", "disabled"),
+    [
+        (False, False, Journal(), True),
+        (False, True, Journal(), True),
+        (None, False, Journal(), False),
+        (None, True, Journal(), True),
+        (None, True, OURS, True),
+        (None, False, OURS, False),
+        (True, True, Journal(), True),
+        (True, True, OURS, False),
+        (True, False, OURS, False),
+    ],
+)
+@pytest.mark.parametrize("whole", [True, False])
+def test_the_switch(enabled, found, journal, disabled, whole):
+    """``whole``: the driver starts from all that Placement has, else from what is not the agent's."""
+    present = marked() if found else root_only()
+    tree = present.copy() if whole or journal is not OURS else root_only()
+    assert (STATUS_DISABLED in traits(tree, present, journal, Policy(enabled=enabled))) is disabled
+
+
+def test_a_root_that_placement_lacks_is_not_disabled_unless_asked_for():
+    nothing = ProviderTree()
+    assert STATUS_DISABLED not in traits(present=nothing)
+    assert STATUS_DISABLED in traits(present=nothing, policy=Policy(enabled=False))

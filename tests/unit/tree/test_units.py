@@ -1,0 +1,77 @@
+"""Inventories of assignable units (resource-tracker.md 1.8)."""
+
+from typing import Any
+
+import pytest
+
+from agent.tree.units import counted_on, put_units
+from agent.model.assignable_unit import AssignableUnit
+from agent.model.provider_tree import ProviderTree
+from tests.unit.desired.nodes import NAME, ROOT, amount, contents, facts, root_only
+
+PMEM, OTHER = "CUSTOM_PMEM_NAMESPACE_4GB", "CUSTOM_PMEM_NAMESPACE_16GB"
+CELL, CARD = f"{NAME}_NUMA0", f"{NAME}-card"
+SEEN = (
+    AssignableUnit(PMEM, "ns_0"), AssignableUnit(PMEM, "ns_1"), AssignableUnit(OTHER, "ns_0"),
+    AssignableUnit(PMEM, "ns_0", "_NUMA0"), AssignableUnit("CUSTOM_PORT", "p0", "-card"),
+)  # fmt: skip
+
+
+def with_cell() -> ProviderTree:
+    tree = root_only()
+    tree.update_inventory(ROOT, {"VCPU": amount(4, 4.0)})
+    tree.new_child(CELL, ROOT)
+    tree.update_inventory(CELL, {"PCPU": amount(2)})
+    return tree
+
+
+def counted(tree: ProviderTree, present: ProviderTree | None = None, **changes: Any) -> dict[str, dict[str, Any]]:
+    put_units(tree, present or root_only(), ROOT, facts(**changes))
+    return contents(tree)
+
+
+def test_each_class_is_counted_on_its_provider_which_is_made_if_need_be():
+    assert counted(with_cell(), units=SEEN) == {
+        NAME: {"VCPU": amount(4, 4.0), PMEM: amount(2), OTHER: amount(1)},
+        CELL: {"PCPU": amount(2), PMEM: amount(1)},
+        CARD: {"CUSTOM_PORT": amount(1)},
+    }
+
+
+@pytest.mark.parametrize("units", [None, ()])
+def test_a_host_without_units_gets_no_inventory(units):
+    assert counted(with_cell(), units=units) == contents(with_cell())
+
+
+def test_the_root_counts_for_a_cell_that_has_no_provider():
+    assert counted(root_only(), units=SEEN) == {NAME: {PMEM: amount(3), OTHER: amount(1)}, CARD: {"CUSTOM_PORT": amount(1)}}
+
+
+def test_where_a_unit_is_counted_is_told():
+    assert [counted_on(one, with_cell(), ROOT) for one in SEEN] == [NAME, NAME, NAME, CELL, CARD]
+    assert counted_on(SEEN[3], root_only(), ROOT) == NAME
+
+
+def test_what_could_not_be_read_stays_as_it_was():
+    present = with_cell()
+    counted(present, units=SEEN)
+    before = contents(present)
+    assert counted(with_cell(), present, units=SEEN[:1], incomplete=["units"]) == before
+    assert counted(with_cell(), present, units=None, incomplete=["units"]) == before
+
+
+def test_nothing_but_units_stays_only_because_units_could_not_be_read():
+    present = with_cell()
+    present.update_inventory(CELL, {"PCPU": amount(2), "CUSTOM_SHARED": amount(4, 2.0)})
+    present.new_child("gone", ROOT)
+    present.update_inventory("gone", {PMEM: amount(1), "CUSTOM_SHARED": amount(4, 2.0)})
+    present.new_child("parent", ROOT)
+    present.update_inventory("parent", {PMEM: amount(1)})
+    present.new_child("child", "parent")
+    bare = root_only()
+    bare.new_child(CELL, ROOT)
+    assert counted(bare, present, incomplete=["units"]) == {NAME: {}, CELL: {}}
+
+
+def test_a_new_node_has_nothing_to_keep():
+    assert counted(with_cell(), ProviderTree(), incomplete=["units"]) == contents(with_cell())

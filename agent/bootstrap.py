@@ -156,12 +156,12 @@ def start_fleet(
             parts.worker.call(parts.driver.subscribe, lambda name: changed(escape(name)), deadline=conf.compute.start_deadline)
         server = Server(transport, mode, store, keep=not dry_run)
         records = stack.enter_context(open_tracker_services(conf, parts, store, dry_run=dry_run, changed=changed))
-        house = AuditContext(
+        context = AuditContext(
             server, parts.driver, parts.worker, parts.policy, host_name(conf), cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records,
             parts.provider_config, pci=parts.pci, nodes_deadline=conf.compute.nodes_deadline,
         )
         yield Fleet(
-            house, parts.driver_name, host_name(conf), conf.compute.workers, provisional=provisional, notice="; ".join(notes),
+            context, parts.driver_name, host_name(conf), conf.compute.workers, provisional=provisional, notice="; ".join(notes),
             full_audit_interval=conf.compute.full_audit_interval,
         )  # fmt: skip
 

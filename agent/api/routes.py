@@ -20,7 +20,7 @@ from agent.api.wait_limit import WaitLimit
 
 def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, object]:
     """The resources by path. ``waiters`` is how many requests may wait at once for what the agent does not do by itself."""
-    room, desk = WaitLimit(waiters, "Placement, or for other things that the agent does not do by itself"), TimedTracker(service, metrics)
+    room, timed_tracker = WaitLimit(waiters, "Placement, or for other things that the agent does not do by itself"), TimedTracker(service, metrics)
     waiting = AuditWaiter(service, room)
     return {
         "/healthz": HealthResource(service),
@@ -29,26 +29,26 @@ def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, obj
         "/v1/nodes": NodesResource(service),
         "/v1/nodes/{uuid}": NodeResource(service),
         "/v1/nodes/{uuid}/tree": TreeResource(service),
-        "/v1/nodes/{uuid}/builds": BuildsResource(desk),
+        "/v1/nodes/{uuid}/builds": BuildsResource(timed_tracker),
         "/v1/audits": AuditsResource(service, waiting),
         "/v1/audits/{id}": AuditResource(waiting),
         "/v1/reload": ReloadResource(service, room),
-        "/v1/claims": ClaimsResource(service, desk),
-        "/v1/claims/{id}": ClaimResource(service, desk),
-        "/v1/moves": MovesResource(service, desk),
-        "/v1/moves/{id}": MoveResource(service, desk),
-        "/v1/moves/{id}/drop": DroppedHalfResource(service, desk),
-        **{f"/v1/moves/{{id}}/{word}": MoveStepResource(service, desk, word) for word in STEPS},
+        "/v1/claims": ClaimsResource(service, timed_tracker),
+        "/v1/claims/{id}": ClaimResource(service, timed_tracker),
+        "/v1/moves": MovesResource(service, timed_tracker),
+        "/v1/moves/{id}": MoveResource(service, timed_tracker),
+        "/v1/moves/{id}/drop": DroppedHalfResource(service, timed_tracker),
+        **{f"/v1/moves/{{id}}/{word}": MoveStepResource(service, timed_tracker, word) for word in STEPS},
         "/v1/devices": DevicesResource(service),
-        "/v1/devices/cleaned": CleanedDeviceResource(service, desk),
-        "/v1/devices/claims": DeviceClaimsResource(service, desk),
-        "/v1/devices/claims/{id}": DeviceClaimResource(service, desk),
-        "/v1/devices/claims/{id}/allocate": DeviceUseResource(service, desk),
+        "/v1/devices/cleaned": CleanedDeviceResource(service, timed_tracker),
+        "/v1/devices/claims": DeviceClaimsResource(service, timed_tracker),
+        "/v1/devices/claims/{id}": DeviceClaimResource(service, timed_tracker),
+        "/v1/devices/claims/{id}/allocate": DeviceUseResource(service, timed_tracker),
         "/v1/guests": GuestsResource(service),
-        "/v1/guests/import": GuestImportsResource(service, desk),
-        "/v1/guests/{uuid}": GuestResource(desk),
+        "/v1/guests/import": GuestImportsResource(service, timed_tracker),
+        "/v1/guests/{uuid}": GuestResource(timed_tracker),
         "/v1/instances": InstancesResource(service),
-        "/v1/instances/{uuid}": InstanceResource(service, desk),
-        "/v1/instances/{uuid}/allocation": AllocationResource(service, desk, room),
+        "/v1/instances/{uuid}": InstanceResource(service, timed_tracker),
+        "/v1/instances/{uuid}/allocation": AllocationResource(service, timed_tracker, room),
         "/v1/migrations": MigrationsResource(service),
     }

@@ -49,7 +49,7 @@ class NodeAllocations:
     ``refresh``: the seconds in which the consumers of the root and of its cells are asked for again, 0 for never.
     """
 
-    notebook: NodePlacementState
+    placement_state: NodePlacementState
     book: ConsumerRecords
     view: NodeView
     purge_after: float | None = None
@@ -65,20 +65,20 @@ class NodeAllocations:
             return JudgedAllocations(errors=(error,))
 
     def _judged(self, client: PlacementClient, owned: Collection[str], facts: HostFacts, tried: Collection[ConsumerUuid]) -> JudgedAllocations:
-        tree = self.notebook.own_tree()
+        tree = self.placement_state.own_tree()
         ours = [uuid for uuid in tree.get_provider_uuids() if uuid in owned and tree.has_inventory(uuid)]
         if not ours:
             return JudgedAllocations()
-        consumers = self.notebook.consumers_in_turn(client, ours, _in_turn(tree), self.refresh)
+        consumers = self.placement_state.consumers_in_turn(client, ours, _in_turn(tree), self.refresh)
         records = self.book.records(self.view, {consumer for held in consumers.values() for consumer in held})
-        holding = AllocationShare(self.view.node, consumers, _offered(self.notebook.view.tree, ours), _running(facts))
-        verdicts = judge(holding, records, self.notebook.view.unknown_since, clock.now(), self.purge_after)
-        self.notebook.unknown(verdicts.unknown_since)
+        holding = AllocationShare(self.view.node, consumers, _offered(self.placement_state.view.tree, ours), _running(facts))
+        verdicts = judge(holding, records, self.placement_state.view.unknown_since, clock.now(), self.purge_after)
+        self.placement_state.unknown(verdicts.unknown_since)
         # What is known of them may have been given back since, which moves no generation.
-        self.notebook.ask_afresh(client, holders_of_other_amounts(holding, records), "amounts")
+        self.placement_state.ask_afresh(client, holders_of_other_amounts(holding, records), "amounts")
         removals = [one for one in verdicts.removals if one.consumer not in tried]
         # Read again, because what moved no generation may be over already.
-        found = self.notebook.allocations(client, [one.consumer for one in removals])
+        found = self.placement_state.allocations(client, [one.consumer for one in removals])
         own = tree.get_provider_uuids()
         leftovers = {one.consumer: one.leftover for one in removals if one.leftover is not None}
         doubtful = {one.uuid: one.clearing for one in records.evacuations if one.clearing is not None}
@@ -89,8 +89,8 @@ class NodeAllocations:
         removals = [one for one in removals if one.consumer not in no_leftovers]
         told = tuple(one.otherwise for uuid, one in no_leftovers.items() if uuid in found and not found[uuid].resources.keys().isdisjoint(own))
         return JudgedAllocations(
-            tuple(operations(removals, found, own, [one.uuid for one in self.notebook.view.tree.roots])),
-            (*verdicts.drift, *told, *drift(replace(holding, consumers=self.notebook.consumers(client, ours)), records)),
+            tuple(operations(removals, found, own, [one.uuid for one in self.placement_state.view.tree.roots])),
+            (*verdicts.drift, *told, *drift(replace(holding, consumers=self.placement_state.consumers(client, ours)), records)),
             cleared=verdicts.cleared.union(*(one.evacuations for one in no_leftovers.values())),
             used_up={uuid: one.evacuations for uuid, one in leftovers.items() if uuid not in no_leftovers},
         )

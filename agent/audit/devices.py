@@ -57,7 +57,7 @@ class PlacedDeviceTree:
 
     def taken_over(self, by: MergeInputs) -> MergeInputs:
         """``by`` with this wish, and with the journal of a tree that is being taken over as far as it is about devices."""
-        return replace(by, wish=self.tree, journal=with_cards(by.journal, self.part, self.place) if self.place.take_over else by.journal)
+        return replace(by, desired=self.tree, journal=with_cards(by.journal, self.part, self.place) if self.place.take_over else by.journal)
 
 
 class Surpluses:
@@ -74,10 +74,10 @@ class Surpluses:
         return frozenset(one for one, since in self._since.items() if one in before and now - since >= LEAST_APART)
 
 
-def log_corrected(healing: AllocationRepair, outcomes: Iterable[Outcome]) -> None:
+def log_corrected(repair: AllocationRepair, outcomes: Iterable[Outcome]) -> None:
     """Tell whose allocations were corrected, if they were."""
     written = {consumer for one in outcomes if one.status == "done" and isinstance(one.operation, Reshape) for consumer in one.operation.allocations}
-    if healing.move is not None and (corrected := sorted(written & healing.move.changed)):
+    if repair.move is not None and (corrected := sorted(written & repair.move.changed)):
         LOG.info("allocations of devices were corrected for instances %s", ", ".join(corrected))
 
 
@@ -98,27 +98,27 @@ def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Ite
 class NodeDevices:
     """The devices of one node. ``uses``: who has which; ``surpluses``: what guests held too much of them before."""
 
-    notebook: NodePlacementState
+    placement_state: NodePlacementState
     root: ProviderUuid
     settings: PciSettings
     policy: Policy
     uses: DeviceUses
     surpluses: Surpluses
 
-    def put(self, client: PlacementClient, base: ProviderTree, wish: ProviderTree, facts: HostFacts, *, start: bool, adopt: bool) -> PlacedDeviceTree:
-        """``wish``, made from ``base``, with the node's devices. ``adopt``: the tree is taken over, as one is that was never seen before.
+    def put(self, client: PlacementClient, base: ProviderTree, desired: ProviderTree, facts: HostFacts, *, start: bool, adopt: bool) -> PlacedDeviceTree:
+        """``desired``, made from ``base``, with the node's devices. ``adopt``: the tree is taken over, as one is that was never seen before.
 
         :raises ConfigErrors: at the ``start``, everything for which devices cannot be told to Placement as the operator says.
         :raises DevicesGone: at the ``start``, the host does not show what its guests have. Later that is told and counted on.
         """
-        notebook, present, tree = self.notebook, self.notebook.view.tree, wish.copy()
+        placement_state, present, tree = self.placement_state, self.placement_state.view.tree, desired.copy()
         nested = choose_layout(self.policy, present, self.root) == "nested"
-        journal, can_move = notebook.journal, notebook.knowledge.offers(REPARENT)
+        journal, can_move = placement_state.journal, placement_state.capabilities.offers(REPARENT)
         take_over = self.settings.report and (adopt or not journal.providers)
         name = tree.name_of(self.root)
         withheld = {device_provider_name(name, card): one for card, one in self.uses.withheld.items()}
         place = ProviderPlace(present, self.root, journal, self.policy.owner_trait, nested, can_move, take_over, withheld)
-        reported = Reported.of(present, self.root, wish, base, notebook.journal)
+        reported = Reported.of(present, self.root, desired, base, placement_state.journal)
         part = self._part(client, facts, tree, place, reported)
         if part.errors and start:
             raise ConfigErrors(part.errors)
@@ -129,18 +129,18 @@ class NodeDevices:
         placed = put_devices(tree, base, part, place)
         return PlacedDeviceTree(tree, part, place, (*part.drift, *placed.drift), bool(placed.anew))
 
-    def healing(self, client: PlacementClient, put: PlacedDeviceTree, target: Target, *, why_not: str) -> AllocationRepair:
+    def repair(self, client: PlacementClient, put: PlacedDeviceTree, target: Target, *, why_not: str) -> AllocationRepair:
         """What of the guests' allocations has to be mended. ``why_not``: why it cannot be now, empty if it can."""
         if not self.uses.settled or not put.part.providers:
             return AllocationRepair()
-        count, tree = counted(put.part, target.tree, self.uses), self.notebook.own_tree()
+        count, tree = counted(put.part, target.tree, self.uses), self.placement_state.own_tree()
         ours = [uuid for uuid in tree.get_provider_uuids() if uuid in target.journal.providers and tree.has_inventory(uuid)]
-        consumers = self.notebook.consumers(client, ours)
+        consumers = self.placement_state.consumers(client, ours)
         why = why_not or ("" if target.journal.adopted else ADOPT) or (LATER if target.invalid else "")
         # What is known of them may have been given back since, which moves no generation. Whoever is to be mended is asked for that.
         doubtful = wrong_owners(count, consumers) if why else {*(owner for owner, *_ in surpluses(count, consumers)), *strangers(count, consumers)}
-        self.notebook.ask_afresh(client, {*holders_of_unknown_shares(count, consumers, self.uses), *doubtful}, "devices")
-        consumers = self.notebook.consumers(client, ours)
+        self.placement_state.ask_afresh(client, {*holders_of_unknown_shares(count, consumers, self.uses), *doubtful}, "devices")
+        consumers = self.placement_state.consumers(client, ours)
         drift = tuple(unknown_shares(count, consumers, self.uses, target.tree))
         if why:
             return AllocationRepair(drift=(*drift, *all_wrong(count, consumers, target.tree, why)))
@@ -148,10 +148,10 @@ class NodeDevices:
         return replace(found, drift=(*drift, *found.drift))
 
     def _healed(self, client: PlacementClient, count: Counted, target: Target, ours: list[ProviderUuid]) -> AllocationRepair:
-        consumers = self.notebook.consumers(client, ours)
+        consumers = self.placement_state.consumers(client, ours)
         lowered = self.surpluses.lasting([one for one in surpluses(count, consumers) if one[0] not in self.uses.busy])
-        allocations = self.notebook.allocations(client, to_correct(count, consumers, lowered))
-        return plan_repair(count, self.notebook.consumers(client, ours), allocations, target.tree, ours, lowered)
+        allocations = self.placement_state.allocations(client, to_correct(count, consumers, lowered))
+        return plan_repair(count, self.placement_state.consumers(client, ours), allocations, target.tree, ours, lowered)
 
     def _part(self, client: PlacementClient, facts: HostFacts, tree: ProviderTree, place: ProviderPlace, reported: Reported) -> DeviceProviders:
         if not self.settings.report:

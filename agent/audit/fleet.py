@@ -35,9 +35,9 @@ class Fleet:
     """The nodes of a process, each with what it remembers between audits."""
 
     def __init__(
-        self, house: AuditContext, driver_name: str, host: str, workers: int, *, provisional: bool = False, notice: str = "", full_audit_interval: float = 600
+        self, context: AuditContext, driver_name: str, host: str, workers: int, *, provisional: bool = False, notice: str = "", full_audit_interval: float = 600
     ) -> None:
-        self.house = house
+        self.context = context
         self._driver_name, self._host, self._workers = driver_name, host, workers
         self._provisional, self._notice = provisional, notice
         self._audits: dict[str, NodeAudit] = {}
@@ -45,16 +45,16 @@ class Fleet:
         # When the backend last said of a node that is not managed here any more that it is not deleted.
         self._elsewhere: dict[str, float] = {}
         # Looked at once, because it takes as long as some audits.
-        self._marks = house.driver if isinstance(house.driver, MarksNodes) else None
-        self._leased = house.driver if isinstance(house.driver, NeedsLease) else None
-        if isinstance(house.driver, LooksAtInstances) and house.records is not None:
-            house.driver.with_instances(house.records.instances)
+        self._marks = context.driver if isinstance(context.driver, MarksNodes) else None
+        self._leased = context.driver if isinstance(context.driver, NeedsLease) else None
+        if isinstance(context.driver, LooksAtInstances) and context.records is not None:
+            context.driver.with_instances(context.records.instances)
 
     def rehearsal(self) -> "Fleet":
         """A fleet for dry runs beside this one: what it takes for done stays its own, and nothing of it is kept."""
-        served = self.house.server
-        house = replace(self.house, server=Server(served.transport, served.mode, served.storage, keep=False))
-        return Fleet(house, self._driver_name, self._host, self._workers, provisional=self._provisional, notice=self._notice)
+        served = self.context.server
+        context = replace(self.context, server=Server(served.transport, served.mode, served.storage, keep=False))
+        return Fleet(context, self._driver_name, self._host, self._workers, provisional=self._provisional, notice=self._notice)
 
     def run(self, mode: AuditOptions, names: Sequence[str] = (), progress: Progress | None = None, *, refresh: bool = True) -> Report:
         """Audit every node, or those whose names match ``names`` or whose uuids are among them. Never raises an :class:`AgentError`.
@@ -63,7 +63,7 @@ class Fleet:
         ``refresh`` False: the backend's last list of them will do.
         """
         begun = time.monotonic()
-        client = self.house.server.client()
+        client = self.context.server.client()
         errors: list[AgentError] = []
         nodes: Sequence[NodeReport] = ()
         try:
@@ -72,8 +72,8 @@ class Fleet:
             nodes = self._pass(client, mode, names, progress or (lambda _count: lambda _name: None), errors, refresh=refresh)
         except StandingBy as error:
             self._forget()
-            if self.house.records is not None and not mode.dry_run:
-                self.house.records.audits.unavailable(())
+            if self.context.records is not None and not mode.dry_run:
+                self.context.records.audits.unavailable(())
             errors.append(error)
         except AgentError as error:
             errors.append(error)
@@ -81,8 +81,8 @@ class Fleet:
             # A bug outside of any node's audit must not end the daemon.
             LOG.exception("a pass over all nodes")
             errors.append(AgentBug.of(error))
-        server, counts = self.house.server, client.exchange.counts
-        known = server.knowledge
+        server, counts = self.context.server, client.exchange.counts
+        known = server.capabilities
         return Report(
             version=agent_version(), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
             max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=nodes,
@@ -97,8 +97,8 @@ class Fleet:
 
         :raises AgentError: nothing can be said of any.
         """
-        house = self.house
-        found = managed_nodes(house.driver, house.worker, self._driver_name, house.nodes_deadline, refresh=refresh)
+        context = self.context
+        found = managed_nodes(context.driver, context.worker, self._driver_name, context.nodes_deadline, refresh=refresh)
         self._hold(dry_run=mode.dry_run)
         chosen, unknown = chosen_nodes(found, names, self._driver_name)
         errors += unknown
@@ -111,9 +111,9 @@ class Fleet:
         audited = iter(self._audit_all(due, mode, rows, count))
         nodes = [settled[uuid] if uuid in settled else next(audited) for uuid in chosen]
         nodes += self._audit_all(gone, mode, rows, count, gone=True)
-        if house.records is not None and not mode.dry_run:
+        if context.records is not None and not mode.dry_run:
             # Afterwards, because until then what has ended may prove whose leaked allocations are.
-            self._tidy(house.records.audits)
+            self._tidy(context.records.audits)
         if not names:
             self._tell_absent(found, nodes)
         return tuple(nodes)
@@ -134,7 +134,7 @@ class Fleet:
 
         :raises StandingBy: another one manages them.
         """
-        leases = self.house.records.lease if self.house.records is not None else None
+        leases = self.context.records.lease if self.context.records is not None else None
         if self._leased is not None and leases is not None and not leases.hold(self._leased.lease(), dry_run=dry_run):
             self._forget()
 
@@ -146,7 +146,7 @@ class Fleet:
 
     def _keep(self, found: Mapping[str, str], mode: AuditOptions) -> None:
         """Have the nodes that will not be audited stay this agent's own, and let go of those that left."""
-        records = self.house.records
+        records = self.context.records
         if records is not None and not mode.dry_run and (self._marks is not None or records.audits.inherited):
             records.audits.keep([ProviderUuid(uuid) for uuid in found])
 
@@ -156,7 +156,7 @@ class Fleet:
         :raises StandingBy: another agent has them.
         :raises StoreError: the store cannot be written.
         """
-        records = self.house.records
+        records = self.context.records
         if records is not None:
             records.audits.renew()
             if self._leased is not None:
@@ -167,7 +167,7 @@ class Fleet:
 
         None: it cannot be started yet. Then they are left to it as they are, and end by themselves if it never comes.
         """
-        mine, its = self.house.records, successor.house.records if successor is not None else None
+        mine, its = self.context.records, successor.context.records if successor is not None else None
         if mine is None:
             return
         mine.audits.hand_over(its.audits if its is not None else None)
@@ -185,7 +185,7 @@ class Fleet:
             del self._audits[uuid]
         if rows is None or mode.reread or mode.with_usages or mode.adopt:
             return {}
-        found, waiting = {}, self.house.records.audits.waiting() if self.house.records is not None else frozenset()
+        found, waiting = {}, self.context.records.audits.waiting() if self.context.records is not None else frozenset()
         for uuid, name in chosen.items():
             report = self._settled.report(uuid, self._marks.mark(name)) if uuid not in waiting else None
             if report is not None and self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid))):
@@ -198,7 +198,7 @@ class Fleet:
         known = [keys for keys in sighted if keys is not None]
         if len(known) == len(sighted):
             names = {provider.name for node in nodes for provider in node.tree.providers()}
-            self.house.absences.tell(self.house.provider_config, frozenset().union(*known), names)
+            self.context.absences.tell(self.context.provider_config, frozenset().union(*known), names)
 
     def _rows(
         self, client: PlacementClient, mode: AuditOptions, found: Mapping[str, str], chosen: Mapping[str, str]
@@ -207,10 +207,10 @@ class Fleet:
 
         :raises PlacementError: there is no Placement; asked here, so that it is one request and the reason is given once.
         """
-        if self.house.records is not None and not mode.dry_run:
-            self.house.records.audits.unavailable([ProviderUuid(uuid) for uuid in found])
+        if self.context.records is not None and not mode.dry_run:
+            self.context.records.audits.unavailable([ProviderUuid(uuid) for uuid in found])
         try:
-            self.house.server.connect(client, ask=mode.reread)
+            self.context.server.connect(client, ask=mode.reread)
             return self._listed(client, found, chosen)
         except PlacementError:
             for uuid, name in chosen.items():
@@ -224,9 +224,9 @@ class Fleet:
         """
         if len(chosen) == 1 < len(found):
             return None
-        if len(found) == 1 and not self.house.server.storage.roots(self._host) - found.keys():
+        if len(found) == 1 and not self.context.server.storage.roots(self._host) - found.keys():
             return None
-        return {row.uuid: row for row in client.providers_with_trait(agent_trait(self.house.agent))}
+        return {row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))}
 
     def _gone(self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row], errors: list[AgentError]) -> Mapping[str, str]:
         """The roots that are ours, that the driver does not have any more, and that its backend says are deleted.
@@ -234,14 +234,14 @@ class Fleet:
         Only the backend's own word counts: a node may be missing because another agent has it now. A backend of many nodes that says
         so is not asked again in every pass; one that says nothing is an error, and asked about no other node in this pass.
         """
-        gone, now, house = {}, time.monotonic(), self.house
+        gone, now, context = {}, time.monotonic(), self.context
         missing = {str(uuid): row for uuid, row in rows.items() if uuid not in found}
         self._elsewhere = {uuid: at for uuid, at in self._elsewhere.items() if uuid in missing and now - at < ASK_AGAIN}
         for uuid, row in missing.items():
-            if uuid in self._elsewhere or not house.server.storage.journal(row.uuid).owns(row.uuid):
+            if uuid in self._elsewhere or not context.server.storage.journal(row.uuid).owns(row.uuid):
                 continue
             try:
-                deleted = house.worker.call(house.driver.is_node_deleted, row.name, deadline=house.facts_deadline, node=row.name)
+                deleted = context.worker.call(context.driver.is_node_deleted, row.name, deadline=context.facts_deadline, node=row.name)
             except DriverError as error:
                 errors.append(error)
                 break
@@ -300,7 +300,7 @@ class Fleet:
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)
         if known is None or known.node.name != name:
-            known = self._audits[uuid] = NodeAudit(AuditedNode(ProviderUuid(uuid), name, self._driver_name, self._provisional), self.house)
+            known = self._audits[uuid] = NodeAudit(AuditedNode(ProviderUuid(uuid), name, self._driver_name, self._provisional), self.context)
         return known
 
 
@@ -309,7 +309,7 @@ def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row
 
     None: it has to be asked for by itself.
     """
-    row, size = rows.get(one.node.uuid), len(one.notebook.view.tree)
+    row, size = rows.get(one.node.uuid), len(one.placement_state.view.tree)
     if row is not None:
         return [row] if size == 1 else None
     return [] if size == 0 else None

@@ -130,9 +130,9 @@ class _UncountedSections:
 class NodeAudit:
     """Audits one node again and again, remembering what need not be asked twice. One audit at a time."""
 
-    def __init__(self, node: AuditedNode, house: AuditContext) -> None:
-        self.node, self.house = node, house
-        self.notebook = NodePlacementState(house.server, node.uuid)
+    def __init__(self, node: AuditedNode, context: AuditContext) -> None:
+        self.node, self.context = node, context
+        self.placement_state = NodePlacementState(context.server, node.uuid)
         # Whether what must not be wrong at a start was not; and whether all is moved that may move only then, or once the node was taken over.
         self._started = self._moved = False
         # Whether an audit has counted the node, and whether the last try failed, so that nobody knows whether the lease was kept.
@@ -153,58 +153,58 @@ class NodeAudit:
         """
         if self._refusal is not None and not (mode.reread or mode.asked or gone) and time.monotonic() < self._refusal.until:
             return self._paused(self._refusal.report, mode)
-        record, begun = AuditRun(self.house.server.client(), mode, earlier), time.monotonic()
+        record, begun = AuditRun(self.context.server.client(), mode, earlier), time.monotonic()
         state: NodeState = "failed"
         try:
             self._check_name()
             with record.step("facts"):
-                findings = None if gone else self._facts()
-                record.incomplete = frozenset(findings.facts.incomplete if findings else ())
+                driver_report = None if gone else self._facts()
+                record.incomplete = frozenset(driver_report.facts.incomplete if driver_report else ())
             with record.step("usage"):
-                rows = rows if self._count(record, findings) else None
+                rows = rows if self._count(record, driver_report) else None
             for record.attempts in range(1, MAX_ATTEMPTS + 1):
                 if record.attempts > 1:
                     # Whose allocation came in between is on record by now.
                     with record.step("usage"):
-                        self._count(record, findings)
-                if self._attempt(record, findings, rows if record.attempts == 1 else None):
+                        self._count(record, driver_report)
+                if self._attempt(record, driver_report, rows if record.attempts == 1 else None):
                     break
             self._look_back(record)
             state, self._started, self._moved = record.state(), self._started or record.has_moved, self._moved or record.has_moved
         except AdoptionNeeded as error:
             # Nothing is written, in this pass and every other one, until the operator decides.
-            state, record.tree = "degraded", self.notebook.own_tree()
+            state, record.tree = "degraded", self.placement_state.own_tree()
             record.failed(error)
         except AgentError as error:
             # Shares of devices that cannot be corrected now are tried again; a layout that cannot be had needs somebody.
-            state = "refused" if isinstance(error, ReshapeFailed) and record.healing.move is None else "failed"
+            state = "refused" if isinstance(error, ReshapeFailed) and record.repair.move is None else "failed"
             record.failed(error)
         except Exception as error:
             # A bug, or facts that nobody thought of: the other nodes are audited all the same.
             LOG.exception("node %s", printable(self.node.name))
             # What is remembered may be what it stumbled over, or half of what it did.
-            self.notebook.forget()
+            self.placement_state.forget()
             record.failed(AgentBug.of(error))
         record.seconds["total"] = time.monotonic() - begun
-        report = record.report(self.node, state, self.notebook.own_tree(), frozenset(self.notebook.journal.providers))
+        report = record.report(self.node, state, self.placement_state.own_tree(), frozenset(self.placement_state.journal.providers))
         self._refusal = _RefusedAudit.of(report, time.monotonic(), self._refusal) if state == "refused" else None
         return report
 
     def unmoved(self, row: Row | None) -> bool:
         """Whether Placement has the node as this agent last saw it. ``row``: its root; of a node with children that says too little."""
-        tree = self.notebook.view.tree
+        tree = self.placement_state.view.tree
         if row is None or len(tree) != 1 or not tree.exists(row.uuid):
             return False
         known = tree.provider(row.uuid)
-        return (known.name, known.generation, self.notebook.view.above) == (row.name, row.generation, row.parent_uuid)
+        return (known.name, known.generation, self.placement_state.view.above) == (row.name, row.generation, row.parent_uuid)
 
     def count(self, mode: AuditOptions) -> None:
         """Facts and records alone, so that claims can be made while there is no Placement. What goes wrong is logged."""
-        if self.house.records is not None and not mode.dry_run and (error := self._counted_apart(mode).error) is not None:
+        if self.context.records is not None and not mode.dry_run and (error := self._counted_apart(mode).error) is not None:
             LOG.warning("node %s: %s", printable(self.node.name), error)
 
     def _counted_apart(self, mode: AuditOptions) -> _UncountedSections:
-        record = AuditRun(self.house.server.client(), mode, lambda: None)
+        record = AuditRun(self.context.server.client(), mode, lambda: None)
         try:
             self._count(record, self._facts())
         except AgentError as error:
@@ -226,58 +226,58 @@ class NodeAudit:
         problem = Problem(apart.error.code, apart.error.message, apart.error.remedy, apart.error.fatal)
         return replace(told, errors=(*told.errors, problem))
 
-    def _attempt(self, record: AuditRun, findings: DriverReport | None, rows: Sequence[Row] | None) -> bool:
+    def _attempt(self, record: AuditRun, driver_report: DriverReport | None, rows: Sequence[Row] | None) -> bool:
         """From a fresh mirror to the end of a flush. Returns whether that is the end of it."""
-        notebook, root = self.notebook, self.node.uuid
+        placement_state, root = self.placement_state, self.node.uuid
         try:
             with record.step("tree"):
                 held = self._mirror(record, rows)
                 self._note_reserved(record)
-                target, move = self._desired(record, findings, held)
+                target, move = self._desired(record, driver_report, held)
                 if move is not None and self._holds_stranded(target, move):
-                    target, move = self._desired(record, findings, notebook.held(record.client))
-                judged = self._judged(record, findings, target)
+                    target, move = self._desired(record, driver_report, placement_state.held(record.client))
+                judged = self._judged(record, driver_report, target)
             with record.step("plan"):
-                plan = make_plan(notebook.view, target, notebook.knowledge, root, move)
-                if plan.limited and self.house.server.offers_more(record.client):
-                    plan = make_plan(notebook.view, target, notebook.knowledge, root, move)
+                plan = make_plan(placement_state.view, target, placement_state.capabilities, root, move)
+                if plan.limited and self.context.server.offers_more(record.client):
+                    plan = make_plan(placement_state.view, target, placement_state.capabilities, root, move)
                 plan, withheld = self.rivals.withheld(judged.added_to(plan))
-                record.planned(plan, findings.facts if findings else None)
+                record.planned(plan, driver_report.facts if driver_report else None)
                 record.errors += judged.errors
             if record.mode.dry_run:
-                record.outcomes, conflicts = foreseen(record.client, plan, notebook.knowledge, root, Before(owned=notebook.journal.providers))
+                record.outcomes, conflicts = foreseen(record.client, plan, placement_state.capabilities, root, Before(owned=placement_state.journal.providers))
                 record.errors += conflicts
                 record.outcomes += withheld
-                notebook.assume(plan)
+                placement_state.assume(plan)
                 return True
             with record.step("flush"):
                 flushed = self._flush_judged(record, plan, judged)
-                if findings is None or not findings.facts.rented_whole:
+                if driver_report is None or not driver_report.facts.exclusive:
                     # What is rented whole is reserved once somebody has it.
-                    record.drift += overcommitted(record.client, flushed, notebook.journal.held)
+                    record.drift += overcommitted(record.client, flushed, placement_state.journal.held)
         except GenerationConflict as conflict:
             return self._again(record, conflict)
         except RecordConflict as conflict:
             # Another agent wrote the journal: counting again tells whose the node is.
-            notebook.forget()
+            placement_state.forget()
             return self._again(record, conflict)
         except ReshapeFailed as error:
-            if record.healing.move is None or record.attempts == MAX_ATTEMPTS:
+            if record.repair.move is None or record.attempts == MAX_ATTEMPTS:
                 raise
             # The rest must not wait for it.
             record.unhealed = f"{error.message}; {error.remedy}" if error.remedy else error.message
             return False
         self.rivals.sent(flushed.outcomes)
-        log_corrected(record.healing, flushed.outcomes)
+        log_corrected(record.repair, flushed.outcomes)
         if flushed.conflict is not None:
-            if isinstance(flushed.conflict, ReshapeConflict) and record.healing.move is not None and record.attempts == MAX_ATTEMPTS - 1:
+            if isinstance(flushed.conflict, ReshapeConflict) and record.repair.move is not None and record.attempts == MAX_ATTEMPTS - 1:
                 # The last attempt is for all else.
                 record.unhealed = flushed.conflict.message
             return self._again(record, flushed.conflict)
         record.outcomes += withheld
         # What could not go because it is in use is planned once more, as something to hold; and what went to be made anew elsewhere, to be made.
         # A node that is gone is looked for once more if Placement did not have all of it, because there is no next pass for it.
-        again = findings is None and flushed.missing and record.attempts < MAX_ATTEMPTS
+        again = driver_report is None and flushed.missing and record.attempts < MAX_ATTEMPTS
         return not (flushed.held or again or (record.devices is not None and record.devices.anew and flushed.complete))
 
     def _check_name(self) -> None:
@@ -290,9 +290,9 @@ class NodeAudit:
 
     def _facts(self) -> DriverReport:
         """All that the driver knows of the node."""
-        driver, name = self.house.driver, self.node.name
-        asked = self.house.worker, self.node.driver, name, self.house.facts_deadline
-        call = partial(self.house.worker.call, deadline=self.house.facts_deadline, node=name)
+        driver, name = self.context.driver, self.node.name
+        asked = self.context.worker, self.node.driver, name, self.context.facts_deadline
+        call = partial(self.context.worker.call, deadline=self.context.facts_deadline, node=name)
         facts = node_facts(driver, *asked)
         capabilities = node_capabilities(driver, *asked) if isinstance(driver, ReportsCapabilities) else {}
 
@@ -313,7 +313,7 @@ class NodeAudit:
         if not isinstance(cause, ProviderExists):
             return error
         name, there = printable(cause.name), cause.there
-        theirs = there is not None and self.notebook.view.tree.exists(there.uuid) and not self.notebook.journal.owns(there.uuid)
+        theirs = there is not None and self.placement_state.view.tree.exists(there.uuid) and not self.placement_state.journal.owns(there.uuid)
         if there is not None and there.name == cause.name and theirs:
             return ProviderNameConflict(
                 f"{self.node.driver} makes provider {name!r}, but provider {there.uuid}, which is somebody else's, has that name in the tree",
@@ -323,29 +323,29 @@ class NodeAudit:
         what = f"driver error: {self.node.driver} calls new_child() for {name!r}, {cause.uuid}, but the tree has a provider of that name or uuid already"
         return DriverError(what, "the driver has to ask exists() before it calls new_child()")
 
-    def _count(self, record: AuditRun, findings: DriverReport | None) -> bool:
+    def _count(self, record: AuditRun, driver_report: DriverReport | None) -> bool:
         """What is promised on the node. Without records, the host's own share is all that counts.
 
         Returns whether what was remembered of the node stands: not if another agent may have had it since the last audit.
         """
         remembered = True
-        policy, records, mode = self.house.policy, self.house.records, record.mode
-        if findings is None:
+        policy, records, mode = self.context.policy, self.context.records, record.mode
+        if driver_report is None:
             if records is not None and not mode.dry_run:
                 records.audits.remove(self.node.uuid)
         elif records is not None:
-            start, present = mode.start and not self._started, self.notebook.view.tree
+            start, present = mode.start and not self._started, self.placement_state.view.tree
             uncertain, self._uncertain = self._uncertain, True
-            found = records.audits.audit(self.node.uuid, findings.facts, present, start=start, dry_run=mode.dry_run)
+            found = records.audits.audit(self.node.uuid, driver_report.facts, present, start=start, dry_run=mode.dry_run)
             # Also after a first try that failed: what was read for its report may be older than what another agent wrote since.
             if uncertain or (self._counted and found.taken):
-                self.notebook.forget()
+                self.placement_state.forget()
                 # The other agent may have had another layout.
                 remembered = self._moved = False
-                found = records.audits.audit(self.node.uuid, findings.facts, self.notebook.view.tree, start=start, dry_run=mode.dry_run)
+                found = records.audits.audit(self.node.uuid, driver_report.facts, self.placement_state.view.tree, start=start, dry_run=mode.dry_run)
             self._counted, self._uncertain = True, False
             record.counted(found)
-        elif findings.facts.cpu is not None:
+        elif driver_report.facts.cpu is not None:
             record.usage = Usage(policy.reserved_cpus, policy.reserved_memory_mib, policy.reserved_disk_mib)
         return remembered
 
@@ -353,23 +353,23 @@ class NodeAudit:
 
     def _mirror(self, record: AuditRun, rows: Sequence[Row] | None) -> Usages:
         """Bring the view up to date; returns what is used of all that only waits to become free."""
-        first, mode, notebook = record.attempts == 1, record.mode, self.notebook
-        self.house.server.connect(record.client)
+        first, mode, placement_state = record.attempts == 1, record.mode, self.placement_state
+        self.context.server.connect(record.client)
         try:
-            notebook.refresh(record.client, replace(self.house.freshness, everything=mode.reread and first), rows)
+            placement_state.refresh(record.client, replace(self.context.freshness, everything=mode.reread and first), rows)
         except PlacementRefused as error:
             if error.status in (404, 406):
                 # Not the provider is missing, which would be an empty list, but the call or its version: is the server too old?
-                self.house.server.connect(record.client, ask=True)
+                self.context.server.connect(record.client, ask=True)
             raise
         self._check_identity(record)
         if mode.adopt:
-            notebook.adopt()
-        return notebook.held(record.client)
+            placement_state.adopt()
+        return placement_state.held(record.client)
 
     def _check_identity(self, record: AuditRun) -> None:
         """The root has to be the node: its name is never changed from here, and nobody else may have it."""
-        tree, node = self.notebook.view.tree, self.node
+        tree, node = self.placement_state.view.tree, self.node
         if tree.exists(node.uuid):
             if (name := tree.name_of(node.uuid)) != node.name:
                 raise ProviderIdentityConflict(
@@ -389,12 +389,12 @@ class NodeAudit:
 
         :raises NodeHeldElsewhere: it has one.
         """
-        house = self.house
-        marks = other_marks(root.traits, house.agent) - self.notebook.journal.of(root.uuid).traits
+        context = self.context
+        marks = other_marks(root.traits, context.agent) - self.placement_state.journal.of(root.uuid).traits
         if not marks:
             return
-        if house.records is not None:
-            house.records.audits.stand_by(self.node.uuid)
+        if context.records is not None:
+            context.records.audits.stand_by(self.node.uuid)
         whose = f"the mark of another agent, which has a store of its own: {', '.join(sorted(marks))}"
         raise NodeHeldElsewhere(
             f"the root provider of node {printable(self.node.name)} carries {whose}",
@@ -403,127 +403,127 @@ class NodeAudit:
 
     # --- 3: the desired tree ----------------------------------------------------------------------------------
 
-    def _desired(self, record: AuditRun, findings: DriverReport | None, held: Usages) -> tuple[Target, AllocationMove | None]:
+    def _desired(self, record: AuditRun, driver_report: DriverReport | None, held: Usages) -> tuple[Target, AllocationMove | None]:
         """What the node should have, merged with what others have there."""
-        notebook, root = self.notebook, self.node.uuid
-        view, journal = notebook.view, notebook.journal
-        if findings is None:
-            return Merge(MergeInputs.of(view, journal, ProviderTree(), ProviderTree(), root), notebook.knowledge, held).target(), None
-        whole = findings.shape_all and view.tree.exists(root)
+        placement_state, root = self.placement_state, self.node.uuid
+        view, journal = placement_state.view, placement_state.journal
+        if driver_report is None:
+            return Merge(MergeInputs.of(view, journal, ProviderTree(), ProviderTree(), root), placement_state.capabilities, held).target(), None
+        whole = driver_report.shape_all and view.tree.exists(root)
         base = without_reappeared(view.tree.scoped(root), journal) if whole else foreign_share(view, journal, root, self.node.name)
-        move, facts = None, findings.facts
-        evidence = self._evidence(record, findings)
+        move, facts = None, driver_report.facts
+        reshape_context = self._reshape_context(record, driver_report)
         try:
-            wish = self._wish(base, findings, evidence, None)
+            desired = self._shape(base, driver_report, reshape_context, None)
         except ReshapeNeeded as needed:
             if view.tree.exists(root) and not journal.adopted:
                 what = f"{printable(self.node.name)}: inventory and its allocations would move, but the tree is not adopted"
                 raise AdoptionNeeded(what, ADOPT) from needed
-            if not evidence.start:
+            if not reshape_context.start:
                 raise
-            wish, move = self._reshaped_wish(record, base, findings, evidence, needed)
-        layout = None if findings.shape_all else layout_hint(facts, self.house.policy, view.tree, root)
-        record.hint = "; ".join(filter(None, [layout, *device_hints(facts, self.house.policy, self.house.pci)])) or None
-        put = record.devices = self._put_devices(record, base, wish, findings)
-        by = put.taken_over(MergeInputs.of(view, journal, base, wish, root, take_over=record.mode.adopt))
-        by = by if findings.shape_all else with_novas_children(by)
-        applied = put_operators_files(self.house.provider_config, by, self.house.policy.owner_trait, kept=bool(facts.incomplete))
+            desired, move = self._reshaped_tree(record, base, driver_report, reshape_context, needed)
+        layout = None if driver_report.shape_all else layout_hint(facts, self.context.policy, view.tree, root)
+        record.hint = "; ".join(filter(None, [layout, *device_hints(facts, self.context.policy, self.context.pci)])) or None
+        put = record.devices = self._put_devices(record, base, desired, driver_report)
+        by = put.taken_over(MergeInputs.of(view, journal, base, desired, root, take_over=record.mode.adopt))
+        by = by if driver_report.shape_all else with_novas_children(by)
+        applied = put_operators_files(self.context.provider_config, by, self.context.policy.owner_trait, kept=bool(facts.incomplete))
         record.misfits, self.sighted = applied.problems, applied.found
-        knowledge = self._names_learned(record, applied.tree)
+        capabilities = self._names_learned(record, applied.tree)
         merge = Merge(
-            replace(by, wish=applied.tree), knowledge, held, applied.configured, rented_whole=facts.rented_whole, incomplete=bool(facts.incomplete),
+            replace(by, desired=applied.tree), capabilities, held, applied.configured, exclusive=facts.exclusive, incomplete=bool(facts.incomplete),
         )  # fmt: skip
         target = merge.target()
-        record.healing = self._devices(record).healing(record.client, put, target, why_not=LATER if move else record.unhealed)
-        return target, move or record.healing.move
+        record.repair = self._devices(record).repair(record.client, put, target, why_not=LATER if move else record.unhealed)
+        return target, move or record.repair.move
 
     def _devices(self, record: AuditRun) -> NodeDevices:
         uses = device_uses(record.records.state) if record.records is not None else DeviceUses()
-        return NodeDevices(self.notebook, self.node.uuid, self.house.pci, self.house.policy, uses, self._surpluses)
+        return NodeDevices(self.placement_state, self.node.uuid, self.context.pci, self.context.policy, uses, self._surpluses)
 
-    def _put_devices(self, record: AuditRun, base: ProviderTree, wish: ProviderTree, findings: DriverReport) -> PlacedDeviceTree:
+    def _put_devices(self, record: AuditRun, base: ProviderTree, desired: ProviderTree, driver_report: DriverReport) -> PlacedDeviceTree:
         start, adopt = record.mode.start and not self._started, record.mode.adopt
-        return self._devices(record).put(record.client, base, wish, findings.facts, start=start, adopt=adopt)
+        return self._devices(record).put(record.client, base, desired, driver_report.facts, start=start, adopt=adopt)
 
-    def _names_learned(self, record: AuditRun, wish: ProviderTree) -> ServerCapabilities:
+    def _names_learned(self, record: AuditRun, desired: ProviderTree) -> ServerCapabilities:
         """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""
-        traits, classes = names_added(self.notebook.view.tree, wish)
-        if not self.notebook.knowledge.has_confirmed(traits, classes):
+        traits, classes = names_added(self.placement_state.view.tree, desired)
+        if not self.placement_state.capabilities.has_confirmed(traits, classes):
             # Nodes of one kind bring the same names: each is asked for and made by the first of them alone.
             record.earlier()
-        return self.house.server.learned(learn_traits(record.client, self.notebook.knowledge, traits, clock.now()))
+        return self.context.server.learned(learn_traits(record.client, self.placement_state.capabilities, traits, clock.now()))
 
-    def _evidence(self, record: AuditRun, findings: DriverReport) -> ReshapeContext:
+    def _reshape_context(self, record: AuditRun, driver_report: DriverReport) -> ReshapeContext:
         state = record.records.state if record.records is not None else None
-        places = guest_places(state, findings.facts.domains or ())
-        return ReshapeContext(findings.facts, self.house.policy, places, start=record.mode.start and not self._moved)
+        places = guest_places(state, driver_report.facts.domains or ())
+        return ReshapeContext(driver_report.facts, self.context.policy, places, start=record.mode.start and not self._moved)
 
-    def _wish(self, base: ProviderTree, findings: DriverReport, evidence: ReshapeContext, allocations: Allocations | None) -> ProviderTree:
-        house, journal, present = self.house, self.notebook.journal, self.notebook.view.tree
-        findings = with_remote_managed_ports(findings, house.pci.remote_managed(findings.facts), present, self.node.uuid)
-        return desired_tree(base, present, self.node.uuid, findings, house.policy, journal, house.agent, evidence, allocations)
+    def _shape(self, base: ProviderTree, driver_report: DriverReport, reshape_context: ReshapeContext, allocations: Allocations | None) -> ProviderTree:
+        context, journal, present = self.context, self.placement_state.journal, self.placement_state.view.tree
+        driver_report = with_remote_managed_ports(driver_report, context.pci.remote_managed(driver_report.facts), present, self.node.uuid)
+        return desired_tree(base, present, self.node.uuid, driver_report, context.policy, journal, context.agent, reshape_context, allocations)
 
-    def _reshaped_wish(
-        self, record: AuditRun, base: ProviderTree, findings: DriverReport, evidence: ReshapeContext, needed: ReshapeNeeded
+    def _reshaped_tree(
+        self, record: AuditRun, base: ProviderTree, driver_report: DriverReport, reshape_context: ReshapeContext, needed: ReshapeNeeded
     ) -> tuple[ProviderTree, AllocationMove | None]:
         """The wish of a node whose allocations have to move, and how they moved; None if none had to after all."""
-        moving = ReshapeReads.read(record.client, self.notebook, evidence)
+        moving = ReshapeReads.read(record.client, self.placement_state, reshape_context)
         edited = moving.edited()
         LOG.info("node %s: %s", printable(self.node.name), needed.message)
         try:
-            wish = self._wish(base, findings, moving.evidence, edited)
+            desired = self._shape(base, driver_report, moving.reshape_context, edited)
         except ReshapeNeeded as error:
             what = f"driver error: {self.node.driver} asks for a reshape of {printable(self.node.name)} although it was given the allocations"
             raise ReshapeFailed(what, DRIVER_FAULT) from error
         move = allocation_move(moving.before, edited)
-        return wish, None if needed.data.get("only_if_held") and not move.changed else move
+        return desired, None if needed.data.get("only_if_held") and not move.changed else move
 
     def _holds_stranded(self, target: Target, move: AllocationMove) -> bool:
         """Have what the node no longer has, and consumers of ``move`` go on using, wait until it is free. Returns whether there is more of that than before."""
-        known, by_driver = self.notebook.journal.held, isinstance(self.house.driver, UpdatesProviderTree | ShapesTree)
-        left = find_stranded(self.notebook.own_tree(), target.tree, move, by_driver=by_driver) if target.journal.adopted else {}
+        known, by_driver = self.placement_state.journal.held, isinstance(self.context.driver, UpdatesProviderTree | ShapesTree)
+        left = find_stranded(self.placement_state.own_tree(), target.tree, move, by_driver=by_driver) if target.journal.adopted else {}
         new = {uuid: classes for uuid, classes in left.items() if not classes <= known.get(uuid, frozenset())}
-        self.notebook.hold(new)
+        self.placement_state.hold(new)
         return bool(new)
 
-    def _judged(self, record: AuditRun, findings: DriverReport | None, target: Target) -> JudgedAllocations:
+    def _judged(self, record: AuditRun, driver_report: DriverReport | None, target: Target) -> JudgedAllocations:
         """Whose the node's allocations are."""
-        house = self.house
-        if house.records is None or record.records is None or findings is None:
+        context = self.context
+        if context.records is None or record.records is None or driver_report is None:
             return JudgedAllocations()
-        allocations = NodeAllocations(self.notebook, house.records.book, record.records, house.policy.purge_after, house.freshness.consumers)
+        allocations = NodeAllocations(self.placement_state, context.records.book, record.records, context.policy.purge_after, context.freshness.consumers)
         # A provider that is to go holds what it holds until then.
-        owned = {*self.notebook.journal.providers, *target.journal.providers}
-        return allocations.judged(record.client, owned, findings.facts, record.tried)
+        owned = {*self.placement_state.journal.providers, *target.journal.providers}
+        return allocations.judged(record.client, owned, driver_report.facts, record.tried)
 
     # --- 5: the flush -----------------------------------------------------------------------------------------
 
     def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> Flushed:
-        records = self.house.records
+        records = self.context.records
         return flush_clearing(records.book, judged, lambda: self._flush(record, plan)) if records is not None else self._flush(record, plan)
 
     def _flush(self, record: AuditRun, plan: Plan) -> Flushed:
         """Write down what will be ours, send the plan, write down what came of it."""
-        notebook = self.notebook
-        owned = notebook.journal.providers
-        plan, skipped = notebook.intend(plan)
+        placement_state = self.placement_state
+        owned = placement_state.journal.providers
+        plan, skipped = placement_state.intend(plan)
         before = Before(not record.forgot, [one.operation for one in skipped], owned)
         try:
-            flushed = flush(record.client, plan, notebook.view, notebook.knowledge, self.node.uuid, clock.now(), before)
+            flushed = flush(record.client, plan, placement_state.view, placement_state.capabilities, self.node.uuid, clock.now(), before)
         except ReshapeFailed:
-            notebook.doubt()
+            placement_state.doubt()
             raise
         record.forgot |= flushed.forgot
         record.errors += [*flushed.errors, *([flushed.outage] if flushed.outage else [])]
         # Of a plan that is thrown away only what was done counts: the rest comes again in the next one.
-        if flushed.conflict is None and any(error.data.get("limited") for error in flushed.errors) and self.house.server.offers_more(record.client):
+        if flushed.conflict is None and any(error.data.get("limited") for error in flushed.errors) and self.context.server.offers_more(record.client):
             flushed.conflict = GenerationConflict("Placement offers more by now")
         planned_again = flushed.conflict is not None or (bool(flushed.held) and record.attempts < MAX_ATTEMPTS)
         record.outcomes += [one for one in flushed.outcomes if one.status == "done" or not planned_again]
         record.outcomes += skipped
         record.tried |= {one.operation.old.consumer for one in flushed.outcomes if isinstance(one.operation, AllocationOperation) and one.status == "failed"}
         # Last, because what was done is to be told even if it cannot be written down.
-        notebook.record(plan, flushed)
+        placement_state.record(plan, flushed)
         return flushed
 
     def _again(self, record: AuditRun, conflict: AgentError) -> bool:
@@ -532,20 +532,20 @@ class NodeAudit:
         :raises GenerationConflict: that was the last attempt.
         """
         LOG.debug("node %s, attempt %s: %s", printable(self.node.name), record.attempts, conflict.message)
-        if record.attempts == MAX_ATTEMPTS and isinstance(conflict, ReshapeConflict) and record.healing.move is None:
+        if record.attempts == MAX_ATTEMPTS and isinstance(conflict, ReshapeConflict) and record.repair.move is None:
             raise ReshapeFailed(f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", TRIED_AGAIN) from conflict
         if record.attempts == MAX_ATTEMPTS:
             what = f"{printable(self.node.name)}: {MAX_ATTEMPTS} attempts met changes by others, last: {conflict.message}"
             raise GenerationConflict(what, "it is tried again in the next pass") from conflict
-        if conflict_wait(record.attempts, self.house.cancelled):
+        if conflict_wait(record.attempts, self.context.cancelled):
             raise PlacementError("cancelled while waiting to try again") from conflict
         return False
 
     def _note_reserved(self, record: AuditRun) -> None:
         """Write down what Placement has reserved of the cards, which operators and those who clean devices say there."""
-        records, view = self.house.records, self.notebook.view
-        if records is not None and record.records is not None and self.house.pci.report:
-            seen = reserved_of_cards(view.tree, self.node.uuid, self.notebook.journal)
+        records, view = self.context.records, self.placement_state.view
+        if records is not None and record.records is not None and self.context.pci.report:
+            seen = reserved_of_cards(view.tree, self.node.uuid, self.placement_state.journal)
             record.records = records.audits.note_reserved(record.records, seen, dry_run=record.mode.dry_run)
 
     # --- afterwards -------------------------------------------------------------------------------------------
@@ -554,10 +554,10 @@ class NodeAudit:
         """Keep what was only read, and ask for usages if the report is to show them."""
         if not record.mode.dry_run:
             try:
-                self.notebook.save()
+                self.placement_state.save()
                 self._note_reserved(record)
-                if self.house.records is not None and record.records is not None and record.state() in ("in-sync", "changed"):
-                    self.house.records.audits.published(self.node.uuid, record.records.version)
+                if self.context.records is not None and record.records is not None and record.state() in ("in-sync", "changed"):
+                    self.context.records.audits.published(self.node.uuid, record.records.version)
             except RecordConflict as conflict:
                 # Something was promised just now: the next audit publishes that too.
                 LOG.debug("node %s: %s", printable(self.node.name), conflict.message)
@@ -567,5 +567,5 @@ class NodeAudit:
         if record.hint and not self._started:
             LOG.info("node %s: %s", printable(self.node.name), record.hint)
         if record.mode.with_usages:
-            tree = self.notebook.own_tree()
+            tree = self.placement_state.own_tree()
             record.used = {str(uuid): used for uuid, used in usages(record.client, {one.uuid: 0 for one in tree.providers() if one.inventory}).items()}

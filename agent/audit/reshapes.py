@@ -18,16 +18,16 @@ from agent.placement.node_state import NodePlacementState
 
 @dataclass(frozen=True, slots=True)
 class ReshapeReads:
-    """``before``: all consumers of the node's tree with all that they hold. ``evidence``: all that is known of them."""
+    """``before``: all consumers of the node's tree with all that they hold. ``reshape_context``: all that is known of them."""
 
     before: Mapping[ConsumerUuid, Allocation]
-    evidence: ReshapeContext
+    reshape_context: ReshapeContext
 
     @classmethod
-    def read(cls, client: PlacementClient, notebook: NodePlacementState, evidence: ReshapeContext) -> "Moving":
+    def read(cls, client: PlacementClient, placement_state: NodePlacementState, reshape_context: ReshapeContext) -> "ReshapeReads":
         """Ask Placement, also about those that share with the node."""
-        before = notebook.holders(client)
-        return cls(before, replace(evidence, sharing=_sharing(client, notebook.view.tree, before.values())))
+        before = placement_state.holders(client)
+        return cls(before, replace(reshape_context, sharing=_sharing(client, placement_state.view.tree, before.values())))
 
     def edited(self) -> dict[str, dict[str, object]]:
         """The allocations for a driver, or the core, to edit."""

@@ -53,7 +53,7 @@ class AuditRun:
     ``tried``: consumers whose allocations could not be removed. ``incomplete``: the sections of the facts that could not be read.
     ``misfits``: what of the operator's files does not fit the node.
     ``judged``: whether it came as far as to say what drifts.
-    ``devices`` and ``healing``: what came of the node's devices; ``unhealed``: why allocations of devices could not be corrected.
+    ``devices`` and ``repair``: what came of the node's devices; ``unhealed``: why allocations of devices could not be corrected.
     """
 
     client: PlacementClient
@@ -75,7 +75,7 @@ class AuditRun:
     incomplete: frozenset[Section] = frozenset()
     misfits: Sequence[AgentError] = ()
     devices: PlacedDeviceTree | None = None
-    healing: AllocationRepair = field(default_factory=AllocationRepair)
+    repair: AllocationRepair = field(default_factory=AllocationRepair)
     unhealed: str = ""
     judged: bool = False
 
@@ -96,7 +96,7 @@ class AuditRun:
         """What a plan shows, in place of what an earlier attempt saw."""
         shown, self.judged = self.records, True
         put = self.devices
-        self.drift = [*(shown.drift if shown is not None else ()), *(put.drift if put else ()), *self.healing.drift, *plan.drift]
+        self.drift = [*(shown.drift if shown is not None else ()), *(put.drift if put else ()), *self.repair.drift, *plan.drift]
         self.tree, self.owned = plan.target.tree, frozenset(plan.target.journal.providers)
         self.errors = [*self.misfits, *(put.part.errors if put else ())]
         self.errors += [AgentError(text, "it was left as it is in Placement") for text in plan.target.invalid]

@@ -34,7 +34,7 @@ class PlacementWork:
 
     client: PlacementClient
     exchange: RecordingExchange
-    knowledge: ServerCapabilities
+    capabilities: ServerCapabilities
     embedded_in: Path | None
 
 
@@ -56,9 +56,9 @@ def placement_work(conf: cfg.ConfigOpts, options: Options, name: str, *, writes:
         transport = embedded_transport(folder, cancelled, dry_run=looks) if is_embedded else http(conf, cancelled)
         exchange = RecordingExchange(transport, f"req-{uuid.uuid4()}", rehearsal=looks)
         client = PlacementClient(exchange)
-        knowledge = ServerCapabilities(transport.endpoint, client.max_version())
-        check_version(knowledge)
-        work = PlacementWork(client, exchange, knowledge, folder if is_embedded else None)
+        capabilities = ServerCapabilities(transport.endpoint, client.max_version())
+        check_version(capabilities)
+        work = PlacementWork(client, exchange, capabilities, folder if is_embedded else None)
         try:
             yield work
         except OutputFailed:
@@ -76,8 +76,8 @@ def finish(
     report = WorkReport(
         name=name,
         mode="embedded" if work.embedded_in else "http",
-        endpoint=work.knowledge.endpoint,
-        max_version=work.knowledge.max_version,
+        endpoint=work.capabilities.endpoint,
+        max_version=work.capabilities.max_version,
         dry_run=options.dry_run,
         result=result,
         lines=lines,

@@ -20,11 +20,11 @@ def changes(store: Store, config: ProviderConfig, owner_trait: str) -> Iterator[
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root) and store.journal(root).owns(root):
-            yield _node(store, view, root, store.knowledge(endpoint) or ServerCapabilities(endpoint, "1.30"), config, owner_trait)
+            yield _node(store, view, root, store.capabilities(endpoint) or ServerCapabilities(endpoint, "1.30"), config, owner_trait)
 
 
 def _node(
-    store: Store, view: PlacementView, root: ProviderUuid, knowledge: ServerCapabilities, config: ProviderConfig, owner_trait: str
+    store: Store, view: PlacementView, root: ProviderUuid, capabilities: ServerCapabilities, config: ProviderConfig, owner_trait: str
 ) -> tuple[NodeReport, frozenset[Key]]:
     # As if the node had been found just as it was.
     base, journal = view.tree.scoped(root), store.journal(root)
@@ -32,8 +32,8 @@ def _node(
     applied = put_operators_files(config, by, owner_trait)
     # Nobody was asked whether what is held is free by now.
     held = {uuid: dict.fromkeys(classes, Use(1)) for uuid, classes in journal.held.items()}
-    target = Merge(replace(by, wish=applied.tree), knowledge, held, applied.configured).target()
-    outcomes = tuple(Outcome(one) for one in make_plan(view, target, knowledge, root).operations)
+    target = Merge(replace(by, desired=applied.tree), capabilities, held, applied.configured).target()
+    outcomes = tuple(Outcome(one) for one in make_plan(view, target, capabilities, root).operations)
     problems = tuple(problem for one in applied.problems for problem in problems_of(one))
     state: NodeState = "degraded" if problems else "pending" if outcomes else "in-sync"
     return NodeReport(view.tree.name_of(root), root, "", state, outcomes=outcomes, tree=target.tree, errors=problems), applied.found

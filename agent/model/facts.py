@@ -42,7 +42,7 @@ class HostFacts:
     ``memory_mib`` in MiB, ``disk_gib`` in GiB, both rounded down, and 0 where a node with CPUs has none; ``taken_at`` in seconds since the epoch.
     ``disk_shared``: others fill that disk too, so that its size moves with their data. ``image_cache_gib``: GiB of it that cached images
     take, rounded up.
-    ``rented_whole``: one consumer has all of the node at a time, whatever it asked for (a bare-metal node).
+    ``exclusive``: one consumer has all of the node at a time, whatever it asked for (a bare-metal node).
     ``incomplete`` maps each section that could not be read fully to the reason: the core then keeps the last good
     values of that part of the tree and marks the node degraded. An incomplete section is never the same as an empty one.
     """
@@ -61,7 +61,7 @@ class HostFacts:
     domains: tuple[Domain, ...] | None = None
     units: tuple[AssignableUnit, ...] | None = None
     traits: Mapping[str, bool] | None = None
-    rented_whole: bool = False
+    exclusive: bool = False
     disk_shared: bool = False
     image_cache_gib: int = 0
     incomplete: Mapping[Section, str] = field(default_factory=dict)

@@ -99,7 +99,7 @@ class FreeDevices:
         """What can be told of all sets of cells at once."""
         count = len(self._slots)
         together = range(1, 1 << count) if count <= FEW else [*(1 << slot for slot in range(count)), self._every]
-        return [one for bits in together for one in (self._demand(bits), self._wish(bits)) if one is not None]
+        return [one for bits in together for one in (self._demand(bits), self._shape(bits)) if one is not None]
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
         """How many would not be local, and the sum of their distances to the nearest cell; None if not all can be had.
@@ -221,7 +221,7 @@ class FreeDevices:
         unknown = self._lots.counts(together & self._of_policy("legacy")).get(None, 0)
         return self._told(together, unknown, near, required=True)
 
-    def _wish(self, together: Bits) -> DeviceDemand | None:
+    def _shape(self, together: Bits) -> DeviceDemand | None:
         """What the guest's cells should have for these slots, because each device that they lack is far; None if none can be far."""
         if not together & self._of_policy("preferred", "socket"):
             return None

@@ -76,14 +76,14 @@ class Flushed:
 
     ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in the next pass.
     ``held``: classes, by provider, that could not go because they are in use. ``forgot``: the server refused a name
-    that it had confirmed, so that ``knowledge`` has to confirm all of them anew. ``refused``: operations that would
+    that it had confirmed, so that ``capabilities`` has to confirm all of them anew. ``refused``: operations that would
     be refused again if they were sent again as they are. ``doubtful``: providers of which a write may have been applied
     although no answer said so. ``missing``: providers that were to be deleted and of which Placement said that there are none.
     ``strangers``: providers that could not be made because somebody else's have their uuids.
     """
 
     view: PlacementView
-    knowledge: ServerCapabilities
+    capabilities: ServerCapabilities
     outcomes: list[Outcome] = field(default_factory=list)
     errors: list[PlacementError] = field(default_factory=list)
     held: dict[ProviderUuid, frozenset[str]] = field(default_factory=dict)
@@ -129,12 +129,12 @@ _NOTHING = Before()
 class Flush:
     """One plan on its way to Placement."""
 
-    def __init__(self, client: PlacementClient, plan: Plan, view: PlacementView, knowledge: ServerCapabilities, root: ProviderUuid, now: float, before: Before) -> None:
+    def __init__(self, client: PlacementClient, plan: Plan, view: PlacementView, capabilities: ServerCapabilities, root: ProviderUuid, now: float, before: Before) -> None:
         self.client, self.plan, self.root, self.now, self.before = client, plan, root, now, before
         self.tree = view.tree.copy()
         self.read_at = dict(view.read_at)
         self.consumers = dict(view.consumers)
-        self.result = Flushed(view, knowledge)
+        self.result = Flushed(view, capabilities)
         self._tried: dict[int, Outcome] = {}
         self._failures: list[Operation] = list(before.refused)
 
@@ -202,9 +202,9 @@ class Flush:
                 self.tree.remove(done.operation.provider.uuid)
                 self.read_at.pop(done.operation.provider.uuid, None)
             elif isinstance(done.operation, EnsureTrait):
-                self.result.knowledge = with_names(self.result.knowledge, traits=[done.operation.name])
+                self.result.capabilities = with_names(self.result.capabilities, traits=[done.operation.name])
             elif isinstance(done.operation, EnsureResourceClass):
-                self.result.knowledge = with_names(self.result.knowledge, classes=[done.operation.name])
+                self.result.capabilities = with_names(self.result.capabilities, classes=[done.operation.name])
         if self.result.conflict or self.result.outage:
             raise _Stop
 
@@ -234,7 +234,7 @@ class Flush:
             self._hold(operation)
             result.errors.append(error)
         elif isinstance(error, PlacementRefused) and error.status == 400 and self.before.may_forget and self._confirmed(operation):
-            result.knowledge, result.forgot = forget_names(result.knowledge), True
+            result.capabilities, result.forgot = forget_names(result.capabilities), True
             result.conflict = error
         else:
             result.errors.append(error)
@@ -245,7 +245,7 @@ class Flush:
 
     def _confirmed(self, operation: Operation) -> bool:
         """Whether the operation adds a name that the server had confirmed: it may have been deleted since."""
-        known = self.result.knowledge.traits | self.result.knowledge.classes
+        known = self.result.capabilities.traits | self.result.capabilities.classes
         return isinstance(operation, SetInventory | SetTraits) and any(name in known for name in operation.new if name not in operation.old)
 
     def _hold(self, operation: Operation) -> None:
@@ -270,7 +270,7 @@ class Flush:
 
     def _create(self, operation: Operation) -> Done:
         one = cast(CreateProvider, operation)
-        found = sending.create(self.client, one, ours=self.before.ours(one, self.root), knowledge=self.result.knowledge)
+        found = sending.create(self.client, one, ours=self.before.ours(one, self.root), capabilities=self.result.capabilities)
         return Done(one, instead=found) if isinstance(found, ReparentProvider) else Done(one, found)
 
     def _ensure(self, operation: Operation) -> Done:
@@ -374,7 +374,7 @@ class Flush:
 
     def _set_all(self, operations: Sequence[Contents]) -> None:
         inventories = [one for one in operations if isinstance(one, SetInventory)]
-        if len(inventories) >= BULK and self.result.knowledge.can_reshape and self._in_one(inventories):
+        if len(inventories) >= BULK and self.result.capabilities.can_reshape and self._in_one(inventories):
             operations = [one for one in operations if not isinstance(one, SetInventory)]
         chains: dict[ProviderUuid, list[Contents]] = {}
         for one in operations:
@@ -394,7 +394,7 @@ class Flush:
         except PlacementRefused as refused:
             if refused.status == 403:
                 LOG.info("the account in [placement] may not reshape; inventories are written one by one, and it is tried again in an hour: %s", refused.remedy)
-                self.result.knowledge = replace(self.result.knowledge, can_reshape=False)
+                self.result.capabilities = replace(self.result.capabilities, can_reshape=False)
             if refused.status in (400, 403, 413) or refused.placement_code == codes.INVENTORY_IN_USE:
                 return False
             error = GenerationConflict(f"a provider was changed meanwhile: {refused.message}") if codes.is_conflict(refused) else refused
@@ -457,12 +457,12 @@ def _try(operation: Operation, send: Callable[[Operation], Done]) -> Done:
         return Done(operation, error=error)
 
 
-def foreseen(client: PlacementClient, plan: Plan, knowledge: ServerCapabilities, root: ProviderUuid, before: Before) -> tuple[list[Outcome], list[PlacementError]]:
+def foreseen(client: PlacementClient, plan: Plan, capabilities: ServerCapabilities, root: ProviderUuid, before: Before) -> tuple[list[Outcome], list[PlacementError]]:
     """What would come of ``plan`` as far as names and uuids decide: what a dry run shows. Nothing is sent but questions."""
 
     def look(operation: Operation) -> Done:
         if isinstance(operation, CreateProvider) and operation.parent is not None:
-            found = sending.taken(client, operation, ours=before.ours(operation, root), knowledge=knowledge)
+            found = sending.taken(client, operation, ours=before.ours(operation, root), capabilities=capabilities)
             return Done(operation, error=found) if isinstance(found, PlacementError) else Done(operation, instead=found)
         renaming = cast(RenameProvider, operation)
         holder = client.provider_named(renaming.provider.name)
@@ -481,9 +481,9 @@ def foreseen(client: PlacementClient, plan: Plan, knowledge: ServerCapabilities,
     return outcomes, [done.error for done in looked.values() if done.error is not None]
 
 
-def flush(client: PlacementClient, plan: Plan, view: PlacementView, knowledge: ServerCapabilities, root: ProviderUuid, now: float, before: Before = _NOTHING) -> Flushed:
+def flush(client: PlacementClient, plan: Plan, view: PlacementView, capabilities: ServerCapabilities, root: ProviderUuid, now: float, before: Before = _NOTHING) -> Flushed:
     """Send ``plan``. What Placement answered is in the returned view.
 
     :raises ReshapeFailed: the server refused to move allocations; what came before in the plan is done.
     """
-    return Flush(client, plan, view, knowledge, root, now, before).run()
+    return Flush(client, plan, view, capabilities, root, now, before).run()

@@ -91,16 +91,16 @@ class Merge:
     """One merge of a driver's wish with what others have in the tree."""
 
     def __init__(
-        self, by: MergeInputs, knowledge: ServerCapabilities, usages: Usages, configured: Mapping[ProviderUuid, Configured] | None = None, *,
-        rented_whole: bool = False, incomplete: bool = False,
+        self, by: MergeInputs, capabilities: ServerCapabilities, usages: Usages, configured: Mapping[ProviderUuid, Configured] | None = None, *,
+        exclusive: bool = False, incomplete: bool = False,
     ) -> None:  # fmt: skip
-        """``usages``: of what only waits to become free. ``configured``: what of the wish is the operator's. ``rented_whole``: see HostFacts.
+        """``usages``: of what only waits to become free. ``configured``: what of the wish is the operator's. ``exclusive``: see HostFacts.
 
         ``incomplete``: parts of the wish are what Placement has, because nobody can say now what the node has.
         """
-        self.by, self.knowledge, self.usages, self.configured = by, knowledge, usages, configured or {}
-        self.rented_whole, self.incomplete = rented_whole, incomplete
-        self.present, self.journal, self.base, self.wish, self.root = by.present, by.journal, by.base, by.wish, by.root
+        self.by, self.capabilities, self.usages, self.configured = by, capabilities, usages, configured or {}
+        self.exclusive, self.incomplete = exclusive, incomplete
+        self.present, self.journal, self.base, self.desired, self.root = by.present, by.journal, by.base, by.desired, by.root
         self.adopted = self.journal.adopted or not self.present.exists(self.root)
         self.staying = frozenset[str]() if self.adopted else self._staying()
         self.drift: list[Drift] = []
@@ -111,7 +111,7 @@ class Merge:
 
     def target(self) -> Target:
         """The merged tree."""
-        tree = self.wish.subtree(self.root) if self.wish.exists(self.root) else ProviderTree()
+        tree = self.desired.subtree(self.root) if self.desired.exists(self.root) else ProviderTree()
         for uuid in reversed(tree.get_provider_uuids()):
             self._drop_unusable(tree, uuid)
         for uuid in self._kept(tree):
@@ -192,7 +192,7 @@ class Merge:
         return frozenset(name for name in self.journal.held.get(uuid, ()) if name in used and used[name].amount > 0 and name not in wanted)
 
     def _wished_inventory(self, uuid: ProviderUuid) -> Inventories:
-        return without_empty(self.wish.provider(uuid).inventory) if self.by.wished(uuid) else {}
+        return without_empty(self.desired.provider(uuid).inventory) if self.by.wished(uuid) else {}
 
     def _staying(self) -> frozenset[str]:
         """Classes that some provider of a tree that is not adopted keeps against the wish; in another one they would count twice."""
@@ -234,7 +234,7 @@ class Merge:
         reserved = self.journal.held.get(wanted.uuid, frozenset())
         records = without_empty(wanted.inventory)
         # A driver that writes over a held class no more than its total, where it is shown what is there, says that it is back.
-        again = self.base.provider(wanted.uuid).inventory if self.base.exists(wanted.uuid) and wanted.uuid in self.wish.written_by_name else {}
+        again = self.base.provider(wanted.uuid).inventory if self.base.exists(wanted.uuid) and wanted.uuid in self.desired.written_by_name else {}
         back = {name for name in reserved & records.keys() & again.keys() if records[name] == again[name]}
         records |= {name: _without_reserved(records[name]) for name in back}
         inventory = {name: completed(record, _last(name, present, reserved)) for name, record in records.items()}
@@ -257,7 +257,7 @@ class Merge:
         # What stays just as the agent reserved it, because nobody can say now what the node has, stays reserved by the agent.
         stays = reserved & inventory.keys() if self.incomplete else ()
         kept = {name for name in stays if inventory[name] == present.inventory.get(name) and _is_all_reserved(inventory[name])}
-        if held and self.rented_whole:
+        if held and self.exclusive:
             # Whoever has what is held has the node, so that nobody may come for what it offers now.
             kept |= {name for name, record in inventory.items() if not _is_all_reserved(record)}
             inventory = {name: {**record, "reserved": record["total"]} for name, record in inventory.items()}
@@ -269,7 +269,7 @@ class Merge:
         """Everybody's traits. A standard trait that the driver took off is off, whoever wrote it; nova's status trait is not. So is an agent's mark."""
         base = self.base.provider(wanted.uuid).traits if self.base.exists(wanted.uuid) else frozenset[str]()
         retracted = {name for name in base - wanted.traits if name.startswith(AGENT_MARK) or (not is_custom(name) and name != STATUS_DISABLED)}
-        return frozenset((wanted.traits | (present.traits - own.traits - retracted)) - self.knowledge.unknown_traits.keys())
+        return frozenset((wanted.traits | (present.traits - own.traits - retracted)) - self.capabilities.unknown_traits.keys())
 
     def _aggregates(self, wanted: Provider, present: Provider, own: Ownership) -> frozenset[str]:
         """Everybody's aggregates."""
@@ -296,7 +296,7 @@ class Merge:
 
     def _report_foreign(self, uuid: ProviderUuid) -> None:
         name = printable(self.present.name_of(uuid))
-        if self.base.exists(uuid) and not self.wish.exists(uuid):
+        if self.base.exists(uuid) and not self.desired.exists(uuid):
             self.drift.append(Drift("foreign-provider", "info", f"the driver wanted to remove {name}, which is somebody else's", "none; it stays", uuid))
         elif self.by.touched(uuid):
             self.drift.append(Drift("foreign-provider", "warning", f"the driver wanted to change {name}, which is somebody else's", ADOPT, uuid))

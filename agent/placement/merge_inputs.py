@@ -20,30 +20,30 @@ class MergeInputs:
     present: ProviderTree
     journal: Journal
     base: ProviderTree
-    wish: ProviderTree
+    desired: ProviderTree
     root: ProviderUuid
     take_over: bool
 
     @classmethod
-    def of(cls, view: PlacementView, journal: Journal, base: ProviderTree, wish: ProviderTree, root: ProviderUuid, *, take_over: bool = False) -> Self:
+    def of(cls, view: PlacementView, journal: Journal, base: ProviderTree, desired: ProviderTree, root: ProviderUuid, *, take_over: bool = False) -> Self:
         """The same with what ``view`` has of the node."""
         present = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
-        return cls(present, journal, base, wish, root, take_over or not journal.owns(root))
+        return cls(present, journal, base, desired, root, take_over or not journal.owns(root))
 
     def touched(self, uuid: ProviderUuid) -> bool:
         """Whether this pass made something else of the provider than there was."""
-        if not self.wish.exists(uuid):
+        if not self.desired.exists(uuid):
             return False
-        return not self.base.exists(uuid) or self.wish.provider(uuid) != self.base.provider(uuid)
+        return not self.base.exists(uuid) or self.desired.provider(uuid) != self.base.provider(uuid)
 
     def produced(self, uuid: ProviderUuid) -> bool:
         """Whether this pass made the provider, perhaps just as it was there."""
-        return self.touched(uuid) or uuid in self.wish.written_by_name
+        return self.touched(uuid) or uuid in self.desired.written_by_name
 
     def wished(self, uuid: ProviderUuid) -> bool:
         """Whether the wish has the provider, and not only as what :func:`agent.placement.merge.foreign_share` left of it for others to hang from."""
-        if not self.wish.exists(uuid) or uuid == self.root or not self.journal.owns(uuid):
-            return self.wish.exists(uuid)
+        if not self.desired.exists(uuid) or uuid == self.root or not self.journal.owns(uuid):
+            return self.desired.exists(uuid)
         emptied = self.base.exists(uuid) and self.present.exists(uuid) and self.base.provider(uuid) != self.present.provider(uuid)
         return not emptied or self.produced(uuid)
 

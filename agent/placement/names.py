@@ -15,38 +15,38 @@ LOG = logging.getLogger(__name__)
 ASK_AGAIN = 3600.0
 
 
-def names_added(present: ProviderTree, wish: ProviderTree) -> tuple[frozenset[str], frozenset[str]]:
-    """The traits and the resource classes that providers of ``wish`` have and those of ``present`` have not."""
+def names_added(present: ProviderTree, desired: ProviderTree) -> tuple[frozenset[str], frozenset[str]]:
+    """The traits and the resource classes that providers of ``desired`` have and those of ``present`` have not."""
     traits, classes = set[str](), set[str]()
-    for one in wish.providers():
+    for one in desired.providers():
         old = present.provider(one.uuid) if present.exists(one.uuid) else None
         traits |= one.traits - old.traits if old else one.traits
         classes |= one.inventory.keys() - old.inventory.keys() if old else one.inventory.keys()
     return frozenset(traits), frozenset(classes)
 
 
-def learn_traits(client: PlacementClient, knowledge: ServerCapabilities, wanted: Iterable[str], now: float) -> ServerCapabilities:
-    """``knowledge`` with every trait of ``wanted`` either known, custom and to be created, or left out for an hour.
+def learn_traits(client: PlacementClient, capabilities: ServerCapabilities, wanted: Iterable[str], now: float) -> ServerCapabilities:
+    """``capabilities`` with every trait of ``wanted`` either known, custom and to be created, or left out for an hour.
 
     Sends nothing if all were asked for before.
     """
-    unknown = {name: until for name, until in knowledge.unknown_traits.items() if now < until <= now + ASK_AGAIN}
-    asked = {name for name in wanted if name not in knowledge.traits and name not in unknown}
+    unknown = {name: until for name, until in capabilities.unknown_traits.items() if now < until <= now + ASK_AGAIN}
+    asked = {name for name in wanted if name not in capabilities.traits and name not in unknown}
     if not asked:
-        return knowledge
+        return capabilities
     known = client.known_traits(asked)
     for name in sorted(asked - known):
         if not is_custom(name):
             LOG.warning("this Placement does not know the trait %s; it is left out", name)
             unknown[name] = now + ASK_AGAIN
-    return replace(knowledge, traits=knowledge.traits | known, unknown_traits=unknown)
+    return replace(capabilities, traits=capabilities.traits | known, unknown_traits=unknown)
 
 
-def with_names(knowledge: ServerCapabilities, *, traits: Iterable[str] = (), classes: Iterable[str] = ()) -> ServerCapabilities:
-    """``knowledge`` that also has these names confirmed."""
-    return replace(knowledge, traits=knowledge.traits | set(traits), classes=knowledge.classes | set(classes))
+def with_names(capabilities: ServerCapabilities, *, traits: Iterable[str] = (), classes: Iterable[str] = ()) -> ServerCapabilities:
+    """``capabilities`` that also has these names confirmed."""
+    return replace(capabilities, traits=capabilities.traits | set(traits), classes=capabilities.classes | set(classes))
 
 
-def forget_names(knowledge: ServerCapabilities) -> ServerCapabilities:
-    """``knowledge`` that has to confirm every name anew, because the server refused one it had confirmed."""
-    return replace(knowledge, traits=frozenset(), classes=frozenset())
+def forget_names(capabilities: ServerCapabilities) -> ServerCapabilities:
+    """``capabilities`` that has to confirm every name anew, because the server refused one it had confirmed."""
+    return replace(capabilities, traits=frozenset(), classes=frozenset())

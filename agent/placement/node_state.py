@@ -82,9 +82,9 @@ class NodePlacementState:
         return self._journal
 
     @property
-    def knowledge(self) -> ServerCapabilities:
+    def capabilities(self) -> ServerCapabilities:
         """What the server offers. Known once the server is connected."""
-        return cast(ServerCapabilities, self._server.knowledge)
+        return cast(ServerCapabilities, self._server.capabilities)
 
     def forget(self) -> None:
         """Trust nothing that is remembered, because another agent may have had the node meanwhile: it is read from the store again."""
@@ -262,14 +262,14 @@ class NodePlacementState:
         """Take it for done, as far as the plans of other nodes depend on it: what a dry run does instead of sending it."""
         traits = [one.name for one in plan.operations if isinstance(one, EnsureTrait)]
         classes = [one.name for one in plan.operations if isinstance(one, EnsureResourceClass)]
-        self._server.learned(with_names(self.knowledge, traits=traits, classes=classes))
+        self._server.learned(with_names(self.capabilities, traits=traits, classes=classes))
 
     def record(self, plan: Plan, flushed: Flushed) -> None:
         """Write down what came of ``plan``."""
         if flushed.forgot:
-            self._server.forget(flushed.knowledge)
+            self._server.forget(flushed.capabilities)
         else:
-            self._server.learned(flushed.knowledge)
+            self._server.learned(flushed.capabilities)
         self._view = flushed.view
         self._suspects |= flushed.doubtful
         self._refused += flushed.refused

@@ -45,7 +45,7 @@ class Plan:
     withheld: bool = False
 
 
-def make_plan(view: PlacementView, target: Target, knowledge: ServerCapabilities, root: ProviderUuid, move: AllocationMove | None = None) -> Plan:
+def make_plan(view: PlacementView, target: Target, capabilities: ServerCapabilities, root: ProviderUuid, move: AllocationMove | None = None) -> Plan:
     """The operations that take Placement from ``view`` to ``target``.
 
     Providers come first, because a name or uuid that somebody else has ends what depends on them before anything of it is written; parents are
@@ -66,14 +66,14 @@ def make_plan(view: PlacementView, target: Target, knowledge: ServerCapabilities
         reshapes = [one] if one.inventories else []
     operations = (
         *_creations(changes, target.tree),
-        *_names(changes, present, target.tree, knowledge),
+        *_names(changes, present, target.tree, capabilities),
         *_renames(changes, present, target.tree),
-        *_moves(changes, present, target.tree, knowledge, drift),
+        *_moves(changes, present, target.tree, capabilities, drift),
         *reshapes,
         *_deletions(changes, present),
         *_contents(changes, present, target.tree, reshaped={uuid for one in reshapes for uuid in one.inventories}),
     )
-    return Plan(operations, target, tuple(drift), limited=bool(changes.reparented) and not knowledge.offers(REPARENT))
+    return Plan(operations, target, tuple(drift), limited=bool(changes.reparented) and not capabilities.offers(REPARENT))
 
 
 def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
@@ -135,14 +135,14 @@ def _old(present: ProviderTree, uuid: ProviderUuid) -> Provider:
     return present.provider(uuid) if present.exists(uuid) else _NOTHING
 
 
-def _names(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, knowledge: ServerCapabilities) -> Iterator[Operation]:
+def _names(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, capabilities: ServerCapabilities) -> Iterator[Operation]:
     """What the server has to know first. What a provider has already, it knows."""
     classes = {name for uuid in changes.inventory for name in tree.provider(uuid).inventory.keys() - _old(present, uuid).inventory.keys()}
-    for name in sorted(classes - knowledge.classes):
+    for name in sorted(classes - capabilities.classes):
         if is_custom(name):
             yield EnsureResourceClass(name=name, reason="this Placement has not confirmed it yet")
     traits = {name for uuid in changes.traits for name in tree.provider(uuid).traits - _old(present, uuid).traits}
-    for name in sorted(traits - knowledge.traits):
+    for name in sorted(traits - capabilities.traits):
         if is_custom(name):
             yield EnsureTrait(name=name, reason="this Placement does not know it yet")
 
@@ -158,11 +158,11 @@ def _renames(changes: TreeDifference, present: ProviderTree, tree: ProviderTree)
         yield RenameProvider(provider=_ref(tree.provider(uuid)), old_name=present.name_of(uuid), reason="renamed from outside")
 
 
-def _moves(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, knowledge: ServerCapabilities, drift: list[Drift]) -> Iterator[Operation]:
+def _moves(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, capabilities: ServerCapabilities, drift: list[Drift]) -> Iterator[Operation]:
     """Other parents, if the server can give them: before 1.37 a parent can be set only once."""
     for uuid in changes.reparented:
         old, new, ref = present.provider(uuid).parent_uuid, tree.provider(uuid).parent_uuid, _ref(tree.provider(uuid))
-        if knowledge.offers(REPARENT):
+        if capabilities.offers(REPARENT):
             yield ReparentProvider(provider=ref, old_parent=old, parent=new, reason="it hangs under another provider on the node")
         else:
             what = f"{ref.name} hangs under {old}, on the node under {new}; this Placement cannot move it"

@@ -29,7 +29,7 @@ from agent.placement.reading import read_provider
 LOG = logging.getLogger(__name__)
 
 
-def create(client: PlacementClient, operation: CreateProvider, *, ours: bool, knowledge: ServerCapabilities) -> Provider | ReparentProvider:
+def create(client: PlacementClient, operation: CreateProvider, *, ours: bool, capabilities: ServerCapabilities) -> Provider | ReparentProvider:
     """Create the provider; the answer says all about it, so nothing needs to be read.
 
     ``ours``: if it is there already, anywhere, the agent made it, and somebody moved it: then it is put back, and the move is returned.
@@ -46,7 +46,7 @@ def create(client: PlacementClient, operation: CreateProvider, *, ours: bool, kn
             _check_parent(client, operation, error)
         if error.status != 409 or error.placement_code != codes.DUPLICATE_NAME:
             raise
-        found = taken(client, operation, ours=ours, knowledge=knowledge)
+        found = taken(client, operation, ours=ours, capabilities=capabilities)
         if found is None:
             raise GenerationConflict(f"provider {printable(wanted.name)} was created, renamed or deleted meanwhile") from error
         if not isinstance(found, ReparentProvider):
@@ -67,7 +67,7 @@ def _check_parent(client: PlacementClient, operation: CreateProvider | ReparentP
 
 
 def taken(
-    client: PlacementClient, operation: CreateProvider, *, ours: bool, knowledge: ServerCapabilities
+    client: PlacementClient, operation: CreateProvider, *, ours: bool, capabilities: ServerCapabilities
 ) -> ReparentProvider | ProviderNameConflict | ProviderIdentityConflict | None:  # fmt: skip
     """Why a provider cannot be created, or what has to be done instead; None if nothing is in its way, or if it is there as it should be.
 
@@ -78,7 +78,7 @@ def taken(
     if there is not None and (there.name, there.parent_uuid) == (wanted.name, operation.parent):
         LOG.info("adopted provider %s (%s), which was created meanwhile", name, wanted.uuid)
         return None
-    if there is not None and ours and knowledge.offers(REPARENT):
+    if there is not None and ours and capabilities.offers(REPARENT):
         return ReparentProvider(provider=wanted, old_parent=there.parent_uuid, parent=operation.parent, reason="somebody moved it out of the tree")
     if there is not None:
         return ProviderIdentityConflict(

@@ -26,7 +26,7 @@ class Server:
 
     def __init__(self, transport: Transport, mode: Mode, storage: PlacementStorage, *, keep: bool = True) -> None:
         self.transport, self.mode, self.storage, self.keep = transport, mode, storage, keep
-        self._knowledge: ServerCapabilities | None = None
+        self._capabilities: ServerCapabilities | None = None
         # When this process last asked how much the server offers, and when it was last refused a reshape, by a clock that never goes back.
         self._asked_at: float | None = None
         self._refused_at: float | None = None
@@ -37,9 +37,9 @@ class Server:
         return PlacementClient(self.transport.exchange(f"req-{uuid.uuid4()}"))
 
     @property
-    def knowledge(self) -> ServerCapabilities | None:
+    def capabilities(self) -> ServerCapabilities | None:
         """What is known of the server; ``None`` before :meth:`connect`."""
-        return self._knowledge
+        return self._capabilities
 
     def connect(self, client: PlacementClient, *, ask: bool = False) -> ServerCapabilities:
         """What the server offers: as saved, or asked for with one request. That it refused a reshape counts for an hour, and not after a start.
@@ -48,7 +48,7 @@ class Server:
         """
         endpoint = self.transport.endpoint
         with self._lock:
-            known = self._knowledge or self.storage.knowledge(endpoint)
+            known = self._capabilities or self.storage.capabilities(endpoint)
             if known is None or known.endpoint != endpoint or ask:
                 known = ServerCapabilities(endpoint=endpoint, max_version=client.max_version())
                 check_version(known)
@@ -56,7 +56,7 @@ class Server:
                 self._asked_at, self._refused_at = time.monotonic(), None
             if not known.can_reshape and _long_ago(self._refused_at):
                 known = replace(known, can_reshape=True)
-            self._knowledge = known
+            self._capabilities = known
             return known
 
     def offers_more(self, client: PlacementClient) -> bool:
@@ -65,7 +65,7 @@ class Server:
         Returns whether it is more than before.
         """
         with self._lock:
-            known = self._knowledge
+            known = self._capabilities
             if known is None or not _long_ago(self._asked_at):
                 return False
             self._asked_at = time.monotonic()
@@ -73,46 +73,46 @@ class Server:
             if now == known:
                 return False
             check_version(now)
-            self._knowledge = now
+            self._capabilities = now
             self._save(now)
             return True
 
-    def learned(self, knowledge: ServerCapabilities) -> ServerCapabilities:
+    def learned(self, capabilities: ServerCapabilities) -> ServerCapabilities:
         """Keep what a cycle learned. Several nodes may learn at once, so only names are added."""
         with self._lock:
-            known = self._knowledge or knowledge
-            traits, classes = known.traits | knowledge.traits, known.classes | knowledge.classes
-            can_reshape = known.can_reshape and knowledge.can_reshape
-            merged = replace(knowledge, max_version=known.max_version, traits=traits, classes=classes, can_reshape=can_reshape)
+            known = self._capabilities or capabilities
+            traits, classes = known.traits | capabilities.traits, known.classes | capabilities.classes
+            can_reshape = known.can_reshape and capabilities.can_reshape
+            merged = replace(capabilities, max_version=known.max_version, traits=traits, classes=classes, can_reshape=can_reshape)
             if not merged.can_reshape and (known.can_reshape or self._refused_at is None):
                 self._refused_at = time.monotonic()
             if merged != known:
-                self._knowledge = merged
+                self._capabilities = merged
                 self._save(merged)
             return merged
 
-    def forget(self, knowledge: ServerCapabilities) -> None:
-        """Put ``knowledge`` in place of what was known, because the server contradicted it."""
+    def forget(self, capabilities: ServerCapabilities) -> None:
+        """Put ``capabilities`` in place of what was known, because the server contradicted it."""
         with self._lock:
-            self._knowledge = knowledge
-            self._save(knowledge)
+            self._capabilities = capabilities
+            self._save(capabilities)
 
-    def _save(self, knowledge: ServerCapabilities) -> None:
+    def _save(self, capabilities: ServerCapabilities) -> None:
         if self.keep:
-            self.storage.save_knowledge(knowledge)
+            self.storage.save_capabilities(capabilities)
 
 
 def _long_ago(at: float | None) -> bool:
     return at is None or time.monotonic() - at >= ASK_AGAIN
 
 
-def check_version(knowledge: ServerCapabilities) -> None:
+def check_version(capabilities: ServerCapabilities) -> None:
     """Refuse a server that offers less than the agent needs.
 
     :raises PlacementTooOld: it does.
     """
-    if not knowledge.offers(LEAST_VERSION):
+    if not capabilities.offers(LEAST_VERSION):
         raise PlacementTooOld(
-            f"needs placement {LEAST_VERSION}, server offers {knowledge.max_version} ({knowledge.endpoint})", "upgrade Placement to OpenStack Rocky or later"
+            f"needs placement {LEAST_VERSION}, server offers {capabilities.max_version} ({capabilities.endpoint})", "upgrade Placement to OpenStack Rocky or later"
         )
-    LOG.info("placement at %s offers %s", knowledge.endpoint, knowledge.max_version)
+    LOG.info("placement at %s offers %s", capabilities.endpoint, capabilities.max_version)

@@ -10,10 +10,10 @@ from agent.model.names import ProviderUuid
 class PlacementStorage(Protocol):
     """Keeps the mirror and the ownership journal over restarts. Every save is one durable transaction."""
 
-    def knowledge(self, endpoint: str) -> ServerCapabilities | None:
+    def capabilities(self, endpoint: str) -> ServerCapabilities | None:
         """What is known of the server, ``None`` if it was never asked."""
 
-    def save_knowledge(self, knowledge: ServerCapabilities) -> None:
+    def save_capabilities(self, capabilities: ServerCapabilities) -> None:
         """Keep what is known of a server."""
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:

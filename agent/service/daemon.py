@@ -191,9 +191,9 @@ class Daemon:
     def _audit(self, running: Runtime, store: Store, *, asked: bool) -> Report:
         self._service.measured(running.monitors.poll())
         fleet = running.start(store)
-        self._service.serves(fleet.house, audited=False)
+        self._service.serves(fleet.context, audited=False)
         report = fleet.run(AuditOptions(start=True, reread=self._reread_asked, asked=asked), progress=self._progress)
-        self._service.serves(fleet.house, audited=True)
+        self._service.serves(fleet.context, audited=True)
         return _with_store(report, store, self._nodes)
 
     def _special(self, running: Runtime, store: Store, asked: RequestedAudit) -> None:

@@ -44,7 +44,7 @@ class DaemonService:
         self._reload: Future[None] | None = None
         self._reloading: Future[None] | None = None
         self._records: RecordViews | None = None
-        self._house: AuditContext | None = None
+        self._context: AuditContext | None = None
         self._readings: Sequence[Measurement] = ()
 
     # --- what the daemon tells ----------------------------------------------------------------------------------
@@ -57,11 +57,11 @@ class DaemonService:
         """The store is open, and stays so for as long as anybody may ask."""
         self._records = records
 
-    def serves(self, house: AuditContext, *, audited: bool) -> None:
+    def serves(self, context: AuditContext, *, audited: bool) -> None:
         """What requests are carried out with. Whatever did that before goes on until the nodes were ``audited`` by this one."""
-        if audited or self._house is None:
-            self._house = house
-            self._records = self._records.of(house.agent) if self._records is not None else None
+        if audited or self._context is None:
+            self._context = context
+            self._records = self._records.of(context.agent) if self._records is not None else None
 
     def measured(self, readings: Sequence[Measurement]) -> None:
         """What the monitors say of the host."""
@@ -220,9 +220,9 @@ class DaemonService:
     def _in_service(self) -> AuditContext:
         if self._stopping:
             raise Stopping
-        if self._house is None:
+        if self._context is None:
             raise _not_ready()
-        return self._house
+        return self._context
 
     def _find(self, uuid: str) -> LastAudit:
         seen = self._seen.get(uuid)

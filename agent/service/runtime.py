@@ -66,7 +66,7 @@ class Runtime:
         """
         if self._fleet is None:
             self._fleet = self._closing.enter_context(start_fleet(self.conf, self._parts, store, self._cancelled, daemon=True, changed=self._changed))
-            self._fleet.house.server.transport.observe = self._watch.requested
+            self._fleet.context.server.transport.observe = self._watch.requested
         return self._fleet
 
     @contextmanager
@@ -94,7 +94,7 @@ class Runtime:
             if keeper is not None:
                 keeper.join()
 
-    def close(self, successor: "Running | None" = None) -> None:
+    def close(self, successor: "Runtime | None" = None) -> None:
         """Stop the driver, if it was started. ``successor``: what takes this one's place, leases included."""
         fleet, self._fleet = self._fleet, None
         try:

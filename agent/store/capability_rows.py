@@ -22,17 +22,17 @@ def load(connection: Connection, endpoint: str) -> ServerCapabilities | None:
     return ServerCapabilities(found.endpoint, found.max_version, traits, classes, unknown, found.can_reshape)
 
 
-def save(connection: Connection, knowledge: ServerCapabilities) -> None:
+def save(connection: Connection, capabilities: ServerCapabilities) -> None:
     """Write the server's row."""
-    connection.execute(insert_or_update(connection, ENDPOINT), _row(knowledge))
+    connection.execute(insert_or_update(connection, ENDPOINT), _row(capabilities))
 
 
-def _row(knowledge: ServerCapabilities) -> dict[str, Any]:
+def _row(capabilities: ServerCapabilities) -> dict[str, Any]:
     return {
-        "endpoint": knowledge.endpoint,
-        "max_version": knowledge.max_version,
-        "can_reshape": knowledge.can_reshape,
-        "traits": names_text(knowledge.traits),
-        "classes": names_text(knowledge.classes),
-        "unknown_traits": mapping_text(knowledge.unknown_traits),
+        "endpoint": capabilities.endpoint,
+        "max_version": capabilities.max_version,
+        "can_reshape": capabilities.can_reshape,
+        "traits": names_text(capabilities.traits),
+        "classes": names_text(capabilities.classes),
+        "unknown_traits": mapping_text(capabilities.unknown_traits),
     }

@@ -40,23 +40,23 @@ class Store:
         self._read_only = read_only
         self.location = location
         # What the database holds, as far as it was loaded or saved: nobody else writes it while the run lock is held.
-        self._knowledge: dict[str, ServerCapabilities] = {}
+        self._capabilities: dict[str, ServerCapabilities] = {}
         self._journals: dict[ProviderUuid, Journal] = {}
 
-    def knowledge(self, endpoint: str) -> ServerCapabilities | None:
+    def capabilities(self, endpoint: str) -> ServerCapabilities | None:
         """What is known of the server, ``None`` if it was never asked."""
         found = self._loaded(lambda connection: capability_rows.load(connection, endpoint))
         if found is not None:
-            self._knowledge[endpoint] = found
+            self._capabilities[endpoint] = found
         return found
 
-    def save_knowledge(self, knowledge: ServerCapabilities) -> None:
+    def save_capabilities(self, capabilities: ServerCapabilities) -> None:
         """Keep what is known of a server; nothing is written if it is what was kept before."""
-        if self._knowledge.get(knowledge.endpoint) == knowledge:
+        if self._capabilities.get(capabilities.endpoint) == capabilities:
             return
         with self.writing() as connection:
-            capability_rows.save(connection, knowledge)
-        self._knowledge[knowledge.endpoint] = knowledge
+            capability_rows.save(connection, capabilities)
+        self._capabilities[capabilities.endpoint] = capabilities
 
     def view(self, endpoint: str, root: ProviderUuid) -> PlacementView | None:
         """The saved view of a node, ``None`` if there is none."""

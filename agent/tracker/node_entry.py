@@ -35,18 +35,18 @@ class Listed:
 
 
 @contextmanager
-def locked(slots: Mapping[ProviderUuid, NodeEntry], nodes: Collection[ProviderUuid]) -> Iterator[Mapping[ProviderUuid, NodeEntry]]:
+def locked(entries: Mapping[ProviderUuid, NodeEntry], nodes: Collection[ProviderUuid]) -> Iterator[Mapping[ProviderUuid, NodeEntry]]:
     """The slots of those of ``nodes`` that are ours, locked in one order that all keep, so that nobody waits for each other."""
     with ExitStack() as stack:
-        yield {uuid: slot for uuid in sorted(nodes) if (slot := _entered(slots, uuid, stack)) is not None}
+        yield {uuid: entry for uuid in sorted(nodes) if (entry := _entered(entries, uuid, stack)) is not None}
 
 
-def _entered(slots: Mapping[ProviderUuid, NodeEntry], uuid: ProviderUuid, stack: ExitStack) -> NodeEntry | None:
+def _entered(entries: Mapping[ProviderUuid, NodeEntry], uuid: ProviderUuid, stack: ExitStack) -> NodeEntry | None:
     """The slot, once ``stack`` has its lock; None if there is none, or no more when the lock was free."""
-    while (slot := slots.get(uuid)) is not None:
+    while (entry := entries.get(uuid)) is not None:
         with ExitStack() as attempt:
-            attempt.enter_context(slot.lock)
-            if slots.get(uuid) is slot:
+            attempt.enter_context(entry.lock)
+            if entries.get(uuid) is entry:
                 stack.push(attempt.pop_all())
-                return slot
+                return entry
     return None

@@ -27,9 +27,9 @@ class TrackerServices:
 
 def build_tracker_services(records: RecordStore, settings: UsageSettings, clock: Clock, changed: Callable[[ProviderUuid], None]) -> TrackerServices:
     """The parts. ``changed``: called with each node of which something was promised or given back."""
-    slots: dict[ProviderUuid, NodeEntry] = {}
+    entries: dict[ProviderUuid, NodeEntry] = {}
     listed, host = Listed(), settings.agent.host
     return TrackerServices(
-        Tracker(records, slots, listed, clock, changed, host), UsageStep(records, slots, listed, settings, clock), StoredConsumerRecords(records, slots, host),
+        Tracker(records, entries, listed, clock, changed, host), UsageStep(records, entries, listed, settings, clock), StoredConsumerRecords(records, entries, host),
         SharedLease(records, host, settings.agent.lease_seconds, clock), InstanceHosts(records, host),
     )  # fmt: skip

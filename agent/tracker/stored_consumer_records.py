@@ -13,8 +13,8 @@ from agent.tracker.node_entry import NodeEntry
 class StoredConsumerRecords:
     """Reads the records of nodes that were audited. ``host``: this host's name."""
 
-    def __init__(self, records: RecordStore, slots: Mapping[ProviderUuid, NodeEntry], host: str) -> None:
-        self._records, self._slots, self._host = records, slots, host
+    def __init__(self, records: RecordStore, entries: Mapping[ProviderUuid, NodeEntry], host: str) -> None:
+        self._records, self._entries, self._host = records, entries, host
         self._has_records = False
 
     def needed(self, view: NodeView, *, purging: bool) -> bool:
@@ -74,6 +74,6 @@ class StoredConsumerRecords:
 
     def _newest(self, view: NodeView) -> NodeState:
         """What the audit counted, or what was promised and given back since."""
-        slot = self._slots.get(view.node)
-        now = slot.state if slot is not None else None
+        entry = self._entries.get(view.node)
+        now = entry.state if entry is not None else None
         return now if now is not None and now.node.version > view.version else view.state

@@ -54,14 +54,14 @@ class _Done(Generic[Answer]):
 class Tracker:
     """The claims of the nodes of one host. Threads may share it.
 
-    ``slots``: the nodes that were audited, by uuid. ``listed``: those that will be. ``changed``: called with each node of which something was
+    ``entries``: the nodes that were audited, by uuid. ``listed``: those that will be. ``changed``: called with each node of which something was
     promised or given back, after that is durable. ``host``: this host's name.
     """
 
     def __init__(
-        self, records: RecordStore, slots: Mapping[ProviderUuid, NodeEntry], listed: Listed, clock: Clock, changed: Callable[[ProviderUuid], None], host: str
+        self, records: RecordStore, entries: Mapping[ProviderUuid, NodeEntry], listed: Listed, clock: Clock, changed: Callable[[ProviderUuid], None], host: str
     ) -> None:
-        self._records, self._slots, self._listed, self._clock, self._changed, self._host = records, slots, listed, clock, changed, host
+        self._records, self._entries, self._listed, self._clock, self._changed, self._host = records, entries, listed, clock, changed, host
 
     # --- claims of guests and devices ----------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Tracker:
         migration = request.migration.uuid if request.migration is not None else ConsumerUuid(request.id)
         hosts = frozenset([request.instance.host] if request.instance.host is not None else [])
         subject = OperationTarget(request.node, request.instance.uuid, request.id, migration, hosts)
-        if request.node in self._slots:
+        if request.node in self._entries:
             return self._on_node(subject, lambda state, known, planning: moves.claim_move(state, known, request, self._clock(), planning))
         if (source := self._source_of(request)) is None:
             return self._on_claim(request.id, lambda known: moves.repeat(known, request, self._host))
@@ -154,7 +154,7 @@ class Tracker:
             found, held = reading.instance(request.instance.uuid), reading.claims_of(request.instance.uuid)
             said = [one.node for one in (found, request.instance) if one is not None and one.node is not None]
             there = [*(one.node for one in held), *said]
-            if not (mine := [uuid for uuid in there if uuid in self._slots]):
+            if not (mine := [uuid for uuid in there if uuid in self._entries]):
                 self._check_audited(there, reading)
                 raise self._absent(request.node, reading)
         return mine[0]
@@ -283,10 +283,10 @@ class Tracker:
 
         :raises TrackerError: it is not ours, or was not audited yet.
         """
-        with locked(self._slots, [node]) as slots, self._records.reading() as reading:
-            if node not in slots:
+        with locked(self._entries, [node]) as entries, self._records.reading() as reading:
+            if node not in entries:
                 raise self._absent(node, reading)
-            return self._current(node, slots[node], reading)
+            return self._current(node, entries[node], reading)
 
     def nodes(self) -> list[ProviderUuid]:
         """The nodes of this host, audited since it started or not.
@@ -294,7 +294,7 @@ class Tracker:
         :raises NodeNotReady: nothing was ever audited, so that nobody knows which they are.
         """
         with self._records.reading() as reading:
-            found = {*self._slots, *reading.nodes_of(self._host)}
+            found = {*self._entries, *reading.nodes_of(self._host)}
         if not found:
             raise _nothing_audited()
         return sorted(found)
@@ -304,7 +304,7 @@ class Tracker:
 
         :raises TrackerError: it is not.
         """
-        if node not in self._slots:
+        if node not in self._entries:
             with self._records.reading() as reading:
                 if node not in reading.nodes_of(self._host):
                     raise self._absent(node, reading)
@@ -312,7 +312,7 @@ class Tracker:
 
     def remembered(self) -> list[NodeState]:
         """The nodes as memory has them, at once; what other processes wrote since may be missing."""
-        return [slot.state for slot in list(self._slots.values()) if slot.state is not None]
+        return [entry.state for entry in list(self._entries.values()) if entry.state is not None]
 
     # --- how an operation is carried out -------------------------------------------------------------------------------
 
@@ -341,14 +341,14 @@ class Tracker:
         nodes = self._nodes_of(subject)
         with ExitStack() as turn:
             for _ in range(ATTEMPTS):
-                with locked(self._slots, nodes) as slots:
-                    outcome = self._attempt(slots, nodes, subject, plan, changes_of)
+                with locked(self._entries, nodes) as entries:
+                    outcome = self._attempt(entries, nodes, subject, plan, changes_of)
                     if isinstance(outcome, NotPlannedYet) and ahead is not None and ahead.count >= PATIENCE:
                         # Others came between each time; now those of this node wait, as they do for each other.
                         ahead.work_out(outcome)
-                        outcome = self._attempt(slots, nodes, subject, plan, changes_of)
+                        outcome = self._attempt(entries, nodes, subject, plan, changes_of)
                 if isinstance(outcome, _Done):
-                    for uuid in outcome.changes.touched & self._slots.keys():
+                    for uuid in outcome.changes.touched & self._entries.keys():
                         self._changed(uuid)
                     return outcome.answer
                 if isinstance(outcome, frozenset):
@@ -359,25 +359,25 @@ class Tracker:
 
     def _work_out(self, missing: NotPlannedYet, ahead: LocklessPlanner, turn: ExitStack) -> None:
         """Work it out when it is this claim's ``turn`` on the node, with nothing else held."""
-        slot = self._slots.get(missing.state.node.uuid)
-        if slot is not None and not ahead.in_turn:
-            turn.enter_context(slot.turn)
+        entry = self._entries.get(missing.state.node.uuid)
+        if entry is not None and not ahead.in_turn:
+            turn.enter_context(entry.turn)
             ahead.in_turn = True
-            if slot.state is not missing.state:
+            if entry.state is not missing.state:
                 # Whose turn it was before has changed the node.
                 return
         ahead.work_out(missing)
 
     def _attempt(
-        self, slots: Mapping[ProviderUuid, NodeEntry], nodes: frozenset[ProviderUuid], subject: OperationTarget, plan: Plan[Answer], changes_of: Callable[[Answer], RecordChanges]
-    ) -> "_Done[Answer] | frozenset[ProviderUuid] | Unplanned | None":
+        self, entries: Mapping[ProviderUuid, NodeEntry], nodes: frozenset[ProviderUuid], subject: OperationTarget, plan: Plan[Answer], changes_of: Callable[[Answer], RecordChanges]
+    ) -> "_Done[Answer] | frozenset[ProviderUuid] | NotPlannedYet | None":
         """Plan, write, swap, with the nodes locked. Else what to work out before, the nodes that are concerned too, or None for a conflict."""
         try:
             with self._records.transaction(nodes) as transaction:
                 known = read_stored_state(transaction, subject)
                 if not (more := places(known)) <= nodes:
                     return more
-                states = {uuid: self._current(uuid, slot, transaction) for uuid, slot in slots.items()}
+                states = {uuid: self._current(uuid, entry, transaction) for uuid, entry in entries.items()}
                 answer = plan(states, known, transaction)
                 if changes := changes_of(answer):
                     changes = replace(changes, also_on=concerned(known))
@@ -394,7 +394,7 @@ class Tracker:
             self._forget(nodes)
             raise
         for uuid, state in states.items():
-            slots[uuid].state = state.after(changes, known.instance) if changes else state
+            entries[uuid].state = state.after(changes, known.instance) if changes else state
         return _Done(answer, changes)
 
     def _nodes_of(self, subject: OperationTarget) -> frozenset[ProviderUuid]:
@@ -403,12 +403,12 @@ class Tracker:
         :raises TrackerError: none of them is ours.
         """
         if subject.node is not None:
-            if subject.node not in self._slots:
+            if subject.node not in self._entries:
                 with self._records.reading() as reading:
                     raise self._absent(subject.node, reading)
             return frozenset({subject.node})
         # Before the store is read, because a node that is removed leaves the store first.
-        mine = frozenset(self._slots)
+        mine = frozenset(self._entries)
         with self._records.reading() as reading:
             known = read_stored_state(reading, subject, held=False)
             nodes = places(known)
@@ -427,11 +427,11 @@ class Tracker:
         with self._records.reading() as reading:
             found, held = reading.instance(instance), reading.claims_of(instance)
             there = [*([found.node] if found is not None and found.node is not None else []), *(one.node for one in held)]
-            if not (mine := [uuid for uuid in there if uuid in self._slots]):
+            if not (mine := [uuid for uuid in there if uuid in self._entries]):
                 self._check_audited(there, reading)
-        if not mine and not self._slots:
+        if not mine and not self._entries:
             raise _nothing_audited()
-        return mine[0] if mine else next(iter(self._slots))
+        return mine[0] if mine else next(iter(self._entries))
 
     def _check_audited(self, nodes: Collection[ProviderUuid], reading: RecordReads) -> None:
         """Of nodes of which memory has nothing, whether that is only because the agent has just started.
@@ -446,10 +446,10 @@ class Tracker:
         """Why nothing can be done on a node of which memory has nothing."""
         found = reading.node(node)
         listed = self._listed.nodes
-        if node in self._slots or ((found is None or found.deleted) and node in (listed or ())):
+        if node in self._entries or ((found is None or found.deleted) and node in (listed or ())):
             # Its first audit has begun since memory was asked, or others come before it.
             return _not_audited(node)
-        if found is None and not self._slots and listed is None:
+        if found is None and not self._entries and listed is None:
             # One that is new to the store may be ours all the same.
             return _nothing_audited()
         if found is None or found.deleted:
@@ -458,27 +458,27 @@ class Tracker:
             return NodeNotReady(f"node {node} was not audited since the agent started", "wait for its first audit; see agent status if that does not come")
         return NodeHeldElsewhere(f"node {node} is managed by host {printable(found.host)}", "ask the agent of that host")
 
-    def _current(self, node: ProviderUuid, slot: NodeEntry, reading: RecordReads) -> NodeState:
+    def _current(self, node: ProviderUuid, entry: NodeEntry, reading: RecordReads) -> NodeState:
         """The node's state, read again if it is not what memory has.
 
         :raises TrackerError: it is not ours yet, or not any more.
         """
-        if slot.agent is None:
+        if entry.agent is None:
             raise _not_audited(node)
-        state = slot.state
+        state = entry.state
         if state is None or reading.node_versions([node]).get(node) != state.node.version:
             records = reading.load(node)
             if records is None:
                 raise NodeNotReady(f"node {node} has no record any more", "wait for its next audit")
-            state = slot.state = NodeState.of(records, slot.host)
-        if state.node.host != slot.agent:
+            state = entry.state = NodeState.of(records, entry.host)
+        if state.node.host != entry.agent:
             raise NodeHeldElsewhere(f"node {node} was taken over by host {printable(state.node.host)}", "ask the agent of that host")
         return state
 
     def _forget(self, nodes: Collection[ProviderUuid]) -> None:
         for uuid in nodes:
-            if uuid in self._slots:
-                self._slots[uuid].state = None
+            if uuid in self._entries:
+                self._entries[uuid].state = None
 
 
 def _of(states: Mapping[ProviderUuid, NodeState], node: ProviderUuid) -> NodeState:

@@ -60,10 +60,10 @@ class UsageSettings:
 
 
 class UsageStep:
-    """Keeps ``slots``, by node, in line with the store and the facts, and ``listed`` with the driver. Threads may share it."""
+    """Keeps ``entries``, by node, in line with the store and the facts, and ``listed`` with the driver. Threads may share it."""
 
-    def __init__(self, records: RecordStore, slots: dict[ProviderUuid, NodeEntry], listed: Listed, settings: UsageSettings, clock: Clock) -> None:
-        self._records, self._slots, self._listed, self._settings, self._clock = records, slots, listed, settings, clock
+    def __init__(self, records: RecordStore, entries: dict[ProviderUuid, NodeEntry], listed: Listed, settings: UsageSettings, clock: Clock) -> None:
+        self._records, self._entries, self._listed, self._settings, self._clock = records, entries, listed, settings, clock
         self._adding = threading.Lock()
         self._tidied = self._kept = 0.0
         self._left = frozenset[ProviderUuid]()
@@ -83,17 +83,17 @@ class UsageStep:
         if start and (errors := [*self._contradictions(facts), *self._settings.misfits(facts)]):
             raise ConfigErrors(errors)
         with self._adding:
-            slot = self._slots.setdefault(node, NodeEntry(HostCapacity())) if not dry_run else self._slots.get(node, NodeEntry(HostCapacity()))
-        with locked({node: slot}, [node]):
+            entry = self._entries.setdefault(node, NodeEntry(HostCapacity())) if not dry_run else self._entries.get(node, NodeEntry(HostCapacity()))
+        with locked({node: entry}, [node]):
             # Facts from before the last ones, unless it is the clock that went back.
-            if slot.state is not None and facts.taken_at < slot.host.taken_at <= self._clock():
+            if entry.state is not None and facts.taken_at < entry.host.taken_at <= self._clock():
                 LOG.debug("node %s: facts of %s are older than the last ones", printable(facts.name), facts.taken_at)
-                return _view(slot.state, (), slot.created)
+                return _view(entry.state, (), entry.created)
             policy = self._settings.policy
-            host = host_capacity(facts, policy, self._settings.aliases, slot.host, nested=choose_layout(policy, present, node) == "nested")
+            host = host_capacity(facts, policy, self._settings.aliases, entry.host, nested=choose_layout(policy, present, node) == "nested")
             for _ in range(ATTEMPTS):
                 try:
-                    return self._audited(node, facts, host, slot, present, start=start, dry_run=dry_run)
+                    return self._audited(node, facts, host, entry, present, start=start, dry_run=dry_run)
                 except RecordConflict as conflict:
                     LOG.debug("node %s: %s", printable(facts.name), conflict.message)
         raise RecordConflict(f"the records of node {printable(facts.name)} change all the time", "it is audited again in the next pass")
@@ -108,14 +108,14 @@ class UsageStep:
             return view
         if dry_run:
             return replace(view, state=view.state.after(changes))
-        with locked(self._slots, [view.node]) as slots:
+        with locked(self._entries, [view.node]) as entries:
             # What was promised since the records were counted is not to be lost. Another audit looks at a node that nobody knows.
-            state = slots[view.node].state if view.node in slots else None
+            state = entries[view.node].state if view.node in entries else None
             if state is None or not (changes := noted(state.devices, seen)):
                 return view
             with self._records.transaction([view.node]) as transaction:
                 transaction.write(changes)
-            version, slots[view.node].state = state.node.version, state.after(changes)
+            version, entries[view.node].state = state.node.version, state.after(changes)
             return replace(view, state=state.after(changes), version=version + 1 if version == view.version else view.version)
 
     def published(self, node: ProviderUuid, version: int) -> None:
@@ -123,8 +123,8 @@ class UsageStep:
 
         :raises StoreError: that cannot be written down; the next audit does.
         """
-        with locked(self._slots, [node]) as slots:
-            state = slots[node].state if node in slots else None
+        with locked(self._entries, [node]) as entries:
+            state = entries[node].state if node in entries else None
             if state is None or not state.node.dirty or state.node.version != version:
                 return
             done = RecordChanges(nodes=(replace(state.node, dirty=False),))
@@ -132,28 +132,28 @@ class UsageStep:
                 if transaction.node_versions([node]).get(node) != version:
                     return
                 transaction.write(done)
-            slots[node].state = state.after(done)
+            entries[node].state = state.after(done)
 
     def unavailable(self, present: Collection[ProviderUuid]) -> None:
         """The driver offers only the nodes ``present`` now: nothing new is promised on the others."""
         # One that lists none, or stands by, says of no node that there is none.
         self._listed.nodes = frozenset(present) or None
-        for node, slot in list(self._slots.items()):
+        for node, entry in list(self._entries.items()):
             if node not in present:
-                with locked(self._slots, [node]):
-                    slot.host = replace(slot.host, available=False)
-                    slot.state = slot.state.on(slot.host) if slot.state is not None else None
+                with locked(self._entries, [node]):
+                    entry.host = replace(entry.host, available=False)
+                    entry.state = entry.state.on(entry.host) if entry.state is not None else None
 
     def stand_by(self, node: ProviderUuid) -> None:
         """Another agent, with a store of its own, manages the node: nothing new is promised on it here before its next audit."""
-        with locked(self._slots, [node]) as slots:
-            if (slot := slots.get(node)) is not None:
-                slot.host = replace(slot.host, available=False)
-                slot.state = slot.state.on(slot.host) if slot.state is not None else None
+        with locked(self._entries, [node]) as entries:
+            if (entry := entries.get(node)) is not None:
+                entry.host = replace(entry.host, available=False)
+                entry.state = entry.state.on(entry.host) if entry.state is not None else None
 
     def waiting(self) -> frozenset[ProviderUuid]:
         """The nodes of which something is not published yet, or not known."""
-        return frozenset(node for node, slot in list(self._slots.items()) if (state := slot.state) is None or state.node.dirty)
+        return frozenset(node for node, entry in list(self._entries.items()) if (state := entry.state) is None or state.node.dirty)
 
     def keep(self, present: Collection[ProviderUuid]) -> None:
         """Renew the leases on the nodes ``present``, all at once, because many of them are not audited every time; end those on nodes that left.
@@ -161,7 +161,7 @@ class UsageStep:
         :raises StoreError: the store cannot be written; the next audits renew them.
         """
         now, agent, here = self._clock(), self._settings.agent, frozenset(present)
-        left = (frozenset(self._slots) | self._inherited) - here
+        left = (frozenset(self._entries) | self._inherited) - here
         if 0 <= now - self._kept < agent.lease_seconds / 3 and left == self._left:
             return
         with self._records.transaction([]) as transaction:
@@ -170,14 +170,14 @@ class UsageStep:
             ended = [replace(one, expires_at=now) for one in mine if one.node in left and one.live(now)]
             if due or ended:
                 transaction.write(RecordChanges(leases=(*(replace(one, expires_at=now + agent.lease_seconds) for one in due), *ended)))
-        self._kept, self._left, self._inherited = now, left, self._inherited & here - frozenset(self._slots)
+        self._kept, self._left, self._inherited = now, left, self._inherited & here - frozenset(self._entries)
 
     def renew(self) -> None:
         """Renew the leases that are this one's, while no audit does.
 
         :raises StoreError: the store cannot be written; the next audits renew them.
         """
-        now, agent, here = self._clock(), self._settings.agent, frozenset(self._slots) | self._inherited
+        now, agent, here = self._clock(), self._settings.agent, frozenset(self._entries) | self._inherited
         with self._records.transaction([]) as transaction:
             mine = [one for one in transaction.leases(agent.host) if one.node in here and one.live(now)]
             due = tuple(replace(one, expires_at=now + agent.lease_seconds) for one in mine if one.expires_at - now <= agent.lease_seconds * 2 / 3)
@@ -187,7 +187,7 @@ class UsageStep:
     def remove(self, node: ProviderUuid) -> None:
         """The node is no more, as its backend says: its record ends, and nobody holds it. That of another host is left alone."""
         host = self._settings.agent.host
-        with self._adding, locked(self._slots, [node]):
+        with self._adding, locked(self._entries, [node]):
             with self._records.transaction([node]) as transaction:
                 found, lease, now = transaction.node(node), transaction.lease(node), self._clock()
                 mine = found is not None and found.host == host and not found.deleted
@@ -196,7 +196,7 @@ class UsageStep:
                     gone += RecordChanges(leases=(replace(lease, expires_at=now),))
                 if gone:
                     transaction.write(gone)
-            self._slots.pop(node, None)
+            self._entries.pop(node, None)
 
     def tidy(self) -> None:
         """Once a day, remove the records of what has ended long ago.
@@ -216,18 +216,18 @@ class UsageStep:
         """Whether leases were left to this one, and it was not told since which nodes there are."""
         return bool(self._inherited)
 
-    def hand_over(self, successor: "NodeAudits | None") -> None:
+    def hand_over(self, successor: "UsageStep | None") -> None:
         """Leave the leases of all nodes to ``successor``, which has the same host name; None if it is not there yet.
 
         Claims go on here for as long as they come.
         """
-        self._handed = frozenset(self._slots) | self._inherited
+        self._handed = frozenset(self._entries) | self._inherited
         if successor is not None:
             successor._inherited |= self._handed
 
     def let_go(self) -> None:
         """End the leases of all nodes, so that another host can take them over at once."""
-        nodes = sorted((frozenset(self._slots) | self._inherited) - self._handed)
+        nodes = sorted((frozenset(self._entries) | self._inherited) - self._handed)
         with self._records.transaction(nodes) as transaction:
             now, mine = self._clock(), [transaction.lease(node) for node in nodes]
             ended = tuple(replace(one, expires_at=now) for one in mine if one is not None and one.host == self._settings.agent.host)
@@ -244,7 +244,7 @@ class UsageStep:
             if facts.numa is not None and facts.complete("numa"):
                 yield from policy.contradictions(facts.numa, facts.cpu.online)
 
-    def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostCapacity, slot: NodeEntry, present: ProviderTree, *, start: bool, dry_run: bool) -> NodeView:
+    def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostCapacity, entry: NodeEntry, present: ProviderTree, *, start: bool, dry_run: bool) -> NodeView:
         """One attempt: all that was planned is written, or nothing."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             now, shown = self._clock(), self._shown(node, facts, present)
@@ -264,7 +264,7 @@ class UsageStep:
             if changes and not dry_run:
                 cast(RecordTransaction, reading).write(changes)
         if not dry_run:
-            slot.agent, slot.host, slot.state, slot.created = self._settings.agent.host, state.host, state, created
+            entry.agent, entry.host, entry.state, entry.created = self._settings.agent.host, state.host, state, created
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
         return replace(_view(state, (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)), created), taken=taken)

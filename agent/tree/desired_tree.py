@@ -35,35 +35,35 @@ class DriverReport:
 
 
 def desired_tree(
-    base: ProviderTree, present: ProviderTree, root: ProviderUuid, findings: DriverReport, policy: Policy, journal: Journal, agent: str,
-    evidence: ReshapeContext | None = None, allocations: Allocations | None = None,
+    base: ProviderTree, present: ProviderTree, root: ProviderUuid, driver_report: DriverReport, policy: Policy, journal: Journal, agent: str,
+    reshape_context: ReshapeContext | None = None, allocations: Allocations | None = None,
 ) -> ProviderTree:  # fmt: skip
     """``base``, which is left alone, with everything that the node should have. ``allocations`` are edited in place.
 
-    ``evidence``: where guests sit; without, no more is known than the facts and the policy say.
+    ``reshape_context``: where guests sit; without, no more is known than the facts and the policy say.
 
     :raises ReshapeNeeded: allocated inventory has to move and ``allocations`` is None.
     :raises ReshapeFailed: the driver cannot move it.
     :raises ConfigError: the operator's policy does not fit the node.
     """
     tree = base.copy()
-    if not findings.shape_all:
-        shape_host(tree, present, root, findings.facts, policy)
-    if findings.shape is not None:
-        findings.shape(tree, allocations)
+    if not driver_report.shape_all:
+        shape_host(tree, present, root, driver_report.facts, policy)
+    if driver_report.shape is not None:
+        driver_report.shape(tree, allocations)
         _complete_ratios(tree, policy.configured_ratios)
-    if not findings.shape_all:
-        put_mdevs(tree, present, root, findings.facts, policy.mdev)
-        put_encryption(tree, present, root, findings.facts, policy.encryption)
+    if not driver_report.shape_all:
+        put_mdevs(tree, present, root, driver_report.facts, policy.mdev)
+        put_encryption(tree, present, root, driver_report.facts, policy.encryption)
         if journal.adopted:
             take_trait_off_root(tree, root)
         count_on_root(tree, root, policy.on_root)
         # After the driver's part, because that may have the providers that count the units.
-        put_units(tree, present, root, findings.facts)
+        put_units(tree, present, root, driver_report.facts)
         # Of a tree that is not adopted nothing goes, so that nothing of it moves either.
         if journal.adopted:
-            move_allocations(tree, present, root, evidence or ReshapeContext(findings.facts, policy), allocations)
-    put_root_traits(tree, present, root, journal, policy, agent, findings.capabilities, findings.facts)
+            move_allocations(tree, present, root, reshape_context or ReshapeContext(driver_report.facts, policy), allocations)
+    put_root_traits(tree, present, root, journal, policy, agent, driver_report.capabilities, driver_report.facts)
     return tree
 
 

@@ -52,7 +52,7 @@ class DeviceProviders:
     errors: tuple[ConfigError, ...] = ()
     drift: tuple[Drift, ...] = ()
 
-    def without(self, name: str, error: ConfigError) -> "DevicePart":
+    def without(self, name: str, error: ConfigError) -> "DeviceProviders":
         """The part with that provider as Placement has it."""
         others = {other: one for other, one in self.providers.items() if other != name}
         return replace(self, providers=others, kept=self.kept | {name}, errors=(*self.errors, error))
@@ -66,11 +66,11 @@ class Reported:
     by_name: Mapping[str, Provider]
 
     @classmethod
-    def of(cls, present: ProviderTree, root: ProviderUuid, wish: ProviderTree, base: ProviderTree, journal: Journal) -> Self:
-        """The providers of cards in ``present``. Not those that the driver made in ``wish``, out of ``base``: they are its own affair."""
-        made = {one.name for one in device_providers(wish, root) if not (base.exists(one.uuid) and base.provider(one.uuid) is one)}
+    def of(cls, present: ProviderTree, root: ProviderUuid, desired: ProviderTree, base: ProviderTree, journal: Journal) -> Self:
+        """The providers of cards in ``present``. Not those that the driver made in ``desired``, out of ``base``: they are its own affair."""
+        made = {one.name for one in device_providers(desired, root) if not (base.exists(one.uuid) and base.provider(one.uuid) is one)}
         there = {one.name: _of_devices(one, journal) for one in device_providers(present, root) if one.name not in made}
-        return cls(wish.name_of(root), there)
+        return cls(desired.name_of(root), there)
 
     def classes(self, name: str) -> frozenset[str]:
         """The classes that count devices there."""

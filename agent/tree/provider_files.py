@@ -18,9 +18,9 @@ def put_operators_files(config: ProviderConfig, by: MergeInputs, owner_trait: st
     ``kept``: the facts are not complete, so that parts of the wish are just what Placement has, and so may have what files gave.
     """
     given = {uuid: own.configured for uuid, own in by.journal.providers.items() if own.configured}
-    if not by.wish.exists(by.root) or not (config.entries or given):
-        return Applied(by.wish)
-    tree = by.wish.copy()
+    if not by.desired.exists(by.root) or not (config.entries or given):
+        return Applied(by.desired)
+    tree = by.desired.copy()
     for uuid, configured in given.items():
         shown = by.present if kept and by.present.exists(uuid) else by.base
         if tree.exists(uuid) and shown.exists(uuid):
@@ -34,18 +34,18 @@ def put_operators_files(config: ProviderConfig, by: MergeInputs, owner_trait: st
 
 def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> None:
     """Remove what files gave and a wish only has because it was there, unless it has something else of it."""
-    wish = tree.provider(base.uuid)
-    left = {name for name in configured.classes & wish.inventory.keys() & base.inventory.keys() if not differs(base.inventory[name], wish.inventory[name])}
+    desired = tree.provider(base.uuid)
+    left = {name for name in configured.classes & desired.inventory.keys() & base.inventory.keys() if not differs(base.inventory[name], desired.inventory[name])}
     if left:
-        tree.update_inventory(base.uuid, {name: record for name, record in wish.inventory.items() if name not in left})
+        tree.update_inventory(base.uuid, {name: record for name, record in desired.inventory.items() if name not in left})
     tree.remove_traits(base.uuid, *(configured.traits & base.traits))
 
 
-def _made(wish: Provider, by: MergeInputs) -> frozenset[str]:
+def _made(desired: Provider, by: MergeInputs) -> frozenset[str]:
     """The classes that the node itself gives: made in this pass, or in an earlier one and still there."""
-    base = by.base.provider(wish.uuid).inventory if by.base.exists(wish.uuid) else {}
-    own = by.journal.of(wish.uuid).classes
-    return frozenset(name for name, record in wish.inventory.items() if name in own or name not in base or differs(base[name], record))
+    base = by.base.provider(desired.uuid).inventory if by.base.exists(desired.uuid) else {}
+    own = by.journal.of(desired.uuid).classes
+    return frozenset(name for name, record in desired.inventory.items() if name in own or name not in base or differs(base[name], record))
 
 
 def _addition(present: Provider, configured: Configured) -> Addition:

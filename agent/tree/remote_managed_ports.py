@@ -11,10 +11,10 @@ from agent.model.provider_tree import ProviderTree
 TRAIT = os_traits.COMPUTE_REMOTE_MANAGED_PORTS
 
 
-def with_remote_managed_ports(findings: DriverReport, offered: bool | None, present: ProviderTree, root: ProviderUuid) -> DriverReport:
-    """``findings`` with that capability only if such functions are ``offered``, free or not; if nobody knows (None), as ``present`` has it."""
-    known = {**(findings.facts.traits or {}), **findings.capabilities}
+def with_remote_managed_ports(driver_report: DriverReport, offered: bool | None, present: ProviderTree, root: ProviderUuid) -> DriverReport:
+    """``driver_report`` with that capability only if such functions are ``offered``, free or not; if nobody knows (None), as ``present`` has it."""
+    known = {**(driver_report.facts.traits or {}), **driver_report.capabilities}
     if not known.get(TRAIT):
-        return findings
+        return driver_report
     last = present.exists(root) and present.has_traits(root, [TRAIT])
-    return replace(findings, capabilities={**findings.capabilities, TRAIT: last if offered is None else offered})
+    return replace(driver_report, capabilities={**driver_report.capabilities, TRAIT: last if offered is None else offered})

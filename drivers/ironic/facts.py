@@ -35,7 +35,7 @@ def facts_of(node: BareMetalNode, taken_at: float, *, skip_in_use: bool) -> Bare
             f"node {node.uuid} has no resource class", f"openstack baremetal node set {node.uuid} --resource-class <class>", node=node.uuid,
         )  # fmt: skip
     return BareMetalFacts(
-        name=node.uuid, taken_at=taken_at, hypervisor_type=HYPERVISOR, hypervisor_version=1, rented_whole=True,
+        name=node.uuid, taken_at=taken_at, hypervisor_type=HYPERVISOR, hypervisor_version=1, exclusive=True,
         resource_class=orc.normalize_name(node.resource_class), reserved=reserved(node, skip_in_use=skip_in_use),
         node_traits=node.traits, properties=node.properties,
     )  # fmt: skip

@@ -113,11 +113,11 @@ class AgentUnderTest:
         self.tracking = build_tracker_services(self.records, settings, self.clock, lambda _node: None)
         config = read_folder(self.provider_files) if self.provider_files else ProviderConfig()
         worker = DriverWorker("scripted")
-        house = AuditContext(
+        context = AuditContext(
             server, self.driver, worker, self.policy, self.identity, self.cancelled, freshness=self.freshness, records=self.tracking, provider_config=config,
             pci=self.pci,
         )  # fmt: skip
-        return Fleet(house, "scripted", self.host, 4)
+        return Fleet(context, "scripted", self.host, 4)
 
     def stop(self) -> None:
         """End the process: only the store remains."""
@@ -156,7 +156,7 @@ class AgentUnderTest:
 
     @property
     def transport(self) -> Transport:
-        return self.fleet.house.server.transport
+        return self.fleet.context.server.transport
 
 
 def total(amount: int, **fields: Any) -> dict[str, Any]:

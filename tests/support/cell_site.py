@@ -59,7 +59,7 @@ class CellSite:
         self.agent = AgentUnderTest(placement, folder, driver, policy=policy)
         self.pass_()
         api.service.opened(RecordViews(self.agent.records, "host-1"))
-        api.service.serves(replace(self.agent.fleet.house, agent="host-1"), audited=True)
+        api.service.serves(replace(self.agent.fleet.context, agent="host-1"), audited=True)
         self.pass_()
         self.cells = {number: self._provider(f"{NAME}_NUMA{number}") for number in range(4)}
 

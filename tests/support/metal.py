@@ -65,11 +65,11 @@ class MetalAgent:
             self.records = Records(self._store)
             self.tracking = build_tracker_services(self.records, settings, self.clock, lambda _node: None)
             self.driver.start(HostContext(self.host, IDENTITY, self.place.folder))
-            house = AuditContext(
+            context = AuditContext(
                 Server(transport, "http", self._store, keep=not dry_run), self.driver, DriverWorker("ironic"), Policy(), self.host,
                 threading.Event(), records=self.tracking,
             )  # fmt: skip
-            self._fleet = Fleet(house, "ironic", self.host, 4, full_audit_interval=self._interval)
+            self._fleet = Fleet(context, "ironic", self.host, 4, full_audit_interval=self._interval)
         return self._fleet
 
     def run(self, *names: str, dry_run: bool = False, **mode: Any) -> Report:

@@ -140,7 +140,7 @@ class ScheduledHost:
         self.agent = AgentUnderTest(placement, folder, driver, policy=policy, pci=PciSettings(scene.specs(*SPECS), known, report=True))
         self.pass_()
         api.service.opened(RecordViews(self.agent.records, "host-1"))
-        api.service.serves(replace(self.agent.fleet.house, agent="host-1"), audited=True)
+        api.service.serves(replace(self.agent.fleet.context, agent="host-1"), audited=True)
         self.pass_()
         self.names = {uuid: one["name"].removeprefix(NAME).lstrip("_") for uuid, one in placement.dump()["providers"].items()}
 

@@ -148,7 +148,7 @@ class WalkedHost:
         if self._application is None:
             service = DaemonService(lambda: None)
             service.opened(RecordViews(self.agent.records, self.name))
-            service.serves(self.agent.fleet.house, audited=True)
+            service.serves(self.agent.fleet.context, audited=True)
             self._application = application(service, lambda: Access(0), Metrics(), 1, 1, _DESCRIPTION)
         return report
 

@@ -9,10 +9,10 @@ from agent.model.names import ProviderUuid
 class BuildsResource:
     """/v1/nodes/{uuid}/builds."""
 
-    def __init__(self, desk: TimedTracker) -> None:
-        self._desk = desk
+    def __init__(self, timed_tracker: TimedTracker) -> None:
+        self._timed_tracker = timed_tracker
 
     def on_post(self, request: Request, response: Response, uuid: str) -> None:
         """Count one."""
         result = request.context.body["result"]
-        response.media = {"failed_builds": self._desk.done("count-build", lambda tracker: tracker.count_build(ProviderUuid(uuid), result))}
+        response.media = {"failed_builds": self._timed_tracker.done("count-build", lambda tracker: tracker.count_build(ProviderUuid(uuid), result))}

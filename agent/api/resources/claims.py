@@ -11,8 +11,8 @@ from agent.api.service import Service
 class ClaimsResource:
     """/v1/claims."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_get(self, request: Request, response: Response) -> None:
         """A page of those that are open."""
@@ -21,7 +21,7 @@ class ClaimsResource:
     def on_post(self, request: Request, response: Response) -> None:
         """Promise a new guest its room."""
         wanted = instance_claim(request.context.body)
-        planned = self._desk.done("claim", lambda tracker: tracker.claim(wanted))
+        planned = self._timed_tracker.done("claim", lambda tracker: tracker.claim(wanted))
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
         response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
 
@@ -29,8 +29,8 @@ class ClaimsResource:
 class ClaimResource:
     """/v1/claims/{id}."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_get(self, _request: Request, response: Response, id: str) -> None:
         """The claim."""
@@ -38,5 +38,5 @@ class ClaimResource:
 
     def on_delete(self, _request: Request, response: Response, id: str) -> None:
         """Give it back."""
-        planned = self._desk.done("abort", lambda tracker: tracker.abort(id))
+        planned = self._timed_tracker.done("abort", lambda tracker: tracker.abort(id))
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}

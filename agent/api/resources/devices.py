@@ -28,8 +28,8 @@ class DevicesResource:
 class CleanedDeviceResource:
     """/v1/devices/cleaned."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
         """A device was cleaned, so that guests can have it again."""
@@ -45,20 +45,20 @@ class CleanedDeviceResource:
                 raise UnknownDevice(f"device {printable(address)} is on {names}", "say the node" if found else "see GET /v1/devices for their addresses")
             return found[0], tracker.clean(found[0].node.uuid, address)
 
-        state, changed = self._desk.done("clean-device", work)
+        state, changed = self._timed_tracker.done("clean-device", work)
         response.media = {"node": state.node.uuid, "node_name": printable(state.node.name), "address": address, "repeated": not changed}
 
 
 class DeviceClaimsResource:
     """/v1/devices/claims."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
         """Promise devices to a guest that is there."""
         wanted = device_claim(request.context.body)
-        planned = self._desk.done("claim-devices", lambda tracker: tracker.claim_devices(wanted))
+        planned = self._timed_tracker.done("claim-devices", lambda tracker: tracker.claim_devices(wanted))
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
         response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
 
@@ -71,14 +71,14 @@ class DeviceClaimsResource:
             nodes = self._service.records().places(instance) & set(tracker.nodes())
             return sum(tracker.free_devices(node, instance, query["state"]) for node in sorted(nodes))
 
-        response.media = {"released": self._desk.done("free-devices", work)}
+        response.media = {"released": self._timed_tracker.done("free-devices", work)}
 
 
 class DeviceClaimResource:
     """/v1/devices/claims/{id}."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_delete(self, _request: Request, response: Response, id: str) -> None:
         """Give the devices back."""
@@ -88,15 +88,15 @@ class DeviceClaimResource:
             self._service.records().claim(id, "devices")
             return tracker.abort(id)
 
-        planned = self._desk.done("abort", work)
+        planned = self._timed_tracker.done("abort", work)
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}
 
 
 class DeviceUseResource:
     """/v1/devices/claims/{id}/allocate."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, _request: Request, response: Response, id: str) -> None:
         """The guest uses them now."""
@@ -105,5 +105,5 @@ class DeviceUseResource:
             self._service.records().claim(id, "devices")
             return tracker.allocate_devices(id)
 
-        planned = self._desk.done("allocate-devices", work)
+        planned = self._timed_tracker.done("allocate-devices", work)
         response.media = {**self._service.records().claim(id), "repeated": planned.repeated}

@@ -33,8 +33,8 @@ class GuestsResource:
 class GuestImportsResource:
     """/v1/guests/import."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
         """Make records of those that have none; a node that cannot be asked does not keep the others from it."""
@@ -43,7 +43,7 @@ class GuestImportsResource:
 
         def imported(state: NodeState) -> GuestImport:
             if not dry_run:
-                return self._desk.done("import-guests", lambda tracker: tracker.import_guests(state.node.uuid))
+                return self._timed_tracker.done("import-guests", lambda tracker: tracker.import_guests(state.node.uuid))
             check_ready(state)
             return tracker.foreseen_import(state)
 
@@ -53,12 +53,12 @@ class GuestImportsResource:
 class GuestResource:
     """/v1/guests/{uuid}."""
 
-    def __init__(self, desk: TimedTracker) -> None:
-        self._desk = desk
+    def __init__(self, timed_tracker: TimedTracker) -> None:
+        self._timed_tracker = timed_tracker
 
     def on_delete(self, _request: Request, response: Response, uuid: str) -> None:
         """End its record."""
-        response.media = instance_document(self._desk.done("forget-guest", lambda tracker: tracker.forget(ConsumerUuid(uuid))))
+        response.media = instance_document(self._timed_tracker.done("forget-guest", lambda tracker: tracker.forget(ConsumerUuid(uuid))))
 
 
 def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:

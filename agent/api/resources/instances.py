@@ -29,8 +29,8 @@ class InstancesResource:
 class InstanceResource:
     """/v1/instances/{uuid}."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_get(self, _request: Request, response: Response, uuid: str) -> None:
         """The instance."""
@@ -39,14 +39,14 @@ class InstanceResource:
     def on_patch(self, request: Request, response: Response, uuid: str) -> None:
         """Take note of its new state."""
         update = instance_update(request.context.body, int(request.context.header["If-Match"].strip('"')))
-        _show(response, instance_document(self._desk.done("update", lambda tracker: tracker.update(ConsumerUuid(uuid), update))))
+        _show(response, instance_document(self._timed_tracker.done("update", lambda tracker: tracker.update(ConsumerUuid(uuid), update))))
 
 
 class AllocationResource:
     """/v1/instances/{uuid}/allocation."""
 
-    def __init__(self, service: Service, desk: TimedTracker, room: WaitLimit) -> None:
-        self._service, self._desk, self._room = service, desk, room
+    def __init__(self, service: Service, timed_tracker: TimedTracker, room: WaitLimit) -> None:
+        self._service, self._timed_tracker, self._room = service, timed_tracker, room
 
     def on_delete(self, request: Request, response: Response, uuid: str) -> None:
         """Remove it from one of this host's nodes, or everywhere; that there is none is as good."""
@@ -66,7 +66,7 @@ class AllocationResource:
                 return
 
         with self._room.place():
-            self._desk.done("remove-allocation", work)
+            self._timed_tracker.done("remove-allocation", work)
         response.status = falcon.HTTP_204
 
 

@@ -24,13 +24,13 @@ STEPS: Mapping[str, tuple[TrackerOperation, Callable[[Tracker, str], PlannedChan
 class MovesResource:
     """/v1/moves."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
         """Promise a guest that moves its room."""
         wanted = move_claim(request.context.body)
-        planned = self._desk.done("claim-move", lambda tracker: tracker.claim_move(wanted))
+        planned = self._timed_tracker.done("claim-move", lambda tracker: tracker.claim_move(wanted))
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
         response.media = {**self._service.records().move(wanted.id), "repeated": planned.repeated}
 
@@ -38,8 +38,8 @@ class MovesResource:
 class MoveResource:
     """/v1/moves/{id}."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_get(self, _request: Request, response: Response, id: str) -> None:
         """The move."""
@@ -48,34 +48,34 @@ class MoveResource:
     def on_patch(self, request: Request, response: Response, id: str) -> None:
         """Take note of how far it has come."""
         status = request.context.body["status"]
-        planned = self._desk.done("progress", lambda tracker: tracker.progress(_id_of(self._service, id), status))
+        planned = self._timed_tracker.done("progress", lambda tracker: tracker.progress(_id_of(self._service, id), status))
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 
 
 class DroppedHalfResource:
     """/v1/moves/{id}/drop."""
 
-    def __init__(self, service: Service, desk: TimedTracker) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response, id: str) -> None:
         """Give one half back."""
         half = request.context.body["half"]
-        planned = self._desk.done("drop", lambda tracker: tracker.drop_half(_id_of(self._service, id), half))
+        planned = self._timed_tracker.done("drop", lambda tracker: tracker.drop_half(_id_of(self._service, id), half))
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 
 
 class MoveStepResource:
     """/v1/moves/{id}/``word``."""
 
-    def __init__(self, service: Service, desk: TimedTracker, word: str) -> None:
-        self._service, self._desk = service, desk
+    def __init__(self, service: Service, timed_tracker: TimedTracker, word: str) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
         self._operation, self._work = STEPS[word]
 
     def on_post(self, _request: Request, response: Response, id: str) -> None:
         """Take the move there."""
 
-        planned = self._desk.done(self._operation, lambda tracker: self._work(tracker, _id_of(self._service, id)))
+        planned = self._timed_tracker.done(self._operation, lambda tracker: self._work(tracker, _id_of(self._service, id)))
         response.media = {**self._service.records().move(id), "repeated": planned.repeated}
 
 

@@ -20,42 +20,42 @@ from agent.model.provider_tree import ProviderTree
 LOG = logging.getLogger(__name__)
 
 
-def cross(shift: Shift, tree: ProviderTree, root: str, evidence: ReshapeContext, ledger: AllocationEditor) -> None:
+def cross(shift: Shift, tree: ProviderTree, root: str, reshape_context: ReshapeContext, editor: AllocationEditor) -> None:
     """Move what is allocated of the class where it is not counted any more.
 
     :raises ReshapeFailed: it is not known where somebody's share goes to, or it has no room there.
     """
     name, resource_class = tree.name_of(root), shift.resource_class
     homeless: list[str] = []
-    for consumer, provider, amount in ledger.holders(resource_class, shift.left):
+    for consumer, provider, amount in editor.holders(resource_class, shift.left):
         if root in shift.after:
             found: Mapping[str, int] | None = {name: amount}
         elif counted_by_cells(resource_class):
-            found = shares(resource_class, amount, evidence.places.cells.get(consumer, ()), name)
+            found = shares(resource_class, amount, reshape_context.places.cells.get(consumer, ()), name)
         else:
-            found = _devices(resource_class, consumer, amount, name, evidence)
+            found = _devices(resource_class, consumer, amount, name, reshape_context)
         if found is None:
             homeless.append(consumer)
             continue
-        ledger.take(consumer, provider, resource_class, amount)
+        editor.take(consumer, provider, resource_class, amount)
         for place, share in found.items():
             check_room(tree, place, resource_class, consumer, share)
-            ledger.give(consumer, str(tree.provider(place).uuid), resource_class, share)
+            editor.give(consumer, str(tree.provider(place).uuid), resource_class, share)
     if homeless:
         what = f"{resource_class} of {printable(name)} would move from the root to its cells, but nobody knows to which of them what is used"
         remedy = "set [compute] tree_layout and numa_mode back, or move them away first; guests that run here are made known by agent guests import"
         raise failed(what, homeless, remedy)
 
 
-def _devices(resource_class: str, consumer: ConsumerUuid, amount: int, root: str, evidence: ReshapeContext) -> Mapping[str, int]:
+def _devices(resource_class: str, consumer: ConsumerUuid, amount: int, root: str, reshape_context: ReshapeContext) -> Mapping[str, int]:
     """Where the mediated devices of a consumer are; ``amount`` of them, by the order of their parents."""
     if resource_class == CONTEXT:
         # What was on the root was SEV: the others came when each had a child.
         return {CHILDREN["sev"].name(root): amount}
-    owner = evidence.places.moving.get(consumer, consumer)
+    owner = reshape_context.places.moving.get(consumer, consumer)
     places = [
-        parent.provider_name(root) for parent in sorted(evidence.facts.mdev or (), key=lambda one: one.name) for device in parent.mdevs
-        if device.owner == owner and (kind := evidence.policy.mdev.type_of(parent.name)) is not None
+        parent.provider_name(root) for parent in sorted(reshape_context.facts.mdev or (), key=lambda one: one.name) for device in parent.mdevs
+        if device.owner == owner and (kind := reshape_context.policy.mdev.type_of(parent.name)) is not None
         and kind.resource_class == orc.VGPU and kind.name == device.type
     ]  # fmt: skip
     if len(places) < amount:

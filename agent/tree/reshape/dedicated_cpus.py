@@ -16,48 +16,48 @@ from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
 
 
-def becomes_dedicated(shifts: Shifts, evidence: ReshapeContext) -> bool:
+def becomes_dedicated(shifts: Shifts, reshape_context: ReshapeContext) -> bool:
     """Whether the first PCPU of the node comes while guests are pinned: so far they hold VCPU."""
     pcpu = shifts[orc.PCPU]
-    return bool(shifts[orc.VCPU].before and not pcpu.before and pcpu.after and evidence.policy.host.dedicated and evidence.places.pinned)
+    return bool(shifts[orc.VCPU].before and not pcpu.before and pcpu.after and reshape_context.policy.host.dedicated and reshape_context.places.pinned)
 
 
-def becomes_shared(shifts: Shifts, evidence: ReshapeContext) -> bool:
+def becomes_shared(shifts: Shifts, reshape_context: ReshapeContext) -> bool:
     """Whether the operator took the dedicated CPUs back, all of them: who holds PCPU will hold VCPU."""
     pcpu = shifts[orc.PCPU]
-    return bool(pcpu.before and not pcpu.after and shifts[orc.VCPU].after and evidence.policy.host.dedicated is None)
+    return bool(pcpu.before and not pcpu.after and shifts[orc.VCPU].after and reshape_context.policy.host.dedicated is None)
 
 
-def swapped(shifts: Shifts, evidence: ReshapeContext, ledger: AllocationEditor, present: ProviderTree, root: str) -> Shifts:
+def swapped(shifts: Shifts, reshape_context: ReshapeContext, editor: AllocationEditor, present: ProviderTree, root: str) -> Shifts:
     """Swap the classes in the ledger, each where it is in ``present``. Returns what is still to be moved, as if it had always been so.
 
     :raises ReshapeFailed: a guest has fewer VCPU than CPUs that it is pinned to, or VCPU would go while somebody has some.
     """
     vcpu, pcpu = shifts[orc.VCPU], shifts[orc.PCPU]
-    if becomes_dedicated(shifts, evidence):
-        _dedicate(vcpu.before, evidence, ledger, present, root)
+    if becomes_dedicated(shifts, reshape_context):
+        _dedicate(vcpu.before, reshape_context, editor, present, root)
         pcpu = replace(pcpu, before=vcpu.before)
-    elif becomes_shared(shifts, evidence):
-        for consumer, provider, amount in ledger.holders(orc.PCPU, pcpu.before):
-            ledger.take(consumer, provider, orc.PCPU, amount)
-            ledger.give(consumer, provider, orc.VCPU, amount)
+    elif becomes_shared(shifts, reshape_context):
+        for consumer, provider, amount in editor.holders(orc.PCPU, pcpu.before):
+            editor.take(consumer, provider, orc.PCPU, amount)
+            editor.give(consumer, provider, orc.VCPU, amount)
         vcpu, pcpu = replace(vcpu, before=vcpu.before | pcpu.before), replace(pcpu, before=frozenset())
-    if not vcpu.after and (users := [consumer for consumer, *_ in ledger.holders(orc.VCPU, vcpu.before)]):
+    if not vcpu.after and (users := [consumer for consumer, *_ in editor.holders(orc.VCPU, vcpu.before)]):
         raise failed(f"VCPU of {printable(present.name_of(root))} would vanish while it is used", users, "set cpu_shared_set, or move them away first")
     return {**shifts, orc.VCPU: vcpu, orc.PCPU: pcpu}
 
 
-def _dedicate(places: frozenset[ProviderUuid], evidence: ReshapeContext, ledger: AllocationEditor, present: ProviderTree, root: str) -> None:
-    name, pinned = present.name_of(root), evidence.places.pinned
-    for consumer, provider, amount in ledger.holders(orc.VCPU, places):
+def _dedicate(places: frozenset[ProviderUuid], reshape_context: ReshapeContext, editor: AllocationEditor, present: ProviderTree, root: str) -> None:
+    name, pinned = present.name_of(root), reshape_context.places.pinned
+    for consumer, provider, amount in editor.holders(orc.VCPU, places):
         cells = [one for one in pinned.get(consumer, ()) if provider == root or present.name_of(provider) == cell_name(name, one.host_cell)]
         count = _dedicated(cells, amount)
         if count > amount:
             what = f"consumer {consumer} is pinned to {count} CPUs but holds only {amount} VCPU of {printable(name)}"
             raise ReshapeFailed(what, "correct its allocation with agent allocation, and reload the agent", consumer=consumer)
         if count:
-            ledger.take(consumer, provider, orc.VCPU, count)
-            ledger.give(consumer, provider, orc.PCPU, count)
+            editor.take(consumer, provider, orc.VCPU, count)
+            editor.give(consumer, provider, orc.PCPU, count)
 
 
 def _dedicated(cells: Sequence[PlacedCell], amount: int) -> int:

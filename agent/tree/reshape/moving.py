@@ -19,7 +19,7 @@ from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
 
 
-def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evidence: ReshapeContext, allocations: Allocations | None) -> None:
+def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, reshape_context: ReshapeContext, allocations: Allocations | None) -> None:
     """Edit ``allocations`` so that they fit ``tree`` as they fit ``present``.
 
     :raises ReshapeNeeded: something moves, and ``allocations`` is None.
@@ -28,49 +28,49 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, evide
     if not present.exists(root):
         return
     found = shifts(present, tree, root)
-    what, perhaps = _moving(found, tree, root, evidence), _perhaps_moving(found, present, root, evidence)
+    what, perhaps = _moving(found, tree, root, reshape_context), _perhaps_moving(found, present, root, reshape_context)
     if not what and not perhaps:
         return
     if allocations is None:
         raise ReshapeNeeded(f"{' and '.join((*what, *perhaps))} of {printable(tree.name_of(root))}", only_if_held=not what)
-    ledger = AllocationEditor(allocations)
-    after_swap = swapped(found, evidence, ledger, present, root)
+    editor = AllocationEditor(allocations)
+    after_swap = swapped(found, reshape_context, editor, present, root)
     for name, shift in after_swap.items():
-        if name != DISK and (_crosses(shift, root, evidence) or shift != found[name]):
-            cross(shift, tree, root, evidence, ledger)
-    if evidence.start:
-        move_disk(found[DISK], tree, root, evidence, ledger)
+        if name != DISK and (_crosses(shift, root, reshape_context) or shift != found[name]):
+            cross(shift, tree, root, reshape_context, editor)
+    if reshape_context.start:
+        move_disk(found[DISK], tree, root, reshape_context, editor)
 
 
-def _moving(found: Shifts, tree: ProviderTree, root: str, evidence: ReshapeContext) -> list[str]:
+def _moving(found: Shifts, tree: ProviderTree, root: str, reshape_context: ReshapeContext) -> list[str]:
     """What moves, in words; nothing, if nothing does."""
-    crossing = [name for name, shift in found.items() if name != DISK and _crosses(shift, root, evidence)]
+    crossing = [name for name, shift in found.items() if name != DISK and _crosses(shift, root, reshape_context)]
     what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
-    if not evidence.start:
+    if not reshape_context.start:
         # The sets are as they were at the start, when this was done. What is used of the root's disk is held there, and the storage may come and go.
         return what
-    if becomes_dedicated(found, evidence):
+    if becomes_dedicated(found, reshape_context):
         what.append("VCPU of pinned guests becomes PCPU")
-    if becomes_shared(found, evidence) and evidence.places.pinned:
+    if becomes_shared(found, reshape_context) and reshape_context.places.pinned:
         what.append("PCPU of pinned guests becomes VCPU")
     if disk_becomes_shared(found[DISK], tree):
         what.append("DISK_GB moves to shared storage")
     return what
 
 
-def _crosses(shift: Shift, root: str, evidence: ReshapeContext) -> bool:
+def _crosses(shift: Shift, root: str, reshape_context: ReshapeContext) -> bool:
     """What goes back from children that are no cells, the operator wants back; else it is a driver's affair."""
-    wanted = root in shift.before or counted_by_cells(shift.resource_class) or shift.resource_class in evidence.policy.on_root
+    wanted = root in shift.before or counted_by_cells(shift.resource_class) or shift.resource_class in reshape_context.policy.on_root
     return wanted and shift.crosses(root)
 
 
-def _perhaps_moving(found: Shifts, present: ProviderTree, root: str, evidence: ReshapeContext) -> list[str]:
+def _perhaps_moving(found: Shifts, present: ProviderTree, root: str, reshape_context: ReshapeContext) -> list[str]:
     """What moves only if somebody holds it: worth a question at a start. While the agent runs, what is used is held where it is."""
     perhaps: list[str] = []
     # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it was shared before.
-    if evidence.start and becomes_local(found[DISK], present, root):
+    if reshape_context.start and becomes_local(found[DISK], present, root):
         perhaps.append("DISK_GB may come back from shared storage")
     # PCPU that goes may be of CPUs that are gone, and not of a set.
-    if evidence.start and becomes_shared(found, evidence) and not evidence.places.pinned:
+    if reshape_context.start and becomes_shared(found, reshape_context) and not reshape_context.places.pinned:
         perhaps.append("PCPU may become VCPU")
     return perhaps

@@ -31,7 +31,7 @@ def becomes_local(disk: Shift, present: ProviderTree, root: str) -> bool:
     return known and bool(disk.after and not disk.before)
 
 
-def move_disk(disk: Shift, tree: ProviderTree, root: str, evidence: ReshapeContext, ledger: AllocationEditor) -> None:
+def move_disk(disk: Shift, tree: ProviderTree, root: str, reshape_context: ReshapeContext, editor: AllocationEditor) -> None:
     """Move what is allocated of it, if it is counted at another place than before.
 
     Not what a consumer has who holds something on another host: its disk is on that host's storage.
@@ -40,14 +40,14 @@ def move_disk(disk: Shift, tree: ProviderTree, root: str, evidence: ReshapeConte
     """
     name = printable(tree.name_of(root))
     if disk.after and not disk.before:
-        for consumer, provider, amount in ledger.holders(CLASS, evidence.sharing.former):
-            if ledger.holds_outside(consumer, tree, evidence.sharing.former):
+        for consumer, provider, amount in editor.holders(CLASS, reshape_context.sharing.former):
+            if editor.holds_outside(consumer, tree, reshape_context.sharing.former):
                 continue
-            ledger.take(consumer, provider, CLASS, amount)
-            ledger.give(consumer, root, CLASS, amount)
+            editor.take(consumer, provider, CLASS, amount)
+            editor.give(consumer, root, CLASS, amount)
     if not becomes_shared(disk, tree):
         return
-    moving, places = ledger.holders(CLASS, disk.before), sharing_providers(tree)
+    moving, places = editor.holders(CLASS, disk.before), sharing_providers(tree)
     if not moving:
         return
     if len(places) > 1:
@@ -55,10 +55,10 @@ def move_disk(disk: Shift, tree: ProviderTree, root: str, evidence: ReshapeConte
         what = f"DISK_GB of {name} would move to {several}, and nobody knows to which of them, while it is used"
         raise failed(what, [consumer for consumer, *_ in moving], "have only one of them share with this host")
     to, amount = places[0], sum(amount for *_, amount in moving)
-    if amount > (free := evidence.sharing.free.get(to, 0)):
+    if amount > (free := reshape_context.sharing.free.get(to, 0)):
         what = f"DISK_GB of {name} would move to {printable(tree.name_of(to))}, but {amount} are used and {free} are free there"
         raise ReshapeFailed(what, "give it more room, or take it out of the aggregate of this host", provider=to)
     for consumer, provider, share in moving:
         check_room(tree, to, CLASS, consumer, share)
-        ledger.take(consumer, provider, CLASS, share)
-        ledger.give(consumer, to, CLASS, share)
+        editor.take(consumer, provider, CLASS, share)
+        editor.give(consumer, to, CLASS, share)

@@ -42,7 +42,7 @@ class MdevSite:
         self.agent = AgentUnderTest(self.placement, self.folder, driver, policy=policy)
         self.audit()
         self.api.service.opened(RecordViews(self.agent.records, "host-1"))
-        self.api.service.serves(replace(self.agent.fleet.house, agent="host-1"), audited=True)
+        self.api.service.serves(replace(self.agent.fleet.context, agent="host-1"), audited=True)
 
     def audit(self) -> None:
         """One more pass."""

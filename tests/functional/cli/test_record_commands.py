@@ -68,188 +68,188 @@ def site(tmp_path, placement, _api):
 
 
 @pytest.fixture
-def desk(tmp_path, site):
+def timed_tracker(tmp_path, site):
     return Desk(tmp_path / "cli", site, with_devices(site.world.pmem("HA")))
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_claim_is_made_shown_and_given_back(desk):
-    body = claim_body(desk.host, "i1", allocations=allocated(desk.host, **PMEM_UNIT))
-    made = desk.run("claim", "create", desk.file(body))
+def test_a_claim_is_made_shown_and_given_back(timed_tracker):
+    body = claim_body(timed_tracker.host, "i1", allocations=allocated(timed_tracker.host, **PMEM_UNIT))
+    made = timed_tracker.run("claim", "create", timed_tracker.file(body))
     assert (made.code, made.stderr) == (0, "")
     assert made.stdout.splitlines() == [
         f"{CLAIM}  held  instance",
-        f"  instance {guest('i1')} · node HA ({desk.host.node})",
+        f"  instance {guest('i1')} · node HA ({timed_tracker.host.node})",
         "  2048 MiB memory · 1 CPU · 20480 MiB disk · units ns_0",
     ]
-    again = desk.run("claim", "create", desk.file(body))
+    again = timed_tracker.run("claim", "create", timed_tracker.file(body))
     assert (again.code, again.stdout.splitlines()[-1]) == (0, "it was done before; nothing has changed")
-    assert desk.run("claim", "show", CLAIM).stdout == made.stdout
-    gone = desk.run("claim", "abort", CLAIM, "--format", "json")
+    assert timed_tracker.run("claim", "show", CLAIM).stdout == made.stdout
+    gone = timed_tracker.run("claim", "abort", CLAIM, "--format", "json")
     assert (gone.code, gone.json["schema"], gone.json["claim"]["state"], gone.json["claim"]["repeated"]) == (0, "compute-node-agent/claim/1", "released", False)
-    assert desk.run("claim", "abort", CLAIM, "--format", "json").json["claim"]["repeated"]
-    assert desk.host.usage == "512/1/2048"
+    assert timed_tracker.run("claim", "abort", CLAIM, "--format", "json").json["claim"]["repeated"]
+    assert timed_tracker.host.usage == "512/1/2048"
 
 
-def test_a_request_without_id_and_node_gets_both(desk, monkeypatch):
-    body = claim_body(desk.host, "i1")
+def test_a_request_without_id_and_node_gets_both(timed_tracker, monkeypatch):
+    body = claim_body(timed_tracker.host, "i1")
     del body["id"], body["node"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(json.dumps(body).encode())))
-    claim = desk.run("claim", "create", "-", "--format", "json").json["claim"]
-    assert (claim["node"], claim["instance"]) == (desk.host.node, guest("i1"))
-    assert desk.run("claim", "show", claim["id"]).code == 0
+    claim = timed_tracker.run("claim", "create", "-", "--format", "json").json["claim"]
+    assert (claim["node"], claim["instance"]) == (timed_tracker.host.node, guest("i1"))
+    assert timed_tracker.run("claim", "show", claim["id"]).code == 0
 
 
-def test_a_request_without_a_node_is_refused_where_there_are_several(desk):
-    several = (node(name="HA", uuid=desk.host.node), node(name="HB", uuid=uuid_of("HB")))
-    desk.site.api.service.audited(report(nodes=several), whole=True)
-    body = claim_body(desk.host, "i1")
+def test_a_request_without_a_node_is_refused_where_there_are_several(timed_tracker):
+    several = (node(name="HA", uuid=timed_tracker.host.node), node(name="HB", uuid=uuid_of("HB")))
+    timed_tracker.site.api.service.audited(report(nodes=several), whole=True)
+    body = claim_body(timed_tracker.host, "i1")
     del body["node"]
-    result = desk.run("claim", "create", desk.file(body))
+    result = timed_tracker.run("claim", "create", timed_tracker.file(body))
     assert (result.code, result.stdout) == (1, "")
     assert "it has no node, and the agent has 2 of them" in result.stderr
 
 
-def test_a_refusal_is_told_with_every_reason_and_its_code(desk):
-    body = claim_body(desk.host, "i1", limits={"memory_mb": 1, "vcpus": 1})
-    result = desk.run("claim", "create", desk.file(body))
+def test_a_refusal_is_told_with_every_reason_and_its_code(timed_tracker):
+    body = claim_body(timed_tracker.host, "i1", limits={"memory_mb": 1, "vcpus": 1})
+    result = timed_tracker.run("claim", "create", timed_tracker.file(body))
     assert (result.code, result.stdout) == (1, "")
     assert "memory: 2560 MiB would be used" in result.stderr
     assert "vcpus: 2 would be used" in result.stderr
     assert "[resources.unavailable]" in result.stderr
-    assert error_of(desk.run("claim", "create", desk.file(body), "--format", "json"))["code"] == "resources.unavailable"
+    assert error_of(timed_tracker.run("claim", "create", timed_tracker.file(body), "--format", "json"))["code"] == "resources.unavailable"
 
 
 @pytest.mark.parametrize(
     ("content", "code"),
     [("{", "request.not-json"), ("[]", "request.unreadable"), ('{"node": 1, "node": 2}', "request.not-json"), ('{"instance": {}}', "request.invalid")],
 )
-def test_a_file_without_a_request_is_refused(desk, content, code):
-    error = error_of(desk.run("claim", "create", desk.file(content), "--format", "json"))
+def test_a_file_without_a_request_is_refused(timed_tracker, content, code):
+    error = error_of(timed_tracker.run("claim", "create", timed_tracker.file(content), "--format", "json"))
     assert error["code"] == code
     assert error["remedy"]
 
 
-def test_a_file_that_cannot_be_read_is_named(desk):
-    for missing in (desk.folder / "none.json", desk.folder):
-        result = desk.run("claim", "create", str(missing))
+def test_a_file_that_cannot_be_read_is_named(timed_tracker):
+    for missing in (timed_tracker.folder / "none.json", timed_tracker.folder):
+        result = timed_tracker.run("claim", "create", str(missing))
         assert (result.code, result.stdout) == (1, "")
         assert str(missing) in result.stderr
 
 
 @pytest.mark.parametrize("words", [("claim",), ("claim", "create"), ("claim", "abort"), ("migrate", "finish"), ("claims", "x"), ("migrate", "away", "x")])
-def test_wrong_usage_is_64(desk, words):
-    assert desk.run(*words).code == 64
+def test_wrong_usage_is_64(timed_tracker, words):
+    assert timed_tracker.run(*words).code == 64
 
 
 # --- moves ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_move_goes_its_way(desk):
-    desk.run("claim", "create", desk.file(claim_body(desk.host, "i1")))
-    made = desk.run("migrate", "claim", desk.file(move_body(desk.host, "i1", "resize", F3)))
+def test_a_move_goes_its_way(timed_tracker):
+    timed_tracker.run("claim", "create", timed_tracker.file(claim_body(timed_tracker.host, "i1")))
+    made = timed_tracker.run("migrate", "claim", timed_tracker.file(move_body(timed_tracker.host, "i1", "resize", F3)))
     assert (made.code, made.stderr) == (0, "")
     lines = made.stdout.splitlines()
     assert lines[:2] == [f"{MOVE}  resize  pre-migrating", f"  instance {guest('i1')} · HA → HA · flavor f1 → f3"]
     assert f"  {CLAIM}  held  instance, the old half" in lines
     assert f"  {MOVE}  held  move, the new half" in lines
-    assert desk.run("migrations").stdout.splitlines() == lines[:2]
+    assert timed_tracker.run("migrations").stdout.splitlines() == lines[:2]
     for word, status in (("finish", "finished"), ("confirm", "confirmed")):
-        move = desk.run("migrate", word, MOVE, "--format", "json").json["move"]
+        move = timed_tracker.run("migrate", word, MOVE, "--format", "json").json["move"]
         assert (move["migration"]["status"], move["repeated"]) == (status, False)
-        assert desk.run("migrate", word, MOVE).stdout.splitlines()[-1] == "it was done before; nothing has changed"
-    assert desk.run("migrations").stdout == "no migrations\n"
-    assert [one["uuid"] for one in desk.run("migrations", "--all", "--format", "json").json["migrations"]] == [MOVE]
+        assert timed_tracker.run("migrate", word, MOVE).stdout.splitlines()[-1] == "it was done before; nothing has changed"
+    assert timed_tracker.run("migrations").stdout == "no migrations\n"
+    assert [one["uuid"] for one in timed_tracker.run("migrations", "--all", "--format", "json").json["migrations"]] == [MOVE]
 
 
 @pytest.mark.parametrize(("word", "status"), [("abort", "cancelled"), ("revert", "reverted")])
-def test_a_move_is_taken_back(desk, word, status):
-    desk.run("claim", "create", desk.file(claim_body(desk.host, "i1")))
-    desk.run("migrate", "claim", desk.file(move_body(desk.host, "i1", "resize", F3)))
+def test_a_move_is_taken_back(timed_tracker, word, status):
+    timed_tracker.run("claim", "create", timed_tracker.file(claim_body(timed_tracker.host, "i1")))
+    timed_tracker.run("migrate", "claim", timed_tracker.file(move_body(timed_tracker.host, "i1", "resize", F3)))
     if word == "revert":
-        desk.run("migrate", "finish", MOVE)
-        assert error_of(desk.run("migrate", "revert", MOVE, "--format", "json"))["code"] == "state.wrong"
-        desk.host.update("i1", task_state="resize_reverting")
-    assert desk.run("migrate", word, MOVE, "--format", "json").json["move"]["migration"]["status"] == status
-    assert desk.host.usage == "2560/2/22528"
+        timed_tracker.run("migrate", "finish", MOVE)
+        assert error_of(timed_tracker.run("migrate", "revert", MOVE, "--format", "json"))["code"] == "state.wrong"
+        timed_tracker.host.update("i1", task_state="resize_reverting")
+    assert timed_tracker.run("migrate", word, MOVE, "--format", "json").json["move"]["migration"]["status"] == status
+    assert timed_tracker.host.usage == "2560/2/22528"
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------
 
 
-def test_claims_are_listed_by_the_agent_and_from_the_store(desk):
+def test_claims_are_listed_by_the_agent_and_from_the_store(timed_tracker):
     for name in ("i1", "i2"):
-        desk.host.claim(name, F1)
-    shown = desk.run("claims")
+        timed_tracker.host.claim(name, F1)
+    shown = timed_tracker.run("claims")
     assert (shown.code, len(shown.stdout.splitlines())) == (0, 6)
-    offline = desk.run("claims", "--offline")
+    offline = timed_tracker.run("claims", "--offline")
     assert offline.stdout.splitlines() == ["the daemon was not asked; this is what the store knows", *shown.stdout.splitlines()]
-    listed = desk.run("claims", "--instance", guest("i1"), "--format", "json").json
+    listed = timed_tracker.run("claims", "--instance", guest("i1"), "--format", "json").json
     assert (listed["schema"], listed["source"], [one["id"] for one in listed["claims"]]) == ("compute-node-agent/claims/1", "daemon", [CLAIM])
-    desk.alone()
-    assert desk.run("claims", "--instance", guest("i1"), "--format", "json").json == {**listed, "source": "store"}
-    assert desk.run("claim", "show", CLAIM, "--format", "json").json["claim"] == listed["claims"][0]
+    timed_tracker.alone()
+    assert timed_tracker.run("claims", "--instance", guest("i1"), "--format", "json").json == {**listed, "source": "store"}
+    assert timed_tracker.run("claim", "show", CLAIM, "--format", "json").json["claim"] == listed["claims"][0]
 
 
 @pytest.mark.parametrize("asked", [(), ("--offline",)], ids=["the agent", "the store"])
-def test_claims_of_an_instance_that_has_none_are_an_error_that_says_where_the_others_are(desk, asked):
-    assert desk.run("claims", *asked).code == 0
+def test_claims_of_an_instance_that_has_none_are_an_error_that_says_where_the_others_are(timed_tracker, asked):
+    assert timed_tracker.run("claims", *asked).code == 0
     for name in ("i1", "i2"):
-        desk.host.claim(name, F1)
-    desk.host.abort("i2")
+        timed_tracker.host.claim(name, F1)
+    timed_tracker.host.abort("i2")
     for name in ("i2", "i9"):
-        refused = desk.run("claims", "--instance", guest(name), *asked)
+        refused = timed_tracker.run("claims", "--instance", guest(name), *asked)
         assert (refused.code, refused.stdout) == (1, "")
         assert f"--instance {guest(name)}: no claim of such an instance counts" in refused.stderr
         assert "agent claims lists those that do" in refused.stderr
-        error = error_of(desk.run("claims", "--instance", guest(name), *asked, "--format", "json"))
+        error = error_of(timed_tracker.run("claims", "--instance", guest(name), *asked, "--format", "json"))
         assert (error["code"], error["remedy"]) == ("config.invalid", "agent claims lists those that do, with their instances")
-    assert desk.run("claims", "--instance", guest("i1"), *asked).code == 0
+    assert timed_tracker.run("claims", "--instance", guest("i1"), *asked).code == 0
 
 
-def test_what_changes_something_needs_an_agent(desk):
-    desk.host.claim("i1", F1)
-    desk.alone()
-    for words in (("claim", "abort", CLAIM), ("migrate", "finish", MOVE), ("claim", "create", desk.file(claim_body(desk.host, "i2")))):
-        assert error_of(desk.run(*words, "--format", "json"))["code"] == "api.unreachable"
-    assert desk.host.usage == "2560/2/22528"
+def test_what_changes_something_needs_an_agent(timed_tracker):
+    timed_tracker.host.claim("i1", F1)
+    timed_tracker.alone()
+    for words in (("claim", "abort", CLAIM), ("migrate", "finish", MOVE), ("claim", "create", timed_tracker.file(claim_body(timed_tracker.host, "i2")))):
+        assert error_of(timed_tracker.run(*words, "--format", "json"))["code"] == "api.unreachable"
+    assert timed_tracker.host.usage == "2560/2/22528"
 
 
-def test_more_claims_than_a_page_are_all_listed(desk, monkeypatch):
+def test_more_claims_than_a_page_are_all_listed(timed_tracker, monkeypatch):
     monkeypatch.setattr("agent.api.record_views.PAGE", 2)
     for number in range(5):
-        desk.host.claim(f"i{number}", F1)
+        timed_tracker.host.claim(f"i{number}", F1)
     for words in ((), ("--offline",)):
-        assert len(desk.run("claims", "--format", "json", *words).json["claims"]) == 5
+        assert len(timed_tracker.run("claims", "--format", "json", *words).json["claims"]) == 5
 
 
-def test_a_record_that_makes_no_sense_is_named_and_the_others_are_listed(desk):
+def test_a_record_that_makes_no_sense_is_named_and_the_others_are_listed(timed_tracker):
     for name in ("i1", "i2"):
-        desk.host.claim(name, F1)
-    with desk.site.world.store.writing() as connection:
+        timed_tracker.host.claim(name, F1)
+    with timed_tracker.site.world.store.writing() as connection:
         connection.exec_driver_sql("UPDATE claim SET cells = 'nonsense' WHERE id = ?", (CLAIM,))
-    result = desk.run("claims")
+    result = timed_tracker.run("claims")
     assert (result.code, len([line for line in result.stdout.splitlines() if line.startswith("  instance")])) == (3, 1)
     assert f"claim {CLAIM}" in result.stdout
-    (error,) = desk.run("claims", "--format", "json").json["errors"]
+    (error,) = timed_tracker.run("claims", "--format", "json").json["errors"]
     assert error["code"] == "record.damaged"
 
 
-def test_without_records_there_is_nothing_to_list(desk):
-    assert [desk.run(name).stdout for name in ("claims", "migrations")] == ["no claims\n", "no migrations\n"]
+def test_without_records_there_is_nothing_to_list(timed_tracker):
+    assert [timed_tracker.run(name).stdout for name in ("claims", "migrations")] == ["no claims\n", "no migrations\n"]
 
 
 # --- resources --------------------------------------------------------------------------------------------------------
 
 
-def test_resources_are_shown_by_the_agent_and_from_the_store(desk):
-    desk.host.claim("i1", F1)
-    shown = desk.run("resources")
+def test_resources_are_shown_by_the_agent_and_from_the_store(timed_tracker):
+    timed_tracker.host.claim("i1", F1)
+    shown = timed_tracker.run("resources")
     assert shown.code == 0
     assert shown.stdout.splitlines() == [
-        f"HA  in-sync  {desk.host.node}",
+        f"HA  in-sync  {timed_tracker.host.node}",
         "  not in Placement yet",
         "  host         used    total  reserved     free",
         "  CPUs            2       32         1       30",
@@ -260,49 +260,49 @@ def test_resources_are_shown_by_the_agent_and_from_the_store(desk):
         "  1 instance, 1 claim, 0 migrations",
         "  something has changed that is not in Placement yet",
     ]
-    offline = desk.run("resources", "--offline").stdout.splitlines()
-    assert offline == ["the daemon was not asked; this is what the store knows", f"HA  {desk.host.node}", *shown.stdout.splitlines()[1:]]
+    offline = timed_tracker.run("resources", "--offline").stdout.splitlines()
+    assert offline == ["the daemon was not asked; this is what the store knows", f"HA  {timed_tracker.host.node}", *shown.stdout.splitlines()[1:]]
 
 
 def test_resources_show_cells_where_somebody_knows_them(tmp_path, site):
     hn = site.world.numa()
-    desk = Desk(tmp_path / "cli", site, hn)
+    timed_tracker = Desk(tmp_path / "cli", site, hn)
     hn.claim("n1", FN)
-    assert "  cell 0: 4096 of 16384 MiB, 0 guest CPUs on 0-3, pinned 4-5 of 4-7" in desk.run("resources").stdout.splitlines()
-    (node,) = desk.run("resources", "--offline", "--format", "json").json["resources"]
+    assert "  cell 0: 4096 of 16384 MiB, 0 guest CPUs on 0-3, pinned 4-5 of 4-7" in timed_tracker.run("resources").stdout.splitlines()
+    (node,) = timed_tracker.run("resources", "--offline", "--format", "json").json["resources"]
     assert (node["records"]["cells"], node["records"]["usage"]["memory_mb_used"], node["records"]["problems"]) == ([], 4608, [])
 
 
 @pytest.mark.parametrize("name", ["HA", "H*", uuid_of("HA")])
-def test_a_node_is_chosen_by_name_or_uuid(desk, name):
-    assert len(desk.run("resources", "--node", name, "--format", "json").json["resources"]) == 1
+def test_a_node_is_chosen_by_name_or_uuid(timed_tracker, name):
+    assert len(timed_tracker.run("resources", "--node", name, "--format", "json").json["resources"]) == 1
 
 
-def test_a_node_that_there_is_not_is_named(desk):
-    assert "HX" in error_of(desk.run("resources", "--node", "HX", "--format", "json"))["message"]
+def test_a_node_that_there_is_not_is_named(timed_tracker):
+    assert "HX" in error_of(timed_tracker.run("resources", "--node", "HX", "--format", "json"))["message"]
 
 
-def test_names_from_outside_are_escaped(desk):
-    body: Body = claim_body(desk.host, "i1", instance=instance_body("i1"))
-    desk.run("claim", "create", desk.file(body))
-    with desk.site.world.store.writing() as connection:
+def test_names_from_outside_are_escaped(timed_tracker):
+    body: Body = claim_body(timed_tracker.host, "i1", instance=instance_body("i1"))
+    timed_tracker.run("claim", "create", timed_tracker.file(body))
+    with timed_tracker.site.world.store.writing() as connection:
         connection.exec_driver_sql("UPDATE claim SET instance = instance, flavor_id = ? WHERE id = ?", ("f\x1b[31m", CLAIM))
         connection.exec_driver_sql("UPDATE compute_node SET name = ?", ("HA\x1b[31m",))
-    assert "\x1b" not in desk.run("resources", "--offline").stdout
+    assert "\x1b" not in timed_tracker.run("resources", "--offline").stdout
 
 
 # --- devices ----------------------------------------------------------------------------------------------------------
 
 
-def test_a_device_is_told_to_be_clean(desk):
+def test_a_device_is_told_to_be_clean(timed_tracker):
     for repeated in ([], ["it was done before; nothing has changed"]):
         if not repeated:
-            desk.host.devices = tuple(replace(one, one_time_use=True) for one in desk.host.devices if one.address == GPUS[0])
-            desk.host.audit()
-            desk.host.claim("i1", F1, devices=(DeviceRequest("gpu", 1, {"address": GPUS[0]}),))
-            desk.host.tracker.abort(CLAIM)
-        told = desk.run("pci", "cleaned", GPUS[0].upper())
-        line = f"device {GPUS[0]} of node HA ({desk.host.node}) is clean; guests can have it again"
+            timed_tracker.host.devices = tuple(replace(one, one_time_use=True) for one in timed_tracker.host.devices if one.address == GPUS[0])
+            timed_tracker.host.audit()
+            timed_tracker.host.claim("i1", F1, devices=(DeviceRequest("gpu", 1, {"address": GPUS[0]}),))
+            timed_tracker.host.tracker.abort(CLAIM)
+        told = timed_tracker.run("pci", "cleaned", GPUS[0].upper())
+        line = f"device {GPUS[0]} of node HA ({timed_tracker.host.node}) is clean; guests can have it again"
         assert (told.code, told.stdout.splitlines()) == (0, [line, *repeated])
 
 
@@ -310,6 +310,6 @@ def test_a_device_is_told_to_be_clean(desk):
     (("0000:99:00.0",), 1, "no device 0000:99:00.0 on record"), (("gpu",), 1, "'gpu' is not a PCI address"),
     ((GPUS[0], "--node", "HA", "--node", "HB"), 1, "names several nodes"),
 ])  # fmt: skip
-def test_only_a_device_that_is_there_is_told_to_be_clean(words, code, error, desk):
-    told = desk.run("pci", "cleaned", *words)
+def test_only_a_device_that_is_there_is_told_to_be_clean(words, code, error, timed_tracker):
+    told = timed_tracker.run("pci", "cleaned", *words)
     assert (told.code, error in told.stderr) == (code, True)

@@ -38,7 +38,7 @@ def told(log: pytest.LogCaptureFixture, level: int) -> list[str]:
 
 def saved_contents(agent: AgentUnderTest, root: str) -> object:
     """What the agent keeps of a node: every provider, and when each was last read."""
-    server = agent.audit.fleet.house.server
+    server = agent.audit.fleet.context.server
     view = server.storage.view(server.transport.endpoint, ProviderUuid(root))
     assert view is not None
     return list(view.tree.providers()), view.read_at

@@ -55,8 +55,8 @@ def test_a_newer_placement_is_noticed_where_something_waits_for_it(host: Host, p
     agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
     agent.once()
     assert agent.cycle(start=True).state == "in-sync"
-    server = agent.audit.fleet.house.server
-    server.forget(dataclasses.replace(server.knowledge, max_version="1.36"))
+    server = agent.audit.fleet.context.server
+    server.forget(dataclasses.replace(server.capabilities, max_version="1.36"))
     agent.driver.interface.script = shaped(VCPU, {"N0": (NAME, {}), "N1": (NAME, {"VGPU": total(2)})})
     # Not asked yet by this process, because nothing waited for it.
     placement.max_version = "1.36"
@@ -82,8 +82,8 @@ def test_a_newer_placement_is_noticed_where_something_waits_for_it(host: Host, p
 def test_a_newer_placement_is_noticed_at_a_start_where_something_waits_for_it(host: Host, placement: PlacementServer) -> None:
     agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
     assert agent.cycle(start=True).state == "changed"
-    server = agent.audit.fleet.house.server
-    server.forget(dataclasses.replace(server.knowledge, max_version="1.36"))
+    server = agent.audit.fleet.context.server
+    server.forget(dataclasses.replace(server.capabilities, max_version="1.36"))
     agent.stop()
     placement.clear()
     assert agent.once().state == "in-sync"

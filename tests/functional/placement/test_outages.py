@@ -48,7 +48,7 @@ def seen(placement: PlacementServer) -> list[str]:
 
 
 def client_of(agent: AgentUnderTest) -> PlacementClient:
-    return agent.audit.fleet.house.server.client()
+    return agent.audit.fleet.context.server.client()
 
 
 @pytest.mark.usefixtures("short_waits")
@@ -288,7 +288,7 @@ def test_what_nobody_thought_of_in_a_pass_is_in_its_report(host: Host, placement
     def broken() -> float:
         raise ZeroDivisionError("not a clock")
 
-    agent.audit.fleet.house.records.audits._clock = broken  # type: ignore[union-attr]
+    agent.audit.fleet.context.records.audits._clock = broken  # type: ignore[union-attr]
     report = agent.period()
     assert [one.code for one in (*report.errors, *(problem for node in report.nodes for problem in node.errors))][-1] == "agent.bug"
 

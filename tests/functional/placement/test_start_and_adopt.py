@@ -297,7 +297,7 @@ def test_s_14_a_name_is_encoded_in_a_query_and_compared_with_the_answer(host: Ho
     report = agent.cycle(start=True)
     assert holder in report.errors[0].message
     assert placement.requests[-1].query == "name=rack+7%2Fa%26b%23c%2Bd"
-    server: Server = agent.audit.fleet.house.server
+    server: Server = agent.audit.fleet.context.server
     found = server.client().provider_named(name)
     assert found is not None
     assert (found.uuid, found.name) == (holder, name)

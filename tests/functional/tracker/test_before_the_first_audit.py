@@ -59,7 +59,7 @@ def test_a_node_whose_first_audit_begins_meanwhile_is_not_unknown(ha: Host, monk
     reading = records.reading
 
     def meanwhile() -> object:
-        new.tracker._slots[new.node] = NodeEntry(HostCapacity())  # type: ignore[index]
+        new.tracker._entries[new.node] = NodeEntry(HostCapacity())  # type: ignore[index]
         return reading()
 
     monkeypatch.setattr(records, "reading", meanwhile)

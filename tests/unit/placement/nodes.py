@@ -76,13 +76,13 @@ def same(tree: ProviderTree) -> None:
 
 
 def merged(
-    edit: Edit, *, found: PlacementView | None = None, journal: Journal = JOURNAL, knowledge: ServerCapabilities = KNOWLEDGE,
+    edit: Edit, *, found: PlacementView | None = None, journal: Journal = JOURNAL, capabilities: ServerCapabilities = KNOWLEDGE,
     usages: Mapping[str, Mapping[str, int]] | None = None, whole: bool = False, take_over: bool = False,
 ) -> Target:  # fmt: skip
     """The merge of what ``edit`` makes of the driver's tree; ``whole``: of all that is there, else of what is not ours."""
     found = view() if found is None else found
     base = found.tree.scoped(ROOT) if whole and found.tree.exists(ROOT) else foreign_share(found, journal, ROOT, NAME)
-    wish = base.copy()
-    edit(wish)
+    desired = base.copy()
+    edit(desired)
     uses = {ProviderUuid(uuid): {name: Use(amount) for name, amount in used.items()} for uuid, used in (usages or {}).items()}
-    return Merge(MergeInputs.of(found, journal, base, wish, ROOT, take_over=take_over), knowledge, uses).target()
+    return Merge(MergeInputs.of(found, journal, base, desired, ROOT, take_over=take_over), capabilities, uses).target()

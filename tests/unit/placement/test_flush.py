@@ -38,14 +38,14 @@ def children(placement):
 def sent(placement, client):
     """Plans what an edit makes of the tree as it is, and sends it; the result, and the view before."""
 
-    def send(edit, knowledge=ALONE, prepare=lambda: None):
+    def send(edit, capabilities=ALONE, prepare=lambda: None):
         view = refreshed(client, PlacementView(), ROOT, 100.0, Freshness())
         tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
         edit(tree)
-        plan = make_plan(view, Target(tree.freeze(), Journal(adopted=True), (), ()), knowledge, ROOT)
+        plan = make_plan(view, Target(tree.freeze(), Journal(adopted=True), (), ()), capabilities, ROOT)
         prepare()
         placement.clear()
-        return flush(client, plan, view, knowledge, ROOT, 200.0)
+        return flush(client, plan, view, capabilities, ROOT, 200.0)
 
     return send
 
@@ -181,5 +181,5 @@ def test_many_inventories_go_in_one_request_and_one_by_one_without_the_role(sent
     placement.faults.add(faults.answer(403), path="^/reshaper", times=None)
     flushed = sent(grow(5), KNOWLEDGE)
     assert flushed.complete
-    assert not flushed.knowledge.can_reshape
+    assert not flushed.capabilities.can_reshape
     assert placement.count("PUT") == len(NAMES)

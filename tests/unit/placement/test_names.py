@@ -63,13 +63,13 @@ def test_names_are_confirmed_and_forgotten():
 
 def test_what_a_wish_adds_to_what_is_there():
     present = tree_in_placement()
-    wish = present.copy()
-    wish.add_traits(ROOT, AVX)
-    wish.update_inventory(N0, {"VGPU": total(9), "CUSTOM_B": total(1)})
-    wish.new_child("new", ROOT)
-    wish.update_inventory("new", {"PCPU": total(1)})
-    wish.add_traits("new", "COMPUTE_NODE")
-    assert names_added(present, wish) == ({AVX, "COMPUTE_NODE"}, {"CUSTOM_B", "PCPU"})
+    desired = present.copy()
+    desired.add_traits(ROOT, AVX)
+    desired.update_inventory(N0, {"VGPU": total(9), "CUSTOM_B": total(1)})
+    desired.new_child("new", ROOT)
+    desired.update_inventory("new", {"PCPU": total(1)})
+    desired.add_traits("new", "COMPUTE_NODE")
+    assert names_added(present, desired) == ({AVX, "COMPUTE_NODE"}, {"CUSTOM_B", "PCPU"})
     assert names_added(present, present) == (frozenset(), frozenset())
     everything = names_added(ProviderTree(), present)
     assert "CUSTOM_RACK7" in everything[0]

@@ -175,8 +175,8 @@ def test_a_class_of_0_is_left_out():
 
 
 def test_a_trait_that_the_server_does_not_know_is_left_out():
-    knowledge = dataclasses.replace(KNOWLEDGE, unknown_traits={"HW_FUTURE": 99.0})
-    target = merged(also(lambda tree: tree.add_traits(ROOT, "HW_FUTURE", "HW_NEW")), knowledge=knowledge)
+    capabilities = dataclasses.replace(KNOWLEDGE, unknown_traits={"HW_FUTURE": 99.0})
+    target = merged(also(lambda tree: tree.add_traits(ROOT, "HW_FUTURE", "HW_NEW")), capabilities=capabilities)
     assert target.tree.data(ROOT).traits == present().data(ROOT).traits | {"HW_NEW"}
     assert "HW_FUTURE" not in target.journal.of(ROOT).traits
 

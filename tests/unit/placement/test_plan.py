@@ -34,10 +34,10 @@ def target_of(tree: ProviderTree, *, adopted: bool = True, invalid: tuple[str, .
     return Target(tree.freeze(), Journal({one.uuid: Ownership() for one in tree.providers()}, adopted), (), invalid)
 
 
-def planned(edit, knowledge: ServerCapabilities = KNOWN, move: AllocationMove | None = None, **target):
+def planned(edit, capabilities: ServerCapabilities = KNOWN, move: AllocationMove | None = None, **target):
     tree = tree_in_placement().subtree(ROOT)
     edit(tree)
-    return make_plan(view(), target_of(tree, **target), knowledge, ROOT, move)
+    return make_plan(view(), target_of(tree, **target), capabilities, ROOT, move)
 
 
 def kinds(plan):

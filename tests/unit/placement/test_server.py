@@ -18,11 +18,11 @@ class Kept:
     def __init__(self):
         self.saved = {}
 
-    def knowledge(self, endpoint):
+    def capabilities(self, endpoint):
         return self.saved.get(endpoint)
 
-    def save_knowledge(self, knowledge):
-        self.saved[knowledge.endpoint] = knowledge
+    def save_capabilities(self, capabilities):
+        self.saved[capabilities.endpoint] = capabilities
 
 
 def server_of(placement, kept=None, **options) -> Server:
@@ -34,14 +34,14 @@ def test_a_server_is_asked_once_and_remembered_over_restarts(placement):
     server = server_of(placement, kept)
     known = server.connect(server.client())
     assert (known.endpoint, known.max_version) == (placement.url, "1.39")
-    assert server.connect(server.client()) is known is server.knowledge
+    assert server.connect(server.client()) is known is server.capabilities
     assert server_of(placement, kept).connect(server.client()) == known
     assert placement.count() == 1
 
 
 def test_a_server_that_is_asked_again_is_known_anew(placement):
     kept = Kept()
-    kept.save_knowledge(ServerCapabilities(placement.url, "1.30", traits=frozenset({"CUSTOM_A"}), can_reshape=False))
+    kept.save_capabilities(ServerCapabilities(placement.url, "1.30", traits=frozenset({"CUSTOM_A"}), can_reshape=False))
     server = server_of(placement, kept)
     assert server.connect(server.client(), ask=True) == ServerCapabilities(placement.url, "1.39")
     assert kept.saved[placement.url].can_reshape
@@ -83,9 +83,9 @@ def test_what_several_nodes_learn_adds_up(placement):
     known = server.connect(server.client())
     server.learned(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), can_reshape=False))
     merged = server.learned(dataclasses.replace(known, classes=frozenset({"CUSTOM_B"})))
-    assert merged == server.knowledge == dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), classes=frozenset({"CUSTOM_B"}), can_reshape=False)
+    assert merged == server.capabilities == dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), classes=frozenset({"CUSTOM_B"}), can_reshape=False)
     server.forget(known)
-    assert server.knowledge == known
+    assert server.capabilities == known
 
 
 def test_each_client_has_a_request_id_of_its_own(placement):

@@ -110,22 +110,22 @@ def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes
 
 
 def test_a_server_never_asked_is_none(store: Store) -> None:
-    assert store.knowledge(ENDPOINT) is None
+    assert store.capabilities(ENDPOINT) is None
 
 
 def test_knowledge_comes_back_as_it_was_after_a_restart(place: Place) -> None:
     with place.open() as store:
-        store.save_knowledge(replace(KNOWLEDGE, traits=frozenset(), can_reshape=True))
-        store.save_knowledge(KNOWLEDGE)
-        store.save_knowledge(ServerCapabilities("http://elsewhere/", "1.30"))
+        store.save_capabilities(replace(KNOWLEDGE, traits=frozenset(), can_reshape=True))
+        store.save_capabilities(KNOWLEDGE)
+        store.save_capabilities(ServerCapabilities("http://elsewhere/", "1.30"))
     with place.open() as store:
-        assert store.knowledge(ENDPOINT) == KNOWLEDGE
-        assert store.knowledge("http://elsewhere/") == ServerCapabilities("http://elsewhere/", "1.30")
+        assert store.capabilities(ENDPOINT) == KNOWLEDGE
+        assert store.capabilities("http://elsewhere/") == ServerCapabilities("http://elsewhere/", "1.30")
 
 
 def test_equal_knowledge_is_not_written(place: Place, store: Store) -> None:
-    store.save_knowledge(KNOWLEDGE)
+    store.save_capabilities(KNOWLEDGE)
     with place.open() as fresh:
-        assert fresh.knowledge(ENDPOINT) == KNOWLEDGE
+        assert fresh.capabilities(ENDPOINT) == KNOWLEDGE
         with place.write_locked():
-            fresh.save_knowledge(KNOWLEDGE)
+            fresh.save_capabilities(KNOWLEDGE)

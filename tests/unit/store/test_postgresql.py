@@ -164,7 +164,7 @@ def test_agents_that_start_at_the_same_time_make_one_store(place: Place) -> None
     with ThreadPoolExecutor(8) as threads:
         stores = list(threads.map(start, range(8)))
     for store in stores:
-        store.save_knowledge(ServerCapabilities(ENDPOINT, "1.39"))
+        store.save_capabilities(ServerCapabilities(ENDPOINT, "1.39"))
         store.close()
     with place.outside() as connection:
         tables = {name for (name,) in connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
@@ -218,10 +218,10 @@ def test_agents_that_learn_of_one_server_at_the_same_time_all_keep_it(place: Pla
         def learn(number: int) -> None:
             with open_store(place.folder, place.url) as store:
                 for round_ in range(10):
-                    store.save_knowledge(ServerCapabilities(f"http://placement-{round_}/", f"1.{number}"))
+                    store.save_capabilities(ServerCapabilities(f"http://placement-{round_}/", f"1.{number}"))
 
         list(threads.map(learn, range(8)))
-        assert all(first.knowledge(f"http://placement-{round_}/") for round_ in range(10))
+        assert all(first.capabilities(f"http://placement-{round_}/") for round_ in range(10))
 
 
 def test_hosts_that_share_a_database_do_not_wait_for_each_others_nodes(place: Place) -> None:

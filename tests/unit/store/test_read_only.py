@@ -61,7 +61,7 @@ def test_a_store_that_is_not_there_is_empty_and_is_not_made(place: Place) -> Non
     with place.open_read_only() as store:
         assert store.view(ENDPOINT, ROOT) is None
         assert store.journal(ROOT) == Journal()
-        assert store.knowledge(ENDPOINT) is None
+        assert store.capabilities(ENDPOINT) is None
         assert store.identity("host") is None
     assert not place.folder.exists()
 
@@ -148,7 +148,7 @@ def test_nothing_can_be_saved(place: Place) -> None:
         for save in (
             lambda: store.save_view(ENDPOINT, ROOT, None, node_view()),
             lambda: store.save_journal(ROOT, Journal(adopted=True)),
-            lambda: store.save_knowledge(ServerCapabilities(ENDPOINT, "1.39")),
+            lambda: store.save_capabilities(ServerCapabilities(ENDPOINT, "1.39")),
             lambda: store.save_identity("host", ROOT),
         ):
             with pytest.raises(StoreError, match="open to be read only"):

@@ -44,18 +44,18 @@ class World:
     def apply(self, values: Sequence[Any], present: Iterable[PciDevice], uses: Sequence[DeviceUse] = (), *, nested: bool = False) -> None:
         """One pass, without anybody in Placement who uses anything."""
         base = foreign_share(PlacementView(self.tree), self.journal, ROOT, NODE)
-        wish = base.copy()
-        wish.add_traits(ROOT, "COMPUTE_NODE")
+        desired = base.copy()
+        desired.add_traits(ROOT, "COMPUTE_NODE")
         for cell in (0, 1) if nested else ():
-            if not wish.exists(cell_name(NODE, cell)):
-                wish.new_child(cell_name(NODE, cell), ROOT)
+            if not desired.exists(cell_name(NODE, cell)):
+                desired.new_child(cell_name(NODE, cell), ROOT)
         place = ProviderPlace(self.tree, ROOT, self.journal, "OWNER_NOVA", nested, True, not self.journal.providers)
-        reported = Reported.of(self.tree, ROOT, wish, base, self.journal)
+        reported = Reported.of(self.tree, ROOT, desired, base, self.journal)
         part = device_providers_of(matched(PresentDevices.of(present), scene.specs(*values)), uses, reported)
-        put_devices(wish, base, part, place)
-        by = MergeInputs.of(PlacementView(self.tree), self.journal, base, wish, ROOT)
+        put_devices(desired, base, part, place)
+        by = MergeInputs.of(PlacementView(self.tree), self.journal, base, desired, ROOT)
         if place.take_over:
-            by = MergeInputs(by.present, with_cards(by.journal, part, place), base, wish, ROOT, by.take_over)
+            by = MergeInputs(by.present, with_cards(by.journal, part, place), base, desired, ROOT, by.take_over)
         target = Merge(by, ServerCapabilities("http://placement", "1.39"), {}).target()
         assert target.invalid == ()
         self.tree, self.journal = target.tree, target.journal

@@ -74,16 +74,16 @@ class Host:
         """How many operations it takes, and how many entries do not fit."""
         there = self.view.tree.exists(ROOT)
         base = self.view.tree.scoped(ROOT) if self.whole and there else foreign_share(self.view, self.journal, ROOT, NODE)
-        wish = base.copy()
-        self.shape(self, wish)
-        wish.add_traits(ROOT, MARK, OWNER)
-        by = MergeInputs.of(self.view, self.journal, base, wish, ROOT)
+        desired = base.copy()
+        self.shape(self, desired)
+        desired.add_traits(ROOT, MARK, OWNER)
+        by = MergeInputs.of(self.view, self.journal, base, desired, ROOT)
         entries = tuple(
             Entry(key, "a.yaml", TextPosition(), {name: completed({"total": total}) for name, total in records.items()}, traits)
             for key, (records, traits) in self.files.items()
         )
         applied = put_operators_files(ProviderConfig(entries=entries), by, OWNER)
-        target = Merge(replace(by, wish=applied.tree), KNOWLEDGE, {}, applied.configured).target()
+        target = Merge(replace(by, desired=applied.tree), KNOWLEDGE, {}, applied.configured).target()
         plan = make_plan(self.view, target, KNOWLEDGE, ROOT)
         self.view, self.journal = PlacementView(target.tree), target.journal
         changes = [one for one in plan.operations if not one.op.startswith("ensure-")]

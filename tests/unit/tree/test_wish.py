@@ -10,8 +10,8 @@ from tests.unit.desired.nodes import FACTS, NAME, ROOT, amount, contents, facts,
 CAPABILITIES = {"COMPUTE_NODE_X": True}
 
 
-def wished(findings, allocations=None, base=None):
-    return desired_tree(base or root_only().freeze(), root_only(), ROOT, findings, Policy(), Journal(), "agent", allocations=allocations)
+def wished(driver_report, allocations=None, base=None):
+    return desired_tree(base or root_only().freeze(), root_only(), ROOT, driver_report, Policy(), Journal(), "agent", allocations=allocations)
 
 
 def test_facts_then_the_drivers_shape_then_the_agents_traits():

@@ -20,7 +20,7 @@ def move_allocation(conf: cfg.ConfigOpts, options: Options) -> int:
     with placement_work(conf, options, "allocation-move", writes=True) as work:
         moved = move(
             work.client, source, target, expected=None, overwrite=given["overwrite"], project_id=given["project_id"], user_id=given["user_id"],
-            typed=work.knowledge.offers(CONSUMER_TYPES),
+            typed=work.capabilities.offers(CONSUMER_TYPES),
         )  # fmt: skip
         result = {"source": source, "target": target, "allocations": moved.resources, "already": moved.already}
         lines = [f"consumer {target} {'gets' if options.dry_run else 'has'} all that consumer {source} held", *holdings_lines(moved.resources, {})]

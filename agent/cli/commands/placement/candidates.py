@@ -22,8 +22,8 @@ def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     query = parse_query(options.arguments["query"])
     with placement_work(conf, options, "candidates", writes=False) as work:
-        if not work.knowledge.offers(CANDIDATES):
-            raise PlacementTooOld(f"candidates need placement {CANDIDATES}, server offers {work.knowledge.max_version}", "upgrade Placement")
+        if not work.capabilities.offers(CANDIDATES):
+            raise PlacementTooOld(f"candidates need placement {CANDIDATES}, server offers {work.capabilities.max_version}", "upgrade Placement")
         found = candidates(work.client, query)
         names = _names(work.client, found)
         lines = [number_of(len(found.requests), "candidate") if found.requests else "no candidates: nothing fits"]

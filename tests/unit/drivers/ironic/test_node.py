@@ -37,7 +37,7 @@ def test_a_node_of_which_ironic_keeps_something_back_is_refused_by_name():
 
 def test_facts_name_the_class_as_placement_knows_it():
     facts = facts_of(node(resource_class="baremetal--Gold.2"), 5.0, skip_in_use=False)
-    assert (facts.name, facts.resource_class, facts.reserved, facts.taken_at, facts.rented_whole) == (NODE, "CUSTOM_BAREMETAL_GOLD_2", 0, 5.0, True)
+    assert (facts.name, facts.resource_class, facts.reserved, facts.taken_at, facts.exclusive) == (NODE, "CUSTOM_BAREMETAL_GOLD_2", 0, 5.0, True)
     assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa) == (None, None, None, None)
 
 

@@ -16,7 +16,8 @@ def main() -> int:
 
         print(f"agent {agent_version()}")
         return 0
-    # Because stevedore would leave a list of all plugins in the user's cache folder, and a dry run writes nothing to disk.
+    # Because stevedore would leave a list of all plugins in the user's cache folder, and a dry run
+    # writes nothing to disk.
     os.environ["XDG_CACHE_HOME"] = os.devnull
     from agent.cli.main import run
 

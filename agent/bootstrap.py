@@ -1,4 +1,6 @@
-"""Puts the parts of a process together: store, lock, identity, Placement, driver; and takes them apart again."""
+"""Puts the parts of a process together: store, lock, identity, Placement, driver; and takes them
+apart again.
+"""
 
 import logging
 import uuid
@@ -14,17 +16,21 @@ from oslo_config import cfg
 
 from agent.api.access import Access
 from agent.api.address import METRICS_OPTION, metrics_address
+from agent.audit.fleet import Fleet
 from agent.audit.node_audit import AuditContext
 from agent.conf.default import host_name
-from agent.tree.option_warnings import option_warnings
-from agent.tree.policy import Policy
-from agent.driver.interface import ChecksConfiguration, Driver, HostContext, TellsOfChanges, WarnsOfOptions
+from agent.driver import interface as drivers
+from agent.driver.interface import (
+    ChecksConfiguration,
+    Driver,
+    HostContext,
+    TellsOfChanges,
+    WarnsOfOptions,
+)
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, StoreError
-from agent.audit.fleet import Fleet
 from agent.model.names import MAX_PROVIDER_NAME, printable
-from agent.monitors.loading import load_monitors
-from agent.monitors.poll import Monitors
+from agent.monitors.poll import Monitors, load_monitors
 from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.connect import http, wants_embedded
@@ -40,15 +46,17 @@ from agent.store.lock import RunLock
 from agent.store.records import Records
 from agent.store.snapshot import snapshot
 from agent.store.store import Store, open_read_only, open_store
-from agent.tracker.usage_step import DAY, UsageSettings
 from agent.tracker.node_record import Agent
 from agent.tracker.reconcile import ReconcileRules
 from agent.tracker.services import TrackerServices, build_tracker_services
-from agent.driver import interface as drivers
+from agent.tracker.usage_step import DAY, UsageSettings
+from agent.tree.option_warnings import option_warnings
+from agent.tree.policy import Policy
 
 LOG = logging.getLogger(__name__)
 
-# How long a driver may take to stop, in seconds: as the interface says, and when the whole agent has to be gone within 5.
+# How long a driver may take to stop, in seconds: as the interface says, and when the whole agent
+# has to be gone within 5.
 STOP_DEADLINE = 15.0
 HASTY_STOP_DEADLINE = 1.0
 # What a daemon uses if nobody says, and it answers.
@@ -57,8 +65,8 @@ DEFAULT_DRIVER = "libvirt"
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What the configuration alone decides. ``transport`` None: the embedded Placement; ``notes`` tell what was chosen unasked,
-    ``warnings`` which options do something else than they look like.
+    """What the configuration alone decides. ``transport`` None: the embedded Placement; ``notes``
+    tell what was chosen unasked, ``warnings`` which options do something else than they look like.
     """
 
     driver_name: str
@@ -74,16 +82,22 @@ class Components:
 
 
 @contextmanager
-def running_fleet(conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False) -> Iterator[Fleet]:
+def running_fleet(
+    conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False
+) -> Iterator[Fleet]:
     """The nodes of this host, ready to be audited; everything is closed at the end.
 
-    ``dry_run``: nothing is written, neither to the store nor to disk, and the run lock is not taken.
+    ``dry_run``: nothing is written, neither to the store nor to disk, and the run lock is not
+    taken.
 
     :raises AgentError: configuration, store, identity or driver cannot be used.
     """
     # First, because a configuration that cannot be used leaves no trace.
     parts = build_components(conf, cancelled, daemon=False)
-    with open_run_store(conf, dry_run=dry_run) as store, start_fleet(conf, parts, store, cancelled, dry_run=dry_run) as fleet:
+    with (
+        open_run_store(conf, dry_run=dry_run) as store,
+        start_fleet(conf, parts, store, cancelled, dry_run=dry_run) as fleet,
+    ):
         yield fleet
 
 
@@ -97,19 +111,28 @@ def open_run_store(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[S
     with ExitStack() as stack:
         if not dry_run:
             stack.enter_context(RunLock(folder))
-        yield stack.enter_context((open_read_only if dry_run else open_store)(folder, conf.store.connection))
+        yield stack.enter_context(
+            (open_read_only if dry_run else open_store)(folder, conf.store.connection)
+        )
 
 
 @contextmanager
-def start_driver(conf: cfg.ConfigOpts, parts: Components, store: Store, cancelled: Event, *, dry_run: bool) -> Iterator[bool]:
-    """The driver of ``parts`` started, and stopped at the end. Whether the uuid of its host was made up for this run alone.
+def start_driver(
+    conf: cfg.ConfigOpts, parts: Components, store: Store, cancelled: Event, *, dry_run: bool
+) -> Iterator[bool]:
+    """The driver of ``parts`` started, and stopped at the end. Whether the uuid of its host was
+    made up for this run alone.
 
     :raises AgentError: identity or driver cannot be used.
     """
     folder, host = Path(conf.store.path), host_name(conf)
     own, provisional = _identity(conf, host, folder, store, dry_run)
     try:
-        parts.worker.call(parts.driver.start, HostContext(host, own, folder, read_only=dry_run), deadline=conf.compute.start_deadline)
+        parts.worker.call(
+            parts.driver.start,
+            HostContext(host, own, folder, read_only=dry_run),
+            deadline=conf.compute.start_deadline,
+        )
         yield provisional
     finally:
         _stop(parts, cancelled)
@@ -117,11 +140,27 @@ def start_driver(conf: cfg.ConfigOpts, parts: Components, store: Store, cancelle
 
 @contextmanager
 def open_tracker_services(
-    conf: cfg.ConfigOpts, parts: Components, store: Store, *, dry_run: bool, changed: Callable[[str], None] = lambda _node: None
-) -> Iterator[TrackerServices]:  # fmt: skip
-    """The tracker on the store's records; at the end other hosts may have the nodes at once. ``changed``: see :func:`started`."""
-    rules = ReconcileRules(conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY)
-    settings = UsageSettings(Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease), parts.policy, rules, parts.pci.rows, parts.pci.misfits, parts.pci.aliases)
+    conf: cfg.ConfigOpts,
+    parts: Components,
+    store: Store,
+    *,
+    dry_run: bool,
+    changed: Callable[[str], None] = lambda _node: None,
+) -> Iterator[TrackerServices]:
+    """The tracker on the store's records; at the end other hosts may have the nodes at once.
+    ``changed``: see :func:`started`.
+    """
+    rules = ReconcileRules(
+        conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY
+    )
+    settings = UsageSettings(
+        Agent(host_name(conf), conf.my_ip, conf.tracker.node_lease),
+        parts.policy,
+        rules,
+        parts.pci.rows,
+        parts.pci.misfits,
+        parts.pci.aliases,
+    )
     records = build_tracker_services(Records(store), settings, clock.now, changed)
     try:
         yield records
@@ -132,13 +171,19 @@ def open_tracker_services(
 
 @contextmanager
 def start_fleet(
-    conf: cfg.ConfigOpts, parts: Components, store: Store, cancelled: Event, *,
-    daemon: bool = False, dry_run: bool = False, changed: Callable[[str], None] = lambda _node: None,
-) -> Iterator[Fleet]:  # fmt: skip
+    conf: cfg.ConfigOpts,
+    parts: Components,
+    store: Store,
+    cancelled: Event,
+    *,
+    daemon: bool = False,
+    dry_run: bool = False,
+    changed: Callable[[str], None] = lambda _node: None,
+) -> Iterator[Fleet]:
     """The fleet of started parts; the driver is stopped at the end.
 
-    ``changed``: called with each node of which something was promised or given back, by its uuid, or of which the driver has noticed
-    something, by a pattern of its name.
+    ``changed``: called with each node of which something was promised or given back, by its uuid,
+    or of which the driver has noticed something, by a pattern of its name.
 
     :raises AgentError: identity, driver or the embedded Placement cannot be used.
     """
@@ -151,19 +196,42 @@ def start_fleet(
         transport = embedded_transport(folder, cancelled, dry_run=dry_run)
         notes = (*notes, f"using the embedded Placement in {folder / FILE}")
     with ExitStack() as stack:
-        provisional = stack.enter_context(start_driver(conf, parts, store, cancelled, dry_run=dry_run))
+        provisional = stack.enter_context(
+            start_driver(conf, parts, store, cancelled, dry_run=dry_run)
+        )
         if isinstance(parts.driver, TellsOfChanges):
-            parts.worker.call(parts.driver.subscribe, lambda name: changed(escape(name)), deadline=conf.compute.start_deadline)
+            parts.worker.call(
+                parts.driver.subscribe,
+                lambda name: changed(escape(name)),
+                deadline=conf.compute.start_deadline,
+            )
         server = Server(transport, mode, store, keep=not dry_run)
-        records = stack.enter_context(open_tracker_services(conf, parts, store, dry_run=dry_run, changed=changed))
+        records = stack.enter_context(
+            open_tracker_services(conf, parts, store, dry_run=dry_run, changed=changed)
+        )
         context = AuditContext(
-            server, parts.driver, parts.worker, parts.policy, host_name(conf), cancelled, conf.compute.facts_deadline, _freshness(conf, daemon), records,
-            parts.provider_config, pci=parts.pci, nodes_deadline=conf.compute.nodes_deadline,
+            server,
+            parts.driver,
+            parts.worker,
+            parts.policy,
+            host_name(conf),
+            cancelled,
+            conf.compute.facts_deadline,
+            _freshness(conf, daemon),
+            records,
+            parts.provider_config,
+            pci=parts.pci,
+            nodes_deadline=conf.compute.nodes_deadline,
         )
         yield Fleet(
-            context, parts.driver_name, host_name(conf), conf.compute.workers, provisional=provisional, notice="; ".join(notes),
+            context,
+            parts.driver_name,
+            host_name(conf),
+            conf.compute.workers,
+            provisional=provisional,
+            notice="; ".join(notes),
             full_audit_interval=conf.compute.full_audit_interval,
-        )  # fmt: skip
+        )
 
 
 def build_components(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Components:
@@ -189,7 +257,9 @@ class ConfigurationCheck:
     errors: Sequence[AgentError]
 
 
-def check_configuration(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> ConfigurationCheck:
+def check_configuration(
+    conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool
+) -> ConfigurationCheck:
     """As :func:`made`, with everything that is wrong instead of an exception."""
     errors: list[AgentError] = []
     with _gathered(errors):
@@ -206,29 +276,58 @@ def check_configuration(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool)
         Access.from_options(conf)
     with _gathered(errors):
         if metrics_address(conf) is not None and not conf.api.socket:
-            raise ConfigError(f"{METRICS_OPTION} without [api] socket: the figures are those of the local API", "set [api] socket too")
+            raise ConfigError(
+                f"{METRICS_OPTION} without [api] socket: the figures are those of the local API",
+                "set [api] socket too",
+            )
     with _gathered(errors):
         located(Path(conf.store.path), conf.store.connection)
     with _gathered(errors):
         transport = None if wants_embedded(conf, daemon=daemon) else http(conf, cancelled)
     with _gathered(errors):
         name, notes = _driver_name(conf, daemon, cancelled)
-        driver, worker = drivers.load(conf.compute_driver or name, conf), DriverWorker(name, cancelled=cancelled)
+        driver, worker = (
+            drivers.load(conf.compute_driver or name, conf),
+            DriverWorker(name, cancelled=cancelled),
+        )
         if isinstance(driver, ChecksConfiguration):
             worker.call(driver.check, host_name(conf), deadline=conf.compute.start_deadline)
     if errors:
         return ConfigurationCheck(None, errors)
-    warnings = [*option_warnings(conf, name, policy, pci), *(driver.option_warnings() if isinstance(driver, WarnsOfOptions) else ())]
-    return ConfigurationCheck(Components(name, driver, worker, policy, pci, provider_config, monitors, transport, notes, tuple(warnings)), ())
+    warnings = [
+        *option_warnings(conf, name, policy, pci),
+        *(driver.option_warnings() if isinstance(driver, WarnsOfOptions) else ()),
+    ]
+    return ConfigurationCheck(
+        Components(
+            name,
+            driver,
+            worker,
+            policy,
+            pci,
+            provider_config,
+            monitors,
+            transport,
+            notes,
+            tuple(warnings),
+        ),
+        (),
+    )
 
 
 def _check_host(name: str) -> None:
     """The host's name becomes that of a provider."""
     if not 1 <= len(name) <= MAX_PROVIDER_NAME:
-        what = f"[DEFAULT] host = {printable(name[:60])}...: it has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+        what = (
+            f"[DEFAULT] host = {printable(name[:60])}...: it has {len(name)} characters, "
+            f"Placement takes 1 to {MAX_PROVIDER_NAME}"
+        )
         raise ConfigError(what, "give the host's name")
     if printable(name) != name:
-        raise ConfigError(f"[DEFAULT] host = {printable(name)}: it has control characters", "give the host's name, on one line")
+        raise ConfigError(
+            f"[DEFAULT] host = {printable(name)}: it has control characters",
+            "give the host's name, on one line",
+        )
 
 
 @contextmanager
@@ -248,23 +347,35 @@ def _gathered(errors: list[AgentError]) -> Iterator[None]:
 
 def _freshness(conf: cfg.ConfigOpts, daemon: bool) -> Freshness:
     return Freshness(
-        sharing=conf.compute.resource_provider_association_refresh, reread=conf.placement.full_reread_interval if daemon else 0,
+        sharing=conf.compute.resource_provider_association_refresh,
+        reread=conf.placement.full_reread_interval if daemon else 0,
         consumers=conf.placement.consumers_refresh,
-    )  # fmt: skip
+    )
 
 
-def _driver_name(conf: cfg.ConfigOpts, daemon: bool, cancelled: Event) -> tuple[str, tuple[str, ...]]:
+def _driver_name(
+    conf: cfg.ConfigOpts, daemon: bool, cancelled: Event
+) -> tuple[str, tuple[str, ...]]:
     """The driver to use, and what to say about the choice."""
     if conf.compute_driver:
         return drivers.canonical_name(conf.compute_driver), ()
     if not daemon:
-        return "host", ("no [DEFAULT] compute_driver set: auditing this machine with the driver host",)
+        return "host", (
+            "no [DEFAULT] compute_driver set: auditing this machine with the driver host",
+        )
     try:
         _try(DEFAULT_DRIVER, conf, cancelled)
     except AgentError as error:
-        what = f"[DEFAULT] compute_driver is not set, and {DEFAULT_DRIVER} cannot be used: {error.message}"
-        raise ConfigError(what, f"set it; installed drivers: {', '.join(sorted(drivers.available()))}") from error
-    return DEFAULT_DRIVER, (f"no [DEFAULT] compute_driver set: using {DEFAULT_DRIVER}, which answers",)
+        what = (
+            f"[DEFAULT] compute_driver is not set, and {DEFAULT_DRIVER} cannot be used: "
+            f"{error.message}"
+        )
+        raise ConfigError(
+            what, f"set it; installed drivers: {', '.join(sorted(drivers.available()))}"
+        ) from error
+    return DEFAULT_DRIVER, (
+        f"no [DEFAULT] compute_driver set: using {DEFAULT_DRIVER}, which answers",
+    )
 
 
 def _try(name: str, conf: cfg.ConfigOpts, cancelled: Event) -> None:
@@ -275,13 +386,18 @@ def _try(name: str, conf: cfg.ConfigOpts, cancelled: Event) -> None:
     driver, worker = drivers.load(name, conf), DriverWorker(name, cancelled=cancelled)
     try:
         # For no node of anybody's, because nothing is asked of it.
-        worker.call(driver.start, HostContext(host_name(conf), str(uuid.uuid4()), Path(conf.store.path), read_only=True), deadline=conf.compute.start_deadline)
+        worker.call(
+            driver.start,
+            HostContext(host_name(conf), str(uuid.uuid4()), Path(conf.store.path), read_only=True),
+            deadline=conf.compute.start_deadline,
+        )
     finally:
         worker.call(driver.stop, deadline=STOP_DEADLINE)
 
 
 def embedded_transport(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
-    """A transport to the embedded Placement of a store's folder; for a dry run, to a copy of it in memory.
+    """A transport to the embedded Placement of a store's folder; for a dry run, to a copy of it in
+    memory.
 
     :raises ConfigError, StoreError: it cannot be used.
     """
@@ -289,7 +405,9 @@ def embedded_transport(folder: Path, cancelled: Event, *, dry_run: bool) -> Tran
     return embedded(folder, cancelled, copy if dry_run else None)
 
 
-def _identity(conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_run: bool) -> tuple[str, bool]:
+def _identity(
+    conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_run: bool
+) -> tuple[str, bool]:
     """The uuid of this host, and whether it was made up because a dry run may not create one."""
     nova = Path(conf.state_path)
     if not dry_run:
@@ -314,9 +432,12 @@ def _stop(parts: Components, cancelled: Event) -> None:
     # By a worker of its own, because the fleet's makes no more calls once the agent is stopping.
     worker, failure = DriverWorker(parts.driver_name), ""
     try:
-        worker.call(parts.driver.stop, deadline=HASTY_STOP_DEADLINE if cancelled.is_set() else STOP_DEADLINE)
+        worker.call(
+            parts.driver.stop, deadline=HASTY_STOP_DEADLINE if cancelled.is_set() else STOP_DEADLINE
+        )
     except AgentError as error:
         failure = str(error)
-    # Out here, because oslo.log adds the exception that is being handled to every warning, a second time.
+    # Out here, because oslo.log adds the exception that is being handled to every warning, a second
+    # time.
     if failure:
         LOG.warning("the driver did not stop: %s", failure)

@@ -1,4 +1,6 @@
-"""Until when the present thread's work has to be done: whatever it waits for, it waits for no longer."""
+"""Until when the present thread's work has to be done: whatever it waits for, it waits for no
+longer.
+"""
 
 import math
 import threading
@@ -17,7 +19,9 @@ class DeadlinePassed(AgentError):
     code = "agent.deadline"
 
     def __init__(self, what: str) -> None:
-        super().__init__(f"{what} could not be had in time", "try again; what is done already is not done twice")
+        super().__init__(
+            f"{what} could not be had in time", "try again; what is done already is not done twice"
+        )
 
 
 @contextmanager
@@ -32,7 +36,9 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def left(at_most: float = math.inf) -> float:
-    """The seconds that are left, and no more than ``at_most``; infinite where nothing bounds the work."""
+    """The seconds that are left, and no more than ``at_most``; infinite where nothing bounds the
+    work.
+    """
     until = getattr(_OF_THREAD, "until", math.inf)
     return at_most if until == math.inf else max(0.0, min(at_most, until - time.monotonic()))
 

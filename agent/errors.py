@@ -1,7 +1,8 @@
 """Every error the agent raises on purpose: one hierarchy, each with a code, a message and a remedy.
 
-Callers branch on the type or on ``code``, never on the text. ``message`` is one line that says what is wrong and
-names the file, option, endpoint or provider; ``remedy`` says what the operator can do about it.
+Callers branch on the type or on ``code``, never on the text. ``message`` is one line that says what
+is wrong and names the file, option, endpoint or provider; ``remedy`` says what the operator can do
+about it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,8 @@ class AgentError(Exception):
     fatal = False
 
     def __init__(self, message: str, remedy: str = "", **data: Any) -> None:
-        # Here, because an error's text goes everywhere, and libraries quote the URLs that they were given.
+        # Here, because an error's text goes everywhere, and libraries quote the URLs that they were
+        # given.
         message = masked(message)
         super().__init__(message)
         self.message = message
@@ -44,7 +46,10 @@ class ConfigErrors(ConfigError):
     code = "config.invalid"
 
     def __init__(self, errors: Sequence[ConfigError]) -> None:
-        super().__init__("; ".join(error.message for error in errors), remedy=errors[0].remedy if len(errors) == 1 else "")
+        super().__init__(
+            "; ".join(error.message for error in errors),
+            remedy=errors[0].remedy if len(errors) == 1 else "",
+        )
         self.errors = tuple(errors)
 
 
@@ -69,7 +74,9 @@ class AgentBug(AgentError):
     @classmethod
     def of(cls, error: BaseException) -> Self:
         """The error that callers see for one that nobody foresaw."""
-        return cls(f"unexpected error: {type(error).__name__}: {printable(masked(str(error))[:500])}")
+        return cls(
+            f"unexpected error: {type(error).__name__}: {printable(masked(str(error))[:500])}"
+        )
 
 
 class AlreadyTold(AgentError):
@@ -88,7 +95,7 @@ class OutputFailed(AgentError):
     code = "output.failed"
 
 
-# --- drivers ---------------------------------------------------------------------------------------------------
+# --- drivers --------------------------------------------------------------------------------------
 
 
 class DriverError(AgentError):
@@ -116,7 +123,9 @@ class DriverCancelled(DriverError):
 
 
 class DevicesGone(AgentError):
-    """Guests have devices that the host does not show any more; they may come back, or the guests go."""
+    """Guests have devices that the host does not show any more; they may come back, or the guests
+    go.
+    """
 
     code = "devices.gone"
 
@@ -126,7 +135,12 @@ class ReshapeNeeded(AgentError):
 
     code = "reshape.needed"
 
-    def __init__(self, message: str = "inventory that may be allocated must move to another provider", remedy: str = "", **data: Any) -> None:
+    def __init__(
+        self,
+        message: str = "inventory that may be allocated must move to another provider",
+        remedy: str = "",
+        **data: Any,
+    ) -> None:
         super().__init__(message, remedy, **data)
 
 
@@ -135,17 +149,21 @@ class ReshapeFailed(AgentError):
 
     code = "reshape.failed"
 
-    def __init__(self, message: str = "the driver could not reshape", remedy: str = "", **data: Any) -> None:
+    def __init__(
+        self, message: str = "the driver could not reshape", remedy: str = "", **data: Any
+    ) -> None:
         super().__init__(message, remedy, **data)
 
 
 class Undecided(AgentError):
-    """Nobody knows whether a guest fits: the search was given up, after steps that are counted and not timed."""
+    """Nobody knows whether a guest fits: the search was given up, after steps that are counted and
+    not timed.
+    """
 
     code = "fit.undecided"
 
 
-# --- store -----------------------------------------------------------------------------------------------------
+# --- store ----------------------------------------------------------------------------------------
 
 
 class StoreError(AgentError):
@@ -161,7 +179,9 @@ class StoreLocked(StoreError):
 
 
 class RecordConflict(StoreError):
-    """Somebody else wrote the same records meanwhile; nothing was written. Planned anew on what is there now it may succeed."""
+    """Somebody else wrote the same records meanwhile; nothing was written. Planned anew on what is
+    there now it may succeed.
+    """
 
     code = "store.conflict"
 
@@ -175,7 +195,7 @@ class IdentityError(StoreError):
     code = "identity.mismatch"
 
 
-# --- other agents ----------------------------------------------------------------------------------------------
+# --- other agents ---------------------------------------------------------------------------------
 
 
 class StandingBy(AgentError):
@@ -184,7 +204,7 @@ class StandingBy(AgentError):
     code = "agent.standing-by"
 
 
-# --- Placement -------------------------------------------------------------------------------------------------
+# --- Placement ------------------------------------------------------------------------------------
 
 
 class PlacementError(AgentError):
@@ -198,7 +218,16 @@ class PlacementUnreachable(PlacementError):
 
     code = "placement.unreachable"
 
-    def __init__(self, message: str, remedy: str = "", *, kind: str, outcome_unknown: bool = False, fatal: bool = False, **data: Any) -> None:
+    def __init__(
+        self,
+        message: str,
+        remedy: str = "",
+        *,
+        kind: str,
+        outcome_unknown: bool = False,
+        fatal: bool = False,
+        **data: Any,
+    ) -> None:
         super().__init__(message, remedy, **data)
         self.kind = kind
         self.outcome_unknown = outcome_unknown
@@ -210,7 +239,9 @@ class PlacementRefused(PlacementError):
 
     code = "placement.refused"
 
-    def __init__(self, message: str, remedy: str = "", *, status: int, placement_code: str = "", **data: Any) -> None:
+    def __init__(
+        self, message: str, remedy: str = "", *, status: int, placement_code: str = "", **data: Any
+    ) -> None:
         super().__init__(message, remedy, **data)
         self.status = status
         self.placement_code = placement_code
@@ -225,7 +256,9 @@ class PlacementTooOld(PlacementError):
 
 
 class GenerationConflict(PlacementError):
-    """Somebody else changed the tree between reading and writing, more often than the agent retries."""
+    """Somebody else changed the tree between reading and writing, more often than the agent
+    retries.
+    """
 
     code = "placement.conflict"
 
@@ -247,7 +280,9 @@ class ProviderIdentityConflict(PlacementError):
 
 
 class AdoptionNeeded(AgentError):
-    """What the node should have cannot be had in a tree that somebody else made, before the operator has the agent take it over."""
+    """What the node should have cannot be had in a tree that somebody else made, before the
+    operator has the agent take it over.
+    """
 
     code = "tree.not-adopted"
 

@@ -1,6 +1,8 @@
-"""How fast the daemon answers about health, and claims, while somebody attacks its socket; and how much memory that costs it.
+"""How fast the daemon answers about health, and claims, while somebody attacks its socket; and how
+much memory that costs it.
 
-``python -m bench.attacks [--seconds S] [--runs R] [NAME ...]`` prints a table; a name is a part of an attack's. See README.md beside this file.
+``python -m bench.attacks [--seconds S] [--runs R] [NAME ...]`` prints a table; a name is a part of
+an attack's. See README.md beside this file.
 """
 
 import argparse
@@ -57,7 +59,12 @@ def measured(host: Host, goes_on: Callable[[], bool], *, claims: bool) -> Times:
         if claims:
             number = next(NUMBERS)
             id = uuid_of(f"bench-{number}")
-            body = {"id": id, "node": host.root, "instance": instance_body(f"b{number}"), "flavor": flavor_body(F1)}
+            body = {
+                "id": id,
+                "node": host.root,
+                "instance": instance_body(f"b{number}"),
+                "flavor": flavor_body(F1),
+            }
             claimed.append(timed(lambda body=body: host.client.create_claim(body)))  # type: ignore[misc]
             host.client.abort_claim(id)
         time.sleep(0.005)
@@ -87,7 +94,14 @@ def attacked(host: Host, name: str, seconds: float, *, claims: bool) -> Row:
     calm = measured(host, lambda: next(turns, None) is not None, claims=claims)
     Path(f"/proc/{host.service.process.pid}/clear_refs").write_text("5")
     before = memory(host, "VmRSS")
-    command = [sys.executable, "-m", "tests.support.attacks", str(host.command.socket), host.root, name]
+    command = [
+        sys.executable,
+        "-m",
+        "tests.support.attacks",
+        str(host.command.socket),
+        host.root,
+        name,
+    ]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL) as attacker:
         try:
             time.sleep(LEAD)
@@ -139,13 +153,23 @@ def main() -> None:
     asked = parser.parse_args()
     placement = HttpPlacement(Path(tempfile.mkdtemp(prefix="agent-bench-")))
     placement.start()
-    print("| attack | calm: health, claim | health: median | 99 % | worst | claim: median | 99 % | worst | memory | load |")
+    print(
+        "| attack | calm: health, claim | health: median | 99 % | worst | claim: median | 99 "
+        "% | worst | memory | load |"
+    )
     print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
     try:
         for name in ATTACKS:
             if not asked.names or any(one in name for one in asked.names):
                 rows = [run(name, placement, asked.seconds) for _ in range(asked.runs)]
-                print(line(name, min(rows, key=lambda row: row.attacked.worst), max(row.grown for row in rows)), flush=True)
+                print(
+                    line(
+                        name,
+                        min(rows, key=lambda row: row.attacked.worst),
+                        max(row.grown for row in rows),
+                    ),
+                    flush=True,
+                )
     finally:
         placement.stop()
 
@@ -153,9 +177,16 @@ def main() -> None:
 def line(name: str, row: Row, grown: float) -> str:
     """The calmest run, with the memory of the one that took most."""
     calm, found = row.calm, row.attacked
-    cells = [name, f"{calm.health[-1]:.0f}, {calm.claims[-1]:.0f}" if calm.claims else f"{calm.health[-1]:.0f}, –"]
+    cells = [
+        name,
+        f"{calm.health[-1]:.0f}, {calm.claims[-1]:.0f}"
+        if calm.claims
+        else f"{calm.health[-1]:.0f}, –",
+    ]
     for times in (found.health, found.claims):
-        cells += [f"{times[int(len(times) * part)]:.1f}" if times else "–" for part in (0.5, 0.99)] + [f"{times[-1]:.0f}" if times else "–"]
+        cells += [
+            f"{times[int(len(times) * part)]:.1f}" if times else "–" for part in (0.5, 0.99)
+        ] + [f"{times[-1]:.0f}" if times else "–"]
     return "| " + " | ".join([*cells, f"+ {grown:.0f} MiB", f"{row.load:.1f}"]) + " |"
 
 

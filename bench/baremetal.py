@@ -1,6 +1,7 @@
 """How requests, the agent's CPU time and its memory grow with the nodes of an ironic.
 
-``python -m bench.baremetal [--quick]`` prints a table. Ironic's answers are recorded ones, given again: see tests/support/recorded_ironic.py.
+``python -m bench.baremetal [--quick]`` prints a table. Ironic's answers are recorded ones, given
+again: see tests/support/recorded_ironic.py.
 """
 
 import argparse
@@ -17,7 +18,12 @@ from tests.support.recorded_ironic import RecordedIronic, node_uuid
 NODES, QUICK_NODES = (10, 100, 1000, 5000), (10, 100)
 CHANGED = 3
 PASSES = ("first", "steady", "3 changed", "restart")
-HEAD = ("N", *(f"{name}: {what}" for name in PASSES for what in ("requests", "s", "CPU ms")), "MiB", "peak MiB")
+HEAD = (
+    "N",
+    *(f"{name}: {what}" for name in PASSES for what in ("requests", "s", "CPU ms")),
+    "MiB",
+    "peak MiB",
+)
 
 
 @contextmanager
@@ -32,7 +38,9 @@ def ironic_of(number: int) -> Iterator[RecordedIronic]:
 
 
 def measure(placement: HttpPlacement, folder: Path, number: int) -> list[Pass]:
-    """A first pass on an empty Placement, an unchanged one, one after which three nodes have changed, and the first of a new process."""
+    """A first pass on an empty Placement, an unchanged one, one after which three nodes have
+    changed, and the first of a new process.
+    """
     placement.reset()
     with ironic_of(number) as ironic:
         config = write_config(
@@ -41,7 +49,8 @@ def measure(placement: HttpPlacement, folder: Path, number: int) -> list[Pass]:
                 "DEFAULT": {"host": "bench", "compute_driver": "ironic"},
                 "ironic": ironic.credentials(),
                 "store": {"path": folder / "store"},
-                # one request at a time, because a Placement on SQLite answers 500 to parallel writes
+                # one request at a time, because a Placement on SQLite answers 500 to parallel
+                # writes
                 "placement": {**placement.credentials(), "max_in_flight": 1},
             },
         )
@@ -60,14 +69,24 @@ def measure(placement: HttpPlacement, folder: Path, number: int) -> list[Pass]:
 
 def row(number: int, passes: Sequence[Pass]) -> str:
     """One line of the table."""
-    figures = [text for one in passes for text in (str(one.requests), f"{one.seconds:.2f}", f"{one.cpu * 1000:.0f}")]
+    figures = [
+        text
+        for one in passes
+        for text in (str(one.requests), f"{one.seconds:.2f}", f"{one.cpu * 1000:.0f}")
+    ]
     _, steady, _, _ = passes
-    return "| " + " | ".join([str(number), *figures, f"{steady.resident:.0f}", f"{steady.peak:.0f}"]) + " |"
+    return (
+        "| "
+        + " | ".join([str(number), *figures, f"{steady.resident:.0f}", f"{steady.peak:.0f}"])
+        + " |"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(prog="python -m bench.baremetal", description="How cost grows with the nodes of an ironic.")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.baremetal", description="How cost grows with the nodes of an ironic."
+    )
     parser.add_argument("--quick", action="store_true", help="only the sizes that take seconds")
     quick = parser.parse_args(arguments).quick
     with tempfile.TemporaryDirectory(prefix="agent-bench-") as name:

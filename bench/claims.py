@@ -1,4 +1,5 @@
-"""How many claims a second an agent makes durable, and what the audit of a node with a thousand instances costs.
+"""How many claims a second an agent makes durable, and what the audit of a node with a thousand
+instances costs.
 
 ``python -m bench.claims`` prints two tables. See README.md beside this file.
 """
@@ -28,7 +29,9 @@ Connection = str | None
 
 
 def synced(folder: Path) -> float:
-    """How many milliseconds it takes until 4 KiB are on the disk, which no durable write can be faster than."""
+    """How many milliseconds it takes until 4 KiB are on the disk, which no durable write can be
+    faster than.
+    """
     block, took = b"x" * 4096, []
     with (folder / "synced").open("wb", buffering=0) as file:
         for _ in range(SYNCS):
@@ -42,7 +45,10 @@ def synced(folder: Path) -> float:
 @contextmanager
 def world(connection: Connection) -> Iterator[World]:
     """An empty store, in a folder of its own."""
-    with tempfile.TemporaryDirectory(prefix="agent-bench-") as folder, open_store(Path(folder) / "store", connection) as store:
+    with (
+        tempfile.TemporaryDirectory(prefix="agent-bench-") as folder,
+        open_store(Path(folder) / "store", connection) as store,
+    ):
         yield World(store)
 
 
@@ -58,7 +64,9 @@ def claim(host: Host, names: Sequence[str]) -> list[float]:
 
 @dataclass(frozen=True)
 class Rate:
-    """``a_second``: how many claims; ``cpu``: this process's seconds for each; ``waits``: seconds until each was made, in order."""
+    """``a_second``: how many claims; ``cpu``: this process's seconds for each; ``waits``: seconds
+    until each was made, in order.
+    """
 
     a_second: float
     cpu: float
@@ -69,7 +77,9 @@ def rate(world: World, threads: int, nodes: int) -> Rate:
     """Claims of so many threads on so many nodes."""
     hosts = [world.plain(f"host-{number}") for number in range(nodes)]
     claim(hosts[0], [f"warm-{number}" for number in range(WARM)])
-    names = [[f"{thread}-{number}" for number in range(CLAIMS // threads)] for thread in range(threads)]
+    names = [
+        [f"{thread}-{number}" for number in range(CLAIMS // threads)] for thread in range(threads)
+    ]
     with ThreadPoolExecutor(threads) as pool:
         begun, cpu = time.perf_counter(), time.process_time()
         waits = list(pool.map(claim, [hosts[thread % nodes] for thread in range(threads)], names))
@@ -90,13 +100,25 @@ def rates(name: str, connection: Callable[[], Connection], budget: str) -> None:
     """Print a store's rows of the table of claims."""
     for threads, nodes in ((1, 1), (THREADS, 1), (THREADS, THREADS)):
         found = fastest(connection, threads, nodes)
-        waits = f"{1000 * median(found.waits):.1f} | {1000 * found.waits[len(found.waits) * 99 // 100]:.1f}"
-        print(f"| {name} | {threads} | {nodes} | {found.a_second:.0f} | {budget} | {1000 * found.cpu:.2f} | {waits} |", flush=True)
+        waits = (
+            f"{1000 * median(found.waits):.1f} | "
+            f"{1000 * found.waits[len(found.waits) * 99 // 100]:.1f}"
+        )
+        print(
+            (
+                f"| {name} | {threads} | {nodes} | {found.a_second:.0f} | {budget} | "
+                f"{1000 * found.cpu:.2f} | {waits} |"
+            ),
+            flush=True,
+        )
 
 
 def claims() -> None:
     """Print the table of claims."""
-    print("| store | threads | nodes | claims a second | budget | CPU ms | ms: median | 99 % |\n|---|---:|---:|---:|---:|---:|---:|---:|")
+    print(
+        "| store | threads | nodes | claims a second | budget | CPU ms | ms: median | 99 % "
+        "|\n|---|---:|---:|---:|---:|---:|---:|---:|"
+    )
     rates("SQLite", lambda: None, "300")
     if not any(BINARIES.glob("*/bin/postgres")):
         print(f"(no PostgreSQL in {BINARIES})")
@@ -124,7 +146,10 @@ def audits() -> None:
     with world(None) as empty:
         host = empty.plain("host")
         claim(host, [f"guest-{number}" for number in range(INSTANCES)])
-        figures = {"every audit": best(host.audit), "the first after a restart": best(lambda: (host.restart(), host.audit(start=True)))}
+        figures = {
+            "every audit": best(host.audit),
+            "the first after a restart": best(lambda: (host.restart(), host.audit(start=True))),
+        }
     print(f"\n| audit of {INSTANCES} instances | CPU ms | budget |\n|---|---:|---:|")
     for name, milliseconds in figures.items():
         print(f"| {name} | {milliseconds:.0f} | 500 |")

@@ -1,4 +1,6 @@
-"""The agent as a process of its own, whose passes the bench asks for one by one: a line in, a pass, its figures out."""
+"""The agent as a process of its own, whose passes the bench asks for one by one: a line in, a pass,
+its figures out.
+"""
 
 import json
 import sys
@@ -8,8 +10,8 @@ from pathlib import Path
 
 import psutil
 
-from agent.bootstrap import running_fleet
 from agent.audit.run import AuditOptions
+from agent.bootstrap import running_fleet
 from agent.cli.configuration import load
 from agent.cli.options import Options, Source
 
@@ -19,14 +21,19 @@ MIB = 1024 * 1024
 def peak() -> float:
     """The most memory that this process had, in MiB."""
     # not from getrusage, because that remembers what the parent had when it forked
-    (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM:"))
+    (line,) = (
+        line
+        for line in Path("/proc/self/status").read_text().splitlines()
+        if line.startswith("VmHWM:")
+    )
     return int(line.split()[1]) / 1024
 
 
 def main() -> None:
     """One argument: the configuration file. Figures are JSON, a line a pass.
 
-    The first pass includes the assembly of the process (store, driver), but not the imports: they do not grow.
+    The first pass includes the assembly of the process (store, driver), but not the imports: they
+    do not grow.
     """
     conf = load(Options(sources=(Source(Path(sys.argv[1])),)))
     sys.stdin.readline()

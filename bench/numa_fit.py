@@ -1,6 +1,8 @@
-"""How long it takes to place a guest on the NUMA cells of a host, with real devices, and beside nova.
+"""How long it takes to place a guest on the NUMA cells of a host, with real devices, and beside
+nova.
 
-``python -m bench.numa_fit`` prints a table; ``--random COUNT`` the worst of so many fits by chance. See README.md beside this file.
+``python -m bench.numa_fit`` prints a table; ``--random COUNT`` the worst of so many fits by chance.
+See README.md beside this file.
 """
 
 import argparse
@@ -16,14 +18,13 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from agent.errors import Undecided
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.guest import Guest, GuestCell, PciPolicy
-from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.numa.fit import Networks, NoFit, fit
 from agent.numa.host import HostCell
 from agent.pci.choice import FreeDevices, free_devices
-from agent.pci.nearness import Nearness
+from agent.pci.device_request import Nearness
 
 CPUS = 16
 REPEATS = 5
@@ -44,9 +45,10 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Case:
-    """``cards``: the cell and the number of VFs of each. ``full``: cells without free CPUs. ``networks``: the cells of each physnet that
-    is wanted. ``used``: how many CPUs of each cell are taken. ``near``: how far cells are from each other: by their numbers (line), by
-    sockets of eight, or all the same. ``budget``: milliseconds, None where there is none.
+    """``cards``: the cell and the number of VFs of each. ``full``: cells without free CPUs.
+    ``networks``: the cells of each physnet that is wanted. ``used``: how many CPUs of each cell are
+    taken. ``near``: how far cells are from each other: by their numbers (line), by sockets of
+    eight, or all the same. ``budget``: milliseconds, None where there is none.
     """
 
     name: str
@@ -64,15 +66,29 @@ class Case:
     def fit(self) -> str:
         """What comes of it, from a node's records on, as a claim does it."""
         host = self.cells()
-        nearness = Nearness({cell.id: cell.socket for cell in host}, {cell.id: cell.distances for cell in host})
+        nearness = Nearness(
+            {cell.id: cell.socket for cell in host}, {cell.id: cell.distances for cell in host}
+        )
         requests = [
-            DeviceRequest(f"{number}", one.count, {"product_id": "1572", "type": "type-PF"} if one.kind == "pf" else {"product_id": "154c"}, policy=one.policy)
+            DeviceRequest(
+                f"{number}",
+                one.count,
+                {"product_id": "1572", "type": "type-PF"}
+                if one.kind == "pf"
+                else {"product_id": "154c"},
+                policy=one.policy,
+            )
             for number, one in enumerate(self.wanted)
         ]
         begun = time.process_time()
         try:
             devices = FreeDevices(free_devices(self.rows), requests, "legacy", nearness)
-            found = fit(host, self.asked, devices=devices, networks=Networks(frozenset(f"p{number}" for number in range(len(self.networks)))))
+            found = fit(
+                host,
+                self.asked,
+                devices=devices,
+                networks=Networks(frozenset(f"p{number}" for number in range(len(self.networks)))),
+            )
             devices.chosen(frozenset(cell.host_cell for cell in found.cells))
             outcome = "fits"
         except NoFit as reason:
@@ -90,14 +106,24 @@ class Case:
     def rows(self) -> Mapping[str, DeviceRecord]:
         """The devices as a node's state has them."""
         if "_rows" not in self.__dict__:
-            rows = [one for number, (cell, functions) in enumerate(self.cards) for one in card(number, cell, functions)]
+            rows = [
+                one
+                for number, (cell, functions) in enumerate(self.cards)
+                for one in card(number, cell, functions)
+            ]
             self.__dict__["_rows"] = {one.address: one for one in rows}
         return self.__dict__["_rows"]
 
     @property
     def asked(self) -> Guest:
         """Cells of 4 dedicated CPUs."""
-        return Guest(tuple(GuestCell(frozenset(), frozenset(range(4 * one, 4 * one + 4)), 1024) for one in range(self.guest)), "dedicated")
+        return Guest(
+            tuple(
+                GuestCell(frozenset(), frozenset(range(4 * one, 4 * one + 4)), 1024)
+                for one in range(self.guest)
+            ),
+            "dedicated",
+        )
 
     def cells(self) -> list[HostCell]:
         """Cells of 8 cores with 2 threads."""
@@ -105,30 +131,55 @@ class Case:
         for number in range(self.host):
             cpus = range(CPUS * number, CPUS * number + CPUS)
             taken = CPUS if number in self.full else self.used.get(number, 0)
-            made.append(HostCell(
-                number, frozenset(), frozenset(cpus), 65536, pinned=frozenset(cpus[:taken]), socket=number // 8,
-                physnets=frozenset(f"p{net}" for net, cells in enumerate(self.networks) if number in cells),
-                siblings=tuple(frozenset({cpu, cpu + 1}) for cpu in cpus[::2]),
-                distances={other: self.distance(number, other) for other in range(self.host)},
-            ))  # fmt: skip
+            made.append(
+                HostCell(
+                    number,
+                    frozenset(),
+                    frozenset(cpus),
+                    65536,
+                    pinned=frozenset(cpus[:taken]),
+                    socket=number // 8,
+                    physnets=frozenset(
+                        f"p{net}" for net, cells in enumerate(self.networks) if number in cells
+                    ),
+                    siblings=tuple(frozenset({cpu, cpu + 1}) for cpu in cpus[::2]),
+                    distances={other: self.distance(number, other) for other in range(self.host)},
+                )
+            )
         return made
 
     def distance(self, one: int, other: int) -> int:
         if one == other:
             return 10
-        return {"line": 20 + abs(one - other), "sockets": 12 if one // 8 == other // 8 else 32}.get(self.near, 20)
+        return {"line": 20 + abs(one - other), "sockets": 12 if one // 8 == other // 8 else 32}.get(
+            self.near, 20
+        )
 
 
 def card(number: int, cell: int, functions: int) -> list[DeviceRecord]:
     """A network card with its VFs."""
     pf = DeviceRecord(
-        node=NODE, address=f"{number // 256:04x}:{number % 256:02x}:00.0", vendor_id="8086", product_id="1572", type="type-PF", numa_node=cell,
+        node=NODE,
+        address=f"{number // 256:04x}:{number % 256:02x}:00.0",
+        vendor_id="8086",
+        product_id="1572",
+        type="type-PF",
+        numa_node=cell,
         tags={"physical_network": "datacentre", "trusted": "true", "remote_managed": "false"},
-    )  # fmt: skip
+    )
     where = pf.address[:8]
     return [
         pf,
-        *(replace(pf, address=f"{where}{1 + one // 8:02x}.{one % 8}", product_id="154c", type="type-VF", parent=pf.address) for one in range(functions)),
+        *(
+            replace(
+                pf,
+                address=f"{where}{1 + one // 8:02x}.{one % 8}",
+                product_id="154c",
+                type="type-VF",
+                parent=pf.address,
+            )
+            for one in range(functions)
+        ),
     ]
 
 
@@ -142,14 +193,63 @@ CASES = (
     Case("8 on 16, one of 256 VFs", 8, 16, 20, everywhere(16, 16), [VF]),
     Case("8 on 16, one of 128 VFs", 8, 16, 20, everywhere(16, 8), [VF]),
     Case("8 on 16, one of 256 VFs, all on cell 12", 8, 16, 20, [(12, 64)] * 4, [VF], nova=False),
-    Case("8 on 16, one of 256 VFs, near if possible, on a full cell", 8, 16, 20, [(12, 64)] * 4, [Wanted("vf", 1, "preferred")], full=[12], nova=False),
+    Case(
+        "8 on 16, one of 256 VFs, near if possible, on a full cell",
+        8,
+        16,
+        20,
+        [(12, 64)] * 4,
+        [Wanted("vf", 1, "preferred")],
+        full=[12],
+        nova=False,
+    ),
     Case("4 on 8, one of 512 VFs", 4, 8, 20, everywhere(8, 64), [VF]),
     Case("4 on 8, one of 2048 VFs", 4, 8, 20, everywhere(8, 64) * 4, [VF]),
-    Case("2 on 8, 2 PFs + 49 VFs of 8×8, impossible", 2, 8, 20, everywhere(8, 8), [Wanted("pf", 2, "preferred"), Wanted("vf", 49, "preferred")], nova=False),
-    Case("4 on 8, 3 PFs + 48 VFs of 8×8, impossible", 4, 8, 20, everywhere(8, 8), [Wanted("pf", 3, "preferred"), Wanted("vf", 48, "preferred")], nova=False),
-    Case("4 on 8, 3 PFs + 40 VFs of 8×8, possible", 4, 8, 20, everywhere(8, 8), [Wanted("pf", 3, "preferred"), Wanted("vf", 40, "preferred")], nova=False),
-    Case("8 on 16, 9 VFs wanted, one a cell", 8, 16, 20, everywhere(16, 1), [Wanted("vf", 9)], nova=False),
-    Case("8 on 16, 9 VFs, one a cell, near if possible", 8, 16, 20, everywhere(16, 1), [Wanted("vf", 9, "preferred")], nova=False),
+    Case(
+        "2 on 8, 2 PFs + 49 VFs of 8×8, impossible",
+        2,
+        8,
+        20,
+        everywhere(8, 8),
+        [Wanted("pf", 2, "preferred"), Wanted("vf", 49, "preferred")],
+        nova=False,
+    ),
+    Case(
+        "4 on 8, 3 PFs + 48 VFs of 8×8, impossible",
+        4,
+        8,
+        20,
+        everywhere(8, 8),
+        [Wanted("pf", 3, "preferred"), Wanted("vf", 48, "preferred")],
+        nova=False,
+    ),
+    Case(
+        "4 on 8, 3 PFs + 40 VFs of 8×8, possible",
+        4,
+        8,
+        20,
+        everywhere(8, 8),
+        [Wanted("pf", 3, "preferred"), Wanted("vf", 40, "preferred")],
+        nova=False,
+    ),
+    Case(
+        "8 on 16, 9 VFs wanted, one a cell",
+        8,
+        16,
+        20,
+        everywhere(16, 1),
+        [Wanted("vf", 9)],
+        nova=False,
+    ),
+    Case(
+        "8 on 16, 9 VFs, one a cell, near if possible",
+        8,
+        16,
+        20,
+        everywhere(16, 1),
+        [Wanted("vf", 9, "preferred")],
+        nova=False,
+    ),
     Case("8 on 8, PCI unsatisfiable", 8, 8, 20, everywhere(8, 1), [Wanted("vf", 9)], nova=False),
     Case("8 on 8", 8, 8, 2),
     Case("16 on 16", 16, 16, 50),
@@ -160,8 +260,22 @@ CASES = (
     Case("8 on 16, no distances", 8, 16, 50, near="same"),
     Case("16 on 16, one cell full", 16, 16, 50, full=[3], nova=False),
     Case("8 on 9, physnet on a full cell", 8, 9, 10, full=[3], networks=[[3]], nova=False),
-    Case("10 on 40, 20 networks of 4 cells each", 10, 40, 50, networks=[sorted(random.Random(one).sample(range(40), 4)) for one in range(20)], nova=False),
-    Case("10 on 40, 30 networks of 3 cells each", 10, 40, 50, networks=[sorted(random.Random(one).sample(range(40), 3)) for one in range(30)], nova=False),
+    Case(
+        "10 on 40, 20 networks of 4 cells each",
+        10,
+        40,
+        50,
+        networks=[sorted(random.Random(one).sample(range(40), 4)) for one in range(20)],
+        nova=False,
+    ),
+    Case(
+        "10 on 40, 30 networks of 3 cells each",
+        10,
+        40,
+        50,
+        networks=[sorted(random.Random(one).sample(range(40), 3)) for one in range(30)],
+        nova=False,
+    ),
 )
 
 
@@ -173,27 +287,57 @@ def of_chance(number: int) -> Case:
     chance = random.Random(number)
     host = chance.choice([2, 4, 8, 8, 16, 16, 24, 32])
     guest = chance.randint(1, max(host // 2, 1)) if chance.random() < 0.8 else host
-    cards = [(chance.randrange(host), chance.choice([0, 1, 2, 8, 16, 64])) for _ in range(chance.randint(1, 24))]
+    cards = [
+        (chance.randrange(host), chance.choice([0, 1, 2, 8, 16, 64]))
+        for _ in range(chance.randint(1, 24))
+    ]
     there = {"pf": len(cards), "vf": sum(functions for _, functions in cards)}
     kinds = chance.choice([["vf"], ["vf"], ["pf"], ["pf", "vf"], ["vf", "vf"], ["pf", "vf", "vf"]])
     wanted = [
-        Wanted(kind, chance.choice([1, 1, 2, chance.randint(1, max(1, there[kind] // len(kinds)))]), chance.choice(POLICIES)) for kind in kinds
+        Wanted(
+            kind,
+            chance.choice([1, 1, 2, chance.randint(1, max(1, there[kind] // len(kinds)))]),
+            chance.choice(POLICIES),
+        )
+        for kind in kinds
     ]
     return Case(
-        f"{guest} on {host}", guest, host, None, cards, wanted, [cell for cell in range(host) if chance.random() < 0.1],
-        [sorted(chance.sample(range(host), chance.randint(1, max(1, host // 3)))) for _ in range(chance.choice([0, 0, 0, 1, 2, 6]))],
-        chance.choice(["line", "sockets", "same"]), {cell: chance.choice([0, 0, 4, 12, 13]) for cell in range(host)}, nova=False,
-    )  # fmt: skip
+        f"{guest} on {host}",
+        guest,
+        host,
+        None,
+        cards,
+        wanted,
+        [cell for cell in range(host) if chance.random() < 0.1],
+        [
+            sorted(chance.sample(range(host), chance.randint(1, max(1, host // 3))))
+            for _ in range(chance.choice([0, 0, 0, 1, 2, 6]))
+        ],
+        chance.choice(["line", "sockets", "same"]),
+        {cell: chance.choice([0, 0, 4, 12, 13]) for cell in range(host)},
+        nova=False,
+    )
 
 
 def nova_milliseconds(cases: Sequence[Case]) -> Mapping[str, str]:
     """What nova needs for the cases that it can answer before long; empty without a nova."""
-    python = os.environ.get(NOVA) or (sys.executable if importlib.util.find_spec("nova") is not None else None)
+    python = os.environ.get(NOVA) or (
+        sys.executable if importlib.util.find_spec("nova") is not None else None
+    )
     if python is None:
         return {}
     given = json.dumps([{**asdict(case), "distances": []} for case in cases if case.nova])
-    ran = subprocess.run([python, str(HERE / "numa_fit_nova.py")], input=given, capture_output=True, text=True, check=True)
-    return {name: f"{milliseconds:.1f}" for name, milliseconds in json.loads(ran.stdout.splitlines()[-1]).items()}
+    ran = subprocess.run(
+        [python, str(HERE / "numa_fit_nova.py")],
+        input=given,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return {
+        name: f"{milliseconds:.1f}"
+        for name, milliseconds in json.loads(ran.stdout.splitlines()[-1]).items()
+    }
 
 
 def show_table(cases: Sequence[Case]) -> None:
@@ -203,7 +347,13 @@ def show_table(cases: Sequence[Case]) -> None:
     for case in cases:
         outcome = {case.fit() for _ in range(REPEATS)}.pop()
         budget = "–" if case.budget is None else f"{case.budget:g}"
-        print(f"| {case.name} | {outcome} | {1000 * min(case.seconds):.1f} | {nova.get(case.name, '–')} | {budget} |", flush=True)
+        print(
+            (
+                f"| {case.name} | {outcome} | {1000 * min(case.seconds):.1f} | "
+                f"{nova.get(case.name, '–')} | {budget} |"
+            ),
+            flush=True,
+        )
 
 
 def show_chance(count: int) -> None:
@@ -218,9 +368,15 @@ def show_chance(count: int) -> None:
         seconds.append((case.seconds[0], number))
     # Again, because the machine may have been busy.
     worst = sorted(seconds, reverse=True)[: max(count // 100, 5)]
-    again = sorted(((min(_seconds(of_chance(number)) for _ in range(REPEATS)), number) for _, number in worst), reverse=True)
+    again = sorted(
+        ((min(_seconds(of_chance(number)) for _ in range(REPEATS)), number) for _, number in worst),
+        reverse=True,
+    )
     print(", ".join(f"{what}: {times}" for what, times in sorted(outcomes.items())))
-    print(f"median {1000 * sorted(seconds)[count // 2][0]:.1f} ms, 99 % {1000 * again[-1][0]:.1f} ms, worst {1000 * again[0][0]:.1f} ms:")
+    print(
+        f"median {1000 * sorted(seconds)[count // 2][0]:.1f} ms, 99 % "
+        f"{1000 * again[-1][0]:.1f} ms, worst {1000 * again[0][0]:.1f} ms:"
+    )
     for spent, number in again[:5]:
         print(f"{1000 * spent:8.1f} ms  {number}: {of_chance(number)}")
 

@@ -5,6 +5,9 @@ copyright = "the compute-node-agent authors, Apache-2.0"
 extensions = ["myst_parser", "oslo_config.sphinxext", "reno.sphinxext"]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 html_theme = "alabaster"
-html_theme_options = {"description": "Keeps OpenStack Placement true for a hypervisor", "fixed_sidebar": True}
+html_theme_options = {
+    "description": "Keeps OpenStack Placement true for a hypervisor",
+    "fixed_sidebar": True,
+}
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]

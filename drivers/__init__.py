@@ -1,1 +1,3 @@
-"""Drivers that ship with compute-node-agent; each is found by its entry point, never imported by ``agent``."""
+"""Drivers that ship with compute-node-agent; each is found by its entry point, never imported by
+``agent``.
+"""

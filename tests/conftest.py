@@ -64,7 +64,9 @@ def _http_placement(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HttpPl
 
 @pytest.fixture
 def http_placement(_http_placement: HttpPlacement) -> Iterator[HttpPlacement]:
-    """A running, empty Placement in a process of its own; a test may stop or kill it, or hold it."""
+    """A running, empty Placement in a process of its own; a test may stop or kill it,
+    or hold it.
+    """
     if not _http_placement.running:
         _http_placement.start()
     _http_placement.reset()
@@ -86,7 +88,9 @@ def proxy(http_placement: HttpPlacement) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture(scope="session")
-def _keystone_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Keystone, HttpPlacement]]:
+def _keystone_stack(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[Keystone, HttpPlacement]]:
     backends.require("placement.deploy", "waitress", "keystone")
     from tests.support.http_placement import HttpPlacement
     from tests.support.keystone import PLACEMENT, Keystone

@@ -1,4 +1,6 @@
-"""Where the local API listens: the path of its socket, or a short way there if that is too long for the kernel; and a TCP address for figures."""
+"""Where the local API listens: the path of its socket, or a short way there if that is too long for
+the kernel; and a TCP address for figures.
+"""
 
 import ipaddress
 import os
@@ -44,11 +46,21 @@ def metrics_address(conf: cfg.ConfigOpts) -> Address | None:
         return None
     host, colon, port = text.rpartition(":")
     try:
-        address = ipaddress.ip_address(host[1:-1] if host.startswith("[") and host.endswith("]") else host)
-        if not colon or not (port.isascii() and port.isdecimal()) or not 1 <= int(port) <= 65535 or (address.version == 6) != host.startswith("["):
+        address = ipaddress.ip_address(
+            host[1:-1] if host.startswith("[") and host.endswith("]") else host
+        )
+        if (
+            not colon
+            or not (port.isascii() and port.isdecimal())
+            or not 1 <= int(port) <= 65535
+            or (address.version == 6) != host.startswith("[")
+        ):
             raise ValueError(text)
     except ValueError as error:
-        raise ConfigError(f"{METRICS_OPTION} = {printable(text)}: no IP address with a port", "write it like 127.0.0.1:9653 or [::1]:9653") from error
+        raise ConfigError(
+            f"{METRICS_OPTION} = {printable(text)}: no IP address with a port",
+            "write it like 127.0.0.1:9653 or [::1]:9653",
+        ) from error
     return str(address), int(port)
 
 
@@ -60,5 +72,11 @@ def metrics_warning(conf: cfg.ConfigOpts) -> str | None:
         return None
     if address is None or ipaddress.ip_address(address[0]).is_loopback:
         return None
-    what = "whoever can reach it reads the figures, with the names of nodes; the local API itself is not there"
-    return f"{METRICS_OPTION} = {printable(conf.api.metrics_address)} is no loopback address: {what}; use 127.0.0.1 and a proxy, or a firewall"
+    what = (
+        "whoever can reach it reads the figures, with the names of nodes; the local API itself is "
+        "not there"
+    )
+    return (
+        f"{METRICS_OPTION} = {printable(conf.api.metrics_address)} is no loopback address: "
+        f"{what}; use 127.0.0.1 and a proxy, or a firewall"
+    )

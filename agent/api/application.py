@@ -1,10 +1,12 @@
-"""The API as a WSGI application: every request is let in or not, validated, handled, counted, and answered with JSON."""
+"""The API as a WSGI application: every request is let in or not, validated, handled, counted, and
+answered with JSON.
+"""
 
 import json
 import logging
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,32 +18,118 @@ from agent.api.description import Description, load
 from agent.api.errors import UnknownMethod, UnknownPath
 from agent.api.metrics import Metrics
 from agent.api.problem import MEDIA_TYPE, plain, problem_of, refusal, status_of
-from agent.api.routes import routes
+from agent.api.resources.audits import AuditResource, AuditsResource, AuditWaiter, ReloadResource
+from agent.api.resources.devices import (
+    CleanedDeviceResource,
+    DeviceClaimResource,
+    DeviceClaimsResource,
+    DevicesResource,
+    DeviceUseResource,
+)
+from agent.api.resources.guests import GuestImportsResource, GuestResource, GuestsResource
+from agent.api.resources.instances import (
+    AllocationResource,
+    ClaimResource,
+    ClaimsResource,
+    InstanceResource,
+    InstancesResource,
+)
+from agent.api.resources.moves import (
+    STEPS,
+    DroppedHalfResource,
+    MigrationsResource,
+    MoveResource,
+    MovesResource,
+    MoveStepResource,
+)
+from agent.api.resources.nodes import BuildsResource, NodeResource, NodesResource, TreeResource
+from agent.api.resources.state import HealthResource, MetricsResource, ReadinessResource
 from agent.api.service import Service
+from agent.api.timed_tracker import TimedTracker
 from agent.api.validation import Validation
 from agent.api.wait_limit import WaitLimit
 from agent.errors import AgentBug, AgentError
 from agent.model.names import printable
+
+
+def routes(service: Service, metrics: Metrics, waiters: int) -> Mapping[str, object]:
+    """The resources by path. ``waiters`` is how many requests may wait at once for what the agent
+    does not do by itself.
+    """
+    room, timed_tracker = (
+        WaitLimit(waiters, "Placement, or for other things that the agent does not do by itself"),
+        TimedTracker(service, metrics),
+    )
+    waiting = AuditWaiter(service, room)
+    return {
+        "/healthz": HealthResource(service),
+        "/readyz": ReadinessResource(service),
+        "/metrics": MetricsResource(metrics),
+        "/v1/nodes": NodesResource(service),
+        "/v1/nodes/{uuid}": NodeResource(service),
+        "/v1/nodes/{uuid}/tree": TreeResource(service),
+        "/v1/nodes/{uuid}/builds": BuildsResource(timed_tracker),
+        "/v1/audits": AuditsResource(service, waiting),
+        "/v1/audits/{id}": AuditResource(waiting),
+        "/v1/reload": ReloadResource(service, room),
+        "/v1/claims": ClaimsResource(service, timed_tracker),
+        "/v1/claims/{id}": ClaimResource(service, timed_tracker),
+        "/v1/moves": MovesResource(service, timed_tracker),
+        "/v1/moves/{id}": MoveResource(service, timed_tracker),
+        "/v1/moves/{id}/drop": DroppedHalfResource(service, timed_tracker),
+        **{
+            f"/v1/moves/{{id}}/{word}": MoveStepResource(service, timed_tracker, word)
+            for word in STEPS
+        },
+        "/v1/devices": DevicesResource(service),
+        "/v1/devices/cleaned": CleanedDeviceResource(service, timed_tracker),
+        "/v1/devices/claims": DeviceClaimsResource(service, timed_tracker),
+        "/v1/devices/claims/{id}": DeviceClaimResource(service, timed_tracker),
+        "/v1/devices/claims/{id}/allocate": DeviceUseResource(service, timed_tracker),
+        "/v1/guests": GuestsResource(service),
+        "/v1/guests/import": GuestImportsResource(service, timed_tracker),
+        "/v1/guests/{uuid}": GuestResource(timed_tracker),
+        "/v1/instances": InstancesResource(service),
+        "/v1/instances/{uuid}": InstanceResource(service, timed_tracker),
+        "/v1/instances/{uuid}/allocation": AllocationResource(service, timed_tracker, room),
+        "/v1/migrations": MigrationsResource(service),
+    }
+
 
 LOG = logging.getLogger(__name__)
 
 # Under this key the server leaves who asks.
 PEER = "compute_node_agent.peer"
 NOWHERE = "none"
-USES_STORE = re.compile(r"/v1/(claims|moves|devices|guests|instances|migrations|nodes/\{uuid\}/builds)(/|$)")
+USES_STORE = re.compile(
+    r"/v1/(claims|moves|devices|guests|instances|migrations|nodes/\{uuid\}/builds)(/|$)"
+)
 # In seconds: when it has answered nobody for so long, more are refused.
 STORE_PATIENCE = 1.0
 
 
 def application(
-    service: Service, access: Callable[[], Access], metrics: Metrics, waiters: int, store_users: int, description: Description | None = None
+    service: Service,
+    access: Callable[[], Access],
+    metrics: Metrics,
+    waiters: int,
+    store_users: int,
+    description: Description | None = None,
 ) -> "falcon.App[Any, Any]":
     """The application. ``access`` says who may do what now.
 
-    ``waiters`` is how many requests may wait for others at once, ``store_users`` how many may be busy with the store.
+    ``waiters`` is how many requests may wait for others at once, ``store_users`` how many may be
+    busy with the store.
     """
     room = WaitLimit(store_users, "the store", STORE_PATIENCE)
-    app: falcon.App[Any, Any] = falcon.App(middleware=[RequestLog(metrics), Authorizer(access), Validation(description or load()), StoreWaitLimit(room)])
+    app: falcon.App[Any, Any] = falcon.App(
+        middleware=[
+            RequestLog(metrics),
+            Authorizer(access),
+            Validation(description or load()),
+            StoreWaitLimit(room),
+        ]
+    )
     handle_errors(app)
     for path, resource in routes(service, metrics, waiters).items():
         app.add_route(path, resource)
@@ -72,13 +160,17 @@ class StoreWaitLimit:
     def __init__(self, room: WaitLimit) -> None:
         self._room = room
 
-    def process_resource(self, request: Request, _response: Response, _resource: object, _parameters: object) -> None:
+    def process_resource(
+        self, request: Request, _response: Response, _resource: object, _parameters: object
+    ) -> None:
         """:raises Busy: too many need it, and it answers none of them."""
         if USES_STORE.match(request.uri_template or ""):
             request.context.place = ExitStack()
             request.context.place.enter_context(self._room.place())
 
-    def process_response(self, request: Request, _response: Response, _resource: object, _succeeded: bool) -> None:
+    def process_response(
+        self, request: Request, _response: Response, _resource: object, _succeeded: bool
+    ) -> None:
         """The place is free again."""
         if "place" in request.context:
             request.context.place.close()
@@ -94,13 +186,23 @@ class RequestLog:
         """It begins."""
         request.context.begun = time.monotonic()
 
-    def process_response(self, request: Request, response: Response, _resource: object, _succeeded: bool) -> None:
+    def process_response(
+        self, request: Request, response: Response, _resource: object, _succeeded: bool
+    ) -> None:
         """It ends."""
         seconds, status = time.monotonic() - request.context.begun, response.status_code
         method = request.method if request.method in falcon.HTTP_METHODS else NOWHERE
         self._metrics.answered(method, request.uri_template or NOWHERE, status, seconds)
         level = logging.DEBUG if request.method in READS else logging.INFO
-        LOG.log(level, "%s: %s %s: %d in %.3f s", request.env[PEER], request.method, printable(request.path), status, seconds)
+        LOG.log(
+            level,
+            "%s: %s %s: %d in %.3f s",
+            request.env[PEER],
+            request.method,
+            printable(request.path),
+            status,
+            seconds,
+        )
 
 
 def _refused(_request: Request, response: Response, error: AgentError, _parameters: object) -> None:
@@ -117,10 +219,22 @@ def _answer(response: Response, problem: dict[str, Any]) -> None:
     response.data = json.dumps(problem).encode()
 
 
-def _refused_by_falcon(request: Request, response: Response, error: falcon.HTTPError, parameters: object) -> None:
-    """What the framework refuses: paths that nobody serves, and headers that it does not understand."""
+def _refused_by_falcon(
+    request: Request, response: Response, error: falcon.HTTPError, parameters: object
+) -> None:
+    """What the framework refuses: paths that nobody serves, and headers that it does not
+    understand.
+    """
     if error.status_code == 404:
-        _refused(request, response, UnknownPath(f"there is no {printable(request.path)[:200]}", "openapi.yaml describes what there is"), parameters)
+        _refused(
+            request,
+            response,
+            UnknownPath(
+                f"there is no {printable(request.path)[:200]}",
+                "openapi.yaml describes what there is",
+            ),
+            parameters,
+        )
     elif error.status_code < 500:
         code, remedy = refusal(error.status_code)
         _answer(response, plain(code, f"{error.title}: {error.description}"[:500], remedy))

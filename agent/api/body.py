@@ -22,21 +22,33 @@ def decoded(body: bytes) -> Any:
     :raises NotJson: it is none, or says something twice, or has what no record can hold.
     """
     # Before it is read, because a document takes up to fifty times the memory of its text.
-    if _signs(body) >= MOST_VALUES and _signs(body) - sum(_signs(text[0]) for text in _TEXT.finditer(body)) >= MOST_VALUES:
+    if (
+        _signs(body) >= MOST_VALUES
+        and _signs(body) - sum(_signs(text[0]) for text in _TEXT.finditer(body)) >= MOST_VALUES
+    ):
         raise TooManyValues(f"the body has more than {MOST_VALUES} values", "send less at once")
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise NotJson(f"the body is not text in UTF-8, at byte {error.start}", "send JSON in UTF-8") from error
+        raise NotJson(
+            f"the body is not text in UTF-8, at byte {error.start}", "send JSON in UTF-8"
+        ) from error
     try:
-        document = json.loads(text, object_pairs_hook=_object, parse_float=_number, parse_constant=_constant)
+        document = json.loads(
+            text, object_pairs_hook=_object, parse_float=_number, parse_constant=_constant
+        )
         if "\\u" in text:
             # Half a character is valid JSON, and nothing that could be stored or sent on.
             json.dumps(document, ensure_ascii=False).encode()
     except RecursionError as error:
-        raise NotJson("the body is nested too deeply", "send a JSON document as the API describes it") from error
+        raise NotJson(
+            "the body is nested too deeply", "send a JSON document as the API describes it"
+        ) from error
     except ValueError as error:
-        raise NotJson(f"the body is no JSON document: {printable(str(error))[:200]}", "send a JSON document as the API describes it") from error
+        raise NotJson(
+            f"the body is no JSON document: {printable(str(error))[:200]}",
+            "send a JSON document as the API describes it",
+        ) from error
     return document
 
 

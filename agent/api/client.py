@@ -74,7 +74,7 @@ class ApiClient:
     def __init__(self, socket: Path, timeout: float = TIMEOUT) -> None:
         self._socket, self._timeout = socket, timeout
 
-    # --- state ------------------------------------------------------------------------------------------------------
+    # --- state ------------------------------------------------------------------------------------
 
     def health(self) -> str:
         """How the agent is, in one line; a problem when it does not work."""
@@ -100,11 +100,14 @@ class ApiClient:
         """Its providers: ``name``, ``uuid``, ``endpoint``, ``tree``."""
         return self._get(f"/v1/nodes/{quote(uuid, safe='')}/tree")
 
-    # --- audits -----------------------------------------------------------------------------------------------------
+    # --- audits -----------------------------------------------------------------------------------
 
     def request_audit(self, nodes: Sequence[str] = (), *, dry_run: bool = False) -> str:
         """Have all nodes audited, or those of these names or uuids. Returns the audit's id."""
-        body = {**({"nodes": list(nodes)} if nodes else {}), **({"dry_run": True} if dry_run else {})}
+        body = {
+            **({"nodes": list(nodes)} if nodes else {}),
+            **({"dry_run": True} if dry_run else {}),
+        }
         answer = self.request("POST", "/v1/audits", body)
         return str(answer.document["id"])
 
@@ -113,7 +116,12 @@ class ApiClient:
         end = time.monotonic() + wait
         while True:
             left = max(0, min(LONGEST_WAIT, end - time.monotonic()))
-            answer = self.request("GET", f"/v1/audits/{quote(audit_id, safe='')}", headers={"Prefer": f"wait={round(left)}"}, wait=left)
+            answer = self.request(
+                "GET",
+                f"/v1/audits/{quote(audit_id, safe='')}",
+                headers={"Prefer": f"wait={round(left)}"},
+                wait=left,
+            )
             if answer.status == 200:
                 found: Document = answer.document
                 return found
@@ -126,10 +134,12 @@ class ApiClient:
         """Have the configuration read again. Returns how the agent is then, in one line."""
         return str(self.request("POST", "/v1/reload", wait=RELOAD_TIMEOUT).document["status"])
 
-    # --- claims of guests and devices --------------------------------------------------------------------------------
+    # --- claims of guests and devices -------------------------------------------------------------
 
     def claims(self, **query: str) -> Iterator[Document]:
-        """The claims that count, of one ``node`` or ``instance`` if these are given; one request for each thousand."""
+        """The claims that count, of one ``node`` or ``instance`` if these are given; one request
+        for each thousand.
+        """
         return self._listed("/v1/claims", "claims", **query)
 
     def claim(self, claim: str) -> Document:
@@ -137,7 +147,9 @@ class ApiClient:
         return self._get(f"/v1/claims/{quote(claim, safe='')}")
 
     def create_claim(self, wanted: Document) -> Document:
-        """Promise a new guest its room. ``repeated`` in the answer says whether that was done before."""
+        """Promise a new guest its room. ``repeated`` in the answer says whether that was done
+        before.
+        """
         return self._post("/v1/claims", wanted)
 
     def abort_claim(self, claim: str) -> Document:
@@ -149,8 +161,13 @@ class ApiClient:
         return self._listed("/v1/devices", "devices")
 
     def report_cleaned_device(self, address: str, node: str | None = None) -> Document:
-        """A device was cleaned, and guests can have it again. ``node``: its name or uuid, if several have such a device. Harmless when repeated."""
-        return self._post("/v1/devices/cleaned", {"address": address, **({"node": node} if node is not None else {})})
+        """A device was cleaned, and guests can have it again. ``node``: its name or uuid, if
+        several have such a device. Harmless when repeated.
+        """
+        return self._post(
+            "/v1/devices/cleaned",
+            {"address": address, **({"node": node} if node is not None else {})},
+        )
 
     def create_device_claim(self, wanted: Document) -> Document:
         """Promise devices to a guest that is there."""
@@ -165,10 +182,16 @@ class ApiClient:
         return self._delete(f"/v1/devices/claims/{quote(claim, safe='')}")
 
     def release_devices(self, instance: str, state: Literal["claimed", "allocated"]) -> int:
-        """Give back what an instance has in that state beside its claim. Returns how many devices that were."""
-        return int(self._delete(f"/v1/devices/claims?{urlencode({'instance': instance, 'state': state})}")["released"])
+        """Give back what an instance has in that state beside its claim. Returns how many devices
+        that were.
+        """
+        return int(
+            self._delete(f"/v1/devices/claims?{urlencode({'instance': instance, 'state': state})}")[
+                "released"
+            ]
+        )
 
-    # --- moves ------------------------------------------------------------------------------------------------------
+    # --- moves ------------------------------------------------------------------------------------
 
     def create_move(self, wanted: Document) -> Document:
         """Promise a guest that moves, or is resized, its room."""
@@ -180,7 +203,9 @@ class ApiClient:
 
     def report_progress(self, move: str, status: str) -> Document:
         """The move has come as far as this. Harmless when repeated."""
-        found: Document = self.request("PATCH", f"/v1/moves/{quote(move, safe='')}", {"status": status}).document
+        found: Document = self.request(
+            "PATCH", f"/v1/moves/{quote(move, safe='')}", {"status": status}
+        ).document
         return found
 
     def drop_half(self, move: str, half: Literal["old", "new"]) -> Document:
@@ -192,10 +217,12 @@ class ApiClient:
         return self._post(f"/v1/moves/{quote(move, safe='')}/{step}")
 
     def migrations(self) -> Iterator[Document]:
-        """The migrations from, to and on the host, those that are over too; one request for each thousand."""
+        """The migrations from, to and on the host, those that are over too; one request for each
+        thousand.
+        """
         return self._listed("/v1/migrations", "migrations")
 
-    # --- instances ----------------------------------------------------------------------------------------------------
+    # --- instances --------------------------------------------------------------------------------
 
     def instances(self) -> Iterator[Document]:
         """The host's instances; one request for each thousand."""
@@ -206,49 +233,90 @@ class ApiClient:
         return self._get(f"/v1/instances/{quote(uuid, safe='')}")
 
     def update_instance(self, uuid: str, version: int, changes: Document) -> Document:
-        """Its state has changed: ``vm_state``, ``task_state``, ``deleted``, ``hidden``, ``image_properties``.
+        """Its state has changed: ``vm_state``, ``task_state``, ``deleted``, ``hidden``,
+        ``image_properties``.
 
         A problem with status 412 if that version is not the last.
         """
-        found: Document = self.request("PATCH", f"/v1/instances/{quote(uuid, safe='')}", changes, {"If-Match": f'"{version}"'}).document
+        found: Document = self.request(
+            "PATCH", f"/v1/instances/{quote(uuid, safe='')}", changes, {"If-Match": f'"{version}"'}
+        ).document
         return found
 
-    def remove_allocation(self, uuid: str, scope: Literal["node", "all"], node: str | None = None) -> None:
-        """Remove what an instance has in Placement, on one node of this agent or everywhere. Harmless when repeated.
+    def remove_allocation(
+        self, uuid: str, scope: Literal["node", "all"], node: str | None = None
+    ) -> None:
+        """Remove what an instance has in Placement, on one node of this agent or everywhere.
+        Harmless when repeated.
 
         ``node``: which of them; it has to be said if the instance has something of several.
         """
         query = {"scope": scope, **({"node": node} if node is not None else {})}
-        self.request("DELETE", f"/v1/instances/{quote(uuid, safe='')}/allocation?{urlencode(query)}")
+        self.request(
+            "DELETE", f"/v1/instances/{quote(uuid, safe='')}/allocation?{urlencode(query)}"
+        )
 
     def guests(self) -> Sequence[Document]:
-        """The guests that the hypervisor shows, by node: ``name``, ``uuid``, ``guests``, ``errors``."""
+        """The guests that the hypervisor shows, by node: ``name``, ``uuid``, ``guests``,
+        ``errors``.
+        """
         found: Sequence[Document] = self._get("/v1/guests")["nodes"]
         return found
 
-    def import_guests(self, nodes: Sequence[str] = (), *, dry_run: bool = False) -> Sequence[Document]:
-        """Make records of the guests that have none, of all nodes or those of these names or uuids; as :meth:`guests`. Harmless when repeated."""
-        found: Sequence[Document] = self._post("/v1/guests/import", {**({"nodes": list(nodes)} if nodes else {}), "dry_run": dry_run})["nodes"]
+    def import_guests(
+        self, nodes: Sequence[str] = (), *, dry_run: bool = False
+    ) -> Sequence[Document]:
+        """Make records of the guests that have none, of all nodes or those of these names or uuids;
+        as :meth:`guests`. Harmless when repeated.
+        """
+        found: Sequence[Document] = self._post(
+            "/v1/guests/import", {**({"nodes": list(nodes)} if nodes else {}), "dry_run": dry_run}
+        )["nodes"]
         return found
 
     def forget_guest(self, instance: str) -> Document:
-        """End the record of a guest that is gone for good. Returns the instance as that left it. Harmless when repeated."""
+        """End the record of a guest that is gone for good. Returns the instance as that left it.
+        Harmless when repeated.
+        """
         return self._delete(f"/v1/guests/{quote(instance, safe='')}")
 
     def report_build(self, node: str, result: Literal["failed", "succeeded"]) -> int:
         """A build on the node has ended. Returns how many failed in a row."""
-        return int(self._post(f"/v1/nodes/{quote(node, safe='')}/builds", {"result": result})["failed_builds"])
+        return int(
+            self._post(f"/v1/nodes/{quote(node, safe='')}/builds", {"result": result})[
+                "failed_builds"
+            ]
+        )
 
-    # --- requests ---------------------------------------------------------------------------------------------------
+    # --- requests ---------------------------------------------------------------------------------
 
-    def request(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, wait: float = 0) -> ApiAnswer:
-        """One request, whatever it is. ``wait``: seconds that the agent may take longer than others."""
+    def request(
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        wait: float = 0,
+    ) -> ApiAnswer:
+        """One request, whatever it is. ``wait``: seconds that the agent may take longer than
+        others.
+        """
         connection = UnixConnection(self._socket, self._timeout + wait)
         try:
             content = {} if body is None else {"Content-Type": "application/json"}
-            connection.request(method, target, None if body is None else json.dumps(body), {**content, **(headers or {})})
+            connection.request(
+                method,
+                target,
+                None if body is None else json.dumps(body),
+                {**content, **(headers or {})},
+            )
             response = connection.getresponse()
-            answer = ApiAnswer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+            answer = ApiAnswer(
+                response.status,
+                {name.lower(): value for name, value in response.getheaders()},
+                response.read(),
+            )
         except (OSError, http.client.HTTPException) as error:
             self._lost(error)
         finally:
@@ -284,12 +352,22 @@ class ApiClient:
     def _lost(self, error: Exception) -> NoReturn:
         where = printable(str(self._socket))
         if isinstance(error, PermissionError):
-            reason, remedy = "you may not connect to it", "be root, or a member of the socket's group"
+            reason, remedy = (
+                "you may not connect to it",
+                "be root, or a member of the socket's group",
+            )
         elif isinstance(error, FileNotFoundError | ConnectionRefusedError):
             reason, remedy = "no agent listens there", "start the agent, or name its [api] socket"
         else:
-            reason, remedy = f"the answer did not come: {printable(str(error)) or type(error).__name__}", "look at the agent's log"
-        raise ApiUnreachable(f"{where}: {reason}", remedy, listening=not isinstance(error, FileNotFoundError | ConnectionRefusedError)) from error
+            reason, remedy = (
+                f"the answer did not come: {printable(str(error)) or type(error).__name__}",
+                "look at the agent's log",
+            )
+        raise ApiUnreachable(
+            f"{where}: {reason}",
+            remedy,
+            listening=not isinstance(error, FileNotFoundError | ConnectionRefusedError),
+        ) from error
 
 
 def _problem(answer: ApiAnswer) -> Document:
@@ -299,4 +377,8 @@ def _problem(answer: ApiAnswer) -> Document:
         found = None
     if isinstance(found, Mapping) and "detail" in found:
         return found
-    return {"status": answer.status, "detail": f"the agent answered {answer.status}, and no problem document", "remedy": "look at the agent's log"}
+    return {
+        "status": answer.status,
+        "detail": f"the agent answered {answer.status}, and no problem document",
+        "remedy": "look at the agent's log",
+    }

@@ -1,4 +1,6 @@
-"""cheroot's parts as a local socket needs them: connections with a peer, requests refused with problems."""
+"""cheroot's parts as a local socket needs them: connections with a peer, requests refused with
+problems.
+"""
 
 import json
 import logging
@@ -11,11 +13,11 @@ from typing import Any
 from cheroot.server import HeaderReader, HTTPConnection, HTTPRequest
 from cheroot.wsgi import Gateway_10
 
+from agent.api.access import Peer, peer_of
 from agent.api.application import PEER
+from agent.api.problem import MEDIA_TYPE, phrase, plain, refusal
 from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.send_buffer import SendBuffer
-from agent.api.peer import Peer, peer_of
-from agent.api.problem import MEDIA_TYPE, phrase, plain, refusal
 from agent.deadline import within
 
 # In seconds; what has no answer of its own by then is answered 503 or 504, before clients give up.
@@ -73,7 +75,10 @@ class Request(HTTPRequest):
         problem = plain(code, msg or str(status), remedy)
         body = json.dumps(problem).encode()
         again = "Retry-After: 1\r\n" if problem["status"] == 503 else ""
-        head = f"HTTP/1.1 {phrase(problem['status'])}\r\nContent-Type: {MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n{again}Connection: close\r\n\r\n"
+        head = (
+            f"HTTP/1.1 {phrase(problem['status'])}\r\nContent-Type: "
+            f"{MEDIA_TYPE}\r\nContent-Length: {len(body)}\r\n{again}Connection: close\r\n\r\n"
+        )
         self.close_connection = self.sent_headers = True
         self.conn.wfile.write(head.encode() + body)
 
@@ -84,7 +89,13 @@ class LocalConnection(HTTPConnection):
     RequestHandlerClass = Request
 
     def __init__(self, server: Any, sock: socket.socket, _makefile: Callable[..., Any]) -> None:
-        super().__init__(server, sock, lambda connection, mode, _size: ReceiveBuffer(connection) if "r" in mode else SendBuffer(connection))
+        super().__init__(
+            server,
+            sock,
+            lambda connection, mode, _size: (
+                ReceiveBuffer(connection) if "r" in mode else SendBuffer(connection)
+            ),
+        )
         self.peer = self.peer_of(sock)
         self._waiting_since = time.time()
 
@@ -95,7 +106,9 @@ class LocalConnection(HTTPConnection):
 
     @property
     def last_used(self) -> float:
-        """Since when the server waits for it; a request that comes in small parts makes that no later."""
+        """Since when the server waits for it; a request that comes in small parts makes that no
+        later.
+        """
         return self._waiting_since
 
     @last_used.setter
@@ -104,7 +117,9 @@ class LocalConnection(HTTPConnection):
             self._waiting_since = now
 
     def close(self) -> None:
-        """It is over, once the client has what it is to have. Never raises, because that would end the thread that served it, and the server with it."""
+        """It is over, once the client has what it is to have. Never raises, because that would end
+        the thread that served it, and the server with it.
+        """
         try:
             if self.wfile.left:
                 self.server.send_to(self, self.close)
@@ -121,7 +136,8 @@ class Gateway(Gateway_10):
     """Tells the application who asks, and has it answer in time."""
 
     def respond(self) -> None:
-        """Answer. What an answer waits for, other than an audit or a reload, it waits for no longer than this.
+        """Answer. What an answer waits for, other than an audit or a reload, it waits for no longer
+        than this.
 
         What asks for the end of the process in a handler does not end the server.
         """

@@ -1,13 +1,77 @@
 """openapi.yaml, read and compiled: of every operation, what its requests have to be."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
+from itertools import islice
 from typing import Any
 
 import yaml
+from jsonschema.exceptions import ValidationError
+from referencing import Registry, Resource
+from referencing.jsonschema import DRAFT202012
 
-from agent.api.schema import RequestSchema, registered
+from agent.model.json_schema import Validator
+from agent.model.names import printable
+
+BASE = "urn:compute-node-agent:openapi"
+LONGEST = 200
+MOST_FAULTS = 20
+
+Registered = Registry[Any]
+
+
+def registered(document: Mapping[str, Any]) -> Registered:
+    """``document``, for references into it."""
+    resource: Resource[Any] = DRAFT202012.create_resource(document)
+    found: Registered = Registry().with_resource(BASE, resource)
+    return found
+
+
+class RequestSchema:
+    """One compiled schema. Its references lead into the registered document."""
+
+    def __init__(self, schema: Mapping[str, Any], registry: Registered) -> None:
+        self._validator = Validator(_absolute(schema), registry=registry)
+
+    def faults(self, instance: Any) -> Iterator[tuple[str, str]]:
+        """The first :data:`MOST_FAULTS` things that are wrong with ``instance``, as JSON pointers
+        and texts.
+        """
+        # No more are looked for, because a body may have hundreds of thousands.
+        first = islice(self._validator.iter_errors(instance), MOST_FAULTS)
+        found = sorted(first, key=lambda error: [str(part) for part in error.absolute_path])
+        for error in found:
+            yield pointer(error.absolute_path), _text(error)
+
+
+def pointer(path: Iterable[str | int]) -> str:
+    """A JSON pointer, RFC 6901; one that is very long is cut off."""
+    found = "".join(
+        "/" + str(part)[:LONGEST].replace("~", "~0").replace("/", "~1") for part in path
+    )
+    return found if len(found) <= LONGEST else f"{found[: LONGEST - 3]}..."
+
+
+def _absolute(schema: Any) -> Any:
+    """``schema`` with every reference into the document made absolute."""
+    if isinstance(schema, Mapping):
+        return {
+            key: f"{BASE}{value}" if key == "$ref" and isinstance(value, str) else _absolute(value)
+            for key, value in schema.items()
+        }
+    return [_absolute(one) for one in schema] if isinstance(schema, list) else schema
+
+
+def _text(error: ValidationError) -> str:
+    """What is wrong, without repeating a long value."""
+    if error.validator == "not":
+        return "is not allowed here"
+    if error.validator == "enum":
+        return f"is none of {', '.join(str(one) for one in error.validator_value)}"
+    text = printable(error.message)
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
 
 FILE = "openapi.yaml"
 METHODS = ("get", "post", "put", "patch", "delete")
@@ -16,7 +80,9 @@ JSON = "application/json"
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """The parameters that stand in one part of a request. ``types``: the JSON types each may have; ``names`` as they are written."""
+    """The parameters that stand in one part of a request. ``types``: the JSON types each may have;
+    ``names`` as they are written.
+    """
 
     schema: RequestSchema
     types: Mapping[str, frozenset[str]]
@@ -41,8 +107,10 @@ class Description:
         self._document, self._registry = document, registered(document)
         self._operations = {
             (template, method.upper()): self._operation(item, item[method])
-            for template, item in document["paths"].items() for method in METHODS if method in item
-        }  # fmt: skip
+            for template, item in document["paths"].items()
+            for method in METHODS
+            if method in item
+        }
 
     @property
     def operations(self) -> Mapping[tuple[str, str], ApiOperation]:
@@ -50,7 +118,10 @@ class Description:
         return self._operations
 
     def _operation(self, item: Mapping[str, Any], described: Mapping[str, Any]) -> ApiOperation:
-        listed = [self._resolved(one) for one in (*item.get("parameters", ()), *described.get("parameters", ()))]
+        listed = [
+            self._resolved(one)
+            for one in (*item.get("parameters", ()), *described.get("parameters", ()))
+        ]
         body = described.get("requestBody")
         return ApiOperation(
             id=described["operationId"],
@@ -64,10 +135,15 @@ class Description:
     def _parameters(self, listed: Sequence[Mapping[str, Any]], place: str) -> Parameters:
         here = [one for one in listed if one["in"] == place]
         schema = {
-            "type": "object", "additionalProperties": False, "properties": {one["name"]: one["schema"] for one in here},
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {one["name"]: one["schema"] for one in here},
             "required": [one["name"] for one in here if one.get("required")],
-        }  # fmt: skip
-        return Parameters(RequestSchema(schema, self._registry), {one["name"]: frozenset(self._types(one["schema"])) for one in here})
+        }
+        return Parameters(
+            RequestSchema(schema, self._registry),
+            {one["name"]: frozenset(self._types(one["schema"])) for one in here},
+        )
 
     def _types(self, schema: Mapping[str, Any]) -> Iterator[str]:
         kinds = self._resolved(schema).get("type", "string")

@@ -12,7 +12,9 @@ Place = Literal["body", "path", "query", "header"]
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that is wrong with a request. ``pointer`` is a JSON pointer into the part called ``place``."""
+    """One thing that is wrong with a request. ``pointer`` is a JSON pointer into the part called
+    ``place``.
+    """
 
     place: Place
     pointer: str
@@ -29,9 +31,14 @@ class InvalidApiRequest(ApiRequestError):
     code = "request.invalid"
 
     def __init__(self, faults: Sequence[Fault]) -> None:
-        shown = "; ".join(f"{fault.place} {fault.pointer or '/'}: {fault.detail}" for fault in faults[:5])
+        shown = "; ".join(
+            f"{fault.place} {fault.pointer or '/'}: {fault.detail}" for fault in faults[:5]
+        )
         more = f"; and {len(faults) - 5} more" if len(faults) > 5 else ""
-        super().__init__(f"the request is not as the API describes it: {shown}{more}", "correct all that errors names")
+        super().__init__(
+            f"the request is not as the API describes it: {shown}{more}",
+            "correct all that errors names",
+        )
         self.faults = tuple(faults)
 
 
@@ -105,7 +112,11 @@ class Unready(AgentError):
     code = "agent.not-ready"
 
     def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__(f"not ready: {'; '.join(reasons)}", "wait, or look at what the reasons name", reasons=list(reasons))
+        super().__init__(
+            f"not ready: {'; '.join(reasons)}",
+            "wait, or look at what the reasons name",
+            reasons=list(reasons),
+        )
 
 
 class Busy(AgentError):

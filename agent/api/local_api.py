@@ -31,7 +31,9 @@ class LocalApi:
         self.metrics.add(NodeFigures(service))
         self._path, self._group = Path(conf.api.socket), group_id(conf, "group")
         self._access = Access.from_options(conf)
-        self._application = application(service, lambda: self._access, self.metrics, WAITERS, STORE_USERS)
+        self._application = application(
+            service, lambda: self._access, self.metrics, WAITERS, STORE_USERS
+        )
         self._service, self._address = service, metrics_address(conf)
         self._figures: LocalServer | None = None
         self._server: LocalServer | None = None
@@ -76,7 +78,10 @@ class LocalApi:
         if self._serving is not None and not self._serving.is_alive():
             LOG.error("the local API has ended; it begins anew")
             if self._server is not None and self._file is not None:
-                (file, self._file), (server, self._server) = (self._file, None), (self._server, None)
+                (file, self._file), (server, self._server) = (
+                    (self._file, None),
+                    (self._server, None),
+                )
                 file.remove()
                 server.stop()
             self.start()
@@ -96,7 +101,9 @@ class LocalApi:
         if self._ending is None and self._server is not None and self._file is not None:
             # First, so that nobody finds a socket where nobody listens.
             self._file.remove()
-            self._ending = Thread(target=self._end, args=[self._server], name="api ends", daemon=True)
+            self._ending = Thread(
+                target=self._end, args=[self._server], name="api ends", daemon=True
+            )
             self._ending.start()
 
     def _end(self, server: LocalServer) -> None:

@@ -3,7 +3,17 @@
 import time
 from typing import Literal, get_args
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector, Summary, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    ProcessCollector,
+    Summary,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.registry import Collector
 
 from agent.driver.worker import Outcome
@@ -17,9 +27,25 @@ OPERATION_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1, 5)
 ANSWER_SECONDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
 
 TrackerOperation = Literal[
-    "claim", "abort", "claim-devices", "allocate-devices", "free-devices", "claim-move", "finish", "confirm", "revert", "abort-move", "progress", "drop",
-    "update", "count-build", "remove-allocation", "import-guests", "forget-guest", "clean-device",
-]  # fmt: skip
+    "claim",
+    "abort",
+    "claim-devices",
+    "allocate-devices",
+    "free-devices",
+    "claim-move",
+    "finish",
+    "confirm",
+    "revert",
+    "abort-move",
+    "progress",
+    "drop",
+    "update",
+    "count-build",
+    "remove-allocation",
+    "import-guests",
+    "forget-guest",
+    "clean-device",
+]
 
 
 class Metrics:
@@ -31,30 +57,99 @@ class Metrics:
         self._registry = registry = CollectorRegistry()
         ProcessCollector(namespace=PREFIX, registry=registry)
         Info(f"{PREFIX}_build", "What runs", registry=registry).info({"version": agent_version()})
-        self._audits = Counter(f"{PREFIX}_audits", "Audits of nodes, by how they left them", ["state"], registry=registry)
-        self._seconds = Histogram(f"{PREFIX}_audit_seconds", "How long an audit of a node took", buckets=AUDIT_SECONDS, registry=registry)
-        self._steps = Summary(f"{PREFIX}_audit_step_seconds", "How long the steps of an audit took", ["step"], registry=registry)
-        self._requests = Counter(f"{PREFIX}_placement_requests", "Requests to Placement", ["method"], registry=registry)
-        self._replies = Counter(f"{PREFIX}_placement_replies", "Requests to Placement by status; none: no answer came", ["method", "status"], registry=registry)
+        self._audits = Counter(
+            f"{PREFIX}_audits",
+            "Audits of nodes, by how they left them",
+            ["state"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            f"{PREFIX}_audit_seconds",
+            "How long an audit of a node took",
+            buckets=AUDIT_SECONDS,
+            registry=registry,
+        )
+        self._steps = Summary(
+            f"{PREFIX}_audit_step_seconds",
+            "How long the steps of an audit took",
+            ["step"],
+            registry=registry,
+        )
+        self._requests = Counter(
+            f"{PREFIX}_placement_requests", "Requests to Placement", ["method"], registry=registry
+        )
+        self._replies = Counter(
+            f"{PREFIX}_placement_replies",
+            "Requests to Placement by status; none: no answer came",
+            ["method", "status"],
+            registry=registry,
+        )
         self._latency = Histogram(
-            f"{PREFIX}_placement_request_seconds", "How long requests to Placement took", ["method"], buckets=ANSWER_SECONDS, registry=registry
+            f"{PREFIX}_placement_request_seconds",
+            "How long requests to Placement took",
+            ["method"],
+            buckets=ANSWER_SECONDS,
+            registry=registry,
         )
         self._calls = Histogram(
-            f"{PREFIX}_driver_call_seconds", "Calls of the driver, and what became of them", ["call", "outcome"], buckets=AUDIT_SECONDS, registry=registry
+            f"{PREFIX}_driver_call_seconds",
+            "Calls of the driver, and what became of them",
+            ["call", "outcome"],
+            buckets=AUDIT_SECONDS,
+            registry=registry,
         )
-        self._operations = Counter(f"{PREFIX}_operations", "Changes to Placement, and what became of them", ["op", "status"], registry=registry)
-        self._of_node = Counter(f"{PREFIX}_node_operations", "The same by node", ["node", "op", "status"], registry=registry)
-        self._last = Gauge(f"{PREFIX}_last_audit_timestamp_seconds", "When an audit of all nodes last ended, whatever came of it", registry=registry)
-        self._last_good = Gauge(f"{PREFIX}_last_good_audit_timestamp_seconds", "When an audit last left all nodes well; 0: never yet", registry=registry)
-        self._unlisted = Counter(f"{PREFIX}_pci_sync_failures", "Audits of nodes whose PCI devices could not be listed", registry=registry)
-        self._hanging = Gauge(f"{PREFIX}_hanging_driver_calls", "Driver calls that were given up and have not come back", registry=registry)
+        self._operations = Counter(
+            f"{PREFIX}_operations",
+            "Changes to Placement, and what became of them",
+            ["op", "status"],
+            registry=registry,
+        )
+        self._of_node = Counter(
+            f"{PREFIX}_node_operations",
+            "The same by node",
+            ["node", "op", "status"],
+            registry=registry,
+        )
+        self._last = Gauge(
+            f"{PREFIX}_last_audit_timestamp_seconds",
+            "When an audit of all nodes last ended, whatever came of it",
+            registry=registry,
+        )
+        self._last_good = Gauge(
+            f"{PREFIX}_last_good_audit_timestamp_seconds",
+            "When an audit last left all nodes well; 0: never yet",
+            registry=registry,
+        )
+        self._unlisted = Counter(
+            f"{PREFIX}_pci_sync_failures",
+            "Audits of nodes whose PCI devices could not be listed",
+            registry=registry,
+        )
+        self._hanging = Gauge(
+            f"{PREFIX}_hanging_driver_calls",
+            "Driver calls that were given up and have not come back",
+            registry=registry,
+        )
         self._answers = Histogram(
-            f"{PREFIX}_api_request_seconds", "Requests to the local API", ["method", "path", "status"], buckets=ANSWER_SECONDS, registry=registry
+            f"{PREFIX}_api_request_seconds",
+            "Requests to the local API",
+            ["method", "path", "status"],
+            buckets=ANSWER_SECONDS,
+            registry=registry,
         )
         self._work = Histogram(
-            f"{PREFIX}_tracker_operation_seconds", "What was asked of the tracker", ["operation"], buckets=OPERATION_SECONDS, registry=registry
+            f"{PREFIX}_tracker_operation_seconds",
+            "What was asked of the tracker",
+            ["operation"],
+            buckets=OPERATION_SECONDS,
+            registry=registry,
         )
-        self._refusals = Counter(f"{PREFIX}_tracker_refusals", "What the tracker refused, and why", ["operation", "code"], registry=registry)
+        self._refusals = Counter(
+            f"{PREFIX}_tracker_refusals",
+            "What the tracker refused, and why",
+            ["operation", "code"],
+            registry=registry,
+        )
         for operation in get_args(TrackerOperation):
             self._work.labels(operation)
         for state in get_args(NodeState):
@@ -64,9 +159,14 @@ class Metrics:
             self._latency.labels(method)
 
     def audited(self, report: Report, hanging: int, *, whole: bool) -> None:
-        """Count an audit, of all nodes if ``whole``. What a dry run saw tells nothing of how things are."""
+        """Count an audit, of all nodes if ``whole``. What a dry run saw tells nothing of how things
+        are.
+        """
         for method in METHODS:
-            self._requests.labels(method).inc(report.requests.get(method, 0) + sum(node.requests.get(method, 0) for node in report.nodes))
+            self._requests.labels(method).inc(
+                report.requests.get(method, 0)
+                + sum(node.requests.get(method, 0) for node in report.nodes)
+            )
         self._hanging.set(hanging)
         if report.dry_run:
             return
@@ -101,7 +201,9 @@ class Metrics:
         self._answers.labels(method, path, str(status)).observe(seconds)
 
     def tracked(self, operation: TrackerOperation, refusal: str, seconds: float) -> None:
-        """Count what was asked of the tracker. ``refusal``: the code of the error, empty if it was done."""
+        """Count what was asked of the tracker. ``refusal``: the code of the error, empty if it was
+        done.
+        """
         self._work.labels(operation).observe(seconds)
         if refusal:
             self._refusals.labels(operation, refusal).inc()

@@ -1,4 +1,6 @@
-"""A TCP listener for figures and health alone, for those who cannot reach the socket; nobody is asked who they are."""
+"""A TCP listener for figures and health alone, for those who cannot reach the socket; nobody is
+asked who they are.
+"""
 
 import socket
 from typing import Any
@@ -10,13 +12,14 @@ from agent.api.application import RequestLog, handle_errors
 from agent.api.connection import LocalConnection
 from agent.api.errors import ListenerUnusable
 from agent.api.metrics import Metrics
-from agent.api.resources.state import MetricsResource, HealthResource, ReadinessResource
+from agent.api.resources.state import HealthResource, MetricsResource, ReadinessResource
 from agent.api.server import LocalServer
 from agent.api.service import Service
 
 # Threads; those who ask are few.
 WORKERS = 2
 BACKLOG = 64
+
 
 class TcpConnection(LocalConnection):
     """A connection from anywhere."""
@@ -33,20 +36,31 @@ def metrics_server(address: Address, service: Service, metrics: Metrics) -> Loca
 
     :raises ListenerUnusable: nobody can listen there.
     """
-    return LocalServer(_listening(address), _application(service, metrics), workers=WORKERS, connections=TcpConnection)
+    return LocalServer(
+        _listening(address),
+        _application(service, metrics),
+        workers=WORKERS,
+        connections=TcpConnection,
+    )
 
 
 def _listening(address: Address) -> socket.socket:
-    listening = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_CLOEXEC)
+    listening = socket.socket(
+        socket.AF_INET6 if ":" in address[0] else socket.AF_INET,
+        socket.SOCK_STREAM | socket.SOCK_CLOEXEC,
+    )
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
         listening.listen(BACKLOG)
     except OSError as error:
         listening.close()
-        where = f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+        where = (
+            f"[{address[0]}]:{address[1]}" if ":" in address[0] else f"{address[0]}:{address[1]}"
+        )
         raise ListenerUnusable(
-            f"{METRICS_OPTION} = {where}: nobody can listen there: {error.strerror}", "give an address of this host and a free port, or remove it"
+            f"{METRICS_OPTION} = {where}: nobody can listen there: {error.strerror}",
+            "give an address of this host and a free port, or remove it",
         ) from error
     return listening
 
@@ -54,6 +68,10 @@ def _listening(address: Address) -> socket.socket:
 def _application(service: Service, metrics: Metrics) -> "falcon.App[Any, Any]":
     app: falcon.App[Any, Any] = falcon.App(middleware=[RequestLog(metrics)])
     handle_errors(app)
-    for path, resource in {"/metrics": MetricsResource(metrics), "/healthz": HealthResource(service), "/readyz": ReadinessResource(service)}.items():
+    for path, resource in {
+        "/metrics": MetricsResource(metrics),
+        "/healthz": HealthResource(service),
+        "/readyz": ReadinessResource(service),
+    }.items():
         app.add_route(path, resource)
     return app

@@ -1,4 +1,6 @@
-"""How the nodes are, what is promised on them, and what the monitors measured, as figures for Prometheus: looked up when they are asked for."""
+"""How the nodes are, what is promised on them, and what the monitors measured, as figures for
+Prometheus: looked up when they are asked for.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -35,8 +37,16 @@ class NodeFigures(Collector):
         yield from _drift(seen)
         yield from _used(states)
         yield _claims(states)
-        yield _of_nodes("failed_builds", "Failed builds in a row", {one.node.name: one.node.failed_builds for one in states})
-        yield _of_nodes("unpublished", "Whether something changed that is not in Placement yet", {one.node.name: one.node.dirty for one in states})
+        yield _of_nodes(
+            "failed_builds",
+            "Failed builds in a row",
+            {one.node.name: one.node.failed_builds for one in states},
+        )
+        yield _of_nodes(
+            "unpublished",
+            "Whether something changed that is not in Placement yet",
+            {one.node.name: one.node.dirty for one in states},
+        )
         yield from self._monitors()
 
     def _states(self) -> Sequence[NodeState]:
@@ -47,8 +57,12 @@ class NodeFigures(Collector):
             return ()
 
     def _monitors(self) -> Iterator[Metric]:
-        works = GaugeMetricFamily(f"{PREFIX}_monitor_up", "Whether the monitor gave its figures", labels=["monitor"])
-        host = GaugeMetricFamily(f"{PREFIX}_host", "What the monitors measured", labels=["monitor", "metric", "unit"])
+        works = GaugeMetricFamily(
+            f"{PREFIX}_monitor_up", "Whether the monitor gave its figures", labels=["monitor"]
+        )
+        host = GaugeMetricFamily(
+            f"{PREFIX}_host", "What the monitors measured", labels=["monitor", "metric", "unit"]
+        )
         for reading in self._service.readings():
             works.add_metric([reading.monitor], reading.status == "ok")
             for one in reading.metrics:
@@ -59,37 +73,71 @@ class NodeFigures(Collector):
 def _audited(seen: Sequence[LastAudit]) -> Iterator[Metric]:
     """Of each node only the state that it is in, because there may be thousands of nodes."""
     counts = Counter(one.report.state for one in seen)
-    nodes = GaugeMetricFamily(f"{PREFIX}_nodes", "Nodes, by how their last audit left them", labels=["state"])
+    nodes = GaugeMetricFamily(
+        f"{PREFIX}_nodes", "Nodes, by how their last audit left them", labels=["state"]
+    )
     for state in get_args(AuditState):
         nodes.add_metric([state], counts[state])
     yield nodes
-    state_of = GaugeMetricFamily(f"{PREFIX}_node_state", "1: the last audit left the node in this state", labels=["node", "state"])
-    last = _of_nodes("last_audit_timestamp_seconds", "When the node was last audited, whatever came of it", {one.report.name: one.at for one in seen})
+    state_of = GaugeMetricFamily(
+        f"{PREFIX}_node_state",
+        "1: the last audit left the node in this state",
+        labels=["node", "state"],
+    )
+    last = _of_nodes(
+        "last_audit_timestamp_seconds",
+        "When the node was last audited, whatever came of it",
+        {one.report.name: one.at for one in seen},
+    )
     good = {one.report.name: one.good_at for one in seen if one.good_at is not None}
     for one in seen:
         state_of.add_metric([one.report.name, one.report.state], 1)
-    yield from (state_of, last, _of_nodes("last_good_audit_timestamp_seconds", "When an audit last left the node well", good))
+    yield from (
+        state_of,
+        last,
+        _of_nodes(
+            "last_good_audit_timestamp_seconds", "When an audit last left the node well", good
+        ),
+    )
 
 
 def _drift(seen: Sequence[LastAudit]) -> Iterator[Metric]:
     """What is known of it stays while nobody can look, so that an outage ends no alert."""
-    whole = GaugeMetricFamily(f"{PREFIX}_drift", "What the agent will not touch by itself", labels=["kind"])
-    by_node = GaugeMetricFamily(f"{PREFIX}_node_drift", "The same by node, where there is any", labels=["node", "kind", "severity"])
+    whole = GaugeMetricFamily(
+        f"{PREFIX}_drift", "What the agent will not touch by itself", labels=["kind"]
+    )
+    by_node = GaugeMetricFamily(
+        f"{PREFIX}_node_drift",
+        "The same by node, where there is any",
+        labels=["node", "kind", "severity"],
+    )
     counts = Counter(drift.kind for one in seen for drift in one.report.drift)
     for kind in get_args(DriftKind):
         whole.add_metric([kind], counts[kind])
     for one in seen:
-        for (kind, severity), count in Counter((drift.kind, drift.severity) for drift in one.report.drift).items():
+        for (kind, severity), count in Counter(
+            (drift.kind, drift.severity) for drift in one.report.drift
+        ).items():
             by_node.add_metric([one.report.name, kind, severity], count)
     yield from (whole, by_node)
 
 
 def _used(states: Sequence[NodeState]) -> Iterator[Metric]:
-    used = GaugeMetricFamily(f"{PREFIX}_node_used", "What is used of the node, with what is reserved", labels=["node", "resource"])
-    total = GaugeMetricFamily(f"{PREFIX}_node_total", "What the node has", labels=["node", "resource"])
+    used = GaugeMetricFamily(
+        f"{PREFIX}_node_used",
+        "What is used of the node, with what is reserved",
+        labels=["node", "resource"],
+    )
+    total = GaugeMetricFamily(
+        f"{PREFIX}_node_total", "What the node has", labels=["node", "resource"]
+    )
     for one in states:
         node = one.node
-        totals = (node.vcpus, node.memory_mb, None if node.local_gb is None else node.local_gb * 1024)
+        totals = (
+            node.vcpus,
+            node.memory_mb,
+            None if node.local_gb is None else node.local_gb * 1024,
+        )
         for resource, amount in zip(RESOURCES, totals, strict=True):
             used.add_metric([node.name, resource], getattr(one.used, resource))
             if amount is not None:
@@ -98,7 +146,9 @@ def _used(states: Sequence[NodeState]) -> Iterator[Metric]:
 
 
 def _claims(states: Sequence[NodeState]) -> Metric:
-    family = GaugeMetricFamily(f"{PREFIX}_claims_open", "Claims that count", labels=["node", "purpose"])
+    family = GaugeMetricFamily(
+        f"{PREFIX}_claims_open", "Claims that count", labels=["node", "purpose"]
+    )
     for one in states:
         counts = Counter(claim.purpose for claim in one.claims.values())
         for purpose in get_args(Purpose):

@@ -98,7 +98,9 @@ def status_of(error: AgentError) -> int:
 
 
 def problem_of(error: AgentError) -> dict[str, Any]:
-    """The problem document, with everything that is wrong in ``errors`` where that is more than one thing."""
+    """The problem document, with everything that is wrong in ``errors`` where that is more than one
+    thing.
+    """
     return {**plain(error.code, error.message, error.remedy), **_details(error)}
 
 
@@ -106,15 +108,34 @@ def plain(code: str, detail: str, remedy: str) -> dict[str, Any]:
     """A problem document without anything of its own."""
     status, title = KINDS.get(code, OTHER)
     return {
-        "type": f"{TYPE}{code}", "title": title, "status": status, "detail": printable(detail), "code": code, "remedy": printable(remedy),
-    }  # fmt: skip
+        "type": f"{TYPE}{code}",
+        "title": title,
+        "status": status,
+        "detail": printable(detail),
+        "code": code,
+        "remedy": printable(remedy),
+    }
 
 
 def _details(error: AgentError) -> dict[str, Any]:
     if isinstance(error, InvalidApiRequest):
-        return {"errors": [{"in": fault.place, "pointer": fault.pointer, "detail": fault.detail} for fault in error.faults]}
+        return {
+            "errors": [
+                {"in": fault.place, "pointer": fault.pointer, "detail": fault.detail}
+                for fault in error.faults
+            ]
+        }
     if isinstance(error, ConfigErrors):
-        return {"errors": [{"code": one.code, "detail": printable(one.message), "remedy": printable(one.remedy)} for one in error.errors]}
+        return {
+            "errors": [
+                {
+                    "code": one.code,
+                    "detail": printable(one.message),
+                    "remedy": printable(one.remedy),
+                }
+                for one in error.errors
+            ]
+        }
     if reasons := error.data.get("reasons"):
         return {"reasons": [printable(reason) for reason in reasons]}
     return {}
@@ -126,5 +147,9 @@ def phrase(status: int) -> str:
 
 
 def refusal(status: int) -> tuple[str, str]:
-    """The code and the remedy of what a library refuses with that status; what it blames on the request is not the agent's bug."""
-    return REFUSALS.get(status) or (REFUSALS[400] if 400 <= status < 500 else ("agent.bug", "report it, with the log"))
+    """The code and the remedy of what a library refuses with that status; what it blames on the
+    request is not the agent's bug.
+    """
+    return REFUSALS.get(status) or (
+        REFUSALS[400] if 400 <= status < 500 else ("agent.bug", "report it, with the log")
+    )

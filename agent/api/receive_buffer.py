@@ -1,4 +1,6 @@
-"""What has arrived on a connection and was not read yet: collected without waiting, handed on a whole request at a time."""
+"""What has arrived on a connection and was not read yet: collected without waiting, handed on a
+whole request at a time.
+"""
 
 import os
 import re
@@ -6,18 +8,23 @@ import socket
 
 MAX_HEAD = 32 * 1024
 MAX_BODY = 1024 * 1024
-# Of a body that is too large so much is taken and thrown away, because most clients read no answer before they have sent it.
+# Of a body that is too large so much is taken and thrown away, because most clients read no answer
+# before they have sent it.
 MAX_WASTE = 64 * 1024 * 1024
 CHUNK = 64 * 1024
 
 _END_OF_HEAD = re.compile(rb"\r?\n\r?\n")
-_LENGTH = re.compile(rb"^content-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_LENGTH = re.compile(
+    rb"^content-length[ \t]*:[ \t]*([0-9]{1,18})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE
+)
 _ASKS_FIRST = re.compile(rb"^expect[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 
 
 class ReceiveBuffer:
-    """Stands in for the file that a server reads a connection from, so that no thread ever waits for a slow client."""
+    """Stands in for the file that a server reads a connection from, so that no thread ever waits
+    for a slow client.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -42,7 +49,9 @@ class ReceiveBuffer:
         return self._data.startswith(beginnings)
 
     def receive(self) -> bool:
-        """Take what is there, until a request is whole. Returns false where there will be no more."""
+        """Take what is there, until a request is whole. Returns false where there will
+        be no more.
+        """
         while not self.has_data():
             try:
                 # Not by the socket's own method, which would wait.
@@ -57,7 +66,9 @@ class ReceiveBuffer:
         return True
 
     def has_data(self) -> bool:
-        """Whether there is enough to answer: a whole request, or one that is refused however it goes on."""
+        """Whether there is enough to answer: a whole request, or one that is refused however it
+        goes on.
+        """
         end = _END_OF_HEAD.search(self._data, 0, MAX_HEAD)
         if end is None:
             return len(self._data) >= MAX_HEAD
@@ -72,7 +83,7 @@ class ReceiveBuffer:
             return _ASKS_FIRST.search(head) is not None or self._wasted >= min(length, MAX_WASTE)
         return len(self._data) >= end.end() + length
 
-    # --- a file to read from ----------------------------------------------------------------------------------------
+    # --- a file to read from ----------------------------------------------------------------------
 
     def read(self, size: int | None = -1) -> bytes:
         """Up to so many bytes of what is there."""

@@ -4,7 +4,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, TypeVar
 
-from agent.api.documents.records import JsonObject, claim_document, device_document, instance_document, migration_document
+from agent.api.documents.records import (
+    JsonObject,
+    claim_document,
+    device_document,
+    instance_document,
+    migration_document,
+)
 from agent.model.claim import Claim, Purpose
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.store.reading import RecordReader
@@ -22,7 +28,8 @@ Record = TypeVar("Record")
 class RecordViews:
     """What ``host`` has. Each call reads at one moment, and holds nobody up.
 
-    A list is ``{name: documents, "damaged": a line for each record that makes no sense, "next": the marker of the next page}``.
+    A list is ``{name: documents, "damaged": a line for each record that makes no sense, "next": the
+    marker of the next page}``.
 
     :raises StoreError: from every method, the records cannot be read.
     """
@@ -34,10 +41,11 @@ class RecordViews:
         """The same of another host."""
         return RecordViews(self._records, host)
 
-    # --- one by one -------------------------------------------------------------------------------------------------
+    # --- one by one -------------------------------------------------------------------------------
 
     def claim(self, id: str, purpose: Purpose | None = None) -> JsonObject:
-        """A claim, given back or not; that of a move by its migration's uuid too, if ``purpose`` says that it is one.
+        """A claim, given back or not; that of a move by its migration's uuid too, if ``purpose``
+        says that it is one.
 
         :raises UnknownClaim: there is none, or it is for another ``purpose``.
         """
@@ -45,7 +53,8 @@ class RecordViews:
             return _claim_documents(reading, [_found(reading, id, purpose)])[0]
 
     def move(self, id: str) -> JsonObject:
-        """A move, by its id or its migration's uuid: the claim at the destination, what else it has open, and the record of the migration.
+        """A move, by its id or its migration's uuid: the claim at the destination, what else it has
+        open, and the record of the migration.
 
         :raises UnknownClaim: there is none.
         """
@@ -53,10 +62,20 @@ class RecordViews:
             claim = _found(reading, id, "move")
             migration = reading.migration(claim.origin) if claim.origin is not None else None
             if migration is None:
-                raise UnknownClaim(f"the migration of move {id} is not known any more", "see agent migrations")
-            halves = [one for one in reading.claims_of(claim.instance) if migration.uuid in (one.migration, one.origin) and one.id != claim.id]
+                raise UnknownClaim(
+                    f"the migration of move {id} is not known any more", "see agent migrations"
+                )
+            halves = [
+                one
+                for one in reading.claims_of(claim.instance)
+                if migration.uuid in (one.migration, one.origin) and one.id != claim.id
+            ]
             shown = halves if is_departure(claim, migration) else [*halves, claim]
-            return {"id": claim.id, "migration": migration_document(migration), "claims": _claim_documents(reading, shown)}
+            return {
+                "id": claim.id,
+                "migration": migration_document(migration),
+                "claims": _claim_documents(reading, shown),
+            }
 
     def instance(self, uuid: str) -> JsonObject:
         """An instance, deleted or not.
@@ -78,7 +97,7 @@ class RecordViews:
         with self._records.reading() as reading:
             return frozenset(one.node for one in reading.claims_of(ConsumerUuid(instance)))
 
-    # --- lists ------------------------------------------------------------------------------------------------------
+    # --- lists ------------------------------------------------------------------------------------
 
     def claims(self, query: Query) -> JsonObject:
         """A page of open claims, of one ``node`` or ``instance`` if these are given."""
@@ -86,7 +105,9 @@ class RecordViews:
             nodes = [uuid for uuid in self._nodes(reading) if query.get("node", uuid) == uuid]
             marker, limit = _wanted(query)
             if "instance" in query:
-                held = sorted(reading.claims_of(ConsumerUuid(query["instance"])), key=attrgetter("id"))
+                held = sorted(
+                    reading.claims_of(ConsumerUuid(query["instance"])), key=attrgetter("id")
+                )
                 some = [one for one in held if one.node in nodes and one.id > marker][:limit]
                 found = VersionedRow(tuple(some), last=some[-1].id if some else "")
             else:
@@ -97,19 +118,34 @@ class RecordViews:
         """A page of the instances that the host owns."""
         with self._records.reading() as reading:
             marker, limit = _wanted(query)
-            return _page("instances", reading.instances(self._nodes(reading), marker, limit), limit, _each(instance_document))
+            return _page(
+                "instances",
+                reading.instances(self._nodes(reading), marker, limit),
+                limit,
+                _each(instance_document),
+            )
 
     def migrations(self, query: Query) -> JsonObject:
         """A page of the migrations from, to and on the host."""
         with self._records.reading() as reading:
             marker, limit = _wanted(query)
-            return _page("migrations", reading.migrations(self._nodes(reading), marker, limit), limit, _each(migration_document))
+            return _page(
+                "migrations",
+                reading.migrations(self._nodes(reading), marker, limit),
+                limit,
+                _each(migration_document),
+            )
 
     def devices(self, query: Query) -> JsonObject:
         """A page of the host's devices."""
         with self._records.reading() as reading:
             marker, limit = _wanted(query)
-            return _page("devices", reading.devices(self._nodes(reading), marker, limit), limit, _each(device_document))
+            return _page(
+                "devices",
+                reading.devices(self._nodes(reading), marker, limit),
+                limit,
+                _each(device_document),
+            )
 
     def _nodes(self, reading: RecordReader) -> list[ProviderUuid]:
         return [one.uuid for one in reading.nodes(self._host).records]
@@ -120,7 +156,13 @@ def _found(reading: RecordReader, id: str, purpose: Purpose | None) -> Claim:
     if claim is None and purpose == "move":
         claim = reading.claim_of(ConsumerUuid(id))
     if claim is None or purpose not in (None, claim.purpose):
-        what = "claim" if claim is None or purpose is None else {"move": "move", "devices": "claim of devices", "instance": "claim of a guest"}[purpose]
+        what = (
+            "claim"
+            if claim is None or purpose is None
+            else {"move": "move", "devices": "claim of devices", "instance": "claim of a guest"}[
+                purpose
+            ]
+        )
         raise UnknownClaim(f"no {what} {id}", "see agent claims and agent migrations")
     return claim
 
@@ -129,10 +171,19 @@ def _wanted(query: Query) -> tuple[str, int]:
     return query.get("marker", ""), query.get("limit", PAGE)
 
 
-def _page(name: str, found: VersionedRow[Any], limit: int, documents: Callable[[Sequence[Any]], Sequence[JsonObject]]) -> JsonObject:
+def _page(
+    name: str,
+    found: VersionedRow[Any],
+    limit: int,
+    documents: Callable[[Sequence[Any]], Sequence[JsonObject]],
+) -> JsonObject:
     damaged = [printable(f"{one.table} {one.key}: {one.why}") for one in found.damaged]
     is_last = len(found.records) + len(damaged) < limit
-    return {name: documents(found.records), "damaged": damaged, "next": None if is_last else found.last}
+    return {
+        name: documents(found.records),
+        "damaged": damaged,
+        "next": None if is_last else found.last,
+    }
 
 
 def _each(document: Callable[[Any], JsonObject]) -> Callable[[Iterable[Any]], list[JsonObject]]:

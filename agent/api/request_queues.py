@@ -1,4 +1,6 @@
-"""Which request gets a thread next: questions about health do not wait behind others, nor small requests behind large ones."""
+"""Which request gets a thread next: questions about health do not wait behind others, nor small
+requests behind large ones.
+"""
 
 import queue
 from collections import Counter, deque
@@ -26,7 +28,8 @@ def queue_of(inbox: ReceiveBuffer) -> Lane:
 
 
 class RequestQueues:
-    """A queue of connections on which requests have arrived, for threads one more than ``threads``, which is for health alone.
+    """A queue of connections on which requests have arrived, for threads one more than ``threads``,
+    which is for health alone.
 
     ``most`` may wait for health, and as many for anything else.
     """

@@ -1,4 +1,6 @@
-"""What clients have not taken of their answers yet, sent by one thread, so that none that serves others waits for them."""
+"""What clients have not taken of their answers yet, sent by one thread, so that none that serves
+others waits for them.
+"""
 
 import logging
 import os
@@ -21,7 +23,9 @@ PAUSE = 0.1
 
 
 class SendBuffer:
-    """The file that a server writes a connection to. What its client does not take at once is kept. One thread at a time may use it."""
+    """The file that a server writes a connection to. What its client does not take at once is kept.
+    One thread at a time may use it.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -83,7 +87,8 @@ class _PendingSend(NamedTuple):
 
 
 class Sender:
-    """Sends to connections what is left in their outboxes, for at most ``seconds`` each. Its thread lives while there is something to send.
+    """Sends to connections what is left in their outboxes, for at most ``seconds`` each. Its thread
+    lives while there is something to send.
 
     From :meth:`take` until ``then`` a connection is this thread's alone.
     """
@@ -97,7 +102,9 @@ class Sender:
         self._thread: threading.Thread | None = None
 
     def take(self, connection: SendingConnection, then: Callable[[], None]) -> None:
-        """Send to it, and call ``then`` when all is sent; if that cannot be, with an outbox that is empty and a socket that is shut."""
+        """Send to it, and call ``then`` when all is sent; if that cannot be, with an outbox that is
+        empty and a socket that is shut.
+        """
         with self._lock:
             self._waiting[connection] = _PendingSend(time.monotonic() + self._seconds, then)
             self._selector.register(connection.socket, selectors.EVENT_WRITE, connection)
@@ -107,7 +114,9 @@ class Sender:
                 self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Wait no longer than so many seconds for whoever is sent to now, or comes yet. Returns at once."""
+        """Wait no longer than so many seconds for whoever is sent to now, or comes yet. Returns at
+        once.
+        """
         with self._lock:
             self._seconds = min(self._seconds, seconds)
             latest = time.monotonic() + seconds
@@ -116,7 +125,10 @@ class Sender:
 
     def _drop_surplus(self) -> None:
         """Let the time of the oldest be up, so that the rest is no more than may be."""
-        answers, unsent = len(self._waiting), sum(connection.wfile.left for connection in self._waiting)
+        answers, unsent = (
+            len(self._waiting),
+            sum(connection.wfile.left for connection in self._waiting),
+        )
         for connection, waiting in list(self._waiting.items())[:-1]:
             if answers <= MOST_ANSWERS and unsent <= MOST_UNSENT:
                 break
@@ -139,7 +151,11 @@ class Sender:
                 self._send(key.data)
             now = time.monotonic()
             with self._lock:
-                late = [connection for connection, waiting in self._waiting.items() if waiting.until <= now]
+                late = [
+                    connection
+                    for connection, waiting in self._waiting.items()
+                    if waiting.until <= now
+                ]
             for connection in late:
                 self._give_up(connection)
             with self._lock:

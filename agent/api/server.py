@@ -1,4 +1,6 @@
-"""The API's server: cheroot on a Unix socket, in front of it a queue that slow clients cannot block."""
+"""The API's server: cheroot on a Unix socket, in front of it a queue that slow clients cannot
+block.
+"""
 
 import logging
 import queue
@@ -10,7 +12,7 @@ from typing import Any
 
 from cheroot.wsgi import Server
 
-from agent.api.connection import LocalConnection, Gateway, Request
+from agent.api.connection import Gateway, LocalConnection, Request
 from agent.api.receive_buffer import MAX_BODY, MAX_HEAD
 from agent.api.request_queues import WorkerThreads
 from agent.api.send_buffer import Sender
@@ -26,7 +28,8 @@ MAX_QUEUED = 128
 BACKLOG = 512
 # In bytes: what has arrived on all connections and is not answered.
 MOST_ARRIVED = 12 * 1024 * 1024
-# Seconds for a request to arrive whole, for an idle connection to stay, and for a client to take its answer.
+# Seconds for a request to arrive whole, for an idle connection to stay, and for a client to take
+# its answer.
 TIMEOUT = 10
 # Seconds for requests under way to come to their end when the agent stops.
 GRACE = 1
@@ -35,14 +38,26 @@ GRACE = 1
 class LocalServer(Server):
     """Serves ``application`` on a listening socket.
 
-    A thread gets a connection when a whole request is there, so that no number of slow clients keeps it from others. Of more
-    than ``MAX_WAITING`` connections the one that is waited for longest is closed.
+    A thread gets a connection when a whole request is there, so that no number of slow clients
+    keeps it from others. Of more than ``MAX_WAITING`` connections the one that is waited for
+    longest is closed.
     """
 
-    def __init__(self, listening: socket.socket, application: Any, workers: int = WORKERS, connections: type[LocalConnection] = LocalConnection) -> None:
+    def __init__(
+        self,
+        listening: socket.socket,
+        application: Any,
+        workers: int = WORKERS,
+        connections: type[LocalConnection] = LocalConnection,
+    ) -> None:
         super().__init__(
-            "", application, server_name=NAME, timeout=TIMEOUT, shutdown_timeout=GRACE, request_queue_size=BACKLOG,
-        )  # fmt: skip
+            "",
+            application,
+            server_name=NAME,
+            timeout=TIMEOUT,
+            shutdown_timeout=GRACE,
+            request_queue_size=BACKLOG,
+        )
         self.requests = WorkerThreads(self, workers, MAX_QUEUED)
         self.ConnectionClass, self.gateway = connections, Gateway
         self.max_request_header_size, self.max_request_body_size = MAX_HEAD, MAX_BODY
@@ -87,13 +102,17 @@ class LocalServer(Server):
             self._refuse(conn)
 
     def _fits(self, conn: LocalConnection) -> bool:
-        """Whether there is room for what has arrived on the connection. There always is for what is small, such as claims and health."""
+        """Whether there is room for what has arrived on the connection. There always is for what is
+        small, such as claims and health.
+        """
         self._arrived[conn] = conn.rfile.size
         return conn.rfile.size <= MAX_HEAD or sum(self._arrived.values()) <= MOST_ARRIVED
 
     def _refuse(self, conn: LocalConnection) -> None:
         with suppress(OSError):
-            Request(self, conn).simple_response("503 Service Unavailable", "more has arrived than can be answered at once")
+            Request(self, conn).simple_response(
+                "503 Service Unavailable", "more has arrived than can be answered at once"
+            )
         conn.close()
 
     def put_conn(self, conn: LocalConnection) -> None:
@@ -133,7 +152,9 @@ class LocalServer(Server):
             conn.close()
 
     def send_to(self, conn: LocalConnection, then: Callable[[], None]) -> None:
-        """Send to the connection what its client has not taken yet, and then go on; no thread waits for that."""
+        """Send to the connection what its client has not taken yet, and then go on; no thread waits
+        for that.
+        """
         self._sender.take(conn, then)
 
     def forget(self, conn: LocalConnection) -> None:
@@ -148,7 +169,9 @@ class LocalServer(Server):
         super().stop()
 
     def _serve_unservicable(self) -> None:
-        """Refuse the connections for which there is no room, one after the other, whatever becomes of one of them."""
+        """Refuse the connections for which there is no room, one after the other, whatever becomes
+        of one of them.
+        """
         while self.ready:
             conn = self._unservicable_conns.get()  # type: ignore[attr-defined]
             if not isinstance(conn, LocalConnection):

@@ -25,9 +25,11 @@ class Audit:
 
 @dataclass(frozen=True, slots=True)
 class LastAudit:
-    """A node as its last audit left it; what an audit could not look at is as the one before it has found it.
+    """A node as its last audit left it; what an audit could not look at is as the one before it has
+    found it.
 
-    ``at``: when that was, in seconds since the epoch; ``good_at``: when one last left it well, None if none has yet.
+    ``at``: when that was, in seconds since the epoch; ``good_at``: when one last left it well, None
+    if none has yet.
     """
 
     report: NodeReport
@@ -67,7 +69,8 @@ class Service(Protocol):
         """
 
     def request_audit(self, nodes: Sequence[str], *, dry_run: bool) -> str:
-        """Have all nodes audited, or those of these names or uuids, as soon as can be. Returns the audit's id.
+        """Have all nodes audited, or those of these names or uuids, as soon as can be. Returns the
+        audit's id.
 
         :raises TooManyAudits: too many wait already.
         :raises Stopping: there will be no more audits.

@@ -1,4 +1,6 @@
-"""The socket's file: made with its rights before anybody can see it, never taken from a running agent, gone at the end."""
+"""The socket's file: made with its rights before anybody can see it, never taken from a running
+agent, gone at the end.
+"""
 
 import errno
 import fcntl
@@ -22,7 +24,8 @@ PROBE_TIMEOUT = 1.0
 class SocketFile:
     """A listening socket at ``path``. Whoever holds the lock beside it may replace what is there.
 
-    :raises SocketUnusable: another agent listens there, or something else is there, or it cannot be made.
+    :raises SocketUnusable: another agent listens there, or something else is there, or it cannot be
+        made.
     """
 
     def __init__(self, path: Path, group: int | None) -> None:
@@ -37,11 +40,17 @@ class SocketFile:
                 os.close(self._lock)
                 raise
         except OSError as error:
-            raise _unusable(path, error.strerror or str(error), "name a path where the agent's user may make files") from error
+            raise _unusable(
+                path,
+                error.strerror or str(error),
+                "name a path where the agent's user may make files",
+            ) from error
         self._made = _identity(path)
 
     def remove(self) -> None:
-        """Take the file away, unless it is not ours any more. The socket itself is closed by its server."""
+        """Take the file away, unless it is not ours any more. The socket itself is closed by its
+        server.
+        """
         with suppress(FileNotFoundError):
             if _identity(self.path) == self._made:
                 self.path.unlink()
@@ -50,7 +59,11 @@ class SocketFile:
 
 def _locked(path: Path) -> int:
     # Kept while the agent runs. Never removed, because somebody may be about to lock it.
-    lock = os.open(path.with_name(f"{path.name}.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    lock = os.open(
+        path.with_name(f"{path.name}.lock"),
+        os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+        0o600,
+    )
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
@@ -69,7 +82,9 @@ def _check_free(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise _unusable(path, "there is something else than a socket", "move it away, or name another path")
+        raise _unusable(
+            path, "there is something else than a socket", "move it away, or name another path"
+        )
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe, address(path) as where:
         probe.settimeout(PROBE_TIMEOUT)
         try:
@@ -83,7 +98,9 @@ def _check_free(path: Path) -> None:
 
 
 def _placed(path: Path, group: int | None) -> socket.socket:
-    """Listening under another name first, so that the file has its group and its rights, and a listener, from its first moment."""
+    """Listening under another name first, so that the file has its group and its rights, and a
+    listener, from its first moment.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -103,7 +120,9 @@ def _placed(path: Path, group: int | None) -> socket.socket:
     except PermissionError as error:
         listening.close()
         what = "the agent's user may not make it there, or may not give it to its group"
-        raise _unusable(path, what, f"name another path, or a [{GROUP}] group that the agent's user is in") from error
+        raise _unusable(
+            path, what, f"name another path, or a [{GROUP}] group that the agent's user is in"
+        ) from error
     except BaseException:
         listening.close()
         raise
@@ -116,7 +135,9 @@ def _identity(path: Path) -> tuple[int, int]:
 
 
 def _in_use(path: Path) -> SocketUnusable:
-    return _unusable(path, "another agent listens there", "stop the other one, or name another path")
+    return _unusable(
+        path, "another agent listens there", "stop the other one, or name another path"
+    )
 
 
 def _unusable(path: Path, reason: str, remedy: str) -> SocketUnusable:

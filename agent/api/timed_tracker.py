@@ -1,4 +1,6 @@
-"""Where the API's requests to the tracker are carried out: each is timed, and each refusal counted."""
+"""Where the API's requests to the tracker are carried out: each is timed, and each
+refusal counted.
+"""
 
 import time
 from collections.abc import Callable

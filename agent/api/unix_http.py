@@ -21,8 +21,11 @@ class UnixConnection(http.client.HTTPConnection):
         """:raises OSError: nobody listens there, or it may not be connected to."""
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
-            # By the kernel's own timeout, because with Python's a connection that has to wait in line fails at once.
-            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._patience), 0))
+            # By the kernel's own timeout, because with Python's a connection that has to wait in
+            # line fails at once.
+            self.sock.setsockopt(
+                socket.SOL_SOCKET, socket.SO_SNDTIMEO, _TIMEVAL.pack(int(self._patience), 0)
+            )
             with address(self._path) as where:
                 self.sock.connect(where)
             self.sock.settimeout(self._patience)

@@ -8,9 +8,15 @@ from urllib.parse import parse_qsl
 from falcon import Request, Response
 
 from agent.api.body import decoded
-from agent.api.description import JSON, Description, ApiOperation, Parameters
-from agent.api.errors import Fault, InvalidApiRequest, Place, UnknownMethod, VersionMissing, WrongMediaType
-from agent.api.schema import MOST_FAULTS, pointer
+from agent.api.description import JSON, MOST_FAULTS, ApiOperation, Description, Parameters, pointer
+from agent.api.errors import (
+    Fault,
+    InvalidApiRequest,
+    Place,
+    UnknownMethod,
+    VersionMissing,
+    WrongMediaType,
+)
 from agent.model.names import printable
 
 # Wherever more than these are asked for, something is wrong.
@@ -21,26 +27,43 @@ BOOLEANS = {"true": True, "false": False}
 
 
 class Validation:
-    """Middleware of falcon. Leaves the request's parts, in their JSON types, in ``context``: ``query``, ``header`` and ``body``."""
+    """Middleware of falcon. Leaves the request's parts, in their JSON types, in ``context``:
+    ``query``, ``header`` and ``body``.
+    """
 
     def __init__(self, description: Description) -> None:
         self._operations = description.operations
 
-    def process_resource(self, request: Request, _response: Response, _resource: object, parameters: Mapping[str, str]) -> None:
+    def process_resource(
+        self,
+        request: Request,
+        _response: Response,
+        _resource: object,
+        parameters: Mapping[str, str],
+    ) -> None:
         """Look at everything, and refuse with the first things that are wrong.
 
-        :raises UnknownMethod, VersionMissing, InvalidRequest, NotJson, WrongMediaType: it is not as described.
+        :raises UnknownMethod, VersionMissing, InvalidRequest, NotJson, WrongMediaType: it is not as
+            described.
         """
         template = request.uri_template or ""
         operation = self._operations.get((template, request.method))
         if operation is None:
-            raise UnknownMethod(request.path, request.method, sorted(method for path, method in self._operations if path == template))
+            raise UnknownMethod(
+                request.path,
+                request.method,
+                sorted(method for path, method in self._operations if path == template),
+            )
         faults = list(_wrong("path", operation.path, parameters))
         query, repeated = _query(request, operation.query)
         faults += [*repeated, *_wrong("query", operation.query, query)]
         if PRECONDITION in operation.header.types and request.get_header(PRECONDITION) is None:
             raise VersionMissing(f"{PRECONDITION} is missing", "read the record, and send its ETag")
-        header = {name: value for name in operation.header.types if (value := request.get_header(name)) is not None}
+        header = {
+            name: value
+            for name in operation.header.types
+            if (value := request.get_header(name)) is not None
+        }
         faults += _wrong("header", operation.header, header)
         raw = request.bounded_stream.read() if request.content_length else b""
         body, amiss = _body(raw, request.content_type or "", operation)
@@ -57,12 +80,20 @@ def _wrong(place: Place, expected: Parameters, given: Mapping[str, Any]) -> Iter
 def _query(request: Request, expected: Parameters) -> tuple[Mapping[str, Any], Iterable[Fault]]:
     """The query's parameters in their types, and those that are given more than once."""
     try:
-        pairs = parse_qsl(request.query_string, keep_blank_values=True, max_num_fields=MOST_PARAMETERS)
+        pairs = parse_qsl(
+            request.query_string, keep_blank_values=True, max_num_fields=MOST_PARAMETERS
+        )
     except ValueError as error:
-        raise InvalidApiRequest([Fault("query", "", f"has more than {MOST_PARAMETERS} parameters")]) from error
+        raise InvalidApiRequest(
+            [Fault("query", "", f"has more than {MOST_PARAMETERS} parameters")]
+        ) from error
     found = {name: _typed(text, expected.types.get(name, frozenset())) for name, text in pairs}
     names = [name for name, _ in pairs]
-    return found, [Fault("query", pointer([name]), "is given more than once") for name in found if names.count(name) > 1]
+    return found, [
+        Fault("query", pointer([name]), "is given more than once")
+        for name in found
+        if names.count(name) > 1
+    ]
 
 
 def _typed(text: str, types: Iterable[str]) -> Any:
@@ -80,6 +111,11 @@ def _body(raw: bytes, media_type: str, operation: ApiOperation) -> tuple[Any, li
         return {}, [Fault("body", "", "is missing")] if operation.body_required else []
     kind = media_type.partition(";")[0].strip().lower()
     if kind != JSON:
-        raise WrongMediaType(f"the body is {printable(kind)[:100] or 'of no media type'}, not {JSON}", f"send Content-Type: {JSON}")
+        raise WrongMediaType(
+            f"the body is {printable(kind)[:100] or 'of no media type'}, not {JSON}",
+            f"send Content-Type: {JSON}",
+        )
     document = decoded(raw)
-    return document, [Fault("body", place, detail) for place, detail in operation.body.faults(document)]
+    return document, [
+        Fault("body", place, detail) for place, detail in operation.body.faults(document)
+    ]

@@ -1,4 +1,6 @@
-"""How many requests may wait at once for what the agent does not do by itself: audits, reloads, Placement, the store."""
+"""How many requests may wait at once for what the agent does not do by itself: audits, reloads,
+Placement, the store.
+"""
 
 import time
 from collections.abc import Iterator
@@ -10,9 +12,11 @@ from agent.deadline import left
 
 
 class WaitLimit:
-    """Each who waits keeps a thread from serving others, so that there are fewer places than threads. Threads may share it.
+    """Each who waits keeps a thread from serving others, so that there are fewer places than
+    threads. Threads may share it.
 
-    ``patience``: for a place is waited as long as somebody else left within so many seconds; else nobody will soon.
+    ``patience``: for a place is waited as long as somebody else left within so many seconds; else
+    nobody will soon.
     """
 
     def __init__(self, places: int, what: str, patience: float = 0) -> None:

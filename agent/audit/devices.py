@@ -1,53 +1,67 @@
-"""The devices of a node under audit: what they come to in its tree, asking Placement only who uses what is to go, and whose share has to be mended."""
+"""The devices of a node under audit: what they come to in its tree, asking Placement only who uses
+what is to go, and whose share has to be mended.
+"""
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from agent.tree.device_names import device_provider_name
-from agent.tree.device_providers import MANY, DeviceProviders, Reported, all_kept, bounded, device_providers_of, gone, shrinking, still_reported
-from agent.tree.device_tree import ProviderPlace, misplaced, put_devices, with_cards
-from agent.tree.device_uses import DeviceUses
-from agent.tree.allocation_repair import (
-    Counted,
-    AllocationRepair,
-    Surplus,
-    all_wrong,
-    counted,
-    plan_repair,
-    holders_of_unknown_shares,
-    strangers,
-    surpluses,
-    to_correct,
-    unknown_shares,
-    wrong_owners,
-)
-from agent.tree.host_tree import choose_layout
-from agent.tree.policy import Policy
 from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, Outcome
-from agent.pci.matching import matched
-from agent.pci.present_devices import PresentDevices
+from agent.pci.matching import PresentDevices, matched
 from agent.pci.settings import PciSettings
-from agent.placement.merge_inputs import MergeInputs
 from agent.placement.client import REPARENT, PlacementClient
-from agent.placement.node_state import NodePlacementState
 from agent.placement.merge import ADOPT, Target
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.node_state import NodePlacementState
+from agent.tree.allocation_repair import (
+    AllocationRepair,
+    Counted,
+    Surplus,
+    all_wrong,
+    counted,
+    holders_of_unknown_shares,
+    plan_repair,
+    strangers,
+    surpluses,
+    to_correct,
+    unknown_shares,
+    wrong_owners,
+)
+from agent.tree.device_names import device_provider_name
+from agent.tree.device_providers import (
+    MANY,
+    DeviceProviders,
+    Reported,
+    all_kept,
+    bounded,
+    device_providers_of,
+    gone,
+    shrinking,
+    still_reported,
+)
+from agent.tree.device_tree import ProviderPlace, misplaced, put_devices, with_cards
+from agent.tree.device_uses import DeviceUses
+from agent.tree.host_tree import choose_layout
+from agent.tree.policy import Policy
 
 LOG = logging.getLogger(__name__)
 
-# How long a guest has held more than it has, in seconds, before that is lowered. Passes may follow each other at once.
+# How long a guest has held more than it has, in seconds, before that is lowered. Passes may follow
+# each other at once.
 LEAST_APART = 30.0
 LATER = "it is corrected in a later pass"
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedDeviceTree:
-    """A wish with its devices. ``drift``: what is to be told of them; ``anew``: some are taken out, to be made again at another place."""
+    """A wish with its devices. ``drift``: what is to be told of them; ``anew``: some are taken out,
+    to be made again at another place.
+    """
 
     tree: ProviderTree
     part: DeviceProviders
@@ -56,47 +70,80 @@ class PlacedDeviceTree:
     anew: bool = False
 
     def taken_over(self, by: MergeInputs) -> MergeInputs:
-        """``by`` with this wish, and with the journal of a tree that is being taken over as far as it is about devices."""
-        return replace(by, desired=self.tree, journal=with_cards(by.journal, self.part, self.place) if self.place.take_over else by.journal)
+        """``by`` with this wish, and with the journal of a tree that is being taken over as far as
+        it is about devices.
+        """
+        return replace(
+            by,
+            desired=self.tree,
+            journal=with_cards(by.journal, self.part, self.place)
+            if self.place.take_over
+            else by.journal,
+        )
 
 
 class Surpluses:
-    """What guests of one node held too much of cards in the passes before. Kept for as long as the process lives."""
+    """What guests of one node held too much of cards in the passes before. Kept for as long as the
+    process lives.
+    """
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._since: Mapping[Surplus, float] = {}
 
     def lasting(self, seen: Collection[Surplus]) -> frozenset[Surplus]:
-        """Those of ``seen`` that an earlier pass, long enough ago, has seen too, and every pass since."""
+        """Those of ``seen`` that an earlier pass, long enough ago, has seen too, and every pass
+        since.
+        """
         now, before = self._clock(), self._since
         self._since = {one: before.get(one, now) for one in seen}
-        return frozenset(one for one, since in self._since.items() if one in before and now - since >= LEAST_APART)
+        return frozenset(
+            one
+            for one, since in self._since.items()
+            if one in before and now - since >= LEAST_APART
+        )
 
 
 def log_corrected(repair: AllocationRepair, outcomes: Iterable[Outcome]) -> None:
     """Tell whose allocations were corrected, if they were."""
-    written = {consumer for one in outcomes if one.status == "done" and isinstance(one.operation, Reshape) for consumer in one.operation.allocations}
+    written = {
+        consumer
+        for one in outcomes
+        if one.status == "done" and isinstance(one.operation, Reshape)
+        for consumer in one.operation.allocations
+    }
     if repair.move is not None and (corrected := sorted(written & repair.move.changed)):
         LOG.info("allocations of devices were corrected for instances %s", ", ".join(corrected))
 
 
 def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Iterator[str]:
-    """What of the operator's options about devices has no effect on this host, or another than it may seem."""
+    """What of the operator's options about devices has no effect on this host, or another than it
+    may seem.
+    """
     if facts.complete("mdev"):
-        there = {name for one in facts.mdev or () for name in one.available} | {mdev.type for one in facts.mdev or () for mdev in one.mdevs}
+        there = {name for one in facts.mdev or () for name in one.available} | {
+            mdev.type for one in facts.mdev or () for mdev in one.mdevs
+        }
         if missing := sorted(one.name for one in policy.mdev.types if one.name not in there):
             yield f"no card has {printable(', '.join(missing))} of [devices] enabled_mdev_types"
     if settings.report and facts.complete("pci"):
-        left = [str(one.device.address) for one in matched(PresentDevices.of(facts.pci or ()), settings.specs) if one.spec.physical_network]
+        left = [
+            str(one.device.address)
+            for one in matched(PresentDevices.of(facts.pci or ()), settings.specs)
+            if one.spec.physical_network
+        ]
         if left:
-            some = ", ".join(left[:MANY]) + (f" and {len(left) - MANY} more" if len(left) > MANY else "")
+            some = ", ".join(left[:MANY]) + (
+                f" and {len(left) - MANY} more" if len(left) > MANY else ""
+            )
             yield f"not counted in Placement, because they have a physical_network: {some}"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """The devices of one node. ``uses``: who has which; ``surpluses``: what guests held too much of them before."""
+    """The devices of one node. ``uses``: who has which; ``surpluses``: what guests held too much of
+    them before.
+    """
 
     placement_state: NodePlacementState
     root: ProviderUuid
@@ -105,19 +152,46 @@ class NodeDevices:
     uses: DeviceUses
     surpluses: Surpluses
 
-    def put(self, client: PlacementClient, base: ProviderTree, desired: ProviderTree, facts: HostFacts, *, start: bool, adopt: bool) -> PlacedDeviceTree:
-        """``desired``, made from ``base``, with the node's devices. ``adopt``: the tree is taken over, as one is that was never seen before.
+    def put(
+        self,
+        client: PlacementClient,
+        base: ProviderTree,
+        desired: ProviderTree,
+        facts: HostFacts,
+        *,
+        start: bool,
+        adopt: bool,
+    ) -> PlacedDeviceTree:
+        """``desired``, made from ``base``, with the node's devices. ``adopt``: the tree is taken
+        over, as one is that was never seen before.
 
-        :raises ConfigErrors: at the ``start``, everything for which devices cannot be told to Placement as the operator says.
-        :raises DevicesGone: at the ``start``, the host does not show what its guests have. Later that is told and counted on.
+        :raises ConfigErrors: at the ``start``, everything for which devices cannot be told to
+            Placement as the operator says.
+        :raises DevicesGone: at the ``start``, the host does not show what its guests have. Later
+            that is told and counted on.
         """
-        placement_state, present, tree = self.placement_state, self.placement_state.view.tree, desired.copy()
+        placement_state, present, tree = (
+            self.placement_state,
+            self.placement_state.view.tree,
+            desired.copy(),
+        )
         nested = choose_layout(self.policy, present, self.root) == "nested"
         journal, can_move = placement_state.journal, placement_state.capabilities.offers(REPARENT)
         take_over = self.settings.report and (adopt or not journal.providers)
         name = tree.name_of(self.root)
-        withheld = {device_provider_name(name, card): one for card, one in self.uses.withheld.items()}
-        place = ProviderPlace(present, self.root, journal, self.policy.owner_trait, nested, can_move, take_over, withheld)
+        withheld = {
+            device_provider_name(name, card): one for card, one in self.uses.withheld.items()
+        }
+        place = ProviderPlace(
+            present,
+            self.root,
+            journal,
+            self.policy.owner_trait,
+            nested,
+            can_move,
+            take_over,
+            withheld,
+        )
         reported = Reported.of(present, self.root, desired, base, placement_state.journal)
         part = self._part(client, facts, tree, place, reported)
         if part.errors and start:
@@ -129,17 +203,39 @@ class NodeDevices:
         placed = put_devices(tree, base, part, place)
         return PlacedDeviceTree(tree, part, place, (*part.drift, *placed.drift), bool(placed.anew))
 
-    def repair(self, client: PlacementClient, put: PlacedDeviceTree, target: Target, *, why_not: str) -> AllocationRepair:
-        """What of the guests' allocations has to be mended. ``why_not``: why it cannot be now, empty if it can."""
+    def repair(
+        self, client: PlacementClient, put: PlacedDeviceTree, target: Target, *, why_not: str
+    ) -> AllocationRepair:
+        """What of the guests' allocations has to be mended. ``why_not``: why it cannot be now,
+        empty if it can.
+        """
         if not self.uses.settled or not put.part.providers:
             return AllocationRepair()
         count, tree = counted(put.part, target.tree, self.uses), self.placement_state.own_tree()
-        ours = [uuid for uuid in tree.get_provider_uuids() if uuid in target.journal.providers and tree.has_inventory(uuid)]
+        ours = [
+            uuid
+            for uuid in tree.get_provider_uuids()
+            if uuid in target.journal.providers and tree.has_inventory(uuid)
+        ]
         consumers = self.placement_state.consumers(client, ours)
-        why = why_not or ("" if target.journal.adopted else ADOPT) or (LATER if target.invalid else "")
-        # What is known of them may have been given back since, which moves no generation. Whoever is to be mended is asked for that.
-        doubtful = wrong_owners(count, consumers) if why else {*(owner for owner, *_ in surpluses(count, consumers)), *strangers(count, consumers)}
-        self.placement_state.ask_afresh(client, {*holders_of_unknown_shares(count, consumers, self.uses), *doubtful}, "devices")
+        why = (
+            why_not
+            or ("" if target.journal.adopted else ADOPT)
+            or (LATER if target.invalid else "")
+        )
+        # What is known of them may have been given back since, which moves no generation. Whoever
+        # is to be mended is asked for that.
+        doubtful = (
+            wrong_owners(count, consumers)
+            if why
+            else {
+                *(owner for owner, *_ in surpluses(count, consumers)),
+                *strangers(count, consumers),
+            }
+        )
+        self.placement_state.ask_afresh(
+            client, {*holders_of_unknown_shares(count, consumers, self.uses), *doubtful}, "devices"
+        )
         consumers = self.placement_state.consumers(client, ours)
         drift = tuple(unknown_shares(count, consumers, self.uses, target.tree))
         if why:
@@ -147,22 +243,47 @@ class NodeDevices:
         found = self._healed(client, count, target, ours)
         return replace(found, drift=(*drift, *found.drift))
 
-    def _healed(self, client: PlacementClient, count: Counted, target: Target, ours: list[ProviderUuid]) -> AllocationRepair:
+    def _healed(
+        self, client: PlacementClient, count: Counted, target: Target, ours: list[ProviderUuid]
+    ) -> AllocationRepair:
         consumers = self.placement_state.consumers(client, ours)
-        lowered = self.surpluses.lasting([one for one in surpluses(count, consumers) if one[0] not in self.uses.busy])
-        allocations = self.placement_state.allocations(client, to_correct(count, consumers, lowered))
-        return plan_repair(count, self.placement_state.consumers(client, ours), allocations, target.tree, ours, lowered)
+        lowered = self.surpluses.lasting(
+            [one for one in surpluses(count, consumers) if one[0] not in self.uses.busy]
+        )
+        allocations = self.placement_state.allocations(
+            client, to_correct(count, consumers, lowered)
+        )
+        return plan_repair(
+            count,
+            self.placement_state.consumers(client, ours),
+            allocations,
+            target.tree,
+            ours,
+            lowered,
+        )
 
-    def _part(self, client: PlacementClient, facts: HostFacts, tree: ProviderTree, place: ProviderPlace, reported: Reported) -> DeviceProviders:
+    def _part(
+        self,
+        client: PlacementClient,
+        facts: HostFacts,
+        tree: ProviderTree,
+        place: ProviderPlace,
+        reported: Reported,
+    ) -> DeviceProviders:
         if not self.settings.report:
             return replace(all_kept(reported), errors=tuple(still_reported(reported)))
         if not facts.complete("pci"):
             return all_kept(reported)
         present = PresentDevices.of(facts.pci or ())
         part = device_providers_of(matched(present, self.settings.specs), self.uses.uses, reported)
-        asked = {*shrinking(part, reported), *(() if place.can_move else misplaced(tree, part, place))}
+        asked = {
+            *shrinking(part, reported),
+            *(() if place.can_move else misplaced(tree, part, place)),
+        }
         if not asked:
             return part
         # Asked each time, because what is given back moves no generation.
-        users = dict(zip(sorted(asked), client.exchange.each(client.consumers, sorted(asked)), strict=True))
+        users = dict(
+            zip(sorted(asked), client.exchange.each(client.consumers, sorted(asked)), strict=True)
+        )
         return bounded(part, reported, users)

@@ -7,24 +7,25 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from agent.audit.node_audit import AuditContext, NodeAudit
-from agent.audit.run import AuditOptions, AuditedNode
-from agent.tree.root_traits import agent_trait
-from agent.driver.interface import LooksAtInstances, MarksNodes, NeedsLease
+from agent.audit.run import AuditedNode, AuditOptions
+from agent.audit.unchanged_nodes import UnchangedNodes
 from agent.driver.answers import chosen_nodes, managed_nodes
+from agent.driver.interface import LooksAtInstances, MarksNodes, NeedsLease
 from agent.errors import AgentBug, AgentError, DriverError, PlacementError, StandingBy, StoreError
 from agent.model.names import ProviderUuid, printable
 from agent.model.report import METHODS, NodeReport, Problem, Report
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.server import Server
-from agent.audit.unchanged_nodes import UnchangedNodes
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.usage_step import UsageStep
+from agent.tree.root_traits import agent_trait
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
 
-# After how many seconds the backend is asked again about a node that left, in case somebody deletes it elsewhere.
+# After how many seconds the backend is asked again about a node that left, in case somebody deletes
+# it elsewhere.
 ASK_AGAIN = 600.0
 
 Progress = Callable[[int], Callable[[str], None]]
@@ -35,14 +36,23 @@ class Fleet:
     """The nodes of a process, each with what it remembers between audits."""
 
     def __init__(
-        self, context: AuditContext, driver_name: str, host: str, workers: int, *, provisional: bool = False, notice: str = "", full_audit_interval: float = 600
+        self,
+        context: AuditContext,
+        driver_name: str,
+        host: str,
+        workers: int,
+        *,
+        provisional: bool = False,
+        notice: str = "",
+        full_audit_interval: float = 600,
     ) -> None:
         self.context = context
         self._driver_name, self._host, self._workers = driver_name, host, workers
         self._provisional, self._notice = provisional, notice
         self._audits: dict[str, NodeAudit] = {}
         self._settled = UnchangedNodes(full_audit_interval)
-        # When the backend last said of a node that is not managed here any more that it is not deleted.
+        # When the backend last said of a node that is not managed here any more that it is not
+        # deleted.
         self._elsewhere: dict[str, float] = {}
         # Looked at once, because it takes as long as some audits.
         self._marks = context.driver if isinstance(context.driver, MarksNodes) else None
@@ -51,25 +61,52 @@ class Fleet:
             context.driver.with_instances(context.records.instances)
 
     def rehearsal(self) -> "Fleet":
-        """A fleet for dry runs beside this one: what it takes for done stays its own, and nothing of it is kept."""
+        """A fleet for dry runs beside this one: what it takes for done stays its own, and nothing
+        of it is kept.
+        """
         served = self.context.server
-        context = replace(self.context, server=Server(served.transport, served.mode, served.storage, keep=False))
-        return Fleet(context, self._driver_name, self._host, self._workers, provisional=self._provisional, notice=self._notice)
+        context = replace(
+            self.context, server=Server(served.transport, served.mode, served.storage, keep=False)
+        )
+        return Fleet(
+            context,
+            self._driver_name,
+            self._host,
+            self._workers,
+            provisional=self._provisional,
+            notice=self._notice,
+        )
 
-    def run(self, mode: AuditOptions, names: Sequence[str] = (), progress: Progress | None = None, *, refresh: bool = True) -> Report:
-        """Audit every node, or those whose names match ``names`` or whose uuids are among them. Never raises an :class:`AgentError`.
+    def run(
+        self,
+        mode: AuditOptions,
+        names: Sequence[str] = (),
+        progress: Progress | None = None,
+        *,
+        refresh: bool = True,
+    ) -> Report:
+        """Audit every node, or those whose names match ``names`` or whose uuids are among them.
+        Never raises an :class:`AgentError`.
 
-        Of a driver that marks its nodes, those that are as they were are audited only from time to time, unless they are named.
-        ``refresh`` False: the backend's last list of them will do.
+        Of a driver that marks its nodes, those that are as they were are audited only from time to
+        time, unless they are named. ``refresh`` False: the backend's last list of them will do.
         """
         begun = time.monotonic()
         client = self.context.server.client()
         errors: list[AgentError] = []
         nodes: Sequence[NodeReport] = ()
         try:
-            # Only looked at, because who cannot list the nodes does not keep others from managing them.
+            # Only looked at, because who cannot list the nodes does not keep others from managing
+            # them.
             self._hold(dry_run=True)
-            nodes = self._pass(client, mode, names, progress or (lambda _count: lambda _name: None), errors, refresh=refresh)
+            nodes = self._pass(
+                client,
+                mode,
+                names,
+                progress or (lambda _count: lambda _name: None),
+                errors,
+                refresh=refresh,
+            )
         except StandingBy as error:
             self._forget()
             if self.context.records is not None and not mode.dry_run:
@@ -84,21 +121,42 @@ class Fleet:
         server, counts = self.context.server, client.exchange.counts
         known = server.capabilities
         return Report(
-            version=agent_version(), host=self._host, mode=server.mode, endpoint=known.endpoint if known else None,
-            max_version=known.max_version if known else None, dry_run=mode.dry_run, nodes=nodes,
+            version=agent_version(),
+            host=self._host,
+            mode=server.mode,
+            endpoint=known.endpoint if known else None,
+            max_version=known.max_version if known else None,
+            dry_run=mode.dry_run,
+            nodes=nodes,
             requests={method: counts.get(method, 0) for method in METHODS},
-            errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors), seconds=time.monotonic() - begun, notice=self._notice,
-        )  # fmt: skip
+            errors=tuple(Problem(one.code, one.message, one.remedy, one.fatal) for one in errors),
+            seconds=time.monotonic() - begun,
+            notice=self._notice,
+        )
 
     def _pass(
-        self, client: PlacementClient, mode: AuditOptions, names: Sequence[str], progress: Progress, errors: list[AgentError], *, refresh: bool
+        self,
+        client: PlacementClient,
+        mode: AuditOptions,
+        names: Sequence[str],
+        progress: Progress,
+        errors: list[AgentError],
+        *,
+        refresh: bool,
     ) -> Sequence[NodeReport]:
-        """The nodes of one run: those that were audited, those that need not be, and those that are gone.
+        """The nodes of one run: those that were audited, those that need not be, and those that are
+        gone.
 
         :raises AgentError: nothing can be said of any.
         """
         context = self.context
-        found = managed_nodes(context.driver, context.worker, self._driver_name, context.nodes_deadline, refresh=refresh)
+        found = managed_nodes(
+            context.driver,
+            context.worker,
+            self._driver_name,
+            context.nodes_deadline,
+            refresh=refresh,
+        )
         self._hold(dry_run=mode.dry_run)
         chosen, unknown = chosen_nodes(found, names, self._driver_name)
         errors += unknown
@@ -120,7 +178,9 @@ class Fleet:
 
     @staticmethod
     def _tidy(audits: UsageStep) -> None:
-        """Remove what ended long ago. If that fails, what was done of the nodes is to be told all the same, and the next pass tries again."""
+        """Remove what ended long ago. If that fails, what was done of the nodes is to be told all
+        the same, and the next pass tries again.
+        """
         failure = ""
         try:
             audits.tidy()
@@ -135,19 +195,31 @@ class Fleet:
         :raises StandingBy: another one manages them.
         """
         leases = self.context.records.lease if self.context.records is not None else None
-        if self._leased is not None and leases is not None and not leases.hold(self._leased.lease(), dry_run=dry_run):
+        if (
+            self._leased is not None
+            and leases is not None
+            and not leases.hold(self._leased.lease(), dry_run=dry_run)
+        ):
             self._forget()
 
     def _forget(self) -> None:
-        """Trust nothing that is remembered of the nodes, because another agent may have managed them meanwhile."""
+        """Trust nothing that is remembered of the nodes, because another agent may have managed
+        them meanwhile.
+        """
         self._audits.clear()
         self._settled.keep(())
         self._elsewhere.clear()
 
     def _keep(self, found: Mapping[str, str], mode: AuditOptions) -> None:
-        """Have the nodes that will not be audited stay this agent's own, and let go of those that left."""
+        """Have the nodes that will not be audited stay this agent's own, and let go of those that
+        left.
+        """
         records = self.context.records
-        if records is not None and not mode.dry_run and (self._marks is not None or records.audits.inherited):
+        if (
+            records is not None
+            and not mode.dry_run
+            and (self._marks is not None or records.audits.inherited)
+        ):
             records.audits.keep([ProviderUuid(uuid) for uuid in found])
 
     def keep_leases(self) -> None:
@@ -163,11 +235,16 @@ class Fleet:
                 records.lease.hold(self._leased.lease())
 
     def hand_over(self, successor: "Fleet | None") -> None:
-        """Leave the leases to the fleet of the same host that takes this one's place, so that nobody else gets them in between.
+        """Leave the leases to the fleet of the same host that takes this one's place, so that
+        nobody else gets them in between.
 
-        None: it cannot be started yet. Then they are left to it as they are, and end by themselves if it never comes.
+        None: it cannot be started yet. Then they are left to it as they are, and end by themselves
+        if it never comes.
         """
-        mine, its = self.context.records, successor.context.records if successor is not None else None
+        mine, its = (
+            self.context.records,
+            successor.context.records if successor is not None else None,
+        )
         if mine is None:
             return
         mine.audits.hand_over(its.audits if its is not None else None)
@@ -176,8 +253,12 @@ class Fleet:
         elif successor._leased is not None:
             mine.lease.leave(successor._leased.lease())
 
-    def _as_they_were(self, chosen: Mapping[str, str], mode: AuditOptions, rows: Mapping[ProviderUuid, Row] | None) -> dict[str, NodeReport]:
-        """What to tell of the nodes of which neither the driver nor Placement shows anything new."""
+    def _as_they_were(
+        self, chosen: Mapping[str, str], mode: AuditOptions, rows: Mapping[ProviderUuid, Row] | None
+    ) -> dict[str, NodeReport]:
+        """What to tell of the nodes of which neither the driver nor Placement shows
+        anything new.
+        """
         if self._marks is None:
             return {}
         self._settled.keep(chosen)
@@ -185,27 +266,44 @@ class Fleet:
             del self._audits[uuid]
         if rows is None or mode.reread or mode.with_usages or mode.adopt:
             return {}
-        found, waiting = {}, self.context.records.audits.waiting() if self.context.records is not None else frozenset()
+        found, waiting = (
+            {},
+            self.context.records.audits.waiting()
+            if self.context.records is not None
+            else frozenset(),
+        )
         for uuid, name in chosen.items():
-            report = self._settled.report(uuid, self._marks.mark(name)) if uuid not in waiting else None
+            report = (
+                self._settled.report(uuid, self._marks.mark(name)) if uuid not in waiting else None
+            )
             if report is not None and self._audits[uuid].unmoved(rows.get(ProviderUuid(uuid))):
                 found[uuid] = report
         return found
 
     def _tell_absent(self, found: Mapping[str, str], nodes: Sequence[NodeReport]) -> None:
-        """Tell of providers that the operator's files name and no node has. A node that was never seen may have any."""
+        """Tell of providers that the operator's files name and no node has. A node that was never
+        seen may have any.
+        """
         sighted = [self._audit_of(uuid, name).sighted for uuid, name in found.items()]
         known = [keys for keys in sighted if keys is not None]
         if len(known) == len(sighted):
             names = {provider.name for node in nodes for provider in node.tree.providers()}
-            self.context.absences.tell(self.context.provider_config, frozenset().union(*known), names)
+            self.context.absences.tell(
+                self.context.provider_config, frozenset().union(*known), names
+            )
 
     def _rows(
-        self, client: PlacementClient, mode: AuditOptions, found: Mapping[str, str], chosen: Mapping[str, str]
+        self,
+        client: PlacementClient,
+        mode: AuditOptions,
+        found: Mapping[str, str],
+        chosen: Mapping[str, str],
     ) -> Mapping[ProviderUuid, Row] | None:
-        """What one list tells of many nodes. Without a Placement, what is promised on the nodes is counted all the same.
+        """What one list tells of many nodes. Without a Placement, what is promised on the nodes is
+        counted all the same.
 
-        :raises PlacementError: there is no Placement; asked here, so that it is one request and the reason is given once.
+        :raises PlacementError: there is no Placement; asked here, so that it is one request and the
+            reason is given once.
         """
         if self.context.records is not None and not mode.dry_run:
             self.context.records.audits.unavailable([ProviderUuid(uuid) for uuid in found])
@@ -217,8 +315,11 @@ class Fleet:
                 self._audit_of(uuid, name).count(mode)
             raise
 
-    def _listed(self, client: PlacementClient, found: Mapping[str, str], chosen: Mapping[str, str]) -> Mapping[ProviderUuid, Row] | None:
-        """All roots that carry this agent's mark, in one request; None where a node's own tree says as much.
+    def _listed(
+        self, client: PlacementClient, found: Mapping[str, str], chosen: Mapping[str, str]
+    ) -> Mapping[ProviderUuid, Row] | None:
+        """All roots that carry this agent's mark, in one request; None where a node's own tree says
+        as much.
 
         Asked for many nodes, and for one if there may be others that the driver has no more.
         """
@@ -226,22 +327,39 @@ class Fleet:
             return None
         if len(found) == 1 and not self.context.server.storage.roots(self._host) - found.keys():
             return None
-        return {row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))}
+        return {
+            row.uuid: row for row in client.providers_with_trait(agent_trait(self.context.agent))
+        }
 
-    def _gone(self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row], errors: list[AgentError]) -> Mapping[str, str]:
-        """The roots that are ours, that the driver does not have any more, and that its backend says are deleted.
+    def _gone(
+        self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row], errors: list[AgentError]
+    ) -> Mapping[str, str]:
+        """The roots that are ours, that the driver does not have any more, and that its backend
+        says are deleted.
 
-        Only the backend's own word counts: a node may be missing because another agent has it now. A backend of many nodes that says
-        so is not asked again in every pass; one that says nothing is an error, and asked about no other node in this pass.
+        Only the backend's own word counts: a node may be missing because another agent has it now.
+        A backend of many nodes that says so is not asked again in every pass; one that says nothing
+        is an error, and asked about no other node in this pass.
         """
         gone, now, context = {}, time.monotonic(), self.context
         missing = {str(uuid): row for uuid, row in rows.items() if uuid not in found}
-        self._elsewhere = {uuid: at for uuid, at in self._elsewhere.items() if uuid in missing and now - at < ASK_AGAIN}
+        self._elsewhere = {
+            uuid: at
+            for uuid, at in self._elsewhere.items()
+            if uuid in missing and now - at < ASK_AGAIN
+        }
         for uuid, row in missing.items():
-            if uuid in self._elsewhere or not context.server.storage.journal(row.uuid).owns(row.uuid):
+            if uuid in self._elsewhere or not context.server.storage.journal(row.uuid).owns(
+                row.uuid
+            ):
                 continue
             try:
-                deleted = context.worker.call(context.driver.is_node_deleted, row.name, deadline=context.facts_deadline, node=row.name)
+                deleted = context.worker.call(
+                    context.driver.is_node_deleted,
+                    row.name,
+                    deadline=context.facts_deadline,
+                    node=row.name,
+                )
             except DriverError as error:
                 errors.append(error)
                 break
@@ -250,11 +368,23 @@ class Fleet:
             else:
                 if self._marks is not None:
                     self._elsewhere[uuid] = now
-                LOG.info("node %s is not managed here any more, but it is not deleted either; its providers stay", printable(row.name))
+                LOG.info(
+                    (
+                        "node %s is not managed here any more, but it is not deleted either; its "
+                        "providers stay"
+                    ),
+                    printable(row.name),
+                )
         return gone
 
     def _audit_all(
-        self, nodes: Mapping[str, str], mode: AuditOptions, rows: Mapping[ProviderUuid, Row] | None, progress: Callable[[str], None], *, gone: bool = False
+        self,
+        nodes: Mapping[str, str],
+        mode: AuditOptions,
+        rows: Mapping[ProviderUuid, Row] | None,
+        progress: Callable[[str], None],
+        *,
+        gone: bool = False,
     ) -> Sequence[NodeReport]:
         audits: list[Future[NodeReport]] = []
 
@@ -264,10 +394,17 @@ class Fleet:
             except AgentError:
                 raise
             except Exception as error:
-                # A bug beside the audit of a node, or a driver's: the other nodes are audited all the same.
+                # A bug beside the audit of a node, or a driver's: the other nodes are audited all
+                # the same.
                 LOG.exception("node %s", printable(name))
                 bug = AgentBug.of(error)
-                return NodeReport(name, uuid, self._driver_name, "failed", errors=(Problem(bug.code, bug.message, bug.remedy),))
+                return NodeReport(
+                    name,
+                    uuid,
+                    self._driver_name,
+                    "failed",
+                    errors=(Problem(bug.code, bug.message, bug.remedy),),
+                )
 
         def audited(place: int, uuid: str, name: str) -> NodeReport:
             # Before each, because all of them together may take longer than a lease.
@@ -275,10 +412,19 @@ class Fleet:
             one = self._audit_of(uuid, name)
             # Before the audit, so that what changes meanwhile is not overlooked in the next pass.
             mark = self._marks.mark(name) if self._marks is not None else None
-            report = one.run(mode, None if rows is None else _structure(one, rows), gone=gone, earlier=lambda: wait(audits[:place]))
+            report = one.run(
+                mode,
+                None if rows is None else _structure(one, rows),
+                gone=gone,
+                earlier=lambda: wait(audits[:place]),
+            )
             if self._leased is not None:
-                # The one that has it now lets go of it once it sees that the node has left its part.
-                problems = (replace(problem, fatal=problem.fatal and problem.code != NodeHeldElsewhere.code) for problem in report.errors)
+                # The one that has it now lets go of it once it sees that the node has left its
+                # part.
+                problems = (
+                    replace(problem, fatal=problem.fatal and problem.code != NodeHeldElsewhere.code)
+                    for problem in report.errors
+                )
                 report = replace(report, errors=tuple(problems))
             if gone:
                 self._audits.pop(uuid, None)
@@ -300,12 +446,16 @@ class Fleet:
     def _audit_of(self, uuid: str, name: str) -> NodeAudit:
         known = self._audits.get(uuid)
         if known is None or known.node.name != name:
-            known = self._audits[uuid] = NodeAudit(AuditedNode(ProviderUuid(uuid), name, self._driver_name, self._provisional), self.context)
+            known = self._audits[uuid] = NodeAudit(
+                AuditedNode(ProviderUuid(uuid), name, self._driver_name, self._provisional),
+                self.context,
+            )
         return known
 
 
 def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row] | None:
-    """What the list for all nodes says of one: enough for a known node without children, and for one that is new.
+    """What the list for all nodes says of one: enough for a known node without children, and for
+    one that is new.
 
     None: it has to be asked for by itself.
     """

@@ -9,22 +9,24 @@ from threading import Event
 from typing import Self
 
 from agent.audit.allocations import JudgedAllocations, NodeAllocations, flush_clearing
-from agent.audit.devices import LATER, PlacedDeviceTree, NodeDevices, Surpluses, device_hints, log_corrected
-from agent.audit.inventories import overcommitted
-from agent.audit.run import AuditOptions, AuditedNode, AuditRun
+from agent.audit.devices import (
+    LATER,
+    NodeDevices,
+    PlacedDeviceTree,
+    Surpluses,
+    device_hints,
+    log_corrected,
+)
 from agent.audit.reshapes import ReshapeReads
-from agent.tree.device_providers import reserved_of_cards
-from agent.tree.device_uses import DeviceUses
-from agent.tree.host_tree import layout_hint
-from agent.tree.nova_children import with_novas_children
-from agent.tree.provider_files import put_operators_files
-from agent.tree.policy import Policy
-from agent.tree.remote_managed_ports import with_remote_managed_ports
-from agent.tree.reshape.context import ReshapeContext
-from agent.tree.root_traits import other_marks
-from agent.tree.desired_tree import DriverReport, desired_tree
-from agent.driver.interface import Allocations, Driver, ReportsCapabilities, ShapesTree, UpdatesProviderTree
+from agent.audit.run import AuditedNode, AuditOptions, AuditRun, overcommitted
 from agent.driver.answers import node_capabilities, node_facts
+from agent.driver.interface import (
+    Allocations,
+    Driver,
+    ReportsCapabilities,
+    ShapesTree,
+    UpdatesProviderTree,
+)
 from agent.driver.worker import DriverWorker
 from agent.errors import (
     DRIVER_FAULT,
@@ -52,29 +54,42 @@ from agent.model.report import NodeReport, NodeState, Problem, Usage
 from agent.pci.settings import PciSettings
 from agent.placement import clock
 from agent.placement.answers import Row
-from agent.placement.merge_inputs import MergeInputs
 from agent.placement.consumers import usages
 from agent.placement.flush import Before, Flushed, flush, foreseen
+from agent.placement.merge import ADOPT, Merge, Target, Usages, foreign_share
+from agent.placement.merge_inputs import MergeInputs
 from agent.placement.mirror import Freshness
 from agent.placement.names import learn_traits, names_added
 from agent.placement.node_state import NodePlacementState
-from agent.placement.merge import ADOPT, Merge, Target, Usages, foreign_share
 from agent.placement.plan import Plan, make_plan
 from agent.placement.reshaping import AllocationMove, allocation_move, find_stranded
 from agent.placement.retry import MAX_ATTEMPTS, conflict_wait
 from agent.placement.rival_writers import RivalWriters
 from agent.placement.server import Server
 from agent.placement.tombstones import without_reappeared
-from agent.provider_config.absences import Absences
-from agent.provider_config.entry import Key, ProviderConfig
-from agent.tracker.device_uses import device_uses
+from agent.provider_config.entry import Absences, Key, ProviderConfig
+from agent.tracker.domains import guest_places
 from agent.tracker.errors import NodeHeldElsewhere
-from agent.tracker.guest_places import guest_places
+from agent.tracker.reservations import device_uses
 from agent.tracker.services import TrackerServices
+from agent.tree.desired_tree import (
+    DriverReport,
+    desired_tree,
+    with_novas_children,
+    with_remote_managed_ports,
+)
+from agent.tree.device_providers import reserved_of_cards
+from agent.tree.device_uses import DeviceUses
+from agent.tree.host_tree import layout_hint
+from agent.tree.policy import Policy
+from agent.tree.provider_files import put_operators_files
+from agent.tree.reshape.context import ReshapeContext
+from agent.tree.root_traits import other_marks
 
 LOG = logging.getLogger(__name__)
 
-# How long a node that was refused is left alone before it is tried again, in seconds: the first time, and at most.
+# How long a node that was refused is left alone before it is tried again, in seconds: the first
+# time, and at most.
 FIRST_PAUSE = 120.0
 LONGEST_PAUSE = 3600.0
 TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a reload"
@@ -82,10 +97,11 @@ TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a
 
 @dataclass(frozen=True, slots=True)
 class AuditContext:
-    """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in seconds.
+    """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in
+    seconds.
 
-    ``records`` None: there are none, so that nothing is counted and nobody's allocations are judged. ``absences``: which
-    providers of the operator's files are nowhere.
+    ``records`` None: there are none, so that nothing is counted and nobody's allocations are
+    judged. ``absences``: which providers of the operator's files are nowhere.
     """
 
     server: Server
@@ -105,7 +121,9 @@ class AuditContext:
 
 @dataclass(frozen=True, slots=True)
 class _RefusedAudit:
-    """What was told of a node that was refused. Until ``until``, by the clock that never goes back, it is not tried again; ``pause`` in seconds."""
+    """What was told of a node that was refused. Until ``until``, by the clock that never goes back,
+    it is not tried again; ``pause`` in seconds.
+    """
 
     report: NodeReport
     until: float
@@ -116,42 +134,61 @@ class _RefusedAudit:
         """A refusal now; each one in a row pauses longer than the one before."""
         pause = min(before.pause * 2, LONGEST_PAUSE) if before is not None else FIRST_PAUSE
         # What was done and asked is told once.
-        return cls(replace(report, attempts=1, outcomes=(), requests={}, seconds={}), now + pause, pause)
+        return cls(
+            replace(report, attempts=1, outcomes=(), requests={}, seconds={}), now + pause, pause
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class _UncountedSections:
-    """What came of counting a node without an audit: what is used of it, or why that is not known."""
+    """What came of counting a node without an audit: what is used of it, or why that is
+    not known.
+    """
 
     usage: Usage = field(default_factory=Usage)
     error: AgentError | None = None
 
 
 class NodeAudit:
-    """Audits one node again and again, remembering what need not be asked twice. One audit at a time."""
+    """Audits one node again and again, remembering what need not be asked twice. One audit at a
+    time.
+    """
 
     def __init__(self, node: AuditedNode, context: AuditContext) -> None:
         self.node, self.context = node, context
         self.placement_state = NodePlacementState(context.server, node.uuid)
-        # Whether what must not be wrong at a start was not; and whether all is moved that may move only then, or once the node was taken over.
+        # Whether what must not be wrong at a start was not; and whether all is moved that may move
+        # only then, or once the node was taken over.
         self._started = self._moved = False
-        # Whether an audit has counted the node, and whether the last try failed, so that nobody knows whether the lease was kept.
+        # Whether an audit has counted the node, and whether the last try failed, so that nobody
+        # knows whether the lease was kept.
         self._counted, self._uncertain = False, False
         self._refusal: _RefusedAudit | None = None
         self.rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
-        # Which entries of the operator's files have a provider here; None until there was a tree to look at.
+        # Which entries of the operator's files have a provider here; None until there was a tree to
+        # look at.
         self.sighted: frozenset[Key] | None = None
 
     def run(
-        self, mode: AuditOptions, rows: Sequence[Row] | None = None, *, gone: bool = False, earlier: Callable[[], object] = lambda: None
+        self,
+        mode: AuditOptions,
+        rows: Sequence[Row] | None = None,
+        *,
+        gone: bool = False,
+        earlier: Callable[[], object] = lambda: None,
     ) -> NodeReport:
-        """Audit the node. ``rows``: its structure in Placement, if a list for many nodes already brought it.
+        """Audit the node. ``rows``: its structure in Placement, if a list for many nodes already
+        brought it.
 
-        ``gone``: the driver says that the node is no more; what is ours of its tree is deleted. ``earlier`` waits for
-        the audits that began before this one.
-        Never raises an :class:`AgentError`: what went wrong is in the report.
+        ``gone``: the driver says that the node is no more; what is ours of its tree is deleted.
+        ``earlier`` waits for the audits that began before this one. Never raises an
+        :class:`AgentError`: what went wrong is in the report.
         """
-        if self._refusal is not None and not (mode.reread or mode.asked or gone) and time.monotonic() < self._refusal.until:
+        if (
+            self._refusal is not None
+            and not (mode.reread or mode.asked or gone)
+            and time.monotonic() < self._refusal.until
+        ):
             return self._paused(self._refusal.report, mode)
         record, begun = AuditRun(self.context.server.client(), mode, earlier), time.monotonic()
         state: NodeState = "failed"
@@ -159,7 +196,9 @@ class NodeAudit:
             self._check_name()
             with record.step("facts"):
                 driver_report = None if gone else self._facts()
-                record.incomplete = frozenset(driver_report.facts.incomplete if driver_report else ())
+                record.incomplete = frozenset(
+                    driver_report.facts.incomplete if driver_report else ()
+                )
             with record.step("usage"):
                 rows = rows if self._count(record, driver_report) else None
             for record.attempts in range(1, MAX_ATTEMPTS + 1):
@@ -170,14 +209,23 @@ class NodeAudit:
                 if self._attempt(record, driver_report, rows if record.attempts == 1 else None):
                     break
             self._look_back(record)
-            state, self._started, self._moved = record.state(), self._started or record.has_moved, self._moved or record.has_moved
+            state, self._started, self._moved = (
+                record.state(),
+                self._started or record.has_moved,
+                self._moved or record.has_moved,
+            )
         except AdoptionNeeded as error:
             # Nothing is written, in this pass and every other one, until the operator decides.
             state, record.tree = "degraded", self.placement_state.own_tree()
             record.failed(error)
         except AgentError as error:
-            # Shares of devices that cannot be corrected now are tried again; a layout that cannot be had needs somebody.
-            state = "refused" if isinstance(error, ReshapeFailed) and record.repair.move is None else "failed"
+            # Shares of devices that cannot be corrected now are tried again; a layout that cannot
+            # be had needs somebody.
+            state = (
+                "refused"
+                if isinstance(error, ReshapeFailed) and record.repair.move is None
+                else "failed"
+            )
             record.failed(error)
         except Exception as error:
             # A bug, or facts that nobody thought of: the other nodes are audited all the same.
@@ -186,21 +234,42 @@ class NodeAudit:
             self.placement_state.forget()
             record.failed(AgentBug.of(error))
         record.seconds["total"] = time.monotonic() - begun
-        report = record.report(self.node, state, self.placement_state.own_tree(), frozenset(self.placement_state.journal.providers))
-        self._refusal = _RefusedAudit.of(report, time.monotonic(), self._refusal) if state == "refused" else None
+        report = record.report(
+            self.node,
+            state,
+            self.placement_state.own_tree(),
+            frozenset(self.placement_state.journal.providers),
+        )
+        self._refusal = (
+            _RefusedAudit.of(report, time.monotonic(), self._refusal)
+            if state == "refused"
+            else None
+        )
         return report
 
     def unmoved(self, row: Row | None) -> bool:
-        """Whether Placement has the node as this agent last saw it. ``row``: its root; of a node with children that says too little."""
+        """Whether Placement has the node as this agent last saw it. ``row``: its root; of a node
+        with children that says too little.
+        """
         tree = self.placement_state.view.tree
         if row is None or len(tree) != 1 or not tree.exists(row.uuid):
             return False
         known = tree.provider(row.uuid)
-        return (known.name, known.generation, self.placement_state.view.above) == (row.name, row.generation, row.parent_uuid)
+        return (known.name, known.generation, self.placement_state.view.above) == (
+            row.name,
+            row.generation,
+            row.parent_uuid,
+        )
 
     def count(self, mode: AuditOptions) -> None:
-        """Facts and records alone, so that claims can be made while there is no Placement. What goes wrong is logged."""
-        if self.context.records is not None and not mode.dry_run and (error := self._counted_apart(mode).error) is not None:
+        """Facts and records alone, so that claims can be made while there is no Placement. What
+        goes wrong is logged.
+        """
+        if (
+            self.context.records is not None
+            and not mode.dry_run
+            and (error := self._counted_apart(mode).error) is not None
+        ):
             LOG.warning("node %s: %s", printable(self.node.name), error)
 
     def _counted_apart(self, mode: AuditOptions) -> _UncountedSections:
@@ -216,17 +285,22 @@ class NodeAudit:
         return _UncountedSections(record.usage)
 
     def _paused(self, told: NodeReport, mode: AuditOptions) -> NodeReport:
-        """The report of a refused node that is not tried again yet: it is counted and keeps its lease all the same.
+        """The report of a refused node that is not tried again yet: it is counted and keeps its
+        lease all the same.
 
         ``told``: what was told of it when it was refused.
         """
         apart = self._counted_apart(mode)
         if apart.error is None:
             return replace(told, usage=apart.usage)
-        problem = Problem(apart.error.code, apart.error.message, apart.error.remedy, apart.error.fatal)
+        problem = Problem(
+            apart.error.code, apart.error.message, apart.error.remedy, apart.error.fatal
+        )
         return replace(told, errors=(*told.errors, problem))
 
-    def _attempt(self, record: AuditRun, driver_report: DriverReport | None, rows: Sequence[Row] | None) -> bool:
+    def _attempt(
+        self, record: AuditRun, driver_report: DriverReport | None, rows: Sequence[Row] | None
+    ) -> bool:
         """From a fresh mirror to the end of a flush. Returns whether that is the end of it."""
         placement_state, root = self.placement_state, self.node.uuid
         try:
@@ -235,17 +309,29 @@ class NodeAudit:
                 self._note_reserved(record)
                 target, move = self._desired(record, driver_report, held)
                 if move is not None and self._holds_stranded(target, move):
-                    target, move = self._desired(record, driver_report, placement_state.held(record.client))
+                    target, move = self._desired(
+                        record, driver_report, placement_state.held(record.client)
+                    )
                 judged = self._judged(record, driver_report, target)
             with record.step("plan"):
-                plan = make_plan(placement_state.view, target, placement_state.capabilities, root, move)
+                plan = make_plan(
+                    placement_state.view, target, placement_state.capabilities, root, move
+                )
                 if plan.limited and self.context.server.offers_more(record.client):
-                    plan = make_plan(placement_state.view, target, placement_state.capabilities, root, move)
+                    plan = make_plan(
+                        placement_state.view, target, placement_state.capabilities, root, move
+                    )
                 plan, withheld = self.rivals.withheld(judged.added_to(plan))
                 record.planned(plan, driver_report.facts if driver_report else None)
                 record.errors += judged.errors
             if record.mode.dry_run:
-                record.outcomes, conflicts = foreseen(record.client, plan, placement_state.capabilities, root, Before(owned=placement_state.journal.providers))
+                record.outcomes, conflicts = foreseen(
+                    record.client,
+                    plan,
+                    placement_state.capabilities,
+                    root,
+                    Before(owned=placement_state.journal.providers),
+                )
                 record.errors += conflicts
                 record.outcomes += withheld
                 placement_state.assume(plan)
@@ -254,7 +340,9 @@ class NodeAudit:
                 flushed = self._flush_judged(record, plan, judged)
                 if driver_report is None or not driver_report.facts.exclusive:
                     # What is rented whole is reserved once somebody has it.
-                    record.drift += overcommitted(record.client, flushed, placement_state.journal.held)
+                    record.drift += overcommitted(
+                        record.client, flushed, placement_state.journal.held
+                    )
         except GenerationConflict as conflict:
             return self._again(record, conflict)
         except RecordConflict as conflict:
@@ -270,23 +358,35 @@ class NodeAudit:
         self.rivals.sent(flushed.outcomes)
         log_corrected(record.repair, flushed.outcomes)
         if flushed.conflict is not None:
-            if isinstance(flushed.conflict, ReshapeConflict) and record.repair.move is not None and record.attempts == MAX_ATTEMPTS - 1:
+            if (
+                isinstance(flushed.conflict, ReshapeConflict)
+                and record.repair.move is not None
+                and record.attempts == MAX_ATTEMPTS - 1
+            ):
                 # The last attempt is for all else.
                 record.unhealed = flushed.conflict.message
             return self._again(record, flushed.conflict)
         record.outcomes += withheld
-        # What could not go because it is in use is planned once more, as something to hold; and what went to be made anew elsewhere, to be made.
-        # A node that is gone is looked for once more if Placement did not have all of it, because there is no next pass for it.
+        # What could not go because it is in use is planned once more, as something to hold; and
+        # what went to be made anew elsewhere, to be made. A node that is gone is looked for once
+        # more if Placement did not have all of it, because there is no next pass for it.
         again = driver_report is None and flushed.missing and record.attempts < MAX_ATTEMPTS
-        return not (flushed.held or again or (record.devices is not None and record.devices.anew and flushed.complete))
+        return not (
+            flushed.held
+            or again
+            or (record.devices is not None and record.devices.anew and flushed.complete)
+        )
 
     def _check_name(self) -> None:
         name = self.node.name
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
-            what = f"node {printable(name[:60])!r}...: its name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}"
+            what = (
+                f"node {printable(name[:60])!r}...: its name has {len(name)} characters, "
+                f"Placement takes 1 to {MAX_PROVIDER_NAME}"
+            )
             raise InvalidTree(what, "give it another name where the driver finds it")
 
-    # --- 1 and 2: facts and usage -----------------------------------------------------------------------------
+    # --- 1 and 2: facts and usage -----------------------------------------------------------------
 
     def _facts(self) -> DriverReport:
         """All that the driver knows of the node."""
@@ -294,7 +394,9 @@ class NodeAudit:
         asked = self.context.worker, self.node.driver, name, self.context.facts_deadline
         call = partial(self.context.worker.call, deadline=self.context.facts_deadline, node=name)
         facts = node_facts(driver, *asked)
-        capabilities = node_capabilities(driver, *asked) if isinstance(driver, ReportsCapabilities) else {}
+        capabilities = (
+            node_capabilities(driver, *asked) if isinstance(driver, ReportsCapabilities) else {}
+        )
 
         def shape(tree: ProviderTree, allocations: Allocations | None) -> None:
             try:
@@ -305,7 +407,9 @@ class NodeAudit:
             except DriverError as error:
                 raise self._explained(error) from error
 
-        return DriverReport(facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree))
+        return DriverReport(
+            facts, capabilities, shape, shape_all=isinstance(driver, UpdatesProviderTree)
+        )
 
     def _explained(self, error: DriverError) -> AgentError:
         """Why a driver failed to shape its tree, if that is known better than it says."""
@@ -313,20 +417,35 @@ class NodeAudit:
         if not isinstance(cause, ProviderExists):
             return error
         name, there = printable(cause.name), cause.there
-        theirs = there is not None and self.placement_state.view.tree.exists(there.uuid) and not self.placement_state.journal.owns(there.uuid)
+        theirs = (
+            there is not None
+            and self.placement_state.view.tree.exists(there.uuid)
+            and not self.placement_state.journal.owns(there.uuid)
+        )
         if there is not None and there.name == cause.name and theirs:
             return ProviderNameConflict(
-                f"{self.node.driver} makes provider {name!r}, but provider {there.uuid}, which is somebody else's, has that name in the tree",
-                "delete or rename that provider; a driver that is to share it has to ask exists() before it calls new_child()",
-                holder=there.uuid, uuid=cause.uuid,
-            )  # fmt: skip
-        what = f"driver error: {self.node.driver} calls new_child() for {name!r}, {cause.uuid}, but the tree has a provider of that name or uuid already"
+                (
+                    f"{self.node.driver} makes provider {name!r}, but provider {there.uuid}, which "
+                    "is somebody else's, has that name in the tree"
+                ),
+                (
+                    "delete or rename that provider; a driver that is to share it has to ask "
+                    "exists() before it calls new_child()"
+                ),
+                holder=there.uuid,
+                uuid=cause.uuid,
+            )
+        what = (
+            f"driver error: {self.node.driver} calls new_child() for {name!r}, {cause.uuid}, but "
+            "the tree has a provider of that name or uuid already"
+        )
         return DriverError(what, "the driver has to ask exists() before it calls new_child()")
 
     def _count(self, record: AuditRun, driver_report: DriverReport | None) -> bool:
         """What is promised on the node. Without records, the host's own share is all that counts.
 
-        Returns whether what was remembered of the node stands: not if another agent may have had it since the last audit.
+        Returns whether what was remembered of the node stands: not if another agent may have had it
+        since the last audit.
         """
         remembered = True
         policy, records, mode = self.context.policy, self.context.records, record.mode
@@ -336,30 +455,46 @@ class NodeAudit:
         elif records is not None:
             start, present = mode.start and not self._started, self.placement_state.view.tree
             uncertain, self._uncertain = self._uncertain, True
-            found = records.audits.audit(self.node.uuid, driver_report.facts, present, start=start, dry_run=mode.dry_run)
-            # Also after a first try that failed: what was read for its report may be older than what another agent wrote since.
+            found = records.audits.audit(
+                self.node.uuid, driver_report.facts, present, start=start, dry_run=mode.dry_run
+            )
+            # Also after a first try that failed: what was read for its report may be older than
+            # what another agent wrote since.
             if uncertain or (self._counted and found.taken):
                 self.placement_state.forget()
                 # The other agent may have had another layout.
                 remembered = self._moved = False
-                found = records.audits.audit(self.node.uuid, driver_report.facts, self.placement_state.view.tree, start=start, dry_run=mode.dry_run)
+                found = records.audits.audit(
+                    self.node.uuid,
+                    driver_report.facts,
+                    self.placement_state.view.tree,
+                    start=start,
+                    dry_run=mode.dry_run,
+                )
             self._counted, self._uncertain = True, False
             record.counted(found)
         elif driver_report.facts.cpu is not None:
-            record.usage = Usage(policy.reserved_cpus, policy.reserved_memory_mib, policy.reserved_disk_mib)
+            record.usage = Usage(
+                policy.reserved_cpus, policy.reserved_memory_mib, policy.reserved_disk_mib
+            )
         return remembered
 
-    # --- mirror -----------------------------------------------------------------------------------------------
+    # --- mirror -----------------------------------------------------------------------------------
 
     def _mirror(self, record: AuditRun, rows: Sequence[Row] | None) -> Usages:
         """Bring the view up to date; returns what is used of all that only waits to become free."""
         first, mode, placement_state = record.attempts == 1, record.mode, self.placement_state
         self.context.server.connect(record.client)
         try:
-            placement_state.refresh(record.client, replace(self.context.freshness, everything=mode.reread and first), rows)
+            placement_state.refresh(
+                record.client,
+                replace(self.context.freshness, everything=mode.reread and first),
+                rows,
+            )
         except PlacementRefused as error:
             if error.status in (404, 406):
-                # Not the provider is missing, which would be an empty list, but the call or its version: is the server too old?
+                # Not the provider is missing, which would be an empty list, but the call or its
+                # version: is the server too old?
                 self.context.server.connect(record.client, ask=True)
             raise
         self._check_identity(record)
@@ -368,139 +503,281 @@ class NodeAudit:
         return placement_state.held(record.client)
 
     def _check_identity(self, record: AuditRun) -> None:
-        """The root has to be the node: its name is never changed from here, and nobody else may have it."""
+        """The root has to be the node: its name is never changed from here, and nobody else may
+        have it.
+        """
         tree, node = self.placement_state.view.tree, self.node
         if tree.exists(node.uuid):
             if (name := tree.name_of(node.uuid)) != node.name:
                 raise ProviderIdentityConflict(
-                    f"provider {node.uuid} is called {printable(name)!r} in Placement, the node {printable(node.name)!r}",
+                    (
+                        f"provider {node.uuid} is called {printable(name)!r} in Placement, the "
+                        f"node {printable(node.name)!r}"
+                    ),
                     "rename the provider back, or set [DEFAULT] host to its name",
                 )
             if not record.mode.adopt:
                 self._check_mark(tree.provider(node.uuid))
-        elif record.mode.dry_run and (holder := record.client.provider_named(node.name)) is not None:
+        elif (
+            record.mode.dry_run and (holder := record.client.provider_named(node.name)) is not None
+        ):
             raise ProviderNameConflict(
-                f"the name {printable(node.name)!r} of provider {node.uuid} is held by provider {holder.uuid} in Placement",
-                f"if this is the same host, write {holder.uuid} into the compute_id file of the store",
+                (
+                    f"the name {printable(node.name)!r} of provider {node.uuid} is held by "
+                    f"provider {holder.uuid} in Placement"
+                ),
+                (
+                    f"if this is the same host, write {holder.uuid} into the compute_id file of "
+                    "the store"
+                ),
             )
 
     def _check_mark(self, root: Provider) -> None:
-        """A root with another agent's mark is that agent's to write, unless the two share a store, whose lease says who has the node.
+        """A root with another agent's mark is that agent's to write, unless the two share a store,
+        whose lease says who has the node.
 
         :raises NodeHeldElsewhere: it has one.
         """
         context = self.context
-        marks = other_marks(root.traits, context.agent) - self.placement_state.journal.of(root.uuid).traits
+        marks = (
+            other_marks(root.traits, context.agent)
+            - self.placement_state.journal.of(root.uuid).traits
+        )
         if not marks:
             return
         if context.records is not None:
             context.records.audits.stand_by(self.node.uuid)
-        whose = f"the mark of another agent, which has a store of its own: {', '.join(sorted(marks))}"
+        whose = (
+            f"the mark of another agent, which has a store of its own: {', '.join(sorted(marks))}"
+        )
         raise NodeHeldElsewhere(
             f"the root provider of node {printable(self.node.name)} carries {whose}",
-            f"stop one of the two; this one takes the node over by agent --once --adopt --node {self.node.uuid}, or once that trait is gone",
+            (
+                "stop one of the two; this one takes the node over by agent --once --adopt --node "
+                f"{self.node.uuid}, or once that trait is gone"
+            ),
         )
 
-    # --- 3: the desired tree ----------------------------------------------------------------------------------
+    # --- 3: the desired tree ----------------------------------------------------------------------
 
-    def _desired(self, record: AuditRun, driver_report: DriverReport | None, held: Usages) -> tuple[Target, AllocationMove | None]:
+    def _desired(
+        self, record: AuditRun, driver_report: DriverReport | None, held: Usages
+    ) -> tuple[Target, AllocationMove | None]:
         """What the node should have, merged with what others have there."""
         placement_state, root = self.placement_state, self.node.uuid
         view, journal = placement_state.view, placement_state.journal
         if driver_report is None:
-            return Merge(MergeInputs.of(view, journal, ProviderTree(), ProviderTree(), root), placement_state.capabilities, held).target(), None
+            return Merge(
+                MergeInputs.of(view, journal, ProviderTree(), ProviderTree(), root),
+                placement_state.capabilities,
+                held,
+            ).target(), None
         whole = driver_report.shape_all and view.tree.exists(root)
-        base = without_reappeared(view.tree.scoped(root), journal) if whole else foreign_share(view, journal, root, self.node.name)
+        base = (
+            without_reappeared(view.tree.scoped(root), journal)
+            if whole
+            else foreign_share(view, journal, root, self.node.name)
+        )
         move, facts = None, driver_report.facts
         reshape_context = self._reshape_context(record, driver_report)
         try:
             desired = self._shape(base, driver_report, reshape_context, None)
         except ReshapeNeeded as needed:
             if view.tree.exists(root) and not journal.adopted:
-                what = f"{printable(self.node.name)}: inventory and its allocations would move, but the tree is not adopted"
+                what = (
+                    f"{printable(self.node.name)}: inventory and its allocations would move, but "
+                    "the tree is not adopted"
+                )
                 raise AdoptionNeeded(what, ADOPT) from needed
             if not reshape_context.start:
                 raise
-            desired, move = self._reshaped_tree(record, base, driver_report, reshape_context, needed)
-        layout = None if driver_report.shape_all else layout_hint(facts, self.context.policy, view.tree, root)
-        record.hint = "; ".join(filter(None, [layout, *device_hints(facts, self.context.policy, self.context.pci)])) or None
+            desired, move = self._reshaped_tree(
+                record, base, driver_report, reshape_context, needed
+            )
+        layout = (
+            None
+            if driver_report.shape_all
+            else layout_hint(facts, self.context.policy, view.tree, root)
+        )
+        record.hint = (
+            "; ".join(
+                filter(None, [layout, *device_hints(facts, self.context.policy, self.context.pci)])
+            )
+            or None
+        )
         put = record.devices = self._put_devices(record, base, desired, driver_report)
-        by = put.taken_over(MergeInputs.of(view, journal, base, desired, root, take_over=record.mode.adopt))
+        by = put.taken_over(
+            MergeInputs.of(view, journal, base, desired, root, take_over=record.mode.adopt)
+        )
         by = by if driver_report.shape_all else with_novas_children(by)
-        applied = put_operators_files(self.context.provider_config, by, self.context.policy.owner_trait, kept=bool(facts.incomplete))
+        applied = put_operators_files(
+            self.context.provider_config,
+            by,
+            self.context.policy.owner_trait,
+            kept=bool(facts.incomplete),
+        )
         record.misfits, self.sighted = applied.problems, applied.found
         capabilities = self._names_learned(record, applied.tree)
         merge = Merge(
-            replace(by, desired=applied.tree), capabilities, held, applied.configured, exclusive=facts.exclusive, incomplete=bool(facts.incomplete),
-        )  # fmt: skip
+            replace(by, desired=applied.tree),
+            capabilities,
+            held,
+            applied.configured,
+            exclusive=facts.exclusive,
+            incomplete=bool(facts.incomplete),
+        )
         target = merge.target()
-        record.repair = self._devices(record).repair(record.client, put, target, why_not=LATER if move else record.unhealed)
+        record.repair = self._devices(record).repair(
+            record.client, put, target, why_not=LATER if move else record.unhealed
+        )
         return target, move or record.repair.move
 
     def _devices(self, record: AuditRun) -> NodeDevices:
         uses = device_uses(record.records.state) if record.records is not None else DeviceUses()
-        return NodeDevices(self.placement_state, self.node.uuid, self.context.pci, self.context.policy, uses, self._surpluses)
+        return NodeDevices(
+            self.placement_state,
+            self.node.uuid,
+            self.context.pci,
+            self.context.policy,
+            uses,
+            self._surpluses,
+        )
 
-    def _put_devices(self, record: AuditRun, base: ProviderTree, desired: ProviderTree, driver_report: DriverReport) -> PlacedDeviceTree:
+    def _put_devices(
+        self,
+        record: AuditRun,
+        base: ProviderTree,
+        desired: ProviderTree,
+        driver_report: DriverReport,
+    ) -> PlacedDeviceTree:
         start, adopt = record.mode.start and not self._started, record.mode.adopt
-        return self._devices(record).put(record.client, base, desired, driver_report.facts, start=start, adopt=adopt)
+        return self._devices(record).put(
+            record.client, base, desired, driver_report.facts, start=start, adopt=adopt
+        )
 
     def _names_learned(self, record: AuditRun, desired: ProviderTree) -> ServerCapabilities:
-        """What the server knows of the traits that the wish adds; asked for before planning, so that the plan is exact."""
+        """What the server knows of the traits that the wish adds; asked for before planning, so
+        that the plan is exact.
+        """
         traits, classes = names_added(self.placement_state.view.tree, desired)
         if not self.placement_state.capabilities.has_confirmed(traits, classes):
-            # Nodes of one kind bring the same names: each is asked for and made by the first of them alone.
+            # Nodes of one kind bring the same names: each is asked for and made by the first of
+            # them alone.
             record.earlier()
-        return self.context.server.learned(learn_traits(record.client, self.placement_state.capabilities, traits, clock.now()))
+        return self.context.server.learned(
+            learn_traits(record.client, self.placement_state.capabilities, traits, clock.now())
+        )
 
     def _reshape_context(self, record: AuditRun, driver_report: DriverReport) -> ReshapeContext:
         state = record.records.state if record.records is not None else None
         places = guest_places(state, driver_report.facts.domains or ())
-        return ReshapeContext(driver_report.facts, self.context.policy, places, start=record.mode.start and not self._moved)
+        return ReshapeContext(
+            driver_report.facts,
+            self.context.policy,
+            places,
+            start=record.mode.start and not self._moved,
+        )
 
-    def _shape(self, base: ProviderTree, driver_report: DriverReport, reshape_context: ReshapeContext, allocations: Allocations | None) -> ProviderTree:
-        context, journal, present = self.context, self.placement_state.journal, self.placement_state.view.tree
-        driver_report = with_remote_managed_ports(driver_report, context.pci.remote_managed(driver_report.facts), present, self.node.uuid)
-        return desired_tree(base, present, self.node.uuid, driver_report, context.policy, journal, context.agent, reshape_context, allocations)
+    def _shape(
+        self,
+        base: ProviderTree,
+        driver_report: DriverReport,
+        reshape_context: ReshapeContext,
+        allocations: Allocations | None,
+    ) -> ProviderTree:
+        context, journal, present = (
+            self.context,
+            self.placement_state.journal,
+            self.placement_state.view.tree,
+        )
+        driver_report = with_remote_managed_ports(
+            driver_report, context.pci.remote_managed(driver_report.facts), present, self.node.uuid
+        )
+        return desired_tree(
+            base,
+            present,
+            self.node.uuid,
+            driver_report,
+            context.policy,
+            journal,
+            context.agent,
+            reshape_context,
+            allocations,
+        )
 
     def _reshaped_tree(
-        self, record: AuditRun, base: ProviderTree, driver_report: DriverReport, reshape_context: ReshapeContext, needed: ReshapeNeeded
+        self,
+        record: AuditRun,
+        base: ProviderTree,
+        driver_report: DriverReport,
+        reshape_context: ReshapeContext,
+        needed: ReshapeNeeded,
     ) -> tuple[ProviderTree, AllocationMove | None]:
-        """The wish of a node whose allocations have to move, and how they moved; None if none had to after all."""
+        """The wish of a node whose allocations have to move, and how they moved; None if none had
+        to after all.
+        """
         moving = ReshapeReads.read(record.client, self.placement_state, reshape_context)
         edited = moving.edited()
         LOG.info("node %s: %s", printable(self.node.name), needed.message)
         try:
             desired = self._shape(base, driver_report, moving.reshape_context, edited)
         except ReshapeNeeded as error:
-            what = f"driver error: {self.node.driver} asks for a reshape of {printable(self.node.name)} although it was given the allocations"
+            what = (
+                f"driver error: {self.node.driver} asks for a reshape of "
+                f"{printable(self.node.name)} although it was given the allocations"
+            )
             raise ReshapeFailed(what, DRIVER_FAULT) from error
         move = allocation_move(moving.before, edited)
         return desired, None if needed.data.get("only_if_held") and not move.changed else move
 
     def _holds_stranded(self, target: Target, move: AllocationMove) -> bool:
-        """Have what the node no longer has, and consumers of ``move`` go on using, wait until it is free. Returns whether there is more of that than before."""
-        known, by_driver = self.placement_state.journal.held, isinstance(self.context.driver, UpdatesProviderTree | ShapesTree)
-        left = find_stranded(self.placement_state.own_tree(), target.tree, move, by_driver=by_driver) if target.journal.adopted else {}
-        new = {uuid: classes for uuid, classes in left.items() if not classes <= known.get(uuid, frozenset())}
+        """Have what the node no longer has, and consumers of ``move`` go on using, wait until it is
+        free. Returns whether there is more of that than before.
+        """
+        known, by_driver = (
+            self.placement_state.journal.held,
+            isinstance(self.context.driver, UpdatesProviderTree | ShapesTree),
+        )
+        left = (
+            find_stranded(self.placement_state.own_tree(), target.tree, move, by_driver=by_driver)
+            if target.journal.adopted
+            else {}
+        )
+        new = {
+            uuid: classes
+            for uuid, classes in left.items()
+            if not classes <= known.get(uuid, frozenset())
+        }
         self.placement_state.hold(new)
         return bool(new)
 
-    def _judged(self, record: AuditRun, driver_report: DriverReport | None, target: Target) -> JudgedAllocations:
+    def _judged(
+        self, record: AuditRun, driver_report: DriverReport | None, target: Target
+    ) -> JudgedAllocations:
         """Whose the node's allocations are."""
         context = self.context
         if context.records is None or record.records is None or driver_report is None:
             return JudgedAllocations()
-        allocations = NodeAllocations(self.placement_state, context.records.book, record.records, context.policy.purge_after, context.freshness.consumers)
+        allocations = NodeAllocations(
+            self.placement_state,
+            context.records.book,
+            record.records,
+            context.policy.purge_after,
+            context.freshness.consumers,
+        )
         # A provider that is to go holds what it holds until then.
         owned = {*self.placement_state.journal.providers, *target.journal.providers}
         return allocations.judged(record.client, owned, driver_report.facts, record.tried)
 
-    # --- 5: the flush -----------------------------------------------------------------------------------------
+    # --- 5: the flush -----------------------------------------------------------------------------
 
     def _flush_judged(self, record: AuditRun, plan: Plan, judged: JudgedAllocations) -> Flushed:
         records = self.context.records
-        return flush_clearing(records.book, judged, lambda: self._flush(record, plan)) if records is not None else self._flush(record, plan)
+        return (
+            flush_clearing(records.book, judged, lambda: self._flush(record, plan))
+            if records is not None
+            else self._flush(record, plan)
+        )
 
     def _flush(self, record: AuditRun, plan: Plan) -> Flushed:
         """Write down what will be ours, send the plan, write down what came of it."""
@@ -509,19 +786,40 @@ class NodeAudit:
         plan, skipped = placement_state.intend(plan)
         before = Before(not record.forgot, [one.operation for one in skipped], owned)
         try:
-            flushed = flush(record.client, plan, placement_state.view, placement_state.capabilities, self.node.uuid, clock.now(), before)
+            flushed = flush(
+                record.client,
+                plan,
+                placement_state.view,
+                placement_state.capabilities,
+                self.node.uuid,
+                clock.now(),
+                before,
+            )
         except ReshapeFailed:
             placement_state.doubt()
             raise
         record.forgot |= flushed.forgot
         record.errors += [*flushed.errors, *([flushed.outage] if flushed.outage else [])]
-        # Of a plan that is thrown away only what was done counts: the rest comes again in the next one.
-        if flushed.conflict is None and any(error.data.get("limited") for error in flushed.errors) and self.context.server.offers_more(record.client):
+        # Of a plan that is thrown away only what was done counts: the rest comes again in the next
+        # one.
+        if (
+            flushed.conflict is None
+            and any(error.data.get("limited") for error in flushed.errors)
+            and self.context.server.offers_more(record.client)
+        ):
             flushed.conflict = GenerationConflict("Placement offers more by now")
-        planned_again = flushed.conflict is not None or (bool(flushed.held) and record.attempts < MAX_ATTEMPTS)
-        record.outcomes += [one for one in flushed.outcomes if one.status == "done" or not planned_again]
+        planned_again = flushed.conflict is not None or (
+            bool(flushed.held) and record.attempts < MAX_ATTEMPTS
+        )
+        record.outcomes += [
+            one for one in flushed.outcomes if one.status == "done" or not planned_again
+        ]
         record.outcomes += skipped
-        record.tried |= {one.operation.old.consumer for one in flushed.outcomes if isinstance(one.operation, AllocationOperation) and one.status == "failed"}
+        record.tried |= {
+            one.operation.old.consumer
+            for one in flushed.outcomes
+            if isinstance(one.operation, AllocationOperation) and one.status == "failed"
+        }
         # Last, because what was done is to be told even if it cannot be written down.
         placement_state.record(plan, flushed)
         return flushed
@@ -531,24 +829,39 @@ class NodeAudit:
 
         :raises GenerationConflict: that was the last attempt.
         """
-        LOG.debug("node %s, attempt %s: %s", printable(self.node.name), record.attempts, conflict.message)
-        if record.attempts == MAX_ATTEMPTS and isinstance(conflict, ReshapeConflict) and record.repair.move is None:
-            raise ReshapeFailed(f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", TRIED_AGAIN) from conflict
+        LOG.debug(
+            "node %s, attempt %s: %s", printable(self.node.name), record.attempts, conflict.message
+        )
+        if (
+            record.attempts == MAX_ATTEMPTS
+            and isinstance(conflict, ReshapeConflict)
+            and record.repair.move is None
+        ):
+            raise ReshapeFailed(
+                f"{MAX_ATTEMPTS} attempts failed, last: {conflict.message}", TRIED_AGAIN
+            ) from conflict
         if record.attempts == MAX_ATTEMPTS:
-            what = f"{printable(self.node.name)}: {MAX_ATTEMPTS} attempts met changes by others, last: {conflict.message}"
+            what = (
+                f"{printable(self.node.name)}: {MAX_ATTEMPTS} attempts met changes by others, "
+                f"last: {conflict.message}"
+            )
             raise GenerationConflict(what, "it is tried again in the next pass") from conflict
         if conflict_wait(record.attempts, self.context.cancelled):
             raise PlacementError("cancelled while waiting to try again") from conflict
         return False
 
     def _note_reserved(self, record: AuditRun) -> None:
-        """Write down what Placement has reserved of the cards, which operators and those who clean devices say there."""
+        """Write down what Placement has reserved of the cards, which operators and those who clean
+        devices say there.
+        """
         records, view = self.context.records, self.placement_state.view
         if records is not None and record.records is not None and self.context.pci.report:
             seen = reserved_of_cards(view.tree, self.node.uuid, self.placement_state.journal)
-            record.records = records.audits.note_reserved(record.records, seen, dry_run=record.mode.dry_run)
+            record.records = records.audits.note_reserved(
+                record.records, seen, dry_run=record.mode.dry_run
+            )
 
-    # --- afterwards -------------------------------------------------------------------------------------------
+    # --- afterwards -------------------------------------------------------------------------------
 
     def _look_back(self, record: AuditRun) -> None:
         """Keep what was only read, and ask for usages if the report is to show them."""
@@ -556,7 +869,11 @@ class NodeAudit:
             try:
                 self.placement_state.save()
                 self._note_reserved(record)
-                if self.context.records is not None and record.records is not None and record.state() in ("in-sync", "changed"):
+                if (
+                    self.context.records is not None
+                    and record.records is not None
+                    and record.state() in ("in-sync", "changed")
+                ):
                     self.context.records.audits.published(self.node.uuid, record.records.version)
             except RecordConflict as conflict:
                 # Something was promised just now: the next audit publishes that too.
@@ -568,4 +885,9 @@ class NodeAudit:
             LOG.info("node %s: %s", printable(self.node.name), record.hint)
         if record.mode.with_usages:
             tree = self.placement_state.own_tree()
-            record.used = {str(uuid): used for uuid, used in usages(record.client, {one.uuid: 0 for one in tree.providers() if one.inventory}).items()}
+            record.used = {
+                str(uuid): used
+                for uuid, used in usages(
+                    record.client, {one.uuid: 0 for one in tree.providers() if one.inventory}
+                ).items()
+            }

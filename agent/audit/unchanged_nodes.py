@@ -1,4 +1,6 @@
-"""The nodes that need no audit now, because neither the backend nor Placement shows anything new of them."""
+"""The nodes that need no audit now, because neither the backend nor Placement shows anything new of
+them.
+"""
 
 import time
 from collections.abc import Callable, Collection, Hashable
@@ -6,7 +8,8 @@ from dataclasses import dataclass, replace
 
 from agent.model.report import NodeReport
 
-# A node that was well stays so for between half of the interval and all of it, each for a time of its own.
+# A node that was well stays so for between half of the interval and all of it, each for a time of
+# its own.
 SPREAD = 131072
 
 
@@ -27,10 +30,16 @@ class UnchangedNodes:
     def report(self, uuid: str, mark: Hashable) -> NodeReport | None:
         """What to tell of the node without an audit; None if it has to be audited."""
         known = self._known.get(uuid)
-        return known.report if known is not None and known.mark == mark and self._clock() < known.until else None
+        return (
+            known.report
+            if known is not None and known.mark == mark and self._clock() < known.until
+            else None
+        )
 
     def audited(self, uuid: str, mark: Hashable, report: NodeReport) -> None:
-        """Remember a node with which all was well; of any other the next pass wants to know more."""
+        """Remember a node with which all was well; of any other the next pass wants to
+        know more.
+        """
         if report.state not in ("in-sync", "changed") or report.drift or report.errors:
             self._known.pop(uuid, None)
             return

@@ -1,14 +1,17 @@
-"""A command as the command table has it: its words, its arguments, and where what it does is found."""
+"""A command as the command table has it: its words, its arguments, and where what it
+does is found.
+"""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What only one command takes: a flag, if its name begins with hyphens, else a word after the command's own.
+    """What only one command takes: a flag, if its name begins with hyphens, else a word after the
+    command's own.
 
-    ``many``: a flag may be repeated, of words there may be more. ``switch``: a flag without a value. ``optional``: a word
-    that may be left out.
+    ``many``: a flag may be repeated, of words there may be more. ``switch``: a flag without a
+    value. ``optional``: a word that may be left out.
     """
 
     name: str
@@ -26,9 +29,11 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """``target`` is ``module:function``. ``flags`` are the common flags that go with it, beside those for every command.
+    """``target`` is ``module:function``. ``flags`` are the common flags that go with it, beside
+    those for every command.
 
-    ``examples``: command lines that its help shows. ``lenient``: it reads the configuration itself, also one with errors.
+    ``examples``: command lines that its help shows. ``lenient``: it reads the configuration itself,
+    also one with errors.
     """
 
     words: tuple[str, ...]

@@ -1,4 +1,6 @@
-"""The commands: their words, what they do, and where; each is imported only when it is asked for."""
+"""The commands: their words, what they do, and where; each is imported only when it is
+asked for.
+"""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -8,51 +10,105 @@ from agent.cli.command import Argument, Command
 from agent.cli.placement_commands import PLACEMENT_COMMANDS
 from agent.cli.record_commands import RECORD_COMMANDS
 
-AUDIT = Command((), "one audit", "agent.cli.once:run", frozenset({"dry_run", "adopt", "reread", "with_usages", "detailed_exitcode", "nodes", "wide"}))
+AUDIT = Command(
+    (),
+    "one audit",
+    "agent.cli.once:run",
+    frozenset({"dry_run", "adopt", "reread", "with_usages", "detailed_exitcode", "nodes", "wide"}),
+)
 DAEMON = Command((), "the daemon, in the foreground", "agent.service.daemon:run")
 COMMANDS = (
     *PLACEMENT_COMMANDS,
     *RECORD_COMMANDS,
     Command(
-        ("status",), "show how the daemon and its nodes are", "agent.cli.commands.status:show_status", frozenset({"offline", "detailed_exitcode"}),
+        ("status",),
+        "show how the daemon and its nodes are",
+        "agent.cli.commands.status:show_status",
+        frozenset({"offline", "detailed_exitcode"}),
         examples=("agent status", "agent status --detailed-exitcode"),
     ),
     Command(
-        ("drift",), "list what is not as it should be and what the agent will not touch by itself, with what to do", "agent.cli.commands.drift:show_drift",
-        frozenset({"nodes", "detailed_exitcode"}), examples=("agent drift", "agent drift --node compute-1 --format json"),
-    ),
-    Command(("reload",), "have the daemon read its configuration again", "agent.cli.commands.reload:reload_configuration", examples=("agent reload",)),
-    Command(
-        ("tree",), "show the provider trees as last seen in Placement", "agent.cli.commands.tree:run",
-        frozenset({"offline", "nodes", "wide"}), examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format table"),
-    ),
-    Command(
-        ("config", "check"), "check the configuration and name everything wrong with it", "agent.cli.commands.config_check:run",
-        lenient=True, examples=("agent config check", "agent config check --config-file new.conf"),
+        ("drift",),
+        (
+            "list what is not as it should be and what the agent will not touch by itself, with "
+            "what to do"
+        ),
+        "agent.cli.commands.status:show_drift",
+        frozenset({"nodes", "detailed_exitcode"}),
+        examples=("agent drift", "agent drift --node compute-1 --format json"),
     ),
     Command(
-        ("provider-config", "check"), "check the files that add to providers, and show what they would change", "agent.cli.commands.provider_config_check:run",
-        frozenset({"detailed_exitcode"}), (Argument("folder", "the files' folder, if not that of [compute] provider_config_location", "DIR", optional=True),),
+        ("reload",),
+        "have the daemon read its configuration again",
+        "agent.cli.commands.status:reload_configuration",
+        examples=("agent reload",),
+    ),
+    Command(
+        ("tree",),
+        "show the provider trees as last seen in Placement",
+        "agent.cli.commands.tree:run",
+        frozenset({"offline", "nodes", "wide"}),
+        examples=("agent tree", "agent tree --wide --node compute-1", "agent tree --format table"),
+    ),
+    Command(
+        ("config", "check"),
+        "check the configuration and name everything wrong with it",
+        "agent.cli.commands.config_check:run",
+        lenient=True,
+        examples=("agent config check", "agent config check --config-file new.conf"),
+    ),
+    Command(
+        ("provider-config", "check"),
+        "check the files that add to providers, and show what they would change",
+        "agent.cli.commands.provider_config_check:run",
+        frozenset({"detailed_exitcode"}),
+        (
+            Argument(
+                "folder",
+                "the files' folder, if not that of [compute] provider_config_location",
+                "DIR",
+                optional=True,
+            ),
+        ),
         ("agent provider-config check", "agent provider-config check /etc/nova/provider_config"),
     ),
     Command(
-        ("pci", "check"), "show which device each object of [pci] device_spec offers", "agent.cli.commands.pci:check_pci",
-        frozenset({"nodes"}), examples=("agent pci check",),
+        ("pci", "check"),
+        "show which device each object of [pci] device_spec offers",
+        "agent.cli.commands.pci:check_pci",
+        frozenset({"nodes"}),
+        examples=("agent pci check",),
     ),
     Command(
-        ("identity", "show"), "show the uuid by which Placement knows this node", "agent.cli.commands.identity_show:run",
+        ("identity", "show"),
+        "show the uuid by which Placement knows this node",
+        "agent.cli.commands.identity_show:run",
         examples=("agent identity show",),
     ),
-    Command(("db", "upgrade"), "bring the store's schema up to date", "agent.cli.commands.db_upgrade:upgrade_store", examples=("agent db upgrade",)),
     Command(
-        ("db", "backup"), "copy the store into a file, also while the daemon runs", "agent.cli.commands.db:back_up_store", frozenset(),
+        ("db", "upgrade"),
+        "bring the store's schema up to date",
+        "agent.cli.commands.db:upgrade_store",
+        examples=("agent db upgrade",),
+    ),
+    Command(
+        ("db", "backup"),
+        "copy the store into a file, also while the daemon runs",
+        "agent.cli.commands.db:back_up_store",
+        frozenset(),
         (Argument("file", "the file to make; there must be none of that name", "FILE"),),
         ('agent db backup "/var/backups/compute-node-agent-$(date +%F).sqlite"',),
     ),
     Command(
-        ("db", "restore"), "put a backup in the store's place, while no daemon runs", "agent.cli.commands.db_restore:restore_store", frozenset({"dry_run"}),
+        ("db", "restore"),
+        "put a backup in the store's place, while no daemon runs",
+        "agent.cli.commands.db:restore_store",
+        frozenset({"dry_run"}),
         (Argument("file", "a file that db backup has made", "FILE"),),
-        ("agent db restore --dry-run /var/backups/compute-node-agent-2026-11-22.sqlite", "agent db restore /var/backups/compute-node-agent-2026-11-22.sqlite"),
+        (
+            "agent db restore --dry-run /var/backups/compute-node-agent-2026-11-22.sqlite",
+            "agent db restore /var/backups/compute-node-agent-2026-11-22.sqlite",
+        ),
     ),
 )
 # What the first words of the longer commands are about.

@@ -1,4 +1,6 @@
-"""The files of a configuration: which ones, in which order, and everything in them that oslo.config could not parse."""
+"""The files of a configuration: which ones, in which order, and everything in them that oslo.config
+could not parse.
+"""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,9 +31,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """One readable file: its values by section (in lower case, but DEFAULT) and name, in the order given.
+    """One readable file: its values by section (in lower case, but DEFAULT) and name, in the order
+    given.
 
-    ``lines``: where each section begins; ``mended``: the file's text without the lines that cannot be parsed, None if there are none.
+    ``lines``: where each section begins; ``mended``: the file's text without the lines that cannot
+    be parsed, None if there are none.
     """
 
     path: Path
@@ -47,12 +51,18 @@ def usual_sources() -> tuple[Source, ...]:
     # oslo.config looks for files named after the project too; those are not ours.
     return (
         *(Source(file) for file in files if file.stem == PROGRAM),
-        *(Source(folder, is_folder=True) for folder in folders if folder.name == f"{PROGRAM}.conf.d"),
+        *(
+            Source(folder, is_folder=True)
+            for folder in folders
+            if folder.name == f"{PROGRAM}.conf.d"
+        ),
     )
 
 
 def sources_of(given: Sequence[Source]) -> tuple[Source, ...]:
-    """What to read: what was given, and the usual places unless a file was; a folder given stands in for the usual one."""
+    """What to read: what was given, and the usual places unless a file was; a folder given stands
+    in for the usual one.
+    """
     if any(not source.is_folder for source in given):
         return tuple(given)
     return (*(source for source in usual_sources() if not (given and source.is_folder)), *given)
@@ -64,7 +74,11 @@ def read_all(sources: Iterable[Source]) -> tuple[list[ConfigFile], list[ConfigEr
     errors: list[ConfigError] = []
     for source in sources:
         try:
-            paths = _in_folder(source.path.expanduser()) if source.is_folder else [source.path.expanduser()]
+            paths = (
+                _in_folder(source.path.expanduser())
+                if source.is_folder
+                else [source.path.expanduser()]
+            )
         except OSError as error:
             errors.append(_unreadable("--config-dir", source.path, error))
             continue
@@ -77,24 +91,47 @@ def read_all(sources: Iterable[Source]) -> tuple[list[ConfigFile], list[ConfigEr
 
 def _in_folder(folder: Path) -> list[Path]:
     with os.scandir(folder) as entries:
-        return sorted(folder / entry.name for entry in entries if entry.name.endswith(".conf") and not entry.name.startswith("."))
+        return sorted(
+            folder / entry.name
+            for entry in entries
+            if entry.name.endswith(".conf") and not entry.name.startswith(".")
+        )
 
 
 def _unreadable(option: str, path: Path, error: OSError) -> ConfigError:
-    return ConfigError(f"{option} {path}: {error.strerror}", "check the path, and that the agent's user may read it", file=str(path))
+    return ConfigError(
+        f"{option} {path}: {error.strerror}",
+        "check the path, and that the agent's user may read it",
+        file=str(path),
+    )
 
 
 def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
-    """The file without the lines that cannot be parsed, None if it is no text; and what is wrong with it."""
+    """The file without the lines that cannot be parsed, None if it is no text; and what is wrong
+    with it.
+    """
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         return None, [_unreadable("--config-file", path, error)]
     except UnicodeDecodeError as error:
-        return None, [ConfigError(f"{path}: not text in UTF-8, at byte {error.start}", "name a configuration file", file=str(path))]
+        return None, [
+            ConfigError(
+                f"{path}: not text in UTF-8, at byte {error.start}",
+                "name a configuration file",
+                file=str(path),
+            )
+        ]
     if "\0" in text:
         line = text[: text.index("\0")].count("\n") + 1
-        return None, [ConfigError(f"{path}:{line}: a NUL byte, which no text has", "name a configuration file", file=str(path), line=line)]
+        return None, [
+            ConfigError(
+                f"{path}:{line}: a NUL byte, which no text has",
+                "name a configuration file",
+                file=str(path),
+                line=line,
+            )
+        ]
     lines, errors = text.split("\n"), dict[int, ConfigError]()
     while True:
         parser = _IniParser()
@@ -108,9 +145,16 @@ def _read(path: Path) -> tuple[ConfigFile | None, list[ConfigError]]:
                 continue
             lines[line - 1] = "[DEFAULT]" if error.msg == NO_SECTION else f"{REPLACED} ="
             # The line itself is not shown: it may hold a password.
-            errors[line] = ConfigError(f"{path}:{line}: {error.msg}", REMEDIES.get(error.msg, REMEDY), file=str(path), line=line)
+            errors[line] = ConfigError(
+                f"{path}:{line}: {error.msg}",
+                REMEDIES.get(error.msg, REMEDY),
+                file=str(path),
+                line=line,
+            )
         else:
-            return ConfigFile(path, parser.values, parser.lines, "\n".join(lines) if errors else None), list(errors.values())
+            return ConfigFile(
+                path, parser.values, parser.lines, "\n".join(lines) if errors else None
+            ), list(errors.values())
 
 
 class _IniParser(iniparser.BaseParser):
@@ -130,7 +174,9 @@ class _IniParser(iniparser.BaseParser):
     def assignment(self, key: str, value: list[str]) -> None:
         if not self._section:
             raise self.parse_exc(NO_SECTION, self._started_at, key)
-        self.values[self._section].setdefault(key, []).append(Value("\n".join(value), self._started_at))
+        self.values[self._section].setdefault(key, []).append(
+            Value("\n".join(value), self._started_at)
+        )
 
     def _split_key_value(self, line: str) -> tuple[str, list[str]]:
         # Kept because an assignment is only complete on a later line.

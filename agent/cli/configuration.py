@@ -1,4 +1,6 @@
-"""From a command line to a configuration: files, environment and overrides, with everything wrong in them at once."""
+"""From a command line to a configuration: files, environment and overrides, with everything wrong
+in them at once.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,9 +12,17 @@ from keystoneauth1 import loading
 from oslo_config import cfg
 from oslo_log import log
 
-from agent.cli.catalogue import WITH_KEYSTONEAUTH, OptionsByGroup, catalogue, log_options
 from agent.cli.config_files import PROGRAM, PROJECT, ConfigFile, read_all, sources_of
-from agent.cli.option_values import is_registered, origin, override_problems, without_problems
+from agent.cli.option_values import (
+    WITH_KEYSTONEAUTH,
+    OptionsByGroup,
+    catalogue,
+    is_registered,
+    log_options,
+    origin,
+    override_problems,
+    without_problems,
+)
 from agent.cli.options import Options
 from agent.conf import devices, neutron
 from agent.conf import options as agent_options
@@ -21,7 +31,9 @@ from agent.errors import ConfigError, ConfigErrors
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """What was read: ``conf`` has the defaults where something is wrong. ``files``: those that are text; ``whole``: all of them are."""
+    """What was read: ``conf`` has the defaults where something is wrong. ``files``: those that are
+    text; ``whole``: all of them are.
+    """
 
     conf: cfg.ConfigOpts
     files: Sequence[ConfigFile]
@@ -32,8 +44,9 @@ class Configuration:
 def load(options: Options, environ: Mapping[str, str] = os.environ) -> cfg.ConfigOpts:
     """The configuration. Each call reads everything again and makes a new one.
 
-    The command line wins over environment variables (``OS_GROUP__OPTION``), these over files, later files over
-    earlier ones. Options that nobody here knows are not refused, so that a nova.conf can be given as it is.
+    The command line wins over environment variables (``OS_GROUP__OPTION``), these over files, later
+    files over earlier ones. Options that nobody here knows are not refused, so that a nova.conf can
+    be given as it is.
 
     :raises ConfigErrors: everything wrong in it.
     """
@@ -63,7 +76,9 @@ def read_configuration(options: Options, environ: Mapping[str, str] = os.environ
     errors += unknown_plugins
     if not unknown_plugins:
         # These are the plugins': they can only be taken now that these are known.
-        errors += override_problems(conf, known, [one for one in options.overrides if one not in now])
+        errors += override_problems(
+            conf, known, [one for one in options.overrides if one not in now]
+        )
     errors += without_problems(conf, known, files, environ)
     return Configuration(conf, files, errors, whole)
 
@@ -77,11 +92,22 @@ def _parsed(files: Sequence[ConfigFile]) -> cfg.ConfigOpts:
         conf.register_opts(options, group)
     agent_options.register(conf)
     with ExitStack() as stack:
-        paths = [str(file.path) if file.mended is None else stack.enter_context(_in_memory(file.mended)) for file in files]
+        paths = [
+            str(file.path) if file.mended is None else stack.enter_context(_in_memory(file.mended))
+            for file in files
+        ]
         try:
-            conf(args=[], project=PROJECT, prog=PROGRAM, default_config_files=paths, default_config_dirs=[])
+            conf(
+                args=[],
+                project=PROJECT,
+                prog=PROGRAM,
+                default_config_files=paths,
+                default_config_dirs=[],
+            )
         except cfg.Error as error:
-            raise ConfigErrors([ConfigError(str(error), "the file has changed while it was read: try again")]) from error
+            raise ConfigErrors(
+                [ConfigError(str(error), "the file has changed while it was read: try again")]
+            ) from error
     return conf
 
 
@@ -97,10 +123,13 @@ def _in_memory(text: str) -> Iterator[str]:
         os.close(descriptor)
 
 
-def _plugin_options(conf: cfg.ConfigOpts, service: str, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> OptionsByGroup:
+def _plugin_options(
+    conf: cfg.ConfigOpts, service: str, files: Sequence[ConfigFile], environ: Mapping[str, str]
+) -> OptionsByGroup:
     """Register the options of the authentication plugin that the section ``service`` names.
 
-    :raises ConfigError: there is no such plugin; from here on the section is taken for one that needs no credentials.
+    :raises ConfigError: there is no such plugin; from here on the section is taken for one that
+        needs no credentials.
     """
     # Again, because auth_section may say that another section holds the credentials.
     loading.register_auth_conf_options(conf, service)
@@ -111,11 +140,16 @@ def _plugin_options(conf: cfg.ConfigOpts, service: str, files: Sequence[ConfigFi
     try:
         options = loading.get_auth_plugin_conf_options(name)
     except ksa.NoMatchingPlugin as error:
-        (option,) = [one for one in loading.get_auth_common_conf_options() if one.dest == "auth_type"]
+        (option,) = [
+            one for one in loading.get_auth_common_conf_options() if one.dest == "auth_type"
+        ]
         found = origin(option, section, files, environ)
         place = found.place if found else "command line"
         conf.set_override("auth_type", "none", section)
         installed = ", ".join(sorted(loading.get_available_plugin_names()))
-        raise ConfigError(f"{place}: [{section}] auth_type = {name}: no such authentication plugin", f"installed: {installed}") from error
+        raise ConfigError(
+            f"{place}: [{section}] auth_type = {name}: no such authentication plugin",
+            f"installed: {installed}",
+        ) from error
     conf.register_opts(options, group=section)
     return [(section, options)]

@@ -1,4 +1,6 @@
-"""What others on the host could change or read that is the agent's alone: warnings at the daemon's start and by ``agent config check``."""
+"""What others on the host could change or read that is the agent's alone: warnings at the daemon's
+start and by ``agent config check``.
+"""
 
 import os
 import re
@@ -14,18 +16,25 @@ from agent.cli.options import Source
 from agent.model.names import printable
 
 _SECRET = re.compile(r"password|secret|token$|passcode|assertion", re.IGNORECASE)
-# Over HTTP a name without a password may be a token; a database or a hypervisor is often asked as a user that needs no password.
+# Over HTTP a name without a password may be a token; a database or a hypervisor is often asked as a
+# user that needs no password.
 _URL_WITH_SECRET = re.compile(r"://[^/\s]*:[^/\s]+@|https?://[^/\s]+@")
 
 
 def exposures(conf: cfg.ConfigOpts, files: Iterable[Path]) -> list[str]:
     """A line for each. ``files``: those of the configuration."""
     listener = metrics_warning(conf)
-    return [*_of_folder(Path(conf.store.path)), *(line for file in files for line in _of_file(file)), *([listener] if listener else [])]
+    return [
+        *_of_folder(Path(conf.store.path)),
+        *(line for file in files for line in _of_file(file)),
+        *([listener] if listener else []),
+    ]
 
 
 def _of_folder(folder: Path) -> Iterator[str]:
-    """Who can write the store's folder can have another store, identity or lock in it; so can who writes a folder above it."""
+    """Who can write the store's folder can have another store, identity or lock in it; so can who
+    writes a folder above it.
+    """
     for one in (folder, *folder.absolute().parents):
         try:
             status = one.stat()
@@ -38,7 +47,10 @@ def _of_folder(folder: Path) -> Iterator[str]:
         elif one != folder and status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
             yield f"[store] path: {name}, above it, can be written by everybody: chmod o-w {name}"
         if one == folder and status.st_uid not in (0, os.geteuid()):
-            yield f"[store] path: {name} belongs to uid {status.st_uid}, not to the agent's own, {os.geteuid()}: chown {os.geteuid()} {name}"
+            yield (
+                f"[store] path: {name} belongs to uid {status.st_uid}, not to the agent's own, "
+                f"{os.geteuid()}: chown {os.geteuid()} {name}"
+            )
 
 
 def _of_file(file: Path) -> Iterator[str]:
@@ -56,6 +68,10 @@ def _secrets(file: Path) -> list[str]:
     """The options in the file that have a secret for their value; not the secrets."""
     found, _ = read_all([Source(file)])
     return [
-        printable(f"[{section}] {name}") for one in found for section, options in one.sections.items() for name, values in options.items()
-        if any(value.text for value in values) and (_SECRET.search(name) or any(_URL_WITH_SECRET.search(value.text) for value in values))
-    ]  # fmt: skip
+        printable(f"[{section}] {name}")
+        for one in found
+        for section, options in one.sections.items()
+        for name, values in options.items()
+        if any(value.text for value in values)
+        and (_SECRET.search(name) or any(_URL_WITH_SECRET.search(value.text) for value in values))
+    ]

@@ -1,13 +1,15 @@
-"""The guests of this host where no daemon runs: asked of the driver, compared with the store, and put on record there."""
+"""The guests of this host where no daemon runs: asked of the driver, compared with the store, and
+put on record there.
+"""
 
 from collections.abc import Callable
 from threading import Event
 
 from oslo_config import cfg
 
-from agent.api.documents.guests import node_guests, node_without_guests
+from agent.api.documents.node import node_guests, node_without_guests
 from agent.api.documents.records import JsonObject, instance_document
-from agent.bootstrap import start_driver, build_components, open_run_store, open_tracker_services
+from agent.bootstrap import build_components, open_run_store, open_tracker_services, start_driver
 from agent.cli.options import Options
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigErrors
@@ -16,27 +18,41 @@ from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store
 from agent.tracker.claims import check_ready
 from agent.tracker.guest_import import GuestImport
-from agent.tracker.node_state import NodeState
-from agent.tracker.node_view import NodeView
+from agent.tracker.node_state import NodeState, NodeView
 
 
-def guests_here(conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_run: bool) -> list[JsonObject]:
-    """The guests of all nodes, or of those that ``--node`` names. ``imports``: what can be is put on record, unless in a ``dry_run``.
+def guests_here(
+    conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_run: bool
+) -> list[JsonObject]:
+    """The guests of all nodes, or of those that ``--node`` names. ``imports``: what can be is put
+    on record, unless in a ``dry_run``.
 
     Placement is not asked.
 
-    :raises AgentError: the configuration is wrong, the store is another run's, or the driver does not tell its nodes.
+    :raises AgentError: the configuration is wrong, the store is another run's, or the driver does
+        not tell its nodes.
     """
     cancelled = Event()
     parts = build_components(conf, cancelled, daemon=False)
     deadline, driver = conf.compute.facts_deadline, (parts.driver, parts.worker, parts.driver_name)
-    with open_run_store(conf, dry_run=dry_run) as store, start_driver(conf, parts, store, cancelled, dry_run=dry_run) as provisional:
-        found, errors = chosen_nodes(managed_nodes(*driver, conf.compute.nodes_deadline), options.nodes, parts.driver_name)
+    with (
+        open_run_store(conf, dry_run=dry_run) as store,
+        start_driver(conf, parts, store, cancelled, dry_run=dry_run) as provisional,
+    ):
+        found, errors = chosen_nodes(
+            managed_nodes(*driver, conf.compute.nodes_deadline), options.nodes, parts.driver_name
+        )
         if errors:
             raise ConfigErrors(errors)
 
         def view(uuid: ProviderUuid, name: str) -> NodeView:
-            return records.audits.audit(uuid, node_facts(*driver, name, deadline), _present(store, uuid), start=imports, dry_run=dry_run)
+            return records.audits.audit(
+                uuid,
+                node_facts(*driver, name, deadline),
+                _present(store, uuid),
+                start=imports,
+                dry_run=dry_run,
+            )
 
         def look(state: NodeState) -> GuestImport:
             if imports and not dry_run:
@@ -51,22 +67,33 @@ def guests_here(conf: cfg.ConfigOpts, options: Options, *, imports: bool, dry_ru
 
 
 def forget_here(conf: cfg.ConfigOpts, instance: ConsumerUuid) -> JsonObject:
-    """End the record of a guest that is gone; its hypervisor is looked at first. Placement is not asked.
+    """End the record of a guest that is gone; its hypervisor is looked at first. Placement is not
+    asked.
 
-    :raises AgentError: there is no such guest, it is elsewhere, the hypervisor shows it, or cannot be asked.
+    :raises AgentError: there is no such guest, it is elsewhere, the hypervisor shows it, or cannot
+        be asked.
     """
     parts = build_components(conf, cancelled := Event(), daemon=False)
     driver = (parts.driver, parts.worker, parts.driver_name)
-    with open_run_store(conf) as store, start_driver(conf, parts, store, cancelled, dry_run=False), open_tracker_services(conf, parts, store, dry_run=False) as records:
+    with (
+        open_run_store(conf) as store,
+        start_driver(conf, parts, store, cancelled, dry_run=False),
+        open_tracker_services(conf, parts, store, dry_run=False) as records,
+    ):
         for uuid, name in managed_nodes(*driver, conf.compute.nodes_deadline).items():
             facts = node_facts(*driver, name, conf.compute.facts_deadline)
-            records.audits.audit(ProviderUuid(uuid), facts, _present(store, ProviderUuid(uuid)), start=False)
+            records.audits.audit(
+                ProviderUuid(uuid), facts, _present(store, ProviderUuid(uuid)), start=False
+            )
         return instance_document(records.tracker.forget(instance))
 
 
 def _node(
-    uuid: ProviderUuid, name: str, view: Callable[[ProviderUuid, str], NodeView], look: Callable[[NodeState], GuestImport]
-) -> JsonObject:  # fmt: skip
+    uuid: ProviderUuid,
+    name: str,
+    view: Callable[[ProviderUuid, str], NodeView],
+    look: Callable[[NodeState], GuestImport],
+) -> JsonObject:
     """One node; another can be well when this is not."""
     try:
         state = view(uuid, name).state

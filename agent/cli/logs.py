@@ -11,19 +11,31 @@ from agent.errors import ConfigError
 from agent.model.names import masked, printable
 
 PROGRAM = "agent"
-# A nova.conf sends its log to nova's files; what an operator asks for at a prompt belongs on the terminal.
-ELSEWHERE = {"log_config_append": None, "log_file": None, "log_dir": None, "use_syslog": False, "use_journal": False, "use_json": False}
-IN_THE_REPORT = "agent.placement.outage_log"
+# A nova.conf sends its log to nova's files; what an operator asks for at a prompt belongs on the
+# terminal.
+ELSEWHERE = {
+    "log_config_append": None,
+    "log_file": None,
+    "log_dir": None,
+    "use_syslog": False,
+    "use_journal": False,
+    "use_json": False,
+}
+IN_THE_REPORT = "agent.placement.unreachable"
 QUIET = {
     # The whole traffic with Placement and identity: tokens hashed, but bodies in full.
-    **dict.fromkeys(("keystoneauth", "keystoneauth.session", "urllib3", "urllib3.connectionpool"), logging.WARNING),
+    **dict.fromkeys(
+        ("keystoneauth", "keystoneauth.session", "urllib3", "urllib3.connectionpool"),
+        logging.WARNING,
+    ),
     # An identity service that cannot be reached is our own error a moment later.
     "keystoneauth.identity": logging.ERROR,
     # Each failed attempt, with a traceback; the request's own line has told of it.
     "retrying": logging.CRITICAL,
     # Each plugin of its own and each step of a schema.
     "alembic": logging.WARNING,
-    # The embedded Placement: each request that it answers, and that its database is already open after a reload.
+    # The embedded Placement: each request that it answers, and that its database is already open
+    # after a reload.
     "placement.requestlog": logging.WARNING,
     "placement.db_api": logging.ERROR,
     # What cannot be loaded is an error of ours, with a remedy, where it is wanted.
@@ -57,7 +69,14 @@ class Masking(logging.Formatter):
 
 def _mask_passwords() -> None:
     """Have no handler that there is write a password of a URL."""
-    loggers = [logging.getLogger(), *(one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger))]
+    loggers = [
+        logging.getLogger(),
+        *(
+            one
+            for one in logging.root.manager.loggerDict.values()
+            if isinstance(one, logging.Logger)
+        ),
+    ]
     for handler in [logging.lastResort, *(handler for one in loggers for handler in one.handlers)]:
         if handler is not None and not isinstance(handler.formatter, Masking):
             handler.setFormatter(Masking(handler.formatter or logging.Formatter()))
@@ -88,13 +107,17 @@ def set_up_logging(conf: cfg.ConfigOpts, *, once: bool, debug: bool = False) -> 
     try:
         log.setup(conf, PROGRAM)
     except (OSError, ValueError, TypeError, RuntimeError, log.LogConfigError) as error:
-        raise ConfigError(f"the log cannot be set up: {error}", "correct log_file, log_dir, log_config_append or default_log_levels in [DEFAULT]") from error
+        raise ConfigError(
+            f"the log cannot be set up: {error}",
+            "correct log_file, log_dir, log_config_append or default_log_levels in [DEFAULT]",
+        ) from error
     # Errors are reported by their own, with a remedy; oslo.log's hook would say less.
     sys.excepthook = sys.__excepthook__
     quiet_libraries()
     if once and not debug:
         # What the report tells once is not told a second time; the daemon has no report.
         logging.getLogger(IN_THE_REPORT).setLevel(logging.ERROR)
-        # On the handlers too, because default_log_levels lets some loggers say more than their parents.
+        # On the handlers too, because default_log_levels lets some loggers say more than their
+        # parents.
         for handler in logging.getLogger().handlers:
             handler.setLevel(logging.WARNING)

@@ -19,9 +19,8 @@ from agent.cli.parser import asked_format, parse
 from agent.cli.unknown_options import warn_of_unknown
 from agent.conf.default import host_name
 from agent.errors import AgentBug, AgentError, AlreadyTold, OutputFailed, UsageError
-from agent.model.exit_codes import FAILED, INTERRUPTED, USAGE
-from agent.model.report import Problem, Report
-from agent.render.problems import problems_of
+from agent.model.report import FAILED, INTERRUPTED, USAGE, Problem, Report
+from agent.render.json_report import problems_of
 from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
@@ -45,11 +44,18 @@ def run(argv: Sequence[str]) -> int:
         write_problems(problems_of(error))
         return FAILED
     except AgentError as error:
-        return error.exit_code if isinstance(error, AlreadyTold) else _failed(options, problems_of(error), FAILED, invocation.conf)
+        return (
+            error.exit_code
+            if isinstance(error, AlreadyTold)
+            else _failed(options, problems_of(error), FAILED, invocation.conf)
+        )
     except KeyboardInterrupt:
-        return _failed(options, [Problem("agent.interrupted", "interrupted", "")], INTERRUPTED, invocation.conf)
+        return _failed(
+            options, [Problem("agent.interrupted", "interrupted", "")], INTERRUPTED, invocation.conf
+        )
     except Exception as error:
-        # Everything foreseen is an AgentError. This is a bug, and even then there is one document and an exit code.
+        # Everything foreseen is an AgentError. This is a bug, and even then there is one document
+        # and an exit code.
         LOG.critical("unexpected error", exc_info=True)
         return _failed(options, problems_of(AgentBug.of(error)), FAILED, invocation.conf)
 
@@ -81,7 +87,9 @@ class _Invocation:
 
 
 def _be_daemon(run: Callable[..., int], conf: cfg.ConfigOpts, options: Options) -> int:
-    """Run the daemon. Why it cannot start is told in its log too, unless that is stderr, where it is told anyway."""
+    """Run the daemon. Why it cannot start is told in its log too, unless that is stderr, where it
+    is told anyway.
+    """
     try:
         return run(conf, partial(load, options), partial(set_up_logging, once=False), _warn)
     except AgentError as error:
@@ -98,7 +106,9 @@ def _warn(conf: cfg.ConfigOpts, complete: bool) -> None:
     warn_of_unknown(conf, complete=complete)
 
 
-def _failed(options: Options, problems: Sequence[Problem], code: int, conf: cfg.ConfigOpts | None = None) -> int:
+def _failed(
+    options: Options, problems: Sequence[Problem], code: int, conf: cfg.ConfigOpts | None = None
+) -> int:
     """Tell errors that came instead of a report."""
     if not options.as_document:
         write_problems(problems)

@@ -6,12 +6,11 @@ from threading import Event
 
 from oslo_config import cfg
 
-from agent.bootstrap import running_fleet
 from agent.audit.run import AuditOptions
+from agent.bootstrap import running_fleet
 from agent.cli.options import Options
 from agent.cli.unknown_options import warn_of_unknown
-from agent.model.exit_codes import exit_code
-from agent.model.report import Report
+from agent.model.report import Report, exit_code
 from agent.render.progress import node_progress
 
 
@@ -20,13 +19,25 @@ def run(conf: cfg.ConfigOpts, options: Options) -> Report:
 
     :raises AgentError: it could not even begin.
     """
-    mode = AuditOptions(dry_run=options.dry_run, adopt=options.adopt, start=True, reread=options.reread, with_usages=options.with_usages)
+    mode = AuditOptions(
+        dry_run=options.dry_run,
+        adopt=options.adopt,
+        start=True,
+        reread=options.reread,
+        with_usages=options.with_usages,
+    )
     complete = False
     try:
-        with running_fleet(conf, Event(), dry_run=options.dry_run) as fleet, node_progress(sys.stderr) as progress:
+        with (
+            running_fleet(conf, Event(), dry_run=options.dry_run) as fleet,
+            node_progress(sys.stderr) as progress,
+        ):
             complete = True
             report = fleet.run(mode, options.nodes, progress)
     finally:
-        # Afterwards, because driver and monitors have options of their own; and whatever came of it, because this may be why.
+        # Afterwards, because driver and monitors have options of their own; and whatever came of
+        # it, because this may be why.
         warn_of_unknown(conf, complete=complete)
-    return replace(report, exit_code=exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode))
+    return replace(
+        report, exit_code=exit_code(report.nodes, report.errors, detailed=options.detailed_exitcode)
+    )

@@ -3,15 +3,55 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from typing import Any
 
+from keystoneauth1 import loading
 from oslo_config import cfg, types
 
-from agent.cli.catalogue import OptionsByGroup
 from agent.cli.config_files import ConfigFile
 from agent.cli.options import Override
+from agent.conf import options
 from agent.errors import ConfigError
 from agent.model.names import printable
+
+WITH_KEYSTONEAUTH = tuple(service.GROUP for service in options.SERVICES)
+
+OptionsByGroup = list[tuple[str | None, list[cfg.Opt]]]
+
+
+def catalogue() -> OptionsByGroup:
+    """The options that can be known without a configuration, by group; None, like DEFAULT, is
+    [DEFAULT].
+    """
+    return [*log_options(), *options.by_group(), *options.of_keystoneauth()]
+
+
+@cache
+def log_options() -> OptionsByGroup:
+    """The options of oslo.log, from where it publishes them."""
+    (published,) = entry_points(group="oslo.config.opts", name="oslo.log")
+    found: OptionsByGroup = published.load()()
+    return found
+
+
+def plugin_options(known: Iterable[cfg.Opt]) -> list[cfg.Opt]:
+    """The options of all installed authentication plugins that are not among ``known``.
+
+    Which of them mean something is only known once ``auth_type`` is. Loading all plugins takes a
+    while.
+    """
+    seen = {option.dest for option in known}
+    found: dict[str, cfg.Opt] = {}
+    for name in loading.get_available_plugin_names():
+        found |= {
+            option.dest: option
+            for option in loading.get_auth_plugin_conf_options(name)
+            if option.dest not in seen
+        }
+    return list(found.values())
+
 
 COMMAND_LINE = "command line"
 
@@ -24,7 +64,12 @@ class OptionOrigin:
     text: str
 
 
-def without_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, files: Sequence[ConfigFile], environ: Mapping[str, str]) -> Iterator[ConfigError]:
+def without_problems(
+    conf: cfg.ConfigOpts,
+    known: OptionsByGroup,
+    files: Sequence[ConfigFile],
+    environ: Mapping[str, str],
+) -> Iterator[ConfigError]:
     """Every option that is set to something it cannot be; from here on it has its default."""
     by_name = {(group, option.dest): option for group, options in known for option in options}
     for (group, name), option in by_name.items():
@@ -43,50 +88,92 @@ def without_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, files: Sequenc
 
 
 def is_registered(conf: cfg.ConfigOpts, group: str | None, name: str) -> bool:
-    """Whether ``conf`` knows the option; those of other authentication plugins than the chosen one it does not."""
+    """Whether ``conf`` knows the option; those of other authentication plugins than the chosen one
+    it does not.
+    """
     return name in (conf[group] if group else conf)
 
 
-def override_problems(conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: Iterable[Override]) -> Iterator[ConfigError]:
+def override_problems(
+    conf: cfg.ConfigOpts, known: OptionsByGroup, overrides: Iterable[Override]
+) -> Iterator[ConfigError]:
     """Take values from the command line; every one that its option cannot be."""
     for one in overrides:
         try:
             conf.set_override(one.name, one.value, one.group)
         except ValueError as error:
-            option = next(option for group, options in known if group == one.group for option in options if option.dest == one.name)
+            option = next(
+                option
+                for group, options in known
+                if group == one.group
+                for option in options
+                if option.dest == one.name
+            )
             yield unusable(option, one.group, OptionOrigin(COMMAND_LINE, str(one.value)), error)
         except cfg.NoSuchOptError:
             yield ConfigError(
-                f"{COMMAND_LINE}: [{one.group or 'DEFAULT'}] {one.name} is no option of this configuration",
+                (
+                    f"{COMMAND_LINE}: [{one.group or 'DEFAULT'}] {one.name} is no option of this "
+                    "configuration"
+                ),
                 "set auth_type to an authentication plugin that has it",
             )
 
 
-def unusable(option: cfg.Opt, group: str | None, found: OptionOrigin, error: Exception) -> ConfigError:
+def unusable(
+    option: cfg.Opt, group: str | None, found: OptionOrigin, error: Exception
+) -> ConfigError:
     """The error that names place, option and value, and says what the option can be."""
     section, wanted = group or "DEFAULT", _wanted(option)
-    text = f"{found.place}: [{section}] {option.dest} = {'<secret>' if option.secret else printable(found.text)}"
+    text = (
+        f"{found.place}: [{section}] {option.dest} = "
+        f"{'<secret>' if option.secret else printable(found.text)}"
+    )
     if "$" in found.text:
-        reason, remedy = "what $ refers to is not set here or does not fit", "write $$ for a dollar sign, or name an option of the agent"
+        reason, remedy = (
+            "what $ refers to is not set here or does not fit",
+            "write $$ for a dollar sign, or name an option of the agent",
+        )
     elif wanted:
         reason, remedy = f"not {wanted}", f"give {wanted}, or remove it"
     else:
         # What the type says may repeat the value.
-        reason, remedy = "it cannot be used" if option.secret else printable(str(error.__context__ or error)), "correct or remove it"
+        reason, remedy = (
+            "it cannot be used" if option.secret else printable(str(error.__context__ or error)),
+            "correct or remove it",
+        )
     return ConfigError(f"{text}: {reason}", remedy, group=section, option=option.dest)
 
 
-def origin(option: cfg.Opt, group: str | None, files: Sequence[ConfigFile], environ: Mapping[str, str], number: int | None = None) -> OptionOrigin | None:
-    """Where environment or files set an option, None if they do not. ``number``: which of its values is meant, if it is given several times, from 1."""
+def origin(
+    option: cfg.Opt,
+    group: str | None,
+    files: Sequence[ConfigFile],
+    environ: Mapping[str, str],
+    number: int | None = None,
+) -> OptionOrigin | None:
+    """Where environment or files set an option, None if they do not. ``number``: which of its
+    values is meant, if it is given several times, from 1.
+    """
     section = group or "DEFAULT"
     variable = f"OS_{section.upper()}__{option.dest.upper()}"
     if variable in environ:
         return OptionOrigin(f"environment variable {variable}", environ[variable])
-    names = [(section, option.dest), *((old.group or section, (old.name or option.dest).replace("-", "_")) for old in option.deprecated_opts)]
+    names = [
+        (section, option.dest),
+        *(
+            (old.group or section, (old.name or option.dest).replace("-", "_"))
+            for old in option.deprecated_opts
+        ),
+    ]
     found = [
-        OptionOrigin(f"{file.path}:{value.line}", value.text) for file in files for wanted, name in reversed(names)
-        for value in file.sections.get(wanted if wanted == "DEFAULT" else wanted.lower(), {}).get(name, ())
-    ]  # fmt: skip
+        OptionOrigin(f"{file.path}:{value.line}", value.text)
+        for file in files
+        for wanted, name in reversed(names)
+        for value in file.sections.get(wanted if wanted == "DEFAULT" else wanted.lower(), {}).get(
+            name, ()
+        )
+    ]
     if number is not None and number <= len(found):
         return found[number - 1]
     return found[-1] if found else None

@@ -20,7 +20,9 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Override:
-    """One option of the configuration given as ``--group-option``. ``group`` is None for [DEFAULT]."""
+    """One option of the configuration given as ``--group-option``. ``group`` is None
+    for [DEFAULT].
+    """
 
     group: str | None
     name: str
@@ -31,8 +33,9 @@ class Override:
 class Options:
     """One command line. ``command`` is empty for an audit (``once``) or the daemon.
 
-    ``sources`` and ``overrides`` stand in the order given; ``nodes`` empty means all of them. ``arguments`` are the
-    command's own: a text or ``None``, a tuple of texts of those that there may be many of, a bool of a switch.
+    ``sources`` and ``overrides`` stand in the order given; ``nodes`` empty means all of them.
+    ``arguments`` are the command's own: a text or ``None``, a tuple of texts of those that there
+    may be many of, a bool of a switch.
     """
 
     command: tuple[str, ...] = ()

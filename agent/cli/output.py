@@ -1,4 +1,5 @@
-"""What goes to stdout and stderr. stdout holds the report and nothing else, and one JSON document at most.
+"""What goes to stdout and stderr. stdout holds the report and nothing else, and one JSON document
+at most.
 
 What makes text for people is loaded when there is some, because the daemon has none.
 """
@@ -22,7 +23,11 @@ def write_report(report: Report, options: Options) -> None:
     from agent.render.look import look_of
     from agent.render.text import render_report
 
-    write(render_report(report, look_of(sys.stdout, wide=options.wide), as_table=options.format == "table"))
+    write(
+        render_report(
+            report, look_of(sys.stdout, wide=options.wide), as_table=options.format == "table"
+        )
+    )
 
 
 def write_document(document: Mapping[str, Any], options: Options) -> None:
@@ -41,11 +46,15 @@ def write(text: str) -> None:
         _drop(sys.stdout)
     except OSError as error:
         _drop(sys.stdout)
-        raise OutputFailed(f"the report cannot be written: {error.strerror}", "check what stdout leads to") from error
+        raise OutputFailed(
+            f"the report cannot be written: {error.strerror}", "check what stdout leads to"
+        ) from error
 
 
 def write_problems(problems: Sequence[Problem], places: Sequence[str] = ()) -> None:
-    """Errors to stderr; ``places``: for each where it comes from, if that is known. Nobody is left to tell if that fails."""
+    """Errors to stderr; ``places``: for each where it comes from, if that is known. Nobody is left
+    to tell if that fails.
+    """
     from agent.render.look import look_of
     from agent.render.text import render_problems
 

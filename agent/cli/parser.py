@@ -1,4 +1,6 @@
-"""The command line, read by argparse: its own exit code for wrong usage, and every option of the configuration too."""
+"""The command line, read by argparse: its own exit code for wrong usage, and every option of the
+configuration too.
+"""
 
 import argparse
 import difflib
@@ -9,17 +11,21 @@ from typing import Any, NoReturn
 
 from oslo_config import cfg
 
-from agent.cli.catalogue import WITH_KEYSTONEAUTH, catalogue, plugin_options
 from agent.cli.command import Argument, Command
 from agent.cli.command_table import COMMANDS, TOPICS, find
+from agent.cli.option_values import WITH_KEYSTONEAUTH, catalogue, plugin_options
 from agent.cli.options import FORMATS, Format, Options, Override, Source
 from agent.errors import UsageError
 
 PROGRAM = "agent"
-DESCRIPTION = "Keeps OpenStack Placement true for a hypervisor. Without a command: the daemon, in the foreground."
+DESCRIPTION = (
+    "Keeps OpenStack Placement true for a hypervisor. Without a command: the daemon, in the "
+    "foreground."
+)
 EPILOG = (
-    "Every option of the configuration file can be given here too, as --group-option VALUE, and wins over the files: "
-    "--compute_driver fake, --store-path DIR, --placement-auth_url URL; a switch is turned off by --noswitch or --group-noswitch."
+    "Every option of the configuration file can be given here too, as --group-option VALUE, and "
+    "wins over the files: --compute_driver fake, --store-path DIR, --placement-auth_url URL; a "
+    "switch is turned off by --noswitch or --group-noswitch."
 )
 # Flags that only mean something with certain commands, as they are written.
 FLAGS = {
@@ -36,7 +42,8 @@ FLAGS = {
 PARTICULAR = {"once", "version", *FLAGS}
 HELP = "help"
 
-# What stands before the name of a command's own argument, because it may be called like a common flag.
+# What stands before the name of a command's own argument, because it may be called like a common
+# flag.
 OWN = "own "
 # How argparse begins to tell what it does not know.
 UNRECOGNIZED = "unrecognized arguments: "
@@ -44,7 +51,9 @@ UNRECOGNIZED = "unrecognized arguments: "
 
 @dataclass(slots=True)
 class _CommandLine:
-    """What must be gathered over the parsers of command and subcommand, where argparse would keep the last part only."""
+    """What must be gathered over the parsers of command and subcommand, where argparse would keep
+    the last part only.
+    """
 
     overrides: dict[tuple[str | None, str], Override] = field(default_factory=dict)
     sources: list[Source] = field(default_factory=list)
@@ -62,14 +71,21 @@ class _ArgumentParser(argparse.ArgumentParser):
     meant: str = ""
 
     def error(self, message: str) -> NoReturn:
-        unknown = message.removeprefix(UNRECOGNIZED).split() if message.startswith(UNRECOGNIZED) else []
-        meant = self.meant or _meant(next((word.partition("=")[0] for word in unknown if word.startswith("-")), ""), self._option_string_actions)
+        unknown = (
+            message.removeprefix(UNRECOGNIZED).split() if message.startswith(UNRECOGNIZED) else []
+        )
+        meant = self.meant or _meant(
+            next((word.partition("=")[0] for word in unknown if word.startswith("-")), ""),
+            self._option_string_actions,
+        )
         raise UsageError(message, f"{meant}{self.prog} --help", usage=self.format_usage())
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
             self.meant = _meant(str(value), action.choices)
-            raise argparse.ArgumentError(action, f"{value!r} is none of {', '.join(action.choices)}")
+            raise argparse.ArgumentError(
+                action, f"{value!r} is none of {', '.join(action.choices)}"
+            )
 
 
 def _meant(word: str, known: Iterable[str]) -> str:
@@ -82,11 +98,19 @@ def _meant(word: str, known: Iterable[str]) -> str:
 class _OptionAction(argparse.Action):
     """Hands the value, or for a switch its constant, to a function."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, hand: Callable[[Any], None], **settings: Any) -> None:
+    def __init__(
+        self, option_strings: Sequence[str], dest: str, hand: Callable[[Any], None], **settings: Any
+    ) -> None:
         super().__init__(option_strings, dest, **settings)
         self.hand = hand
 
-    def __call__(self, _parser: argparse.ArgumentParser, _namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+    def __call__(
+        self,
+        _parser: argparse.ArgumentParser,
+        _namespace: argparse.Namespace,
+        values: Any,
+        _option: str | None = None,
+    ) -> None:
         self.hand(self.const if self.nargs == 0 else values)
 
 
@@ -110,7 +134,10 @@ def parse(argv: Sequence[str]) -> Options:
         nodes=tuple(given.nodes),
         sources=tuple(given.sources),
         overrides=tuple(given.overrides.values()),
-        debug=any(one.name == "debug" and one.group is None and one.value for one in given.overrides.values()),
+        debug=any(
+            one.name == "debug" and one.group is None and one.value
+            for one in given.overrides.values()
+        ),
     )
     _check(options, parser)
     return options
@@ -119,17 +146,27 @@ def parse(argv: Sequence[str]) -> Options:
 def asked_format(argv: Sequence[str]) -> Format:
     """How errors are told, also where ``argv`` cannot be parsed. The last format wins."""
     words = [*argv, ""]
-    asked = [words[place + 1] if word == "--format" else word.removeprefix("--format=") for place, word in enumerate(argv) if word.startswith("--format")]
+    asked = [
+        words[place + 1] if word == "--format" else word.removeprefix("--format=")
+        for place, word in enumerate(argv)
+        if word.startswith("--format")
+    ]
     return next((one for one in FORMATS if asked[-1:] == [one]), "text")
 
 
 def _check(options: Options, parser: _ArgumentParser) -> None:
     if options.command and options.once:
-        parser.error(f"--once makes an audit and goes without the command {' '.join(options.command)}")
+        parser.error(
+            f"--once makes an audit and goes without the command {' '.join(options.command)}"
+        )
     allowed = find(options.command, options.once).flags
     for name, flag in FLAGS.items():
         if getattr(options, name) and name not in allowed:
-            partner = f"not with {' '.join(options.command)}" if options.command else "with --once, not with the daemon"
+            partner = (
+                f"not with {' '.join(options.command)}"
+                if options.command
+                else "with --once, not with the daemon"
+            )
             parser.error(f"{flag} goes {partner}")
 
 
@@ -144,18 +181,35 @@ def _parser(given: _CommandLine, argv: Sequence[str]) -> _ArgumentParser:
         return {"parents": [flags, configuration], **plain}
 
     all_flags = settings({"once", "version", *FLAGS})
-    parser = _ArgumentParser(prog=PROGRAM, description=DESCRIPTION, epilog=EPILOG, usage="agent [OPTION]... [COMMAND]", **all_flags)
+    parser = _ArgumentParser(
+        prog=PROGRAM,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        usage="agent [OPTION]... [COMMAND]",
+        **all_flags,
+    )
     top = parser.add_subparsers(dest="word0", metavar="COMMAND", title="commands", prog=PROGRAM)
     asked = top.add_parser(HELP, help="show what a command does: agent help claim create", **plain)
-    asked.add_argument("asked", nargs="*", default=[], metavar="COMMAND", help="the words of a command")
+    asked.add_argument(
+        "asked", nargs="*", default=[], metavar="COMMAND", help="the words of a command"
+    )
     topics: dict[str, Any] = {}
     for command in COMMANDS:
         first, *rest = command.words
         if rest and first not in topics:
-            topic = top.add_parser(first, help=f"{TOPICS[first]}: {_second_words(first)}", **settings(()))
-            topics[first] = topic.add_subparsers(dest="word1", metavar="COMMAND", title="commands", prog=topic.prog, required=True)
+            topic = top.add_parser(
+                first, help=f"{TOPICS[first]}: {_second_words(first)}", **settings(())
+            )
+            topics[first] = topic.add_subparsers(
+                dest="word1", metavar="COMMAND", title="commands", prog=topic.prog, required=True
+            )
         parent = topics[first] if rest else top
-        added = parent.add_parser(command.words[-1], help=command.help, description=command.help, **settings(command.flags))
+        added = parent.add_parser(
+            command.words[-1],
+            help=command.help,
+            description=command.help,
+            **settings(command.flags),
+        )
         _add_examples(added, command)
         _add_own(added, command)
     return parser
@@ -171,14 +225,28 @@ def _add_own(parser: argparse.ArgumentParser, command: Command) -> None:
         if one.switch:
             parser.add_argument(one.name, dest=OWN + one.key, action="store_true", help=one.help)
         elif one.name.startswith("-"):
-            parser.add_argument(one.name, dest=OWN + one.key, action="append" if one.many else "store", metavar=one.metavar, help=one.help)
+            parser.add_argument(
+                one.name,
+                dest=OWN + one.key,
+                action="append" if one.many else "store",
+                metavar=one.metavar,
+                help=one.help,
+            )
         else:
-            parser.add_argument(OWN + one.key, nargs="+" if one.many else "?" if one.optional else None, metavar=one.metavar, help=one.help)
+            parser.add_argument(
+                OWN + one.key,
+                nargs="+" if one.many else "?" if one.optional else None,
+                metavar=one.metavar,
+                help=one.help,
+            )
 
 
 def _own_arguments(words: tuple[str, ...], found: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of the command, also those that were not given."""
-    return {one.key: _own_value(one, found.get(OWN + one.key)) for one in find(words, once=True).arguments}
+    return {
+        one.key: _own_value(one, found.get(OWN + one.key))
+        for one in find(words, once=True).arguments
+    }
 
 
 def _own_value(one: Argument, given: Any) -> Any:
@@ -192,40 +260,114 @@ def _second_words(first: str) -> str:
 
 
 def _add_flags(parser: _ArgumentParser, given: _CommandLine, takes: Collection[str]) -> None:
-    """The flags that may stand anywhere. Those that mean nothing with a command are left out of its help, and refused by name later."""
+    """The flags that may stand anywhere. Those that mean nothing with a command are left out of its
+    help, and refused by name later.
+    """
 
     def flag(name: str, help: str, when: str = "", **how: Any) -> None:
         key = "nodes" if name == "--node" else name.removeprefix("--").replace("-", "_")
         shown = f"{when}: {help}" if when and "once" in takes else help
-        parser.add_argument(name, help=argparse.SUPPRESS if key in PARTICULAR and key not in takes else shown, **how)
+        parser.add_argument(
+            name, help=argparse.SUPPRESS if key in PARTICULAR and key not in takes else shown, **how
+        )
 
     flag("--once", action="store_true", help="one audit of every node, a report, and out")
-    flag("--dry-run", action="store_true", when="with --once and commands that write", help="show what would be done, write nothing")
-    flag("--node", action=_OptionAction, hand=given.nodes.append, metavar="NAME", help="only this node; may be repeated")
-    flag("--format", choices=FORMATS, help="how the report is written: text or table for people, json or yaml for tools; text unless given")
-    flag("--wide", action="store_true", help="show every trait by its name, however many a provider has")
-    flag("--detailed-exitcode", action="store_true", help="exit 2 if there are changes, made or pending, or warnings")
-    flag("--adopt", action="store_true", when="with --once", help="take over a tree that somebody else made")
-    flag("--reread", action="store_true", when="with --once", help="read everything again, trust no saved mirror")
-    flag("--with-usages", action="store_true", when="with --once", help="show use as Placement counts it, one request a provider")
-    flag("--offline", action="store_true", when="with a command that asks the daemon", help="read the store even if one runs")
+    flag(
+        "--dry-run",
+        action="store_true",
+        when="with --once and commands that write",
+        help="show what would be done, write nothing",
+    )
+    flag(
+        "--node",
+        action=_OptionAction,
+        hand=given.nodes.append,
+        metavar="NAME",
+        help="only this node; may be repeated",
+    )
+    flag(
+        "--format",
+        choices=FORMATS,
+        help=(
+            "how the report is written: text or table for people, json or yaml for tools; text "
+            "unless given"
+        ),
+    )
+    flag(
+        "--wide",
+        action="store_true",
+        help="show every trait by its name, however many a provider has",
+    )
+    flag(
+        "--detailed-exitcode",
+        action="store_true",
+        help="exit 2 if there are changes, made or pending, or warnings",
+    )
+    flag(
+        "--adopt",
+        action="store_true",
+        when="with --once",
+        help="take over a tree that somebody else made",
+    )
+    flag(
+        "--reread",
+        action="store_true",
+        when="with --once",
+        help="read everything again, trust no saved mirror",
+    )
+    flag(
+        "--with-usages",
+        action="store_true",
+        when="with --once",
+        help="show use as Placement counts it, one request a provider",
+    )
+    flag(
+        "--offline",
+        action="store_true",
+        when="with a command that asks the daemon",
+        help="read the store even if one runs",
+    )
     flag("--version", action="store_true", help="show the version and exit")
     source = given.sources.append
-    flag("--config-file", action=_OptionAction, hand=lambda path: source(Source(Path(path))), metavar="FILE", help="read this file; may be repeated, later ones win")
-    flag("--config-dir", action=_OptionAction, hand=lambda path: source(Source(Path(path), True)), metavar="DIR", help="read every *.conf of this folder")
+    flag(
+        "--config-file",
+        action=_OptionAction,
+        hand=lambda path: source(Source(Path(path))),
+        metavar="FILE",
+        help="read this file; may be repeated, later ones win",
+    )
+    flag(
+        "--config-dir",
+        action=_OptionAction,
+        hand=lambda path: source(Source(Path(path), True)),
+        metavar="DIR",
+        help="read every *.conf of this folder",
+    )
 
 
 def _add_configuration(parser: _ArgumentParser, given: _CommandLine, argv: Sequence[str]) -> None:
     listed = catalogue()
     for section in WITH_KEYSTONEAUTH:
         if any(word.startswith(f"--{section}-") for word in argv):
-            listed.append((section, plugin_options(option for group, options in listed if group == section for option in options)))
+            listed.append(
+                (
+                    section,
+                    plugin_options(
+                        option
+                        for group, options in listed
+                        if group == section
+                        for option in options
+                    ),
+                )
+            )
     for group, options in listed:
         for option in options:
             _add_option(parser, given, group, option)
 
 
-def _add_option(parser: _ArgumentParser, given: _CommandLine, group: str | None, option: cfg.Opt) -> None:
+def _add_option(
+    parser: _ArgumentParser, given: _CommandLine, group: str | None, option: cfg.Opt
+) -> None:
     def hand(value: Any) -> None:
         given.override(group, option, value)
 
@@ -234,12 +376,23 @@ def _add_option(parser: _ArgumentParser, given: _CommandLine, group: str | None,
     shown = option.help if option.dest == "debug" else argparse.SUPPRESS
     names = _spellings(prefix, option) + ([f"-{option.short}"] if option.short else [])
     if isinstance(option, cfg.BoolOpt):
-        parser.add_argument(*names, action=_OptionAction, hand=hand, nargs=0, const=True, help=shown)
-        parser.add_argument(*_spellings(f"{prefix}no", option), action=_OptionAction, hand=hand, nargs=0, const=False, help=argparse.SUPPRESS)
+        parser.add_argument(
+            *names, action=_OptionAction, hand=hand, nargs=0, const=True, help=shown
+        )
+        parser.add_argument(
+            *_spellings(f"{prefix}no", option),
+            action=_OptionAction,
+            hand=hand,
+            nargs=0,
+            const=False,
+            help=argparse.SUPPRESS,
+        )
     else:
         parser.add_argument(*names, action=_OptionAction, hand=hand, help=shown)
 
 
 def _spellings(prefix: str, option: cfg.Opt) -> list[str]:
     """The option's own name, with hyphens and with underscores."""
-    return sorted({prefix + name for name in (option.name, option.name.replace("_", "-"), option.dest)})
+    return sorted(
+        {prefix + name for name in (option.name, option.name.replace("_", "-"), option.dest)}
+    )

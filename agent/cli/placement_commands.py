@@ -5,63 +5,140 @@ from agent.cli.record_commands import A_UUID
 
 ANOTHER = "0d5e7c31-92a4-4b68-9f1d-6a3c8e20b574"
 CONSUMER = Argument("consumer", "the consumer's uuid: of an instance or a migration", "CONSUMER")
-AGGREGATE = (Argument("aggregate", "the aggregate's uuid", "AGGREGATE"), Argument("host", "the host's name, or its provider's uuid", "HOST"))
+AGGREGATE = (
+    Argument("aggregate", "the aggregate's uuid", "AGGREGATE"),
+    Argument("host", "the host's name, or its provider's uuid", "HOST"),
+)
 # All of them, because whoever only reads sends nothing that writes either.
 DRY = frozenset({"dry_run", "detailed_exitcode"})
 PLACEMENT_COMMANDS = (
     Command(
-        ("candidates",), "show in which ways Placement could place a guest", "agent.cli.commands.placement.candidates:show_candidates", DRY,
-        (Argument("query", "the query, as Placement's API has it: resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX", "KEY=VALUE", many=True),),
+        ("candidates",),
+        "show in which ways Placement could place a guest",
+        "agent.cli.commands.placement.candidates:show_candidates",
+        DRY,
+        (
+            Argument(
+                "query",
+                (
+                    "the query, as Placement's API has it: resources=VCPU:2,MEMORY_MB:512 "
+                    "required=HW_CPU_X86_AVX"
+                ),
+                "KEY=VALUE",
+                many=True,
+            ),
+        ),
         ("agent candidates resources=VCPU:2,MEMORY_MB:512 required=HW_CPU_X86_AVX limit=5",),
     ),
     Command(
-        ("allocation", "show"), "show all that a consumer holds", "agent.cli.commands.placement.allocation:show_allocation",
-        DRY, (CONSUMER,), (f"agent allocation show {A_UUID}",),
+        ("allocation", "show"),
+        "show all that a consumer holds",
+        "agent.cli.commands.placement.allocation:show_allocation",
+        DRY,
+        (CONSUMER,),
+        (f"agent allocation show {A_UUID}",),
     ),
     Command(
-        ("allocation", "move"), "give all that one consumer holds to another", "agent.cli.commands.placement.allocation_move:move_allocation", DRY,
+        ("allocation", "move"),
+        "give all that one consumer holds to another",
+        "agent.cli.commands.placement.allocation:move_allocation",
+        DRY,
         (
-            Argument("source", "the consumer that holds it", "SOURCE"), Argument("target", "the consumer that gets it", "TARGET"),
-            Argument("--overwrite", "even if the target holds something, which is lost", "", switch=True),
+            Argument("source", "the consumer that holds it", "SOURCE"),
+            Argument("target", "the consumer that gets it", "TARGET"),
+            Argument(
+                "--overwrite", "even if the target holds something, which is lost", "", switch=True
+            ),
             Argument("--project-id", "the target's project, if it is not the source's", "ID"),
             Argument("--user-id", "the target's user, if it is not the source's", "ID"),
         ),
-        (f"agent allocation move --dry-run {A_UUID} {ANOTHER}", f"agent allocation move {A_UUID} {ANOTHER}"),
+        (
+            f"agent allocation move --dry-run {A_UUID} {ANOTHER}",
+            f"agent allocation move {A_UUID} {ANOTHER}",
+        ),
     ),
     Command(
-        ("allocation", "delete"), "take everything from a consumer", "agent.cli.commands.placement.allocation_delete:delete_allocation", DRY,
-        (CONSUMER, Argument("--force", "without looking, and so that no other client notices", "", switch=True)),
+        ("allocation", "delete"),
+        "take everything from a consumer",
+        "agent.cli.commands.placement.allocation:delete_allocation",
+        DRY,
+        (
+            CONSUMER,
+            Argument(
+                "--force", "without looking, and so that no other client notices", "", switch=True
+            ),
+        ),
         (f"agent allocation delete --dry-run {A_UUID}", f"agent allocation delete {A_UUID}"),
     ),
     Command(
-        ("allocation", "remove-tree"), "have a consumer let go of one node", "agent.cli.commands.placement.allocation_remove_tree:remove_tree_from_allocation", DRY,
-        (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")), (f"agent allocation remove-tree {A_UUID} compute-1",),
+        ("allocation", "remove-tree"),
+        "have a consumer let go of one node",
+        "agent.cli.commands.placement.allocation:remove_tree_from_allocation",
+        DRY,
+        (CONSUMER, Argument("root", "the node's name, or its root provider's uuid", "NODE")),
+        (f"agent allocation remove-tree {A_UUID} compute-1",),
     ),
     Command(
-        ("aggregate", "add-host"), "put a host into an aggregate", "agent.cli.commands.placement.aggregate_host:add", DRY, AGGREGATE,
+        ("aggregate", "add-host"),
+        "put a host into an aggregate",
+        "agent.cli.commands.placement.aggregate_host:add",
+        DRY,
+        AGGREGATE,
         (f"agent aggregate add-host {A_UUID} compute-1",),
     ),
     Command(
-        ("aggregate", "remove-host"), "take a host out of an aggregate", "agent.cli.commands.placement.aggregate_host:remove", DRY, AGGREGATE,
+        ("aggregate", "remove-host"),
+        "take a host out of an aggregate",
+        "agent.cli.commands.placement.aggregate_host:remove",
+        DRY,
+        AGGREGATE,
         (f"agent aggregate remove-host {A_UUID} compute-1",),
     ),
     Command(
-        ("usages",), "show how much a project has allocated", "agent.cli.commands.placement.usages:show_usages", DRY,
-        (Argument("project", "the project's id", "PROJECT"), Argument("--user-id", "show that of one of its users too", "ID")),
+        ("usages",),
+        "show how much a project has allocated",
+        "agent.cli.commands.placement.candidates:show_usages",
+        DRY,
+        (
+            Argument("project", "the project's id", "PROJECT"),
+            Argument("--user-id", "show that of one of its users too", "ID"),
+        ),
         ("agent usages 7a1c5e0f9b3d4826a0c4e8f2b6d09135",),
     ),
     Command(
-        ("pci", "unreport"), "take the devices of a node out of Placement", "agent.cli.commands.placement.pci_unreport:unreport_pci", DRY,
-        (Argument("root", "the node's name, or its root provider's uuid", "NODE"),), ("agent pci unreport --dry-run compute-1", "agent pci unreport compute-1"),
+        ("pci", "unreport"),
+        "take the devices of a node out of Placement",
+        "agent.cli.commands.placement.decommission:unreport_pci",
+        DRY,
+        (Argument("root", "the node's name, or its root provider's uuid", "NODE"),),
+        ("agent pci unreport --dry-run compute-1", "agent pci unreport compute-1"),
     ),
     Command(
-        ("decommission",), "take a node out of Placement", "agent.cli.commands.placement.decommission:decommission_node", DRY,
+        ("decommission",),
+        "take a node out of Placement",
+        "agent.cli.commands.placement.decommission:decommission_node",
+        DRY,
         (
             Argument("root", "the node's name, or its root provider's uuid", "NODE"),
-            Argument("--consumer", "a consumer that is known to be on the node, and lets go of it; may be repeated", "UUID", many=True),
-            Argument("--evacuated", "a consumer that was evacuated away, and lets go of it; may be repeated", "UUID", many=True),
-            Argument("--all-providers", "delete providers too that this store does not know as the agent's", "", switch=True),
+            Argument(
+                "--consumer",
+                "a consumer that is known to be on the node, and lets go of it; may be repeated",
+                "UUID",
+                many=True,
+            ),
+            Argument(
+                "--evacuated",
+                "a consumer that was evacuated away, and lets go of it; may be repeated",
+                "UUID",
+                many=True,
+            ),
+            Argument(
+                "--all-providers",
+                "delete providers too that this store does not know as the agent's",
+                "",
+                switch=True,
+            ),
         ),
         ("agent decommission --dry-run compute-1", "agent decommission compute-1"),
     ),
-)  # fmt: skip
+)

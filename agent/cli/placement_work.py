@@ -15,22 +15,24 @@ from agent.bootstrap import embedded_transport
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.errors import AgentError, AlreadyTold, OutputFailed
-from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
 from agent.model.mirror import ServerCapabilities
+from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.placement.client import PlacementClient
 from agent.placement.connect import http, wants_embedded
-from agent.placement.embedded import FILE
 from agent.placement.dry_run import RecordingExchange
+from agent.placement.embedded import FILE
 from agent.placement.server import check_version
+from agent.render.json_report import problems_of
 from agent.render.look import look_of
-from agent.render.problems import problems_of
 from agent.render.work import WorkReport, render_work, work_document
 from agent.store.lock import RunLock
 
 
 @dataclass(frozen=True, slots=True)
 class PlacementWork:
-    """A client of the configured Placement, which in a dry run sends nothing that writes; and what the server offers."""
+    """A client of the configured Placement, which in a dry run sends nothing that writes; and what
+    the server offers.
+    """
 
     client: PlacementClient
     exchange: RecordingExchange
@@ -39,13 +41,17 @@ class PlacementWork:
 
 
 @contextmanager
-def placement_work(conf: cfg.ConfigOpts, options: Options, name: str, *, writes: bool) -> Iterator[PlacementWork]:
+def placement_work(
+    conf: cfg.ConfigOpts, options: Options, name: str, *, writes: bool
+) -> Iterator[PlacementWork]:
     """The Placement that [placement] names, or the embedded one.
 
-    The embedded one is this run's alone if it ``writes``; whoever only looks gets a copy. ``name``: what is reported, also if it fails.
+    The embedded one is this run's alone if it ``writes``; whoever only looks gets a copy. ``name``:
+    what is reported, also if it fails.
 
     :raises AgentError: it cannot be used, or the work fails.
-    :raises AlreadyTold: the work fails, and a tool was told so in the document of that work, with the requests that were sent.
+    :raises AlreadyTold: the work fails, and a tool was told so in the document of that work, with
+        the requests that were sent.
     """
     folder, cancelled = Path(conf.store.path), Event()
     looks = options.dry_run or not writes
@@ -53,7 +59,11 @@ def placement_work(conf: cfg.ConfigOpts, options: Options, name: str, *, writes:
         is_embedded = wants_embedded(conf, daemon=False)
         if is_embedded and not looks:
             stack.enter_context(RunLock(folder))
-        transport = embedded_transport(folder, cancelled, dry_run=looks) if is_embedded else http(conf, cancelled)
+        transport = (
+            embedded_transport(folder, cancelled, dry_run=looks)
+            if is_embedded
+            else http(conf, cancelled)
+        )
         exchange = RecordingExchange(transport, f"req-{uuid.uuid4()}", rehearsal=looks)
         client = PlacementClient(exchange)
         capabilities = ServerCapabilities(transport.endpoint, client.max_version())
@@ -70,9 +80,16 @@ def placement_work(conf: cfg.ConfigOpts, options: Options, name: str, *, writes:
 
 
 def finish(
-    work: PlacementWork, options: Options, name: str, result: Mapping[str, Any], lines: Sequence[str], errors: Sequence[AgentError] = ()
-) -> int:  # fmt: skip
-    """Report what came of it: ``result`` for tools, ``lines`` for people, ``errors`` beside what was done. Returns the exit code."""
+    work: PlacementWork,
+    options: Options,
+    name: str,
+    result: Mapping[str, Any],
+    lines: Sequence[str],
+    errors: Sequence[AgentError] = (),
+) -> int:
+    """Report what came of it: ``result`` for tools, ``lines`` for people, ``errors`` beside what
+    was done. Returns the exit code.
+    """
     report = WorkReport(
         name=name,
         mode="embedded" if work.embedded_in else "http",
@@ -85,7 +102,9 @@ def finish(
         requests=work.exchange.counts,
         problems=[problem for error in errors for problem in problems_of(error)],
         exit_code=_exit_code(work, options, errors),
-        notice=f"using the embedded Placement in {work.embedded_in / FILE}" if work.embedded_in else "",
+        notice=f"using the embedded Placement in {work.embedded_in / FILE}"
+        if work.embedded_in
+        else "",
     )
     if options.as_document:
         write_document(work_document(report), options)

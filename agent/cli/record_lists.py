@@ -16,8 +16,7 @@ from agent.cli.daemon_client import from_daemon
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.conf.default import host_name
-from agent.model.exit_codes import DONE, PARTLY
-from agent.model.report import Problem
+from agent.model.report import DONE, PARTLY, Problem
 from agent.render.json_report import error_rows
 from agent.render.look import Look, look_of, to_string
 from agent.render.text import error_lines
@@ -39,8 +38,14 @@ class RecordList:
     damaged: Sequence[str] = ()
 
 
-def asked(conf: cfg.ConfigOpts, options: Options, daemon: Callable[[ApiClient], Answer], store: Callable[[Store], Answer]) -> tuple[Answer, bool]:
-    """What the daemon answers; where none runs, or with ``--offline``, what the store does. And whether it was the store.
+def asked(
+    conf: cfg.ConfigOpts,
+    options: Options,
+    daemon: Callable[[ApiClient], Answer],
+    store: Callable[[Store], Answer],
+) -> tuple[Answer, bool]:
+    """What the daemon answers; where none runs, or with ``--offline``, what the store does. And
+    whether it was the store.
 
     :raises StoreError: no daemon runs, and the store cannot be read.
     :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
@@ -57,39 +62,77 @@ def views(conf: cfg.ConfigOpts, store: Store) -> RecordViews:
     return RecordViews(Records(store), host_name(conf))
 
 
-def listed(conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str, str]) -> RecordList:
+def listed(
+    conf: cfg.ConfigOpts, options: Options, name: str, query: Mapping[str, str]
+) -> RecordList:
     """All pages of the list called ``name``.
 
     :raises AgentError: as :func:`asked`.
     """
     collect = partial(_collected, query)
     pages, offline = asked(
-        conf, options, lambda client: collect(partial(client.page, f"/v1/{name}")), lambda store: collect(getattr(views(conf, store), name))
-    )  # fmt: skip
-    return RecordList("store" if offline else "daemon", [one for page in pages for one in page[name]], [one for page in pages for one in page["damaged"]])
+        conf,
+        options,
+        lambda client: collect(partial(client.page, f"/v1/{name}")),
+        lambda store: collect(getattr(views(conf, store), name)),
+    )
+    return RecordList(
+        "store" if offline else "daemon",
+        [one for page in pages for one in page[name]],
+        [one for page in pages for one in page["damaged"]],
+    )
 
 
 def show(options: Options, name: str, found: RecordList, render: Render) -> int:
     """Write what was found, under its name. Returns the exit code."""
-    problems = [Problem("record.damaged", one, "correct or remove the record") for one in found.damaged]
+    problems = [
+        Problem("record.damaged", one, "correct or remove the record") for one in found.damaged
+    ]
     code = PARTLY if problems else DONE
     if options.as_document:
-        document = {"schema": f"compute-node-agent/{name}/1", "source": found.source, name: list(found.documents)}
+        document = {
+            "schema": f"compute-node-agent/{name}/1",
+            "source": found.source,
+            name: list(found.documents),
+        }
         write_document({**document, "errors": error_rows(problems), "exit_code": code}, options)
         return code
     look = look_of(sys.stdout)
-    lines = [Text("the daemon was not asked; this is what the store knows", "yellow")] if found.source == "store" else []
-    write(to_string([*lines, *(render(found.documents, look) or [Text(f"no {name}", "dim")]), *error_lines(problems, look)], look))
+    lines = (
+        [Text("the daemon was not asked; this is what the store knows", "yellow")]
+        if found.source == "store"
+        else []
+    )
+    write(
+        to_string(
+            [
+                *lines,
+                *(render(found.documents, look) or [Text(f"no {name}", "dim")]),
+                *error_lines(problems, look),
+            ],
+            look,
+        )
+    )
     return code
 
 
 def show_one(options: Options, name: str, document: Document, render: Render) -> int:
     """Write one record, under its name. Returns the exit code."""
     if options.as_document:
-        write_document({"schema": f"compute-node-agent/{name}/1", name: document, "errors": [], "exit_code": DONE}, options)
+        write_document(
+            {
+                "schema": f"compute-node-agent/{name}/1",
+                name: document,
+                "errors": [],
+                "exit_code": DONE,
+            },
+            options,
+        )
         return DONE
     look = look_of(sys.stdout)
-    done = [Text("it was done before; nothing has changed", "dim")] if document.get("repeated") else []
+    done = (
+        [Text("it was done before; nothing has changed", "dim")] if document.get("repeated") else []
+    )
     write(to_string([*render([document], look), *done], look))
     return DONE
 

@@ -1,4 +1,6 @@
-"""Options and sections in the files of a configuration, and in the environment, that nobody reads, and what may have been meant by them."""
+"""Options and sections in the files of a configuration, and in the environment, that nobody reads,
+and what may have been meant by them.
+"""
 
 import logging
 import os
@@ -11,8 +13,8 @@ from pathlib import Path
 
 from oslo_config import cfg
 
-from agent.cli.catalogue import WITH_KEYSTONEAUTH, plugin_options
 from agent.cli.config_files import REPLACED, ConfigFile, Value, read_all
+from agent.cli.option_values import WITH_KEYSTONEAUTH, plugin_options
 from agent.cli.options import Source
 from agent.model.names import printable
 
@@ -21,16 +23,54 @@ LOG = logging.getLogger(__name__)
 Known = Mapping[str, Collection[str]]
 """Names of options by section."""
 
-# By one of these a file is known as nova's. What nova shares with other services or with the agent says nothing.
-_ONLY_NOVAS = frozenset({
-    "api_database", "barbican_service_user", "cinder", "cells", "conductor", "console", "consoleauth", "cyborg", "ephemeral_storage_encryption",
-    "filter_scheduler", "glance", "guestfs", "hyperv", "key_manager", "keystone_authtoken", "manila", "metrics", "mks", "notifications",
-    "os_vif_linux_bridge", "os_vif_ovs", "osapi_v21", "powervm", "quota", "rdp", "remote_debug", "scheduler", "serial_console", "service_user", "spice",
-    "upgrade_levels", "vendordata_dynamic_auth", "vif_plug_linux_bridge_privileged", "vif_plug_ovs_privileged", "vmware", "vnc", "xenserver", "zvm",
-})  # fmt: skip
+# By one of these a file is known as nova's. What nova shares with other services or with the agent
+# says nothing.
+_ONLY_NOVAS = frozenset(
+    {
+        "api_database",
+        "barbican_service_user",
+        "cinder",
+        "cells",
+        "conductor",
+        "console",
+        "consoleauth",
+        "cyborg",
+        "ephemeral_storage_encryption",
+        "filter_scheduler",
+        "glance",
+        "guestfs",
+        "hyperv",
+        "key_manager",
+        "keystone_authtoken",
+        "manila",
+        "metrics",
+        "mks",
+        "notifications",
+        "os_vif_linux_bridge",
+        "os_vif_ovs",
+        "osapi_v21",
+        "powervm",
+        "quota",
+        "rdp",
+        "remote_debug",
+        "scheduler",
+        "serial_console",
+        "service_user",
+        "spice",
+        "upgrade_levels",
+        "vendordata_dynamic_auth",
+        "vif_plug_linux_bridge_privileged",
+        "vif_plug_ovs_privileged",
+        "vmware",
+        "vnc",
+        "xenserver",
+        "zvm",
+    }
+)
 # What other names of files and folders say the same.
 _NOVAS_FOLDERS = ("nova.conf.d",)
-# How much alike two names must be. A file of nova's has hundreds of options that are not ours, and some are much like ours.
+# How much alike two names must be. A file of nova's has hundreds of options that are not ours, and
+# some are much like ours.
 _LIKE, _VERY_LIKE, _SHORTEST = 0.7, 0.82, 5
 # Sections that belong to libraries, which read them themselves if they are used.
 _LIBRARIES = ("oslo_", "profiler", "privsep", "source_")
@@ -40,7 +80,8 @@ _LISTED = {
     "mdev_": ("type", "[devices] enabled_mdev_types"),
     "vgpu_": ("type", "[devices] enabled_mdev_types"),
 }
-# How oslo.config reads an option from the environment. What clients of OpenStack read there has single underscores.
+# How oslo.config reads an option from the environment. What clients of OpenStack read there has
+# single underscores.
 _VARIABLE = re.compile(r"OS_(?P<section>.+?)__(?P<option>.+)")
 _ALL_THERE_ARE = "docs/configuration.md and agent.conf.sample have all that there are"
 # What operators may look for in sections that other services have.
@@ -49,7 +90,9 @@ _INSTEAD = {"database": "the store's URL is [store] connection"}
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A section, or an option in one, that nobody reads. ``file``, ``line``: None in the environment; ``variable``: None in a file."""
+    """A section, or an option in one, that nobody reads. ``file``, ``line``: None in the
+    environment; ``variable``: None in a file.
+    """
 
     file: str | None
     line: int | None
@@ -67,27 +110,42 @@ class Unknown:
         """Where it stands, and what is wrong."""
         if self.file is None:
             return f"environment variable {printable(str(self.variable))}: {self.what}"
-        return f"{printable(self.file)}:{self.line}: [{printable(self.section)}]{f' {printable(self.option)}' if self.option else ''}: {self.what}"
+        return (
+            f"{printable(self.file)}:{self.line}: "
+            f"[{printable(self.section)}]{f' {printable(self.option)}' if self.option else ''}: "
+            f"{self.what}"
+        )
 
 
 def warn_of_unknown(conf: cfg.ConfigOpts, *, complete: bool = True) -> None:
-    """Log what nobody reads in the files of ``conf`` and in the environment. ``complete``: see :func:`unknown_options`."""
+    """Log what nobody reads in the files of ``conf`` and in the environment. ``complete``: see
+    :func:`unknown_options`.
+    """
     files, _ = read_all(Source(Path(file)) for file in conf.config_file)
     for one in unknown_options(conf, files, complete=complete):
         LOG.warning("%s", one)
 
 
 def unknown_options(
-    conf: cfg.ConfigOpts, files: Sequence[ConfigFile], *, complete: bool = True, environ: Collection[str] = os.environ.keys()
+    conf: cfg.ConfigOpts,
+    files: Sequence[ConfigFile],
+    *,
+    complete: bool = True,
+    environ: Collection[str] = os.environ.keys(),
 ) -> list[Unknown]:
-    """Everything in ``files`` that nobody reads; of files of nova's only what is much like something that is read.
+    """Everything in ``files`` that nobody reads; of files of nova's only what is much like
+    something that is read.
 
-    Of the environment's variables only those whose section is one that is read, or much like one: others are meant for other programs.
+    Of the environment's variables only those whose section is one that is read, or much like one:
+    others are meant for other programs.
 
-    ``complete``: driver and monitors have said what they read. If not, a whole section may be theirs.
+    ``complete``: driver and monitors have said what they read. If not, a whole section may be
+    theirs.
     """
     known, names = _registered(conf)
-    in_files = [one for file in files for one in _Reader(file, known, names, complete=complete).unknown()]
+    in_files = [
+        one for file in files for one in _Reader(file, known, names, complete=complete).unknown()
+    ]
     return [*in_files, *_of_environment(environ, names, novas=any(map(is_novas, files)))]
 
 
@@ -121,7 +179,9 @@ def _variable(section: str, option: str) -> str:
 
 
 def _of_environment(environ: Collection[str], names: Known, *, novas: bool) -> Iterator[Unknown]:
-    """The variables that look like options of ours and are none. ``novas``: they may be meant for a nova-compute, as the files are."""
+    """The variables that look like options of ours and are none. ``novas``: they may be meant for a
+    nova-compute, as the files are.
+    """
     read = {_variable(section, option) for section, options in names.items() for option in options}
     for variable in sorted(set(environ) - read):
         if (found := _VARIABLE.fullmatch(variable)) is None:
@@ -133,21 +193,41 @@ def _of_environment(environ: Collection[str], names: Known, *, novas: bool) -> I
             options = names[section]
             if option not in options and option in _of_plugins(section, options):
                 continue
-        elif section in _ONLY_NOVAS or section.startswith(_LIBRARIES) or (likely := _like(section, names, novas=novas)) is None:
+        elif (
+            section in _ONLY_NOVAS
+            or section.startswith(_LIBRARIES)
+            or (likely := _like(section, names, novas=novas)) is None
+        ):
             continue
         else:
             meant, what = likely, "there is no such section"
         likely_option = _like(option, names[meant], novas=novas)
         if likely_option is not None or meant != section:
             right = _variable(meant, likely_option or option)
-            yield Unknown(None, None, section, option, f"{what}: did you mean {printable(right)}?", f"set {printable(right)} instead, or unset it", variable)
+            yield Unknown(
+                None,
+                None,
+                section,
+                option,
+                f"{what}: did you mean {printable(right)}?",
+                f"set {printable(right)} instead, or unset it",
+                variable,
+            )
         elif not novas:
-            yield Unknown(None, None, section, option, what, f"unset it; {_ALL_THERE_ARE}", variable)
+            yield Unknown(
+                None, None, section, option, what, f"unset it; {_ALL_THERE_ARE}", variable
+            )
 
 
 def _of_plugins(section: str, known: Collection[str]) -> Collection[str]:
-    """What authentication plugins read in a section, whichever is chosen. Loading all of them takes a while."""
-    return {option.dest for option in plugin_options(())} if "auth_type" in known or section in WITH_KEYSTONEAUTH else ()
+    """What authentication plugins read in a section, whichever is chosen. Loading all of them takes
+    a while.
+    """
+    return (
+        {option.dest for option in plugin_options(())}
+        if "auth_type" in known or section in WITH_KEYSTONEAUTH
+        else ()
+    )
 
 
 def _like(name: str, names: Collection[str], *, novas: bool) -> str | None:
@@ -158,7 +238,9 @@ def _like(name: str, names: Collection[str], *, novas: bool) -> str | None:
             return one
     if novas and len(wanted) < _SHORTEST:
         return None
-    (likely,) = get_close_matches(wanted, sorted(names), n=1, cutoff=_VERY_LIKE if novas else _LIKE) or (None,)
+    (likely,) = get_close_matches(
+        wanted, sorted(names), n=1, cutoff=_VERY_LIKE if novas else _LIKE
+    ) or (None,)
     return likely
 
 
@@ -173,7 +255,10 @@ class _Reader:
         for section, options in self._file.sections.items():
             if section in self._known:
                 yield from self._options(section, options)
-            elif not section.startswith(_LIBRARIES) and (found := self._unknown_section(section)) is not None:
+            elif (
+                not section.startswith(_LIBRARIES)
+                and (found := self._unknown_section(section)) is not None
+            ):
                 yield found
 
     def _unknown_section(self, section: str) -> Unknown | None:
@@ -183,30 +268,50 @@ class _Reader:
             return None
         if listed is not None:
             noun, option = _LISTED[listed]
-            what, remedy = f"no such {noun} is listed", f"add {printable(section.removeprefix(listed))} to {option}, or remove the section"
+            what, remedy = (
+                f"no such {noun} is listed",
+                f"add {printable(section.removeprefix(listed))} to {option}, or remove the section",
+            )
         else:
             what, remedy = "there is no such section", _INSTEAD.get(section, "remove it")
         if likely is not None:
-            what, remedy = f"{what}: did you mean [{likely}]?", f"write [{likely}], or remove the section"
-        return Unknown(str(self._file.path), self._file.lines.get(section, 1), section, None, what, remedy)
+            what, remedy = (
+                f"{what}: did you mean [{likely}]?",
+                f"write [{likely}], or remove the section",
+            )
+        return Unknown(
+            str(self._file.path), self._file.lines.get(section, 1), section, None, what, remedy
+        )
 
     def _options(self, section: str, options: Mapping[str, Sequence[Value]]) -> Iterator[Unknown]:
         known, names = self._known[section], self._names.get(section, ())
-        missing = {name: values for name, values in options.items() if name not in known and name != REPLACED}
+        missing = {
+            name: values
+            for name, values in options.items()
+            if name not in known and name != REPLACED
+        }
         if missing and (of_others := _of_plugins(section, known)):
             missing = {name: values for name, values in missing.items() if name not in of_others}
         for name, values in missing.items():
             likely, elsewhere = _like(name, names, novas=self._novas), self._elsewhere(name)
             if likely is not None:
-                what, remedy = f"there is no such option: did you mean {likely}?", f"write {likely}, or remove it"
+                what, remedy = (
+                    f"there is no such option: did you mean {likely}?",
+                    f"write {likely}, or remove it",
+                )
             elif self._novas:
                 continue
             elif elsewhere:
-                what, remedy = f"there is no such option here: did you mean that of [{elsewhere}]?", f"put it into [{elsewhere}], or remove it"
+                what, remedy = (
+                    f"there is no such option here: did you mean that of [{elsewhere}]?",
+                    f"put it into [{elsewhere}], or remove it",
+                )
             else:
                 what, remedy = "there is no such option", f"remove it; {_ALL_THERE_ARE}"
             yield Unknown(str(self._file.path), values[0].line, section, name, what, remedy)
 
     def _elsewhere(self, name: str) -> str:
         """The first other section that has an option of this name."""
-        return next((section for section, names in sorted(self._names.items()) if name in names), "")
+        return next(
+            (section for section, names in sorted(self._names.items()) if name in names), ""
+        )

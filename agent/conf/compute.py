@@ -6,74 +6,132 @@ GROUP = "compute"
 
 OPTIONS = [
     cfg.StrOpt(
-        "tree_layout", choices=["nested", "flat"],
+        "tree_layout",
+        choices=["nested", "flat"],
         help=(
-            "nested: every NUMA cell is a child provider; flat: everything on the root, as nova has it. Unset: "
-            "nested for a new root, and an existing root keeps its layout."
+            "nested: every NUMA cell is a child provider; flat: everything on the root, as nova "
+            "has it. Unset: nested for a new root, and an existing root keeps its layout."
         ),
     ),
     cfg.StrOpt(
-        "numa_mode", default="mixed", choices=["mixed", "strict"],
+        "numa_mode",
+        default="mixed",
+        choices=["mixed", "strict"],
         help=(
-            "What the cells of a nested tree count. mixed: dedicated CPUs; shared CPUs and memory are the root's, because a guest "
-            "without a topology is on no cell. strict: shared CPUs and memory as well; every guest has to have a topology."
+            "What the cells of a nested tree count. mixed: dedicated CPUs; shared CPUs and memory "
+            "are the root's, because a guest without a topology is on no cell. strict: shared "
+            "CPUs and memory as well; every guest has to have a topology."
         ),
     ),
     cfg.BoolOpt(
-        "memory_page_classes", default=False,
-        help="Count huge pages too, in MiB, as CUSTOM_MEMORY_PAGE_<size in KiB>. Their memory is inside MEMORY_MB as well.",
+        "memory_page_classes",
+        default=False,
+        help=(
+            "Count huge pages too, in MiB, as CUSTOM_MEMORY_PAGE_<size in KiB>. Their memory is "
+            "inside MEMORY_MB as well."
+        ),
     ),
     cfg.ListOpt(
-        "counted_on_root", default=[], item_type=types.String(choices=["VGPU", "MEM_ENCRYPTION_CONTEXT"]),
+        "counted_on_root",
+        default=[],
+        item_type=types.String(choices=["VGPU", "MEM_ENCRYPTION_CONTEXT"]),
         help=(
-            "Resource classes of children that are counted on the root instead, as old releases did: to go back to one of them. What is "
-            "allocated moves along at the next start, and back again when this is unset. Of MEM_ENCRYPTION_CONTEXT only that of SEV."
+            "Resource classes of children that are counted on the root instead, as old releases "
+            "did: to go back to one of them. What is allocated moves along at the next start, and "
+            "back again when this is unset. Of MEM_ENCRYPTION_CONTEXT only that of SEV."
         ),
     ),
-    cfg.StrOpt("owner_trait", default="OWNER_NOVA", help="Trait that says which service owns the node's providers."),
     cfg.StrOpt(
-        "provider_config_location", default="/etc/compute-node-agent/provider_config/",
-        help="Folder of YAML files that add custom inventories and traits to providers. It may be missing; empty: none is looked for.",
+        "owner_trait",
+        default="OWNER_NOVA",
+        help="Trait that says which service owns the node's providers.",
     ),
-    cfg.StrOpt("cpu_shared_set", help="Host CPUs for shared guest CPUs (VCPU), as a list like 0-3,^2."),
+    cfg.StrOpt(
+        "provider_config_location",
+        default="/etc/compute-node-agent/provider_config/",
+        help=(
+            "Folder of YAML files that add custom inventories and traits to providers. It may be "
+            "missing; empty: none is looked for."
+        ),
+    ),
+    cfg.StrOpt(
+        "cpu_shared_set", help="Host CPUs for shared guest CPUs (VCPU), as a list like 0-3,^2."
+    ),
     cfg.StrOpt("cpu_dedicated_set", help="Host CPUs for dedicated guest CPUs (PCPU)."),
     cfg.BoolOpt(
-        "packing_host_numa_cells_allocation_strategy", default=False,
-        help="Fill the fullest NUMA cells that have room first, instead of spreading guests over the emptiest.",
+        "packing_host_numa_cells_allocation_strategy",
+        default=False,
+        help=(
+            "Fill the fullest NUMA cells that have room first, instead of spreading guests over "
+            "the emptiest."
+        ),
     ),
     cfg.IntOpt(
-        "resource_provider_association_refresh", default=300, min=0,
+        "resource_provider_association_refresh",
+        default=300,
+        min=0,
         help="Seconds between queries for sharing providers; 0: only once.",
     ),
     cfg.BoolOpt(
-        "purge_unknown_allocations", default=False,
-        help="Remove allocations on the node's providers of whose consumer no record has known for a long time.",
+        "purge_unknown_allocations",
+        default=False,
+        help=(
+            "Remove allocations on the node's providers of whose consumer no record has known for "
+            "a long time."
+        ),
     ),
     cfg.IntOpt(
-        "purge_unknown_allocations_grace", default=86400, min=0,
-        help="Seconds for which no record has to know a consumer before its allocations are removed; two audits at least.",
+        "purge_unknown_allocations_grace",
+        default=86400,
+        min=0,
+        help=(
+            "Seconds for which no record has to know a consumer before its allocations are "
+            "removed; two audits at least."
+        ),
     ),
     cfg.IntOpt(
-        "facts_deadline", default=60, min=1,
+        "facts_deadline",
+        default=60,
+        min=1,
         help="Seconds a driver may take for one node's facts before the call is abandoned.",
     ),
     cfg.IntOpt(
-        "nodes_deadline", default=300, min=1,
+        "nodes_deadline",
+        default=300,
+        min=1,
         help="Seconds a driver may take to list its nodes before the call is abandoned.",
     ),
     cfg.IntOpt(
-        "full_audit_interval", default=600, min=0,
+        "full_audit_interval",
+        default=600,
+        min=0,
         help=(
-            "Seconds within which a node is audited although nothing of it has changed, spread over the nodes; for drivers of many nodes, "
-            "which can tell. 0: every time."
+            "Seconds within which a node is audited although nothing of it has changed, spread "
+            "over the nodes; for drivers of many nodes, which can tell. 0: every time."
         ),
     ),
     cfg.ListOpt(
-        "image_type_exclude_list", default=[],
-        help="Types of images (qcow2, raw, iso, ...) that guests here cannot be made from although the driver could.",
+        "image_type_exclude_list",
+        default=[],
+        help=(
+            "Types of images (qcow2, raw, iso, ...) that guests here cannot be made from although "
+            "the driver could."
+        ),
     ),
     cfg.IntOpt("start_deadline", default=60, min=1, help="Seconds a driver may take to start."),
-    cfg.ListOpt("monitors", default=[], help="Monitors of the host whose metrics are shown: cpu, memory, and whatever else is installed."),
-    cfg.IntOpt("monitor_deadline", default=5, min=1, help="Seconds a monitor may take before it is left out."),
+    cfg.ListOpt(
+        "monitors",
+        default=[],
+        help=(
+            "Monitors of the host whose metrics are shown: cpu, memory, and whatever else is "
+            "installed."
+        ),
+    ),
+    cfg.IntOpt(
+        "monitor_deadline",
+        default=5,
+        min=1,
+        help="Seconds a monitor may take before it is left out.",
+    ),
     cfg.IntOpt("workers", default=4, min=1, max=64, help="Nodes audited at the same time."),
 ]

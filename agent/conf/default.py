@@ -6,10 +6,15 @@ from oslo_config import cfg
 
 GROUP = None
 
-RATIO_HELP = "What is set here wins over the value in Placement; unset or 0, the value in Placement is kept and a new inventory gets the initial ratio."
+RATIO_HELP = (
+    "What is set here wins over the value in Placement; unset or 0, the value in Placement is "
+    "kept and a new inventory gets the initial ratio."
+)
 
 HOST = cfg.StrOpt(
-    "host", default=socket.gethostname(), sample_default="<hostname>",
+    "host",
+    default=socket.gethostname(),
+    sample_default="<hostname>",
     help="Name of this host; nodes are named after it unless the driver knows better.",
 )
 
@@ -17,7 +22,8 @@ OPTIONS = [
     cfg.StrOpt(
         "compute_driver",
         help=(
-            "Driver to audit with: libvirt, host, ironic, fake, fake.numa, fake.file, ... or one of nova's spellings. Unset: agent --once takes host, "
+            "Driver to audit with: libvirt, host, ironic, fake, fake.numa, fake.file, ... or one "
+            "of nova's spellings. Unset: agent --once takes host, "
             "the daemon libvirt, if that answers."
         ),
     ),
@@ -26,61 +32,91 @@ OPTIONS = [
     cfg.BoolOpt(
         "enabled",
         help=(
-            "Whether the host takes new instances. Unset: COMPUTE_STATUS_DISABLED is left as found. False: it is "
-            "set. True: it is removed if the agent had set it."
+            "Whether the host takes new instances. Unset: COMPUTE_STATUS_DISABLED is left as "
+            "found. False: it is set. True: it is removed if the agent had set it."
         ),
     ),
     cfg.StrOpt(
-        "pybasedir", default="/usr/lib/python3/dist-packages",
+        "pybasedir",
+        default="/usr/lib/python3/dist-packages",
         help="Only for values of a nova.conf that refer to it as $pybasedir.",
     ),
     cfg.StrOpt(
-        "state_path", default="/var/lib/nova",
+        "state_path",
+        default="/var/lib/nova",
         help="nova's state folder; only its compute_id is read, never written.",
     ),
     cfg.StrOpt(
-        "instances_path", default="$state_path/instances",
+        "instances_path",
+        default="$state_path/instances",
         help=(
-            "Folder of the guests' disks; its file system is DISK_GB. The nearest existing parent stands in for "
-            "it."
+            "Folder of the guests' disks; its file system is DISK_GB. The nearest existing parent "
+            "stands in for it."
         ),
     ),
     cfg.BoolOpt(
-        "force_raw_images", default=True,
-        help="Whether images are made raw for guests. If not, images_type lvm and rbd cannot take QCOW2: COMPUTE_IMAGE_TYPE_QCOW2 is not set then.",
+        "force_raw_images",
+        default=True,
+        help=(
+            "Whether images are made raw for guests. If not, images_type lvm and rbd cannot take "
+            "QCOW2: COMPUTE_IMAGE_TYPE_QCOW2 is not set then."
+        ),
     ),
     cfg.IntOpt(
-        "update_resources_interval", default=0, min=-1,
+        "update_resources_interval",
+        default=0,
+        min=-1,
         help="Seconds between audits of a node; 0 means 60, -1 never.",
     ),
     cfg.FloatOpt("cpu_allocation_ratio", min=0.0, help=f"Overcommit of VCPU. {RATIO_HELP}"),
     cfg.FloatOpt("ram_allocation_ratio", min=0.0, help=f"Overcommit of MEMORY_MB. {RATIO_HELP}"),
     cfg.FloatOpt("disk_allocation_ratio", min=0.0, help=f"Overcommit of DISK_GB. {RATIO_HELP}"),
-    cfg.FloatOpt("initial_cpu_allocation_ratio", default=4.0, min=0.0, help="Overcommit of VCPU in a new inventory."),
     cfg.FloatOpt(
-        "initial_ram_allocation_ratio", default=1.0, min=0.0,
+        "initial_cpu_allocation_ratio",
+        default=4.0,
+        min=0.0,
+        help="Overcommit of VCPU in a new inventory.",
+    ),
+    cfg.FloatOpt(
+        "initial_ram_allocation_ratio",
+        default=1.0,
+        min=0.0,
         help="Overcommit of MEMORY_MB in a new inventory.",
     ),
     cfg.FloatOpt(
-        "initial_disk_allocation_ratio", default=1.0, min=0.0,
+        "initial_disk_allocation_ratio",
+        default=1.0,
+        min=0.0,
         help="Overcommit of DISK_GB in a new inventory.",
     ),
     cfg.StrOpt(
         "vcpu_pin_set",
         help=(
-            "nova's old name of [compute] cpu_shared_set: the host CPUs for guest CPUs, shared ones and, as in nova, dedicated ones too, all of them "
+            "nova's old name of [compute] cpu_shared_set: the host CPUs for guest CPUs, shared "
+            "ones and, as in nova, dedicated ones too, all of them "
             "VCPU. Not beside cpu_dedicated_set. A warning says how to replace it."
         ),
     ),
     cfg.IntOpt("reserved_host_cpus", default=0, min=0, help="CPUs kept for the host, out of VCPU."),
-    cfg.IntOpt("reserved_host_memory_mb", default=512, min=0, help="MiB kept for the host, out of MEMORY_MB."),
     cfg.IntOpt(
-        "reserved_host_disk_mb", default=0, min=0,
+        "reserved_host_memory_mb",
+        default=512,
+        min=0,
+        help="MiB kept for the host, out of MEMORY_MB.",
+    ),
+    cfg.IntOpt(
+        "reserved_host_disk_mb",
+        default=0,
+        min=0,
         help="MiB kept for the host, out of DISK_GB, rounded up to GiB.",
     ),
     cfg.MultiStrOpt(
-        "reserved_huge_pages", default=[],
-        help="Pages of a NUMA node kept for the host, as node:0,size:2048,count:64; size in KiB or like 1GB. May be given several times.",
+        "reserved_huge_pages",
+        default=[],
+        help=(
+            "Pages of a NUMA node kept for the host, as node:0,size:2048,count:64; size in KiB or "
+            "like 1GB. May be given several times."
+        ),
     ),
 ]
 

@@ -1,4 +1,6 @@
-"""[devices]: mediated devices, and the section [mdev_<type>] of each type of them. All names but max_per_guest are nova's."""
+"""[devices]: mediated devices, and the section [mdev_<type>] of each type of them. All names but
+max_per_guest are nova's.
+"""
 
 from oslo_config import cfg
 
@@ -6,15 +8,19 @@ GROUP = "devices"
 
 OPTIONS = [
     cfg.ListOpt(
-        "enabled_mdev_types", default=[], deprecated_opts=[cfg.DeprecatedOpt("enabled_vgpu_types", GROUP)],
+        "enabled_mdev_types",
+        default=[],
+        deprecated_opts=[cfg.DeprecatedOpt("enabled_vgpu_types", GROUP)],
         help=(
-            "Types of mediated devices that guests may have, such as nvidia-35. Each may have a section [mdev_<type>] with device_addresses "
-            "(PCI addresses of its parents, or names of virtual ones; one type may do without and has all other parents), mdev_class (the "
-            "resource class: VGPU, which it is by default, or CUSTOM_*), max_instances (how many there may be on the whole host) and "
-            "max_per_guest (how many one guest may have of one parent)."
+            "Types of mediated devices that guests may have, such as nvidia-35. Each may have a "
+            "section [mdev_<type>] with device_addresses (PCI addresses of its parents, or names "
+            "of virtual ones; one type may do without and has all other parents), mdev_class (the "
+            "resource class: VGPU, which it is by default, or CUSTOM_*), max_instances (how many "
+            "there may be on the whole host) and max_per_guest (how many one guest may have of "
+            "one parent)."
         ),
     ),
-]  # fmt: skip
+]
 
 
 def type_group(mdev_type: str) -> str:
@@ -25,9 +31,18 @@ def type_group(mdev_type: str) -> str:
 def type_options(mdev_type: str) -> list[cfg.Opt]:
     """The options in the section of a type."""
     return [
-        cfg.ListOpt("device_addresses", default=[], deprecated_group=f"vgpu_{mdev_type}", help="Parents that are cut into devices of this type."),
-        cfg.StrOpt("mdev_class", default="VGPU", help="Resource class of the type: VGPU, or CUSTOM_*."),
-        cfg.IntOpt("max_instances", min=1, help="How many devices of the type there may be on the host."),
+        cfg.ListOpt(
+            "device_addresses",
+            default=[],
+            deprecated_group=f"vgpu_{mdev_type}",
+            help="Parents that are cut into devices of this type.",
+        ),
+        cfg.StrOpt(
+            "mdev_class", default="VGPU", help="Resource class of the type: VGPU, or CUSTOM_*."
+        ),
+        cfg.IntOpt(
+            "max_instances", min=1, help="How many devices of the type there may be on the host."
+        ),
         cfg.IntOpt("max_per_guest", min=1, help="How many of them a guest may have of one parent."),
     ]
 

@@ -5,5 +5,11 @@ from oslo_config import cfg
 GROUP = "host"
 
 OPTIONS = [
-    cfg.StrOpt("sysfs_root", default="/sys", help="Folder that stands in for /sys, so that a recording of another machine can be audited."),
+    cfg.StrOpt(
+        "sysfs_root",
+        default="/sys",
+        help=(
+            "Folder that stands in for /sys, so that a recording of another machine can be audited."
+        ),
+    ),
 ]

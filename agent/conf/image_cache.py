@@ -6,7 +6,11 @@ GROUP = "image_cache"
 
 OPTIONS = [
     cfg.StrOpt(
-        "subdirectory_name", default="_base",
-        help="Folder of the cached images below instances_path; see [workarounds] reserve_disk_resource_for_image_cache.",
+        "subdirectory_name",
+        default="_base",
+        help=(
+            "Folder of the cached images below instances_path; see [workarounds] "
+            "reserve_disk_resource_for_image_cache."
+        ),
     ),
-]  # fmt: skip
+]

@@ -8,13 +8,28 @@ DEFAULTS = {"service_type": "baremetal", "valid_interfaces": ["internal", "publi
 
 OPTIONS = [
     cfg.StrOpt(
-        "conductor_group", regex=r"^[A-Za-z0-9_.-]*$", max_length=255,
-        help="Manage only the nodes of this conductor group, in upper or lower case. Unset: those of all groups; empty: those of the default group.",
+        "conductor_group",
+        regex=r"^[A-Za-z0-9_.-]*$",
+        max_length=255,
+        help=(
+            "Manage only the nodes of this conductor group, in upper or lower case. Unset: those "
+            "of all groups; empty: those of the default group."
+        ),
     ),
-    cfg.StrOpt("shard", regex=r"^[A-Za-z0-9_.-]+$", max_length=255, help="Manage only the nodes of this shard. Needs an ironic API of 1.82."),
+    cfg.StrOpt(
+        "shard",
+        regex=r"^[A-Za-z0-9_.-]+$",
+        max_length=255,
+        help="Manage only the nodes of this shard. Needs an ironic API of 1.82.",
+    ),
     cfg.IntOpt(
-        "api_max_retries", default=60, min=0,
-        help="How many more times a start asks an ironic that does not answer, as far as [compute] start_deadline lets it.",
+        "api_max_retries",
+        default=60,
+        min=0,
+        help=(
+            "How many more times a start asks an ironic that does not answer, as far as [compute] "
+            "start_deadline lets it."
+        ),
     ),
     cfg.IntOpt("api_retry_interval", default=2, min=0, help="Seconds between these times."),
 ]

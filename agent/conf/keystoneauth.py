@@ -1,4 +1,6 @@
-"""The options of keystoneauth's session, adapter and authentication plugins, in a section of ours."""
+"""The options of keystoneauth's session, adapter and authentication plugins, in a
+section of ours.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,6 +23,14 @@ def register(conf: cfg.ConfigOpts, group: str, defaults: Defaults) -> None:
 
 def shown(defaults: Defaults) -> list[cfg.Opt]:
     """The same options for the sample file and the reference, with those of the password plugin."""
-    adapter, session = loading.get_adapter_conf_options(include_deprecated=False), loading.get_session_conf_options()
+    adapter, session = (
+        loading.get_adapter_conf_options(include_deprecated=False),
+        loading.get_session_conf_options(),
+    )
     cfg.set_defaults([*adapter, *session], **defaults)
-    return [*session, *adapter, *loading.get_auth_common_conf_options(), *loading.get_auth_plugin_conf_options("password")]
+    return [
+        *session,
+        *adapter,
+        *loading.get_auth_common_conf_options(),
+        *loading.get_auth_plugin_conf_options("password"),
+    ]

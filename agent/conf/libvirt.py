@@ -5,56 +5,113 @@ from oslo_config import cfg
 GROUP = "libvirt"
 
 OPTIONS = [
-    cfg.StrOpt("connection_uri", default="", help="URI of the libvirt to connect to. Empty: qemu:///system."),
-    cfg.StrOpt("virt_type", default="kvm", choices=["kvm", "qemu"], help="How guests run: by KVM, or emulated."),
     cfg.StrOpt(
-        "cpu_mode", choices=["host-model", "host-passthrough", "custom", "none"],
+        "connection_uri",
+        default="",
+        help="URI of the libvirt to connect to. Empty: qemu:///system.",
+    ),
+    cfg.StrOpt(
+        "virt_type",
+        default="kvm",
+        choices=["kvm", "qemu"],
+        help="How guests run: by KVM, or emulated.",
+    ),
+    cfg.StrOpt(
+        "cpu_mode",
+        choices=["host-model", "host-passthrough", "custom", "none"],
         help=(
-            "Which CPU guests have, and so whose features become traits. host-model, host-passthrough: the host's; custom: those of cpu_models; "
+            "Which CPU guests have, and so whose features become traits. host-model, "
+            "host-passthrough: the host's; custom: those of cpu_models; "
             "none: the hypervisor's default. Unset: the host's."
         ),
     ),
-    cfg.ListOpt("cpu_models", default=[], deprecated_name="cpu_model", help="CPU models of guests, for cpu_mode = custom."),
     cfg.ListOpt(
-        "hw_machine_type", default=[],
-        help="Machines that guests get unless they ask for another, as arch=machine. What they offer becomes traits, beside what pc and q35 offer.",
+        "cpu_models",
+        default=[],
+        deprecated_name="cpu_model",
+        help="CPU models of guests, for cpu_mode = custom.",
     ),
-    cfg.ListOpt("cpu_model_extra_flags", default=[], help="CPU features that guests have besides (pcid, +pcid), or have not (-pcid)."),
+    cfg.ListOpt(
+        "hw_machine_type",
+        default=[],
+        help=(
+            "Machines that guests get unless they ask for another, as arch=machine. What they "
+            "offer becomes traits, beside what pc and q35 offer."
+        ),
+    ),
+    cfg.ListOpt(
+        "cpu_model_extra_flags",
+        default=[],
+        help="CPU features that guests have besides (pcid, +pcid), or have not (-pcid).",
+    ),
     cfg.StrOpt(
-        "images_type", default="default", choices=["raw", "flat", "qcow2", "lvm", "rbd", "ploop", "default"],
-        help="Where the disks of guests are, and so what DISK_GB is: lvm: a volume group; rbd: a Ceph pool; all others: the file system of instances_path.",
+        "images_type",
+        default="default",
+        choices=["raw", "flat", "qcow2", "lvm", "rbd", "ploop", "default"],
+        help=(
+            "Where the disks of guests are, and so what DISK_GB is: lvm: a volume group; rbd: a "
+            "Ceph pool; all others: the file system of instances_path."
+        ),
     ),
     cfg.StrOpt("images_volume_group", help="The LVM volume group, for images_type = lvm."),
     cfg.StrOpt("images_rbd_pool", default="rbd", help="The Ceph pool, for images_type = rbd."),
-    cfg.StrOpt("images_rbd_ceph_conf", default="", help="The configuration file of Ceph, if it is not in its usual place."),
+    cfg.StrOpt(
+        "images_rbd_ceph_conf",
+        default="",
+        help="The configuration file of Ceph, if it is not in its usual place.",
+    ),
     cfg.StrOpt("rbd_user", help="The client of Ceph that asks for the size of the pool."),
     cfg.ListOpt(
-        "pmem_namespaces", default=[],
-        help="Namespaces of persistent memory for guests, as label:ns0|ns1,label:ns2. Each label becomes a resource class CUSTOM_PMEM_NAMESPACE_<label>.",
+        "pmem_namespaces",
+        default=[],
+        help=(
+            "Namespaces of persistent memory for guests, as label:ns0|ns1,label:ns2. Each label "
+            "becomes a resource class CUSTOM_PMEM_NAMESPACE_<label>."
+        ),
     ),
     cfg.IntOpt(
-        "file_backed_memory", default=0, min=0,
-        help="MiB of files that back the memory of guests, reported as MEMORY_MB in place of the host's memory.",
+        "file_backed_memory",
+        default=0,
+        min=0,
+        help=(
+            "MiB of files that back the memory of guests, reported as MEMORY_MB in place of the "
+            "host's memory."
+        ),
     ),
     cfg.BoolOpt("swtpm_enabled", default=False, help="Whether guests may have an emulated TPM."),
     cfg.ListOpt(
-        "supported_tpm_secret_security", default=["user", "host", "deployment"],
-        help="Where the secret of a guest's emulated TPM may be kept: user, host, deployment. Guests that ask for another are not scheduled here.",
-    ),
-    cfg.IntOpt(
-        "num_memory_encrypted_guests", min=0,
+        "supported_tpm_secret_security",
+        default=["user", "host", "deployment"],
         help=(
-            "How many guests may have memory encrypted by SEV or TDX at once, if that is less than the host says, or the host does not say. "
-            "It is no limit of SEV-ES and SEV-SNP."
+            "Where the secret of a guest's emulated TPM may be kept: user, host, deployment. "
+            "Guests that ask for another are not scheduled here."
         ),
     ),
-    cfg.IntOpt("num_intel_tdx_guests", min=0, help="The same for TDX alone. If both are set, the smaller one counts."),
+    cfg.IntOpt(
+        "num_memory_encrypted_guests",
+        min=0,
+        help=(
+            "How many guests may have memory encrypted by SEV or TDX at once, if that is less "
+            "than the host says, or the host does not say. It is no limit of SEV-ES and SEV-SNP."
+        ),
+    ),
+    cfg.IntOpt(
+        "num_intel_tdx_guests",
+        min=0,
+        help="The same for TDX alone. If both are set, the smaller one counts.",
+    ),
     cfg.BoolOpt(
-        "cpu_power_management", default=False,
-        help="Whether dedicated CPUs sleep while no guest has them. Those that are offline because of that count all the same.",
+        "cpu_power_management",
+        default=False,
+        help=(
+            "Whether dedicated CPUs sleep while no guest has them. Those that are offline because "
+            "of that count all the same."
+        ),
     ),
     cfg.StrOpt(
-        "cpu_power_management_strategy", default="cpu_state", choices=["cpu_state", "governor"],
+        "cpu_power_management_strategy",
+        default="cpu_state",
+        choices=["cpu_state", "governor"],
         help="How they sleep: offline, or with another governor, with which they stay online.",
     ),
-]  # fmt: skip
+]

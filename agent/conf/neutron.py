@@ -12,12 +12,18 @@ OPTIONS = [
         default=[],
         help=(
             "Physical networks that are local to some NUMA nodes of this host. Each has a section "
-            "[neutron_physnet_<name>], whose numa_nodes lists these. Any other network is as near to one node as to another."
+            "[neutron_physnet_<name>], whose numa_nodes lists these. Any other network is as near "
+            "to one node as to another."
         ),
     ),
 ]
 
-NUMA_NODES = cfg.ListOpt("numa_nodes", default=[], item_type=types.Integer(min=0), help="NUMA nodes that the physical network is local to.")
+NUMA_NODES = cfg.ListOpt(
+    "numa_nodes",
+    default=[],
+    item_type=types.Integer(min=0),
+    help="NUMA nodes that the physical network is local to.",
+)
 
 
 def physnet_group(name: str) -> str:
@@ -26,8 +32,12 @@ def physnet_group(name: str) -> str:
 
 
 def register_physnets(conf: cfg.ConfigOpts) -> list[tuple[str, list[cfg.Opt]]]:
-    """Register the section of every physical network that ``conf`` names; what was registered, by group."""
-    sections: list[tuple[str, list[cfg.Opt]]] = [(physnet_group(name), [NUMA_NODES]) for name in conf[GROUP].physnets]
+    """Register the section of every physical network that ``conf`` names; what was registered, by
+    group.
+    """
+    sections: list[tuple[str, list[cfg.Opt]]] = [
+        (physnet_group(name), [NUMA_NODES]) for name in conf[GROUP].physnets
+    ]
     for group, options in sections:
         conf.register_opts(options, group)
     return sections

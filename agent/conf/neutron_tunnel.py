@@ -9,6 +9,9 @@ OPTIONS = [
         "numa_nodes",
         default=[],
         item_type=types.Integer(min=0),
-        help="NUMA nodes of this host that tunneled networks are local to. Empty: as near to one as to another.",
+        help=(
+            "NUMA nodes of this host that tunneled networks are local to. Empty: as near to one "
+            "as to another."
+        ),
     ),
 ]

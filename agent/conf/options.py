@@ -1,4 +1,6 @@
-"""All options together: registration for a run, and the list for the generated sample and reference."""
+"""All options together: registration for a run, and the list for the generated sample and
+reference.
+"""
 
 from oslo_config import cfg
 
@@ -23,22 +25,45 @@ from agent.conf import (
     workarounds,
 )
 
-GROUPS = (default, compute, neutron, neutron_tunnel, pci, devices, libvirt, image_cache, ironic, workarounds, placement, store, tracker, api, host, fake)
+GROUPS = (
+    default,
+    compute,
+    neutron,
+    neutron_tunnel,
+    pci,
+    devices,
+    libvirt,
+    image_cache,
+    ironic,
+    workarounds,
+    placement,
+    store,
+    tracker,
+    api,
+    host,
+    fake,
+)
 SERVICES = (placement, ironic)
 
 
 def by_group() -> list[tuple[str | None, list[cfg.Opt]]]:
     """The agent's own options as they are registered."""
-    # An option of no group is hidden by a group of its name, so that ``host`` needs a group of its own to be read from.
+    # An option of no group is hidden by a group of its name, so that ``host`` needs a group of its
+    # own to be read from.
     ungrouped = [option for option in default.OPTIONS if option is not default.HOST]
-    return [(None, ungrouped), ("DEFAULT", [default.HOST]), *((module.GROUP, list(module.OPTIONS)) for module in GROUPS if module.GROUP), *nova.by_group()]
+    return [
+        (None, ungrouped),
+        ("DEFAULT", [default.HOST]),
+        *((module.GROUP, list(module.OPTIONS)) for module in GROUPS if module.GROUP),
+        *nova.by_group(),
+    ]
 
 
 def register(conf: cfg.ConfigOpts) -> None:
     """Register every option of the agent with ``conf``.
 
-    Not as oslo.config's command line options: it would exit at the first bad value, with no word on where it stands.
-    The agent's own command line takes every option as ``--group-option``.
+    Not as oslo.config's command line options: it would exit at the first bad value, with no word on
+    where it stands. The agent's own command line takes every option as ``--group-option``.
     """
     for group, options in by_group():
         conf.register_opts(options, group=group)
@@ -53,7 +78,9 @@ def of_keystoneauth() -> list[tuple[str | None, list[cfg.Opt]]]:
 
 def list_opts() -> list[tuple[str | None, list[cfg.Opt]]]:
     """For oslo.config's generators."""
-    groups: dict[str | None, list[cfg.Opt]] = {module.GROUP: list(module.OPTIONS) for module in GROUPS}
+    groups: dict[str | None, list[cfg.Opt]] = {
+        module.GROUP: list(module.OPTIONS) for module in GROUPS
+    }
     for group, options in of_keystoneauth():
         groups[group] += options
     return list(groups.items())

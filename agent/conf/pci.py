@@ -6,19 +6,34 @@ GROUP = "pci"
 
 OPTIONS = [
     cfg.MultiStrOpt(
-        "device_spec", default=[],
-        deprecated_opts=[cfg.DeprecatedOpt("passthrough_whitelist", GROUP), cfg.DeprecatedOpt("pci_passthrough_whitelist", "DEFAULT")],
+        "device_spec",
+        default=[],
+        deprecated_opts=[
+            cfg.DeprecatedOpt("passthrough_whitelist", GROUP),
+            cfg.DeprecatedOpt("pci_passthrough_whitelist", "DEFAULT"),
+        ],
         help=(
-            "Devices for guests: a JSON object, or a list of them, of vendor_id, product_id, address or devname, and what is to be known of "
-            "the devices that have these. May be given several times; of all objects the first that matches a device counts."
+            "Devices for guests: a JSON object, or a list of them, of vendor_id, product_id, "
+            "address or devname, and what is to be known of the devices that have these. May be "
+            "given several times; of all objects the first that matches a device counts."
         ),
     ),
     cfg.MultiStrOpt(
-        "alias", default=[], deprecated_opts=[cfg.DeprecatedOpt("pci_alias", "DEFAULT")],
+        "alias",
+        default=[],
+        deprecated_opts=[cfg.DeprecatedOpt("pci_alias", "DEFAULT")],
         help=(
-            "A name by which flavors ask for a device, as a JSON object of name, vendor_id, product_id, device_type, numa_policy, "
+            "A name by which flavors ask for a device, as a JSON object of name, vendor_id, "
+            "product_id, device_type, numa_policy, "
             "resource_class, traits, live_migratable. May be given several times."
         ),
     ),
-    cfg.BoolOpt("report_in_placement", default=False, help="Whether the devices of device_spec become providers in Placement. Once true it stays so."),
-]  # fmt: skip
+    cfg.BoolOpt(
+        "report_in_placement",
+        default=False,
+        help=(
+            "Whether the devices of device_spec become providers in Placement. Once true it "
+            "stays so."
+        ),
+    ),
+]

@@ -6,32 +6,67 @@ GROUP = "placement"
 
 OPTIONS = [
     cfg.StrOpt(
-        "backend", default="auto", choices=["auto", "http", "embedded"],
-        help="auto: the catalog or endpoint when credentials are set, else, for --once, the embedded Placement.",
+        "backend",
+        default="auto",
+        choices=["auto", "http", "embedded"],
+        help=(
+            "auto: the catalog or endpoint when credentials are set, else, for --once, the "
+            "embedded Placement."
+        ),
     ),
     cfg.IntOpt(
-        "max_in_flight", default=4, min=1, max=64,
+        "max_in_flight",
+        default=4,
+        min=1,
+        max=64,
         help="Requests under way at once; the embedded Placement always takes one.",
     ),
     cfg.IntOpt(
-        "full_reread_interval", default=86400, min=0,
+        "full_reread_interval",
+        default=86400,
+        min=0,
         help=(
-            "Seconds in which every provider is read again in full, spread over them; guards against what "
-            "generations cannot show. 0: never."
+            "Seconds in which every provider is read again in full, spread over them; guards "
+            "against what generations cannot show. 0: never."
         ),
     ),
     cfg.IntOpt(
-        "consumers_refresh", default=600, min=0,
+        "consumers_refresh",
+        default=600,
+        min=0,
         help=(
-            "Seconds in which Placement is asked again who holds something of the node's root and of its cells, one provider a pass at most, "
-            "because what is given back shows nowhere else; on nodes with records of guests. 0: never."
+            "Seconds in which Placement is asked again who holds something of the node's root and "
+            "of its cells, one provider a pass at most, because what is given back shows nowhere "
+            "else; on nodes with records of guests. 0: never."
         ),
     ),
     cfg.IntOpt("connect_timeout", default=5, min=1, help="Seconds to wait for a connection."),
-    cfg.IntOpt("read_timeout", default=60, min=1, help="Seconds in which an answer has to be there as a whole."),
-    cfg.IntOpt("max_answer", default=64, min=1, max=1024, help="MiB that an answer may have at most, after decompression."),
-    cfg.IntOpt("reshape_timeout", default=300, min=1, help="Seconds in which the answer to a reshape has to be there."),
+    cfg.IntOpt(
+        "read_timeout",
+        default=60,
+        min=1,
+        help="Seconds in which an answer has to be there as a whole.",
+    ),
+    cfg.IntOpt(
+        "max_answer",
+        default=64,
+        min=1,
+        max=1024,
+        help="MiB that an answer may have at most, after decompression.",
+    ),
+    cfg.IntOpt(
+        "reshape_timeout",
+        default=300,
+        min=1,
+        help="Seconds in which the answer to a reshape has to be there.",
+    ),
 ]
 
-# What the agent has otherwise than keystoneauth. No retries of its own, because it repeats writes too.
-DEFAULTS = {"service_type": "placement", "valid_interfaces": ["internal", "public"], "connect_retries": 0, "status_code_retries": 0}
+# What the agent has otherwise than keystoneauth. No retries of its own, because it repeats writes
+# too.
+DEFAULTS = {
+    "service_type": "placement",
+    "valid_interfaces": ["internal", "public"],
+    "connect_retries": 0,
+    "status_code_retries": 0,
+}

@@ -18,11 +18,17 @@ def default_path() -> str:
 
 OPTIONS = [
     cfg.StrOpt(
-        "path", default=default_path(), sample_default="/var/lib/compute-node-agent",
+        "path",
+        default=default_path(),
+        sample_default="/var/lib/compute-node-agent",
         help="Folder of the store, the node's identity, the run lock and the embedded Placement.",
     ),
     cfg.StrOpt(
-        "connection", secret=True, sample_default="sqlite:///<path>/store.sqlite",
-        help="Database URL of the store, SQLite or PostgreSQL. Default: a SQLite file in the folder.",
+        "connection",
+        secret=True,
+        sample_default="sqlite:///<path>/store.sqlite",
+        help=(
+            "Database URL of the store, SQLite or PostgreSQL. Default: a SQLite file in the folder."
+        ),
     ),
 ]

@@ -1,4 +1,6 @@
-"""What a driver answers, looked at before anybody builds on it: which nodes it has, and what they are like."""
+"""What a driver answers, looked at before anybody builds on it: which nodes it has, and what they
+are like.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,41 +28,74 @@ Nodes = Mapping[str, str]
 """The names of nodes, by uuid."""
 
 
-def managed_nodes(driver: Driver, worker: DriverWorker, called: str, deadline: float, *, refresh: bool = True) -> Nodes:
+def managed_nodes(
+    driver: Driver, worker: DriverWorker, called: str, deadline: float, *, refresh: bool = True
+) -> Nodes:
     """The nodes that the driver called ``called`` manages now.
 
     :raises DriverError: the backend does not answer, or the answer makes no sense.
     """
     found = worker.call(driver.nodes, refresh, deadline=deadline)
-    if not isinstance(found, Mapping) or not all(is_uuid(uuid) and isinstance(name, str) for uuid, name in found.items()):
-        raise DriverError(f"driver {called}: its nodes are not names by uuid, but {printable(str(found))[:200]}", DRIVER_FAULT)
+    if not isinstance(found, Mapping) or not all(
+        is_uuid(uuid) and isinstance(name, str) for uuid, name in found.items()
+    ):
+        raise DriverError(
+            f"driver {called}: its nodes are not names by uuid, but {printable(str(found))[:200]}",
+            DRIVER_FAULT,
+        )
     return {normal_uuid(uuid): name for uuid, name in found.items()}
 
 
-def chosen_nodes(found: Nodes, wanted: Sequence[str], called: str) -> tuple[Nodes, list[ConfigError]]:
-    """Those of ``found`` that ``--node`` means, by name, pattern or uuid, all if there is none; and an error for each that means nothing."""
-    chosen = {uuid: name for uuid, name in found.items() if not wanted or any(_is_called(one, uuid, name) for one in wanted)}
+def chosen_nodes(
+    found: Nodes, wanted: Sequence[str], called: str
+) -> tuple[Nodes, list[ConfigError]]:
+    """Those of ``found`` that ``--node`` means, by name, pattern or uuid, all if there is none; and
+    an error for each that means nothing.
+    """
+    chosen = {
+        uuid: name
+        for uuid, name in found.items()
+        if not wanted or any(_is_called(one, uuid, name) for one in wanted)
+    }
     errors = [
-        ConfigError(f"--node {one}: the driver {called} has no such node", f"it has {', '.join(sorted(found.values())[:SHOWN]) or 'none'}")
-        for one in wanted if not any(_is_called(one, uuid, name) for uuid, name in found.items())
-    ]  # fmt: skip
+        ConfigError(
+            f"--node {one}: the driver {called} has no such node",
+            f"it has {', '.join(sorted(found.values())[:SHOWN]) or 'none'}",
+        )
+        for one in wanted
+        if not any(_is_called(one, uuid, name) for uuid, name in found.items())
+    ]
     return chosen, errors
 
 
-def node_facts(driver: Driver, worker: DriverWorker, called: str, node: str, deadline: float) -> HostFacts:
+def node_facts(
+    driver: Driver, worker: DriverWorker, called: str, node: str, deadline: float
+) -> HostFacts:
     """What the driver called ``called`` says of the node.
 
     :raises DriverError: the backend does not answer, or the answer makes no sense.
     """
     facts = worker.call(driver.facts, node, deadline=deadline, node=node)
     if not isinstance(facts, HostFacts):
-        raise DriverError(f"driver {called}: its facts of {printable(node)} are no HostFacts but {type(facts).__name__}", DRIVER_FAULT)
+        raise DriverError(
+            (
+                f"driver {called}: its facts of {printable(node)} are no HostFacts but "
+                f"{type(facts).__name__}"
+            ),
+            DRIVER_FAULT,
+        )
     about = f"driver {called}: its facts of {printable(node)}"
     if not _check(HostFacts)(facts):
-        faults = [f"{path} = {printable(repr(value))[:100]}: {what}" for path, value, what in islice(_faults(facts, HostFacts, ""), FAULTS)]
+        faults = [
+            f"{path} = {printable(repr(value))[:100]}: {what}"
+            for path, value, what in islice(_faults(facts, HostFacts, ""), FAULTS)
+        ]
         raise DriverError(f"{about}: {'; '.join(faults)}", DRIVER_FAULT)
     if facts.name != node:
-        raise DriverError(f"{about}: name = {printable(repr(facts.name))[:100]}: that is another node", DRIVER_FAULT)
+        raise DriverError(
+            f"{about}: name = {printable(repr(facts.name))[:100]}: that is another node",
+            DRIVER_FAULT,
+        )
     if forgotten := facts.forgotten:
         # Taken for a node that has none, the inventory would go; so the last good one stays.
         raise DriverError(f"{about} have CPUs but no {' and no '.join(forgotten)}", DRIVER_FAULT)
@@ -71,7 +106,9 @@ def _is_called(wanted: str, uuid: str, name: str) -> bool:
     return wanted == uuid or fnmatchcase(name, wanted)
 
 
-def node_capabilities(driver: ReportsCapabilities, worker: DriverWorker, called: str, node: str, deadline: float) -> Mapping[str, bool]:
+def node_capabilities(
+    driver: ReportsCapabilities, worker: DriverWorker, called: str, node: str, deadline: float
+) -> Mapping[str, bool]:
     """The traits of capabilities that the driver called ``called`` reports.
 
     :raises DriverError: it fails, or the answer makes no sense.
@@ -79,21 +116,33 @@ def node_capabilities(driver: ReportsCapabilities, worker: DriverWorker, called:
     found = worker.call(driver.capabilities_as_traits, deadline=deadline, node=node)
     kind = Mapping[str, bool]
     if not _check(kind)(found):
-        faults = [f"{path or 'they'} = {printable(repr(value))[:100]}: {what}" for path, value, what in islice(_faults(found, kind, ""), FAULTS)]
-        raise DriverError(f"driver {called}: its capabilities as traits: {'; '.join(faults)}", DRIVER_FAULT)
+        faults = [
+            f"{path or 'they'} = {printable(repr(value))[:100]}: {what}"
+            for path, value, what in islice(_faults(found, kind, ""), FAULTS)
+        ]
+        raise DriverError(
+            f"driver {called}: its capabilities as traits: {'; '.join(faults)}", DRIVER_FAULT
+        )
     return found
 
 
-# --- the types of an answer -----------------------------------------------------------------------------------------
+# --- the types of an answer -----------------------------------------------------------------------
 
 _WORDS = {
-    int: "no whole number of at least 0", float: "no finite number of at least 0", str: "no text", bool: "neither True nor False", tuple: "no tuple",
-    AbstractSet: "no set", Mapping: "no mapping",
-}  # fmt: skip
+    int: "no whole number of at least 0",
+    float: "no finite number of at least 0",
+    str: "no text",
+    bool: "neither True nor False",
+    tuple: "no tuple",
+    AbstractSet: "no set",
+    Mapping: "no mapping",
+}
 
 
 def _faults(value: object, kind: Any, path: str) -> Iterator[tuple[str, object, str]]:
-    """What in ``value`` is not as its type ``kind`` says: where, what is there, and what is wrong with it."""
+    """What in ``value`` is not as its type ``kind`` says: where, what is there, and what is wrong
+    with it.
+    """
     if _check(kind)(value):
         return
     kind = _plain(kind, value)
@@ -115,7 +164,14 @@ def _faults(value: object, kind: Any, path: str) -> Iterator[tuple[str, object, 
     elif outer is Literal:
         yield path, value, f"none of {', '.join(map(str, inner))}"
     else:
-        yield path, value, _WORDS.get(AbstractSet if _is_set(outer) else Mapping if outer is _MAPPING else outer, f"no {getattr(outer, '__name__', outer)}")
+        yield (
+            path,
+            value,
+            _WORDS.get(
+                AbstractSet if _is_set(outer) else Mapping if outer is _MAPPING else outer,
+                f"no {getattr(outer, '__name__', outer)}",
+            ),
+        )
 
 
 def _plain(kind: Any, value: object) -> Any:
@@ -124,12 +180,22 @@ def _plain(kind: Any, value: object) -> Any:
     if get_origin(kind) not in (Union, UnionType):
         return kind
     meant = [getattr(one, "__supertype__", one) for one in get_args(kind) if one is not NoneType]
-    return next((one for one in meant if isinstance(get_origin(one) or one, type) and isinstance(value, get_origin(one) or one)), meant[0])
+    return next(
+        (
+            one
+            for one in meant
+            if isinstance(get_origin(one) or one, type)
+            and isinstance(value, get_origin(one) or one)
+        ),
+        meant[0],
+    )
 
 
 @cache
 def _check(kind: Any) -> Callable[[Any], bool]:
-    """A function that says whether a value is of ``kind``, all that it contains included. Made once a type, because hosts have thousands of devices."""
+    """A function that says whether a value is of ``kind``, all that it contains included. Made once
+    a type, because hosts have thousands of devices.
+    """
     kind = getattr(kind, "__supertype__", kind)
     outer: Any = get_origin(kind) or kind
     inner = get_args(kind)
@@ -153,7 +219,13 @@ def _any_of(checks: Sequence[Callable[[Any], bool]]) -> Callable[[Any], bool]:
 def _dataclass(kind: type) -> Callable[[Any], bool]:
     found = _fields(kind)
     # A value that is None or a text needs no more than a look at its type, and nearly all are.
-    rules = [(frozenset(one for one in _alternatives(hint) if one in (NoneType, str, bool)), _check(hint)) for _name, hint in found]
+    rules = [
+        (
+            frozenset(one for one in _alternatives(hint) if one in (NoneType, str, bool)),
+            _check(hint),
+        )
+        for _name, hint in found
+    ]
     # The second name so that there are always several.
     values = attrgetter(*(name for name, _hint in found), "__class__")
     rules.append((frozenset(), lambda _kind: True))
@@ -161,7 +233,10 @@ def _dataclass(kind: type) -> Callable[[Any], bool]:
     def checked(value: Any) -> bool:
         if not isinstance(value, kind):
             return False
-        return all(type(one) in types or check(one) for one, (types, check) in zip(values(value), rules, strict=True))
+        return all(
+            type(one) in types or check(one)
+            for one, (types, check) in zip(values(value), rules, strict=True)
+        )
 
     return checked
 
@@ -173,14 +248,19 @@ def _alternatives(kind: Any) -> Sequence[Any]:
 def _container(outer: Any, inner: Sequence[Any]) -> Callable[[Any], bool]:
     if outer is _MAPPING:
         key_is, value_is = _check(inner[0]), _check(inner[1])
-        return lambda value: isinstance(value, Mapping) and all(key_is(key) and value_is(one) for key, one in value.items())
+        return lambda value: (
+            isinstance(value, Mapping)
+            and all(key_is(key) and value_is(one) for key, one in value.items())
+        )
     is_one, kind = _check(inner[0]), tuple if outer is tuple else AbstractSet
     return lambda value: isinstance(value, kind) and all(map(is_one, value))
 
 
 @cache
 def _fields(kind: type) -> Sequence[tuple[str, Any]]:
-    """The fields of a dataclass with their types. What a guest was made from is its maker's word, and not what the driver found."""
+    """The fields of a dataclass with their types. What a guest was made from is its maker's word,
+    and not what the driver found.
+    """
     hints = get_type_hints(kind)
     return [(one.name, hints[one.name]) for one in fields(kind) if hints[one.name] != Origin | None]
 
@@ -198,6 +278,11 @@ _SIMPLE: dict[Any, Callable[[Any], bool]] = {
     NoneType: lambda value: value is None,
     bool: lambda value: isinstance(value, bool),
     int: lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
-    float: lambda value: isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value >= 0,
+    float: lambda value: (
+        isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+        and value >= 0
+    ),
     str: lambda value: isinstance(value, str),
 }

@@ -11,7 +11,8 @@ GIB = 1024**3
 
 
 def read_total_gib(folder: Path) -> int:
-    """Size in GiB, rounded down, of the file system of ``folder``, or of its nearest parent that exists.
+    """Size in GiB, rounded down, of the file system of ``folder``, or of its nearest parent that
+    exists.
 
     The parent stands in because the folder is made with the first guest.
 
@@ -23,5 +24,7 @@ def read_total_gib(folder: Path) -> int:
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
-            raise DriverError(printable(f"{folder}: the size of its file system cannot be read: {error.strerror}")) from error
+            raise DriverError(
+                printable(f"{folder}: the size of its file system cannot be read: {error.strerror}")
+            ) from error
     raise DriverError(printable(f"{folder}: no parent of it exists"))

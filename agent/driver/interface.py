@@ -1,7 +1,8 @@
 """The driver interface and the loading of drivers.
 
-A driver is a class that takes the configuration and implements :class:`Driver`; whatever else it can do, it says by
-implementing one of the small protocols below it. Drivers are found by the entry points of ``NAMESPACE``.
+A driver is a class that takes the configuration and implements :class:`Driver`; whatever else it
+can do, it says by implementing one of the small protocols below it. Drivers are found by the entry
+points of ``NAMESPACE``.
 """
 
 import logging
@@ -50,8 +51,9 @@ Allocations = MutableMapping[str, dict[str, Any]]
 class HostContext:
     """What a driver may know of the process it runs in.
 
-    ``name`` is ``[DEFAULT] host``; ``identity`` the uuid of this host's only node, for drivers that have just one;
-    ``state_path`` the folder of the store, where a driver may write files of its own unless ``read_only``.
+    ``name`` is ``[DEFAULT] host``; ``identity`` the uuid of this host's only node, for drivers that
+    have just one; ``state_path`` the folder of the store, where a driver may write files of its own
+    unless ``read_only``.
     """
 
     name: str
@@ -81,7 +83,8 @@ class Driver(Protocol):
         """
 
     def facts(self, name: str) -> HostFacts:
-        """One snapshot of the node. What could not be read is named in ``incomplete``, not left out.
+        """One snapshot of the node. What could not be read is named in ``incomplete``, not left
+        out.
 
         :raises NotReady: the backend does not answer.
         """
@@ -95,7 +98,8 @@ class ChecksConfiguration(Protocol):
     """A driver that can tell whether it could be started as configured."""
 
     def check(self, host: str) -> None:
-        """Look at options, and at the files that they name, for the host of that name; connect to nothing, change nothing.
+        """Look at options, and at the files that they name, for the host of that name; connect to
+        nothing, change nothing.
 
         :raises ConfigError: it could not be started.
         """
@@ -103,7 +107,9 @@ class ChecksConfiguration(Protocol):
 
 @runtime_checkable
 class WarnsOfOptions(Protocol):
-    """A driver that can tell which of its options can be used, but do something else than they look like."""
+    """A driver that can tell which of its options can be used, but do something else than they look
+    like.
+    """
 
     def option_warnings(self) -> Sequence[str]:
         """One line each, from the options alone; before ``start`` too."""
@@ -116,16 +122,21 @@ class ShapesTree(Protocol):
     def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Allocations | None) -> None:
         """Edit the node's private ``tree`` in place, from ``facts`` alone: no I/O.
 
-        The tree holds what the core shaped and what belongs to others; the driver adds its own each time anew.
-        With ``allocations`` None and allocated inventory to move, raise :class:`agent.errors.ReshapeNeeded`.
+        The tree holds what the core shaped and what belongs to others; the driver adds its own each
+        time anew. With ``allocations`` None and allocated inventory to move, raise
+        :class:`agent.errors.ReshapeNeeded`.
         """
 
 
 @runtime_checkable
 class UpdatesProviderTree(Protocol):
-    """A driver in nova's style: it shapes the whole of its tree itself, and may do I/O while it does."""
+    """A driver in nova's style: it shapes the whole of its tree itself, and may do I/O while it
+    does.
+    """
 
-    def update_provider_tree(self, provider_tree: ProviderTree, nodename: str, allocations: Allocations | None = None) -> None:
+    def update_provider_tree(
+        self, provider_tree: ProviderTree, nodename: str, allocations: Allocations | None = None
+    ) -> None:
         """Edit the node's private tree, as Placement has it now, in place."""
 
 
@@ -134,7 +145,9 @@ class ReportsCapabilities(Protocol):
     """A driver that knows capabilities of the compute service."""
 
     def capabilities_as_traits(self) -> Mapping[str, bool]:
-        """Standard ``COMPUTE_*`` traits: true is set on the root, false removed, others are left alone."""
+        """Standard ``COMPUTE_*`` traits: true is set on the root, false removed, others are left
+        alone.
+        """
 
 
 @runtime_checkable
@@ -142,15 +155,19 @@ class TellsOfChanges(Protocol):
     """A driver that notices by itself when something of a node is different."""
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Call ``changed`` with the name of a node of which new facts would differ. After ``start``; from any thread, holding no lock.
+        """Call ``changed`` with the name of a node of which new facts would differ. After
+        ``start``; from any thread, holding no lock.
 
-        ``changed`` returns at once, and may be called often: the core gathers what comes in one moment.
+        ``changed`` returns at once, and may be called often: the core gathers what comes in one
+        moment.
         """
 
 
 @runtime_checkable
 class CountsHangingCalls(Protocol):
-    """A driver that makes calls of its own with a deadline, and leaves to themselves those that pass it."""
+    """A driver that makes calls of its own with a deadline, and leaves to themselves those that
+    pass it.
+    """
 
     @property
     def hanging(self) -> int:
@@ -159,18 +176,26 @@ class CountsHangingCalls(Protocol):
 
 @runtime_checkable
 class MarksNodes(Protocol):
-    """A driver of many nodes that can tell, without asking anybody, which of them are as they were."""
+    """A driver of many nodes that can tell, without asking anybody, which of them are
+    as they were.
+    """
 
     def mark(self, name: str) -> Hashable:
-        """What is equal for as long as the node would come to the same tree; as the last ``nodes`` found it, with no I/O."""
+        """What is equal for as long as the node would come to the same tree; as the last ``nodes``
+        found it, with no I/O.
+        """
 
 
 @runtime_checkable
 class NeedsLease(Protocol):
-    """A driver whose nodes other agents see too. Only the one that has the lease manages them; the others stand by."""
+    """A driver whose nodes other agents see too. Only the one that has the lease manages them; the
+    others stand by.
+    """
 
     def lease(self) -> str:
-        """The name of the lease. Any text that is the same for all agents that would manage the same nodes."""
+        """The name of the lease. Any text that is the same for all agents that would manage the
+        same nodes.
+        """
 
 
 class Instances(Protocol):
@@ -185,7 +210,9 @@ class Instances(Protocol):
 
 @runtime_checkable
 class LooksAtInstances(Protocol):
-    """A driver that must not manage nodes on which another host has instances, and has to manage those with instances of this host."""
+    """A driver that must not manage nodes on which another host has instances, and has to manage
+    those with instances of this host.
+    """
 
     def with_instances(self, instances: Instances) -> None:
         """Ask ``instances`` from now on, whenever the nodes are listed."""
@@ -203,13 +230,19 @@ def load(name: str, conf: cfg.ConfigOpts) -> Driver:
     """
     option, failure = printable(f"[DEFAULT] compute_driver = {name}"), None
     try:
-        manager: Any = stevedore_driver.DriverManager(NAMESPACE, canonical_name(name), invoke_on_load=True, invoke_args=(conf,))
+        manager: Any = stevedore_driver.DriverManager(
+            NAMESPACE, canonical_name(name), invoke_on_load=True, invoke_args=(conf,)
+        )
     except stevedore_exception.NoMatches as error:
-        raise ConfigError(f"{option}: no such driver", f"installed: {', '.join(sorted(available())) or 'none'}") from error
+        raise ConfigError(
+            f"{option}: no such driver", f"installed: {', '.join(sorted(available())) or 'none'}"
+        ) from error
     except AgentError:
         raise
     except ImportError as error:
-        raise ConfigError(f"{option}: it cannot be imported: {printable(str(error))}", "install what it needs") from error
+        raise ConfigError(
+            f"{option}: it cannot be imported: {printable(str(error))}", "install what it needs"
+        ) from error
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever somebody else's driver raises
         failure = error
     if failure is not None:
@@ -218,12 +251,19 @@ def load(name: str, conf: cfg.ConfigOpts) -> Driver:
         LOG.error("%s: %s:\n%s", option, what, printable_traceback(failure))
         raise ConfigError(f"{option}: {what}: {printable(str(failure))}", DRIVER_FAULT) from failure
     if not isinstance(manager.driver, Driver):
-        raise ConfigError(f"{option}: it is no driver, because it lacks {', '.join(_lacks(manager.driver))}", DRIVER_FAULT)
+        raise ConfigError(
+            f"{option}: it is no driver, because it lacks {', '.join(_lacks(manager.driver))}",
+            DRIVER_FAULT,
+        )
     return manager.driver
 
 
 def _lacks(candidate: object) -> list[str]:
-    return [name for name in ("start", "stop", "nodes", "facts", "is_node_deleted") if not hasattr(candidate, name)]
+    return [
+        name
+        for name in ("start", "stop", "nodes", "facts", "is_node_deleted")
+        if not hasattr(candidate, name)
+    ]
 
 
 def available() -> set[str]:

@@ -1,4 +1,6 @@
-"""Runs the calls of a driver in threads of their own, each with a deadline, so that a hanging backend stops nobody."""
+"""Runs the calls of a driver in threads of their own, each with a deadline, so that a hanging
+backend stops nobody.
+"""
 
 import threading
 import time
@@ -28,18 +30,29 @@ class DriverWorker:
     """The calls of one driver. Any number of threads may call at the same time.
 
     :param driver: the driver's name, for messages.
-    :param max_stuck: as many abandoned calls may be still under way; from then on further calls are refused at
-        once, because each would only cost one more thread.
-    :param cancelled: once set, calls that wait are abandoned within ``CANCEL_POLL`` seconds and new ones refused.
+    :param max_stuck: as many abandoned calls may be still under way; from then on further calls are
+        refused at once, because each would only cost one more thread.
+    :param cancelled: once set, calls that wait are abandoned within ``CANCEL_POLL`` seconds and new
+        ones refused.
     :param kind: what it is, for messages, if it is a plug-in of another kind.
-    :param late: what to do about a call that does not come back in time, if its deadline is no option of ``[compute]``.
+    :param late: what to do about a call that does not come back in time, if its deadline is no
+        option of ``[compute]``.
     """
 
     def __init__(
-        self, driver: str, max_stuck: int = 4, cancelled: threading.Event | None = None, kind: str = "driver", *, late: str | None = None
+        self,
+        driver: str,
+        max_stuck: int = 4,
+        cancelled: threading.Event | None = None,
+        kind: str = "driver",
+        *,
+        late: str | None = None,
     ) -> None:
         self._driver, self._kind = printable(driver), kind
-        self._late = late or f"check that what the {kind} talks to answers, or raise the call's deadline in [compute]"
+        self._late = late or (
+            f"check that what the {kind} talks to answers, or raise the call's deadline in "
+            "[compute]"
+        )
         self._max_stuck = max_stuck
         self._cancelled = cancelled if cancelled is not None else threading.Event()
         self._lock = threading.Lock()
@@ -64,14 +77,20 @@ class DriverWorker:
 
         :param deadline: seconds to wait for it.
         :param node: the name of the node that it is about, for messages.
-        :raises DriverTimeout: it did not return in time and was left to itself; or, with ``critical`` true in the
-            error's data, it was not even called because ``max_stuck`` others hang.
+        :raises DriverTimeout: it did not return in time and was left to itself; or, with
+            ``critical`` true in the error's data, it was not even called because ``max_stuck``
+            others hang.
         :raises DriverCancelled: the agent is stopping.
         :raises AgentError: what the driver itself raised.
         :raises DriverError: the driver raised something else, which is the cause.
         """
         call = _Call(lambda: function(*args), self._describe(function, node))
-        data: dict[str, Any] = {"driver": self._driver, "call": _name(function), "node": node, "seconds": deadline}
+        data: dict[str, Any] = {
+            "driver": self._driver,
+            "call": _name(function),
+            "node": node,
+            "seconds": deadline,
+        }
         if self._cancelled.is_set():
             raise DriverCancelled(f"{call.title} was not called: the agent is stopping", **data)
         if self.critical:
@@ -84,7 +103,9 @@ class DriverWorker:
         begun = time.monotonic()
         self._start(call)
         if self._wait(call, deadline) or not self._abandon(call):
-            self.observe(_name(function), "failed" if call.failed else "done", time.monotonic() - begun)
+            self.observe(
+                _name(function), "failed" if call.failed else "done", time.monotonic() - begun
+            )
             return call.result(self._tell)
         self.observe(_name(function), "abandoned", time.monotonic() - begun)
         if self._cancelled.is_set():
@@ -98,9 +119,17 @@ class DriverWorker:
 
     def _start(self, call: "_Call[T]") -> None:
         try:
-            threading.Thread(target=call.run, args=(self._returned,), name=f"{self._kind} {self._driver}", daemon=True).start()
+            threading.Thread(
+                target=call.run,
+                args=(self._returned,),
+                name=f"{self._kind} {self._driver}",
+                daemon=True,
+            ).start()
         except RuntimeError as error:
-            raise DriverError(f"{call.title} was not called: {error}", "raise the number of tasks that the service may have: TasksMax in its unit") from error
+            raise DriverError(
+                f"{call.title} was not called: {error}",
+                "raise the number of tasks that the service may have: TasksMax in its unit",
+            ) from error
 
     def _wait(self, call: "_Call[T]", deadline: float) -> bool:
         """Whether the call came back in time and nobody told the agent to stop."""
@@ -127,15 +156,26 @@ class DriverWorker:
                 LOG.info("%s came back after it had been abandoned", call.title)
 
     def _tell(self, title: str, error: BaseException) -> None:
-        """Log an exception with its traceback, the first time that one of its kind comes from that place; whoever reports the error has the one line."""
+        """Log an exception with its traceback, the first time that one of its kind comes from that
+        place; whoever reports the error has the one line.
+        """
         frames = traceback.extract_tb(error.__traceback__)
-        kind = (type(error).__qualname__, frames[-1].filename if frames else "", frames[-1].lineno if frames else 0)
+        kind = (
+            type(error).__qualname__,
+            frames[-1].filename if frames else "",
+            frames[-1].lineno if frames else 0,
+        )
         with self._lock:
             new = kind not in self._told and len(self._told) < KINDS
             if new:
                 self._told.add(kind)
         if new:
-            LOG.error("%s raised %s, whose traceback is told this once:\n%s", title, type(error).__name__, printable_traceback(error))
+            LOG.error(
+                "%s raised %s, whose traceback is told this once:\n%s",
+                title,
+                type(error).__name__,
+                printable_traceback(error),
+            )
 
     def _describe(self, function: Callable[..., object], node: str) -> str:
         about = f" of node {printable(node)}" if node else ""
@@ -172,9 +212,13 @@ class _Call(Generic[T]):
             return self._future.result()
         if isinstance(error, AgentError):
             raise error
-        # Not where it is handled, because there oslo.log adds it to the line as it is. Of an exit too, because it ended the call's own thread only.
+        # Not where it is handled, because there oslo.log adds it to the line as it is. Of an exit
+        # too, because it ended the call's own thread only.
         tell(self.title, error)
-        raise DriverError(f"{self.title} raised {type(error).__name__}: {printable(str(error))}", "see the log of the agent") from error
+        raise DriverError(
+            f"{self.title} raised {type(error).__name__}: {printable(str(error))}",
+            "see the log of the agent",
+        ) from error
 
 
 def _name(function: Callable[..., object]) -> str:

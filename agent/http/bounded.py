@@ -1,4 +1,6 @@
-"""HTTP for keystoneauth sessions with bounds: on the size of an answer, on the time it may take as a whole, and on whom a token is shown."""
+"""HTTP for keystoneauth sessions with bounds: on the size of an answer, on the time it may take as
+a whole, and on whom a token is shown.
+"""
 
 import http.client
 import io
@@ -30,7 +32,9 @@ class Redirected(requests.exceptions.RequestException):
 
 
 class _UntilDeadline(io.RawIOBase):
-    """What comes from a socket, until a point in time; ``socket`` gets what is left of the time before each wait."""
+    """What comes from a socket, until a point in time; ``socket`` gets what is left of the time
+    before each wait.
+    """
 
     def __init__(self, raw: io.RawIOBase, socket: Any, seconds: float) -> None:
         self._raw, self._socket = raw, socket
@@ -53,7 +57,9 @@ class _UntilDeadline(io.RawIOBase):
 
 
 class _BoundedResponse(http.client.HTTPResponse):
-    """An answer that has to be there, head and body, within the time that its socket waits for one piece."""
+    """An answer that has to be there, head and body, within the time that its socket waits for one
+    piece.
+    """
 
     def __init__(self, sock: Any, *args: Any, **options: Any) -> None:
         super().__init__(sock, *args, **options)
@@ -80,7 +86,8 @@ class _TlsPool(urllib3.HTTPSConnectionPool):
 
 
 class BoundedAdapter(TCPKeepAliveAdapter):
-    """Reads every answer whole, up to ``max_answer`` bytes after decompression, within the time that the caller waits for an answer.
+    """Reads every answer whole, up to ``max_answer`` bytes after decompression, within the time
+    that the caller waits for an answer.
 
     A redirect is refused if the request carries a token, or if it leads to another server.
     """
@@ -100,13 +107,18 @@ class BoundedAdapter(TCPKeepAliveAdapter):
         manager.pool_classes_by_scheme = {"http": _Pool, "https": _TlsPool}
         return manager
 
-    def send(self, request: requests.PreparedRequest, *_args: Any, **options: Any) -> requests.Response:
+    def send(
+        self, request: requests.PreparedRequest, *_args: Any, **options: Any
+    ) -> requests.Response:
         """Send ``request`` and read the answer.
 
         :raises AnswerTooLong: its body is longer than it may be.
         :raises Redirected: the server sends the client where the request must not go.
         """
-        answer = super().send(request, **{**options, "stream": True, "timeout": _in_time(options.get("timeout"), request)})
+        answer = super().send(
+            request,
+            **{**options, "stream": True, "timeout": _in_time(options.get("timeout"), request)},
+        )
         try:
             _refuse_redirect(request, answer)
             content = self._content(answer)
@@ -126,7 +138,11 @@ class BoundedAdapter(TCPKeepAliveAdapter):
             for piece in answer.raw.stream(_PIECE, decode_content=True):
                 length += len(piece)
                 if length > self._max_answer:
-                    raise AnswerTooLong(f"the answer is longer than {self._max_answer // MIB} MiB", request=answer.request, response=answer)
+                    raise AnswerTooLong(
+                        f"the answer is longer than {self._max_answer // MIB} MiB",
+                        request=answer.request,
+                        response=answer,
+                    )
                 pieces.append(piece)
         except TimeoutError as error:
             raise requests.exceptions.ReadTimeout(error, request=answer.request) from error
@@ -142,14 +158,21 @@ class BoundedAdapter(TCPKeepAliveAdapter):
 
 
 def _in_time(timeout: Any, request: requests.PreparedRequest) -> Any:
-    """The times to wait for a connection and for an answer, and no longer than the present thread may."""
+    """The times to wait for a connection and for an answer, and no longer than the present thread
+    may.
+    """
     seconds = left()
     if seconds == math.inf:
         return timeout
     if seconds == 0:
-        raise requests.exceptions.ConnectTimeout("there was no time left to send it", request=request)
+        raise requests.exceptions.ConnectTimeout(
+            "there was no time left to send it", request=request
+        )
     connect, read = timeout if isinstance(timeout, tuple) else (timeout, timeout)
-    return (seconds if connect is None else min(connect, seconds), seconds if read is None else min(read, seconds))
+    return (
+        seconds if connect is None else min(connect, seconds),
+        seconds if read is None else min(read, seconds),
+    )
 
 
 def _refuse_redirect(request: requests.PreparedRequest, answer: requests.Response) -> None:
@@ -173,8 +196,12 @@ def _origin(url: str) -> tuple[str, str | None, int | None]:
     return parts.scheme, parts.hostname, parts.port
 
 
-def bounded_session(max_answer: int = MAX_ANSWER, limits: Mapping[str, Any] | None = None) -> requests.Session:
-    """What a keystoneauth session sends through; ``limits`` are further arguments of its adapter (``tls_ciphers``, ``tls_min_version``)."""
+def bounded_session(
+    max_answer: int = MAX_ANSWER, limits: Mapping[str, Any] | None = None
+) -> requests.Session:
+    """What a keystoneauth session sends through; ``limits`` are further arguments of its adapter
+    (``tls_ciphers``, ``tls_min_version``).
+    """
     session = requests.Session()
     adapter = BoundedAdapter(max_answer, **(limits or {}))
     for scheme in list(session.adapters):

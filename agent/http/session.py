@@ -1,4 +1,6 @@
-"""From a section of keystoneauth options to an adapter for the service that it describes; and what is wrong with TLS, and its remedy."""
+"""From a section of keystoneauth options to an adapter for the service that it describes; and what
+is wrong with TLS, and its remedy.
+"""
 
 import ssl
 from collections.abc import Iterator
@@ -11,8 +13,8 @@ from keystoneauth1 import loading
 from keystoneauth1.session import Session
 from oslo_config import cfg
 
-from agent.http.bounded import MAX_ANSWER, bounded_session
 from agent.errors import ConfigError, ConfigErrors
+from agent.http.bounded import MAX_ANSWER, bounded_session
 
 # The codes of OpenSSL's verification (X509_V_ERR_...), and what is to be done.
 _EXPIRED = frozenset({9, 10})
@@ -20,10 +22,14 @@ _UNKNOWN_ISSUER = frozenset({2, 18, 19, 20, 21})
 _WRONG_NAME = frozenset({62, 63, 64})
 
 
-def service_adapter(conf: cfg.ConfigOpts, group: str, max_answer: int = MAX_ANSWER) -> ksa_adapter.Adapter:
-    """An adapter for the service that the section ``group`` describes; no answer to it is longer than ``max_answer`` bytes. Sends nothing.
+def service_adapter(
+    conf: cfg.ConfigOpts, group: str, max_answer: int = MAX_ANSWER
+) -> ksa_adapter.Adapter:
+    """An adapter for the service that the section ``group`` describes; no answer to it is longer
+    than ``max_answer`` bytes. Sends nothing.
 
-    :raises ConfigErrors: everything that is wrong with the plugin, its options and its certificates.
+    :raises ConfigErrors: everything that is wrong with the plugin, its options and its
+        certificates.
     """
     problems = [*_section_problems(conf, group), *certificate_problems(conf, group)]
     if problems:
@@ -35,11 +41,32 @@ def service_adapter(conf: cfg.ConfigOpts, group: str, max_answer: int = MAX_ANSW
         session = loading.load_session_from_conf_options(conf, group, auth=auth, session=http)
         adapter = loading.load_adapter_from_conf_options(conf, group, session=session, auth=auth)
     except (ksa.ClientException, cfg.Error, OSError, ValueError, TypeError) as error:
-        raise ConfigErrors([ConfigError(f"section [{group}]: {error}", f"compare with the [{group}] section of a working nova.conf")]) from error
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    f"section [{group}]: {error}",
+                    f"compare with the [{group}] section of a working nova.conf",
+                )
+            ]
+        ) from error
     if auth is None:
-        raise ConfigErrors([ConfigError(f"no credentials in section [{group}]", "set auth_type and its options, as in nova.conf")])
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    f"no credentials in section [{group}]",
+                    "set auth_type and its options, as in nova.conf",
+                )
+            ]
+        )
     if getattr(auth, "auth_url", None) == "":
-        raise ConfigErrors([ConfigError(f"[{group}] auth_url is empty", "give the URL of the identity service, as in nova.conf")])
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    f"[{group}] auth_url is empty",
+                    "give the URL of the identity service, as in nova.conf",
+                )
+            ]
+        )
     return adapter
 
 
@@ -47,7 +74,10 @@ def _section_problems(conf: cfg.ConfigOpts, group: str) -> Iterator[ConfigError]
     section = conf[group].auth_section
     if section and section != group and not conf[section].auth_type:
         yield ConfigError(
-            f"[{group}] auth_section = {section}: there is no section [{section}] with an auth_type",
+            (
+                f"[{group}] auth_section = {section}: there is no section [{section}] with an "
+                "auth_type"
+            ),
             f"name the section that holds the credentials, or give them in [{group}]",
         )
 
@@ -63,14 +93,20 @@ class CertificateFiles:
     @classmethod
     def of_session(cls, session: Session) -> "CertificateFiles":
         """Those that a session uses."""
-        pair = (session.cert, None) if isinstance(session.cert, str) else (session.cert or (None, None))
+        pair = (
+            (session.cert, None)
+            if isinstance(session.cert, str)
+            else (session.cert or (None, None))
+        )
         return cls(session.verify if isinstance(session.verify, str) else None, *pair)
 
 
 def certificate_problems(conf: cfg.ConfigOpts, group: str) -> Iterator[ConfigError]:
     """What keeps the files of certificates of a section from being used."""
     section = conf[group]
-    yield from file_problems(CertificateFiles(section.cafile, section.certfile, section.keyfile), group)
+    yield from file_problems(
+        CertificateFiles(section.cafile, section.certfile, section.keyfile), group
+    )
 
 
 def file_problems(section: CertificateFiles, group: str) -> Iterator[ConfigError]:
@@ -80,22 +116,42 @@ def file_problems(section: CertificateFiles, group: str) -> Iterator[ConfigError
         path = getattr(section, name)
         if path and (reason := _unreadable(path, folder=name == "cafile")):
             readable = False
-            yield ConfigError(f"[{group}] {name} = {path}: {reason}", f"give a file in PEM form that the agent may read, or leave {name} out")
+            yield ConfigError(
+                f"[{group}] {name} = {path}: {reason}",
+                f"give a file in PEM form that the agent may read, or leave {name} out",
+            )
     if not readable:
         return
     if section.cafile and not Path(section.cafile).is_dir():
         try:
             ssl.create_default_context(cafile=section.cafile)
         except (ssl.SSLError, OSError) as error:
-            yield ConfigError(f"[{group}] cafile = {section.cafile}: no certificate can be read from it: {_reason(error)}", "give a file in PEM form")
+            yield ConfigError(
+                (
+                    f"[{group}] cafile = {section.cafile}: no certificate can be read from it: "
+                    f"{_reason(error)}"
+                ),
+                "give a file in PEM form",
+            )
     if section.certfile:
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(section.certfile, section.keyfile or None, lambda: "")
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(
+                section.certfile, section.keyfile or None, lambda: ""
+            )
         except (ssl.SSLError, OSError, ValueError) as error:
             mismatch = getattr(error, "reason", None) == "KEY_VALUES_MISMATCH"
-            what = "the key is not that of the certificate" if mismatch else f"certificate and key cannot be used: {_reason(error)}"
-            files = f"[{group}] certfile = {section.certfile}" + (f", keyfile = {section.keyfile}" if section.keyfile else "")
-            yield ConfigError(f"{files}: {what}", "give a certificate and its key, without a passphrase, both in PEM form")
+            what = (
+                "the key is not that of the certificate"
+                if mismatch
+                else f"certificate and key cannot be used: {_reason(error)}"
+            )
+            files = f"[{group}] certfile = {section.certfile}" + (
+                f", keyfile = {section.keyfile}" if section.keyfile else ""
+            )
+            yield ConfigError(
+                f"{files}: {what}",
+                "give a certificate and its key, without a passphrase, both in PEM form",
+            )
     elif section.keyfile:
         yield ConfigError(f"[{group}] keyfile without certfile", "give both, or neither")
 
@@ -121,7 +177,10 @@ def tls_remedy(causes: Iterator[BaseException], group: str) -> str:
         if isinstance(one, ssl.SSLCertVerificationError):
             return _verification_remedy(one, group)
         if isinstance(one, ssl.SSLEOFError):
-            return "the server ended the connection while TLS was set up: check that it speaks TLS at this port, and its log"
+            return (
+                "the server ended the connection while TLS was set up: check that it speaks TLS "
+                "at this port, and its log"
+            )
         if isinstance(one, ssl.SSLError):
             return _handshake_remedy(getattr(one, "reason", None) or "", group)
         if isinstance(one, OSError) and "CA certificate" in str(one):
@@ -132,21 +191,39 @@ def tls_remedy(causes: Iterator[BaseException], group: str) -> str:
 def _verification_remedy(error: ssl.SSLCertVerificationError, group: str) -> str:
     code = getattr(error, "verify_code", None)
     if code in _EXPIRED:
-        return "have the server's certificate renewed, and see that the clocks of both hosts are right"
+        return (
+            "have the server's certificate renewed, and see that the clocks of both hosts are right"
+        )
     if code in _WRONG_NAME:
-        return f"ask for the server by a name that its certificate has: [{group}] endpoint_override, auth_url or the catalog"
+        return (
+            f"ask for the server by a name that its certificate has: [{group}] endpoint_override, "
+            "auth_url or the catalog"
+        )
     if code in _UNKNOWN_ISSUER or code is None:
         return f"set [{group}] cafile to the bundle that signed it"
     return "see the server's certificate: openssl s_client -connect HOST:PORT"
 
 
 def _handshake_remedy(reason: str, group: str) -> str:
-    if "CERTIFICATE_REQUIRED" in reason or ("ALERT" in reason and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "HANDSHAKE_FAILURE" in reason)):
-        return f"the server wants a client's certificate that it accepts: set [{group}] certfile and keyfile"
+    if "CERTIFICATE_REQUIRED" in reason or (
+        "ALERT" in reason
+        and ("CERTIFICATE" in reason or "UNKNOWN_CA" in reason or "HANDSHAKE_FAILURE" in reason)
+    ):
+        return (
+            f"the server wants a client's certificate that it accepts: set [{group}] certfile and "
+            "keyfile"
+        )
     if reason == "KEY_VALUES_MISMATCH":
         return f"[{group}] keyfile is not the key of certfile: give both of one pair"
     if reason in ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "UNKNOWN_PROTOCOL"):
         return "the server does not speak TLS at this port: check the URL, http or https"
-    if "PROTOCOL_VERSION" in reason or "UNSUPPORTED_PROTOCOL" in reason or "NO_SHARED_CIPHER" in reason:
-        return f"server and agent have no version of TLS or cipher in common: check [{group}] tls_min_version, tls_ciphers and the server"
+    if (
+        "PROTOCOL_VERSION" in reason
+        or "UNSUPPORTED_PROTOCOL" in reason
+        or "NO_SHARED_CIPHER" in reason
+    ):
+        return (
+            f"server and agent have no version of TLS or cipher in common: check [{group}] "
+            "tls_min_version, tls_ciphers and the server"
+        )
     return "see the server's log; openssl s_client -connect HOST:PORT tells more"

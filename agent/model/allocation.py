@@ -15,8 +15,9 @@ Holdings = Mapping[ProviderUuid, Resources]
 class Allocation:
     """All that one consumer holds, on every provider, also those of other hosts.
 
-    ``generation`` is the consumer's, ``None`` when Placement does not know the consumer; ``provider_generations`` are those
-    of the providers when it was read, for drivers to see; ``consumer_type`` is ``None`` where there is none or it was not asked for.
+    ``generation`` is the consumer's, ``None`` when Placement does not know the consumer;
+    ``provider_generations`` are those of the providers when it was read, for drivers to see;
+    ``consumer_type`` is ``None`` where there is none or it was not asked for.
     """
 
     consumer: ConsumerUuid
@@ -38,7 +39,9 @@ class Allocation:
     def as_body(self) -> dict[str, Any]:
         """The shape that Placement takes in a write."""
         return {
-            "allocations": {uuid: {"resources": dict(resources)} for uuid, resources in self.resources.items()},
+            "allocations": {
+                uuid: {"resources": dict(resources)} for uuid, resources in self.resources.items()
+            },
             "project_id": self.project_id,
             "user_id": self.user_id,
             "consumer_generation": self.generation,
@@ -46,9 +49,15 @@ class Allocation:
         }
 
     def edited(self, record: Mapping[str, Any]) -> Self:
-        """This consumer with the resources of an edited driver dict; its owner and generation stay the server's.
+        """This consumer with the resources of an edited driver dict; its owner and generation stay
+        the server's.
 
-        A provider of which nothing is left is left out: Placement refuses an entry without resources.
+        A provider of which nothing is left is left out: Placement refuses an entry without
+        resources.
         """
-        resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in record["allocations"].items() if entry["resources"]}
+        resources = {
+            ProviderUuid(uuid): dict(entry["resources"])
+            for uuid, entry in record["allocations"].items()
+            if entry["resources"]
+        }
         return type(self)(self.consumer, resources, self.project_id, self.user_id, self.generation)

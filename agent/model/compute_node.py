@@ -6,12 +6,31 @@ from agent.model.names import ProviderUuid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ComputeNode:
-    """What is kept of a node. ``uuid`` is also that of its root provider; ``name`` is the driver's and the root's.
+class Lease:
+    """``node``: its uuid, or that of a lease on many, see :mod:`agent.tracker.shared_lease`.
 
-    Totals are those last seen, memory in MiB, disk in GiB; what is used is never kept, because the claims tell. ``dirty``:
-    something was promised or given back that is not yet published. ``version`` grows with every change of the node or
-    of its claims, devices and units, so that whoever has them in memory notices; times in seconds since the epoch.
+    ``expires_at`` in seconds since the epoch; ``version``: see :mod:`agent.model.node_records`.
+    """
+
+    node: ProviderUuid
+    host: str
+    expires_at: float
+    version: int = 0
+
+    def live(self, now: float) -> bool:
+        """Whether the holder can still be there."""
+        return now < self.expires_at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeNode:
+    """What is kept of a node. ``uuid`` is also that of its root provider; ``name`` is the driver's
+    and the root's.
+
+    Totals are those last seen, memory in MiB, disk in GiB; what is used is never kept, because the
+    claims tell. ``dirty``: something was promised or given back that is not yet published.
+    ``version`` grows with every change of the node or of its claims, devices and units, so that
+    whoever has them in memory notices; times in seconds since the epoch.
     """
 
     uuid: ProviderUuid

@@ -2,7 +2,8 @@
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """Read a CPU list: items ``N``, ``A-B``, ``^N``, ``^A-B``, separated by commas; exclusions apply to the whole.
+    """Read a CPU list: items ``N``, ``A-B``, ``^N``, ``^A-B``, separated by commas; exclusions
+    apply to the whole.
 
     Blanks and empty items are ignored.
 
@@ -14,7 +15,9 @@ def parse_cpu_list(text: str) -> frozenset[int]:
     for item in items:
         target, span = (excluded, item[1:].strip()) if item.startswith("^") else (included, item)
         first, dash, last = (part.strip() for part in span.partition("-"))
-        if not (first.isascii() and first.isdigit()) or (dash and not (last.isascii() and last.isdigit())):
+        if not (first.isascii() and first.isdigit()) or (
+            dash and not (last.isascii() and last.isdigit())
+        ):
             raise ValueError(f"{item!r} is neither a CPU number nor a range A-B")
         low, high = int(first), int(last or first)
         if low > high:

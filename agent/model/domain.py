@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal, get_args
 
+from agent.model.devices import PciAddress
 from agent.model.flavor import Flavor
 from agent.model.guest import PlacedCell
 from agent.model.names import ConsumerUuid
-from agent.model.pci_address import PciAddress
 
 DomainState = Literal["running", "paused", "stopped"]
 DOMAIN_STATES: frozenset[DomainState] = frozenset(get_args(DomainState))
@@ -26,8 +26,9 @@ class Origin:
 class Domain:
     """One guest. ``memory_mib`` in MiB; ``vcpus`` None if not known.
 
-    ``cells``: the host cells that its own cells are bound to, with the host CPUs that it is pinned to; none for one that floats.
-    ``devices``: the host devices that it has. ``origin``: None if nobody wrote it down. Its mediated devices name it as their owner.
+    ``cells``: the host cells that its own cells are bound to, with the host CPUs that it is pinned
+    to; none for one that floats. ``devices``: the host devices that it has. ``origin``: None if
+    nobody wrote it down. Its mediated devices name it as their owner.
     """
 
     uuid: ConsumerUuid

@@ -2,8 +2,29 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Self
 
-from agent.model.amounts import Amounts
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """Memory and disk in MiB, CPUs in whole ones."""
+
+    memory_mb: int = 0
+    vcpus: int = 0
+    disk_mb: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        return type(self)(
+            self.memory_mb + other.memory_mb, self.vcpus + other.vcpus, self.disk_mb + other.disk_mb
+        )
+
+    def __sub__(self, other: Self) -> Self:
+        return type(self)(
+            self.memory_mb - other.memory_mb, self.vcpus - other.vcpus, self.disk_mb - other.disk_mb
+        )
+
+
+NOTHING = Amounts()
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,4 +43,6 @@ class Flavor:
     def amounts(self, *, volume_backed: bool) -> Amounts:
         """What a guest takes of its host; the root disk of a volume-backed one is elsewhere."""
         root_gb = 0 if volume_backed else self.root_gb
-        return Amounts(self.memory_mb, self.vcpus, (root_gb + self.ephemeral_gb) * 1024 + self.swap_mb)
+        return Amounts(
+            self.memory_mb, self.vcpus, (root_gb + self.ephemeral_gb) * 1024 + self.swap_mb
+        )

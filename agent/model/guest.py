@@ -1,4 +1,6 @@
-"""A guest's topology: what it asks for, and where it was put. Requested and selected values are different fields."""
+"""A guest's topology: what it asks for, and where it was put. Requested and selected values are
+different fields.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +31,8 @@ class GuestCell:
 
 @dataclass(frozen=True, slots=True)
 class Guest:
-    """What a guest with a topology asks for. ``pages``: None if it does not care. ``realtime``: guest CPUs.
+    """What a guest with a topology asks for. ``pages``: None if it does not care. ``realtime``:
+    guest CPUs.
 
     ``cpu_policy``: a guest that says nothing has shared CPUs.
     """
@@ -49,13 +52,16 @@ class Guest:
         return self.cpu_policy != "shared"
 
     def emulator_cpus(self, cell: int) -> int:
-        """How many host CPUs the emulator needs beside those of guest cell ``cell``: one, beside those of the first."""
+        """How many host CPUs the emulator needs beside those of guest cell ``cell``: one, beside
+        those of the first.
+        """
         return int(self.emulator_policy == "isolate" and cell == 0)
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedCell:
-    """A guest cell on a host cell. ``pins``: guest CPU to host CPU; ``reserved``: host CPUs for the emulator.
+    """A guest cell on a host cell. ``pins``: guest CPU to host CPU; ``reserved``: host CPUs for the
+    emulator.
 
     ``page_size_kib``: the size of pages it uses; None if the host tells nothing about pages.
     """

@@ -8,36 +8,96 @@ from agent.model.flavor import Flavor
 from agent.model.names import ConsumerUuid, ProviderUuid
 
 VmState = Literal[
-    "building", "active", "paused", "suspended", "stopped", "rescued", "resized", "soft-delete", "deleted", "error", "shelved", "shelved_offloaded",
-]  # fmt: skip
+    "building",
+    "active",
+    "paused",
+    "suspended",
+    "stopped",
+    "rescued",
+    "resized",
+    "soft-delete",
+    "deleted",
+    "error",
+    "shelved",
+    "shelved_offloaded",
+]
 TaskState = Literal[
-    "scheduling", "block_device_mapping", "networking", "spawning", "image_snapshot", "image_snapshot_pending", "image_pending_upload",
-    "image_uploading", "image_backup", "updating_password", "resize_prep", "resize_migrating", "resize_migrated", "resize_finish",
-    "resize_reverting", "resize_confirming", "rebooting", "reboot_pending", "reboot_started", "rebooting_hard", "reboot_pending_hard",
-    "reboot_started_hard", "pausing", "unpausing", "suspending", "resuming", "powering-off", "powering-on", "rescuing", "unrescuing",
-    "rebuilding", "rebuild_block_device_mapping", "rebuild_spawning", "migrating", "deleting", "soft-deleting", "restoring", "shelving",
-    "shelving_image_pending_upload", "shelving_image_uploading", "shelving_offloading", "unshelving",
-]  # fmt: skip
+    "scheduling",
+    "block_device_mapping",
+    "networking",
+    "spawning",
+    "image_snapshot",
+    "image_snapshot_pending",
+    "image_pending_upload",
+    "image_uploading",
+    "image_backup",
+    "updating_password",
+    "resize_prep",
+    "resize_migrating",
+    "resize_migrated",
+    "resize_finish",
+    "resize_reverting",
+    "resize_confirming",
+    "rebooting",
+    "reboot_pending",
+    "reboot_started",
+    "rebooting_hard",
+    "reboot_pending_hard",
+    "reboot_started_hard",
+    "pausing",
+    "unpausing",
+    "suspending",
+    "resuming",
+    "powering-off",
+    "powering-on",
+    "rescuing",
+    "unrescuing",
+    "rebuilding",
+    "rebuild_block_device_mapping",
+    "rebuild_spawning",
+    "migrating",
+    "deleting",
+    "soft-deleting",
+    "restoring",
+    "shelving",
+    "shelving_image_pending_upload",
+    "shelving_image_uploading",
+    "shelving_offloading",
+    "unshelving",
+]
 VM_STATES: frozenset[VmState] = frozenset(get_args(VmState))
 TASK_STATES: frozenset[TaskState] = frozenset(get_args(TaskState))
 
 # The guest is off its host for good, or for as long as it is shelved.
 REMOVED: frozenset[VmState] = frozenset({"deleted", "shelved_offloaded"})
 # There is a guest, running or not.
-BUILT: frozenset[VmState] = frozenset({"active", "paused", "suspended", "stopped", "rescued", "resized", "soft-delete", "shelved"})
-RESIZING: frozenset[TaskState] = frozenset(
-    {"resize_prep", "resize_migrating", "resize_migrated", "resize_finish", "resize_reverting", "resize_confirming"}
+BUILT: frozenset[VmState] = frozenset(
+    {"active", "paused", "suspended", "stopped", "rescued", "resized", "soft-delete", "shelved"}
 )
-REBUILDING: frozenset[TaskState] = frozenset({"rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"})
+RESIZING: frozenset[TaskState] = frozenset(
+    {
+        "resize_prep",
+        "resize_migrating",
+        "resize_migrated",
+        "resize_finish",
+        "resize_reverting",
+        "resize_confirming",
+    }
+)
+REBUILDING: frozenset[TaskState] = frozenset(
+    {"rebuilding", "rebuild_block_device_mapping", "rebuild_spawning"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:
-    """One guest. ``host`` and ``node``: who owns it now, both None while nobody does; ``launched_on``: the host of its last build.
+    """One guest. ``host`` and ``node``: who owns it now, both None while nobody does;
+    ``launched_on``: the host of its last build.
 
-    ``flavor`` is the one it has; during a resize ``old_flavor`` is what a revert gives back and ``new_flavor`` what it
-    is to become. ``hidden``: the twin of a move between cells that does not count. ``version``: see
-    :mod:`agent.model.record_changes`; times in seconds since the epoch.
+    ``flavor`` is the one it has; during a resize ``old_flavor`` is what a revert gives back and
+    ``new_flavor`` what it is to become. ``hidden``: the twin of a move between cells that does not
+    count. ``version``: see
+    :mod:`agent.model.node_records`; times in seconds since the epoch.
     """
 
     uuid: ConsumerUuid
@@ -62,10 +122,21 @@ class Instance:
 
     @property
     def removed(self) -> bool:
-        """Whether it takes nothing of its host any more. A shelved one that is being built again does."""
-        return self.deleted or (self.vm_state in REMOVED and not (self.vm_state == "shelved_offloaded" and self.task_state == "spawning"))
+        """Whether it takes nothing of its host any more. A shelved one that is being built again
+        does.
+        """
+        return self.deleted or (
+            self.vm_state in REMOVED
+            and not (self.vm_state == "shelved_offloaded" and self.task_state == "spawning")
+        )
 
     @property
     def moving(self) -> bool:
-        """Whether it is between two places: a resize or migration not yet confirmed, an evacuation, a live migration."""
-        return self.vm_state == "resized" or self.task_state in RESIZING | REBUILDING or self.task_state == "migrating"
+        """Whether it is between two places: a resize or migration not yet confirmed, an evacuation,
+        a live migration.
+        """
+        return (
+            self.vm_state == "resized"
+            or self.task_state in RESIZING | REBUILDING
+            or self.task_state == "migrating"
+        )

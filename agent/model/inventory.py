@@ -1,7 +1,8 @@
 """Inventory records: comparison, completion and validation.
 
-A *record* is a mapping of some or all of ``FIELDS`` to numbers; *inventories* map resource class names to records.
-Sources: Placement's own limits, and the comparison rule that drivers written for nova rely on.
+A *record* is a mapping of some or all of ``FIELDS`` to numbers; *inventories* map resource class
+names to records. Sources: Placement's own limits, and the comparison rule that drivers written for
+nova rely on.
 """
 
 from collections.abc import Iterator, Mapping
@@ -15,7 +16,13 @@ Inventories = Mapping[str, Record]
 MAX_INT = 2147483647
 MAX_RATIO = 3.40282e38
 FIELDS = ("total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio")
-DEFAULTS: Record = {"reserved": 0, "min_unit": 1, "max_unit": MAX_INT, "step_size": 1, "allocation_ratio": 1.0}
+DEFAULTS: Record = {
+    "reserved": 0,
+    "min_unit": 1,
+    "max_unit": MAX_INT,
+    "step_size": 1,
+    "allocation_ratio": 1.0,
+}
 
 
 def copied(inventories: Inventories | None) -> dict[str, dict[str, Number]]:
@@ -26,21 +33,25 @@ def copied(inventories: Inventories | None) -> dict[str, dict[str, Number]]:
 def differs(current: Record, proposed: Record) -> bool:
     """Whether writing ``proposed`` over ``current`` changes anything.
 
-    A field that ``current`` has and ``proposed`` lacks is ignored: a driver that gives only ``total`` does not unset
-    the ratio. The relation is therefore not symmetric.
+    A field that ``current`` has and ``proposed`` lacks is ignored: a driver that gives only
+    ``total`` does not unset the ratio. The relation is therefore not symmetric.
     """
     return any(field not in current or current[field] != value for field, value in proposed.items())
 
 
 def changed(current: Inventories, proposed: Inventories) -> bool:
     """Whether ``proposed`` differs from ``current`` in its classes or in a field that it gives."""
-    return current.keys() != proposed.keys() or any(differs(current[name], record) for name, record in proposed.items())
+    return current.keys() != proposed.keys() or any(
+        differs(current[name], record) for name, record in proposed.items()
+    )
 
 
 def completed(record: Record, present: Record | None = None) -> dict[str, Number]:
-    """``record`` with all six fields: what is missing comes from ``present`` (the server's), then from the defaults.
+    """``record`` with all six fields: what is missing comes from ``present`` (the server's), then
+    from the defaults.
 
-    A sparse record in a PUT would make the server reset the missing fields. A field that is none of the six stays, for
+    A sparse record in a PUT would make the server reset the missing fields. A field that is none of
+    the six stays, for
     :func:`problems` to name it.
     """
     full = {**DEFAULTS, **(present or {}), **record}
@@ -60,8 +71,8 @@ def capacity(record: Record) -> int:
 def problems(resource_class: str, record: Record) -> Iterator[str]:
     """Everything that makes a complete record unusable, one sentence each.
 
-    Stricter than the server, which accepts ``min_unit > max_unit`` (the class could never be allocated) and, in a
-    reshape, ``reserved > total``.
+    Stricter than the server, which accepts ``min_unit > max_unit`` (the class could never be
+    allocated) and, in a reshape, ``reserved > total``.
     """
     if not is_token(resource_class):
         yield f"resource class {resource_class!r} is not made of A-Z, 0-9 and _"
@@ -75,16 +86,65 @@ def problems(resource_class: str, record: Record) -> Iterator[str]:
     if record["reserved"] > record["total"]:
         yield f"{resource_class}: reserved {record['reserved']} is above total {record['total']}"
     if record["min_unit"] > record["max_unit"]:
-        yield f"{resource_class}: min_unit {record['min_unit']} is above max_unit {record['max_unit']}"
+        yield (
+            f"{resource_class}: min_unit {record['min_unit']} is above max_unit "
+            f"{record['max_unit']}"
+        )
     if record["step_size"] > record["max_unit"]:
-        yield f"{resource_class}: step_size {record['step_size']} is above max_unit {record['max_unit']}"
+        yield (
+            f"{resource_class}: step_size {record['step_size']} is above max_unit "
+            f"{record['max_unit']}"
+        )
 
 
 def _wrong_amounts(record: Record) -> Iterator[str]:
-    for field, least in (("total", 1), ("reserved", 0), ("min_unit", 1), ("max_unit", 1), ("step_size", 1)):
+    for field, least in (
+        ("total", 1),
+        ("reserved", 0),
+        ("min_unit", 1),
+        ("max_unit", 1),
+        ("step_size", 1),
+    ):
         value = record.get(field)
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_INT:
             yield f"{field} is {value!r}, not a whole number from {least} to {MAX_INT}"
     ratio = record.get("allocation_ratio")
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= MAX_RATIO:
         yield f"allocation_ratio is {ratio!r}, not a number from 0 to {MAX_RATIO:g}"
+
+
+FIELD_TITLES = {"allocation_ratio": "ratio"}
+
+
+def inventory_changes(old: Inventories, new: Inventories, arrow: str = "->") -> Iterator[str]:
+    """One text a class that comes, goes or changes: ``+VGPU 4``, ``-DISK_GB``, ``VCPU total 16 ->
+    18``.
+    """
+    for name in sorted(new.keys() | old.keys()):
+        if name not in new:
+            yield f"-{name}"
+        elif name not in old:
+            yield f"+{name} {_new_record(new[name])}"
+        elif changes := list(_field_changes(old[name], new[name], arrow)):
+            yield f"{name} {', '.join(changes)}"
+
+
+def _new_record(record: Record) -> str:
+    usual = {field: {value} for field, value in DEFAULTS.items()}
+    usual["max_unit"].add(record["total"])
+    rest = [
+        f"{_title(field)} {record[field]}"
+        for field in FIELDS
+        if record.get(field) not in usual.get(field, {record.get(field)})
+    ]
+    return f"{record['total']}" + (f" ({', '.join(rest)})" if rest else "")
+
+
+def _field_changes(old: Record, new: Record, arrow: str) -> Iterator[str]:
+    for field in FIELDS:
+        if field in new and old.get(field) != new[field]:
+            yield f"{_title(field)} {old.get(field, 'unset')} {arrow} {new[field]}"
+
+
+def _title(field: str) -> str:
+    return FIELD_TITLES.get(field, field)

@@ -1,7 +1,9 @@
-"""The ownership journal: which providers, classes, traits and aggregates of a node the agent itself wrote.
+"""The ownership journal: which providers, classes, traits and aggregates of a node the agent itself
+wrote.
 
-What is not in the journal is somebody else's and is kept for ever; what is in it can be taken back. What was taken back leaves a
-tombstone, so that it is known again when a restored database brings it back.
+What is not in the journal is somebody else's and is kept for ever; what is in it can be taken back.
+What was taken back leaves a tombstone, so that it is known again when a restored database brings it
+back.
 """
 
 from collections.abc import Mapping
@@ -13,7 +15,9 @@ from agent.model.names import ProviderUuid
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """Of what the agent wrote on a provider, the classes and traits that only the operator's files asked for."""
+    """Of what the agent wrote on a provider, the classes and traits that only the operator's files
+    asked for.
+    """
 
     classes: frozenset[str] = frozenset()
     traits: frozenset[str] = frozenset()
@@ -26,7 +30,8 @@ class Configured:
 class Ownership:
     """What the agent wrote on one provider of its own.
 
-    ``name``: of a child whose uuid does not follow from it, so that another provider of that name is known to have taken its place.
+    ``name``: of a child whose uuid does not follow from it, so that another provider of that name
+    is known to have taken its place.
     """
 
     classes: frozenset[str] = frozenset()
@@ -41,7 +46,9 @@ KINDS: frozenset[Kind] = frozenset(get_args(Kind))
 
 
 class Tombstone(NamedTuple):
-    """Something of a provider that the agent wrote and took back. ``name``: empty for the provider itself."""
+    """Something of a provider that the agent wrote and took back. ``name``: empty for the provider
+    itself.
+    """
 
     provider: ProviderUuid
     kind: Kind
@@ -52,11 +59,11 @@ class Tombstone(NamedTuple):
 class Journal:
     """What is the agent's in the tree of one node.
 
-    ``adopted``: the agent created the root, or was told to take the tree over; only then may it delete and reshape.
-    ``held``: providers and their classes that the agent has reserved as a whole. Mostly the node no longer has them and somebody
-    still uses them: they stay until they are free.
-    ``version``: of what the store keeps, 0 before that; it says nothing of what the journal contains.
-    ``tombstones``: what was taken back, and when, in seconds since the epoch.
+    ``adopted``: the agent created the root, or was told to take the tree over; only then may it
+    delete and reshape. ``held``: providers and their classes that the agent has reserved as a
+    whole. Mostly the node no longer has them and somebody still uses them: they stay until they are
+    free. ``version``: of what the store keeps, 0 before that; it says nothing of what the journal
+    contains. ``tombstones``: what was taken back, and when, in seconds since the epoch.
     """
 
     providers: Mapping[ProviderUuid, Ownership] = field(default_factory=dict)

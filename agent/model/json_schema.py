@@ -17,14 +17,22 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(re.sub(r"(?<!\\)\$$", r"\\Z", pattern))
 
 
-def _pattern(_validator: Any, pattern: str, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+def _pattern(
+    _validator: Any, pattern: str, instance: Any, _schema: Any
+) -> Iterator[ValidationError]:
     if isinstance(instance, str) and not _compiled(pattern).search(instance):
         yield ValidationError(f"does not match {pattern}")
 
 
-def _unique_items(_validator: Any, unique: bool, instance: Any, schema: Any) -> Iterator[ValidationError]:
+def _unique_items(
+    _validator: Any, unique: bool, instance: Any, schema: Any
+) -> Iterator[ValidationError]:
     # Not compared each with each, because there may be thousands; of too many is told anyway.
-    if unique and isinstance(instance, list) and len(instance) <= schema.get("maxItems", len(instance)):
+    if (
+        unique
+        and isinstance(instance, list)
+        and len(instance) <= schema.get("maxItems", len(instance))
+    ):
         seen: set[str] = set()
         for one in instance:
             text = json.dumps(one, sort_keys=True)

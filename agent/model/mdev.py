@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agent.model.devices import PciAddress
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.pci_address import PciAddress
 
 PCI = "pci"
 
@@ -31,10 +31,11 @@ class Mdev:
 
 @dataclass(frozen=True, slots=True)
 class MdevParent:
-    """A device that can be cut into mediated ones: ``name`` is its PCI address, or that of a virtual one, such as ``mtty``.
+    """A device that can be cut into mediated ones: ``name`` is its PCI address, or that of a
+    virtual one, such as ``mtty``.
 
-    ``bus``: what the kernel has it on, ``pci`` or another. ``available``: of each type that it supports how many more
-    could be made now. ``numa_node``: the cell, None if nobody can tell.
+    ``bus``: what the kernel has it on, ``pci`` or another. ``available``: of each type that it
+    supports how many more could be made now. ``numa_node``: the cell, None if nobody can tell.
     """
 
     name: str
@@ -48,13 +49,17 @@ class MdevParent:
         return sum(one.type == mdev_type for one in self.mdevs) + self.available.get(mdev_type, 0)
 
     def provider_name(self, root: str) -> str:
-        """The name of its provider on the node called ``root``; it has the parent's name as libvirt, and so nova, writes it."""
+        """The name of its provider on the node called ``root``; it has the parent's name as
+        libvirt, and so nova, writes it.
+        """
         return f"{root}_{_NO_WORD.sub('_', f'{self.bus}_{self.name}')}"
 
 
 @dataclass(frozen=True, slots=True)
 class MdevSource:
-    """A parent as Placement counts it: ``total`` devices of ``type``, by ``resource_class`` of ``provider``."""
+    """A parent as Placement counts it: ``total`` devices of ``type``, by ``resource_class`` of
+    ``provider``.
+    """
 
     provider: ProviderUuid
     resource_class: str
@@ -66,7 +71,9 @@ class MdevSource:
 
 @dataclass(frozen=True, slots=True)
 class MdevShare:
-    """What a claim has of mediated devices: ``count`` of ``type`` on ``parent``. These are None where ``provider`` counts several and nobody said which."""
+    """What a claim has of mediated devices: ``count`` of ``type`` on ``parent``. These are None
+    where ``provider`` counts several and nobody said which.
+    """
 
     provider: ProviderUuid
     resource_class: str

@@ -8,28 +8,56 @@ from agent.model.names import ConsumerUuid, ProviderUuid
 
 MigrationType = Literal["resize", "migration", "live-migration", "evacuation"]
 MigrationStatus = Literal[
-    "queued", "accepted", "pre-migrating", "preparing", "migrating", "running", "post-migrating", "finished", "reverting", "confirming",
-    "error", "confirmed", "reverted", "completed", "done", "failed", "cancelled",
-]  # fmt: skip
+    "queued",
+    "accepted",
+    "pre-migrating",
+    "preparing",
+    "migrating",
+    "running",
+    "post-migrating",
+    "finished",
+    "reverting",
+    "confirming",
+    "error",
+    "confirmed",
+    "reverted",
+    "completed",
+    "done",
+    "failed",
+    "cancelled",
+]
 TYPES: frozenset[MigrationType] = frozenset(get_args(MigrationType))
 STATUSES: frozenset[MigrationStatus] = frozenset(get_args(MigrationStatus))
 # How a move that is given up ends: nothing went wrong with it.
 GIVEN_UP: Mapping[MigrationType, MigrationStatus] = {
-    "resize": "cancelled", "migration": "cancelled", "live-migration": "cancelled", "evacuation": "failed",
-}  # fmt: skip
-# How one that has arrived, and may still go either way, ends if nobody is there any more to confirm or revert it.
-LEFT_OPEN: Mapping[MigrationStatus, MigrationStatus] = {"finished": "confirmed", "confirming": "confirmed", "reverting": "reverted"}
-ENDED: frozenset[MigrationStatus] = frozenset({"confirmed", "reverted", "completed", "done", "failed", "cancelled"})
+    "resize": "cancelled",
+    "migration": "cancelled",
+    "live-migration": "cancelled",
+    "evacuation": "failed",
+}
+# How one that has arrived, and may still go either way, ends if nobody is there any more to confirm
+# or revert it.
+LEFT_OPEN: Mapping[MigrationStatus, MigrationStatus] = {
+    "finished": "confirmed",
+    "confirming": "confirmed",
+    "reverting": "reverted",
+}
+ENDED: frozenset[MigrationStatus] = frozenset(
+    {"confirmed", "reverted", "completed", "done", "failed", "cancelled"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One move. Its uuid is also a consumer: while it runs, that holds the allocation at the source.
+    """One move. Its uuid is also a consumer: while it runs, that holds the allocation at the
+    source.
 
-    ``dest_host``: the address of the destination, an IP. What it holds at either end is in its claims: the half ``old``
-    at the source, ``new`` at the destination. ``version``: see :mod:`agent.model.record_changes`; times in seconds since the epoch.
-    ``cleared``: of an evacuation that is done, that nothing of it is left in Placement at the source: what the instance holds
-    there afterwards has another reason. ``clearing``: by which generation of the instance as a consumer that is being removed, if it is.
+    ``dest_host``: the address of the destination, an IP. What it holds at either end is in its
+    claims: the half ``old`` at the source, ``new`` at the destination. ``version``: see
+    :mod:`agent.model.node_records`; times in seconds since the epoch. ``cleared``: of an
+    evacuation that is done, that nothing of it is left in Placement at the source: what the
+    instance holds there afterwards has another reason. ``clearing``: by which generation of the
+    instance as a consumer that is being removed, if it is.
     """
 
     uuid: ConsumerUuid

@@ -13,16 +13,18 @@ Consumers = Mapping[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 
 @dataclass(frozen=True, slots=True)
 class PlacementView:
-    """Placement's state of one node's tree, and of the roots that share with it, as last read or written.
+    """Placement's state of one node's tree, and of the roots that share with it, as last read or
+    written.
 
-    Every provider's contents belong to the generation beside them. ``tree`` is frozen. ``read_at`` (seconds since the
-    epoch) says when a provider was last read in full; ``sharing_read_at`` when the sharing roots were last asked for,
-    and ``sharing_aggregates`` by which aggregates.
+    Every provider's contents belong to the generation beside them. ``tree`` is frozen. ``read_at``
+    (seconds since the epoch) says when a provider was last read in full; ``sharing_read_at`` when
+    the sharing roots were last asked for, and ``sharing_aggregates`` by which aggregates.
 
-    ``consumers``: of the providers for which that was asked, who held what when it was; nobody knows that of the others.
-    A removal moves no generation, so that some of it may be given back since: ``consumers_at`` says when it was asked last, if not
-    when the provider was read; 0 of one that is known to be out of date. ``unknown_since``: consumers that no record knows, and
-    when that was first noticed.
+    ``consumers``: of the providers for which that was asked, who held what when it was; nobody
+    knows that of the others. A removal moves no generation, so that some of it may be given back
+    since: ``consumers_at`` says when it was asked last, if not when the provider was read; 0 of one
+    that is known to be out of date. ``unknown_since``: consumers that no record knows, and when
+    that was first noticed.
     """
 
     tree: ProviderTree = field(default_factory=lambda: ProviderTree().freeze())
@@ -32,7 +34,8 @@ class PlacementView:
     consumers: Consumers = field(default_factory=dict)
     consumers_at: Mapping[ProviderUuid, float] = field(default_factory=dict)
     unknown_since: Mapping[ConsumerUuid, float] = field(default_factory=dict)
-    # What somebody put the node's root below, which is no part of the tree. Not saved, because every list of the tree shows it.
+    # What somebody put the node's root below, which is no part of the tree. Not saved, because
+    # every list of the tree shows it.
     above: ProviderUuid | None = None
 
 
@@ -40,8 +43,8 @@ class PlacementView:
 class ServerCapabilities:
     """What one Placement server offers and has confirmed.
 
-    ``unknown_traits``: standard traits it does not know, with the time (seconds since the epoch) until which not to
-    ask again. ``can_reshape``: false once the reshaper has answered 403.
+    ``unknown_traits``: standard traits it does not know, with the time (seconds since the epoch)
+    until which not to ask again. ``can_reshape``: false once the reshaper has answered 403.
     """
 
     endpoint: str

@@ -14,8 +14,8 @@ MAX_TOKEN = 255
 _CUSTOM = re.compile(r"CUSTOM_[A-Z0-9_]+")
 _TOKEN = re.compile(r"[A-Z0-9_]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
-# Up to the last @ before the path, because whoever forgot to quote one in a password means that. What stands there without a password
-# may be a token.
+# Up to the last @ before the path, because whoever forgot to quote one in a password means that.
+# What stands there without a password may be a token.
 _PASSWORD_IN_URL = re.compile(r"(://(?:[^/\s:'\"]*:)?)[^/\s'\"]+@")
 _PASSWORD_OPTION = re.compile(r"(\b(?:ssl)?password=)('[^']*'|[^&\s'\"]+)")
 _NOT_TOKEN = re.compile(r"[^A-Z0-9_]")
@@ -39,7 +39,9 @@ def normal_uuid(text: str) -> ProviderUuid:
 
 
 def child_uuid(root: str, name: str) -> ProviderUuid:
-    """The uuid of a child that the driver did not choose: the same in a dry run and in the run after it."""
+    """The uuid of a child that the driver did not choose: the same in a dry run and in the run
+    after it.
+    """
     return ProviderUuid(str(uuid.uuid5(uuid.UUID(root), name)))
 
 
@@ -58,28 +60,38 @@ AGENT_MARK = "CUSTOM_COMPUTE_NODE_AGENT_"
 
 
 def custom_token(text: str) -> str:
-    """``text`` as a custom name: upper case, everything foreign an underscore, ``CUSTOM_`` in front."""
+    """``text`` as a custom name: upper case, everything foreign an underscore, ``CUSTOM_`` in
+    front.
+    """
     return ("CUSTOM_" + _NOT_TOKEN.sub("_", text.upper()))[:MAX_TOKEN]
 
 
 def masked(text: str) -> str:
-    """``text`` without the passwords, and tokens in their place, of the URLs and connection strings in it."""
+    """``text`` without the passwords, and tokens in their place, of the URLs and connection strings
+    in it.
+    """
     if "://" not in text and "password=" not in text:
         return text
     return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD_IN_URL.sub(r"\1***@", text))
 
 
 def number_of(count: int, noun: str) -> str:
-    """How many there are, in words that fit: ``1 candidate``, ``2 candidates``. ``noun``: what one of them is called."""
+    """How many there are, in words that fit: ``1 candidate``, ``2 candidates``. ``noun``: what one
+    of them is called.
+    """
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def printable(text: str) -> str:
-    """``text`` with control characters, line or direction marks and what is no character escaped, for logs and reports."""
+    """``text`` with control characters, line or direction marks and what is no character escaped,
+    for logs and reports.
+    """
     return _CONTROL.sub(lambda match: match.group().encode("unicode_escape").decode("ascii"), text)
 
 
 def printable_traceback(error: BaseException) -> str:
-    """Where ``error`` was raised, on indented lines that nobody takes for lines of the log, with what came from outside escaped."""
+    """Where ``error`` was raised, on indented lines that nobody takes for lines of the log, with
+    what came from outside escaped.
+    """
     lines = "".join(traceback.format_exception(error)).rstrip("\n").split("\n")
     return "\n".join(f"    {printable(line)}" for line in lines)

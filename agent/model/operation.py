@@ -1,6 +1,7 @@
 """The operations of a plan: what will be sent to Placement, why, and what became of it.
 
-A plan is an ordered list of these, printed by a dry run and sent by a flush: there is one list, not two.
+A plan is an ordered list of these, printed by a dry run and sent by a flush: there is one list, not
+two.
 """
 
 from collections.abc import Mapping
@@ -196,8 +197,8 @@ class EnsureTrait(Operation):
 class Reshape(Operation):
     """Move inventories and allocations in one atomic request.
 
-    ``inventories`` and ``allocations`` are the final state; ``old_inventories`` and ``old_allocations`` the present
-    one, of the same providers and consumers.
+    ``inventories`` and ``allocations`` are the final state; ``old_inventories`` and
+    ``old_allocations`` the present one, of the same providers and consumers.
     """
 
     op = "reshape"
@@ -217,13 +218,20 @@ class Reshape(Operation):
         return _reshaped(self.inventories, self.allocations)
 
 
-def _reshaped(inventories: Mapping[ProviderUuid, Inventories], allocations: Mapping[ConsumerUuid, Allocation]) -> Mapping[str, Any]:
-    return {"inventories": inventories, "allocations": {uuid: one.resources for uuid, one in allocations.items()}}
+def _reshaped(
+    inventories: Mapping[ProviderUuid, Inventories], allocations: Mapping[ConsumerUuid, Allocation]
+) -> Mapping[str, Any]:
+    return {
+        "inventories": inventories,
+        "allocations": {uuid: one.resources for uuid, one in allocations.items()},
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocationOperation(Operation):
-    """A change of all that one consumer holds, guarded by its generation. ``old``: as it was read for this."""
+    """A change of all that one consumer holds, guarded by its generation. ``old``: as it was read
+    for this.
+    """
 
     old: Allocation
 

@@ -1,8 +1,9 @@
 """The provider tree: a private, editable forest over frozen providers.
 
-Copies share what did not change, so that handing a driver its own tree of 500 providers costs microseconds. Method
-names and results are those that drivers written for nova use. Every lookup takes a provider's name or uuid, and every
-method raises ``ValueError`` for an unknown one unless it says otherwise.
+Copies share what did not change, so that handing a driver its own tree of 500 providers costs
+microseconds. Method names and results are those that drivers written for nova use. Every lookup
+takes a provider's name or uuid, and every method raises ``ValueError`` for an unknown one unless it
+says otherwise.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +19,8 @@ SHARING_TRAIT = "MISC_SHARES_VIA_AGGREGATE"
 
 @dataclass(frozen=True, slots=True)
 class Provider:
-    """One resource provider. ``generation`` is Placement's, ``None`` until Placement has seen the provider.
+    """One resource provider. ``generation`` is Placement's, ``None`` until Placement has seen the
+    provider.
 
     ``resources`` (assignable units of the host, by resource class) stays local and is never sent.
     """
@@ -34,10 +36,14 @@ class Provider:
 
 
 class ProviderExists(ValueError):
-    """A provider with the ``name`` or the ``uuid`` of a new one is in the tree already; ``there`` is it, if only one is in the way."""
+    """A provider with the ``name`` or the ``uuid`` of a new one is in the tree already; ``there``
+    is it, if only one is in the way.
+    """
 
     def __init__(self, name: str, uuid: ProviderUuid, there: Provider | None) -> None:
-        super().__init__(f"a provider with the name {name!r} or the uuid {uuid} is already in the tree")
+        super().__init__(
+            f"a provider with the name {name!r} or the uuid {uuid} is already in the tree"
+        )
         self.name, self.uuid, self.there = name, uuid, there
 
 
@@ -48,7 +54,15 @@ def _copied_units(resources: Mapping[str, Any]) -> dict[str, Any]:
 class ProviderTree:
     """A forest of providers. Belongs to whoever holds it; what is handed in or out is copied."""
 
-    __slots__ = ("_children", "_frozen", "_known_uuids", "_named", "_providers", "_read_only", "_uuids")
+    __slots__ = (
+        "_children",
+        "_frozen",
+        "_known_uuids",
+        "_named",
+        "_providers",
+        "_read_only",
+        "_uuids",
+    )
 
     def __init__(self) -> None:
         self._providers: dict[ProviderUuid, Provider] = {}
@@ -56,11 +70,12 @@ class ProviderTree:
         self._children: dict[ProviderUuid | None, tuple[ProviderUuid, ...]] = {None: ()}
         self._read_only: frozenset[ProviderUuid] = frozenset()
         self._known_uuids: Mapping[str, ProviderUuid] = {}
-        # Whoever writes to a provider by its name means that one; a loop over all uuids means none in particular.
+        # Whoever writes to a provider by its name means that one; a loop over all uuids means none
+        # in particular.
         self._named: set[ProviderUuid] = set()
         self._frozen = False
 
-    # --- looking up -------------------------------------------------------------------------------------------
+    # --- looking up -------------------------------------------------------------------------------
 
     def _find(self, name_or_uuid: str) -> Provider:
         uuid = self._uuid_of(name_or_uuid)
@@ -94,7 +109,9 @@ class ProviderTree:
         return self._uuid_of(name_or_uuid) is not None
 
     def data(self, name_or_uuid: str) -> Provider:
-        """A copy of the provider; editing its inventory, traits or aggregates does not change the tree."""
+        """A copy of the provider; editing its inventory, traits or aggregates does not change the
+        tree.
+        """
         found = self._find(name_or_uuid)
         return replace(
             found,
@@ -105,7 +122,9 @@ class ProviderTree:
         )
 
     def provider(self, name_or_uuid: str) -> Provider:
-        """The provider itself, shared and not to be edited; for readers that must not pay for a copy."""
+        """The provider itself, shared and not to be edited; for readers that must not pay for a
+        copy.
+        """
         return self._find(name_or_uuid)
 
     def providers(self) -> Iterator[Provider]:
@@ -135,7 +154,9 @@ class ProviderTree:
         return list(self._children.get(self._find(name_or_uuid).uuid, ()))
 
     def get_provider_uuids(self, name_or_uuid: str | None = None) -> list[ProviderUuid]:
-        """The uuids of the subtree at the provider, or of the whole forest; parents before their children."""
+        """The uuids of the subtree at the provider, or of the whole forest; parents before their
+        children.
+        """
         if name_or_uuid is None:
             return list(self._below(None))
         start = self._find(name_or_uuid).uuid
@@ -151,7 +172,7 @@ class ProviderTree:
     def __contains__(self, name_or_uuid: str) -> bool:
         return self.exists(name_or_uuid)
 
-    # --- building ---------------------------------------------------------------------------------------------
+    # --- building ---------------------------------------------------------------------------------
 
     def new_root(self, name: str, uuid: str, generation: int | None = None) -> ProviderUuid:
         """Add a provider without a parent.
@@ -160,10 +181,14 @@ class ProviderTree:
         """
         return self._add(Provider(self._spelled(uuid), name, generation))
 
-    def new_child(self, name: str, parent: str, uuid: str | None = None, generation: int | None = None) -> ProviderUuid:
-        """Add a provider below ``parent``. Without ``uuid``: the one the name had before, else one made from root and name.
+    def new_child(
+        self, name: str, parent: str, uuid: str | None = None, generation: int | None = None
+    ) -> ProviderUuid:
+        """Add a provider below ``parent``. Without ``uuid``: the one the name had before, else one
+        made from root and name.
 
-        If a provider has just that made uuid, somebody renamed it: it gets its name, and its parent, back.
+        If a provider has just that made uuid, somebody renamed it: it gets its name, and its
+        parent, back.
 
         :raises ValueError: the name or the uuid is taken, or the parent is unknown.
         """
@@ -209,7 +234,9 @@ class ProviderTree:
         for uuid in self.get_provider_uuids(gone.uuid):
             del self._uuids[self._providers.pop(uuid).name]
             self._children.pop(uuid, None)
-        self._children[gone.parent_uuid] = tuple(uuid for uuid in self._children[gone.parent_uuid] if uuid != gone.uuid)
+        self._children[gone.parent_uuid] = tuple(
+            uuid for uuid in self._children[gone.parent_uuid] if uuid != gone.uuid
+        )
 
     def rename(self, name_or_uuid: str, name: str) -> None:
         """Give the provider another name.
@@ -233,24 +260,34 @@ class ProviderTree:
         """
         found, above = self._find(name_or_uuid), self._find(parent)
         if above.uuid in self.get_provider_uuids(found.uuid):
-            raise ValueError(f"{above.name!r} lies below {found.name!r} and cannot become its parent")
+            raise ValueError(
+                f"{above.name!r} lies below {found.name!r} and cannot become its parent"
+            )
         if found.parent_uuid == above.uuid:
             return
         self._editable(found.uuid)
         self._editable(above.uuid)
-        self._children[found.parent_uuid] = tuple(uuid for uuid in self._children[found.parent_uuid] if uuid != found.uuid)
+        self._children[found.parent_uuid] = tuple(
+            uuid for uuid in self._children[found.parent_uuid] if uuid != found.uuid
+        )
         self._children[above.uuid] = (*self._children.get(above.uuid, ()), found.uuid)
         self._put(replace(found, parent_uuid=above.uuid))
 
     def populate_from_iterable(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add or replace providers from Placement's rows (``uuid name generation parent_provider_uuid``), in any order.
+        """Add or replace providers from Placement's rows (``uuid name generation
+        parent_provider_uuid``), in any order.
 
-        A replaced provider loses its contents and every descendant that is not among the rows; others stay.
+        A replaced provider loses its contents and every descendant that is not among the rows;
+        others stay.
 
-        :raises ValueError: a parent is neither present nor among the rows, a cycle, a taken name; nothing is changed.
+        :raises ValueError: a parent is neither present nor among the rows, a cycle, a taken name;
+            nothing is changed.
         """
         pending = {self._spelled(row["uuid"]): row for row in rows}
-        parents = {uuid: self._spelled(above) if (above := row.get("parent_provider_uuid")) else None for uuid, row in pending.items()}
+        parents = {
+            uuid: self._spelled(above) if (above := row.get("parent_provider_uuid")) else None
+            for uuid, row in pending.items()
+        }
         if not pending:
             return
         self._editable(None)
@@ -270,7 +307,7 @@ class ProviderTree:
                     work.new_child(row["name"], parent, uuid, row.get("generation"))
         self._providers, self._uuids, self._children = work._providers, work._uuids, work._children
 
-    # --- contents ---------------------------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------------
 
     def replace(self, provider: Provider) -> None:
         """Put other contents in place of a provider's; name and parent must be the same."""
@@ -281,10 +318,14 @@ class ProviderTree:
         if self._frozen:
             raise ValueError("the tree is frozen")
         if uuid in self._read_only:
-            raise ValueError(f"provider {uuid} is shared from outside this tree and cannot be edited here")
+            raise ValueError(
+                f"provider {uuid} is shared from outside this tree and cannot be edited here"
+            )
 
     def _put(self, new: Provider, called: str = "") -> None:
-        """Have ``new`` in place of what has its uuid; ``called``: how whoever writes it named it."""
+        """Have ``new`` in place of what has its uuid; ``called``: how whoever writes it
+        named it.
+        """
         self._editable(new.uuid)
         self._providers[new.uuid] = new
         if called in self._uuids:
@@ -292,7 +333,9 @@ class ProviderTree:
 
     @property
     def written_by_name(self) -> frozenset[ProviderUuid]:
-        """The providers whose contents were written by their names since the tree was made, whether that changed anything or not."""
+        """The providers whose contents were written by their names since the tree was made, whether
+        that changed anything or not.
+        """
         return frozenset(self._named)
 
     def set_generation(self, name_or_uuid: str, generation: int | None) -> None:
@@ -304,18 +347,25 @@ class ProviderTree:
         return bool(self._find(name_or_uuid).inventory)
 
     def has_inventory_changed(self, name_or_uuid: str, inventory: Inventories | None) -> bool:
-        """Whether ``inventory`` differs from what is stored; see :func:`agent.model.inventory.changed`."""
+        """Whether ``inventory`` differs from what is stored; see
+        :func:`agent.model.inventory.changed`.
+        """
         return changed(self._find(name_or_uuid).inventory, inventory or {})
 
-    def update_inventory(self, name_or_uuid: str, inventory: Inventories | None, generation: int | None = None) -> bool:
+    def update_inventory(
+        self, name_or_uuid: str, inventory: Inventories | None, generation: int | None = None
+    ) -> bool:
         """Replace the inventory if it changed; ``None`` means empty. Returns whether it changed."""
         found = self._find(name_or_uuid)
         is_changed = changed(found.inventory, inventory or {})
-        self._put(replace(
-            found,
-            inventory=copied(inventory) if is_changed else found.inventory,
-            generation=found.generation if generation is None else generation,
-        ), name_or_uuid)
+        self._put(
+            replace(
+                found,
+                inventory=copied(inventory) if is_changed else found.inventory,
+                generation=found.generation if generation is None else generation,
+            ),
+            name_or_uuid,
+        )
         return is_changed
 
     def has_traits(self, name_or_uuid: str, traits: Iterable[str]) -> bool:
@@ -326,14 +376,23 @@ class ProviderTree:
         """Whether ``traits`` is another set than the stored one."""
         return self._find(name_or_uuid).traits != set(traits)
 
-    def update_traits(self, name_or_uuid: str, traits: Iterable[str], generation: int | None = None) -> bool:
+    def update_traits(
+        self, name_or_uuid: str, traits: Iterable[str], generation: int | None = None
+    ) -> bool:
         """Replace the traits. Returns whether they changed."""
         found, new = self._find(name_or_uuid), frozenset(traits)
-        self._put(replace(found, traits=new, generation=found.generation if generation is None else generation), name_or_uuid)
+        self._put(
+            replace(
+                found, traits=new, generation=found.generation if generation is None else generation
+            ),
+            name_or_uuid,
+        )
         return new != found.traits
 
     def add_traits(self, name_or_uuid: str, *traits: str) -> None:
-        """Add traits; the others stay. Without any nothing is done, as nova's tree does, even if there is no such provider."""
+        """Add traits; the others stay. Without any nothing is done, as nova's tree does, even if
+        there is no such provider.
+        """
         if traits:
             self.update_traits(name_or_uuid, self._find(name_or_uuid).traits | set(traits))
 
@@ -350,25 +409,40 @@ class ProviderTree:
         """Whether ``aggregates`` is another set than the stored one."""
         return self._find(name_or_uuid).aggregates != self._normal(aggregates)
 
-    def update_aggregates(self, name_or_uuid: str, aggregates: Iterable[str], generation: int | None = None) -> bool:
+    def update_aggregates(
+        self, name_or_uuid: str, aggregates: Iterable[str], generation: int | None = None
+    ) -> bool:
         """Replace the aggregates, in their normal form. Returns whether they changed."""
         found, new = self._find(name_or_uuid), self._normal(aggregates)
-        self._put(replace(found, aggregates=new, generation=found.generation if generation is None else generation), name_or_uuid)
+        self._put(
+            replace(
+                found,
+                aggregates=new,
+                generation=found.generation if generation is None else generation,
+            ),
+            name_or_uuid,
+        )
         return new != found.aggregates
 
     def add_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
         """Add aggregates; the others stay. Without any: as :meth:`add_traits`."""
         if aggregates:
-            self.update_aggregates(name_or_uuid, self._find(name_or_uuid).aggregates | self._normal(aggregates))
+            self.update_aggregates(
+                name_or_uuid, self._find(name_or_uuid).aggregates | self._normal(aggregates)
+            )
 
     def remove_aggregates(self, name_or_uuid: str, *aggregates: str) -> None:
         """Remove aggregates; the others stay. Without any: as :meth:`add_traits`."""
         if aggregates:
-            self.update_aggregates(name_or_uuid, self._find(name_or_uuid).aggregates - self._normal(aggregates))
+            self.update_aggregates(
+                name_or_uuid, self._find(name_or_uuid).aggregates - self._normal(aggregates)
+            )
 
     @staticmethod
     def _normal(aggregates: Iterable[str]) -> frozenset[str]:
-        return frozenset(normal_uuid(aggregate) if is_uuid(aggregate) else aggregate for aggregate in aggregates)
+        return frozenset(
+            normal_uuid(aggregate) if is_uuid(aggregate) else aggregate for aggregate in aggregates
+        )
 
     def update_resources(self, name_or_uuid: str, resources: Mapping[str, Any]) -> bool:
         """Replace the assignable units of the host. Returns whether they changed."""
@@ -378,9 +452,12 @@ class ProviderTree:
 
     def has_sharing_provider(self, resource_class: str) -> bool:
         """Whether some provider of the forest shares ``resource_class`` through aggregates."""
-        return any(resource_class in one.inventory and SHARING_TRAIT in one.traits for one in self._providers.values())
+        return any(
+            resource_class in one.inventory and SHARING_TRAIT in one.traits
+            for one in self._providers.values()
+        )
 
-    # --- copies -----------------------------------------------------------------------------------------------
+    # --- copies -----------------------------------------------------------------------------------
 
     def copy(self) -> Self:
         """An editable copy that shares every provider with this tree."""
@@ -410,12 +487,15 @@ class ProviderTree:
         members = self.get_provider_uuids(root.uuid)
         new._providers = {uuid: self._providers[uuid] for uuid in members}
         new._uuids = {one.name: uuid for uuid, one in new._providers.items()}
-        new._children = {uuid: self._children[uuid] for uuid in members if uuid in self._children} | {None: (root.uuid,)}
+        new._children = {
+            uuid: self._children[uuid] for uuid in members if uuid in self._children
+        } | {None: (root.uuid,)}
         new._known_uuids = dict(new._uuids)
         return new
 
     def scoped(self, name_or_uuid: str) -> Self:
-        """What a driver gets: its own tree, editable, and read-only views of the roots that share with it.
+        """What a driver gets: its own tree, editable, and read-only views of the roots that share
+        with it.
 
         A child that is removed and made again by its name gets its old uuid back.
 
@@ -423,7 +503,13 @@ class ProviderTree:
         """
         new = self.subtree(name_or_uuid)
         aggregates = set[str]().union(*(one.aggregates for one in new._providers.values()))
-        shared = [one for one in self.roots if SHARING_TRAIT in one.traits and one.aggregates & aggregates and one.uuid not in new._providers]
+        shared = [
+            one
+            for one in self.roots
+            if SHARING_TRAIT in one.traits
+            and one.aggregates & aggregates
+            and one.uuid not in new._providers
+        ]
         for one in shared:
             new._add(replace(one, parent_uuid=None))
         new._read_only = frozenset(one.uuid for one in shared)

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class PagePool:
-    """Pages of one size on one cell. ``size_kib`` in KiB; ``total`` and ``free`` in pages, ``free`` if known."""
+    """Pages of one size on one cell. ``size_kib`` in KiB; ``total`` and ``free`` in pages, ``free``
+    if known.
+    """
 
     size_kib: int
     total: int
@@ -15,11 +17,13 @@ class PagePool:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One NUMA node. Ids may have gaps; a cell may have memory and no CPU (GPU or HBM memory), or the reverse.
+    """One NUMA node. Ids may have gaps; a cell may have memory and no CPU (GPU or HBM memory), or
+    the reverse.
 
-    ``cpus``: all CPUs of the cell, offline ones too. ``memory_mib``: MiB, rounded down. ``distances``: cell id to
-    distance (10 is local). ``pages``: the huge ones; ordinary pages are the rest of the memory. ``siblings``: the online
-    hardware threads of each core, disjoint. ``sockets``: the packages its online CPUs belong to.
+    ``cpus``: all CPUs of the cell, offline ones too. ``memory_mib``: MiB, rounded down.
+    ``distances``: cell id to distance (10 is local). ``pages``: the huge ones; ordinary pages are
+    the rest of the memory. ``siblings``: the online hardware threads of each core, disjoint.
+    ``sockets``: the packages its online CPUs belong to.
     """
 
     id: int

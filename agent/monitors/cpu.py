@@ -12,7 +12,9 @@ GUESTS = ("guest", "guest_nice")
 
 
 class CpuMonitor:
-    """Times are those of all CPUs since the host started; percentages are those since the last reading, none in the first."""
+    """Times are those of all CPUs since the host started; percentages are those since the last
+    reading, none in the first.
+    """
 
     type = "cpu"
 
@@ -30,7 +32,15 @@ class CpuMonitor:
         figures = [(f"cpu.{kind}.time", times[kind], "seconds") for kind in times if kind != "all"]
         if last is not None and (elapsed := times["all"] - last["all"]) > 0:
             # A counter may go back a little on some kernels.
-            figures += [(f"cpu.{kind}.percent", max(times[kind] - last[kind], 0.0) * 100 / elapsed, "percent") for kind in times if kind != "all"]
+            figures += [
+                (
+                    f"cpu.{kind}.percent",
+                    max(times[kind] - last[kind], 0.0) * 100 / elapsed,
+                    "percent",
+                )
+                for kind in times
+                if kind != "all"
+            ]
         frequency = psutil.cpu_freq()
         if frequency is not None and frequency.current > 0:
             figures.append(("cpu.frequency", float(frequency.current), "megahertz"))
@@ -40,7 +50,13 @@ class CpuMonitor:
 def _times() -> Mapping[str, float]:
     """Seconds by what they were spent on, and in all."""
     found = psutil.cpu_times()
-    every = {kind: float(seconds) for kind, seconds in found._asdict().items() if kind not in GUESTS}
+    every = {
+        kind: float(seconds) for kind, seconds in found._asdict().items() if kind not in GUESTS
+    }
     return {
-        "user": every["user"] + every["nice"], "kernel": every["system"], "idle": every["idle"], "iowait": every["iowait"], "all": sum(every.values()),
-    }  # fmt: skip
+        "user": every["user"] + every["nice"],
+        "kernel": every["system"],
+        "idle": every["idle"],
+        "iowait": every["iowait"],
+        "all": sum(every.values()),
+    }

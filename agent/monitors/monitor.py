@@ -1,4 +1,6 @@
-"""What a monitor is, and what comes of asking it. Monitors are found by the entry points of ``NAMESPACE``."""
+"""What a monitor is, and what comes of asking it. Monitors are found by the entry points of
+``NAMESPACE``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,7 +13,9 @@ Status = Literal["ok", "skipped", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One figure: ``name`` as ``cpu.user.percent``, its ``unit`` in words, who measured it, and when, in seconds since the epoch."""
+    """One figure: ``name`` as ``cpu.user.percent``, its ``unit`` in words, who measured it, and
+    when, in seconds since the epoch.
+    """
 
     name: str
     value: float
@@ -22,7 +26,9 @@ class Metric:
 
 @runtime_checkable
 class Monitor(Protocol):
-    """A plug-in: a class that takes nothing. ``type`` says what it measures; of a type there is one on a host."""
+    """A plug-in: a class that takes nothing. ``type`` says what it measures; of a type there is one
+    on a host.
+    """
 
     @property
     def type(self) -> str:
@@ -37,7 +43,9 @@ class Monitor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What one monitor said at ``taken_at`` (seconds since the epoch): ``metrics`` if ok, else ``text`` says why there are none."""
+    """What one monitor said at ``taken_at`` (seconds since the epoch): ``metrics`` if ok, else
+    ``text`` says why there are none.
+    """
 
     monitor: str
     status: Status

@@ -2,16 +2,75 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from threading import Event
 
+from oslo_config import cfg
 from oslo_log import log as logging
 
 from agent.driver.worker import DriverWorker
-from agent.errors import DRIVER_FAULT, AgentError, DriverError
+from agent.errors import DRIVER_FAULT, AgentError, ConfigError, ConfigErrors, DriverError
 from agent.model.names import printable
-from agent.monitors.monitor import Metric, Monitor, Measurement, Status
+from agent.monitors.monitor import NAMESPACE, Measurement, Metric, Monitor, Status
+
+REMEDY = "leave it out, or install what it needs"
+
+
+def load_monitors(conf: cfg.ConfigOpts) -> Mapping[str, Monitor]:
+    """The monitors that ``[compute] monitors`` names, by name.
+
+    :raises ConfigErrors: everything that is wrong with them.
+    """
+    installed = {entry.name: entry for entry in entry_points(group=NAMESPACE)}
+    monitors: dict[str, Monitor] = {}
+    errors: list[ConfigError] = []
+    for name in conf.compute.monitors:
+        try:
+            monitors[name] = _made(name, installed)
+        except ConfigError as error:
+            errors.append(error)
+    errors += _rivals(conf.compute.monitors, monitors)
+    if errors:
+        raise ConfigErrors(errors)
+    return monitors
+
+
+def _made(name: str, installed: Mapping[str, EntryPoint]) -> Monitor:
+    option = f"[compute] monitors: {printable(name)}"
+    if name not in installed:
+        raise ConfigError(
+            f"{option}: no such monitor", f"installed: {', '.join(sorted(installed)) or 'none'}"
+        )
+    try:
+        monitor = installed[name].load()()
+    except (Exception, SystemExit) as error:
+        raise ConfigError(
+            f"{option}: it cannot be made: {type(error).__name__}: {printable(str(error))}", REMEDY
+        ) from error
+    if not isinstance(monitor, Monitor):
+        raise ConfigError(
+            f"{option}: it is no monitor, because it lacks type, unsupported or metrics",
+            "report this to whoever wrote it",
+        )
+    return monitor
+
+
+def _rivals(names: list[str], monitors: Mapping[str, Monitor]) -> Iterator[ConfigError]:
+    first: dict[str, str] = {}
+    for name in names:
+        if name not in monitors:
+            continue
+        measured = monitors[name].type
+        if measured in first:
+            what = (
+                f"[compute] monitors: {printable(first[measured])} and {printable(name)} both "
+                f"measure {printable(measured)}"
+            )
+            yield ConfigError(what, "leave one of the two out")
+        first.setdefault(measured, name)
+
 
 LOG = logging.getLogger(__name__)
 
@@ -25,13 +84,17 @@ class _PendingMeasurement:
 class Monitors:
     """The monitors of a host, by name. Polled by one thread at a time, which holds no lock.
 
-    :param deadline: seconds that each may take. One that hangs is not asked again before it has come back.
+    :param deadline: seconds that each may take. One that hangs is not asked again before it has
+        come back.
     :param cancelled: once set, nobody is waited for.
     """
 
     def __init__(self, monitors: Mapping[str, Monitor], deadline: float, cancelled: Event) -> None:
         self._deadline = deadline
-        self._asked = {name: _PendingMeasurement(one, DriverWorker(name, 1, cancelled, kind="monitor")) for name, one in monitors.items()}
+        self._asked = {
+            name: _PendingMeasurement(one, DriverWorker(name, 1, cancelled, kind="monitor"))
+            for name, one in monitors.items()
+        }
         self._told: dict[str, str] = {}
 
     def poll(self) -> tuple[Measurement, ...]:
@@ -50,7 +113,12 @@ class Monitors:
 
     def _without(self, name: str, status: Status, text: str) -> Measurement:
         if self._told.get(name) != text:
-            LOG.log(logging.WARNING if status == "failed" else logging.DEBUG, "monitor %s gives no metrics: %s", printable(name), text)
+            LOG.log(
+                logging.WARNING if status == "failed" else logging.DEBUG,
+                "monitor %s gives no metrics: %s",
+                printable(name),
+                text,
+            )
             self._told[name] = text
         return Measurement(name, status, time.time(), text=text)
 
@@ -67,6 +135,13 @@ def metrics(monitor: Monitor) -> tuple[Metric, ...] | str:
     if not isinstance(found, Sequence):
         raise DriverError(f"its metrics are no sequence but {type(found).__name__}", DRIVER_FAULT)
     for one in found:
-        if not isinstance(one, Metric) or isinstance(one.value, bool) or not isinstance(one.value, int | float) or not math.isfinite(one.value):
-            raise DriverError(f"it gives what is no metric: {printable(repr(one))[:200]}", DRIVER_FAULT)
+        if (
+            not isinstance(one, Metric)
+            or isinstance(one.value, bool)
+            or not isinstance(one.value, int | float)
+            or not math.isfinite(one.value)
+        ):
+            raise DriverError(
+                f"it gives what is no metric: {printable(repr(one))[:200]}", DRIVER_FAULT
+            )
     return tuple(found)

@@ -5,32 +5,46 @@ from collections.abc import Iterator, Mapping, Sequence
 from agent.model.cpu_list import format_cpu_list, parse_cpu_list
 from agent.model.guest import GuestCell
 from agent.model.names import number_of
-from agent.numa.flavor_and_image import FlavorAndImage, number
-from agent.numa.request_error import GuestRequestError
+from agent.numa.flavor_and_image import FlavorAndImage, GuestRequestError, number
 
 Spread = list[tuple[frozenset[int], int]]
 """For each cell its guest CPUs, and its memory in MiB."""
 
 
-def guest_cells(asked: FlavorAndImage, vcpus: int, memory_mib: int, dedicated: frozenset[int]) -> tuple[GuestCell, ...]:
+def guest_cells(
+    asked: FlavorAndImage, vcpus: int, memory_mib: int, dedicated: frozenset[int]
+) -> tuple[GuestCell, ...]:
     """The cells, evenly or as flavor or image say.
 
     :raises RequestError: that does not add up.
     """
     nodes = _nodes(asked)
     cpus, memory = _numbered(asked, "numa_cpus", nodes), _numbered(asked, "numa_mem", nodes)
-    spread = _as_given(cpus, memory, nodes, vcpus, memory_mib) if cpus or memory else _evenly(nodes, vcpus, memory_mib)
-    return tuple(GuestCell(shared=one - dedicated, dedicated=one & dedicated, memory_mib=size) for one, size in spread)
+    spread = (
+        _as_given(cpus, memory, nodes, vcpus, memory_mib)
+        if cpus or memory
+        else _evenly(nodes, vcpus, memory_mib)
+    )
+    return tuple(
+        GuestCell(shared=one - dedicated, dedicated=one & dedicated, memory_mib=size)
+        for one, size in spread
+    )
 
 
 def overlooked(asked: FlavorAndImage) -> list[str]:
-    """The keys that say something of a cell and are not read: the guest does not have it, or one before it is missing."""
+    """The keys that say something of a cell and are not read: the guest does not have it, or one
+    before it is missing.
+    """
     nodes = _nodes(asked)
     keys = []
     for name in ("numa_cpus", "numa_mem"):
         read = {f"{name}.{index}" for index in range(len(_numbered(asked, name, nodes)))}
         for start, given in (("hw:", asked.specs), ("hw_", asked.properties)):
-            keys += [key for key in given if key.startswith(f"{start}{name}.") and key.removeprefix(start) not in read]
+            keys += [
+                key
+                for key in given
+                if key.startswith(f"{start}{name}.") and key.removeprefix(start) not in read
+            ]
     return sorted(keys)
 
 
@@ -38,15 +52,28 @@ def _nodes(asked: FlavorAndImage) -> int:
     text = asked.only_one("numa_nodes", "TopologyForbidden")
     nodes = number(text, "hw:numa_nodes", "InvalidNodes")
     if nodes == 0:
-        raise GuestRequestError("InvalidNodes", "hw:numa_nodes", text, "no number of cells", "1 or more")
+        raise GuestRequestError(
+            "InvalidNodes", "hw:numa_nodes", text, "no number of cells", "1 or more"
+        )
     return nodes or 1
 
 
 def _numbered(asked: FlavorAndImage, name: str, nodes: int) -> Sequence[str]:
-    """The values of ``name.0``, ``name.1``, ...: from one of flavor and image, up to the first gap."""
-    flavor, image = (list(_up_to_gap(given, f"{start}{name}", nodes)) for start, given in (("hw:", asked.specs), ("hw_", asked.properties)))
+    """The values of ``name.0``, ``name.1``, ...: from one of flavor and image, up to
+    the first gap.
+    """
+    flavor, image = (
+        list(_up_to_gap(given, f"{start}{name}", nodes))
+        for start, given in (("hw:", asked.specs), ("hw_", asked.properties))
+    )
     if flavor and image:
-        raise GuestRequestError("TopologyForbidden", f"hw_{name}.0", image[0], f"the flavor gives hw:{name} already", "only in one of flavor and image")
+        raise GuestRequestError(
+            "TopologyForbidden",
+            f"hw_{name}.0",
+            image[0],
+            f"the flavor gives hw:{name} already",
+            "only in one of flavor and image",
+        )
     return flavor or image
 
 
@@ -60,20 +87,45 @@ def _up_to_gap(given: Mapping[str, str], name: str, nodes: int) -> Iterator[str]
 def _evenly(nodes: int, vcpus: int, memory_mib: int) -> Spread:
     if vcpus % nodes or memory_mib % nodes:
         why = f"{vcpus} CPUs and {memory_mib} MiB cannot be divided by it"
-        raise GuestRequestError("Asymmetric", "hw:numa_nodes", nodes, why, "a divisor of both, or hw:numa_cpus.N and hw:numa_mem.N")
+        raise GuestRequestError(
+            "Asymmetric",
+            "hw:numa_nodes",
+            nodes,
+            why,
+            "a divisor of both, or hw:numa_cpus.N and hw:numa_mem.N",
+        )
     each = vcpus // nodes
-    return [(frozenset(range(one * each, one * each + each)), memory_mib // nodes) for one in range(nodes)]
+    return [
+        (frozenset(range(one * each, one * each + each)), memory_mib // nodes)
+        for one in range(nodes)
+    ]
 
 
-def _as_given(cpus: Sequence[str], memory: Sequence[str], nodes: int, vcpus: int, memory_mib: int) -> Spread:
+def _as_given(
+    cpus: Sequence[str], memory: Sequence[str], nodes: int, vcpus: int, memory_mib: int
+) -> Spread:
     for name, values in (("numa_cpus", cpus), ("numa_mem", memory)):
         if len(values) != nodes:
-            why, allowed = f"the guest has {number_of(nodes, 'cell')}", "CPUs and memory for all cells, or for none"
-            raise GuestRequestError("Incomplete", f"hw:{name}.{len(values)}", "not set", why, allowed)
-    sizes = [number(text, f"hw:numa_mem.{index}", "MemoryMismatch") or 0 for index, text in enumerate(memory)]
+            why, allowed = (
+                f"the guest has {number_of(nodes, 'cell')}",
+                "CPUs and memory for all cells, or for none",
+            )
+            raise GuestRequestError(
+                "Incomplete", f"hw:{name}.{len(values)}", "not set", why, allowed
+            )
+    sizes = [
+        number(text, f"hw:numa_mem.{index}", "MemoryMismatch") or 0
+        for index, text in enumerate(memory)
+    ]
     spread = list(zip(_cpus(cpus, vcpus), sizes, strict=True))
     if sum(sizes) != memory_mib:
-        raise GuestRequestError("MemoryMismatch", "hw:numa_mem", sum(sizes), f"the flavor has {memory_mib} MiB", str(memory_mib))
+        raise GuestRequestError(
+            "MemoryMismatch",
+            "hw:numa_mem",
+            sum(sizes),
+            f"the flavor has {memory_mib} MiB",
+            str(memory_mib),
+        )
     return spread
 
 
@@ -83,13 +135,27 @@ def _cpus(texts: Sequence[str], vcpus: int) -> list[frozenset[int]]:
     for index, text in enumerate(texts):
         key, one = f"hw:numa_cpus.{index}", _one_cell(text, index)
         if one and max(one) >= vcpus:
-            raise GuestRequestError("CpuOutOfRange", key, text, f"the guest has no CPU {max(one)}", f"0 to {vcpus - 1}")
+            raise GuestRequestError(
+                "CpuOutOfRange", key, text, f"the guest has no CPU {max(one)}", f"0 to {vcpus - 1}"
+            )
         if seen & one:
-            raise GuestRequestError("CpuDuplicate", key, text, f"CPU {min(seen & one)} is in another cell already", "each CPU once")
+            raise GuestRequestError(
+                "CpuDuplicate",
+                key,
+                text,
+                f"CPU {min(seen & one)} is in another cell already",
+                "each CPU once",
+            )
         seen |= one
         cells.append(one)
     if missing := frozenset(range(vcpus)) - seen:
-        raise GuestRequestError("CpuUnassigned", "hw:numa_cpus", "; ".join(texts), f"CPU {format_cpu_list(missing)} is in no cell", "each CPU once")
+        raise GuestRequestError(
+            "CpuUnassigned",
+            "hw:numa_cpus",
+            "; ".join(texts),
+            f"CPU {format_cpu_list(missing)} is in no cell",
+            "each CPU once",
+        )
     return cells
 
 
@@ -98,5 +164,7 @@ def _one_cell(text: str, index: int) -> frozenset[int]:
     try:
         cpus = parse_cpu_list(text)
     except ValueError as error:
-        raise GuestRequestError("CpuOutOfRange", key, text, str(error), "a CPU list like 0-3,^2") from error
+        raise GuestRequestError(
+            "CpuOutOfRange", key, text, str(error), "a CPU list like 0-3,^2"
+        ) from error
     return cpus

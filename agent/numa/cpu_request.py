@@ -1,12 +1,13 @@
-"""How a guest wants its CPUs: policies for pinning, threads and emulator, and which of them are dedicated or realtime."""
+"""How a guest wants its CPUs: policies for pinning, threads and emulator, and which of them are
+dedicated or realtime.
+"""
 
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from agent.model.guest import CpuPolicy, EmulatorPolicy, ThreadPolicy
-from agent.numa.flavor_and_image import FlavorAndImage, boolean, mask
-from agent.numa.request_error import GuestRequestError
+from agent.numa.flavor_and_image import FlavorAndImage, GuestRequestError, boolean, mask
 
 CPU_POLICIES: tuple[CpuPolicy, ...] = ("shared", "dedicated", "mixed")
 THREAD_POLICIES: tuple[ThreadPolicy, ...] = ("prefer", "require", "isolate")
@@ -36,43 +37,84 @@ def cpu_request(asked: FlavorAndImage, vcpus: int) -> CpuRequest:
     :raises RequestError: they contradict each other, or ask for something impossible.
     """
     cpus = frozenset(range(vcpus))
-    emulator = asked.flavor_word("emulator_threads_policy", EMULATOR_POLICIES, "InvalidEmulatorPolicy")
+    emulator = asked.flavor_word(
+        "emulator_threads_policy", EMULATOR_POLICIES, "InvalidEmulatorPolicy"
+    )
     policy = _policy_of_resources(asked, vcpus, emulator) or _policy(asked)
     if emulator == "isolate" and policy == "shared":
-        raise GuestRequestError("EmulatorNeedsPinning", "hw:emulator_threads_policy", emulator, "the CPUs are not pinned", PINNED)
+        raise GuestRequestError(
+            "EmulatorNeedsPinning",
+            "hw:emulator_threads_policy",
+            emulator,
+            "the CPUs are not pinned",
+            PINNED,
+        )
     threads = _threads(asked, policy)
     if policy != "mixed" and (text := asked.flavor("cpu_dedicated_mask")) is not None:
-        raise GuestRequestError("MaskNeedsMixed", "hw:cpu_dedicated_mask", text, f"the policy is {policy}", "with hw:cpu_policy mixed")
+        raise GuestRequestError(
+            "MaskNeedsMixed",
+            "hw:cpu_dedicated_mask",
+            text,
+            f"the policy is {policy}",
+            "with hw:cpu_policy mixed",
+        )
     if policy == "mixed":
         dedicated, realtime = _mixed(asked, cpus, emulator)
     else:
-        dedicated, realtime = cpus if policy == "dedicated" else frozenset(), _realtime(asked, cpus, policy, emulator)
+        dedicated, realtime = (
+            cpus if policy == "dedicated" else frozenset(),
+            _realtime(asked, cpus, policy, emulator),
+        )
     return CpuRequest(policy, threads, emulator, dedicated, realtime)
 
 
 def _policy(asked: FlavorAndImage) -> CpuPolicy:
     flavor = asked.flavor_word("cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
     image = asked.image_word("cpu_policy", CPU_POLICIES, "InvalidCpuPolicy")
-    if (flavor == "mixed" and image == "dedicated") or (flavor == "shared" and image not in (None, "shared")):
-        raise GuestRequestError("PinningForbidden", "hw_cpu_policy", image, f"the flavor says {flavor}", flavor)
+    if (flavor == "mixed" and image == "dedicated") or (
+        flavor == "shared" and image not in (None, "shared")
+    ):
+        raise GuestRequestError(
+            "PinningForbidden", "hw_cpu_policy", image, f"the flavor says {flavor}", flavor
+        )
     return flavor or image or "shared"
 
 
-def _policy_of_resources(asked: FlavorAndImage, vcpus: int, emulator: EmulatorPolicy | None) -> CpuPolicy | None:
-    """The policy that ``resources:PCPU`` of all groups together implies. An amount of 0, of either class, only keeps it out of the request."""
-    sized = {name: [(key, amount) for key, found, amount in _sized(asked.specs) if found == name] for name in ("PCPU", "VCPU")}
+def _policy_of_resources(
+    asked: FlavorAndImage, vcpus: int, emulator: EmulatorPolicy | None
+) -> CpuPolicy | None:
+    """The policy that ``resources:PCPU`` of all groups together implies. An amount of 0, of either
+    class, only keeps it out of the request.
+    """
+    sized = {
+        name: [(key, amount) for key, found, amount in _sized(asked.specs) if found == name]
+        for name in ("PCPU", "VCPU")
+    }
     dedicated, shared = (sum(amount or 0 for _, amount in sized[name]) for name in ("PCPU", "VCPU"))
     if not dedicated and not shared:
         return None
     key, given = (sized["PCPU"][0][0], dedicated) if dedicated else (sized["VCPU"][0][0], shared)
     if dedicated and shared:
-        raise GuestRequestError("VcpuPcpuConflict", key, given, f"{sized['VCPU'][0][0]} = {shared} is given too", "one of the two")
-    for other, policy in (("hw:cpu_policy", asked.flavor("cpu_policy")), ("hw_cpu_policy", asked.image("cpu_policy"))):
+        raise GuestRequestError(
+            "VcpuPcpuConflict",
+            key,
+            given,
+            f"{sized['VCPU'][0][0]} = {shared} is given too",
+            "one of the two",
+        )
+    for other, policy in (
+        ("hw:cpu_policy", asked.flavor("cpu_policy")),
+        ("hw_cpu_policy", asked.image("cpu_policy")),
+    ):
         if policy is not None:
-            raise GuestRequestError("VcpuPcpuConflict", key, given, f"{other} = {policy} is given too", "one of the two")
+            raise GuestRequestError(
+                "VcpuPcpuConflict", key, given, f"{other} = {policy} is given too", "one of the two"
+            )
     needed = vcpus + int(emulator == "isolate")
     if dedicated and dedicated != needed:
-        raise GuestRequestError("VcpuPcpuConflict", key, given, f"the guest needs {needed}", str(needed))
+        raise GuestRequestError(
+            "VcpuPcpuConflict", key, given, f"the guest needs {needed}", str(needed)
+        )
     return "dedicated" if dedicated else None
 
 
@@ -92,56 +134,111 @@ def _threads(asked: FlavorAndImage, policy: CpuPolicy) -> ThreadPolicy | None:
     flavor = asked.flavor_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
     image = asked.image_word("cpu_thread_policy", THREAD_POLICIES, "InvalidThreadPolicy")
     if flavor not in (None, "prefer") and image not in (None, flavor):
-        raise GuestRequestError("ThreadPolicyForbidden", "hw_cpu_thread_policy", image, f"the flavor says {flavor}", str(flavor))
+        raise GuestRequestError(
+            "ThreadPolicyForbidden",
+            "hw_cpu_thread_policy",
+            image,
+            f"the flavor says {flavor}",
+            str(flavor),
+        )
     # Also a flavor that prefers, because it was the scheduler's reason not to ask for more.
     chosen = flavor or image
-    trait = next((value for key, value in asked.specs.items() if HYPERTHREADED.fullmatch(key)), None)
+    trait = next(
+        (value for key, value in asked.specs.items() if HYPERTHREADED.fullmatch(key)), None
+    )
     if trait is None and asked.properties.get(HYPERTHREADING) == "required":
         # What an image forbids nobody reads.
         trait = "required"
-    implied: ThreadPolicy | None = "require" if trait == "required" else "isolate" if trait == "forbidden" else None
+    implied: ThreadPolicy | None = (
+        "require" if trait == "required" else "isolate" if trait == "forbidden" else None
+    )
     if implied and chosen:
-        raise GuestRequestError("ThreadPolicyForbidden", HYPERTHREADING, trait, f"the thread policy {chosen} is given too", "one of the two")
+        raise GuestRequestError(
+            "ThreadPolicyForbidden",
+            HYPERTHREADING,
+            trait,
+            f"the thread policy {chosen} is given too",
+            "one of the two",
+        )
     if chosen and policy == "shared":
-        raise GuestRequestError("ThreadPolicyNeedsPinning", "hw:cpu_thread_policy", chosen, "the CPUs are not pinned", PINNED)
+        raise GuestRequestError(
+            "ThreadPolicyNeedsPinning",
+            "hw:cpu_thread_policy",
+            chosen,
+            "the CPUs are not pinned",
+            PINNED,
+        )
     # With shared CPUs the trait only chooses the host.
     return chosen or (implied if policy != "shared" else None)
 
 
-def _mixed(asked: FlavorAndImage, cpus: frozenset[int], emulator: EmulatorPolicy | None) -> tuple[frozenset[int], frozenset[int]]:
+def _mixed(
+    asked: FlavorAndImage, cpus: frozenset[int], emulator: EmulatorPolicy | None
+) -> tuple[frozenset[int], frozenset[int]]:
     """The dedicated and the realtime CPUs: one mask says both."""
     key, realtime_key = "hw:cpu_dedicated_mask", "hw:cpu_realtime_mask"
     text, realtime_mask = asked.flavor("cpu_dedicated_mask"), _realtime_mask(asked)
     if realtime_mask is not None and text is not None:
-        raise GuestRequestError("MaskInvalid", key, text, f"{realtime_key} = {realtime_mask} is given too", "one of the two")
+        raise GuestRequestError(
+            "MaskInvalid",
+            key,
+            text,
+            f"{realtime_key} = {realtime_mask} is given too",
+            "one of the two",
+        )
     if text is None and boolean(asked.flavor("cpu_realtime")):
-        # All of them, if the emulator's threads have another place: so it is placed, with no CPU that is shared.
+        # All of them, if the emulator's threads have another place: so it is placed, with no CPU
+        # that is shared.
         realtime = _realtime(asked, cpus, "mixed", emulator)
         return realtime, realtime
     if text is None:
-        raise GuestRequestError("MaskInvalid", key, "not set", "the policy mixed needs a mask", "a CPU list, or ^ and a CPU list")
+        raise GuestRequestError(
+            "MaskInvalid",
+            key,
+            "not set",
+            "the policy mixed needs a mask",
+            "a CPU list, or ^ and a CPU list",
+        )
     dedicated = mask(text, key, cpus)
     if not dedicated or dedicated == cpus:
-        raise GuestRequestError("MaskInvalid", key, text, "some CPU has to be dedicated, and some shared", "a part of the CPUs")
+        raise GuestRequestError(
+            "MaskInvalid",
+            key,
+            text,
+            "some CPU has to be dedicated, and some shared",
+            "a part of the CPUs",
+        )
     return dedicated, dedicated if boolean(asked.flavor("cpu_realtime")) else frozenset()
 
 
-def _realtime(asked: FlavorAndImage, cpus: frozenset[int], policy: CpuPolicy, emulator: EmulatorPolicy | None) -> frozenset[int]:
+def _realtime(
+    asked: FlavorAndImage, cpus: frozenset[int], policy: CpuPolicy, emulator: EmulatorPolicy | None
+) -> frozenset[int]:
     """The realtime CPUs of a guest whose CPUs are all of one kind."""
     if not boolean(asked.flavor("cpu_realtime")):
         return frozenset()
     if policy == "shared":
-        raise GuestRequestError("InvalidCpuPolicy", "hw:cpu_realtime", "true", "the CPUs are not pinned", PINNED)
+        raise GuestRequestError(
+            "InvalidCpuPolicy", "hw:cpu_realtime", "true", "the CPUs are not pinned", PINNED
+        )
     text = _realtime_mask(asked)
     realtime = cpus if text is None else mask(text, "hw:cpu_realtime_mask", cpus)
     if not realtime or (realtime == cpus and emulator is None):
         why = "some CPU has to be realtime, and some has to stay for the emulator"
-        raise GuestRequestError("MaskInvalid", "hw:cpu_realtime_mask", text or "not set", why, "a part of the CPUs, or an emulator policy")
+        raise GuestRequestError(
+            "MaskInvalid",
+            "hw:cpu_realtime_mask",
+            text or "not set",
+            why,
+            "a part of the CPUs, or an emulator policy",
+        )
     return realtime
 
 
 def _realtime_mask(asked: FlavorAndImage) -> str | None:
-    """The mask of a guest that wants realtime CPUs; the image knows its workload better than the flavor."""
+    """The mask of a guest that wants realtime CPUs; the image knows its workload better than the
+    flavor.
+    """
     image = asked.image("cpu_realtime_mask")
     mask_text = image if image is not None else asked.flavor("cpu_realtime_mask")
     return mask_text if boolean(asked.flavor("cpu_realtime")) else None

@@ -1,9 +1,11 @@
 """What the fit has to know of the devices that a guest wants."""
 
 from collections.abc import Hashable, Sequence
-from typing import Protocol
+from typing import Literal, Protocol
 
-from agent.model.device_request import DeviceDemand
+from agent.model.devices import DeviceDemand
+from agent.model.guest import Guest
+from agent.numa.host import HostCell
 
 
 class DeviceFit(Protocol):
@@ -21,13 +23,18 @@ class DeviceFit(Protocol):
         """What can be told of all sets of cells at once; the search is quicker for it."""
 
     def free(self, cell: int) -> int:
-        """How many wanted devices are on the cell; of a guest that wants none, how many there are."""
+        """How many wanted devices are on the cell; of a guest that wants none, how many
+        there are.
+        """
 
     def kind(self, cell: int) -> Hashable:
-        """Equal for cells that may stand for each other, as far as devices go, if they are equally far from all others."""
+        """Equal for cells that may stand for each other, as far as devices go, if they are equally
+        far from all others.
+        """
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
-        """How many wanted devices would not be local, and the sum of their distances to the nearest cell; None if not all can be had.
+        """How many wanted devices would not be local, and the sum of their distances to the nearest
+        cell; None if not all can be had.
 
         :raises Undecided: nobody knows.
         """
@@ -57,3 +64,27 @@ class NoDeviceFit:
     def least(self, cells: frozenset[int]) -> tuple[int, int] | None:  # noqa: ARG002
         """Nothing."""
         return 0, 0
+
+
+Strategy = Literal["spread", "pack"]
+
+
+def preferred(
+    host: Sequence[HostCell], guest: Guest, devices: DeviceFit, strategy: Strategy
+) -> list[int]:
+    """The positions of the cells, most wanted first: by devices, then by CPUs, then by memory, then
+    as given.
+
+    As given if the guest needs all of them.
+    """
+    sign = 1 if strategy == "spread" else -1
+
+    def key(column: int) -> tuple[int, int, int]:
+        cell = host[column]
+        # Who wants no device leaves the cells that have some to those who do.
+        near = -devices.free(cell.id) if devices.wanted else devices.free(cell.id)
+        cpus = -len(cell.free_dedicated) if guest.pinned else cell.shared_used
+        return near, sign * cpus, sign * -cell.free_memory_mib
+
+    columns = range(len(host))
+    return sorted(columns, key=key) if len(guest.cells) < len(host) else list(columns)

@@ -12,7 +12,9 @@ LOG = logging.getLogger(__name__)
 
 
 class CellUsageError(AgentError):
-    """A placed guest cell that cannot be counted on its host cell, or not be given back: a record is wrong."""
+    """A placed guest cell that cannot be counted on its host cell, or not be given back: a record
+    is wrong.
+    """
 
     code = "numa.usage"
 
@@ -36,9 +38,10 @@ class Pages:
 class HostCell:
     """``shared`` and ``dedicated`` are the host CPUs offered to shared and to dedicated guest CPUs.
 
-    ``memory_mib`` and ``memory_used_mib`` in MiB; ``shared_used`` counts shared guest CPUs. ``siblings``: the hardware
-    threads of each core, of those offered. ``physnets`` and ``tunneled``: the networks local to the cell. ``distances``:
-    cell id to distance (10 is local). ``offline``: CPUs that would be offered to dedicated guest CPUs, were they online.
+    ``memory_mib`` and ``memory_used_mib`` in MiB; ``shared_used`` counts shared guest CPUs.
+    ``siblings``: the hardware threads of each core, of those offered. ``physnets`` and
+    ``tunneled``: the networks local to the cell. ``distances``: cell id to distance (10 is local).
+    ``offline``: CPUs that would be offered to dedicated guest CPUs, were they online.
     """
 
     id: int
@@ -94,33 +97,64 @@ class HostCell:
         return sorted([*cores, *([cpu] for cpu in lone)])
 
     def with_guest(self, placed: PlacedCell) -> Self:
-        """The cell with one more guest cell. A CPU that went offline is still pinned to by who had it.
+        """The cell with one more guest cell. A CPU that went offline is still pinned to by who had
+        it.
 
         :raises CellUsageError: a CPU is pinned already or is not offered; nothing is added.
         """
         cpus = placed.pinned_cpus
         if unknown := sorted(cpus - self.dedicated - self.offline):
-            raise CellUsageError(f"cell {self.id}: CPUs {unknown} are not offered for pinning", "add them to cpu_dedicated_set", cpus=unknown)
+            raise CellUsageError(
+                f"cell {self.id}: CPUs {unknown} are not offered for pinning",
+                "add them to cpu_dedicated_set",
+                cpus=unknown,
+            )
         if taken := sorted(cpus & self.pinned):
-            raise CellUsageError(f"cell {self.id}: CPUs {taken} are pinned already", "two records claim the same CPUs", cpus=taken)
+            raise CellUsageError(
+                f"cell {self.id}: CPUs {taken} are pinned already",
+                "two records claim the same CPUs",
+                cpus=taken,
+            )
         return replace(self._changed(placed, 1), pinned=self.pinned | cpus)
 
     def without_guest(self, placed: PlacedCell) -> Self:
-        """The cell without a guest cell that was added before. No sum falls below 0; if one would, that is logged.
+        """The cell without a guest cell that was added before. No sum falls below 0; if one would,
+        that is logged.
 
         :raises CellUsageError: a CPU of it is not pinned; nothing is removed.
         """
         if free := sorted(placed.pinned_cpus - self.pinned):
-            raise CellUsageError(f"cell {self.id}: CPUs {free} are not pinned", "the record was removed before", cpus=free)
+            raise CellUsageError(
+                f"cell {self.id}: CPUs {free} are not pinned",
+                "the record was removed before",
+                cpus=free,
+            )
         return replace(self._changed(placed, -1), pinned=self.pinned - placed.pinned_cpus)
 
     def _changed(self, placed: PlacedCell, sign: int) -> Self:
         guest = placed.cell
         size = self.smallest_page_kib if placed.page_size_kib is None else placed.page_size_kib
-        memory, cpus = self.memory_used_mib + sign * guest.memory_mib, self.shared_used + sign * len(guest.shared)
+        memory, cpus = (
+            self.memory_used_mib + sign * guest.memory_mib,
+            self.shared_used + sign * len(guest.shared),
+        )
         # A part of a page is a page.
-        used = {pool.size_kib: pool.used + sign * -(-guest.memory_mib * 1024 // size) for pool in self.pages if pool.size_kib == size}
+        used = {
+            pool.size_kib: pool.used + sign * -(-guest.memory_mib * 1024 // size)
+            for pool in self.pages
+            if pool.size_kib == size
+        }
         if min(memory, cpus, *used.values()) < 0:
-            LOG.error("Accounting fault: cell %d gets back more than was used of it: %d MiB, %d shared CPUs", self.id, guest.memory_mib, len(guest.shared))
-        pages = tuple(replace(pool, used=max(used.get(pool.size_kib, pool.used), 0)) for pool in self.pages)
+            LOG.error(
+                (
+                    "Accounting fault: cell %d gets back more than was used of it: %d MiB, %d "
+                    "shared CPUs"
+                ),
+                self.id,
+                guest.memory_mib,
+                len(guest.shared),
+            )
+        pages = tuple(
+            replace(pool, used=max(used.get(pool.size_kib, pool.used), 0)) for pool in self.pages
+        )
         return replace(self, memory_used_mib=max(memory, 0), shared_used=max(cpus, 0), pages=pages)

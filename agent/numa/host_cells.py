@@ -1,13 +1,168 @@
 """The cells of a host: as they are before any guest, and with all guests counted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Self
 
+from oslo_config import cfg
+
+from agent.conf import neutron, neutron_tunnel
+from agent.errors import ConfigError, ConfigErrors
 from agent.model.guest import PlacedCell
-from agent.model.topology import Cell, Topology
+from agent.model.names import number_of, printable
+from agent.model.topology import Cell, PagePool, Topology
+from agent.numa.flavor_and_image import parse_page_size
 from agent.numa.host import CellUsageError, HostCell, Pages
-from agent.numa.network_affinity import NetworkAffinity
-from agent.numa.page_pools import page_pools
-from agent.numa.reserved_pages import ReservedPages
+
+TUNNELS = f"[{neutron_tunnel.GROUP}] numa_nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkAffinity:
+    """Physnet to the ids of its cells, at least one each; the cells that tunnels end on. A network
+    not named is local nowhere.
+    """
+
+    physnets: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    tunneled: frozenset[int] = frozenset()
+
+    @classmethod
+    def from_options(cls, conf: cfg.ConfigOpts) -> Self:
+        """The affinity that the options say.
+
+        :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+        """
+        nodes = neutron.physnet_nodes(conf)
+        errors = [*_nameless(nodes)]
+        if errors:
+            raise ConfigErrors(errors)
+        return cls(
+            {name: frozenset(cells) for name, cells in nodes.items()},
+            frozenset(conf[neutron_tunnel.GROUP].numa_nodes),
+        )
+
+    def misplaced(self, present: Sequence[int]) -> Iterator[ConfigError]:
+        """Every cell that the host does not have; ``present`` are the ids of those that it has."""
+        has = f"the host has {', '.join(str(cell) for cell in sorted(present)) or 'none'}"
+        for option, cells in [
+            *((_option(name), cells) for name, cells in self.physnets.items()),
+            (TUNNELS, self.tunneled),
+        ]:
+            for cell in sorted(cells.difference(present)):
+                yield ConfigError(f"{option}: NUMA node {cell} is not there", has)
+
+
+def _nameless(nodes: Mapping[str, Sequence[int]]) -> Iterator[ConfigError]:
+    for name, cells in nodes.items():
+        if not name:
+            yield ConfigError(
+                f"[{neutron.GROUP}] physnets: a physical network has no name",
+                "remove the comma too many",
+            )
+        elif not cells:
+            what = (
+                f"{_option(name)} is not set, although [{neutron.GROUP}] physnets names "
+                f"{printable(name)}"
+            )
+            yield ConfigError(what, "list its NUMA nodes, or remove it there")
+
+
+def _option(name: str) -> str:
+    return f"[{printable(neutron.physnet_group(name))}] numa_nodes"
+
+
+ORDINARY_KIB = 4
+
+
+def page_pools(cell: Cell) -> tuple[PagePool, ...]:
+    """The cell's pools of huge pages, and one of ordinary pages: what is left of the memory.
+
+    Drivers report only huge pages, because a host does not tell how large the others are. 4 KiB is
+    said of all hosts: the size makes a difference only to a guest that asks for just this number,
+    because MiB are multiples of any.
+    """
+    if any(pool.size_kib <= ORDINARY_KIB for pool in cell.pages):
+        return cell.pages
+    huge = sum(pool.size_kib * pool.total for pool in cell.pages)
+    return (
+        PagePool(ORDINARY_KIB, max(cell.memory_mib * 1024 - huge, 0) // ORDINARY_KIB),
+        *cell.pages,
+    )
+
+
+OPTION = "[DEFAULT] reserved_huge_pages"
+SHAPE = "write it like node:0,size:2048,count:64"
+KEYS = ("node", "size", "count")
+
+ReservedPages = Mapping[tuple[int, int], int]
+"""(cell, size in KiB) to pages kept for the host."""
+
+
+def parse_reserved_pages(texts: Sequence[str]) -> ReservedPages:
+    """Everything in ``texts``.
+
+    :raises ConfigErrors: everything that is wrong with them, whatever the host has.
+    """
+    errors: list[ConfigError] = []
+    pages: dict[tuple[int, int], int] = {}
+    for text in texts:
+        try:
+            node, size, count = _entry(text)
+            if (node, size) in pages:
+                raise ConfigError(
+                    f"pages of {size} KiB on node {node} are reserved twice",
+                    "leave one of the two out",
+                )
+            pages[node, size] = count
+        except ConfigError as error:
+            errors.append(
+                ConfigError(f"{OPTION} = {printable(text)}: {error.message}", error.remedy)
+            )
+    if errors:
+        raise ConfigErrors(errors)
+    return pages
+
+
+def unreservable(pages: ReservedPages, topology: Topology) -> Iterator[ConfigError]:
+    """Every entry that the host cannot give."""
+    cells = {cell.id: cell for cell in topology.cells}
+    for (node, size), count in pages.items():
+        what = f"{OPTION} = node:{node},size:{size},count:{count}"
+        if node not in cells:
+            yield ConfigError(
+                f"{what}: node {node} is not there",
+                f"the host has {', '.join(str(cell) for cell in cells)}",
+            )
+            continue
+        totals = {pool.size_kib: pool.total for pool in page_pools(cells[node])}
+        if size not in totals:
+            yield ConfigError(
+                f"{what}: node {node} has no pages of {size} KiB",
+                f"it has {', '.join(str(one) for one in sorted(totals))}",
+            )
+        elif count > totals[size]:
+            yield ConfigError(
+                f"{what}: node {node} has only {number_of(totals[size], 'page')} of {size} KiB",
+                "reserve fewer",
+            )
+
+
+def _entry(text: str) -> tuple[int, int, int]:
+    items = [item.partition(":") for item in text.split(",") if item.strip()]
+    given = {key.strip(): value.strip() for key, _, value in items}
+    if unknown := [key for key in given if key not in KEYS]:
+        raise ConfigError(f"{printable(unknown[0])} is not known", SHAPE)
+    if len(given) < len(items):
+        raise ConfigError("a key is given twice", SHAPE)
+    if missing := [key for key in KEYS if not given.get(key)]:
+        raise ConfigError(f"{missing[0]} is missing", SHAPE)
+    for key in ("node", "count"):
+        if not (given[key].isascii() and given[key].isdecimal()):
+            raise ConfigError(f"{key} {printable(given[key])!r} is no number", SHAPE)
+    try:
+        return int(given["node"]), parse_page_size(given["size"]), int(given["count"])
+    except ValueError as error:
+        raise ConfigError(f"size {printable(given['size'])!r} is {error}", SHAPE) from error
 
 
 def host_cells(
@@ -19,14 +174,20 @@ def host_cells(
     reserved_pages: ReservedPages,
     networks: NetworkAffinity,
 ) -> tuple[HostCell, ...]:
-    """The cells before any guest. ``shared`` and ``dedicated``: the host CPUs that the operator offers to each kind; ``sleeping``: dedicated
-    ones that are woken up for whoever gets them.
+    """The cells before any guest. ``shared`` and ``dedicated``: the host CPUs that the operator
+    offers to each kind; ``sleeping``: dedicated ones that are woken up for whoever gets them.
 
-    A kind that is not configured gets none, or both get all if neither is. What is used is never read from the host,
-    because only the guests' records tell what is promised.
+    A kind that is not configured gets none, or both get all if neither is. What is used is never
+    read from the host, because only the guests' records tell what is promised.
     """
-    everything = frozenset[int]().union(*(cell.cpus for cell in topology.cells)) if shared is None and dedicated is None else frozenset[int]()
-    for_shared, for_dedicated = (everything if kind is None else kind for kind in (shared, dedicated))
+    everything = (
+        frozenset[int]().union(*(cell.cpus for cell in topology.cells))
+        if shared is None and dedicated is None
+        else frozenset[int]()
+    )
+    for_shared, for_dedicated = (
+        everything if kind is None else kind for kind in (shared, dedicated)
+    )
 
     def host_cell(cell: Cell) -> HostCell:
         for_pins = for_dedicated & (online | sleeping)
@@ -37,8 +198,17 @@ def host_cells(
             cell.cpus & for_pins,
             cell.memory_mib,
             siblings=tuple(core & offered for core in cell.siblings if core & offered),
-            pages=tuple(Pages(pool.size_kib, pool.total, reserved=reserved_pages.get((cell.id, pool.size_kib), 0)) for pool in page_pools(cell)),
-            physnets=frozenset(name for name, cells in networks.physnets.items() if cell.id in cells),
+            pages=tuple(
+                Pages(
+                    pool.size_kib,
+                    pool.total,
+                    reserved=reserved_pages.get((cell.id, pool.size_kib), 0),
+                )
+                for pool in page_pools(cell)
+            ),
+            physnets=frozenset(
+                name for name, cells in networks.physnets.items() if cell.id in cells
+            ),
             tunneled=cell.id in networks.tunneled,
             socket=cell.socket,
             distances=cell.distances,
@@ -51,11 +221,15 @@ def host_cells(
 def counted(cells: Iterable[HostCell], placed: Iterable[PlacedCell]) -> tuple[HostCell, ...]:
     """The cells with all of ``placed``, in any order the same.
 
-    :raises CellUsageError: two of them want the same CPU, or one is on a cell that the host does not have.
+    :raises CellUsageError: two of them want the same CPU, or one is on a cell that the host does
+        not have.
     """
     by_id = {cell.id: cell for cell in cells}
     for one in placed:
         if one.host_cell not in by_id:
-            raise CellUsageError(f"a guest is placed on cell {one.host_cell}, which the host does not have", "the host changed under the guest")
+            raise CellUsageError(
+                f"a guest is placed on cell {one.host_cell}, which the host does not have",
+                "the host changed under the guest",
+            )
         by_id[one.host_cell] = by_id[one.host_cell].with_guest(one)
     return tuple(by_id.values())

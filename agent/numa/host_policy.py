@@ -1,4 +1,6 @@
-"""What the operator decided about the cells of a host: CPU sets, reserved pages, networks, preference. Read once from the options."""
+"""What the operator decided about the cells of a host: CPU sets, reserved pages, networks,
+preference. Read once from the options.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -10,22 +12,32 @@ from agent.errors import ConfigError, ConfigErrors
 from agent.model.cpu_list import format_cpu_list, parse_cpu_list
 from agent.model.names import printable
 from agent.model.topology import Topology
+from agent.numa.devices import Strategy
 from agent.numa.host import HostCell
-from agent.numa.host_cells import host_cells
-from agent.numa.network_affinity import NetworkAffinity
-from agent.numa.preference import Strategy
-from agent.numa.reserved_pages import ReservedPages, parse_reserved_pages, unreservable
+from agent.numa.host_cells import (
+    NetworkAffinity,
+    ReservedPages,
+    host_cells,
+    parse_reserved_pages,
+    unreservable,
+)
 
-SHARED, DEDICATED, PIN_SET = "[compute] cpu_shared_set", "[compute] cpu_dedicated_set", "[DEFAULT] vcpu_pin_set"
+SHARED, DEDICATED, PIN_SET = (
+    "[compute] cpu_shared_set",
+    "[compute] cpu_dedicated_set",
+    "[DEFAULT] vcpu_pin_set",
+)
 
 Part = TypeVar("Part")
 
 
 @dataclass(frozen=True, slots=True)
 class HostPolicy:
-    """``shared`` and ``dedicated``: the host CPUs offered to shared and to dedicated guest CPUs, None if not set.
+    """``shared`` and ``dedicated``: the host CPUs offered to shared and to dedicated guest CPUs,
+    None if not set.
 
-    ``pin_set``: ``shared`` comes from nova's old option, with which its CPUs are offered to dedicated guest CPUs as well.
+    ``pin_set``: ``shared`` comes from nova's old option, with which its CPUs are offered to
+    dedicated guest CPUs as well.
     """
 
     shared: frozenset[int] | None = None
@@ -54,28 +66,49 @@ class HostPolicy:
         dedicated = read(lambda: _cpus(DEDICATED, conf.compute.cpu_dedicated_set), None)
         pin_set = read(lambda: _cpus(PIN_SET, conf.vcpu_pin_set), None)
         if pin_set and dedicated:
-            errors.append(ConfigError(f"{PIN_SET} and {DEDICATED} are both set", f"give the CPUs of vcpu_pin_set to {SHARED}, and remove vcpu_pin_set"))
+            errors.append(
+                ConfigError(
+                    f"{PIN_SET} and {DEDICATED} are both set",
+                    f"give the CPUs of vcpu_pin_set to {SHARED}, and remove vcpu_pin_set",
+                )
+            )
         elif shared and dedicated and shared & dedicated:
             both = format_cpu_list(shared & dedicated)
-            errors.append(ConfigError(f"{SHARED} and {_name(DEDICATED)} both have CPU {both}", "give each CPU to one of them"))
+            errors.append(
+                ConfigError(
+                    f"{SHARED} and {_name(DEDICATED)} both have CPU {both}",
+                    "give each CPU to one of them",
+                )
+            )
         nothing: ReservedPages = {}
         pages = read(lambda: parse_reserved_pages(conf.reserved_huge_pages), nothing)
         networks = read(lambda: NetworkAffinity.from_options(conf), NetworkAffinity())
         if errors:
             raise ConfigErrors(errors)
-        strategy: Strategy = "pack" if conf.compute.packing_host_numa_cells_allocation_strategy else "spread"
+        strategy: Strategy = (
+            "pack" if conf.compute.packing_host_numa_cells_allocation_strategy else "spread"
+        )
         return cls(pin_set or shared, dedicated, pages, networks, strategy, pin_set is not None)
 
     @property
     def pinnable(self) -> frozenset[int] | None:
-        """The host CPUs that may be pinned to, None if all may: without any set, and nova's own rule, all offered ones serve both kinds."""
+        """The host CPUs that may be pinned to, None if all may: without any set, and nova's own
+        rule, all offered ones serve both kinds.
+        """
         return self.shared if self.pin_set else self.dedicated
 
-    def offline(self, online: frozenset[int], sleeping: frozenset[int] = frozenset()) -> Iterator[ConfigError]:
-        """Every set with CPUs that do not run. ``sleeping``: dedicated ones that do not, and count all the same."""
+    def offline(
+        self, online: frozenset[int], sleeping: frozenset[int] = frozenset()
+    ) -> Iterator[ConfigError]:
+        """Every set with CPUs that do not run. ``sleeping``: dedicated ones that do not, and count
+        all the same.
+        """
         for option, cpus in self._sets():
             if missing := cpus - online - (sleeping if option == DEDICATED else frozenset()):
-                what = f"CPUs {format_cpu_list(missing)} not online, online are {format_cpu_list(online)}"
+                what = (
+                    f"CPUs {format_cpu_list(missing)} not online, online are "
+                    f"{format_cpu_list(online)}"
+                )
                 yield ConfigError(f"{option}: {what}", "take them out of the set")
 
     def contradictions(self, topology: Topology, online: frozenset[int]) -> Iterator[ConfigError]:
@@ -83,19 +116,40 @@ class HostPolicy:
         present = frozenset[int]().union(*(cell.cpus for cell in topology.cells))
         for option, cpus in self._sets():
             if lost := (cpus & online) - present:
-                yield ConfigError(f"{option}: CPUs {format_cpu_list(lost)} are on no NUMA node", f"the nodes have {format_cpu_list(present)}")
+                yield ConfigError(
+                    f"{option}: CPUs {format_cpu_list(lost)} are on no NUMA node",
+                    f"the nodes have {format_cpu_list(present)}",
+                )
         yield from unreservable(self.reserved_pages, topology)
         yield from self.networks.misplaced([cell.id for cell in topology.cells])
 
-    def cells(self, topology: Topology, online: frozenset[int], sleeping: frozenset[int] = frozenset()) -> tuple[HostCell, ...]:
-        """The host's cells before any guest. What the policy says of others is left out, because they may have been there at the start.
+    def cells(
+        self, topology: Topology, online: frozenset[int], sleeping: frozenset[int] = frozenset()
+    ) -> tuple[HostCell, ...]:
+        """The host's cells before any guest. What the policy says of others is left out, because
+        they may have been there at the start.
 
         ``sleeping``: as in :meth:`offline`.
         """
-        return host_cells(topology, online, sleeping, self.shared, self.pinnable, self.reserved_pages, self.networks)
+        return host_cells(
+            topology,
+            online,
+            sleeping,
+            self.shared,
+            self.pinnable,
+            self.reserved_pages,
+            self.networks,
+        )
 
     def _sets(self) -> list[tuple[str, frozenset[int]]]:
-        return [(option, cpus) for option, cpus in ((PIN_SET if self.pin_set else SHARED, self.shared), (DEDICATED, self.dedicated)) if cpus]
+        return [
+            (option, cpus)
+            for option, cpus in (
+                (PIN_SET if self.pin_set else SHARED, self.shared),
+                (DEDICATED, self.dedicated),
+            )
+            if cpus
+        ]
 
 
 def _name(option: str) -> str:
@@ -107,4 +161,6 @@ def _cpus(option: str, text: str | None) -> frozenset[int] | None:
     try:
         return parse_cpu_list(text or "") or None
     except ValueError as error:
-        raise ConfigErrors([ConfigError(f"{option} = {printable(text or '')}: {error}", "write it like 0-3,8,^2")]) from error
+        raise ConfigErrors(
+            [ConfigError(f"{option} = {printable(text or '')}: {error}", "write it like 0-3,8,^2")]
+        ) from error

@@ -5,12 +5,16 @@ A matching is a list: the column of each row, every column at most once.
 
 from collections.abc import Collection, Sequence
 
+from agent.errors import Undecided
+
 Table = Sequence[Sequence[bool]]
 """Which row fits which column."""
 
 
 def match(fits: Table, columns: Sequence[int]) -> list[int] | None:
-    """A column of its own for every row of ``fits``, out of ``columns`` and earlier ones first; None if there is none."""
+    """A column of its own for every row of ``fits``, out of ``columns`` and earlier ones first;
+    None if there is none.
+    """
     matching: list[int] = []
     for row in range(len(fits)):
         matching.append(-1)
@@ -19,8 +23,11 @@ def match(fits: Table, columns: Sequence[int]) -> list[int] | None:
     return matching
 
 
-def without(fits: Table, matching: list[int], column: int, others: Sequence[int]) -> list[int] | None:
-    """A matching of all rows that does without ``column``, all its other columns and perhaps one more of ``others``.
+def without(
+    fits: Table, matching: list[int], column: int, others: Sequence[int]
+) -> list[int] | None:
+    """A matching of all rows that does without ``column``, all its other columns and perhaps one
+    more of ``others``.
 
     None if there is none.
     """
@@ -32,8 +39,11 @@ def without(fits: Table, matching: list[int], column: int, others: Sequence[int]
     return changed if _seat(fits, changed, row, others, {column}) else None
 
 
-def including(fits: Table, matching: list[int], column: int, kept: Collection[int]) -> list[int] | None:
-    """A matching of all rows with ``column`` and all ``kept`` columns of ``matching``, in place of another one.
+def including(
+    fits: Table, matching: list[int], column: int, kept: Collection[int]
+) -> list[int] | None:
+    """A matching of all rows with ``column`` and all ``kept`` columns of ``matching``, in place of
+    another one.
 
     None if there is none.
     """
@@ -43,7 +53,9 @@ def including(fits: Table, matching: list[int], column: int, kept: Collection[in
     return changed if _displace(fits, changed, column, kept, set()) else None
 
 
-def _seat(fits: Table, matching: list[int], row: int, columns: Sequence[int], seen: set[int]) -> bool:
+def _seat(
+    fits: Table, matching: list[int], row: int, columns: Sequence[int], seen: set[int]
+) -> bool:
     """Give ``row`` a column: a free one, or else one whose row can move on."""
     line = fits[row]
     for column in columns:
@@ -59,7 +71,9 @@ def _seat(fits: Table, matching: list[int], row: int, columns: Sequence[int], se
     return False
 
 
-def _displace(fits: Table, matching: list[int], column: int, kept: Collection[int], seen: set[int]) -> bool:
+def _displace(
+    fits: Table, matching: list[int], column: int, kept: Collection[int], seen: set[int]
+) -> bool:
     """Give ``column`` a row, whose column finds another row unless it need not be kept."""
     for row, line in enumerate(fits):
         if line[column] and row not in seen:
@@ -68,3 +82,130 @@ def _displace(fits: Table, matching: list[int], column: int, kept: Collection[in
                 matching[row] = column
                 return True
     return False
+
+
+BUDGET = 3_000
+
+
+class Hitting:
+    """One search. ``fits``: of the columns there must be as many as rows, with room for all."""
+
+    def __init__(
+        self,
+        fits: Table,
+        order: Sequence[int],
+        groups: Sequence[Collection[int]],
+        budget: int = BUDGET,
+    ) -> None:
+        self._fits, self._order, self._budget, self._steps = fits, order, budget, 0
+        self._groups = [
+            sum(1 << place for place, column in enumerate(order) if column in group)
+            for group in groups
+        ]
+        self._plain = all(line[column] for line in fits for column in order)
+
+    def columns(self) -> tuple[int, ...] | None:
+        """As many columns as there are rows, with room for all rows and a column of each group;
+        None if there are none.
+
+        :raises Undecided: nobody knows after so many steps.
+        """
+        matching = match(self._fits, self._order)
+        return (
+            None
+            if matching is None
+            else self._hit(self._smallest(self._groups), (), (1 << len(self._order)) - 1, matching)
+        )
+
+    def _hit(
+        self, unmet: Sequence[int], taken: tuple[int, ...], there: int, matching: list[int]
+    ) -> tuple[int, ...] | None:
+        if not unmet:
+            return self._filled_up(taken, matching)
+        self._steps += 1
+        if self._steps > self._budget:
+            raise Undecided(
+                "no answer after as many attempts to have cells of all networks as are allowed",
+                "another host, or fewer networks",
+            )
+        missing = len(self._fits) - len(taken)
+        if not missing or not _enough(unmet, missing):
+            return None
+        counts = {place: sum(group >> place & 1 for group in unmet) for place in _places(unmet[0])}
+        for place in sorted(counts, key=lambda one: (-counts[one], one)):
+            column = self._order[place]
+            joined = matching if self._plain else including(self._fits, matching, column, taken)
+            if joined is not None:
+                rest = [group & there for group in unmet if not group >> place & 1]
+                found = (
+                    self._hit(self._smallest(rest), (*taken, column), there & ~(1 << place), joined)
+                    if all(rest)
+                    else None
+                )
+                if found is not None:
+                    return found
+            # Whatever sets have this column have been looked at.
+            there &= ~(1 << place)
+        return None
+
+    def _filled_up(self, taken: tuple[int, ...], matching: list[int]) -> tuple[int, ...]:
+        """With the most wanted other columns for which there is room."""
+        for column in self._order:
+            if len(taken) == len(self._fits):
+                break
+            joined = matching if self._plain else including(self._fits, matching, column, taken)
+            if column not in taken and joined is not None:
+                taken, matching = (*taken, column), joined
+        return taken
+
+    def _smallest(self, groups: Sequence[int]) -> list[int]:
+        """The groups, the smallest first, without those that are met with another one, and without
+        columns that are never better than another.
+        """
+        kept: list[int] = []
+        for group in sorted(set(groups), key=int.bit_count):
+            if not any(other & group == other for other in kept):
+                kept.append(group)
+        if not self._plain:
+            return kept
+        members: dict[int, int] = {}
+        for place in _places(
+            sum(1 << at for at in {one for group in kept for one in _places(group)})
+        ):
+            members.setdefault(
+                sum(1 << number for number, group in enumerate(kept) if group >> place & 1), place
+            )
+        best = [
+            place
+            for met, place in members.items()
+            if not any(met != other and met & other == met for other in members)
+        ]
+        useful = sum(1 << place for place in best)
+        narrowed = [group & useful for group in kept]
+        return narrowed if narrowed == kept else self._smallest(narrowed)
+
+
+def _enough(unmet: Sequence[int], count: int) -> bool:
+    """Whether ``count`` columns may do: as few groups have none in common, and that many columns
+    are in enough groups.
+    """
+    apart, seen = 0, 0
+    for group in unmet:
+        if not group & seen:
+            apart, seen = apart + 1, seen | group
+    if apart > count:
+        return False
+    everywhere = {place for group in unmet for place in _places(group)}
+    often = sorted(
+        (sum(group >> place & 1 for group in unmet) for place in everywhere), reverse=True
+    )
+    return sum(often[:count]) >= len(unmet)
+
+
+def _places(bits: int) -> list[int]:
+    found = []
+    while bits:
+        low = bits & -bits
+        found.append(low.bit_length() - 1)
+        bits ^= low
+    return found

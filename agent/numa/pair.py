@@ -27,7 +27,8 @@ class CellLimits:
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """What the scheduler allocated to a guest of one host cell: CPUs, MiB, and MiB in pages by their size in KiB.
+    """What the scheduler allocated to a guest of one host cell: CPUs, MiB, and MiB in pages by
+    their size in KiB.
 
     None: cells do not count that, or it was not asked of them.
     """
@@ -43,7 +44,9 @@ class Allocated:
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Why a guest cell does not fit a host cell: the number of the first rule that fails, what it needs and what is there."""
+    """Why a guest cell does not fit a host cell: the number of the first rule that fails, what it
+    needs and what is there.
+    """
 
     rule: int
     what: str
@@ -51,7 +54,10 @@ class Misfit:
     available: object
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.needed} needed, {self.available} {'available' if self.rule else 'allocated'}"
+        return (
+            f"{self.what}: {self.needed} needed, {self.available} "
+            f"{'available' if self.rule else 'allocated'}"
+        )
 
 
 Misfits = Mapping[tuple[int, int], Misfit]
@@ -61,18 +67,35 @@ Misfits = Mapping[tuple[int, int], Misfit]
 class Pairs:
     """Each guest cell on each host cell. Guest cells that want the same are tested once."""
 
-    def __init__(self, guest: Guest, host: Sequence[HostCell], limits: CellLimits | None, allocated: Mapping[int, Allocated]) -> None:
+    def __init__(
+        self,
+        guest: Guest,
+        host: Sequence[HostCell],
+        limits: CellLimits | None,
+        allocated: Mapping[int, Allocated],
+    ) -> None:
         self._guest, self._host, self._limits, self._allocated = guest, host, limits, allocated
         self._first: dict[tuple[int, int, int, int], int] = {}
-        self._rows = [self._first.setdefault(_wants(guest, row), row) for row in range(len(guest.cells))]
-        self._lines = {row: [pair(guest, row, cell, limits, allocated.get(cell.id)) for cell in host] for row in self._first.values()}
-        fits = {row: [isinstance(one, PlacedCell) for one in line] for row, line in self._lines.items()}
+        self._rows = [
+            self._first.setdefault(_wants(guest, row), row) for row in range(len(guest.cells))
+        ]
+        self._lines = {
+            row: [pair(guest, row, cell, limits, allocated.get(cell.id)) for cell in host]
+            for row in self._first.values()
+        }
+        fits = {
+            row: [isinstance(one, PlacedCell) for one in line] for row, line in self._lines.items()
+        }
         self.fits = [fits[row] for row in self._rows]
 
     def placed(self, row: int, column: int) -> PlacedCell:
         """The guest cell on the host cell, which it fits."""
         cell = self._host[column]
-        found = self._lines[row][column] if row in self._lines else pair(self._guest, row, cell, self._limits, self._allocated.get(cell.id))
+        found = (
+            self._lines[row][column]
+            if row in self._lines
+            else pair(self._guest, row, cell, self._limits, self._allocated.get(cell.id))
+        )
         assert isinstance(found, PlacedCell)
         return found
 
@@ -80,12 +103,18 @@ class Pairs:
         """All pairs that do not fit."""
         misfits = {
             (row, cell.id): one
-            for row, first in enumerate(self._rows) for cell, one in zip(self._host, self._lines[first], strict=True) if isinstance(one, Misfit)
-        }  # fmt: skip
+            for row, first in enumerate(self._rows)
+            for cell, one in zip(self._host, self._lines[first], strict=True)
+            if isinstance(one, Misfit)
+        }
         if not any(self._allocated.values()):
             return misfits
         # That the scheduler took nothing of the others is no news.
-        return {(row, cell): one for (row, cell), one in misfits.items() if one.rule or self._allocated.get(cell)} or misfits
+        return {
+            (row, cell): one
+            for (row, cell), one in misfits.items()
+            if one.rule or self._allocated.get(cell)
+        } or misfits
 
 
 def _wants(guest: Guest, row: int) -> tuple[int, int, int, int]:
@@ -93,10 +122,17 @@ def _wants(guest: Guest, row: int) -> tuple[int, int, int, int]:
     return len(cell.shared), len(cell.dedicated), cell.memory_mib, guest.emulator_cpus(row)
 
 
-def pair(guest: Guest, index: int, host: HostCell, limits: CellLimits | None, allocated: Allocated | None = None) -> PlacedCell | Misfit:
+def pair(
+    guest: Guest,
+    index: int,
+    host: HostCell,
+    limits: CellLimits | None,
+    allocated: Allocated | None = None,
+) -> PlacedCell | Misfit:
     """Guest cell ``index`` on ``host``, or why not. Neither is changed.
 
-    ``limits`` None: nothing is forced on the host. ``allocated`` None: the scheduler did not say which cells it took.
+    ``limits`` None: nothing is forced on the host. ``allocated`` None: the scheduler did not say
+    which cells it took.
     """
     cell, emulator = guest.cells[index], guest.emulator_cpus(index)
     if allocated is not None and (misfit := _as_allocated(cell, host, emulator, allocated)):
@@ -111,41 +147,79 @@ def pair(guest: Guest, index: int, host: HostCell, limits: CellLimits | None, al
         return pins
     if limits and (misfit := _within_limits(cell, host, size, limits)):
         return misfit
-    return PlacedCell(cell, host.id, size, dict(zip(sorted(cell.dedicated), pins.cpus, strict=True)), pins.reserved)
+    return PlacedCell(
+        cell,
+        host.id,
+        size,
+        dict(zip(sorted(cell.dedicated), pins.cpus, strict=True)),
+        pins.reserved,
+    )
 
 
-def _as_allocated(cell: GuestCell, host: HostCell, emulator: int, allocated: Allocated) -> Misfit | None:
+def _as_allocated(
+    cell: GuestCell, host: HostCell, emulator: int, allocated: Allocated
+) -> Misfit | None:
     dedicated, shared = len(cell.dedicated) + emulator, len(cell.shared)
     if host.dedicated & host.shared:
         # Where a CPU may serve both kinds, all of them are counted as shared ones.
         dedicated, shared = 0, shared + dedicated
-    counts = (("PCPU", dedicated, allocated.dedicated), ("VCPU", shared, allocated.shared), ("MEMORY_MB", cell.memory_mib, allocated.memory_mib))
+    counts = (
+        ("PCPU", dedicated, allocated.dedicated),
+        ("VCPU", shared, allocated.shared),
+        ("MEMORY_MB", cell.memory_mib, allocated.memory_mib),
+    )
     for name, needed, there in counts:
         if there is not None and needed != there:
             return Misfit(0, name, needed, there)
     return None
 
 
-def _page_size(guest: Guest, cell: GuestCell, host: HostCell, allocated: Mapping[int, int] | None) -> int | Misfit | None:
-    """The page size to use, one that was ``allocated`` if any was; None if the host tells nothing about pages."""
+def _page_size(
+    guest: Guest, cell: GuestCell, host: HostCell, allocated: Mapping[int, int] | None
+) -> int | Misfit | None:
+    """The page size to use, one that was ``allocated`` if any was; None if the host tells nothing
+    about pages.
+    """
     memory = cell.memory_mib
     pools = _candidates(guest.pages or "small", host.pages)
     if allocated is not None:
-        admitted = [pool for pool in pools if allocated == ({pool.size_kib: memory} if pool in host.huge_pages and pool.size_kib % 1024 == 0 else {})]
+        admitted = [
+            pool
+            for pool in pools
+            if allocated
+            == (
+                {pool.size_kib: memory}
+                if pool in host.huge_pages and pool.size_kib % 1024 == 0
+                else {}
+            )
+        ]
         if pools and not admitted:
-            return Misfit(0, f"MiB in pages of {' or '.join(str(pool.size_kib) for pool in pools)} KiB", memory, dict(allocated))
+            return Misfit(
+                0,
+                f"MiB in pages of {' or '.join(str(pool.size_kib) for pool in pools)} KiB",
+                memory,
+                dict(allocated),
+            )
         pools = admitted
     if guest.pages is not None:
         for pool in pools:
             if memory * 1024 % pool.size_kib == 0 and memory * 1024 <= pool.free * pool.size_kib:
                 return pool.size_kib
-        return Misfit(1, f"MiB in free pages ({guest.pages})", memory, {pool.size_kib: pool.free for pool in host.pages})
+        return Misfit(
+            1,
+            f"MiB in free pages ({guest.pages})",
+            memory,
+            {pool.size_kib: pool.free for pool in host.pages},
+        )
     if host.pages:
         pool = min(host.pages, key=lambda pool: pool.size_kib)
-        # Guests that are not pinned may share memory that is promised twice, but none may be larger than the cell.
+        # Guests that are not pinned may share memory that is promised twice, but none may be larger
+        # than the cell.
         there = pool.free if guest.pinned else pool.total
         if memory * 1024 % pool.size_kib or memory * 1024 > there * pool.size_kib:
-            return Misfit(1, f"MiB in pages of {pool.size_kib} KiB", memory, there * pool.size_kib // 1024)
+            return Misfit(
+                1, f"MiB in pages of {pool.size_kib} KiB", memory, there * pool.size_kib // 1024
+            )
         return pool.size_kib
     available = host.free_memory_mib if guest.pinned else host.memory_mib
     return Misfit(1, "MiB", memory, available) if memory > available else None
@@ -181,10 +255,14 @@ def _pins(guest: Guest, cell: GuestCell, host: HostCell, emulator: int) -> Pins 
     pins = pin(cores, len(cell.dedicated), emulator, guest.thread_policy, smt=host.smt)
     if pins is None and guest.thread_policy == "isolate":
         return Misfit(3, "cores without SMT for thread policy isolate", needed, 0)
-    return pins or Misfit(3, f"free cores for thread policy {guest.thread_policy or 'prefer'}", needed, cores)
+    return pins or Misfit(
+        3, f"free cores for thread policy {guest.thread_policy or 'prefer'}", needed, cores
+    )
 
 
-def _within_limits(cell: GuestCell, host: HostCell, size: int | None, limits: CellLimits) -> Misfit | None:
+def _within_limits(
+    cell: GuestCell, host: HostCell, size: int | None, limits: CellLimits
+) -> Misfit | None:
     if not cell.shared:
         return None
     cpus, room = host.shared_used + len(cell.shared), len(host.shared) * limits.cpu_ratio
@@ -193,7 +271,10 @@ def _within_limits(cell: GuestCell, host: HostCell, size: int | None, limits: Ce
     if size != host.smallest_page_kib:
         # Huge pages cannot be overcommitted: their free count has decided already.
         return None
-    memory, most = _ordinary_used_mib(host) + cell.memory_mib, _ordinary_mib(host) * limits.memory_ratio
+    memory, most = (
+        _ordinary_used_mib(host) + cell.memory_mib,
+        _ordinary_mib(host) * limits.memory_ratio,
+    )
     return Misfit(4, "MiB within the ratio", memory, most) if memory > most else None
 
 

@@ -1,7 +1,7 @@
 """Pinning: which free host CPUs of one cell a guest cell's dedicated CPUs get.
 
-Deterministic, and sparing: cores are taken in ascending order, those first that have no more free threads than are
-needed, so that whole cores stay for later guests.
+Deterministic, and sparing: cores are taken in ascending order, those first that have no more free
+threads than are needed, so that whole cores stay for later guests.
 """
 
 from collections.abc import Iterable, Sequence
@@ -22,10 +22,13 @@ class Pins:
     reserved: frozenset[int] = frozenset()
 
 
-def pin(cores: Sequence[Core], need: int, reserve: int, policy: ThreadPolicy | None, *, smt: bool) -> Pins | None:
+def pin(
+    cores: Sequence[Core], need: int, reserve: int, policy: ThreadPolicy | None, *, smt: bool
+) -> Pins | None:
     """Choose ``need`` CPUs of the free threads ``cores``, and ``reserve`` more for the emulator.
 
-    ``smt``: whether the cell has cores with more than one thread, free or not. None: it cannot be done.
+    ``smt``: whether the cell has cores with more than one thread, free or not. None: it cannot be
+    done.
     """
     if sum(len(core) for core in cores) < need + reserve:
         return None
@@ -36,7 +39,9 @@ def pin(cores: Sequence[Core], need: int, reserve: int, policy: ThreadPolicy | N
     return Pins(cpus, frozenset(_rests(cores, cpus)[:reserve]) if reserve else frozenset())
 
 
-def _shares(cores: Sequence[Core], need: int, policy: ThreadPolicy | None, *, smt: bool) -> Shares | None:
+def _shares(
+    cores: Sequence[Core], need: int, policy: ThreadPolicy | None, *, smt: bool
+) -> Shares | None:
     if not need:
         return []
     if policy == "isolate":
@@ -53,11 +58,17 @@ def _siblings(cores: Sequence[Core], need: int) -> Shares | None:
     if shares is None and sum(len(core) for core in cores) >= need:
         widest_first = sorted(cores, key=len, reverse=True)
         shares = _in_order(widest_first, need)
-    return None if shares is None else sorted(_without_lone_thread(shares), key=lambda share: share[0][0])
+    return (
+        None
+        if shares is None
+        else sorted(_without_lone_thread(shares), key=lambda share: share[0][0])
+    )
 
 
 def _grouped(cores: Sequence[Core], need: int, least: int) -> Shares | None:
-    """As many threads of each core as possible, and the same number of each; None if not even ``least`` is possible."""
+    """As many threads of each core as possible, and the same number of each; None if not even
+    ``least`` is possible.
+    """
     widest = min(max((len(core) for core in cores), default=0), need)
     for threads in range(max(widest, least), least - 1, -1):
         if shares := _evenly(cores, need, threads):
@@ -67,10 +78,18 @@ def _grouped(cores: Sequence[Core], need: int, least: int) -> Shares | None:
 
 def _evenly(cores: Iterable[Core], need: int, threads: int) -> Shares | None:
     """``threads`` of each core, the last one as many as are left; cores with just so many first."""
-    fitting = sorted((core for core in cores if len(core) >= threads), key=lambda core: len(core) != threads)
+    fitting = sorted(
+        (core for core in cores if len(core) >= threads), key=lambda core: len(core) != threads
+    )
     if threads * len(fitting) < need:
         return None
-    return _in_order([core[:threads] for core in sorted(fitting[: -(-need // threads)], key=lambda core: core[0])], need)
+    return _in_order(
+        [
+            core[:threads]
+            for core in sorted(fitting[: -(-need // threads)], key=lambda core: core[0])
+        ],
+        need,
+    )
 
 
 def _in_order(cores: Iterable[Core], need: int) -> Shares:

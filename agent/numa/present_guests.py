@@ -1,11 +1,74 @@
-"""Whether the CPU sets still have room for the guests that a host has when the agent starts. No I/O."""
+"""Whether the CPU sets still have room for the guests that a host has when the agent starts. No
+I/O.
+"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from agent.errors import ConfigError, ConfigErrors
+from agent.errors import AgentError, ConfigError, ConfigErrors
 from agent.model.cpu_list import format_cpu_list
-from agent.model.guest import PlacedCell
+from agent.model.guest import Guest, PlacedCell
+from agent.model.names import number_of
+from agent.numa.host import HostCell
 from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED, HostPolicy
+from agent.numa.pair import Misfit, pair
+
+SAME = "use an image that asks for the same topology"
+
+
+class RebuildRefused(AgentError):
+    """The new image asks for other cells than the guest has."""
+
+    code = "numa.rebuild"
+
+
+def check_rebuild(host: Sequence[HostCell], placed: Sequence[PlacedCell], guest: Guest) -> None:
+    """Fit ``guest``, the new request, into exactly what the old one has on the host: its cells
+    ``placed``, as if all else were taken.
+
+    It needs no room beside that, because the old guest is gone when the new one starts, and its
+    pins stay.
+
+    :raises RebuildRefused: it does not fit, or has other guest cells or pages.
+    """
+    cells = {cell.id: cell for cell in host}
+    if len(guest.cells) != len(placed):
+        raise RebuildRefused(
+            (
+                f"the rebuilt guest would have {number_of(len(guest.cells), 'cell')}, the old one "
+                f"has {len(placed)}"
+            ),
+            SAME,
+        )
+    for index, old in enumerate(placed):
+        if old.host_cell not in cells:
+            raise RebuildRefused(
+                f"the host does not have cell {old.host_cell} any more, on which the guest is",
+                "move it to another host",
+            )
+        new = pair(guest, index, _share(cells[old.host_cell], old), None)
+        if isinstance(new, Misfit):
+            raise RebuildRefused(
+                f"the rebuilt guest does not fit where the old one is: cell {old.host_cell}: {new}",
+                "resize or move it instead",
+            )
+        if (new.cell, new.page_size_kib) != (old.cell, old.page_size_kib):
+            raise RebuildRefused("the rebuilt guest would have other cells than the old one", SAME)
+
+
+def _share(cell: HostCell, own: PlacedCell) -> HostCell:
+    """The host cell with nothing free but what a guest cell has of it."""
+    # One whose pins are not counted, because they contradict others', has nothing to give back.
+    free = cell.without_guest(own) if own.pinned_cpus <= cell.pinned else cell
+    size = cell.smallest_page_kib if own.page_size_kib is None else own.page_size_kib
+    pages = tuple(
+        pool if pool.size_kib == size else replace(pool, used=pool.total - pool.reserved)
+        for pool in free.pages
+    )
+    return replace(
+        free, dedicated=own.pinned_cpus, pinned=frozenset(), offline=frozenset(), pages=pages
+    )
+
 
 MAX_NAMED = 5
 
@@ -16,7 +79,8 @@ PresentGuests = Sequence[tuple[str, Sequence[PlacedCell]]]
 def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:
     """Compare ``policy`` with the guests of the host.
 
-    :raises ConfigErrors: guests have CPUs of a kind that is offered to none, or are pinned to CPUs that are not offered.
+    :raises ConfigErrors: guests have CPUs of a kind that is offered to none, or are pinned to CPUs
+        that are not offered.
     """
     errors = [*_without_set(policy, guests), *_lost_cpus(policy, guests)]
     if errors:
@@ -26,9 +90,23 @@ def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:
 def _without_set(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
     """Only if one of the sets is there: without any, all CPUs are offered to both kinds."""
     if policy.dedicated and not policy.shared:
-        yield from _unset(SHARED, DEDICATED, "shared", [guest for guest, cells in guests if not cells or any(one.cell.shared for one in cells)])
+        yield from _unset(
+            SHARED,
+            DEDICATED,
+            "shared",
+            [
+                guest
+                for guest, cells in guests
+                if not cells or any(one.cell.shared for one in cells)
+            ],
+        )
     if policy.shared and not policy.pinnable:
-        yield from _unset(DEDICATED, SHARED, "dedicated", [guest for guest, cells in guests if any(one.cell.dedicated for one in cells)])
+        yield from _unset(
+            DEDICATED,
+            SHARED,
+            "dedicated",
+            [guest for guest, cells in guests if any(one.cell.dedicated for one in cells)],
+        )
 
 
 def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator[ConfigError]:
@@ -36,8 +114,15 @@ def _unset(option: str, other: str, kind: str, found: Sequence[str]) -> Iterator
         return
     guests = list(dict.fromkeys(found))
     more = f" and {len(guests) - MAX_NAMED} more" if len(guests) > MAX_NAMED else ""
-    what = f"{other} is set and {option.partition(' ')[2]} is not, but there are guests with {kind} CPUs: {', '.join(guests[:MAX_NAMED])}{more}"
-    yield ConfigError(what, f"set {option.partition(' ')[2]}, or move these guests away first", guests=tuple(guests))
+    what = (
+        f"{other} is set and {option.partition(' ')[2]} is not, but there are guests with {kind} "
+        f"CPUs: {', '.join(guests[:MAX_NAMED])}{more}"
+    )
+    yield ConfigError(
+        what,
+        f"set {option.partition(' ')[2]}, or move these guests away first",
+        guests=tuple(guests),
+    )
 
 
 def _lost_cpus(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigError]:
@@ -46,4 +131,9 @@ def _lost_cpus(policy: HostPolicy, guests: PresentGuests) -> Iterator[ConfigErro
         pinned = frozenset[int]().union(*(one.pinned_cpus for one in cells))
         if lost := pinned - pinnable:
             what = f"{option} lacks CPUs {format_cpu_list(lost)}, to which guest {guest} is pinned"
-            yield ConfigError(what, "add them to the set, or move the guest away first", guest=guest, cpus=tuple(sorted(lost)))
+            yield ConfigError(
+                what,
+                "add them to the set, or move the guest away first",
+                guest=guest,
+                cpus=tuple(sorted(lost)),
+            )

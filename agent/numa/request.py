@@ -4,16 +4,18 @@ from collections.abc import Mapping
 
 from agent.model.guest import Guest, PageRequest, PageWord, PciPolicy
 from agent.numa import cell_request
-from agent.numa.flavor_and_image import FlavorAndImage, boolean, page_size, word
 from agent.numa.cpu_request import cpu_request, unreadable_amounts
-from agent.numa.request_error import GuestRequestError
+from agent.numa.flavor_and_image import FlavorAndImage, GuestRequestError, boolean, page_size, word
 
 PAGE_WORDS: tuple[PageWord, ...] = ("small", "large", "any")
 PCI_POLICIES: tuple[PciPolicy, ...] = ("required", "preferred", "legacy", "socket")
 
 
-def guest_of(vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: Mapping[str, str]) -> Guest | None:
-    """The topology that a flavor of ``vcpus`` and ``memory_mib`` (MiB) asks for; None if the guest floats.
+def guest_of(
+    vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: Mapping[str, str]
+) -> Guest | None:
+    """The topology that a flavor of ``vcpus`` and ``memory_mib`` (MiB) asks for; None if the guest
+    floats.
 
     :raises RequestError: flavor and image contradict each other, or ask for something impossible.
     """
@@ -21,25 +23,49 @@ def guest_of(vcpus: int, memory_mib: int, specs: Mapping[str, str], properties: 
     cpus = cpu_request(asked, vcpus)
     pages = _pages(asked)
     pci = _agreed_pci_policy(asked)
-    locked = asked.agreed("locked_memory", lambda text, _: None if text is None else boolean(text), "LockedNeedsPages") or False
+    locked = (
+        asked.agreed(
+            "locked_memory",
+            lambda text, _: None if text is None else boolean(text),
+            "LockedNeedsPages",
+        )
+        or False
+    )
     if locked and pages is None:
-        raise GuestRequestError("LockedNeedsPages", "hw:locked_memory", "true", "hw:mem_page_size is not set", "with hw:mem_page_size")
-    if not (_has_nodes(asked) or pages or (asked.flavor("pmem") or "").strip(", ") or cpus.policy != "shared"):
+        raise GuestRequestError(
+            "LockedNeedsPages",
+            "hw:locked_memory",
+            "true",
+            "hw:mem_page_size is not set",
+            "with hw:mem_page_size",
+        )
+    if not (
+        _has_nodes(asked)
+        or pages
+        or (asked.flavor("pmem") or "").strip(", ")
+        or cpus.policy != "shared"
+    ):
         return None
     cells = cell_request.guest_cells(asked, vcpus, memory_mib, cpus.dedicated)
     return Guest(cells, cpus.policy, cpus.threads, cpus.emulator, pages, pci, locked, cpus.realtime)
 
 
 def overlooked(specs: Mapping[str, str], properties: Mapping[str, str]) -> list[str]:
-    """The keys of cells that the guest does not have, and of amounts that are no number: they have no effect, which is hardly what was meant.
+    """The keys of cells that the guest does not have, and of amounts that are no number: they have
+    no effect, which is hardly what was meant.
 
-    :raises RequestError: the number of cells cannot be read, or flavor and image contradict each other.
+    :raises RequestError: the number of cells cannot be read, or flavor and image contradict each
+        other.
     """
-    return [*cell_request.overlooked(FlavorAndImage(specs, properties)), *sorted(unreadable_amounts(specs))]
+    return [
+        *cell_request.overlooked(FlavorAndImage(specs, properties)),
+        *sorted(unreadable_amounts(specs)),
+    ]
 
 
 def pci_policy(specs: Mapping[str, str], properties: Mapping[str, str]) -> PciPolicy | None:
-    """How near to its cells all devices of the guest must be; None if neither flavor nor image says.
+    """How near to its cells all devices of the guest must be; None if neither flavor nor image
+    says.
 
     :raises RequestError: there is no such policy, or flavor and image contradict each other.
     """
@@ -60,11 +86,20 @@ def _pci_policy(text: str | None, key: str) -> PciPolicy | None:
 
 def _pages(asked: FlavorAndImage) -> PageRequest | None:
     """The flavor's request; the image may only narrow ``large`` or ``any``."""
-    flavor, image = _page_request(asked.flavor("mem_page_size"), "hw:mem_page_size"), asked.image("mem_page_size")
+    flavor, image = (
+        _page_request(asked.flavor("mem_page_size"), "hw:mem_page_size"),
+        asked.image("mem_page_size"),
+    )
     if image is None:
         return flavor
     if flavor not in ("large", "any"):
-        raise GuestRequestError("PageSizeForbidden", "hw_mem_page_size", image, f"the flavor says {flavor or 'nothing'}", "only where the flavor says large or any")
+        raise GuestRequestError(
+            "PageSizeForbidden",
+            "hw_mem_page_size",
+            image,
+            f"the flavor says {flavor or 'nothing'}",
+            "only where the flavor says large or any",
+        )
     return _page_request(image, "hw_mem_page_size")
 
 

@@ -1,8 +1,9 @@
 """The best set of host cells for a guest: columns of the table of what fits where.
 
-Sets are built column by column, the most wanted first, and a branch is left as soon as it cannot be completed or cannot become better
-than what was found. What it costs at least is told by sums that are known before: how many devices the best of the columns that are
-left can add, and how near the nearest of them are. Of columns that may stand for each other the more wanted ones are taken first.
+Sets are built column by column, the most wanted first, and a branch is left as soon as it cannot be
+completed or cannot become better than what was found. What it costs at least is told by sums that
+are known before: how many devices the best of the columns that are left can add, and how near the
+nearest of them are. Of columns that may stand for each other the more wanted ones are taken first.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -17,7 +18,8 @@ from agent.numa.matching import Table, including, match, without
 
 # Branches that are looked at until some set will do; of a large host fewer, by its columns.
 BUDGET, COLUMNS = 8_000, 50_000
-# Columns that are looked at for a better set than one that will do; where there are very many sets, of which few can be seen, but a few.
+# Columns that are looked at for a better set than one that will do; where there are very many sets,
+# of which few can be seen, but a few.
 BETTER, MANY, LITTLE = 12_000, 20_000, 1_000
 # From so many columns a set is begun where a good one is not found by going through them in order.
 SEEDS = 4
@@ -39,10 +41,12 @@ class Cells:
 
 
 class Branch(NamedTuple):
-    """``taken`` and ``banned`` are positions, the latter as bits; columns from position ``at`` on are to be decided.
+    """``taken`` and ``banned`` are positions, the latter as bits; columns from position ``at`` on
+    are to be decided.
 
-    ``beside``: for each of those its distances to the taken ones, summed and doubled. ``got``: what the taken ones have of each demand.
-    ``matching``: one of all rows with all that is taken and nothing that is banned. ``unmet``: groups that still need a column, as bits.
+    ``beside``: for each of those its distances to the taken ones, summed and doubled. ``got``: what
+    the taken ones have of each demand. ``matching``: one of all rows with all that is taken and
+    nothing that is banned. ``unmet``: groups that still need a column, as bits.
     """
 
     at: int
@@ -57,23 +61,52 @@ class Branch(NamedTuple):
 
 
 class Search:
-    """One search. ``order``: the columns that some row fits, most wanted first. ``tests``: how many whole sets were looked at."""
+    """One search. ``order``: the columns that some row fits, most wanted first. ``tests``: how many
+    whole sets were looked at.
+    """
 
-    def __init__(self, fits: Table, order: Sequence[int], groups: Groups, cells: Cells, devices: DeviceFit, budget: int = BUDGET) -> None:
+    def __init__(
+        self,
+        fits: Table,
+        order: Sequence[int],
+        groups: Groups,
+        cells: Cells,
+        devices: DeviceFit,
+        budget: int = BUDGET,
+    ) -> None:
         self._fits, self._order, self._devices = fits, order, devices
         self._ids = [cells.ids[column] for column in order]
         self._count, self._width = len(fits), len(order)
         self._plain = all(line[column] for line in fits for column in order)
-        self._groups = [sum(1 << place for place, column in enumerate(order) if column in group) for group in groups]
-        self._apart = _symmetric([[cells.distances[one][other] for other in order] for one in order])
+        self._groups = [
+            sum(1 << place for place, column in enumerate(order) if column in group)
+            for group in groups
+        ]
+        self._apart = _symmetric(
+            [[cells.distances[one][other] for other in order] for one in order]
+        )
         demands = devices.demands
         self._demands = [(one, [one.near.get(cell, 0) for cell in self._ids]) for one in demands]
         self._twins = self._twins_of(cells)
         # What is not local is at least as far as any cell is from another one.
-        self._next = min((away for place, line in enumerate(cells.distances) for away in (*line[:place], *line[place + 1 :])), default=0) if demands else 0
+        self._next = (
+            min(
+                (
+                    away
+                    for place, line in enumerate(cells.distances)
+                    for away in (*line[:place], *line[place + 1 :])
+                ),
+                default=0,
+            )
+            if demands
+            else 0
+        )
         self._twice = [[2 * away for away in line] for line in self._apart]
-        # From each position on: for each column its distances to the others, sorted. Those from later ones on are made when needed.
-        self._nearest = [[sorted(line[:own] + line[own + 1 :]) for own, line in enumerate(self._apart)]]
+        # From each position on: for each column its distances to the others, sorted. Those from
+        # later ones on are made when needed.
+        self._nearest = [
+            [sorted(line[:own] + line[own + 1 :]) for own, line in enumerate(self._apart)]
+        ]
         self._beside: dict[tuple[int, int], list[int]] = {}
         self._most: dict[tuple[int, int], list[int]] = {}
         self._many = comb(self._width, self._count) > MANY
@@ -82,7 +115,8 @@ class Search:
         self._in_order = False
 
     def best(self) -> tuple[Score, Columns] | None:
-        """The best set and its score, of equal ones that of the most wanted columns; None if there is none.
+        """The best set and its score, of equal ones that of the most wanted columns; None if there
+        is none.
 
         A very large host may have a set that is a little better.
 
@@ -112,17 +146,35 @@ class Search:
         if self._plain and self._many:
             for places in self._begun():
                 self._look(places, in_order=False)
-        self._walk(Branch(0, (), 0, 0, [0] * self._width, [0] * len(self._demands), matching, self._groups, devices))
+        self._walk(
+            Branch(
+                0,
+                (),
+                0,
+                0,
+                [0] * self._width,
+                [0] * len(self._demands),
+                matching,
+                self._groups,
+                devices,
+            )
+        )
 
     def _look(self, places: Columns, *, in_order: bool) -> None:
-        """Keep a set if it is the best so far. ``in_order``: what comes later is not wanted more."""
+        """Keep a set if it is the best so far. ``in_order``: what comes later is not
+        wanted more.
+        """
         if any(not any(group >> place & 1 for place in places) for group in self._groups):
             return
         if self._best is not None and self._best[1] == places:
             self._in_order |= in_order
             return
         self.tests += 1
-        apart = sum(self._apart[one][other] for number, other in enumerate(places) for one in places[:number])
+        apart = sum(
+            self._apart[one][other]
+            for number, other in enumerate(places)
+            for one in places[:number]
+        )
         devices: tuple[int, int] | None = (0, 0)
         if self._devices.wanted:
             cells = frozenset(self._ids[place] for place in places)
@@ -133,7 +185,11 @@ class Search:
         if devices is None:
             return
         score = (*devices, apart)
-        if self._best is None or score < self._best[0] or (score == self._best[0] and in_order and not self._in_order):
+        if (
+            self._best is None
+            or score < self._best[0]
+            or (score == self._best[0] and in_order and not self._in_order)
+        ):
             self._best, self._in_order = (score, places), in_order
 
     def _walk(self, branch: Branch) -> None:
@@ -149,16 +205,23 @@ class Search:
             now = self._without(now)
 
     def _worthwhile(self, now: Branch, missing: int) -> bool:
-        """Whether the branch has a set, as far as can be told, and a better one than the best so far."""
+        """Whether the branch has a set, as far as can be told, and a better one than the best so
+        far.
+        """
         there = ((1 << self._width) - 1) >> now.at << now.at & ~now.banned
         if there.bit_count() < missing or not _reachable(now.unmet, there, missing):
             return False
         self._steps += 1
         most = COLUMNS if self._best is None else LITTLE if self._many else BETTER
         if self._steps > self._budget or self._steps * self._width > most:
-            raise Undecided(f"no answer after {self._steps - 1} branches of the search", "another host, or fewer guest cells")
+            raise Undecided(
+                f"no answer after {self._steps - 1} branches of the search",
+                "another host, or fewer guest cells",
+            )
         far, distance = now.devices
-        for (demand, _), got, more in zip(self._demands, now.got, self._more(now.at, missing), strict=True):
+        for (demand, _), got, more in zip(
+            self._demands, now.got, self._more(now.at, missing), strict=True
+        ):
             short = demand.missing - got - more
             if short > 0 and demand.required:
                 return False
@@ -166,7 +229,10 @@ class Search:
                 far, distance = short, short * self._next
         if self._best is None:
             return True
-        apart = now.apart + (sum(sorted(map(add, now.beside, self._least(now.at, missing)))[:missing]) + 1) // 2
+        apart = (
+            now.apart
+            + (sum(sorted(map(add, now.beside, self._least(now.at, missing)))[:missing]) + 1) // 2
+        )
         least = far, distance, apart
         return least < self._best[0] or (least == self._best[0] and not self._in_order)
 
@@ -175,19 +241,28 @@ class Search:
         at, column = now.at, self._order[now.at]
         matching = now.matching
         if not self._plain:
-            joined = including(self._fits, matching, column, [self._order[place] for place in now.taken])
+            joined = including(
+                self._fits, matching, column, [self._order[place] for place in now.taken]
+            )
             if joined is None:
                 return None
             matching = joined
         return Branch(
-            at + 1, (*now.taken, at), now.banned, now.apart + now.beside[0] // 2,
+            at + 1,
+            (*now.taken, at),
+            now.banned,
+            now.apart + now.beside[0] // 2,
             list(map(add, now.beside[1:], self._twice[at][at + 1 :])),
             [got + near[at] for got, (_, near) in zip(now.got, self._demands, strict=True)],
-            matching, [group for group in now.unmet if not group >> at & 1], now.devices,
-        )  # fmt: skip
+            matching,
+            [group for group in now.unmet if not group >> at & 1],
+            now.devices,
+        )
 
     def _without(self, now: Branch) -> Branch | None:
-        """The branch in which the next column is not taken, nor any that it stands for; None if there is no room then."""
+        """The branch in which the next column is not taken, nor any that it stands for; None if
+        there is no room then.
+        """
         at, matching, devices = now.at, now.matching, now.devices
         if at + 1 >= self._width:
             return None
@@ -209,18 +284,32 @@ class Search:
                 if least is None:
                     return None
                 devices = least
-        return Branch(at + 1, now.taken, banned, now.apart, now.beside[1:], now.got, matching, now.unmet, devices)
+        return Branch(
+            at + 1,
+            now.taken,
+            banned,
+            now.apart,
+            now.beside[1:],
+            now.got,
+            matching,
+            now.unmet,
+            devices,
+        )
 
-    # --- what is known before ------------------------------------------------------------------------------------
+    # --- what is known before ---------------------------------------------------------------------
 
     def _least(self, at: int, missing: int) -> list[int]:
-        """For each column from ``at`` on: its distances to the nearest of those, as many as a set would have beside it."""
+        """For each column from ``at`` on: its distances to the nearest of those, as many as a set
+        would have beside it.
+        """
         key = at, missing
         if key not in self._beside:
             while len(self._nearest) <= at:
                 # Without the column before, which is decided.
                 before = [line.copy() for line in self._nearest[-1][1:]]
-                for line, away in zip(before, self._apart[len(self._nearest) - 1][len(self._nearest) :], strict=True):
+                for line, away in zip(
+                    before, self._apart[len(self._nearest) - 1][len(self._nearest) :], strict=True
+                ):
                     line.remove(away)
                 self._nearest.append(before)
             self._beside[key] = [sum(line[: missing - 1]) for line in self._nearest[at]]
@@ -230,14 +319,20 @@ class Search:
         """Of each demand, how much the best ``missing`` columns from ``at`` on have."""
         key = at, missing
         if key not in self._most:
-            self._most[key] = [sum(sorted(near[at:], reverse=True)[:missing]) for _, near in self._demands]
+            self._most[key] = [
+                sum(sorted(near[at:], reverse=True)[:missing]) for _, near in self._demands
+            ]
         return self._most[key]
 
     def _twins_of(self, cells: Cells) -> list[int]:
-        """For each position the later ones, as bits, for which it stands: whatever set has one of them may as well have it instead."""
+        """For each position the later ones, as bits, for which it stands: whatever set has one of
+        them may as well have it instead.
+        """
         lines = [list(line) for line in cells.distances]
         twins = [0] * self._width
-        if any(list(line) != other for line, other in zip(zip(*lines, strict=True), lines, strict=True)):
+        if any(
+            list(line) != other for line, other in zip(zip(*lines, strict=True), lines, strict=True)
+        ):
             return twins
         alike: dict[Hashable, list[list[int]]] = {}
         for place in reversed(range(self._width)):
@@ -245,7 +340,9 @@ class Search:
             line = lines[column]
             fits = () if self._plain else tuple(row[column] for row in self._fits)
             groups = tuple(group >> place & 1 for group in self._groups)
-            for others in alike.setdefault((tuple(sorted(line)), fits, groups, self._devices.kind(self._ids[place])), []):
+            for others in alike.setdefault(
+                (tuple(sorted(line)), fits, groups, self._devices.kind(self._ids[place])), []
+            ):
                 other = self._order[others[-1]]
                 swapped = line.copy()
                 swapped[column], swapped[other] = line[other], line[column]
@@ -254,7 +351,9 @@ class Search:
                     others.append(place)
                     break
             else:
-                alike[tuple(sorted(line)), fits, groups, self._devices.kind(self._ids[place])].append([place])
+                alike[
+                    tuple(sorted(line)), fits, groups, self._devices.kind(self._ids[place])
+                ].append([place])
         return twins
 
     def _begun(self) -> Iterator[Columns]:
@@ -274,9 +373,15 @@ class Search:
 
 def _symmetric(distances: Sequence[Sequence[int]]) -> list[list[int]]:
     """As the more wanted of two columns tells it."""
-    if all(list(line) == other for line, other in zip(zip(*distances, strict=True), distances, strict=True)):
+    if all(
+        list(line) == other
+        for line, other in zip(zip(*distances, strict=True), distances, strict=True)
+    ):
         return list(map(list, distances))
-    return [[distances[min(one, other)][max(one, other)] for other in range(len(distances))] for one in range(len(distances))]
+    return [
+        [distances[min(one, other)][max(one, other)] for other in range(len(distances))]
+        for one in range(len(distances))
+    ]
 
 
 def _positions(bits: int) -> Iterator[int]:
@@ -287,7 +392,9 @@ def _positions(bits: int) -> Iterator[int]:
 
 
 def _reachable(groups: Sequence[int], there: int, count: int) -> bool:
-    """Whether ``count`` of the columns ``there`` may do for all groups: each has one, and not more than ``count`` are apart."""
+    """Whether ``count`` of the columns ``there`` may do for all groups: each has one, and not more
+    than ``count`` are apart.
+    """
     apart, seen = 0, 0
     for group in groups:
         if not group & there:

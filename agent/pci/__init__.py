@@ -1,1 +1,3 @@
-"""PCI devices for guests: what the operator offers, what a flavor asks for, and what Placement is told of it. Pure."""
+"""PCI devices for guests: what the operator offers, what a flavor asks for, and what Placement is
+told of it. Pure.
+"""

@@ -5,16 +5,27 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar, get_args
 
+import os_traits
+
 from agent.conf import pci
 from agent.errors import ConfigError
+from agent.model.devices import DeviceType
 from agent.model.guest import PciPolicy
-from agent.model.device_record import DeviceType
 from agent.pci.device_spec import resource_class_key, traits_key
-from agent.pci.option_value import Item, in_order, read_items
-from agent.pci.tokens import class_of_ids
+from agent.pci.option_value import Item, class_of_ids, in_order, read_items
 
 OPTION = f"[{pci.GROUP}] alias"
-KEYS = ("name", "vendor_id", "product_id", "device_type", "numa_policy", "resource_class", "traits", "live_migratable", "capability_type")
+KEYS = (
+    "name",
+    "vendor_id",
+    "product_id",
+    "device_type",
+    "numa_policy",
+    "resource_class",
+    "traits",
+    "live_migratable",
+    "capability_type",
+)
 MAX_NAME = 256
 POLICIES: tuple[PciPolicy, ...] = get_args(PciPolicy)
 AliasType = Literal["type-PCI", "type-PF", "type-VF"]
@@ -27,7 +38,9 @@ _ID = re.compile(r"[0-9a-fA-F]{4}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alternative:
-    """One way to be what an alias means; None: any. ``resource_class`` and ``traits`` are names as Placement has them."""
+    """One way to be what an alias means; None: any. ``resource_class`` and ``traits`` are names as
+    Placement has them.
+    """
 
     vendor_id: str | None = None
     product_id: str | None = None
@@ -46,7 +59,9 @@ class Alternative:
 
     @property
     def counted_by(self) -> str | None:
-        """The class that counts such devices in Placement; None if the alias does not say enough."""
+        """The class that counts such devices in Placement; None if the alias does not
+        say enough.
+        """
         if self.resource_class is not None or self.vendor_id is None or self.product_id is None:
             return self.resource_class
         return class_of_ids(self.vendor_id, self.product_id)
@@ -54,7 +69,9 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """What a name means: any of its ``alternatives``, as near to the guest's cells as ``policy`` says."""
+    """What a name means: any of its ``alternatives``, as near to the guest's cells as ``policy``
+    says.
+    """
 
     name: str
     policy: PciPolicy
@@ -75,7 +92,9 @@ class _AliasEntry:
 
 
 def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[ConfigError]]:
-    """The aliases of all ``values``, and everything that is wrong. ``report``: Placement chooses the devices."""
+    """The aliases of all ``values``, and everything that is wrong. ``report``: Placement chooses
+    the devices.
+    """
     items, errors = read_items(OPTION, values, lists=False)
     entries = [entry for item in items for entry in _entries(item, report)]
     by_name: dict[str, list[_AliasEntry]] = {}
@@ -83,7 +102,10 @@ def aliases(values: Iterable[str], *, report: bool) -> tuple[Aliases, list[Confi
         by_name.setdefault(entry.name, []).append(entry)
     for several in by_name.values():
         _check_alike(several, report)
-    found = {name: Alias(name, several[0].policy, tuple(one.alternative for one in several)) for name, several in by_name.items()}
+    found = {
+        name: Alias(name, several[0].policy, tuple(one.alternative for one in several))
+        for name, several in by_name.items()
+    }
     return found, in_order([*errors, *(error for item in items for error in item.errors)])
 
 
@@ -114,24 +136,46 @@ def _check_enough(item: Item, report: bool) -> None:
     """An alias has to say which devices it means."""
     missing = [key for key in ("vendor_id", "product_id") if key not in item.data]
     if missing and not (report and item.says("resource_class")):
-        remedy = "give vendor_id and product_id, or resource_class" if report else "give vendor_id and product_id"
-        item.wrong(" and ".join(missing), "are missing" if len(missing) > 1 else "is missing", remedy)
+        remedy = (
+            "give vendor_id and product_id, or resource_class"
+            if report
+            else "give vendor_id and product_id"
+        )
+        item.wrong(
+            " and ".join(missing), "are missing" if len(missing) > 1 else "is missing", remedy
+        )
 
 
 def _check_alike(several: Sequence[_AliasEntry], report: bool) -> None:
-    """Objects of one name are alternatives: what does not tell devices apart has to be the same in all."""
+    """Objects of one name are alternatives: what does not tell devices apart has to be the same in
+    all.
+    """
     first, *others = several
     for one in others:
         name, place = first.name, first.item.place
         if report:
-            one.item.wrong("name", f"= {name} is that of {place} already", f"with [{pci.GROUP}] report_in_placement, give each alias once")
+            one.item.wrong(
+                "name",
+                f"= {name} is that of {place} already",
+                f"with [{pci.GROUP}] report_in_placement, give each alias once",
+            )
         _check_same(one.item, f"alias {name}: numa_policy", one.policy, first.policy, place)
-        _check_same(one.item, f"alias {name}: device_type", one.alternative.type, first.alternative.type, place)
+        _check_same(
+            one.item,
+            f"alias {name}: device_type",
+            one.alternative.type,
+            first.alternative.type,
+            place,
+        )
 
 
 def _check_same(item: Item, what: str, value: str | None, other: str | None, place: str) -> None:
     if value != other:
-        item.wrong(what, f"is {value or 'not given'} here and {other or 'not given'} in {place}", "give the same in all objects of that name")
+        item.wrong(
+            what,
+            f"is {value or 'not given'} here and {other or 'not given'} in {place}",
+            "give the same in all objects of that name",
+        )
 
 
 def _four_digits(item: Item, key: str) -> str | None:
@@ -151,3 +195,35 @@ def _word(item: Item, key: str, words: tuple[Word, ...]) -> Word | None:
     if found is None and item.says(key):
         item.unsuitable(key, f"give {'one of ' if len(words) > 1 else ''}{', '.join(words)}")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceGroup:
+    """One request group with a suffix, for one device."""
+
+    suffix: str
+    resources: Mapping[str, int]
+    required: frozenset[str]
+    forbidden: frozenset[str]
+
+
+def device_groups(request: str, count: int, wanted: Alternative) -> tuple[DeviceGroup, ...]:
+    """The groups for ``count`` devices of the request with that id; none for an alias that does not
+    name a class.
+
+    They go together with ``group_policy=none``, because several devices may be one provider's.
+    """
+    name = wanted.counted_by
+    if name is None:
+        return ()
+    required, forbidden = wanted.traits | {os_traits.COMPUTE_MANAGED_PCI_DEVICE}, frozenset[str]()
+    if wanted.live_migratable is not None:
+        chosen = frozenset({os_traits.HW_PCI_LIVE_MIGRATABLE})
+        required, forbidden = (
+            (required | chosen, forbidden)
+            if wanted.live_migratable
+            else (required - chosen, chosen)
+        )
+    return tuple(
+        DeviceGroup(f"{request}-{index}", {name: 1}, required, forbidden) for index in range(count)
+    )

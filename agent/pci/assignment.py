@@ -1,8 +1,9 @@
 """The cheapest way to give every slot its devices, of lots that each have a price a device. Pure.
 
-Without cards that give either their PF or their functions, the sets of devices that can be given together are a matroid, because
-each is given to one slot: lots are gone through from the cheapest on, and of each as many are taken as find a slot, if need be by
-moving others on. Cards are decided on top: first as if they gave both, and where they cannot, once with more and once with fewer PFs.
+Without cards that give either their PF or their functions, the sets of devices that can be given
+together are a matroid, because each is given to one slot: lots are gone through from the cheapest
+on, and of each as many are taken as find a slot, if need be by moving others on. Cards are decided
+on top: first as if they gave both, and where they cannot, once with more and once with fewer PFs.
 """
 
 from collections.abc import Sequence
@@ -31,7 +32,8 @@ class Offer:
 class Choice:
     """Cards of which each gives one of ``head`` or its share of ``functions``.
 
-    ``left``: for each kind of functions, how many there are if 0, 1, 2 ... PFs are taken; the cards whose PFs cost least first.
+    ``left``: for each kind of functions, how many there are if 0, 1, 2 ... PFs are taken; the cards
+    whose PFs cost least first.
     """
 
     head: Offer
@@ -62,21 +64,33 @@ class Steps:
         """
         self.left -= count
         if self.left < 0:
-            raise Undecided("no answer after as many attempts to give out devices as are allowed", "another host, or ask for fewer kinds of devices")
+            raise Undecided(
+                "no answer after as many attempts to give out devices as are allowed",
+                "another host, or ask for fewer kinds of devices",
+            )
 
 
 @dataclass(frozen=True, slots=True)
 class _QueueEntry:
-    """An offer with its place: in the list of offers, or among the heads (``kind`` -1) or functions of a choice."""
+    """An offer with its place: in the list of offers, or among the heads (``kind`` -1) or functions
+    of a choice.
+    """
 
     offer: Offer
     choice: int
     kind: int
 
 
-def cheapest(needed: Sequence[int], offers: Sequence[Offer], choices: Sequence[Choice], steps: Steps, aim: Aim = "cheapest") -> Given | None:
-    """A way to give each slot what it needs, None if there is none: ``any``, the ``cheapest`` (of very many, almost), or one that costs
-    the ``least`` because cards may give both their PF and their functions.
+def cheapest(
+    needed: Sequence[int],
+    offers: Sequence[Offer],
+    choices: Sequence[Choice],
+    steps: Steps,
+    aim: Aim = "cheapest",
+) -> Given | None:
+    """A way to give each slot what it needs, None if there is none: ``any``, the ``cheapest`` (of
+    very many, almost), or one that costs the ``least`` because cards may give both their PF and
+    their functions.
 
     :raises Undecided: it took too many steps.
     """
@@ -93,7 +107,9 @@ def cheapest(needed: Sequence[int], offers: Sequence[Offer], choices: Sequence[C
         bounds = waiting.pop()
         steps.take(len(entries))
         attempts += 1
-        flows = _filled(needed, [(one.offer.slots, _count(one, choices, bounds)) for one in entries])
+        flows = _filled(
+            needed, [(one.offer.slots, _count(one, choices, bounds)) for one in entries]
+        )
         if flows is None:
             continue
         price = sum(one.offer.price * sum(flow) for one, flow in zip(entries, flows, strict=False))
@@ -103,7 +119,14 @@ def cheapest(needed: Sequence[int], offers: Sequence[Offer], choices: Sequence[C
         torn = (
             None
             if aim == "least"
-            else next((number for number, choice in enumerate(choices) if _torn(choice, given.heads[number], given.functions[number])), None)
+            else next(
+                (
+                    number
+                    for number, choice in enumerate(choices)
+                    if _torn(choice, given.heads[number], given.functions[number])
+                ),
+                None,
+            )
         )
         if torn is None:
             best = given
@@ -111,7 +134,10 @@ def cheapest(needed: Sequence[int], offers: Sequence[Offer], choices: Sequence[C
                 break
             continue
         heads, (least, most) = sum(given.heads[torn]), bounds[torn]
-        waiting += [(*bounds[:torn], one, *bounds[torn + 1 :]) for one in ((least, heads - 1), (heads, most))]
+        waiting += [
+            (*bounds[:torn], one, *bounds[torn + 1 :])
+            for one in ((least, heads - 1), (heads, most))
+        ]
     return best
 
 
@@ -128,7 +154,14 @@ def _torn(choice: Choice, head: Flow, functions: Sequence[Flow]) -> bool:
     return any(sum(flow) > left[heads] for flow, left in zip(functions, choice.left, strict=True))
 
 
-def _given(price: int, entries: Sequence[_QueueEntry], flows: Sequence[Flow], offers: Sequence[Offer], choices: Sequence[Choice], width: int) -> Given:
+def _given(
+    price: int,
+    entries: Sequence[_QueueEntry],
+    flows: Sequence[Flow],
+    offers: Sequence[Offer],
+    choices: Sequence[Choice],
+    width: int,
+) -> Given:
     nothing: Flow = [0] * width
     of_offers: list[Flow] = [nothing] * len(offers)
     heads: list[Flow] = [nothing] * len(choices)
@@ -144,7 +177,8 @@ def _given(price: int, entries: Sequence[_QueueEntry], flows: Sequence[Flow], of
 
 
 def _filled(needed: Sequence[int], sources: Sequence[tuple[int, int]]) -> list[list[int]] | None:
-    """How many each slot gets of each source (slots as bits, count), of earlier ones as many as possible. None: some slot stays empty.
+    """How many each slot gets of each source (slots as bits, count), of earlier ones as many as
+    possible. None: some slot stays empty.
 
     Sources that are not needed any more are left out at the end.
     """
@@ -168,10 +202,20 @@ def _filled(needed: Sequence[int], sources: Sequence[tuple[int, int]]) -> list[l
     return None if missing else flows
 
 
-def _moved_on(slots: int, count: int, left: list[int], sources: Sequence[tuple[int, int]], flows: list[list[int]]) -> int:
-    """Give up to ``count`` of the last source to slots that are full, by moving what they have on to others. Returns how many."""
+def _moved_on(
+    slots: int,
+    count: int,
+    left: list[int],
+    sources: Sequence[tuple[int, int]],
+    flows: list[list[int]],
+) -> int:
+    """Give up to ``count`` of the last source to slots that are full, by moving what they have on
+    to others. Returns how many.
+    """
     # To each slot reached: from which slot, and of which source something moves there.
-    reached: dict[int, tuple[int, int]] = {slot: (-1, -1) for slot in range(len(left)) if slots >> slot & 1}
+    reached: dict[int, tuple[int, int]] = {
+        slot: (-1, -1) for slot in range(len(left)) if slots >> slot & 1
+    }
     queue = list(reached)
     for slot in queue:
         for number, flow in enumerate(flows[:-1]):

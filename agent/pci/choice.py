@@ -1,23 +1,26 @@
-"""The choice of devices for a guest: a device of its own for everything it asks for, or nothing. Pure.
+"""The choice of devices for a guest: a device of its own for everything it asks for, or nothing.
+Pure.
 
-A PF is out of reach while one of its VFs is taken, and the reverse; the test whether all can be had is the choice itself, so
-that no test says yes where the choice then fails. What is searched is lots of like devices, never devices.
+A PF is out of reach while one of its VFs is taken, and the reverse; the test whether all can be had
+is the choice itself, so that no test says yes where the choice then fails. What is searched is lots
+of like devices, never devices.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.model.device_request import DeviceDemand, DeviceRequest
+from agent.model.devices import DeviceDemand, DeviceRecord, DeviceRequest
 from agent.model.guest import PciPolicy
-from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid, number_of, printable
 from agent.pci.assignment import Aim, Given, Steps
-from agent.pci.lots import HERE, Bits, Lots, Node, LotPlace, Table, address_key, lots_of, slots_of
-from agent.pci.nearness import FAR, Nearness
+from agent.pci.device_request import FAR, Nearness
+from agent.pci.lots import HERE, Bits, LotPlace, Lots, Node, Table, address_key, lots_of, slots_of
 
-# How many lots may be looked at to give out the devices of one guest, anew for each set of cells, on all of them together.
+# How many lots may be looked at to give out the devices of one guest, anew for each set of cells,
+# on all of them together.
 BUDGET = 25_000
-# Up to so many requests, all that some of them can have together is looked at before a set of cells is.
+# Up to so many requests, all that some of them can have together is looked at before a set of cells
+# is.
 FEW = 3
 
 Chosen = list[tuple[DeviceRecord, DeviceRequest]]
@@ -31,23 +34,36 @@ class Shortage:
 
 
 def free_devices(devices: Mapping[str, DeviceRecord]) -> list[DeviceRecord]:
-    """The devices that can be had. One is out of reach while its parent or a child of it is held, or the host itself uses a child of it;
-    and while it, or its parent, has to be cleaned.
+    """The devices that can be had. One is out of reach while its parent or a child of it is held,
+    or the host itself uses a child of it; and while it, or its parent, has to be cleaned.
 
-    The ones first that cost others least: VFs of a PF that is in use already, a PF with free VFs last. Then by address.
+    The ones first that cost others least: VFs of a PF that is in use already, a PF with free VFs
+    last. Then by address.
     """
     held = {one.address for one in devices.values() if one.holder is not None or one.used}
-    parents = {one.parent for one in devices.values() if (one.holder is not None or one.serves == "host") and one.parent is not None}
+    parents = {
+        one.parent
+        for one in devices.values()
+        if (one.holder is not None or one.serves == "host") and one.parent is not None
+    }
     blocked = held | parents
     offered = [one for one in devices.values() if one.present and one.serves == "guests"]
     free = [one for one in offered if one.address not in blocked and one.parent not in held]
     in_the_way = {one.parent for one in free}
     whole = {one.address for one in free}
-    return sorted(free, key=lambda one: (one.address in in_the_way, one.parent is not None and one.parent in whole, address_key(one.address)))
+    return sorted(
+        free,
+        key=lambda one: (
+            one.address in in_the_way,
+            one.parent is not None and one.parent in whole,
+            address_key(one.address),
+        ),
+    )
 
 
 class FreeDevices:
-    """The devices that one guest wants, of those that are free; as the fit asks for them. ``policy``: how near they must be.
+    """The devices that one guest wants, of those that are free; as the fit asks for them.
+    ``policy``: how near they must be.
 
     ``providers``: which one counts the device of an address.
     """
@@ -69,9 +85,12 @@ class FreeDevices:
         self._free = self._lots.counts(self._every) if slots else Lots.of_cells(free)
         # One request without cards that give either or: counting is all there is to do.
         self._simple = len(slots) == 1 and not self._lots.cards
-        self._anywhere = self._free.get(None, 0) if self._only_near and "legacy" in self._policies else 0
+        self._anywhere = (
+            self._free.get(None, 0) if self._only_near and "legacy" in self._policies else 0
+        )
         self._steps = Steps(BUDGET)
-        # What was found: by the cells that have devices if they were enough, by what is allowed, and by how all devices look.
+        # What was found: by the cells that have devices if they were enough, by what is allowed,
+        # and by how all devices look.
         self._near: dict[frozenset[Node], bool] = {}
         self._had: dict[Hashable, bool] = {}
         self._found: dict[Hashable, tuple[int, int] | None] = {}
@@ -87,22 +106,36 @@ class FreeDevices:
         return BUDGET - self._steps.left
 
     def free(self, cell: int) -> int:
-        """How many wanted devices are on the cell; of a guest that wants none, how many there are."""
+        """How many wanted devices are on the cell; of a guest that wants none, how many
+        there are.
+        """
         return self._free.get(cell, 0)
 
     def kind(self, cell: int) -> Hashable:
-        """Equal for cells that may stand for each other, as far as devices go, if they are equally far from all others."""
+        """Equal for cells that may stand for each other, as far as devices go, if they are equally
+        far from all others.
+        """
         return self._lots.kind(cell), None if self._only_near else self._nearness.sockets.get(cell)
 
     @property
     def demands(self) -> Sequence[DeviceDemand]:
         """What can be told of all sets of cells at once."""
         count = len(self._slots)
-        together = range(1, 1 << count) if count <= FEW else [*(1 << slot for slot in range(count)), self._every]
-        return [one for bits in together for one in (self._demand(bits), self._shape(bits)) if one is not None]
+        together = (
+            range(1, 1 << count)
+            if count <= FEW
+            else [*(1 << slot for slot in range(count)), self._every]
+        )
+        return [
+            one
+            for bits in together
+            for one in (self._demand(bits), self._shape(bits))
+            if one is not None
+        ]
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
-        """How many would not be local, and the sum of their distances to the nearest cell; None if not all can be had.
+        """How many would not be local, and the sum of their distances to the nearest cell; None if
+        not all can be had.
 
         :raises Undecided: nobody knows.
         """
@@ -119,17 +152,24 @@ class FreeDevices:
             return 0, 0
         return None if self._only_near else self._known(cells, "least")
 
-    def chosen(self, cells: frozenset[int] | None) -> list[tuple[DeviceRecord, DeviceRequest]] | Shortage:
+    def chosen(
+        self, cells: frozenset[int] | None
+    ) -> list[tuple[DeviceRecord, DeviceRequest]] | Shortage:
         """The devices that the guest gets on ``cells``; None: it floats.
 
         :raises Undecided: nobody knows.
         """
-        # For this one set of cells as many as for all before, because what was found is not to be lost.
+        # For this one set of cells as many as for all before, because what was found is not to be
+        # lost.
         self._steps = Steps(BUDGET)
         if cells is None:
             places: Mapping[Node, LotPlace] = dict.fromkeys(self._lots.nodes, HERE)
         else:
-            places = self._near_places(cells) if self._enough_near(cells) or self._only_near else self._places(cells)
+            places = (
+                self._near_places(cells)
+                if self._enough_near(cells) or self._only_near
+                else self._places(cells)
+            )
         found = self._given(places, "cheapest")
         if found is None:
             return self._shortage(places, floating=cells is None)
@@ -137,7 +177,7 @@ class FreeDevices:
         devices = sorted(table.devices(given), key=lambda one: one[0])
         return [(device, self._slots[slot].request) for slot, device in devices]
 
-    # --- where devices are ---------------------------------------------------------------------------------------
+    # --- where devices are ------------------------------------------------------------------------
 
     @property
     def _every(self) -> Bits:
@@ -145,7 +185,9 @@ class FreeDevices:
 
     @property
     def _only_near(self) -> bool:
-        """Whether nothing will do but local devices and perhaps those of which nobody knows where they are."""
+        """Whether nothing will do but local devices and perhaps those of which nobody knows where
+        they are.
+        """
         return not self._of_policy("preferred", "socket")
 
     def _of_policy(self, *policies: PciPolicy) -> Bits:
@@ -171,17 +213,28 @@ class FreeDevices:
         return {node: self._place(node, cells) for node in self._lots.nodes}
 
     def _place(self, node: Node, cells: frozenset[int]) -> LotPlace:
-        """How the devices of a cell look from the guest's: those first that are local, then of no known cell, same socket, by distance."""
+        """How the devices of a cell look from the guest's: those first that are local, then of no
+        known cell, same socket, by distance.
+        """
         if node in cells:
             return HERE
         devices = sum(self._needed)
-        # Each step outweighs all that is before it, summed up: harm to others, no known cell, another socket, distance, not local.
+        # Each step outweighs all that is before it, summed up: harm to others, no known cell,
+        # another socket, distance, not local.
         unknown = 2 * devices + 1
         if node is None:
             return LotPlace(self._of_policy("preferred", "legacy"), unknown)
-        beside, distance = self._nearness.same_socket(node, cells), self._nearness.distance(node, cells)
+        beside, distance = (
+            self._nearness.same_socket(node, cells),
+            self._nearness.distance(node, cells),
+        )
         far = (FAR * devices + 1 + distance) * (devices + 1) + (not beside)
-        return LotPlace(self._of_policy("preferred", *(("socket",) if beside else ())), far * (devices + 1) * unknown, 1, distance)
+        return LotPlace(
+            self._of_policy("preferred", *(("socket",) if beside else ())),
+            far * (devices + 1) * unknown,
+            1,
+            distance,
+        )
 
     def _known(self, cells: frozenset[int], aim: Aim) -> tuple[int, int] | None:
         places = self._places(cells)
@@ -199,49 +252,89 @@ class FreeDevices:
         return None if given is None else (table, given)
 
     def _possible(self, places: Mapping[Node, LotPlace]) -> bool:
-        """Whether all can be had at any price, which is much easier to tell because cards of all cells are alike then."""
+        """Whether all can be had at any price, which is much easier to tell because cards of all
+        cells are alike then.
+        """
         allowed = tuple((node, place.allowed) for node, place in places.items())
         if allowed not in self._had:
             free = self._lots.table({node: LotPlace(bits) for node, bits in allowed})
             self._had[allowed] = free.cheapest(self._needed, self._steps, "any") is not None
         return self._had[allowed]
 
-    # --- what is missing -----------------------------------------------------------------------------------------
+    # --- what is missing --------------------------------------------------------------------------
 
     def _demand(self, together: Bits) -> DeviceDemand | None:
-        """What the guest's cells must have for these slots; None if other cells' devices will do for one of them."""
+        """What the guest's cells must have for these slots; None if other cells' devices will do
+        for one of them.
+        """
         if together & self._of_policy("preferred"):
             return None
-        here, beside = self._lots.counts(together), self._lots.counts(together & self._of_policy("socket"))
+        here, beside = (
+            self._lots.counts(together),
+            self._lots.counts(together & self._of_policy("socket")),
+        )
         sockets = self._nearness.sockets
         near = {
-            cell: here.get(cell, 0) + sum(count for node, count in beside.items() if node != cell and self._nearness.same_socket(node, frozenset({cell})))
+            cell: here.get(cell, 0)
+            + sum(
+                count
+                for node, count in beside.items()
+                if node != cell and self._nearness.same_socket(node, frozenset({cell}))
+            )
             for cell in {*sockets, *(node for node in here if node is not None)}
         }
         unknown = self._lots.counts(together & self._of_policy("legacy")).get(None, 0)
         return self._told(together, unknown, near, required=True)
 
     def _shape(self, together: Bits) -> DeviceDemand | None:
-        """What the guest's cells should have for these slots, because each device that they lack is far; None if none can be far."""
+        """What the guest's cells should have for these slots, because each device that they lack is
+        far; None if none can be far.
+        """
         if not together & self._of_policy("preferred", "socket"):
             return None
         here = self._lots.counts(together)
-        return self._told(together, here.get(None, 0), {cell: count for cell, count in here.items() if cell is not None}, required=False)
+        return self._told(
+            together,
+            here.get(None, 0),
+            {cell: count for cell, count in here.items() if cell is not None},
+            required=False,
+        )
 
-    def _told(self, together: Bits, anywhere: int, near: Mapping[int, int], *, required: bool) -> DeviceDemand | None:
-        missing = sum(count for slot, count in enumerate(self._needed) if together >> slot & 1) - anywhere
+    def _told(
+        self, together: Bits, anywhere: int, near: Mapping[int, int], *, required: bool
+    ) -> DeviceDemand | None:
+        missing = (
+            sum(count for slot, count in enumerate(self._needed) if together >> slot & 1) - anywhere
+        )
         return DeviceDemand(missing, near, required) if missing > 0 else None
 
     def _shortage(self, places: Mapping[Node, LotPlace], *, floating: bool) -> Shortage:
         for request in self._requests:
-            slots = [(1 << number, slot.count) for number, slot in enumerate(self._slots) if slot.request is request]
+            slots = [
+                (1 << number, slot.count)
+                for number, slot in enumerate(self._slots)
+                if slot.request is request
+            ]
             there = [self._lots.total(bit, places) for bit, _ in slots]
-            found = sum(have for have, (_, count) in zip(there, slots, strict=True) if have >= count or not request.providers)
+            found = sum(
+                have
+                for have, (_, count) in zip(there, slots, strict=True)
+                if have >= count or not request.providers
+            )
             if found < request.count:
-                return Shortage(f"{number_of(request.count, 'device')} with {_words(request)} wanted, {found} free{'' if floating else ' near enough'}")
-        return Shortage(f"each of {', '.join(_words(one) for one in self._requests)} is free, but not all at once")
+                return Shortage(
+                    f"{number_of(request.count, 'device')} with {_words(request)} wanted, "
+                    f"{found} free{'' if floating else ' near enough'}"
+                )
+        return Shortage(
+            f"each of {', '.join(_words(one) for one in self._requests)} is free, but not all "
+            "at once"
+        )
 
 
 def _words(request: DeviceRequest) -> str:
-    kinds = [", ".join(f"{name}={value}" for name, value in sorted(spec.items())) or "any properties" for spec in request.specs]
+    kinds = [
+        ", ".join(f"{name}={value}" for name, value in sorted(spec.items())) or "any properties"
+        for spec in request.specs
+    ]
     return printable(" or ".join(kinds))

@@ -2,14 +2,65 @@
 
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from agent.errors import AgentError
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.guest import PciPolicy
 from agent.model.names import ProviderUuid, printable
 from agent.pci.alias import Aliases
 from agent.pci.option_value import unknown_key
+
+# Names that a request may give beside the operator's tags, and those that only Placement needs.
+OWN_NAMES = ("address", "vendor_id", "product_id", "type")
+OF_PLACEMENT = frozenset({"resource_class", "traits"})
+FAR = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Nearness:
+    """The host's cells: the socket of each, if known, and the distances from each to others."""
+
+    sockets: Mapping[int, int | None] = field(default_factory=dict)
+    distances: Mapping[int, Mapping[int, int]] = field(default_factory=dict)
+
+    def same_socket(self, node: int | None, cells: frozenset[int]) -> bool:
+        """Whether a device's cell is on a socket of one of ``cells``; never, unless every cell's
+        socket is known.
+        """
+        if node is None or node not in self.sockets or None in self.sockets.values():
+            return False
+        return self.sockets[node] in {self.sockets.get(cell) for cell in cells}
+
+    def distance(self, node: int, cells: frozenset[int]) -> int:
+        """To the nearest of ``cells``."""
+        return min((self.distances.get(cell, {}).get(node, FAR) for cell in cells), default=FAR)
+
+
+def matches(device: DeviceRecord, request: DeviceRequest) -> bool:
+    """Whether the device is of a kind that the request names. What it does not ask for by name it
+    does not get.
+    """
+    has = {**device.tags, **{name: str(getattr(device, name)) for name in OWN_NAMES}}
+    fitting = [spec for spec in request.specs if _is_kind(has, spec)]
+    asked = any(spec.get("type") == device.type or "address" in spec for spec in fitting)
+    if not fitting or (device.type in ("type-PF", "vdpa") and not asked):
+        return False
+    if device.tags.get("remote_managed") == "true" and not any(
+        "remote_managed" in spec for spec in fitting
+    ):
+        return False
+    migratable = {spec.get("live_migratable") for spec in request.specs}
+    return len(migratable) > 1 or migratable in ({None}, {device.tags.get("live_migratable")})
+
+
+def _is_kind(has: Mapping[str, str], spec: Mapping[str, str]) -> bool:
+    return all(
+        has.get(name, "").lower() == value.lower()
+        for name, value in spec.items()
+        if name not in OF_PLACEMENT | {"live_migratable"}
+    )
+
 
 EXTRA_SPEC = "pci_passthrough:alias"
 # More than any host has.
@@ -22,8 +73,11 @@ class DeviceRequestError(AgentError):
     code = "pci.request"
 
 
-def device_requests(specs: Mapping[str, str], aliases: Aliases, policy: PciPolicy | None, claim: str) -> tuple[DeviceRequest, ...]:
-    """What a flavor with these extra ``specs`` asks for. ``policy``: that of flavor and image, which wins over the aliases'.
+def device_requests(
+    specs: Mapping[str, str], aliases: Aliases, policy: PciPolicy | None, claim: str
+) -> tuple[DeviceRequest, ...]:
+    """What a flavor with these extra ``specs`` asks for. ``policy``: that of flavor and image,
+    which wins over the aliases'.
 
     ``claim``: the uuid of the claim; the same one asks by the same ids again.
 
@@ -33,25 +87,49 @@ def device_requests(specs: Mapping[str, str], aliases: Aliases, policy: PciPolic
     wrong = [problem for item in items for problem in _problems(item, aliases)]
     if wrong:
         what = "; ".join(printable(why) for why, _ in wrong)
-        raise DeviceRequestError(f"{EXTRA_SPEC} = {printable(specs[EXTRA_SPEC])}: {what}", "; ".join(dict.fromkeys(remedy for _, remedy in wrong)))
-    return tuple(_request(*_parts(item), aliases, policy, f"{claim}/{number}") for number, item in enumerate(items))
+        raise DeviceRequestError(
+            f"{EXTRA_SPEC} = {printable(specs[EXTRA_SPEC])}: {what}",
+            "; ".join(dict.fromkeys(remedy for _, remedy in wrong)),
+        )
+    return tuple(
+        _request(*_parts(item), aliases, policy, f"{claim}/{number}")
+        for number, item in enumerate(items)
+    )
 
 
-def _request(name: str, count: str, aliases: Aliases, policy: PciPolicy | None, seed: str) -> DeviceRequest:
+def _request(
+    name: str, count: str, aliases: Aliases, policy: PciPolicy | None, seed: str
+) -> DeviceRequest:
     alias = aliases[name]
     first, *others = alias.alternatives
     return DeviceRequest(
-        id=str(uuid.uuid5(uuid.NAMESPACE_OID, seed)), count=int(count), spec=first.spec, alternatives=tuple(one.spec for one in others),
-        policy=policy or alias.policy, alias=name, resource_class=first.counted_by,
-    )  # fmt: skip
+        id=str(uuid.uuid5(uuid.NAMESPACE_OID, seed)),
+        count=int(count),
+        spec=first.spec,
+        alternatives=tuple(one.spec for one in others),
+        policy=policy or alias.policy,
+        alias=name,
+        resource_class=first.counted_by,
+    )
 
 
 def _problems(item: str, aliases: Aliases) -> Iterable[tuple[str, str]]:
     name, count = _parts(item)
-    if not (count.isascii() and count.isdecimal() and len(count) <= len(str(MAX_COUNT)) and 1 <= int(count) <= MAX_COUNT):
-        yield f"{count or 'nothing'} is no number of devices", f"write name:count with a count from 1 to {MAX_COUNT}, or name alone for one"
+    if not (
+        count.isascii()
+        and count.isdecimal()
+        and len(count) <= len(str(MAX_COUNT))
+        and 1 <= int(count) <= MAX_COUNT
+    ):
+        yield (
+            f"{count or 'nothing'} is no number of devices",
+            f"write name:count with a count from 1 to {MAX_COUNT}, or name alone for one",
+        )
     if name not in aliases:
-        yield f"there is no alias {name or 'without a name'}", unknown_key(name, aliases) if aliases else "[pci] alias has none"
+        yield (
+            f"there is no alias {name or 'without a name'}",
+            unknown_key(name, aliases) if aliases else "[pci] alias has none",
+        )
 
 
 def _parts(item: str) -> tuple[str, str]:
@@ -60,9 +138,18 @@ def _parts(item: str) -> tuple[str, str]:
     return (name.strip(), count.strip()) if colon else (item, "1")
 
 
-def with_providers(requests: Iterable[DeviceRequest], allocated: Mapping[ProviderUuid, Mapping[str, int]]) -> tuple[DeviceRequest, ...]:
-    """The requests with the providers that the scheduler ``allocated`` to them, by class; those that it counted for each."""
-    left = {name: [uuid for uuid, amounts in sorted(allocated.items()) for _ in range(amounts.get(name, 0))] for name in _classes(allocated)}
+def with_providers(
+    requests: Iterable[DeviceRequest], allocated: Mapping[ProviderUuid, Mapping[str, int]]
+) -> tuple[DeviceRequest, ...]:
+    """The requests with the providers that the scheduler ``allocated`` to them, by class; those
+    that it counted for each.
+    """
+    left = {
+        name: [
+            uuid for uuid, amounts in sorted(allocated.items()) for _ in range(amounts.get(name, 0))
+        ]
+        for name in _classes(allocated)
+    }
     requests = tuple(requests)
     for one in requests:
         # What was taken for a request that says so itself is not there for the others.

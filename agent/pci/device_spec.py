@@ -1,4 +1,6 @@
-"""What ``[pci] device_spec`` offers to guests: which devices one of its objects means, and what is to be known of them."""
+"""What ``[pci] device_spec`` offers to guests: which devices one of its objects means, and what is
+to be known of them.
+"""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -6,24 +8,144 @@ from dataclasses import dataclass
 
 from agent.conf import pci
 from agent.errors import ConfigError
-from agent.pci.address_pattern import ANY, PARTS, AddressPattern, Regex, expression, glob
-from agent.pci.option_value import Item, in_order, read_items, shown, unknown_key
-from agent.pci.tokens import class_of, traits_of
+from agent.model.devices import PciAddress
+from agent.model.names import number_of
+from agent.pci.option_value import (
+    Item,
+    class_of,
+    in_order,
+    read_items,
+    shown,
+    traits_of,
+    unknown_key,
+)
+
+PARTS = ("domain", "bus", "slot", "function")
+# What each part can be at most; domains have 32 bits (Intel VMD, Hyper-V).
+MAXIMA = {"domain": 0xFFFFFFFF, "bus": 0xFF, "slot": 0x1F, "function": 0x7}
+
+_HEX = re.compile(r"[0-9a-fA-F]+")
+
+
+@dataclass(frozen=True, slots=True)
+class Glob:
+    """A number for each part of the address, None for any."""
+
+    domain: int | None = None
+    bus: int | None = None
+    slot: int | None = None
+    function: int | None = None
+
+    @property
+    def single(self) -> PciAddress | None:
+        """The one address it means, None if there can be several."""
+        if self.domain is None or self.bus is None or self.slot is None or self.function is None:
+            return None
+        return PciAddress(self.domain, self.bus, self.slot, self.function)
+
+    def matches(self, address: PciAddress) -> bool:
+        """Whether it means the address."""
+        return (
+            self.domain in (None, address.domain)
+            and self.bus in (None, address.bus)
+            and self.slot in (None, address.slot)
+            and self.function in (None, address.function)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Regex:
+    """An expression for some parts of the address, which the whole of the part as written must
+    match, in whatever case.
+    """
+
+    parts: tuple[tuple[str, re.Pattern[str]], ...]
+
+    @property
+    def single(self) -> None:
+        """Never: even one that happens to match a single address does not mean a PF's functions."""
+        return None
+
+    def matches(self, address: PciAddress) -> bool:
+        """Whether it means the address."""
+        texts = written(address)
+        return all(pattern.fullmatch(texts[name]) for name, pattern in self.parts)
+
+
+AddressPattern = Glob | Regex
+ANY = Glob()
+
+
+def written(address: PciAddress) -> dict[str, str]:
+    """The parts of the address, as they are written."""
+    domain, bus, rest = str(address).split(":")
+    slot, function = rest.split(".")
+    return {"domain": domain, "bus": bus, "slot": slot, "function": function}
+
+
+def glob(text: str) -> Glob:
+    """Read ``[[[domain]:]bus:]slot][.function]``, each part hex digits or ``*``; one that is
+    missing or blank is ``*``.
+
+    :raises ValueError: it is something else; the message says all that is wrong.
+    """
+    left, _, function = text.partition(".")
+    pieces = left.split(":")
+    if len(pieces) > 3:
+        raise ValueError(f"{number_of(len(pieces), 'part')} before the function")
+    texts = dict(zip(PARTS, [*[""] * (3 - len(pieces)), *pieces, function], strict=True))
+    wrong = [why for name, part in texts.items() for why in _problems(name, part.strip())]
+    if wrong:
+        raise ValueError("; ".join(wrong))
+    return Glob(*(None if part.strip() in ("", "*") else int(part, 16) for part in texts.values()))
+
+
+def _problems(name: str, part: str) -> Iterator[str]:
+    if part in ("", "*"):
+        return
+    if _HEX.fullmatch(part) is None:
+        yield f"{name} {part} is neither hex digits nor *"
+    elif len(part.lstrip("0")) > 8 or int(part, 16) > MAXIMA[name]:
+        yield f"{name} {part} is above {MAXIMA[name]:x}"
+
+
+def expression(text: str) -> re.Pattern[str]:
+    """Compile an expression for one part.
+
+    :raises ValueError: it is none.
+    """
+    try:
+        return re.compile(text, re.IGNORECASE)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(str(error)) from error
+
 
 OPTION = f"[{pci.GROUP}] device_spec"
 KEYS = (
-    "vendor_id", "product_id", "address", "devname", "physical_network", "trusted", "remote_managed", "managed", "live_migratable",
-    "one_time_use", "resource_class", "traits",
-)  # fmt: skip
+    "vendor_id",
+    "product_id",
+    "address",
+    "devname",
+    "physical_network",
+    "trusted",
+    "remote_managed",
+    "managed",
+    "live_migratable",
+    "one_time_use",
+    "resource_class",
+    "traits",
+)
 # Those that tell apart devices of the same kind, so that they are not in one pool.
 TAGS = ("physical_network", "trusted", "remote_managed", "managed", "live_migratable")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceSpec:
-    """One object of the option. ``place``: ``#2`` for that of the second value, ``#2.3`` for the third in its list.
+    """One object of the option. ``place``: ``#2`` for that of the second value, ``#2.3`` for the
+    third in its list.
 
-    None: any, for ids; else not said. ``resource_class`` and ``traits`` are names as Placement has them.
+    None: any, for ids; else not said. ``resource_class`` and ``traits`` are names as Placement has
+    them.
     """
 
     place: str
@@ -44,11 +166,19 @@ class DeviceSpec:
     def tags(self) -> Mapping[str, str]:
         """What was said of those keys by which requests tell devices apart."""
         said = {name: getattr(self, name) for name in TAGS if name != "remote_managed"}
-        return {name: value if isinstance(value, str) else str(value).lower() for name, value in said.items() if value is not None}
+        return {
+            name: value if isinstance(value, str) else str(value).lower()
+            for name, value in said.items()
+            if value is not None
+        }
 
 
-def device_specs(values: Iterable[str], *, report: bool) -> tuple[tuple[DeviceSpec, ...], list[ConfigError]]:
-    """The objects of all ``values`` in their order, and everything that is wrong. ``report``: devices are told to Placement."""
+def device_specs(
+    values: Iterable[str], *, report: bool
+) -> tuple[tuple[DeviceSpec, ...], list[ConfigError]]:
+    """The objects of all ``values`` in their order, and everything that is wrong. ``report``:
+    devices are told to Placement.
+    """
     items, errors = read_items(OPTION, values, lists=True)
     specs = tuple(_spec(item, report) for item in items)
     return specs, in_order([*errors, *(error for item in items for error in item.errors)])
@@ -75,9 +205,15 @@ def _spec(item: Item, report: bool) -> DeviceSpec:
         item.wrong("devname", "is given together with address", "keep one of them")
     if item.says("devname") and report:
         # Because the name is gone from the host while a guest has the device.
-        item.wrong("devname", f"cannot be used with [{pci.GROUP}] report_in_placement", "use address")
+        item.wrong(
+            "devname", f"cannot be used with [{pci.GROUP}] report_in_placement", "use address"
+        )
     if spec.one_time_use and not report:
-        item.wrong("one_time_use", f"= true needs [{pci.GROUP}] report_in_placement", f"set [{pci.GROUP}] report_in_placement = true, or remove the key")
+        item.wrong(
+            "one_time_use",
+            f"= true needs [{pci.GROUP}] report_in_placement",
+            f"set [{pci.GROUP}] report_in_placement = true, or remove the key",
+        )
     return spec
 
 
@@ -108,23 +244,40 @@ def _address(item: Item) -> AddressPattern:
     if isinstance(value, dict):
         return Regex(tuple(_expressions(item, value)))
     if not isinstance(value, str):
-        item.unsuitable("address", "give text such as 0000:81:00.* or an object with domain, bus, slot, function")
+        item.unsuitable(
+            "address",
+            "give text such as 0000:81:00.* or an object with domain, bus, slot, function",
+        )
         return ANY
     try:
         return glob(value)
     except ValueError as error:
-        item.wrong("address", f"= {shown(value)}: {error}", "write it as 0000:81:00.0, each part hex digits or *")
+        item.wrong(
+            "address",
+            f"= {shown(value)}: {error}",
+            "write it as 0000:81:00.0, each part hex digits or *",
+        )
         return ANY
 
 
 def _expressions(item: Item, value: Mapping[str, object]) -> Iterator[tuple[str, re.Pattern[str]]]:
     for name, text in value.items():
         if name not in PARTS:
-            item.wrong(f"address.{name}", f"is an unknown key in {shown(value)}", unknown_key(name, PARTS))
+            item.wrong(
+                f"address.{name}", f"is an unknown key in {shown(value)}", unknown_key(name, PARTS)
+            )
         elif not isinstance(text, str):
-            item.wrong(f"address.{name}", f"= {shown(text)} in {shown(value)}", "give a regular expression as text")
+            item.wrong(
+                f"address.{name}",
+                f"= {shown(text)} in {shown(value)}",
+                "give a regular expression as text",
+            )
         else:
             try:
                 yield name, expression(text)
             except ValueError as error:
-                item.wrong(f"address.{name}", f"= {shown(text)} in {shown(value)}: {error}", "correct the regular expression")
+                item.wrong(
+                    f"address.{name}",
+                    f"= {shown(text)} in {shown(value)}: {error}",
+                    "correct the regular expression",
+                )

@@ -1,15 +1,79 @@
-"""Which device is offered by which object of ``device_spec``. What is a PF the facts say, anew each time."""
+"""Which device is offered by which object of ``device_spec``. What is a PF the facts say, anew each
+time.
+"""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import Self
 
 import os_traits
 
-from agent.model.devices import PciDevice
-from agent.model.pci_address import PciAddress
+from agent.model.devices import PciAddress, PciDevice
 from agent.pci.device_spec import DeviceSpec
-from agent.pci.present_devices import PresentDevices
-from agent.pci.tokens import class_of_ids
+from agent.pci.option_value import class_of_ids
+
+
+@dataclass(frozen=True, slots=True)
+class PresentDevices:
+    """All devices that a host shows, by address and by network interface."""
+
+    by_address: Mapping[PciAddress, PciDevice]
+    by_netdev: Mapping[str, PciDevice]
+    children: Mapping[PciAddress, tuple[PciDevice, ...]]
+
+    @classmethod
+    def of(cls, devices: Iterable[PciDevice]) -> Self:
+        """The devices in order of their addresses, related to each other."""
+        ordered = sorted(devices, key=attrgetter("address"))
+        children: dict[PciAddress, tuple[PciDevice, ...]] = {}
+        for one in ordered:
+            if one.physical_function is not None:
+                children[one.physical_function] = (*children.get(one.physical_function, ()), one)
+        return cls(
+            {one.address: one for one in ordered},
+            {one.netdev: one for one in ordered if one.netdev is not None},
+            children,
+        )
+
+    def __iter__(self) -> Iterator[PciDevice]:
+        return iter(self.by_address.values())
+
+    def parent(self, device: PciDevice) -> PciDevice | None:
+        """The PF of a VF, if the host shows it."""
+        return (
+            self.by_address.get(device.physical_function)
+            if device.physical_function is not None
+            else None
+        )
+
+    def family(self, device: PciDevice) -> tuple[PciDevice, ...]:
+        """The device with its PF and all VFs of that."""
+        head = device.physical_function or device.address
+        return (
+            *(one for one in (self.by_address.get(head),) if one is not None),
+            *self.children.get(head, ()),
+        )
+
+    def serial_number(self, device: PciDevice) -> str | None:
+        """That of its card, which a VF has from its PF if it has none itself."""
+        parent = self.parent(device)
+        return device.serial_number or (parent.serial_number if parent is not None else None)
+
+    def parent_ifname(self, device: PciDevice) -> str | None:
+        """The PF's network interface, of a VF that has one itself."""
+        parent = self.parent(device)
+        return parent.netdev if parent is not None and device.netdev is not None else None
+
+    def number(self, device: PciDevice) -> int | None:
+        """The number of a VF among those of its PF."""
+        parent = self.parent(device)
+        return (
+            parent.virtual_functions.index(device.address)
+            if parent is not None and device.address in parent.virtual_functions
+            else None
+        )
+
 
 VIRTUAL = frozenset({"type-VF", "vdpa"})
 
@@ -24,7 +88,9 @@ class Matched:
     @property
     def resource_class(self) -> str:
         """The class that counts it."""
-        return self.spec.resource_class or class_of_ids(self.device.vendor_id, self.device.product_id)
+        return self.spec.resource_class or class_of_ids(
+            self.device.vendor_id, self.device.product_id
+        )
 
     @property
     def one_time_use(self) -> bool:
@@ -34,13 +100,19 @@ class Matched:
     @property
     def traits(self) -> frozenset[str]:
         """What its provider has because of it, without what every device's has."""
-        more = {os_traits.HW_PCI_LIVE_MIGRATABLE: self.spec.live_migratable, os_traits.HW_PCI_ONE_TIME_USE: self.one_time_use}
+        more = {
+            os_traits.HW_PCI_LIVE_MIGRATABLE: self.spec.live_migratable,
+            os_traits.HW_PCI_ONE_TIME_USE: self.one_time_use,
+        }
         return self.spec.traits | {name for name, said in more.items() if said}
 
 
 def matched(present: PresentDevices, specs: Sequence[DeviceSpec]) -> tuple[Matched, ...]:
     """Every device that some object offers, by address. The first object that matches counts."""
-    found = ((device, next((spec for spec in specs if matches(device, spec, present)), None)) for device in present)
+    found = (
+        (device, next((spec for spec in specs if matches(device, spec, present)), None))
+        for device in present
+    )
     return tuple(Matched(device, spec) for device, spec in found if spec is not None)
 
 
@@ -55,7 +127,9 @@ def matches(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> boo
 
 
 def meant(spec: DeviceSpec, present: PresentDevices) -> PciAddress | None:
-    """The single address that the object means; None if it means several, or an interface that is not there."""
+    """The single address that the object means; None if it means several, or an interface that is
+    not there.
+    """
     if spec.devname is None:
         return spec.address.single
     named = present.by_netdev.get(spec.devname)
@@ -65,9 +139,12 @@ def meant(spec: DeviceSpec, present: PresentDevices) -> PciAddress | None:
 def _is_there(device: PciDevice, spec: DeviceSpec, present: PresentDevices) -> bool:
     single = meant(spec, present)
     if single is not None:
-        # A PF's own address stands for its VFs too, so that they can be told from other cards' by the ids alone.
+        # A PF's own address stands for its VFs too, so that they can be told from other cards' by
+        # the ids alone.
         head = present.by_address.get(single)
-        through = head is not None and head.is_physical_function and device.physical_function == single
+        through = (
+            head is not None and head.is_physical_function and device.physical_function == single
+        )
         return through or device.address == single
     return spec.devname is None and spec.address.matches(device.address)
 

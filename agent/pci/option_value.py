@@ -1,15 +1,79 @@
-"""The JSON objects of an option that may be given several times, and what is wrong with them, told by option, place and key."""
+"""The JSON objects of an option that may be given several times, and what is wrong with them, told
+by option, place and key.
+"""
 
 import difflib
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
+import os_resource_classes as orc
+import os_traits
+
 from agent.errors import ConfigError
-from agent.model.names import printable
+from agent.model.names import MAX_TOKEN, is_custom, is_token, printable
+
+_FOREIGN = re.compile(r"[^A-Z0-9_]+")
+
+
+def class_of(text: str) -> str:
+    """The resource class that is meant by ``text``: a standard one in whatever case, else a custom
+    one.
+
+    :raises ValueError: its name would be too long.
+    """
+    name = text.strip().upper()
+    return _checked(name if name in orc.STANDARDS or is_custom(name) else _custom(name))
+
+
+def class_of_ids(vendor_id: str, product_id: str) -> str:
+    """The resource class of a device of which nobody said another."""
+    return f"CUSTOM_PCI_{vendor_id}_{product_id}".upper()
+
+
+def traits_of(text: str) -> tuple[frozenset[str], list[str]]:
+    """The traits that are meant by a list with commas, and for each that cannot be one the reason.
+    Empty items do not count.
+    """
+    traits, wrong = set(), []
+    for item in filter(None, map(str.strip, text.split(","))):
+        try:
+            traits.add(_trait(item))
+        except ValueError as error:
+            wrong.append(str(error))
+    return frozenset(traits), wrong
+
+
+def _trait(text: str) -> str:
+    """One trait.
+
+    :raises ValueError: no trait can be called so.
+    """
+    name = text.upper()
+    return _checked(
+        name if name in _standard_traits() or name.startswith("CUSTOM_") else _custom(name)
+    )
+
+
+@cache
+def _standard_traits() -> frozenset[str]:
+    return frozenset(os_traits.get_traits())
+
+
+def _custom(name: str) -> str:
+    return "CUSTOM_" + _FOREIGN.sub("_", name)
+
+
+def _checked(name: str) -> str:
+    if is_token(name):
+        return name
+    if _FOREIGN.search(name):
+        raise ValueError(f"{name[:60]} has other characters than A-Z, 0-9 and _")
+    raise ValueError(f"{name[:60]}... has {len(name)} characters, more than {MAX_TOKEN}")
+
 
 MAX_SHOWN = 60
 EXAMPLE = 'write {"key": "value"}'
@@ -22,9 +86,11 @@ _BOOLEAN = "true or false"
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One object of ``option``. ``place``: ``#2`` for that of the second value, ``#2.3`` for the third in its list.
+    """One object of ``option``. ``place``: ``#2`` for that of the second value, ``#2.3`` for the
+    third in its list.
 
-    The readers below note what is wrong in ``errors`` and give None then, as for a key that is not there.
+    The readers below note what is wrong in ``errors`` and give None then, as for a key that is not
+    there.
     """
 
     option: str
@@ -35,7 +101,15 @@ class Item:
     def wrong(self, key: str, what: str, remedy: str) -> None:
         """Note what is wrong with a key; ``what`` goes on after its name."""
         told = printable(f"{key} {what}")
-        self.errors.append(ConfigError(f"{self.option} {self.place}: {told}", remedy, option=self.option, place=self.place, key=key))
+        self.errors.append(
+            ConfigError(
+                f"{self.option} {self.place}: {told}",
+                remedy,
+                option=self.option,
+                place=self.place,
+                key=key,
+            )
+        )
 
     def unsuitable(self, key: str, remedy: str) -> None:
         """Note that a key's value is not what it must be."""
@@ -65,7 +139,13 @@ class Item:
         if not self.says(key):
             return None
         value = self.data[key]
-        found = value if isinstance(value, bool) else _boolean(value) if isinstance(value, str) else None
+        found = (
+            value
+            if isinstance(value, bool)
+            else _boolean(value)
+            if isinstance(value, str)
+            else None
+        )
         if found is None:
             self.unsuitable(key, f"give {_BOOLEAN}")
         return found
@@ -76,7 +156,9 @@ class Item:
             return None
         value = self.data[key]
         if not isinstance(value, str):
-            self.wrong(key, f"must be a string of hex digits, not {shown(value)}", f'write "{key}": "8086"')
+            self.wrong(
+                key, f"must be a string of hex digits, not {shown(value)}", f'write "{key}": "8086"'
+            )
             return None
         match = _ID.fullmatch(value.strip())
         if match is not None and len(match[1].lstrip("0")) <= 4:
@@ -86,8 +168,12 @@ class Item:
         return None
 
 
-def read_items(option: str, values: Iterable[str], *, lists: bool) -> tuple[list[Item], list[ConfigError]]:
-    """The objects of an option's ``values``, with what is wrong with the rest. ``lists``: a value may be a list of them."""
+def read_items(
+    option: str, values: Iterable[str], *, lists: bool
+) -> tuple[list[Item], list[ConfigError]]:
+    """The objects of an option's ``values``, with what is wrong with the rest. ``lists``: a value
+    may be a list of them.
+    """
     items: list[Item] = []
     errors: list[ConfigError] = []
     for number, value in enumerate(values, 1):
@@ -100,17 +186,28 @@ def read_items(option: str, values: Iterable[str], *, lists: bool) -> tuple[list
     return items, errors
 
 
-def empty_keys(option: str, values: Iterable[str], *, lists: bool, meant: Collection[str] = ()) -> Iterator[str]:
-    """A line for each key that says nothing, which may not be what was wanted. ``meant``: those of which that is usual."""
+def empty_keys(
+    option: str, values: Iterable[str], *, lists: bool, meant: Collection[str] = ()
+) -> Iterator[str]:
+    """A line for each key that says nothing, which may not be what was wanted. ``meant``: those of
+    which that is usual.
+    """
     for item in read_items(option, values, lists=lists)[0]:
         for key, value in item.data.items():
             if key not in meant and not item.says(key):
-                yield printable(f"{option} {item.place}: {key} = {shown(value)} says nothing; remove the key")
+                yield printable(
+                    f"{option} {item.place}: {key} = {shown(value)} says nothing; remove the key"
+                )
 
 
 def in_order(errors: Iterable[ConfigError]) -> list[ConfigError]:
     """Errors in the order of the places that they are about."""
-    return sorted(errors, key=lambda error: [int(number) for number in error.data["place"].removeprefix("#").split(".")])
+    return sorted(
+        errors,
+        key=lambda error: [
+            int(number) for number in error.data["place"].removeprefix("#").split(".")
+        ],
+    )
 
 
 def unknown_key(key: str, known: Collection[str]) -> str:
@@ -125,19 +222,33 @@ def shown(value: Any) -> str:
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
 
 
-def _parsed(option: str, place: str, text: str, lists: bool, errors: list[ConfigError]) -> Iterator[tuple[str, Any]]:
-    """What the JSON ``text`` has, each with its place; if it cannot be read nothing, and an error."""
+def _parsed(
+    option: str, place: str, text: str, lists: bool, errors: list[ConfigError]
+) -> Iterator[tuple[str, Any]]:
+    """What the JSON ``text`` has, each with its place; if it cannot be read nothing,
+    and an error.
+    """
     repeated: list[str] = []
     try:
         found = json.loads(text, object_pairs_hook=partial(_object, repeated))
     except json.JSONDecodeError as error:
-        errors.append(_error(option, place, f" = {shown(text)}: no JSON: {error.msg} at character {error.pos + 1}", EXAMPLE))
+        errors.append(
+            _error(
+                option,
+                place,
+                f" = {shown(text)}: no JSON: {error.msg} at character {error.pos + 1}",
+                EXAMPLE,
+            )
+        )
         return
     except (ValueError, RecursionError):
         # Numbers of thousands of digits, or lists in lists without end.
         errors.append(_error(option, place, f" = {shown(text)}: it cannot be read", EXAMPLE))
         return
-    errors += [_error(option, place, f": {printable(key)} is there twice", "keep one of them") for key in repeated]
+    errors += [
+        _error(option, place, f": {printable(key)} is there twice", "keep one of them")
+        for key in repeated
+    ]
     if lists and isinstance(found, list):
         yield from ((f"{place}.{number}", one) for number, one in enumerate(found, 1))
     else:
@@ -151,7 +262,9 @@ def _error(option: str, place: str, what: str, remedy: str) -> ConfigError:
 def _object(repeated: list[str], pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     names = [name for name, _ in pairs]
-    repeated += sorted({name for name in names if names.count(name) > 1}) if len(found) < len(names) else ()
+    repeated += (
+        sorted({name for name in names if names.count(name) > 1}) if len(found) < len(names) else ()
+    )
     return found
 
 

@@ -1,28 +1,170 @@
-"""What the operator says of PCI devices, read once from the options, and what it comes to on a host."""
+"""What the operator says of PCI devices, read once from the options, and what it comes to on a
+host.
+"""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
 from oslo_config import cfg
 
 from agent.errors import ConfigError, ConfigErrors
+from agent.model.devices import DeviceRecord, PciAddress, PciDevice, Serves
 from agent.model.facts import HostFacts
-from agent.model.device_record import DeviceRecord
-from agent.model.names import ProviderUuid
+from agent.model.names import ProviderUuid, printable
 from agent.pci.alias import OPTION as ALIAS
 from agent.pci.alias import Aliases, aliases
-from agent.pci.device_rows import device_rows
 from agent.pci.device_spec import OPTION, DeviceSpec, device_specs
-from agent.pci.matching import matched
+from agent.pci.matching import Matched, PresentDevices, matched, meant
 from agent.pci.option_value import empty_keys
-from agent.pci.present_devices import PresentDevices
-from agent.pci.remote_managed import misfits
+
+
+def provider_name(node: str, device: DeviceRecord) -> str:
+    """That of the PF for a VF, the device's own otherwise; ``node`` is the name of the root."""
+    head = device.address if device.parent is None else device.parent
+    return f"{node}_{head.upper()}"
+
+
+def misfits(specs: Iterable[DeviceSpec], present: PresentDevices) -> Iterator[ConfigError]:
+    """Every object that says it of a PF, or of what is not there. One for several addresses is not
+    checked.
+    """
+    for spec in specs:
+        if not spec.remote_managed:
+            continue
+        if spec.devname is not None and spec.devname not in present.by_netdev:
+            what = (
+                f"remote_managed of devname {printable(spec.devname)}, which the host does not have"
+            )
+            yield _error(
+                spec,
+                what,
+                f"interfaces: {', '.join(sorted(map(printable, present.by_netdev))) or 'none'}",
+            )
+            continue
+        single = meant(spec, present)
+        device = present.by_address.get(single) if single is not None else None
+        if device is not None and device.is_physical_function:
+            yield from _of_physical_function(spec, device, present)
+
+
+def _of_physical_function(
+    spec: DeviceSpec, device: PciDevice, present: PresentDevices
+) -> Iterator[ConfigError]:
+    virtual = _virtual_product_id(device, present)
+    own_vendor = spec.vendor_id in (None, device.vendor_id)
+    # Of a PF that tells nothing of its VFs, and has none now, any product but its own may be
+    # theirs.
+    fitting = (
+        spec.product_id == virtual if virtual is not None else spec.product_id != device.product_id
+    )
+    if own_vendor and spec.product_id is not None and fitting:
+        return
+    remedy = (
+        f"give vendor_id {device.vendor_id} and the product_id of its virtual "
+        f"functions{f', {virtual}' if virtual else ''}"
+    )
+    if own_vendor and spec.product_id in (None, device.product_id):
+        yield _error(
+            spec, f"{device.address} is a physical function, which cannot be remote managed", remedy
+        )
+    else:
+        ids = (
+            f"{spec.vendor_id or '*'}:{spec.product_id}"
+            if spec.product_id is not None
+            else f"{spec.vendor_id}:*"
+        )
+        yield _error(
+            spec,
+            (
+                f"{ids} does not fit the virtual functions of {device.address}, "
+                f"{device.vendor_id}:{virtual or '*'}"
+            ),
+            remedy,
+        )
+
+
+def _virtual_product_id(device: PciDevice, present: PresentDevices) -> str | None:
+    """What a PF's VFs are: as it says itself, or as the first of them shows."""
+    children = present.children.get(device.address, ())
+    return device.virtual_function_product_id or (children[0].product_id if children else None)
+
+
+def _error(spec: DeviceSpec, what: str, remedy: str) -> ConfigError:
+    return ConfigError(
+        f"{OPTION} {spec.place}: {what}",
+        remedy,
+        option=OPTION,
+        place=spec.place,
+        key="remote_managed",
+    )
+
+
+def device_rows(
+    node: ProviderUuid, present: PresentDevices, specs: Sequence[DeviceSpec]
+) -> tuple[DeviceRecord, ...]:
+    """A free row for each device that ``specs`` offer and, so that one function is not given away
+    while another of the same card is in use, for each of its relatives; by address.
+    """
+    offered = {one.device.address: one for one in matched(present, specs)}
+    return tuple(_rows(node, present, offered))
+
+
+def _rows(
+    node: ProviderUuid, present: PresentDevices, offered: Mapping[PciAddress, Matched]
+) -> Iterator[DeviceRecord]:
+    for device in present:
+        one = offered.get(device.address)
+        if one is not None:
+            yield _row(node, device, "guests", _tags(one, present), one_time_use=one.one_time_use)
+        elif any(relative.address in offered for relative in present.family(device)):
+            # A PF that the host uses does so for its VFs as well: only a VF that it uses is in the
+            # way of its PF.
+            yield _row(
+                node,
+                device,
+                "host" if device.is_virtual_function and device.host_use is not None else "nobody",
+                {},
+            )
+
+
+def _row(
+    node: ProviderUuid,
+    device: PciDevice,
+    serves: Serves,
+    tags: Mapping[str, str],
+    *,
+    one_time_use: bool = False,
+) -> DeviceRecord:
+    parent = device.physical_function
+    return DeviceRecord(
+        node=node,
+        address=str(device.address),
+        vendor_id=device.vendor_id,
+        product_id=device.product_id,
+        type=device.type,
+        parent=str(parent) if parent is not None else None,
+        numa_node=device.numa_node,
+        tags=tags,
+        serves=serves,
+        one_time_use=one_time_use,
+    )
+
+
+def _tags(one: Matched, present: PresentDevices) -> dict[str, str]:
+    tags = dict(one.spec.tags)
+    if one.device.type != "type-PCI":
+        # Always there, so that a request that does not want such a device can say so.
+        tags["remote_managed"] = "true" if one.spec.remote_managed else "false"
+    interface = present.parent_ifname(one.device)
+    return {**tags, "parent_ifname": interface} if interface is not None else tags
 
 
 @dataclass(frozen=True, slots=True)
 class PciSettings:
-    """``report``: whether devices become providers in Placement; ``warnings``: what of the options may not be meant as it stands."""
+    """``report``: whether devices become providers in Placement; ``warnings``: what of the options
+    may not be meant as it stands.
+    """
 
     specs: tuple[DeviceSpec, ...] = ()
     aliases: Aliases = field(default_factory=dict)
@@ -40,18 +182,32 @@ class PciSettings:
         named, more = aliases(conf.pci.alias, report=report)
         if errors or more:
             raise ConfigErrors([*errors, *more])
-        empty = empty_keys(OPTION, conf.pci.device_spec, lists=True, meant=("physical_network",)), empty_keys(ALIAS, conf.pci.alias, lists=False)
+        empty = (
+            empty_keys(OPTION, conf.pci.device_spec, lists=True, meant=("physical_network",)),
+            empty_keys(ALIAS, conf.pci.alias, lists=False),
+        )
         return cls(specs, named, report, tuple(line for lines in empty for line in lines))
 
     def rows(self, node: ProviderUuid, facts: HostFacts) -> tuple[DeviceRecord, ...] | None:
-        """The node's devices as the records keep them, all free; None if the facts do not tell, which is not the same as none."""
-        return device_rows(node, PresentDevices.of(facts.pci or ()), self.specs) if facts.complete("pci") else None
+        """The node's devices as the records keep them, all free; None if the facts do not tell,
+        which is not the same as none.
+        """
+        return (
+            device_rows(node, PresentDevices.of(facts.pci or ()), self.specs)
+            if facts.complete("pci")
+            else None
+        )
 
     def remote_managed(self, facts: HostFacts) -> bool | None:
-        """Whether any function is offered that another processor programs, in use or not; None if the facts do not tell."""
+        """Whether any function is offered that another processor programs, in use or not; None if
+        the facts do not tell.
+        """
         if not facts.complete("pci"):
             return None
-        return any(one.spec.remote_managed for one in matched(PresentDevices.of(facts.pci or ()), self.specs))
+        return any(
+            one.spec.remote_managed
+            for one in matched(PresentDevices.of(facts.pci or ()), self.specs)
+        )
 
     def misfits(self, facts: HostFacts) -> Iterator[ConfigError]:
         """Where the settings contradict the host."""

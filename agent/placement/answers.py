@@ -1,6 +1,8 @@
-"""What Placement documents of its answers: a type for each body, checked while it is decoded, and nothing kept that is not documented.
+"""What Placement documents of its answers: a type for each body, checked while it is decoded, and
+nothing kept that is not documented.
 
-Source: the reference of Placement's API, and the limits of the columns that the values are stored in.
+Source: the reference of Placement's API, and the limits of the columns that the values are stored
+in.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +17,10 @@ from agent.model.names import ConsumerUuid, ProviderUuid, printable
 LARGEST = 2**63 - 1
 _HEX = "[0-9A-Fa-f]"
 
-Uuid = Annotated[ProviderUuid, Meta(pattern=rf"\A{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}\Z")]
+Uuid = Annotated[
+    ProviderUuid,
+    Meta(pattern=rf"\A{_HEX}{{8}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{4}}-?{_HEX}{{12}}\Z"),
+]
 # Whoever wrote an allocation may have spelled the consumer in any way that Python's uuid accepts.
 Consumer = Annotated[ConsumerUuid, Meta(pattern=r"\A[0-9A-Za-z:{}-]{32,45}\Z")]
 Name = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -200,9 +205,12 @@ def decoded(content: bytes, kind: type[Body]) -> Body:
 def check_tree(rows: Sequence[Row], member: ProviderUuid) -> None:
     """See that ``rows`` are all of the one tree that holds ``member``, or none.
 
-    :raises NotDocumented: a provider or a name comes twice, or a provider has a parent that is not there, or is above itself; or ``member`` is not among them.
+    :raises NotDocumented: a provider or a name comes twice, or a provider has a parent that is not
+        there, or is above itself; or ``member`` is not among them.
     """
-    parents: Mapping[ProviderUuid, ProviderUuid | None] = {row.uuid: row.parent_uuid for row in rows}
+    parents: Mapping[ProviderUuid, ProviderUuid | None] = {
+        row.uuid: row.parent_uuid for row in rows
+    }
     if len(parents) != len(rows):
         raise NotDocumented("a provider comes twice")
     if len({row.name for row in rows}) != len(rows):

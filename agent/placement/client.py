@@ -1,7 +1,8 @@
 """Placement's API, one typed method a call.
 
-Every call carries a microversion, everything put in a query is encoded, everything put in a path has been checked.
-Each method raises :class:`~agent.errors.PlacementRefused` for an unexpected status and
+Every call carries a microversion, everything put in a query is encoded, everything put in a path
+has been checked. Each method raises :class:`~agent.errors.PlacementRefused` for an unexpected
+status and
 :class:`~agent.errors.PlacementUnreachable` when no answer came.
 """
 
@@ -29,7 +30,7 @@ from agent.placement.answers import (
     Versions,
     check_tree,
 )
-from agent.placement.transport import PlacementAnswer, Body, Exchange
+from agent.placement.transport import Body, Exchange, PlacementAnswer
 
 WITH_CODES = "1.23"
 INVENTORY = "1.26"
@@ -62,9 +63,17 @@ class PlacementClient:
     def __init__(self, exchange: Exchange) -> None:
         self.exchange = exchange
 
-    # --- transport --------------------------------------------------------------------------------------------
+    # --- transport --------------------------------------------------------------------------------
 
-    def _call(self, method: str, path: str, version: str, good: Iterable[int], body: Any = None, timeout: float | None = None) -> PlacementAnswer:
+    def _call(
+        self,
+        method: str,
+        path: str,
+        version: str,
+        good: Iterable[int],
+        body: Any = None,
+        timeout: float | None = None,
+    ) -> PlacementAnswer:
         answer = self.exchange.send(method, path, version, body, timeout)
         if answer.status not in good:
             raise answer.refusal() if answer.status >= 400 else self.exchange.foreign(answer)
@@ -84,11 +93,13 @@ class PlacementClient:
             raise answer.refusal()
         return self.exchange.decoded(answer, Versions).versions[0].max_version
 
-    # --- providers --------------------------------------------------------------------------------------------
+    # --- providers --------------------------------------------------------------------------------
 
     def tree(self, member: ProviderUuid) -> list[Row]:
         """All providers of the tree that holds ``member``; empty if Placement does not know it."""
-        answer = self._call("GET", f"/resource_providers?{urlencode({'in_tree': member})}", WITH_CODES, (200,))
+        answer = self._call(
+            "GET", f"/resource_providers?{urlencode({'in_tree': member})}", WITH_CODES, (200,)
+        )
         rows = self.exchange.decoded(answer, Rows).resource_providers
         try:
             check_tree(rows, member)
@@ -98,7 +109,9 @@ class PlacementClient:
 
     def providers_with_trait(self, trait: str) -> list[Row]:
         """All providers that have ``trait``; empty if Placement does not know the trait."""
-        answer = self.exchange.send("GET", f"/resource_providers?{urlencode({'required': trait})}", WITH_CODES)
+        answer = self.exchange.send(
+            "GET", f"/resource_providers?{urlencode({'required': trait})}", WITH_CODES
+        )
         if answer.status == 400:
             return []
         if answer.status != 200:
@@ -122,7 +135,9 @@ class PlacementClient:
         """The providers that share through any of ``aggregates``, each once."""
         found = {}
         for chunk in _chunks(sorted(aggregates)):
-            for row in self._rows({"member_of": f"in:{','.join(chunk)}", "required": SHARING_TRAIT}):
+            for row in self._rows(
+                {"member_of": f"in:{','.join(chunk)}", "required": SHARING_TRAIT}
+            ):
                 found[row.uuid] = row
         return list(found.values())
 
@@ -131,33 +146,53 @@ class PlacementClient:
         return self._rows({"member_of": aggregate})
 
     def _rows(self, query: Mapping[str, str]) -> list[Row]:
-        return self._read(f"/resource_providers?{urlencode(query)}", WITH_CODES, Rows).resource_providers
+        return self._read(
+            f"/resource_providers?{urlencode(query)}", WITH_CODES, Rows
+        ).resource_providers
 
     def create_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None) -> Row:
         """Create a provider."""
         body = {"uuid": uuid, "name": name} | ({"parent_provider_uuid": parent} if parent else {})
-        return self.exchange.decoded(self._call("POST", "/resource_providers", WITH_CODES, (200,), body), Row)
+        return self.exchange.decoded(
+            self._call("POST", "/resource_providers", WITH_CODES, (200,), body), Row
+        )
 
-    def update_provider(self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None, version: str = WITH_CODES) -> Row:
-        """Rename a provider, or give it another parent (which needs ``REPARENT``). Not guarded: the last writer wins."""
+    def update_provider(
+        self, uuid: ProviderUuid, name: str, parent: ProviderUuid | None, version: str = WITH_CODES
+    ) -> Row:
+        """Rename a provider, or give it another parent (which needs ``REPARENT``). Not guarded: the
+        last writer wins.
+        """
         body = {"name": name} | ({"parent_provider_uuid": parent} if version == REPARENT else {})
-        return self.exchange.decoded(self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body), Row)
+        return self.exchange.decoded(
+            self._call("PUT", f"/resource_providers/{uuid}", version, (200,), body), Row
+        )
 
     def delete_provider(self, uuid: ProviderUuid) -> bool:
         """Delete a provider. Returns whether there was one; that it is gone already is as good."""
-        return self._call("DELETE", f"/resource_providers/{uuid}", WITH_CODES, (204, 404)).status == 204
+        return (
+            self._call("DELETE", f"/resource_providers/{uuid}", WITH_CODES, (204, 404)).status
+            == 204
+        )
 
-    # --- contents ---------------------------------------------------------------------------------------------
+    # --- contents ---------------------------------------------------------------------------------
 
     def inventories(self, uuid: ProviderUuid) -> tuple[int, Inventories]:
         """Generation and inventories of a provider."""
         body = self._read(f"/resource_providers/{uuid}/inventories", INVENTORY, InventoriesBody)
         return body.generation, cast(Inventories, body.inventories)
 
-    def set_inventories(self, uuid: ProviderUuid, generation: int, inventories: Inventories) -> tuple[int, Inventories]:
-        """Replace all inventories of a provider; returns the new generation and the records as stored."""
+    def set_inventories(
+        self, uuid: ProviderUuid, generation: int, inventories: Inventories
+    ) -> tuple[int, Inventories]:
+        """Replace all inventories of a provider; returns the new generation and the records as
+        stored.
+        """
         sent = {GENERATION: generation, "inventories": inventories}
-        body = self.exchange.decoded(self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent), InventoriesBody)
+        body = self.exchange.decoded(
+            self._call("PUT", f"/resource_providers/{uuid}/inventories", INVENTORY, (200,), sent),
+            InventoriesBody,
+        )
         return body.generation, cast(Inventories, body.inventories)
 
     def traits(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
@@ -165,10 +200,15 @@ class PlacementClient:
         body = self._read(f"/resource_providers/{uuid}/traits", WITH_CODES, TraitsBody)
         return body.generation, body.traits
 
-    def set_traits(self, uuid: ProviderUuid, generation: int, traits: Iterable[str]) -> tuple[int, frozenset[str]]:
+    def set_traits(
+        self, uuid: ProviderUuid, generation: int, traits: Iterable[str]
+    ) -> tuple[int, frozenset[str]]:
         """Replace all traits of a provider; returns the new generation and the traits."""
         sent = {GENERATION: generation, "traits": sorted(traits)}
-        body = self.exchange.decoded(self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent), TraitsBody)
+        body = self.exchange.decoded(
+            self._call("PUT", f"/resource_providers/{uuid}/traits", WITH_CODES, (200,), sent),
+            TraitsBody,
+        )
         return body.generation, body.traits
 
     def aggregates(self, uuid: ProviderUuid) -> tuple[int, frozenset[str]]:
@@ -176,10 +216,15 @@ class PlacementClient:
         body = self._read(f"/resource_providers/{uuid}/aggregates", WITH_CODES, AggregatesBody)
         return body.generation, frozenset(map(normal_uuid, body.aggregates))
 
-    def set_aggregates(self, uuid: ProviderUuid, generation: int, aggregates: Iterable[str]) -> tuple[int, frozenset[str]]:
+    def set_aggregates(
+        self, uuid: ProviderUuid, generation: int, aggregates: Iterable[str]
+    ) -> tuple[int, frozenset[str]]:
         """Replace all aggregates of a provider; returns the new generation and the aggregates."""
         sent = {GENERATION: generation, "aggregates": sorted(aggregates)}
-        body = self.exchange.decoded(self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent), AggregatesBody)
+        body = self.exchange.decoded(
+            self._call("PUT", f"/resource_providers/{uuid}/aggregates", WITH_CODES, (200,), sent),
+            AggregatesBody,
+        )
         return body.generation, frozenset(body.aggregates)
 
     def usages(self, uuid: ProviderUuid) -> Mapping[str, int]:
@@ -187,7 +232,7 @@ class PlacementClient:
         answer = self._call("GET", f"/resource_providers/{uuid}/usages", WITH_CODES, (200, 404))
         return self.exchange.decoded(answer, UsagesBody).usages if answer.status == 200 else {}
 
-    # --- names ------------------------------------------------------------------------------------------------
+    # --- names ------------------------------------------------------------------------------------
 
     def known_traits(self, names: Iterable[str]) -> frozenset[str]:
         """Which of ``names`` the server knows."""
@@ -205,41 +250,64 @@ class PlacementClient:
         """Create a custom resource class unless it exists."""
         self._call("PUT", f"/resource_classes/{_custom(name)}", WITH_CODES, (201, 204))
 
-    # --- allocations ------------------------------------------------------------------------------------------
+    # --- allocations ------------------------------------------------------------------------------
 
     def holdings(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, ProviderHolding] | None:
         """What each consumer holds on one provider, ``None`` if there is no such provider."""
-        answer = self._call("GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404))
+        answer = self._call(
+            "GET", f"/resource_providers/{uuid}/allocations", ALLOCATIONS, (200, 404)
+        )
         if answer.status == 404:
             return None
         held = self.exchange.decoded(answer, HoldersBody).allocations
-        return {consumer: ProviderHolding(entry.resources, entry.consumer_generation) for consumer, entry in held.items()}
+        return {
+            consumer: ProviderHolding(entry.resources, entry.consumer_generation)
+            for consumer, entry in held.items()
+        }
 
     def consumers(self, uuid: ProviderUuid) -> Mapping[ConsumerUuid, Resources]:
         """What each consumer holds on one provider; empty if there is no such provider."""
         return {consumer: held.resources for consumer, held in (self.holdings(uuid) or {}).items()}
 
     def allocation(self, consumer: ConsumerUuid, version: str = ALLOCATIONS) -> Allocation | None:
-        """All that a consumer holds, ``None`` if Placement does not know it. Its type is told from ``CONSUMER_TYPES`` on."""
+        """All that a consumer holds, ``None`` if Placement does not know it. Its type is told from
+        ``CONSUMER_TYPES`` on.
+        """
         body = self._read(f"/allocations/{quote(consumer, safe='')}", version, AllocationBody)
         if not body.allocations:
             return None
         kind = body.consumer_type
         resources = {uuid: entry.resources for uuid, entry in body.allocations.items()}
         generations = {uuid: entry.generation for uuid, entry in body.allocations.items()}
-        return Allocation(consumer, resources, body.project_id, body.user_id, body.consumer_generation, generations, None if kind == UNTYPED else kind)
+        return Allocation(
+            consumer,
+            resources,
+            body.project_id,
+            body.user_id,
+            body.consumer_generation,
+            generations,
+            None if kind == UNTYPED else kind,
+        )
 
-    def set_allocation(self, consumer: ConsumerUuid, body: Mapping[str, Any], version: str = ALLOCATIONS) -> None:
+    def set_allocation(
+        self, consumer: ConsumerUuid, body: Mapping[str, Any], version: str = ALLOCATIONS
+    ) -> None:
         """Replace all that a consumer holds, guarded by the generation in ``body``."""
         self._call("PUT", f"/allocations/{consumer}", version, (204,), body)
 
-    def set_allocations(self, bodies: Mapping[ConsumerUuid, Mapping[str, Any]], version: str = ALLOCATIONS) -> None:
+    def set_allocations(
+        self, bodies: Mapping[ConsumerUuid, Mapping[str, Any]], version: str = ALLOCATIONS
+    ) -> None:
         """As :meth:`set_allocation` for many consumers, in one atomic step."""
         self._call("POST", "/allocations", version, (204,), bodies)
 
     def delete_allocation(self, consumer: ConsumerUuid) -> bool:
-        """Take everything from a consumer, whatever it has become meanwhile. Returns whether it had anything."""
-        return self._call("DELETE", f"/allocations/{consumer}", WITH_CODES, (204, 404)).status == 204
+        """Take everything from a consumer, whatever it has become meanwhile. Returns whether it had
+        anything.
+        """
+        return (
+            self._call("DELETE", f"/allocations/{consumer}", WITH_CODES, (204, 404)).status == 204
+        )
 
     def candidates(self, query: str, version: str = CANDIDATES) -> CandidatesBody:
         """The ways to place what ``query``, already encoded, asks for."""
@@ -253,13 +321,24 @@ class PlacementClient:
             raise answer.refusal()
         return self.exchange.decoded(answer, UsagesBody).usages
 
-    def reshape(self, inventories: Mapping[ProviderUuid, tuple[int, Inventories]], allocations: Iterable[Allocation]) -> None:
-        """Change inventories (with the generation of each provider) and allocations in one atomic step."""
+    def reshape(
+        self,
+        inventories: Mapping[ProviderUuid, tuple[int, Inventories]],
+        allocations: Iterable[Allocation],
+    ) -> None:
+        """Change inventories (with the generation of each provider) and allocations in one atomic
+        step.
+        """
         body = {
-            "inventories": {uuid: {GENERATION: generation, "inventories": records} for uuid, (generation, records) in inventories.items()},
+            "inventories": {
+                uuid: {GENERATION: generation, "inventories": records}
+                for uuid, (generation, records) in inventories.items()
+            },
             "allocations": {one.consumer: one.as_body() for one in allocations},
         }
-        self._call("POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape)
+        self._call(
+            "POST", "/reshaper", RESHAPE, (204,), body, self.exchange.transport.timeouts.reshape
+        )
 
 
 def _custom(name: str) -> str:

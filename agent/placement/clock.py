@@ -1,4 +1,6 @@
-"""The time that ages are counted by: the wall's when the process began, and from then on nobody can set it."""
+"""The time that ages are counted by: the wall's when the process began, and from then on nobody can
+set it.
+"""
 
 import time
 

@@ -1,4 +1,6 @@
-"""Placement's error codes and what the agent makes of a refusal. Decisions rest on status and code, never on text."""
+"""Placement's error codes and what the agent makes of a refusal. Decisions rest on status and code,
+never on text.
+"""
 
 from agent.errors import PlacementError, PlacementRefused, PlacementUnreachable
 

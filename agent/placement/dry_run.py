@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from agent.placement.transport import PlacementAnswer, Exchange, Transport
+from agent.placement.transport import Exchange, PlacementAnswer, Transport
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,11 @@ class Write:
 
 
 class RecordingExchange(Exchange):
-    """Keeps every write that was answered. In a ``rehearsal`` nothing but GETs is sent, and every write is taken to succeed.
+    """Keeps every write that was answered. In a ``rehearsal`` nothing but GETs is sent, and every
+    write is taken to succeed.
 
-    What is read after a rehearsed write is as before it: a rehearsal is for operations that decide before they write.
+    What is read after a rehearsed write is as before it: a rehearsal is for operations that decide
+    before they write.
     """
 
     def __init__(self, transport: Transport, request_id: str, *, rehearsal: bool) -> None:
@@ -29,12 +31,27 @@ class RecordingExchange(Exchange):
         self.rehearsal = rehearsal
         self.writes: list[Write] = []
 
-    def send(self, method: str, path: str, version: str | None, body: Any = None, timeout: float | None = None, *, patient: bool = False) -> PlacementAnswer:
+    def send(
+        self,
+        method: str,
+        path: str,
+        version: str | None,
+        body: Any = None,
+        timeout: float | None = None,
+        *,
+        patient: bool = False,
+    ) -> PlacementAnswer:
         """As of every exchange."""
         if method == "GET":
             return super().send(method, path, version, body, timeout, patient=patient)
-        answer = self._imagined(method, path, body) if self.rehearsal else super().send(method, path, version, body, timeout)
-        self.writes.append(Write(method, path, version, body, None if self.rehearsal else answer.status))
+        answer = (
+            self._imagined(method, path, body)
+            if self.rehearsal
+            else super().send(method, path, version, body, timeout)
+        )
+        self.writes.append(
+            Write(method, path, version, body, None if self.rehearsal else answer.status)
+        )
         return answer
 
     def _imagined(self, method: str, path: str, body: Any) -> PlacementAnswer:

@@ -1,6 +1,8 @@
-"""openstack-placement itself inside this process, on a SQLite file: for demonstrations, CI and hosts without a cloud.
+"""openstack-placement itself inside this process, on a SQLite file: for demonstrations, CI and
+hosts without a cloud.
 
-It is reached through keystoneauth like any other Placement; only the last step, the socket, is a function call.
+It is reached through keystoneauth like any other Placement; only the last step, the socket, is a
+function call.
 """
 
 import io
@@ -39,11 +41,15 @@ class WsgiAdapter(BaseAdapter):
         self._application = application
         self._lock = threading.Lock()
 
-    def send(self, request: requests.PreparedRequest, *_args: Any, **_options: Any) -> requests.Response:
+    def send(
+        self, request: requests.PreparedRequest, *_args: Any, **_options: Any
+    ) -> requests.Response:
         """Answer ``request``."""
         started: dict[str, Any] = {}
 
-        def start_response(status: str, headers: Iterable[tuple[str, str]], _error: Any = None) -> None:
+        def start_response(
+            status: str, headers: Iterable[tuple[str, str]], _error: Any = None
+        ) -> None:
             started.update(status=status, headers=headers)
 
         with self._lock:
@@ -63,19 +69,39 @@ class WsgiAdapter(BaseAdapter):
 
 def _environment(request: requests.PreparedRequest) -> dict[str, Any]:
     url = urlsplit(str(request.url))
-    body = request.body.encode() if isinstance(request.body, str) else request.body if isinstance(request.body, bytes) else b""
+    body = (
+        request.body.encode()
+        if isinstance(request.body, str)
+        else request.body
+        if isinstance(request.body, bytes)
+        else b""
+    )
     environment: dict[str, Any] = {
-        "REQUEST_METHOD": request.method, "SCRIPT_NAME": "", "PATH_INFO": unquote(url.path), "QUERY_STRING": url.query,
-        "SERVER_NAME": url.hostname, "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1", "REMOTE_ADDR": "127.0.0.1",
-        "CONTENT_LENGTH": str(len(body)), "wsgi.version": (1, 0), "wsgi.url_scheme": "http", "wsgi.input": io.BytesIO(body),
-        "wsgi.errors": sys.stderr, "wsgi.multithread": False, "wsgi.multiprocess": False, "wsgi.run_once": False,
-    }  # fmt: skip
+        "REQUEST_METHOD": request.method,
+        "SCRIPT_NAME": "",
+        "PATH_INFO": unquote(url.path),
+        "QUERY_STRING": url.query,
+        "SERVER_NAME": url.hostname,
+        "SERVER_PORT": "80",
+        "SERVER_PROTOCOL": "HTTP/1.1",
+        "REMOTE_ADDR": "127.0.0.1",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.version": (1, 0),
+        "wsgi.url_scheme": "http",
+        "wsgi.input": io.BytesIO(body),
+        "wsgi.errors": sys.stderr,
+        "wsgi.multithread": False,
+        "wsgi.multiprocess": False,
+        "wsgi.run_once": False,
+    }
     for name, value in request.headers.items():
         key = name.upper().replace("-", "_")
         if key == "CONTENT_TYPE":
             environment[key] = value
         elif key != "CONTENT_LENGTH":
-            environment[f"HTTP_{key}"] = value.decode("latin-1") if isinstance(value, bytes) else value
+            environment[f"HTTP_{key}"] = (
+                value.decode("latin-1") if isinstance(value, bytes) else value
+            )
     return environment
 
 
@@ -87,7 +113,10 @@ def _application(connection: str, copy: Copy | None) -> Any:
         from placement import db_api, deploy
         from placement.db.sqlalchemy import migration
     except ImportError as error:
-        raise ConfigError(f"the embedded Placement is not installed: {error}", "pip install 'compute-node-agent[embedded]', or set up [placement]") from error
+        raise ConfigError(
+            f"the embedded Placement is not installed: {error}",
+            "pip install 'compute-node-agent[embedded]', or set up [placement]",
+        ) from error
     conf = cfg.ConfigOpts()
     placement_conf.register_opts(conf)
     conf.set_override("connection", connection, group="placement_database")
@@ -109,18 +138,40 @@ def _unusable(file: Path, error: Exception) -> ConfigError | StoreError:
     from alembic.util import CommandError
 
     chain: list[BaseException] = [error]
-    while (before := chain[-1].__cause__ or chain[-1].__context__) is not None and before not in chain:
+    while (
+        before := chain[-1].__cause__ or chain[-1].__context__
+    ) is not None and before not in chain:
         chain.append(before)
     reason = printable(" ".join(str(error).split()))[:300] or type(error).__name__
-    if (of_file := next((one for one in chain if isinstance(one, sqlite3.Error | OSError)), None)) is not None:
-        return StoreError(f"the embedded Placement's database {printable(str(file))} cannot be used: {reason}", _file_remedy(file, of_file))
+    if (
+        of_file := next((one for one in chain if isinstance(one, sqlite3.Error | OSError)), None)
+    ) is not None:
+        return StoreError(
+            f"the embedded Placement's database {printable(str(file))} cannot be used: {reason}",
+            _file_remedy(file, of_file),
+        )
     if isinstance(error, CommandError):
         # alembic does not know the revision that is written in it.
-        remedy = "upgrade openstack-placement to the version that wrote it, or move the file away to start with an empty Placement"
-        return StoreError(f"the embedded Placement's database {printable(str(file))} was made by another version of it: {reason}", remedy)
+        remedy = (
+            "upgrade openstack-placement to the version that wrote it, or move the file away to "
+            "start with an empty Placement"
+        )
+        return StoreError(
+            (
+                f"the embedded Placement's database {printable(str(file))} was made by another "
+                f"version of it: {reason}"
+            ),
+            remedy,
+        )
     return ConfigError(
-        f"the embedded Placement cannot be started, for a reason in its libraries: {type(error).__name__}: {reason}",
-        "see that their versions fit: pip install --upgrade 'compute-node-agent[embedded]'; its database is as it was",
+        (
+            "the embedded Placement cannot be started, for a reason in its libraries: "
+            f"{type(error).__name__}: {reason}"
+        ),
+        (
+            "see that their versions fit: pip install --upgrade 'compute-node-agent[embedded]'; "
+            "its database is as it was"
+        ),
     )
 
 
@@ -130,20 +181,28 @@ def _file_remedy(file: Path, error: BaseException) -> str:
         return "another process has it open for too long"
     if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR):
         return "make room on its file system and check its disk"
-    if code in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM) or isinstance(error, OSError):
+    if code in (
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+    ) or isinstance(error, OSError):
         return f"make {printable(str(file.parent))} and the file writable for the agent's user"
     return "move the file away to start with an empty Placement"
 
 
 def embedded(folder: Path, cancelled: threading.Event, copy: Copy | None = None) -> Transport:
-    """A transport to the Placement in ``folder``; with ``copy``, for a dry run, to that one in memory. One a process.
+    """A transport to the Placement in ``folder``; with ``copy``, for a dry run, to that one in
+    memory. One a process.
 
     :raises ConfigError: openstack-placement is not installed.
     :raises StoreError: its database cannot be used.
     """
     file = folder / FILE
-    # As SQLite's own kind of URI, because the path may hold what means something in a database URL or an option.
-    location = URL.create("sqlite", database=f"file:{quote(str(file.absolute()))}", query={"uri": "true"})
+    # As SQLite's own kind of URI, because the path may hold what means something in a database URL
+    # or an option.
+    location = URL.create(
+        "sqlite", database=f"file:{quote(str(file.absolute()))}", query={"uri": "true"}
+    )
     connection = "sqlite://" if copy else location.render_as_string()
     try:
         application = _application(connection, copy)
@@ -154,7 +213,15 @@ def embedded(folder: Path, cancelled: threading.Event, copy: Copy | None = None)
     http = requests.Session()
     http.trust_env = False
     http.mount(ENDPOINT, WsgiAdapter(application))
-    # Its noauth2 wants a token, and takes the roles from a header; the reshaper needs the role service.
+    # Its noauth2 wants a token, and takes the roles from a header; the reshaper needs the role
+    # service.
     auth = token_endpoint.Token(endpoint=ENDPOINT, token="admin")  # noqa: S106 - no secret: it only says who
-    connected = session.Session(auth=auth, session=http, additional_headers={"X-Roles": "admin,service"})
-    return Transport(adapter.Adapter(connected, service_type="placement"), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled)
+    connected = session.Session(
+        auth=auth, session=http, additional_headers={"X-Roles": "admin,service"}
+    )
+    return Transport(
+        adapter.Adapter(connected, service_type="placement"),
+        timeouts=Timeouts(),
+        max_in_flight=1,
+        cancelled=cancelled,
+    )

@@ -1,7 +1,8 @@
-"""The flush: sends a plan's operations in their order, several at once where the order allows, and keeps the view true.
+"""The flush: sends a plan's operations in their order, several at once where the order allows, and
+keeps the view true.
 
-A flush is no transaction. Whatever fails, what was done stays and is in the view, what may be wrong is not, and the
-next plan starts from Placement's real state.
+A flush is no transaction. Whatever fails, what was done stays and is in the view, what may be wrong
+is not, and the next plan starts from Placement's real state.
 """
 
 import logging
@@ -21,8 +22,8 @@ from agent.errors import (
     ReshapeConflict,
     ReshapeFailed,
 )
-from agent.model.inventory_text import inventory_changes
-from agent.model.mirror import ServerCapabilities, PlacementView
+from agent.model.inventory import inventory_changes
+from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, child_uuid, printable
 from agent.model.operation import (
     AllocationOperation,
@@ -44,15 +45,17 @@ from agent.model.report import OperationStatus, Outcome
 from agent.placement import codes, sending
 from agent.placement.allocations.writing import write
 from agent.placement.client import PlacementClient
-from agent.placement.known_consumers import follow
+from agent.placement.consumers import follow
 from agent.placement.names import forget_names, with_names
 from agent.placement.plan import Plan, depends, names_needed
 
 LOG = logging.getLogger(__name__)
 
-# From this many inventories up, one reshape that moves nothing and one reading of the generations are fewer requests.
+# From this many inventories up, one reshape that moves nothing and one reading of the generations
+# are fewer requests.
 BULK = 3
-# What comes in answer to a reshape although it may have been done: a failure on the way back, or of whatever stands in front of Placement.
+# What comes in answer to a reshape although it may have been done: a failure on the way back, or of
+# whatever stands in front of Placement.
 OUTCOME_UNKNOWN = frozenset({401, 413, 500})
 # How many providers or consumers a message names.
 NAMED = 3
@@ -62,7 +65,9 @@ Contents = SetInventory | SetAggregates | SetTraits
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """An operation that was tried: the provider afterwards, or the error. ``instead``: what was done in its place."""
+    """An operation that was tried: the provider afterwards, or the error. ``instead``: what was
+    done in its place.
+    """
 
     operation: Operation
     provider: Provider | None = None
@@ -74,12 +79,14 @@ class Done:
 class Flushed:
     """What a flush achieved.
 
-    ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in the next pass.
-    ``held``: classes, by provider, that could not go because they are in use. ``forgot``: the server refused a name
-    that it had confirmed, so that ``capabilities`` has to confirm all of them anew. ``refused``: operations that would
-    be refused again if they were sent again as they are. ``doubtful``: providers of which a write may have been applied
-    although no answer said so. ``missing``: providers that were to be deleted and of which Placement said that there are none.
-    ``strangers``: providers that could not be made because somebody else's have their uuids.
+    ``conflict``: the plan is stale, make a new one. ``outage``: the service cannot answer, try in
+    the next pass. ``held``: classes, by provider, that could not go because they are in use.
+    ``forgot``: the server refused a name that it had confirmed, so that ``capabilities`` has to
+    confirm all of them anew. ``refused``: operations that would be refused again if they were sent
+    again as they are. ``doubtful``: providers of which a write may have been applied although no
+    answer said so. ``missing``: providers that were to be deleted and of which Placement said that
+    there are none. ``strangers``: providers that could not be made because somebody else's have
+    their uuids.
     """
 
     view: PlacementView
@@ -98,7 +105,11 @@ class Flushed:
     @property
     def complete(self) -> bool:
         """Whether everything that was planned for the tree is done."""
-        return all(one.status == "done" for one in self.outcomes if not isinstance(one.operation, AllocationOperation))
+        return all(
+            one.status == "done"
+            for one in self.outcomes
+            if not isinstance(one.operation, AllocationOperation)
+        )
 
 
 class _Stop(Exception):
@@ -109,8 +120,9 @@ class _Stop(Exception):
 class Before:
     """What was before a flush.
 
-    ``may_forget``: a refused name that the server had confirmed is worth another plan; once a pass, or it would never end. ``refused``:
-    operations that the plan needs and that Placement refused before. ``owned``: the providers that were the agent's.
+    ``may_forget``: a refused name that the server had confirmed is worth another plan; once a pass,
+    or it would never end. ``refused``: operations that the plan needs and that Placement refused
+    before. ``owned``: the providers that were the agent's.
     """
 
     may_forget: bool = True
@@ -118,9 +130,13 @@ class Before:
     owned: Collection[ProviderUuid] = ()
 
     def ours(self, operation: CreateProvider, root: ProviderUuid) -> bool:
-        """Whether a child that is to be made is the agent's, wherever it may be: nobody else comes to a uuid made from root and name."""
+        """Whether a child that is to be made is the agent's, wherever it may be: nobody else comes
+        to a uuid made from root and name.
+        """
         wanted = operation.provider
-        return operation.parent is not None and (wanted.uuid in self.owned or wanted.uuid == child_uuid(root, wanted.name))
+        return operation.parent is not None and (
+            wanted.uuid in self.owned or wanted.uuid == child_uuid(root, wanted.name)
+        )
 
 
 _NOTHING = Before()
@@ -129,7 +145,16 @@ _NOTHING = Before()
 class Flush:
     """One plan on its way to Placement."""
 
-    def __init__(self, client: PlacementClient, plan: Plan, view: PlacementView, capabilities: ServerCapabilities, root: ProviderUuid, now: float, before: Before) -> None:
+    def __init__(
+        self,
+        client: PlacementClient,
+        plan: Plan,
+        view: PlacementView,
+        capabilities: ServerCapabilities,
+        root: ProviderUuid,
+        now: float,
+        before: Before,
+    ) -> None:
         self.client, self.plan, self.root, self.now, self.before = client, plan, root, now, before
         self.tree = view.tree.copy()
         self.read_at = dict(view.read_at)
@@ -148,7 +173,9 @@ class Flush:
                 self._each(self._of(AllocationOperation), self._allocations)
         result = self.result
         result.outcomes = [self._tried.get(id(one), Outcome(one, "skipped")) for one in operations]
-        result.view = replace(result.view, tree=self.tree.freeze(), read_at=self.read_at, consumers=self.consumers)
+        result.view = replace(
+            result.view, tree=self.tree.freeze(), read_at=self.read_at, consumers=self.consumers
+        )
         return result
 
     def _tree(self, operations: Sequence[Operation]) -> None:
@@ -156,7 +183,14 @@ class Flush:
         for wave in self._by_depth(self._of(CreateProvider), deepest_first=False):
             self._each(self._possible(wave), self._create)
         needed = frozenset[str]().union(*(names_needed(one) for one in self._possible(operations)))
-        self._each([one for one in operations if isinstance(one, EnsureResourceClass | EnsureTrait) and one.name in needed], self._ensure)
+        self._each(
+            [
+                one
+                for one in operations
+                if isinstance(one, EnsureResourceClass | EnsureTrait) and one.name in needed
+            ],
+            self._ensure,
+        )
         for one in operations:
             if isinstance(one, RenameProvider | ReparentProvider):
                 self._each(self._possible([one]), self._move)
@@ -168,31 +202,48 @@ class Flush:
                     # What it was to empty stays.
                     self._failures.append(one)
         self._delete_all(self._possible(self._of(DeleteProvider)))
-        self._set_all([one for one in self._possible(operations) if isinstance(one, SetInventory | SetAggregates | SetTraits)])
+        self._set_all(
+            [
+                one
+                for one in self._possible(operations)
+                if isinstance(one, SetInventory | SetAggregates | SetTraits)
+            ]
+        )
 
     def _of(self, kind: type[Operation]) -> list[Operation]:
         return [one for one in self.plan.operations if isinstance(one, kind)]
 
     def _possible(self, operations: Iterable[Operation]) -> list[Operation]:
         """Those of ``operations`` that do not need what could not be done."""
-        return [one for one in operations if not depends(one, self._failures, self.plan.target.tree)]
+        return [
+            one for one in operations if not depends(one, self._failures, self.plan.target.tree)
+        ]
 
-    # --- trying -----------------------------------------------------------------------------------------------
+    # --- trying -----------------------------------------------------------------------------------
 
     def _each(self, operations: Sequence[Operation], send: Callable[[Operation], Done]) -> None:
-        """Try operations that do not depend on each other; stop the flush if one says that nothing more makes sense."""
+        """Try operations that do not depend on each other; stop the flush if one says that nothing
+        more makes sense.
+        """
         self._record(self.client.exchange.each(lambda one: _try(one, send), operations))
 
     def _record(self, results: Iterable[Done]) -> None:
         for done in results:
             status: OperationStatus = "done" if done.error is None else "failed"
-            self._tried[id(done.operation)] = Outcome(done.instead or done.operation, status, None if done.error is None else str(done.error))
+            self._tried[id(done.operation)] = Outcome(
+                done.instead or done.operation,
+                status,
+                None if done.error is None else str(done.error),
+            )
             if done.error is not None:
                 self._failures.append(done.operation)
                 self._failed(done.operation, done.error)
                 continue
             if done.instead is not None:
-                self.result.conflict = GenerationConflict(f"provider {_name(done.instead)} was put back where it belongs; what it has has to be read")
+                self.result.conflict = GenerationConflict(
+                    f"provider {_name(done.instead)} was put back where it belongs; what it "
+                    "has has to be read"
+                )
                 continue
             _log(done.operation)
             follow(self.consumers, done.operation)
@@ -202,9 +253,13 @@ class Flush:
                 self.tree.remove(done.operation.provider.uuid)
                 self.read_at.pop(done.operation.provider.uuid, None)
             elif isinstance(done.operation, EnsureTrait):
-                self.result.capabilities = with_names(self.result.capabilities, traits=[done.operation.name])
+                self.result.capabilities = with_names(
+                    self.result.capabilities, traits=[done.operation.name]
+                )
             elif isinstance(done.operation, EnsureResourceClass):
-                self.result.capabilities = with_names(self.result.capabilities, classes=[done.operation.name])
+                self.result.capabilities = with_names(
+                    self.result.capabilities, classes=[done.operation.name]
+                )
         if self.result.conflict or self.result.outage:
             raise _Stop
 
@@ -212,7 +267,10 @@ class Flush:
         if self.tree.exists(provider.uuid):
             if self.tree.name_of(provider.uuid) != provider.name:
                 self.tree.rename(provider.uuid, provider.name)
-            if provider.parent_uuid and self.tree.provider(provider.uuid).parent_uuid not in (None, provider.parent_uuid):
+            if provider.parent_uuid and self.tree.provider(provider.uuid).parent_uuid not in (
+                None,
+                provider.parent_uuid,
+            ):
                 self.tree.reparent(provider.uuid, provider.parent_uuid)
             self.tree.replace(provider)
         else:
@@ -225,7 +283,10 @@ class Flush:
             result.doubtful.update(_about(operation))
         if isinstance(error, GenerationConflict) and not isinstance(operation, AllocationOperation):
             result.conflict = error
-        elif isinstance(error, PlacementUnreachable) or (isinstance(error, PlacementRefused) and (codes.is_outage(error) or error.status in (401, 403))):
+        elif isinstance(error, PlacementUnreachable) or (
+            isinstance(error, PlacementRefused)
+            and (codes.is_outage(error) or error.status in (401, 403))
+        ):
             result.outage = error
             if isinstance(operation, DeleteProvider):
                 # It may be gone: that it is must not look like somebody else's doing.
@@ -233,7 +294,12 @@ class Flush:
         elif isinstance(error, PlacementRefused) and codes.is_in_use(error):
             self._hold(operation)
             result.errors.append(error)
-        elif isinstance(error, PlacementRefused) and error.status == 400 and self.before.may_forget and self._confirmed(operation):
+        elif (
+            isinstance(error, PlacementRefused)
+            and error.status == 400
+            and self.before.may_forget
+            and self._confirmed(operation)
+        ):
             result.capabilities, result.forgot = forget_names(result.capabilities), True
             result.conflict = error
         else:
@@ -244,19 +310,27 @@ class Flush:
                 result.refused.append(operation)
 
     def _confirmed(self, operation: Operation) -> bool:
-        """Whether the operation adds a name that the server had confirmed: it may have been deleted since."""
+        """Whether the operation adds a name that the server had confirmed: it may have been deleted
+        since.
+        """
         known = self.result.capabilities.traits | self.result.capabilities.classes
-        return isinstance(operation, SetInventory | SetTraits) and any(name in known for name in operation.new if name not in operation.old)
+        return isinstance(operation, SetInventory | SetTraits) and any(
+            name in known for name in operation.new if name not in operation.old
+        )
 
     def _hold(self, operation: Operation) -> None:
         """Remember what could not go, so that the next plan keeps it with everything reserved."""
         if isinstance(operation, DeleteProvider):
             self.result.held[operation.provider.uuid] = frozenset(operation.inventory)
         elif isinstance(operation, SetInventory):
-            self.result.held[operation.provider.uuid] = frozenset(operation.old.keys() - operation.new.keys())
+            self.result.held[operation.provider.uuid] = frozenset(
+                operation.old.keys() - operation.new.keys()
+            )
 
     def _hold_dropped(self, operation: Reshape) -> None:
-        """The same for a reshape: what it would drop, and of which more is used than it takes away."""
+        """The same for a reshape: what it would drop, and of which more is used than it
+        takes away.
+        """
         for uuid, records in operation.inventories.items():
             if dropped := operation.old_inventories[uuid].keys() - records.keys():
                 left = Counter(self.client.usages(uuid))
@@ -266,11 +340,16 @@ class Flush:
                 if used := frozenset(name for name in dropped if left[name] > 0):
                     self.result.held[uuid] = used
 
-    # --- the steps --------------------------------------------------------------------------------------------
+    # --- the steps --------------------------------------------------------------------------------
 
     def _create(self, operation: Operation) -> Done:
         one = cast(CreateProvider, operation)
-        found = sending.create(self.client, one, ours=self.before.ours(one, self.root), capabilities=self.result.capabilities)
+        found = sending.create(
+            self.client,
+            one,
+            ours=self.before.ours(one, self.root),
+            capabilities=self.result.capabilities,
+        )
         return Done(one, instead=found) if isinstance(found, ReparentProvider) else Done(one, found)
 
     def _ensure(self, operation: Operation) -> Done:
@@ -281,7 +360,9 @@ class Flush:
         return Done(operation)
 
     def _allocations(self, operation: Operation) -> Done:
-        """Each consumer by itself, and once a pass: one that is being changed says nothing about the others, nor about the tree."""
+        """Each consumer by itself, and once a pass: one that is being changed says nothing about
+        the others, nor about the tree.
+        """
         try:
             write(self.client, cast(AllocationOperation, operation).wanted)
         except GenerationConflict as error:
@@ -292,7 +373,9 @@ class Flush:
         one = cast(RenameProvider | ReparentProvider, operation)
         return Done(one, sending.move(self.client, one, self.tree.provider(one.provider.uuid)))
 
-    def _by_depth(self, operations: Sequence[Operation], *, deepest_first: bool) -> list[list[Operation]]:
+    def _by_depth(
+        self, operations: Sequence[Operation], *, deepest_first: bool
+    ) -> list[list[Operation]]:
         """Operations in waves of equal depth."""
 
         def depth(operation: Operation) -> int:
@@ -313,12 +396,23 @@ class Flush:
 
         for wave in self._by_depth(operations, deepest_first=True):
             # What was to be moved away from it, and could not be, keeps it.
-            blocked.update(uuid for one in wave if self.tree.children(uuid := cast(DeleteProvider, one).provider.uuid))
-            self._each([one for one in wave if cast(DeleteProvider, one).provider.uuid not in blocked], send)
-            left = [uuid for one in wave if self.tree.exists(uuid := cast(DeleteProvider, one).provider.uuid)]
+            blocked.update(
+                uuid
+                for one in wave
+                if self.tree.children(uuid := cast(DeleteProvider, one).provider.uuid)
+            )
+            self._each(
+                [one for one in wave if cast(DeleteProvider, one).provider.uuid not in blocked],
+                send,
+            )
+            left = [
+                uuid
+                for one in wave
+                if self.tree.exists(uuid := cast(DeleteProvider, one).provider.uuid)
+            ]
             blocked.update(self.tree.provider(uuid).parent_uuid for uuid in left)
 
-    # --- inventories ------------------------------------------------------------------------------------------
+    # --- inventories ------------------------------------------------------------------------------
 
     def _reshape(self, operation: Reshape) -> None:
         """Move allocated inventory.
@@ -331,15 +425,33 @@ class Flush:
             if codes.is_outage(error):
                 self._record([Done(operation, error=error)])
             if error.status in OUTCOME_UNKNOWN:
-                lost = ReshapeConflict(f"nobody knows what became of the reshape of {_involved(operation)}: {error.message}")
+                lost = ReshapeConflict(
+                    f"nobody knows what became of the reshape of {_involved(operation)}: "
+                    f"{error.message}"
+                )
                 self._record([Done(operation, error=lost)])
             if error.placement_code == codes.INVENTORY_IN_USE:
                 self._hold_dropped(operation)
             if codes.is_conflict(error) or error.placement_code == codes.INVENTORY_IN_USE:
-                self._record([Done(operation, error=ReshapeConflict(f"the reshape of {_involved(operation)} met another change: {error.message}"))])
-            raise ReshapeFailed(f"Placement refused the reshape of {_involved(operation)}: {error.message}", error.remedy) from error
+                self._record(
+                    [
+                        Done(
+                            operation,
+                            error=ReshapeConflict(
+                                f"the reshape of {_involved(operation)} met another change: "
+                                f"{error.message}"
+                            ),
+                        )
+                    ]
+                )
+            raise ReshapeFailed(
+                f"Placement refused the reshape of {_involved(operation)}: {error.message}",
+                error.remedy,
+            ) from error
         except PlacementUnreachable as error:
-            lost = ReshapeConflict(f"the answer to the reshape of {_involved(operation)} was lost: {error.message}")
+            lost = ReshapeConflict(
+                f"the answer to the reshape of {_involved(operation)} was lost: {error.message}"
+            )
             self._record([Done(operation, error=lost if error.outcome_unknown else error)])
         except GenerationConflict as error:
             self._record([Done(operation, error=error)])
@@ -348,24 +460,38 @@ class Flush:
 
     def _rewrite(self, operation: Reshape) -> None:
         """Send a reshape and read back the generations, which its answer does not tell."""
-        guarded = {uuid: (self.tree.provider(uuid).generation or 0, records) for uuid, records in operation.inventories.items()}
+        guarded = {
+            uuid: (self.tree.provider(uuid).generation or 0, records)
+            for uuid, records in operation.inventories.items()
+        }
         self.client.reshape(guarded, operation.allocations.values())
         rows = {row.uuid: row for row in self.client.tree(self.root)}
         for uuid, (generation, records) in guarded.items():
             if uuid not in rows:
                 raise GenerationConflict(f"provider {uuid} went away after the reshape")
-            # A reshape moves a generation by two, or one if nothing is left, and once more if a consumer in it has something
-            # there afterwards: any other distance means that somebody wrote too, and then the contents have to be read.
+            # A reshape moves a generation by two, or one if nothing is left, and once more if a
+            # consumer in it has something there afterwards: any other distance means that somebody
+            # wrote too, and then the contents have to be read.
             expected = generation + (2 if records else 1) + self._has_allocations(operation, uuid)
             if rows[uuid].generation != expected:
                 raise GenerationConflict(f"provider {uuid} was changed beside the reshape")
-            self.tree.replace(replace(self.tree.provider(uuid), generation=expected, inventory=records))
-        self._follow_named(operation, {uuid: row.generation for uuid, row in rows.items() if uuid not in guarded})
+            self.tree.replace(
+                replace(self.tree.provider(uuid), generation=expected, inventory=records)
+            )
+        self._follow_named(
+            operation, {uuid: row.generation for uuid, row in rows.items() if uuid not in guarded}
+        )
 
     def _follow_named(self, operation: Reshape, now: Mapping[ProviderUuid, int]) -> None:
-        """A provider that is only named in allocations moves by one. Any other distance is somebody else's: it is found when it is read again."""
+        """A provider that is only named in allocations moves by one. Any other distance is somebody
+        else's: it is found when it is read again.
+        """
         for uuid, generation in now.items():
-            if self._has_allocations(operation, uuid) and self.tree.exists(uuid) and (self.tree.provider(uuid).generation or 0) + 1 == generation:
+            if (
+                self._has_allocations(operation, uuid)
+                and self.tree.exists(uuid)
+                and (self.tree.provider(uuid).generation or 0) + 1 == generation
+            ):
                 self.tree.set_generation(uuid, generation)
 
     @staticmethod
@@ -374,30 +500,55 @@ class Flush:
 
     def _set_all(self, operations: Sequence[Contents]) -> None:
         inventories = [one for one in operations if isinstance(one, SetInventory)]
-        if len(inventories) >= BULK and self.result.capabilities.can_reshape and self._in_one(inventories):
+        if (
+            len(inventories) >= BULK
+            and self.result.capabilities.can_reshape
+            and self._in_one(inventories)
+        ):
             operations = [one for one in operations if not isinstance(one, SetInventory)]
         chains: dict[ProviderUuid, list[Contents]] = {}
         for one in operations:
             chains.setdefault(one.provider.uuid, []).append(one)
         for wave in self._by_depth([chain[0] for chain in chains.values()], deepest_first=True):
-            sent = self.client.exchange.each(lambda one: self._chain(chains[cast(Contents, one).provider.uuid]), wave)
+            sent = self.client.exchange.each(
+                lambda one: self._chain(chains[cast(Contents, one).provider.uuid]), wave
+            )
             self._record([done for chain in sent for done in chain])
 
     def _in_one(self, operations: Sequence[SetInventory]) -> bool:
-        """Write many inventories in one request. False: nothing was written, each has to be sent by itself."""
+        """Write many inventories in one request. False: nothing was written, each has to be sent by
+        itself.
+        """
         together = Reshape(
-            reason="", old_inventories={}, inventories={one.provider.uuid: one.new for one in operations}, old_allocations={}, allocations={}
-        )  # fmt: skip
+            reason="",
+            old_inventories={},
+            inventories={one.provider.uuid: one.new for one in operations},
+            old_allocations={},
+            allocations={},
+        )
         error: PlacementError | None = None
         try:
             self._rewrite(together)
         except PlacementRefused as refused:
             if refused.status == 403:
-                LOG.info("the account in [placement] may not reshape; inventories are written one by one, and it is tried again in an hour: %s", refused.remedy)
+                LOG.info(
+                    (
+                        "the account in [placement] may not reshape; inventories are written one "
+                        "by one, and it is tried again in an hour: %s"
+                    ),
+                    refused.remedy,
+                )
                 self.result.capabilities = replace(self.result.capabilities, can_reshape=False)
-            if refused.status in (400, 403, 413) or refused.placement_code == codes.INVENTORY_IN_USE:
+            if (
+                refused.status in (400, 403, 413)
+                or refused.placement_code == codes.INVENTORY_IN_USE
+            ):
                 return False
-            error = GenerationConflict(f"a provider was changed meanwhile: {refused.message}") if codes.is_conflict(refused) else refused
+            error = (
+                GenerationConflict(f"a provider was changed meanwhile: {refused.message}")
+                if codes.is_conflict(refused)
+                else refused
+            )
         except (PlacementUnreachable, GenerationConflict) as failure:
             error = failure
         self._record([Done(one, error=error) for one in operations])
@@ -411,7 +562,8 @@ class Flush:
                 present = sending.set_contents(self.client, one, present)
             except PlacementError as error:
                 results.append(Done(one, error=error))
-                # Who loses all loses its marks as well, and is known by them for as long as it is in use.
+                # Who loses all loses its marks as well, and is known by them for as long as it is
+                # in use.
                 emptied = isinstance(one, SetInventory) and not one.new
                 if emptied or not (isinstance(error, PlacementRefused) and codes.is_in_use(error)):
                     break
@@ -422,11 +574,20 @@ class Flush:
 
 def _involved(operation: Reshape) -> str:
     """Whom a reshape is about, for an operator who has to look after them; a few of many."""
-    return ", ".join(f"{kind} {_few(sorted(uuids))}" for kind, uuids in (("provider", operation.inventories), ("consumer", operation.allocations)) if uuids)
+    return ", ".join(
+        f"{kind} {_few(sorted(uuids))}"
+        for kind, uuids in (
+            ("provider", operation.inventories),
+            ("consumer", operation.allocations),
+        )
+        if uuids
+    )
 
 
 def _few(uuids: Sequence[str]) -> str:
-    return " ".join(uuids[:NAMED]) + (f" and {len(uuids) - NAMED} more" if len(uuids) > NAMED else "")
+    return " ".join(uuids[:NAMED]) + (
+        f" and {len(uuids) - NAMED} more" if len(uuids) > NAMED else ""
+    )
 
 
 def _about(operation: Operation) -> Iterable[ProviderUuid]:
@@ -443,11 +604,23 @@ def _name(operation: Operation) -> str:
 def _log(operation: Operation) -> None:
     """Tell what is worth a line and not told where it was sent."""
     if isinstance(operation, SetInventory) and operation.old:
-        LOG.info("inventory of %s: %s", printable(operation.provider.name), "; ".join(inventory_changes(operation.old, operation.new)))
+        LOG.info(
+            "inventory of %s: %s",
+            printable(operation.provider.name),
+            "; ".join(inventory_changes(operation.old, operation.new)),
+        )
     elif isinstance(operation, Reshape):
-        LOG.info("reshaped %s providers and %s consumers", len(operation.inventories), len(operation.allocations))
+        LOG.info(
+            "reshaped %s providers and %s consumers",
+            len(operation.inventories),
+            len(operation.allocations),
+        )
     elif isinstance(operation, AllocationOperation):
-        LOG.info("took allocations from consumer %s: %s", operation.old.consumer, printable(operation.reason))
+        LOG.info(
+            "took allocations from consumer %s: %s",
+            operation.old.consumer,
+            printable(operation.reason),
+        )
 
 
 def _try(operation: Operation, send: Callable[[Operation], Done]) -> Done:
@@ -457,33 +630,71 @@ def _try(operation: Operation, send: Callable[[Operation], Done]) -> Done:
         return Done(operation, error=error)
 
 
-def foreseen(client: PlacementClient, plan: Plan, capabilities: ServerCapabilities, root: ProviderUuid, before: Before) -> tuple[list[Outcome], list[PlacementError]]:
-    """What would come of ``plan`` as far as names and uuids decide: what a dry run shows. Nothing is sent but questions."""
+def foreseen(
+    client: PlacementClient,
+    plan: Plan,
+    capabilities: ServerCapabilities,
+    root: ProviderUuid,
+    before: Before,
+) -> tuple[list[Outcome], list[PlacementError]]:
+    """What would come of ``plan`` as far as names and uuids decide: what a dry run shows. Nothing
+    is sent but questions.
+    """
 
     def look(operation: Operation) -> Done:
         if isinstance(operation, CreateProvider) and operation.parent is not None:
-            found = sending.taken(client, operation, ours=before.ours(operation, root), capabilities=capabilities)
-            return Done(operation, error=found) if isinstance(found, PlacementError) else Done(operation, instead=found)
+            found = sending.taken(
+                client, operation, ours=before.ours(operation, root), capabilities=capabilities
+            )
+            return (
+                Done(operation, error=found)
+                if isinstance(found, PlacementError)
+                else Done(operation, instead=found)
+            )
         renaming = cast(RenameProvider, operation)
         holder = client.provider_named(renaming.provider.name)
-        return Done(renaming, error=sending.name_held(renaming, holder) if holder is not None else None)
+        return Done(
+            renaming, error=sending.name_held(renaming, holder) if holder is not None else None
+        )
 
-    named = [one for one in plan.operations if isinstance(one, RenameProvider) or (isinstance(one, CreateProvider) and one.parent is not None)]
-    looked = {id(done.operation): done for done in client.exchange.each(lambda one: _try(one, look), named)}
-    failed = [*before.refused, *(done.operation for done in looked.values() if done.error is not None)]
+    named = [
+        one
+        for one in plan.operations
+        if isinstance(one, RenameProvider)
+        or (isinstance(one, CreateProvider) and one.parent is not None)
+    ]
+    looked = {
+        id(done.operation): done
+        for done in client.exchange.each(lambda one: _try(one, look), named)
+    }
+    failed = [
+        *before.refused,
+        *(done.operation for done in looked.values() if done.error is not None),
+    ]
     outcomes = []
     for one in plan.operations:
         done = looked.get(id(one), Done(one))
         waits = done.error is None and depends(one, failed, plan.target.tree)
         failed += [one] if waits and isinstance(one, CreateProvider | Reshape) else []
         status: OperationStatus = "failed" if done.error else "skipped" if waits else "planned"
-        outcomes.append(Outcome(done.instead or one, status, str(done.error) if done.error else None))
+        outcomes.append(
+            Outcome(done.instead or one, status, str(done.error) if done.error else None)
+        )
     return outcomes, [done.error for done in looked.values() if done.error is not None]
 
 
-def flush(client: PlacementClient, plan: Plan, view: PlacementView, capabilities: ServerCapabilities, root: ProviderUuid, now: float, before: Before = _NOTHING) -> Flushed:
+def flush(
+    client: PlacementClient,
+    plan: Plan,
+    view: PlacementView,
+    capabilities: ServerCapabilities,
+    root: ProviderUuid,
+    now: float,
+    before: Before = _NOTHING,
+) -> Flushed:
     """Send ``plan``. What Placement answered is in the returned view.
 
-    :raises ReshapeFailed: the server refused to move allocations; what came before in the plan is done.
+    :raises ReshapeFailed: the server refused to move allocations; what came before in the plan is
+        done.
     """
     return Flush(client, plan, view, capabilities, root, now, before).run()

@@ -1,27 +1,65 @@
-"""The mirror: keeps a view of one node's tree true with one request a pass, reading in full only what moved."""
+"""The mirror: keeps a view of one node's tree true with one request a pass, reading in full only
+what moved.
+"""
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
 
-from agent.errors import InvalidTree
+from agent.errors import GenerationConflict, InvalidTree, PlacementRefused
 from agent.model.journal import Ownership
 from agent.model.mirror import PlacementView
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import Provider, ProviderExists, ProviderTree
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
-from agent.placement.reading import read_providers
 
 LOG = logging.getLogger(__name__)
+ATTEMPTS = 3
+
+
+def read_provider(client: PlacementClient, row: Row) -> Provider:
+    """Inventory, aggregates and traits of a provider, all three of one generation.
+
+    Three answers of different generations may hide a change between them: storing the newest
+    generation beside an older inventory would let a later guarded write overwrite that change.
+
+    :raises GenerationConflict: it changed under every attempt, or went away.
+    """
+    for _ in range(ATTEMPTS):
+        try:
+            at_inventory, inventory = client.inventories(row.uuid)
+            at_aggregates, aggregates = client.aggregates(row.uuid)
+            at_traits, traits = client.traits(row.uuid)
+        except PlacementRefused as error:
+            if error.status != 404:
+                raise
+            raise GenerationConflict(f"provider {row.uuid} went away while it was read") from error
+        if at_inventory == at_aggregates == at_traits:
+            return Provider(
+                row.uuid, row.name, at_traits, row.parent_uuid, inventory, traits, aggregates
+            )
+        LOG.debug("provider %s changed while it was read", row.uuid)
+    raise GenerationConflict(
+        f"provider {row.uuid} changed every time it was read", "it is read again in the next pass"
+    )
+
+
+def read_providers(client: PlacementClient, rows: Iterable[Row]) -> Mapping[ProviderUuid, Provider]:
+    """Many providers, as many at once as may be in flight."""
+    return {
+        one.uuid: one for one in client.exchange.each(lambda row: read_provider(client, row), rows)
+    }
+
 
 NOBODYS: Mapping[ProviderUuid, Ownership] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """How old knowledge may be, in seconds. ``reread`` and ``consumers`` 0: never too old. ``sharing`` 0: asked for once.
+    """How old knowledge may be, in seconds. ``reread`` and ``consumers`` 0: never too old.
+    ``sharing`` 0: asked for once.
 
     ``everything`` trusts nothing that was saved.
     """
@@ -33,16 +71,26 @@ class Freshness:
 
 
 def refreshed(
-    client: PlacementClient, view: PlacementView, root: ProviderUuid, now: float, freshness: Freshness, suspects: Iterable[str] = (), rows: Sequence[Row] | None = None,
+    client: PlacementClient,
+    view: PlacementView,
+    root: ProviderUuid,
+    now: float,
+    freshness: Freshness,
+    suspects: Iterable[str] = (),
+    rows: Sequence[Row] | None = None,
     own: Mapping[ProviderUuid, Ownership] = NOBODYS,
-) -> PlacementView:  # fmt: skip
+) -> PlacementView:
     """``view`` as Placement has it now; the same object if nothing moved.
 
-    ``suspects`` are read in full whatever their generation says, because an own write's outcome is unknown. ``rows``:
-    the structure, if a list for many nodes already brought it. ``own``: what the agent wrote.
+    ``suspects`` are read in full whatever their generation says, because an own write's outcome is
+    unknown. ``rows``: the structure, if a list for many nodes already brought it. ``own``: what the
+    agent wrote.
     """
     listed = client.tree(root) if rows is None else rows
-    rows, above = below(listed, root), next((row.parent_uuid for row in listed if row.uuid == root), None)
+    rows, above = (
+        below(listed, root),
+        next((row.parent_uuid for row in listed if row.uuid == root), None),
+    )
     missing = _missing(view, rows, root, own)
     went_back = _lower(view, rows, root)
     if freshness.everything or not rows or went_back:
@@ -51,17 +99,37 @@ def refreshed(
         view = replace(view, above=above)
     known = view.tree.subtree(root) if view.tree.exists(root) else ProviderTree()
     suspects = set(suspects) | _overdue(view, rows, now, freshness.reread)
-    moved = [row for row in rows if row.uuid in suspects or not known.exists(row.uuid) or known.provider(row.uuid).generation != row.generation]
+    moved = [
+        row
+        for row in rows
+        if row.uuid in suspects
+        or not known.exists(row.uuid)
+        or known.provider(row.uuid).generation != row.generation
+    ]
     read = read_providers(client, moved)
     if missing and not went_back:
-        # Others' writes may have brought the generations of an older database up to what is known here.
-        went_back = [one.name for one in read.values() if known.exists(one.uuid) and _lacks(one, own.get(one.uuid), known.provider(one.uuid))]
+        # Others' writes may have brought the generations of an older database up to what is known
+        # here.
+        went_back = [
+            one.name
+            for one in read.values()
+            if known.exists(one.uuid) and _lacks(one, own.get(one.uuid), known.provider(one.uuid))
+        ]
         if went_back:
             read = {**read, **read_providers(client, [row for row in rows if row.uuid not in read])}
     if went_back:
-        LOG.warning("placement state went back or was changed outside (%s); everything is read again", _some([*missing, *went_back]))
+        LOG.warning(
+            "placement state went back or was changed outside (%s); everything is read again",
+            _some([*missing, *went_back]),
+        )
     elif missing:
-        LOG.warning("somebody deleted providers of the agent's (%s); those that the node has are made again", _some(missing))
+        LOG.warning(
+            (
+                "somebody deleted providers of the agent's (%s); those that the node has are made "
+                "again"
+            ),
+            _some(missing),
+        )
     if not read and not _restructured(known, rows):
         tree = view.tree
     else:
@@ -70,15 +138,24 @@ def refreshed(
             _add_root(tree, one)
     read_at = {row.uuid: view.read_at.get(row.uuid, now) for row in rows} | dict.fromkeys(read, now)
     if tree is not view.tree or read_at != view.read_at:
-        # Whoever came since the consumers were read moved the generation of what he has something of.
-        consumers = {uuid: held for uuid, held in view.consumers.items() if uuid in read_at and uuid not in read}
+        # Whoever came since the consumers were read moved the generation of what he has something
+        # of.
+        consumers = {
+            uuid: held
+            for uuid, held in view.consumers.items()
+            if uuid in read_at and uuid not in read
+        }
         asked = {uuid: at for uuid, at in view.consumers_at.items() if uuid in consumers}
-        view = replace(view, tree=tree.freeze(), read_at=read_at, consumers=consumers, consumers_at=asked)
+        view = replace(
+            view, tree=tree.freeze(), read_at=read_at, consumers=consumers, consumers_at=asked
+        )
     return _with_sharing(client, view, root, now, freshness.sharing)
 
 
 def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
-    """The rows at and below ``root``, parents first; none if it is not among them. An operator may have put the node below a provider of his own."""
+    """The rows at and below ``root``, parents first; none if it is not among them. An operator may
+    have put the node below a provider of his own.
+    """
     children: dict[ProviderUuid | None, list[Row]] = {}
     for row in rows:
         children.setdefault(row.parent_uuid, []).append(row)
@@ -88,52 +165,89 @@ def below(rows: Sequence[Row], root: ProviderUuid) -> list[Row]:
     return ordered
 
 
-def _missing(view: PlacementView, rows: Sequence[Row], root: ProviderUuid, own: Mapping[ProviderUuid, Ownership]) -> list[str]:
-    """The names of providers of ours that are gone without the agent's doing. Those of others come and go."""
+def _missing(
+    view: PlacementView,
+    rows: Sequence[Row],
+    root: ProviderUuid,
+    own: Mapping[ProviderUuid, Ownership],
+) -> list[str]:
+    """The names of providers of ours that are gone without the agent's doing. Those of others come
+    and go.
+    """
     if not view.tree.exists(root):
         return []
     shown = {row.uuid for row in rows}
-    return [one.name for one in view.tree.providers() if one.uuid in view.read_at and one.uuid in own and one.uuid not in shown]
+    return [
+        one.name
+        for one in view.tree.providers()
+        if one.uuid in view.read_at and one.uuid in own and one.uuid not in shown
+    ]
 
 
 def _lower(view: PlacementView, rows: Sequence[Row], root: ProviderUuid) -> list[str]:
-    """The names of the providers that have a lower generation than before: Placement has an older state."""
+    """The names of the providers that have a lower generation than before: Placement has an older
+    state.
+    """
     if not view.tree.exists(root):
         return []
     shown = {row.uuid: row.generation for row in rows}
-    return [one.name for one in view.tree.providers() if one.uuid in view.read_at and shown.get(one.uuid, one.generation or 0) < (one.generation or 0)]
+    return [
+        one.name
+        for one in view.tree.providers()
+        if one.uuid in view.read_at
+        and shown.get(one.uuid, one.generation or 0) < (one.generation or 0)
+    ]
 
 
 def _lacks(read: Provider, own: Ownership | None, known: Provider) -> bool:
     """Whether a provider has lost something that the agent wrote and that it was known to have."""
     if own is None:
         return False
-    classes = any(name in known.inventory and read.inventory.get(name) != known.inventory[name] for name in own.classes)
-    return classes or bool(own.traits & known.traits - read.traits) or bool(own.aggregates & known.aggregates - read.aggregates)
+    classes = any(
+        name in known.inventory and read.inventory.get(name) != known.inventory[name]
+        for name in own.classes
+    )
+    return (
+        classes
+        or bool(own.traits & known.traits - read.traits)
+        or bool(own.aggregates & known.aggregates - read.aggregates)
+    )
 
 
 def _some(names: Iterable[str]) -> str:
     return ", ".join(map(printable, sorted(names)[:5]))
 
 
-def _overdue(view: PlacementView, rows: Sequence[Row], now: float, interval: float) -> set[ProviderUuid]:
+def _overdue(
+    view: PlacementView, rows: Sequence[Row], now: float, interval: float
+) -> set[ProviderUuid]:
     """The providers whose last full reading is too old, few at a time.
 
-    Each provider's own due time is spread over the second half of the interval; a reading "in the future" only says
-    that the clock was set back, one that is far too old may say that it was set forward: hence the bound.
+    Each provider's own due time is spread over the second half of the interval; a reading "in the
+    future" only says that the clock was set back, one that is far too old may say that it was set
+    forward: hence the bound.
     """
     if not interval:
         return set()
-    due = [row.uuid for row in rows if now - view.read_at.get(row.uuid, now) > interval * (0.5 + int(row.uuid[:4], 16) / 131072)]
+    due = [
+        row.uuid
+        for row in rows
+        if now - view.read_at.get(row.uuid, now) > interval * (0.5 + int(row.uuid[:4], 16) / 131072)
+    ]
     return set(due[: ceil(len(rows) / 20)])
 
 
 def _restructured(known: ProviderTree, rows: Sequence[Row]) -> bool:
     """Whether names, parents or members differ, which no generation shows."""
-    return len(known) != len(rows) or any((one := known.provider(row.uuid)).name != row.name or one.parent_uuid != row.parent_uuid for row in rows)
+    return len(known) != len(rows) or any(
+        (one := known.provider(row.uuid)).name != row.name or one.parent_uuid != row.parent_uuid
+        for row in rows
+    )
 
 
-def _assembled(known: ProviderTree, rows: Sequence[Row], read: Mapping[ProviderUuid, Provider]) -> ProviderTree:
+def _assembled(
+    known: ProviderTree, rows: Sequence[Row], read: Mapping[ProviderUuid, Provider]
+) -> ProviderTree:
     tree = ProviderTree()
     for row in rows:
         contents = read.get(row.uuid) or known.provider(row.uuid)
@@ -141,7 +255,10 @@ def _assembled(known: ProviderTree, rows: Sequence[Row], read: Mapping[ProviderU
             tree.insert(replace(contents, name=row.name, parent_uuid=row.parent_uuid))
         except ProviderExists as error:
             # Placement takes a uuid for a name; but whoever says one of the two may mean either.
-            what = f"provider {row.uuid} is called {printable(row.name)!r} in Placement: in its tree the uuid of one provider is the name of another"
+            what = (
+                f"provider {row.uuid} is called {printable(row.name)!r} in Placement: in its tree "
+                "the uuid of one provider is the name of another"
+            )
             raise InvalidTree(what, "rename it") from error
     return tree
 
@@ -155,21 +272,44 @@ def _add_root(tree: ProviderTree, one: Provider) -> None:
         tree.insert(replace(one, parent_uuid=None))
 
 
-def _with_sharing(client: PlacementClient, view: PlacementView, root: ProviderUuid, now: float, interval: float) -> PlacementView:
-    """``view`` with the roots that share with the tree, asked for when they are due or the tree's aggregates changed."""
+def _with_sharing(
+    client: PlacementClient, view: PlacementView, root: ProviderUuid, now: float, interval: float
+) -> PlacementView:
+    """``view`` with the roots that share with the tree, asked for when they are due or the tree's
+    aggregates changed.
+    """
     if not view.tree.exists(root):
         return view
     own = view.tree.subtree(root)
     aggregates = frozenset[str]().union(*(one.aggregates for one in own.providers()))
     present = {one.uuid: one for one in _foreign_roots(view.tree, root)}
     if not aggregates:
-        return replace(view, tree=own.freeze(), sharing_read_at=None, sharing_aggregates=frozenset()) if present or view.sharing_aggregates else view
+        return (
+            replace(view, tree=own.freeze(), sharing_read_at=None, sharing_aggregates=frozenset())
+            if present or view.sharing_aggregates
+            else view
+        )
     asked, age = view.sharing_read_at, now - (view.sharing_read_at or 0)
-    fresh = asked is not None and aggregates == view.sharing_aggregates and (not interval or 0 <= age < interval)
+    fresh = (
+        asked is not None
+        and aggregates == view.sharing_aggregates
+        and (not interval or 0 <= age < interval)
+    )
     if fresh:
         return view
-    rows = [Row(row.uuid, row.name, row.generation) for row in client.sharing(aggregates) if not own.exists(row.uuid)]
-    read = read_providers(client, [row for row in rows if row.uuid not in present or present[row.uuid].generation != row.generation])
+    rows = [
+        Row(row.uuid, row.name, row.generation)
+        for row in client.sharing(aggregates)
+        if not own.exists(row.uuid)
+    ]
+    read = read_providers(
+        client,
+        [
+            row
+            for row in rows
+            if row.uuid not in present or present[row.uuid].generation != row.generation
+        ],
+    )
     for row in rows:
         _add_root(own, replace(read.get(row.uuid) or present[row.uuid], name=row.name))
     return replace(view, tree=own.freeze(), sharing_read_at=now, sharing_aggregates=aggregates)

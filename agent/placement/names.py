@@ -11,12 +11,17 @@ from agent.placement.client import PlacementClient
 
 LOG = logging.getLogger(__name__)
 
-# How long a standard trait that the server does not know is left out before it is asked for again, in seconds.
+# How long a standard trait that the server does not know is left out before it is asked for again,
+# in seconds.
 ASK_AGAIN = 3600.0
 
 
-def names_added(present: ProviderTree, desired: ProviderTree) -> tuple[frozenset[str], frozenset[str]]:
-    """The traits and the resource classes that providers of ``desired`` have and those of ``present`` have not."""
+def names_added(
+    present: ProviderTree, desired: ProviderTree
+) -> tuple[frozenset[str], frozenset[str]]:
+    """The traits and the resource classes that providers of ``desired`` have and those of
+    ``present`` have not.
+    """
     traits, classes = set[str](), set[str]()
     for one in desired.providers():
         old = present.provider(one.uuid) if present.exists(one.uuid) else None
@@ -25,12 +30,19 @@ def names_added(present: ProviderTree, desired: ProviderTree) -> tuple[frozenset
     return frozenset(traits), frozenset(classes)
 
 
-def learn_traits(client: PlacementClient, capabilities: ServerCapabilities, wanted: Iterable[str], now: float) -> ServerCapabilities:
-    """``capabilities`` with every trait of ``wanted`` either known, custom and to be created, or left out for an hour.
+def learn_traits(
+    client: PlacementClient, capabilities: ServerCapabilities, wanted: Iterable[str], now: float
+) -> ServerCapabilities:
+    """``capabilities`` with every trait of ``wanted`` either known, custom and to be created, or
+    left out for an hour.
 
     Sends nothing if all were asked for before.
     """
-    unknown = {name: until for name, until in capabilities.unknown_traits.items() if now < until <= now + ASK_AGAIN}
+    unknown = {
+        name: until
+        for name, until in capabilities.unknown_traits.items()
+        if now < until <= now + ASK_AGAIN
+    }
     asked = {name for name in wanted if name not in capabilities.traits and name not in unknown}
     if not asked:
         return capabilities
@@ -42,11 +54,19 @@ def learn_traits(client: PlacementClient, capabilities: ServerCapabilities, want
     return replace(capabilities, traits=capabilities.traits | known, unknown_traits=unknown)
 
 
-def with_names(capabilities: ServerCapabilities, *, traits: Iterable[str] = (), classes: Iterable[str] = ()) -> ServerCapabilities:
+def with_names(
+    capabilities: ServerCapabilities, *, traits: Iterable[str] = (), classes: Iterable[str] = ()
+) -> ServerCapabilities:
     """``capabilities`` that also has these names confirmed."""
-    return replace(capabilities, traits=capabilities.traits | set(traits), classes=capabilities.classes | set(classes))
+    return replace(
+        capabilities,
+        traits=capabilities.traits | set(traits),
+        classes=capabilities.classes | set(classes),
+    )
 
 
 def forget_names(capabilities: ServerCapabilities) -> ServerCapabilities:
-    """``capabilities`` that has to confirm every name anew, because the server refused one it had confirmed."""
+    """``capabilities`` that has to confirm every name anew, because the server refused one it had
+    confirmed.
+    """
     return replace(capabilities, traits=frozenset(), classes=frozenset())

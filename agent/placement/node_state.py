@@ -1,4 +1,6 @@
-"""What the agent remembers of one node in Placement: view and journal, in memory and in the store."""
+"""What the agent remembers of one node in Placement: view and journal, in memory and in
+the store.
+"""
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -7,7 +9,7 @@ from typing import cast
 
 from agent.model.allocation import Allocation, Resources
 from agent.model.journal import Configured, Journal, Ownership, Tombstone
-from agent.model.mirror import Consumers, ServerCapabilities, PlacementView
+from agent.model.mirror import Consumers, PlacementView, ServerCapabilities
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.operation import EnsureResourceClass, EnsureTrait, Operation
 from agent.model.provider_tree import Provider, ProviderTree
@@ -15,11 +17,11 @@ from agent.model.report import Outcome
 from agent.placement import clock
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
+from agent.placement.consumers import due_in_turn, holding
 from agent.placement.flush import Flushed
-from agent.placement.known_consumers import due_in_turn, holding
+from agent.placement.merge import Usages, Use
 from agent.placement.mirror import Freshness, refreshed
 from agent.placement.names import with_names
-from agent.placement.merge import Usages, Use
 from agent.placement.plan import Plan
 from agent.placement.server import Server
 from agent.placement.tombstones import absent, buried, intended, reclaimed
@@ -27,14 +29,17 @@ from agent.placement.tombstones import absent, buried, intended, reclaimed
 LOG = logging.getLogger(__name__)
 
 Held = Mapping[ProviderUuid, frozenset[str]]
-# Of how many consumers what is told of them is asked again at once; and after which pauses in seconds, each twice the one before.
+# Of how many consumers what is told of them is asked again at once; and after which pauses in
+# seconds, each twice the one before.
 AFRESH = 8
 FIRST_PAUSE, LONGEST_PAUSE = 60.0, 600.0
 
 
 @dataclass(frozen=True, slots=True)
 class _UsageAnswer:
-    """What a consumer held when it was asked for ``at`` (seconds since the epoch). For ``pause`` seconds it is not asked for again."""
+    """What a consumer held when it was asked for ``at`` (seconds since the epoch). For ``pause``
+    seconds it is not asked for again.
+    """
 
     held: Mapping[ProviderUuid, Resources]
     at: float
@@ -61,7 +66,8 @@ class NodePlacementState:
         self._reclaimed: ProviderTree | None = None
         self._turned_at: float | None = None
         self._pause = 0.0
-        # What consumers held of which something was told, in the order in which they were asked; by what it was about.
+        # What consumers held of which something was told, in the order in which they were asked; by
+        # what it was about.
         self._asked: dict[str, dict[ConsumerUuid, _UsageAnswer]] = {}
         # Who held what of the providers that moved, until their holders are asked for again.
         self._before: Consumers = {}
@@ -87,27 +93,56 @@ class NodePlacementState:
         return cast(ServerCapabilities, self._server.capabilities)
 
     def forget(self) -> None:
-        """Trust nothing that is remembered, because another agent may have had the node meanwhile: it is read from the store again."""
+        """Trust nothing that is remembered, because another agent may have had the node meanwhile:
+        it is read from the store again.
+        """
         self._view = self._saved = self._journal = self._reclaimed = None
-        self._suspects, self._refused, self._unwritten, self._before = frozenset(), [], frozenset(), {}
+        self._suspects, self._refused, self._unwritten, self._before = (
+            frozenset(),
+            [],
+            frozenset(),
+            {},
+        )
 
     def own_tree(self) -> ProviderTree:
         """The node's tree alone, as a copy; empty if Placement does not have it."""
-        return self.view.tree.subtree(self._root) if self.view.tree.exists(self._root) else ProviderTree()
+        return (
+            self.view.tree.subtree(self._root)
+            if self.view.tree.exists(self._root)
+            else ProviderTree()
+        )
 
-    # --- reading ----------------------------------------------------------------------------------------------
+    # --- reading ----------------------------------------------------------------------------------
 
-    def refresh(self, client: PlacementClient, freshness: Freshness, rows: Sequence[Row] | None) -> None:
-        """Bring the view up to date. What a write of unknown outcome was about is read whatever its generation says.
+    def refresh(
+        self, client: PlacementClient, freshness: Freshness, rows: Sequence[Row] | None
+    ) -> None:
+        """Bring the view up to date. What a write of unknown outcome was about is read whatever its
+        generation says.
 
         :raises GenerationConflict: a provider changed under every attempt to read it.
         """
         before = self.view
-        self._view = refreshed(client, before, self._root, clock.now(), freshness, self._suspects, rows, self.journal.providers)
+        self._view = refreshed(
+            client,
+            before,
+            self._root,
+            clock.now(),
+            freshness,
+            self._suspects,
+            rows,
+            self.journal.providers,
+        )
         known = {**before.consumers, **self._before}
-        self._before = {uuid: held for uuid, held in known.items() if uuid in self._view.read_at and uuid not in self._view.consumers}
+        self._before = {
+            uuid: held
+            for uuid, held in known.items()
+            if uuid in self._view.read_at and uuid not in self._view.consumers
+        }
         if self._view.tree is not before.tree:
-            self._tell_lost_traits(before.tree, self._view.tree, self.journal.providers.keys() - self._suspects)
+            self._tell_lost_traits(
+                before.tree, self._view.tree, self.journal.providers.keys() - self._suspects
+            )
             if before.tree.exists(self._root) and not self._view.tree.exists(self._root):
                 self._tell_lost_root(before.tree.provider(self._root))
         if self._view.tree is not self._reclaimed:
@@ -117,28 +152,59 @@ class NodePlacementState:
             self._tell_back(intended(journal, self._journal))
         self._suspects = frozenset()
 
-    def _tell_lost_traits(self, before: ProviderTree, after: ProviderTree, ours: Iterable[ProviderUuid]) -> None:
+    def _tell_lost_traits(
+        self, before: ProviderTree, after: ProviderTree, ours: Iterable[ProviderUuid]
+    ) -> None:
         for uuid in ours:
             if before.exists(uuid) and after.exists(uuid):
-                lost = self.journal.of(uuid).traits & before.provider(uuid).traits - after.provider(uuid).traits
+                lost = (
+                    self.journal.of(uuid).traits
+                    & before.provider(uuid).traits - after.provider(uuid).traits
+                )
                 if lost:
-                    LOG.warning("provider %s lost traits that the agent had set: %s", printable(after.name_of(uuid)), ", ".join(sorted(lost)))
+                    LOG.warning(
+                        "provider %s lost traits that the agent had set: %s",
+                        printable(after.name_of(uuid)),
+                        ", ".join(sorted(lost)),
+                    )
 
     def _tell_back(self, back: frozenset[Tombstone]) -> None:
-        """Name what is there again although the agent took it back, once: nobody can tell a restored database from somebody who wants it there."""
-        new = ", ".join(f"{one.kind} {printable(one.name)}".strip() + f" of {one.provider}" for one in sorted(back - self._told_back))
+        """Name what is there again although the agent took it back, once: nobody can tell a
+        restored database from somebody who wants it there.
+        """
+        new = ", ".join(
+            f"{one.kind} {printable(one.name)}".strip() + f" of {one.provider}"
+            for one in sorted(back - self._told_back)
+        )
         if new:
             remedy = "what is to stay needs an entry in a provider config file"
-            LOG.warning("what the agent made or took back is in Placement again, and goes unless the node has it: %s; %s", new, remedy)
+            LOG.warning(
+                (
+                    "what the agent made or took back is in Placement again, and goes unless the "
+                    "node has it: %s; %s"
+                ),
+                new,
+                remedy,
+            )
         self._told_back |= back
 
     def _tell_lost_root(self, root: Provider) -> None:
-        """Name what others had put on a root that is gone: nobody but them can put it on the new one."""
+        """Name what others had put on a root that is gone: nobody but them can put it on the new
+        one.
+        """
         own = self.journal.of(self._root)
-        lost = [("traits", root.traits - own.traits), ("aggregates", root.aggregates - own.aggregates)]
-        told = "; ".join(f"{what} {', '.join(map(printable, sorted(names)))}" for what, names in lost if names)
+        lost = [
+            ("traits", root.traits - own.traits),
+            ("aggregates", root.aggregates - own.aggregates),
+        ]
+        told = "; ".join(
+            f"{what} {', '.join(map(printable, sorted(names)))}" for what, names in lost if names
+        )
         if told:
-            what = "the root %s was deleted, and with it what somebody else had put on it: %s; it has to be put on the new one"
+            what = (
+                "the root %s was deleted, and with it what somebody else had put on it: %s; it "
+                "has to be put on the new one"
+            )
             LOG.warning(what, printable(root.name), told)
 
     def adopt(self) -> None:
@@ -146,13 +212,23 @@ class NodePlacementState:
         self._journal = replace(self.journal, adopted=True)
 
     def hold(self, what: Held) -> None:
-        """Have classes that the node no longer has and that somebody uses wait until they are free."""
+        """Have classes that the node no longer has and that somebody uses wait until
+        they are free.
+        """
         self._journal = replace(self.journal, held=_both(self.journal.held, what))
 
     def held(self, client: PlacementClient) -> Usages:
-        """What is used of the classes and providers that only wait to become free; of what is the operator's, by how many too."""
+        """What is used of the classes and providers that only wait to become free; of what is the
+        operator's, by how many too.
+        """
         waiting = [uuid for uuid in self.journal.held if self.view.tree.exists(uuid)]
-        return dict(zip(waiting, client.exchange.each(lambda uuid: self._uses(client, uuid), waiting), strict=True))
+        return dict(
+            zip(
+                waiting,
+                client.exchange.each(lambda uuid: self._uses(client, uuid), waiting),
+                strict=True,
+            )
+        )
 
     def _uses(self, client: PlacementClient, uuid: ProviderUuid) -> Mapping[str, Use]:
         if not self.journal.held[uuid] & self.journal.of(uuid).configured.classes:
@@ -164,63 +240,116 @@ class NodePlacementState:
         return {name: Use(sum(several), len(several)) for name, several in amounts.items()}
 
     def consumers(self, client: PlacementClient, ours: Iterable[ProviderUuid]) -> Consumers:
-        """Who holds what on each of the providers ``ours``; asked for where the provider was read anew since it was last asked."""
+        """Who holds what on each of the providers ``ours``; asked for where the provider was read
+        anew since it was last asked.
+        """
         wanted = list(ours)
         self._ask_holders(client, [uuid for uuid in wanted if uuid not in self.view.consumers])
         return {uuid: self.view.consumers[uuid] for uuid in wanted}
 
-    def consumers_in_turn(self, client: PlacementClient, ours: Iterable[ProviderUuid], in_turn: Collection[ProviderUuid], within: float) -> Consumers:
-        """As :meth:`consumers`; besides, one of those ``in_turn``, or that are known to be out of date, is asked for again if one is due.
+    def consumers_in_turn(
+        self,
+        client: PlacementClient,
+        ours: Iterable[ProviderUuid],
+        in_turn: Collection[ProviderUuid],
+        within: float,
+    ) -> Consumers:
+        """As :meth:`consumers`; besides, one of those ``in_turn``, or that are known to be out of
+        date, is asked for again if one is due.
 
         ``within``: the seconds in which each of them is, 0 for never. Once a pass.
         """
         wanted, now, before = list(ours), clock.now(), self.view.consumers
-        # Passes that somebody asked for come quickly; that says nothing about when the next one comes.
-        self._pause = max(now - self._turned_at, self._pause / 2) if self._turned_at is not None else 0.0
+        # Passes that somebody asked for come quickly; that says nothing about when the next one
+        # comes.
+        self._pause = (
+            max(now - self._turned_at, self._pause / 2) if self._turned_at is not None else 0.0
+        )
         self._turned_at = now
-        asked = {uuid: self.view.consumers_at.get(uuid, self.view.read_at.get(uuid, now)) for uuid in wanted if uuid in before}
-        due = due_in_turn({uuid: at for uuid, at in asked.items() if uuid in in_turn or not at}, now, within, self._pause)
-        self._ask_holders(client, [*(uuid for uuid in wanted if uuid not in before), *([due] if due else [])])
+        asked = {
+            uuid: self.view.consumers_at.get(uuid, self.view.read_at.get(uuid, now))
+            for uuid in wanted
+            if uuid in before
+        }
+        due = due_in_turn(
+            {uuid: at for uuid, at in asked.items() if uuid in in_turn or not at},
+            now,
+            within,
+            self._pause,
+        )
+        self._ask_holders(
+            client, [*(uuid for uuid in wanted if uuid not in before), *([due] if due else [])]
+        )
         return {uuid: self.view.consumers[uuid] for uuid in wanted}
 
     def _ask_holders(self, client: PlacementClient, providers: Sequence[ProviderUuid]) -> None:
-        """Whoever holds other amounts of these than before may have let go of others, which moves no generation there: those are out of date.
+        """Whoever holds other amounts of these than before may have let go of others, which moves
+        no generation there: those are out of date.
 
-        So are all others, if nobody knows what was held before: the process ended after that was dropped.
+        So are all others, if nobody knows what was held before: the process ended after that was
+        dropped.
         """
         if not providers:
             return
         read = dict(zip(providers, client.exchange.each(client.consumers, providers), strict=True))
         before = {**self.view.consumers, **self._before}
         others = {uuid: held for uuid, held in self.view.consumers.items() if uuid not in read}
-        changed = {one for uuid, held in read.items() for one in _differing(before.get(uuid, {}), held)}
-        stale = [uuid for uuid, held in others.items() if held and (not before.keys() >= read.keys() or not held.keys().isdisjoint(changed))]
-        asked = {**self.view.consumers_at, **dict.fromkeys(providers, clock.now()), **dict.fromkeys(stale, 0.0)}
+        changed = {
+            one for uuid, held in read.items() for one in _differing(before.get(uuid, {}), held)
+        }
+        stale = [
+            uuid
+            for uuid, held in others.items()
+            if held and (not before.keys() >= read.keys() or not held.keys().isdisjoint(changed))
+        ]
+        asked = {
+            **self.view.consumers_at,
+            **dict.fromkeys(providers, clock.now()),
+            **dict.fromkeys(stale, 0.0),
+        }
         self._view = replace(self.view, consumers={**others, **read}, consumers_at=asked)
         self._before = {uuid: held for uuid, held in self._before.items() if uuid not in read}
 
-    def ask_afresh(self, client: PlacementClient, consumers: Collection[ConsumerUuid], about: str) -> None:
-        """Ask what ``consumers`` hold, of whom something is to be told ``about`` one thing. Those that held the same when they were last asked are
-        asked a few at a time, later each time, so that what stays as it is does not cost a request in every pass.
+    def ask_afresh(
+        self, client: PlacementClient, consumers: Collection[ConsumerUuid], about: str
+    ) -> None:
+        """Ask what ``consumers`` hold, of whom something is to be told ``about`` one thing. Those
+        that held the same when they were last asked are asked a few at a time, later each time, so
+        that what stays as it is does not cost a request in every pass.
         """
         now = clock.now()
-        told = self._asked[about] = {one: last for one, last in self._asked.get(about, {}).items() if one in consumers}
+        told = self._asked[about] = {
+            one: last for one, last in self._asked.get(about, {}).items() if one in consumers
+        }
         same = {one for one, last in told.items() if last.held == self._held(one)}
         due = [one for one in told if one in same and not 0 <= now - told[one].at < told[one].pause]
         asked = [*sorted(set(consumers).difference(same)), *due[:AFRESH]]
         self.allocations(client, asked)
         for one in asked:
             last, held = told.pop(one, None), self._held(one)
-            again = min(max(last.pause * 2, FIRST_PAUSE), LONGEST_PAUSE) if last is not None and last.held == held else 0.0
-            # Of one that holds nothing there is no hurry, because whoever gets something moves a generation.
+            again = (
+                min(max(last.pause * 2, FIRST_PAUSE), LONGEST_PAUSE)
+                if last is not None and last.held == held
+                else 0.0
+            )
+            # Of one that holds nothing there is no hurry, because whoever gets something moves a
+            # generation.
             told[one] = _UsageAnswer(held, now, again if held else LONGEST_PAUSE)
 
     def _held(self, consumer: ConsumerUuid) -> Mapping[ProviderUuid, Resources]:
-        return {uuid: held[consumer] for uuid, held in self.view.consumers.items() if consumer in held}
+        return {
+            uuid: held[consumer] for uuid, held in self.view.consumers.items() if consumer in held
+        }
 
-    def allocations(self, client: PlacementClient, consumers: Sequence[ConsumerUuid]) -> Mapping[ConsumerUuid, Allocation]:
-        """All that each of ``consumers`` holds now; those that hold nothing any more are left out."""
-        found = dict(zip(consumers, client.exchange.each(client.allocation, consumers), strict=True))
+    def allocations(
+        self, client: PlacementClient, consumers: Sequence[ConsumerUuid]
+    ) -> Mapping[ConsumerUuid, Allocation]:
+        """All that each of ``consumers`` holds now; those that hold nothing any more
+        are left out.
+        """
+        found = dict(
+            zip(consumers, client.exchange.each(client.allocation, consumers), strict=True)
+        )
         known = self.view.consumers
         for consumer, allocation in found.items():
             known = holding(known, consumer, allocation.resources if allocation else {})
@@ -229,37 +358,52 @@ class NodePlacementState:
         return {consumer: one for consumer, one in found.items() if one is not None}
 
     def holders(self, client: PlacementClient) -> Mapping[ConsumerUuid, Allocation]:
-        """Every consumer with something on the node's tree, with all that it holds, also elsewhere; nothing of it is taken from memory.
+        """Every consumer with something on the node's tree, with all that it holds, also elsewhere;
+        nothing of it is taken from memory.
 
         One that let go between the two readings is left out: its record would have no owner.
         """
         tree = self.own_tree()
         self._view = replace(self.view, consumers={}, consumers_at={})
-        held = self.consumers(client, [uuid for uuid in tree.get_provider_uuids() if tree.has_inventory(uuid)])
-        return self.allocations(client, sorted({consumer for one in held.values() for consumer in one}))
+        held = self.consumers(
+            client, [uuid for uuid in tree.get_provider_uuids() if tree.has_inventory(uuid)]
+        )
+        return self.allocations(
+            client, sorted({consumer for one in held.values() for consumer in one})
+        )
 
     def unknown(self, since: Mapping[ConsumerUuid, float]) -> None:
         """Remember since when nobody knows the consumers that nobody knows."""
         if since != self.view.unknown_since:
             self._view = replace(self.view, unknown_since=since)
 
-    # --- writing ----------------------------------------------------------------------------------------------
+    # --- writing ----------------------------------------------------------------------------------
 
     def intend(self, plan: Plan) -> tuple[Plan, list[Outcome]]:
-        """Write down what will be ours once ``plan`` is sent; what Placement refused before is taken out of it."""
+        """Write down what will be ours once ``plan`` is sent; what Placement refused before is
+        taken out of it.
+        """
         before = self.journal
         self._known = frozenset(before.providers)
         refused = [one for one in plan.operations if one in self._refused]
         plan = replace(plan, operations=tuple(one for one in plan.operations if one not in refused))
         # What is not taken back yet stays ours.
-        journal = _either(before, plan.target.journal) if plan.operations or plan.withheld else plan.target.journal
+        journal = (
+            _either(before, plan.target.journal)
+            if plan.operations or plan.withheld
+            else plan.target.journal
+        )
         tombstones = buried(before, journal, plan.target.journal, clock.now(), self._unwritten)
         self._unwritten |= absent(intended(before, journal), self.view.tree)
         self._keep_journal(replace(journal, tombstones=tombstones))
-        return plan, [Outcome(one, "skipped", "Placement refused exactly this before") for one in refused]
+        return plan, [
+            Outcome(one, "skipped", "Placement refused exactly this before") for one in refused
+        ]
 
     def assume(self, plan: Plan) -> None:
-        """Take it for done, as far as the plans of other nodes depend on it: what a dry run does instead of sending it."""
+        """Take it for done, as far as the plans of other nodes depend on it: what a dry run does
+        instead of sending it.
+        """
         traits = [one.name for one in plan.operations if isinstance(one, EnsureTrait)]
         classes = [one.name for one in plan.operations if isinstance(one, EnsureResourceClass)]
         self._server.learned(with_names(self.capabilities, traits=traits, classes=classes))
@@ -275,20 +419,39 @@ class NodePlacementState:
         self._refused += flushed.refused
         self.save()
         journal = plan.target.journal if flushed.complete and not plan.withheld else self.journal
-        # Only the list of all providers of the tree says for certain that one is gone: until it lacks them they stay ours.
-        missing = {uuid: self.journal.of(uuid) for uuid in flushed.missing if self.journal.owns(uuid)}
+        # Only the list of all providers of the tree says for certain that one is gone: until it
+        # lacks them they stay ours.
+        missing = {
+            uuid: self.journal.of(uuid) for uuid in flushed.missing if self.journal.owns(uuid)
+        }
         # What was only intended and turned out to be somebody else's is not ours.
         strangers = flushed.strangers - self._known
-        journal = replace(journal, providers={uuid: own for uuid, own in {**journal.providers, **missing}.items() if uuid not in strangers})
-        before = replace(self.journal, providers={uuid: own for uuid, own in self.journal.providers.items() if uuid not in strangers})
+        journal = replace(
+            journal,
+            providers={
+                uuid: own
+                for uuid, own in {**journal.providers, **missing}.items()
+                if uuid not in strangers
+            },
+        )
+        before = replace(
+            self.journal,
+            providers={
+                uuid: own for uuid, own in self.journal.providers.items() if uuid not in strangers
+            },
+        )
         self._unwritten = absent(self._unwritten, self._view.tree)
         tombstones = buried(before, journal, plan.target.journal, clock.now(), self._unwritten)
-        self._keep_journal(replace(journal, held=_both(journal.held, flushed.held), tombstones=tombstones))
+        self._keep_journal(
+            replace(journal, held=_both(journal.held, flushed.held), tombstones=tombstones)
+        )
 
     def save(self) -> None:
         """Keep the view."""
         if self.view is not self._saved:
-            self._server.storage.save_view(self._server.transport.endpoint, self._root, self._saved, self.view)
+            self._server.storage.save_view(
+                self._server.transport.endpoint, self._root, self._saved, self.view
+            )
             self._saved = self.view
 
     def doubt(self) -> None:
@@ -297,15 +460,23 @@ class NodePlacementState:
 
     def _keep_journal(self, journal: Journal) -> None:
         # Of the version that was read or written last, whatever it was made of.
-        self._journal = self._server.storage.save_journal(self._root, replace(journal, version=self.journal.version))
+        self._journal = self._server.storage.save_journal(
+            self._root, replace(journal, version=self.journal.version)
+        )
 
 
 def _either(before: Journal, after: Journal) -> Journal:
     """What is ours if any part of the way from ``before`` to ``after`` has been done."""
     providers = {
         uuid: Ownership(
-            one.classes | other.classes, one.traits | other.traits, one.aggregates | other.aggregates,
-            Configured(one.configured.classes | other.configured.classes, one.configured.traits | other.configured.traits), other.name or one.name,
+            one.classes | other.classes,
+            one.traits | other.traits,
+            one.aggregates | other.aggregates,
+            Configured(
+                one.configured.classes | other.configured.classes,
+                one.configured.traits | other.configured.traits,
+            ),
+            other.name or one.name,
         )
         for uuid in (*before.providers, *after.providers)
         for one, other in [(before.of(uuid), after.of(uuid))]
@@ -313,10 +484,18 @@ def _either(before: Journal, after: Journal) -> Journal:
     return Journal(providers, after.adopted, _both(before.held, after.held))
 
 
-def _differing(one: Mapping[ConsumerUuid, Resources], other: Mapping[ConsumerUuid, Resources]) -> Iterator[ConsumerUuid]:
+def _differing(
+    one: Mapping[ConsumerUuid, Resources], other: Mapping[ConsumerUuid, Resources]
+) -> Iterator[ConsumerUuid]:
     """Whoever is in one of the two alone, or with other amounts."""
-    return (consumer for consumer in one.keys() | other.keys() if one.get(consumer) != other.get(consumer))
+    return (
+        consumer
+        for consumer in one.keys() | other.keys()
+        if one.get(consumer) != other.get(consumer)
+    )
 
 
 def _both(one: Held, other: Held) -> Held:
-    return {uuid: one.get(uuid, frozenset()) | other.get(uuid, frozenset()) for uuid in (*one, *other)}
+    return {
+        uuid: one.get(uuid, frozenset()) | other.get(uuid, frozenset()) for uuid in (*one, *other)
+    }

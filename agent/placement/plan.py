@@ -1,12 +1,13 @@
-"""The plan: a pure function of what Placement has and what it should have to an ordered list of operations."""
+"""The plan: a pure function of what Placement has and what it should have to an ordered list of
+operations.
+"""
 
 from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass
 
 from agent.errors import ReshapeFailed
-from agent.model.tree_diff import TreeDifference, compare_trees
-from agent.model.inventory import Inventories
-from agent.model.mirror import ServerCapabilities, PlacementView
+from agent.model.inventory import Inventories, changed
+from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, is_custom, printable
 from agent.model.operation import (
     CreateProvider,
@@ -28,12 +29,65 @@ from agent.placement.client import REPARENT
 from agent.placement.merge import Target
 from agent.placement.reshaping import AllocationMove, reshape
 
+
+@dataclass(frozen=True, slots=True)
+class TreeDifference:
+    """Each field lists providers: structure parents first, ``removed`` and contents children first.
+
+    Parents first, a move never closes a loop: whatever is above the new parent hangs where it
+    belongs already.
+    """
+
+    added: tuple[ProviderUuid, ...]
+    removed: tuple[ProviderUuid, ...]
+    renamed: tuple[ProviderUuid, ...]
+    reparented: tuple[ProviderUuid, ...]
+    inventory: tuple[ProviderUuid, ...]
+    traits: tuple[ProviderUuid, ...]
+    aggregates: tuple[ProviderUuid, ...]
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, name) for name in self.__slots__)
+
+
+def compare_trees(current: ProviderTree, desired: ProviderTree) -> TreeDifference:
+    """What must change in ``current`` to make it ``desired``. A new provider also shows up with its
+    contents.
+    """
+    before, after = current.get_provider_uuids(), desired.get_provider_uuids()
+    present, wanted = set(before), set(after)
+    pairs = [
+        (current.provider(new.uuid) if new.uuid in present else _empty(new), new)
+        for new in desired.providers()
+    ]
+    different = [(old, new) for old, new in pairs if old is not new]
+    children_first = different[::-1]
+    return TreeDifference(
+        added=tuple(uuid for uuid in after if uuid not in present),
+        removed=tuple(uuid for uuid in reversed(before) if uuid not in wanted),
+        renamed=tuple(new.uuid for old, new in different if old.name != new.name),
+        reparented=tuple(new.uuid for old, new in different if old.parent_uuid != new.parent_uuid),
+        inventory=tuple(
+            new.uuid for old, new in children_first if changed(old.inventory, new.inventory)
+        ),
+        traits=tuple(new.uuid for old, new in children_first if old.traits != new.traits),
+        aggregates=tuple(
+            new.uuid for old, new in children_first if old.aggregates != new.aggregates
+        ),
+    )
+
+
+def _empty(new: Provider) -> Provider:
+    return Provider(new.uuid, new.name, None, new.parent_uuid)
+
+
 _NOTHING = Provider(ProviderUuid(""), "")
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What will be sent, in this order, and what the agent found and leaves alone. ``limited``: a newer Placement could do more of it.
+    """What will be sent, in this order, and what the agent found and leaves alone. ``limited``: a
+    newer Placement could do more of it.
 
     ``withheld``: whether something is left out for now, so that the target is not reached by it.
     """
@@ -45,13 +99,20 @@ class Plan:
     withheld: bool = False
 
 
-def make_plan(view: PlacementView, target: Target, capabilities: ServerCapabilities, root: ProviderUuid, move: AllocationMove | None = None) -> Plan:
+def make_plan(
+    view: PlacementView,
+    target: Target,
+    capabilities: ServerCapabilities,
+    root: ProviderUuid,
+    move: AllocationMove | None = None,
+) -> Plan:
     """The operations that take Placement from ``view`` to ``target``.
 
-    Providers come first, because a name or uuid that somebody else has ends what depends on them before anything of it is written; parents are
-    created before and deleted after their children; a reshape needs the new providers to be there and the
-    old ones not yet gone, and moves every generation, so that single writes come after it; inventories come before
-    traits, so that no provider advertises what it cannot give.
+    Providers come first, because a name or uuid that somebody else has ends what depends on them
+    before anything of it is written; parents are created before and deleted after their children; a
+    reshape needs the new providers to be there and the old ones not yet gone, and moves every
+    generation, so that single writes come after it; inventories come before traits, so that no
+    provider advertises what it cannot give.
 
     :raises ReshapeFailed: the allocations of ``move`` cannot be moved.
     """
@@ -61,7 +122,10 @@ def make_plan(view: PlacementView, target: Target, capabilities: ServerCapabilit
     reshapes: list[Reshape] = []
     if move is not None:
         if target.invalid:
-            raise ReshapeFailed(f"the node's wish cannot be had as a whole: {target.invalid[0]}", "a reshape is not done in parts")
+            raise ReshapeFailed(
+                f"the node's wish cannot be had as a whole: {target.invalid[0]}",
+                "a reshape is not done in parts",
+            )
         one = reshape(present, target.tree, frozenset(target.journal.providers), move)
         reshapes = [one] if one.inventories else []
     operations = (
@@ -71,45 +135,76 @@ def make_plan(view: PlacementView, target: Target, capabilities: ServerCapabilit
         *_moves(changes, present, target.tree, capabilities, drift),
         *reshapes,
         *_deletions(changes, present),
-        *_contents(changes, present, target.tree, reshaped={uuid for one in reshapes for uuid in one.inventories}),
+        *_contents(
+            changes,
+            present,
+            target.tree,
+            reshaped={uuid for one in reshapes for uuid in one.inventories},
+        ),
     )
-    return Plan(operations, target, tuple(drift), limited=bool(changes.reparented) and not capabilities.offers(REPARENT))
+    return Plan(
+        operations,
+        target,
+        tuple(drift),
+        limited=bool(changes.reparented) and not capabilities.offers(REPARENT),
+    )
 
 
 def _misplaced(view: PlacementView, root: ProviderUuid) -> Iterator[Drift]:
-    """Whether somebody put the node's root below another provider: schedulers take the root of a whole tree for the host."""
+    """Whether somebody put the node's root below another provider: schedulers take the root of a
+    whole tree for the host.
+    """
     if view.above is not None and view.tree.exists(root):
-        what = f"{printable(view.tree.name_of(root))} hangs under provider {view.above}, so that nothing is scheduled to it"
-        remedy = f"make it a root again: PUT /resource_providers/{root} with its name and parent_provider_uuid null, at microversion {REPARENT}"
+        what = (
+            f"{printable(view.tree.name_of(root))} hangs under provider {view.above}, so that "
+            "nothing is scheduled to it"
+        )
+        remedy = (
+            f"make it a root again: PUT /resource_providers/{root} with its name and "
+            f"parent_provider_uuid null, at microversion {REPARENT}"
+        )
         yield Drift("identity", "warning", what, remedy, root)
 
 
 def depends(operation: Operation, failed: Collection[Operation], target: ProviderTree) -> bool:
     """Whether an operation cannot be sent because one of ``failed`` was not done.
 
-    A provider needs all that it hangs from. A reshape needs all of its providers where they belong, because it is done as a whole, and
-    what it empties is deleted only after it. A name is needed where it is added.
+    A provider needs all that it hangs from. A reshape needs all of its providers where they belong,
+    because it is done as a whole, and what it empties is deleted only after it. A name is needed
+    where it is added.
     """
     if not failed:
         return False
     missing = {one.provider.uuid for one in failed if isinstance(one, CreateProvider)}
-    misplaced = missing | {one.provider.uuid for one in failed if isinstance(one, RenameProvider | ReparentProvider)}
+    misplaced = missing | {
+        one.provider.uuid for one in failed if isinstance(one, RenameProvider | ReparentProvider)
+    }
     names = {one.name for one in failed if isinstance(one, EnsureResourceClass | EnsureTrait)}
     if isinstance(operation, Reshape):
-        named = {uuid for one in operation.allocations.values() for uuid in one.resources} | operation.inventories.keys()
-        return any(_hangs_from(target, uuid, misplaced) for uuid in named) or any(names & records.keys() for records in operation.inventories.values())
+        named = {
+            uuid for one in operation.allocations.values() for uuid in one.resources
+        } | operation.inventories.keys()
+        return any(_hangs_from(target, uuid, misplaced) for uuid in named) or any(
+            names & records.keys() for records in operation.inventories.values()
+        )
     if isinstance(operation, DeleteProvider):
-        return any(operation.provider.uuid in one.inventories for one in failed if isinstance(one, Reshape))
+        return any(
+            operation.provider.uuid in one.inventories for one in failed if isinstance(one, Reshape)
+        )
     if isinstance(operation, CreateProvider | ReparentProvider):
         return operation.parent is not None and _hangs_from(target, operation.parent, missing)
     if isinstance(operation, SetInventory | SetTraits):
-        return bool(names & (operation.new.keys() if isinstance(operation, SetInventory) else operation.new)) or _hangs_from(
-            target, operation.provider.uuid, missing
-        )
-    return isinstance(operation, SetAggregates) and _hangs_from(target, operation.provider.uuid, missing)
+        return bool(
+            names & (operation.new.keys() if isinstance(operation, SetInventory) else operation.new)
+        ) or _hangs_from(target, operation.provider.uuid, missing)
+    return isinstance(operation, SetAggregates) and _hangs_from(
+        target, operation.provider.uuid, missing
+    )
 
 
-def _hangs_from(tree: ProviderTree, uuid: ProviderUuid | None, providers: Collection[ProviderUuid]) -> bool:
+def _hangs_from(
+    tree: ProviderTree, uuid: ProviderUuid | None, providers: Collection[ProviderUuid]
+) -> bool:
     """Whether the provider, or one above it, is among ``providers``."""
     while uuid is not None:
         if uuid in providers:
@@ -135,13 +230,26 @@ def _old(present: ProviderTree, uuid: ProviderUuid) -> Provider:
     return present.provider(uuid) if present.exists(uuid) else _NOTHING
 
 
-def _names(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, capabilities: ServerCapabilities) -> Iterator[Operation]:
+def _names(
+    changes: TreeDifference,
+    present: ProviderTree,
+    tree: ProviderTree,
+    capabilities: ServerCapabilities,
+) -> Iterator[Operation]:
     """What the server has to know first. What a provider has already, it knows."""
-    classes = {name for uuid in changes.inventory for name in tree.provider(uuid).inventory.keys() - _old(present, uuid).inventory.keys()}
+    classes = {
+        name
+        for uuid in changes.inventory
+        for name in tree.provider(uuid).inventory.keys() - _old(present, uuid).inventory.keys()
+    }
     for name in sorted(classes - capabilities.classes):
         if is_custom(name):
             yield EnsureResourceClass(name=name, reason="this Placement has not confirmed it yet")
-    traits = {name for uuid in changes.traits for name in tree.provider(uuid).traits - _old(present, uuid).traits}
+    traits = {
+        name
+        for uuid in changes.traits
+        for name in tree.provider(uuid).traits - _old(present, uuid).traits
+    }
     for name in sorted(traits - capabilities.traits):
         if is_custom(name):
             yield EnsureTrait(name=name, reason="this Placement does not know it yet")
@@ -150,44 +258,106 @@ def _names(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, c
 def _creations(changes: TreeDifference, tree: ProviderTree) -> Iterator[Operation]:
     for uuid in changes.added:
         one = tree.provider(uuid)
-        yield CreateProvider(provider=_ref(one), parent=one.parent_uuid, reason="the node has it, Placement does not")
+        yield CreateProvider(
+            provider=_ref(one), parent=one.parent_uuid, reason="the node has it, Placement does not"
+        )
 
 
-def _renames(changes: TreeDifference, present: ProviderTree, tree: ProviderTree) -> Iterator[Operation]:
+def _renames(
+    changes: TreeDifference, present: ProviderTree, tree: ProviderTree
+) -> Iterator[Operation]:
     for uuid in changes.renamed:
-        yield RenameProvider(provider=_ref(tree.provider(uuid)), old_name=present.name_of(uuid), reason="renamed from outside")
+        yield RenameProvider(
+            provider=_ref(tree.provider(uuid)),
+            old_name=present.name_of(uuid),
+            reason="renamed from outside",
+        )
 
 
-def _moves(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, capabilities: ServerCapabilities, drift: list[Drift]) -> Iterator[Operation]:
+def _moves(
+    changes: TreeDifference,
+    present: ProviderTree,
+    tree: ProviderTree,
+    capabilities: ServerCapabilities,
+    drift: list[Drift],
+) -> Iterator[Operation]:
     """Other parents, if the server can give them: before 1.37 a parent can be set only once."""
     for uuid in changes.reparented:
-        old, new, ref = present.provider(uuid).parent_uuid, tree.provider(uuid).parent_uuid, _ref(tree.provider(uuid))
+        old, new, ref = (
+            present.provider(uuid).parent_uuid,
+            tree.provider(uuid).parent_uuid,
+            _ref(tree.provider(uuid)),
+        )
         if capabilities.offers(REPARENT):
-            yield ReparentProvider(provider=ref, old_parent=old, parent=new, reason="it hangs under another provider on the node")
+            yield ReparentProvider(
+                provider=ref,
+                old_parent=old,
+                parent=new,
+                reason="it hangs under another provider on the node",
+            )
         else:
-            what = f"{ref.name} hangs under {old}, on the node under {new}; this Placement cannot move it"
-            drift.append(Drift("identity", "warning", what, f"upgrade Placement to {REPARENT}, which is asked for once an hour, or delete the provider", uuid))
+            what = (
+                f"{ref.name} hangs under {old}, on the node under {new}; this Placement cannot "
+                "move it"
+            )
+            drift.append(
+                Drift(
+                    "identity",
+                    "warning",
+                    what,
+                    (
+                        f"upgrade Placement to {REPARENT}, which is asked for once an hour, or "
+                        "delete the provider"
+                    ),
+                    uuid,
+                )
+            )
 
 
 def _deletions(changes: TreeDifference, present: ProviderTree) -> Iterator[Operation]:
     for uuid in changes.removed:
         one = present.provider(uuid)
-        yield DeleteProvider(provider=_ref(one), inventory=one.inventory, reason="the node no longer has it")
+        yield DeleteProvider(
+            provider=_ref(one), inventory=one.inventory, reason="the node no longer has it"
+        )
 
 
-def _contents(changes: TreeDifference, present: ProviderTree, tree: ProviderTree, *, reshaped: Container[ProviderUuid]) -> Iterator[Operation]:
+def _contents(
+    changes: TreeDifference,
+    present: ProviderTree,
+    tree: ProviderTree,
+    *,
+    reshaped: Container[ProviderUuid],
+) -> Iterator[Operation]:
     """``reshaped``: the providers that have their inventories by then."""
-    inventory, traits, aggregates = set(changes.inventory), set(changes.traits), set(changes.aggregates)
+    inventory, traits, aggregates = (
+        set(changes.inventory),
+        set(changes.traits),
+        set(changes.aggregates),
+    )
     for uuid in reversed(tree.get_provider_uuids()):
         old, new = _old(present, uuid), tree.provider(uuid)
         if uuid in inventory and uuid not in reshaped:
-            yield SetInventory(provider=_ref(new), old=old.inventory, new=new.inventory, reason=_why(old.inventory, new.inventory))
+            yield SetInventory(
+                provider=_ref(new),
+                old=old.inventory,
+                new=new.inventory,
+                reason=_why(old.inventory, new.inventory),
+            )
         if uuid in aggregates:
             yield SetAggregates(
-                provider=_ref(new), old=frozenset(old.aggregates), new=frozenset(new.aggregates), reason="other aggregates than in Placement"
-            )  # fmt: skip
+                provider=_ref(new),
+                old=frozenset(old.aggregates),
+                new=frozenset(new.aggregates),
+                reason="other aggregates than in Placement",
+            )
         if uuid in traits:
-            yield SetTraits(provider=_ref(new), old=frozenset(old.traits), new=frozenset(new.traits), reason=_why_traits(old, new))
+            yield SetTraits(
+                provider=_ref(new),
+                old=frozenset(old.traits),
+                new=frozenset(new.traits),
+                reason=_why_traits(old, new),
+            )
 
 
 def _why(old: Inventories, new: Inventories) -> str:
@@ -196,10 +366,17 @@ def _why(old: Inventories, new: Inventories) -> str:
         return "Placement has none yet"
     gained, lost = new.keys() - old.keys(), old.keys() - new.keys()
     other = {name for name in new.keys() & old.keys() if old[name] != new[name]}
-    parts = (("the node now has", gained), ("the node no longer has", lost), ("other amounts of", other))
+    parts = (
+        ("the node now has", gained),
+        ("the node no longer has", lost),
+        ("other amounts of", other),
+    )
     return "; ".join(f"{text} {', '.join(sorted(names))}" for text, names in parts if names)
 
 
 def _why_traits(old: Provider, new: Provider) -> str:
-    parts = (("missing in Placement", new.traits - old.traits), ("no longer true of the node", old.traits - new.traits))
+    parts = (
+        ("missing in Placement", new.traits - old.traits),
+        ("no longer true of the node", old.traits - new.traits),
+    )
     return "; ".join(text for text, names in parts if names)

@@ -19,8 +19,8 @@ Consumers = Mapping[ConsumerUuid, Allocation]
 class AllocationMove:
     """Consumers of the node's tree as they are, and as they are to be.
 
-    ``whole``: all of them, because of another layout, so that all inventories that change go along; else only those of providers of
-    which a consumer has another share.
+    ``whole``: all of them, because of another layout, so that all inventories that change go along;
+    else only those of providers of which a consumer has another share.
     """
 
     before: Consumers
@@ -30,62 +30,104 @@ class AllocationMove:
     @property
     def changed(self) -> frozenset[ConsumerUuid]:
         """The consumers that hold something else afterwards."""
-        return frozenset(uuid for uuid, one in self.after.items() if one.resources != self.before[uuid].resources)
+        return frozenset(
+            uuid for uuid, one in self.after.items() if one.resources != self.before[uuid].resources
+        )
 
 
 def allocation_move(before: Consumers, edited: Mapping[str, Mapping[str, Any]]) -> AllocationMove:
-    """What a driver made of the allocations that it was given to edit: it may move them and swap classes one for one.
+    """What a driver made of the allocations that it was given to edit: it may move them and swap
+    classes one for one.
 
-    :raises ReshapeFailed: it lost or invented a consumer, a record lost its form, or a consumer has more or less than before.
+    :raises ReshapeFailed: it lost or invented a consumer, a record lost its form, or a consumer has
+        more or less than before.
     """
     for consumer in sorted(before.keys() ^ edited.keys()):
         did = "dropped" if consumer in before else "invented"
-        raise ReshapeFailed(f"driver error: it {did} consumer {consumer}", DRIVER_FAULT, consumer=consumer)
+        raise ReshapeFailed(
+            f"driver error: it {did} consumer {consumer}", DRIVER_FAULT, consumer=consumer
+        )
     after = {}
     for uuid, one in before.items():
         try:
             after[uuid] = one.edited(edited[uuid])
             held, left = _amount(one), _amount(after[uuid])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise ReshapeFailed(f"driver error: the allocations of consumer {uuid} lost their form: {error!r}", DRIVER_FAULT, consumer=uuid) from error
+            raise ReshapeFailed(
+                f"driver error: the allocations of consumer {uuid} lost their form: {error!r}",
+                DRIVER_FAULT,
+                consumer=uuid,
+            ) from error
         if left != held:
-            raise ReshapeFailed(f"driver error: consumer {uuid} would hold {number_of(left, 'unit')} in all instead of {held}", DRIVER_FAULT, consumer=uuid)
+            raise ReshapeFailed(
+                (
+                    f"driver error: consumer {uuid} would hold {number_of(left, 'unit')} in all "
+                    f"instead of {held}"
+                ),
+                DRIVER_FAULT,
+                consumer=uuid,
+            )
     return AllocationMove(before, after)
 
 
-def reshape(present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: AllocationMove) -> Reshape:
+def reshape(
+    present: ProviderTree, target: ProviderTree, owned: frozenset[str], move: AllocationMove
+) -> Reshape:
     """The one operation that takes ``present`` to ``target`` for every provider involved.
 
-    Only providers of ours are in it: those of which a moved consumer has another share, and if the move is a whole one, those whose inventory
-    differs and those that go away, with nothing left on them so that nobody claims there before they are deleted. Only moved consumers are in it.
+    Only providers of ours are in it: those of which a moved consumer has another share, and if the
+    move is a whole one, those whose inventory differs and those that go away, with nothing left on
+    them so that nobody claims there before they are deleted. Only moved consumers are in it.
 
     :raises ReshapeFailed: the result would not hold.
     """
     consumers = move.changed
-    named = {uuid for one in consumers for uuid in _shares_moved(move.before[one].resources, move.after[one].resources)}
+    named = {
+        uuid
+        for one in consumers
+        for uuid in _shares_moved(move.before[one].resources, move.after[one].resources)
+    }
     inventories: dict[ProviderUuid, Inventories] = {}
     for one in target.providers():
         old = present.provider(one.uuid).inventory if present.exists(one.uuid) else {}
-        if one.uuid in owned and (one.uuid in named or (move.whole and changed(old, one.inventory))):
+        if one.uuid in owned and (
+            one.uuid in named or (move.whole and changed(old, one.inventory))
+        ):
             inventories[one.uuid] = one.inventory
-    inventories |= {uuid: {} for uuid in present.get_provider_uuids() if not target.exists(uuid) and (move.whole or uuid in named)}
+    inventories |= {
+        uuid: {}
+        for uuid in present.get_provider_uuids()
+        if not target.exists(uuid) and (move.whole or uuid in named)
+    }
     _check(target, inventories, move)
     return Reshape(
         reason="inventory moves between providers and the allocations on it move along",
-        old_inventories={uuid: present.provider(uuid).inventory if present.exists(uuid) else {} for uuid in inventories},
+        old_inventories={
+            uuid: present.provider(uuid).inventory if present.exists(uuid) else {}
+            for uuid in inventories
+        },
         inventories=inventories,
         old_allocations={uuid: move.before[uuid] for uuid in consumers},
         allocations={uuid: move.after[uuid] for uuid in consumers},
     )
 
 
-def find_stranded(present: ProviderTree, target: ProviderTree, move: AllocationMove, *, by_driver: bool) -> Mapping[ProviderUuid, frozenset[str]]:
-    """The classes that ``target`` drops from providers although consumers of ``move`` hold something of them there afterwards too.
+def find_stranded(
+    present: ProviderTree, target: ProviderTree, move: AllocationMove, *, by_driver: bool
+) -> Mapping[ProviderUuid, frozenset[str]]:
+    """The classes that ``target`` drops from providers although consumers of ``move`` hold
+    something of them there afterwards too.
 
-    ``by_driver``: a driver made the move. What it drops at one place and makes at another it forgot to move: that is not meant here.
+    ``by_driver``: a driver made the move. What it drops at one place and makes at another it forgot
+    to move: that is not meant here.
     """
     there = {one.uuid: one.inventory.keys() for one in present.providers()}
-    made = {name for one in target.providers() for name in one.inventory if name not in there.get(one.uuid, ())}
+    made = {
+        name
+        for one in target.providers()
+        for name in one.inventory
+        if name not in there.get(one.uuid, ())
+    }
     found: dict[ProviderUuid, frozenset[str]] = {}
     for uuid, name in sorted(_sums(move.after)):
         kept = target.provider(uuid).inventory if target.exists(uuid) else {}
@@ -94,27 +136,48 @@ def find_stranded(present: ProviderTree, target: ProviderTree, move: AllocationM
     return found
 
 
-def _check(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: AllocationMove) -> None:
+def _check(
+    target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], move: AllocationMove
+) -> None:
     """Everything that the server would refuse, or that would leave an allocation on nothing."""
     for one in move.after.values():
         _check_consumer(one, target, inventories)
     before, after = _sums(move.before), _sums(move.after)
     for (provider, name), amount in after.items():
         # What is over-committed already may stay so: the server refuses only to add to it.
-        if target.exists(provider) and amount > max(limit := capacity(_records(target, inventories, provider)[name]), before[provider, name]):
-            raise ReshapeFailed(f"provider {provider} would have {amount} {name} allocated of {limit}", "free some of it first", provider=provider)
+        if target.exists(provider) and amount > max(
+            limit := capacity(_records(target, inventories, provider)[name]), before[provider, name]
+        ):
+            raise ReshapeFailed(
+                f"provider {provider} would have {amount} {name} allocated of {limit}",
+                "free some of it first",
+                provider=provider,
+            )
 
 
-def _check_consumer(one: Allocation, target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories]) -> None:
+def _check_consumer(
+    one: Allocation, target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories]
+) -> None:
     for provider, resources in one.resources.items():
         for name, amount in resources.items():
             if amount < 1:
-                raise ReshapeFailed(f"consumer {one.consumer} would hold {amount} {name} on {provider}", DRIVER_FAULT, consumer=one.consumer)
-            if (provider in inventories or target.exists(provider)) and name not in _records(target, inventories, provider):
                 raise ReshapeFailed(
-                    f"{name} is dropped from provider {provider} but used by consumer {one.consumer}", "the driver has to move that allocation too",
-                    consumer=one.consumer, provider=provider,
-                )  # fmt: skip
+                    f"consumer {one.consumer} would hold {amount} {name} on {provider}",
+                    DRIVER_FAULT,
+                    consumer=one.consumer,
+                )
+            if (provider in inventories or target.exists(provider)) and name not in _records(
+                target, inventories, provider
+            ):
+                raise ReshapeFailed(
+                    (
+                        f"{name} is dropped from provider {provider} but used by consumer "
+                        f"{one.consumer}"
+                    ),
+                    "the driver has to move that allocation too",
+                    consumer=one.consumer,
+                    provider=provider,
+                )
 
 
 def _shares_moved(before: Holdings, after: Holdings) -> set[ProviderUuid]:
@@ -134,5 +197,9 @@ def _sums(consumers: Consumers) -> Counter[tuple[ProviderUuid, str]]:
     return sums
 
 
-def _records(target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], provider: ProviderUuid) -> Inventories:
-    return inventories.get(provider) or (target.provider(provider).inventory if target.exists(provider) else {})
+def _records(
+    target: ProviderTree, inventories: Mapping[ProviderUuid, Inventories], provider: ProviderUuid
+) -> Inventories:
+    return inventories.get(provider) or (
+        target.provider(provider).inventory if target.exists(provider) else {}
+    )

@@ -22,8 +22,12 @@ def _seconds(attempt: int, least: float, longest: float) -> float:
     return random.uniform(least, min(longest, least * 4**attempt))
 
 
-def _jittered(cancelled: threading.Event, least: float, longest: float) -> Callable[[int, int], int]:
-    """A wait function for ``retrying`` that waits itself, because the library's own sleep cannot be interrupted."""
+def _jittered(
+    cancelled: threading.Event, least: float, longest: float
+) -> Callable[[int, int], int]:
+    """A wait function for ``retrying`` that waits itself, because the library's own sleep cannot be
+    interrupted.
+    """
 
     def wait(attempt: int, _elapsed_ms: int) -> int:
         cancelled.wait(_seconds(attempt, least, longest))
@@ -43,27 +47,42 @@ def _spread(cancelled: threading.Event) -> Callable[[int, int], int]:
 
 
 def conflict_policy(cancelled: threading.Event) -> Retrying:
-    """For operations on allocations: ``MAX_ATTEMPTS`` in all, as long as somebody else is in the way."""
+    """For operations on allocations: ``MAX_ATTEMPTS`` in all, as long as somebody else is in the
+    way.
+    """
     return Retrying(
-        stop_max_attempt_number=MAX_ATTEMPTS, wait_func=_spread(cancelled), wrap_exception=False,
+        stop_max_attempt_number=MAX_ATTEMPTS,
+        wait_func=_spread(cancelled),
+        wrap_exception=False,
         retry_on_exception=lambda error: isinstance(error, GenerationConflict),
-    )  # fmt: skip
+    )
 
 
 def read_policy(cancelled: threading.Event, *, patient: bool = False) -> Retrying:
-    """For GETs: one more attempt after a short wait, if the service could not answer; ``patient``: three more."""
+    """For GETs: one more attempt after a short wait, if the service could not answer; ``patient``:
+    three more.
+    """
 
     def worth_repeating(error: BaseException) -> bool:
-        return isinstance(error, PlacementUnreachable) and error.kind in ("connect", "broken", "timeout") and not cancelled.is_set()
+        return (
+            isinstance(error, PlacementUnreachable)
+            and error.kind in ("connect", "broken", "timeout")
+            and not cancelled.is_set()
+        )
 
     return Retrying(
         stop_max_attempt_number=MAX_ATTEMPTS if patient else 2,
-        wait_func=_spread(cancelled) if patient else _jittered(cancelled, LEAST_READ_WAIT, LONGEST_READ_WAIT),
+        wait_func=_spread(cancelled)
+        if patient
+        else _jittered(cancelled, LEAST_READ_WAIT, LONGEST_READ_WAIT),
         retry_on_exception=worth_repeating,
-        retry_on_result=lambda answer: answer.status in OUTAGE_STATUSES and not cancelled.is_set(), wrap_exception=False,
-    )  # fmt: skip
+        retry_on_result=lambda answer: answer.status in OUTAGE_STATUSES and not cancelled.is_set(),
+        wrap_exception=False,
+    )
 
 
 def conflict_wait(attempt: int, cancelled: threading.Event) -> bool:
-    """Wait before attempt number ``attempt`` + 1 of a cycle. Returns whether the cycle was cancelled meanwhile."""
+    """Wait before attempt number ``attempt`` + 1 of a cycle. Returns whether the cycle was
+    cancelled meanwhile.
+    """
     return cancelled.wait(_seconds(attempt, LEAST_WAIT, LONGEST_WAIT))

@@ -1,13 +1,20 @@
 """One operation to Placement: the request, and what its answer makes of the provider.
 
-Every function takes the provider as the mirror has it and returns it as Placement has it afterwards. A change by
-somebody else comes back as :class:`~agent.errors.GenerationConflict`: the plan is then thrown away and made anew.
+Every function takes the provider as the mirror has it and returns it as Placement has it
+afterwards. A change by somebody else comes back as :class:`~agent.errors.GenerationConflict`: the
+plan is then thrown away and made anew.
 """
 
 import logging
 from dataclasses import replace
 
-from agent.errors import GenerationConflict, PlacementError, PlacementRefused, ProviderIdentityConflict, ProviderNameConflict
+from agent.errors import (
+    GenerationConflict,
+    PlacementError,
+    PlacementRefused,
+    ProviderIdentityConflict,
+    ProviderNameConflict,
+)
 from agent.model.mirror import ServerCapabilities
 from agent.model.names import printable
 from agent.model.operation import (
@@ -24,15 +31,22 @@ from agent.model.provider_tree import Provider
 from agent.placement import codes
 from agent.placement.answers import Row
 from agent.placement.client import REPARENT, WITH_CODES, PlacementClient
-from agent.placement.reading import read_provider
+from agent.placement.mirror import read_provider
 
 LOG = logging.getLogger(__name__)
 
 
-def create(client: PlacementClient, operation: CreateProvider, *, ours: bool, capabilities: ServerCapabilities) -> Provider | ReparentProvider:
+def create(
+    client: PlacementClient,
+    operation: CreateProvider,
+    *,
+    ours: bool,
+    capabilities: ServerCapabilities,
+) -> Provider | ReparentProvider:
     """Create the provider; the answer says all about it, so nothing needs to be read.
 
-    ``ours``: if it is there already, anywhere, the agent made it, and somebody moved it: then it is put back, and the move is returned.
+    ``ours``: if it is there already, anywhere, the agent made it, and somebody moved it: then it is
+    put back, and the move is returned.
 
     :raises GenerationConflict: it is there already, just so, or its parent is not.
     :raises ProviderNameConflict: another provider has the name.
@@ -48,7 +62,9 @@ def create(client: PlacementClient, operation: CreateProvider, *, ours: bool, ca
             raise
         found = taken(client, operation, ours=ours, capabilities=capabilities)
         if found is None:
-            raise GenerationConflict(f"provider {printable(wanted.name)} was created, renamed or deleted meanwhile") from error
+            raise GenerationConflict(
+                f"provider {printable(wanted.name)} was created, renamed or deleted meanwhile"
+            ) from error
         if not isinstance(found, ReparentProvider):
             raise found from error
         _put_back(client, found)
@@ -57,19 +73,28 @@ def create(client: PlacementClient, operation: CreateProvider, *, ours: bool, ca
     return Provider(row.uuid, row.name, row.generation, row.parent_uuid)
 
 
-def _check_parent(client: PlacementClient, operation: CreateProvider | ReparentProvider, error: PlacementRefused) -> None:
+def _check_parent(
+    client: PlacementClient, operation: CreateProvider | ReparentProvider, error: PlacementRefused
+) -> None:
     """Look why a provider cannot have the parent that it is to have.
 
     :raises GenerationConflict: because that is gone.
     """
     if operation.parent is not None and client.provider(operation.parent) is None:
-        raise GenerationConflict(f"the parent of {printable(operation.provider.name)} went away") from error
+        raise GenerationConflict(
+            f"the parent of {printable(operation.provider.name)} went away"
+        ) from error
 
 
 def taken(
-    client: PlacementClient, operation: CreateProvider, *, ours: bool, capabilities: ServerCapabilities
-) -> ReparentProvider | ProviderNameConflict | ProviderIdentityConflict | None:  # fmt: skip
-    """Why a provider cannot be created, or what has to be done instead; None if nothing is in its way, or if it is there as it should be.
+    client: PlacementClient,
+    operation: CreateProvider,
+    *,
+    ours: bool,
+    capabilities: ServerCapabilities,
+) -> ReparentProvider | ProviderNameConflict | ProviderIdentityConflict | None:
+    """Why a provider cannot be created, or what has to be done instead; None if nothing is in its
+    way, or if it is there as it should be.
 
     The server has one code for a taken name and a taken uuid.
     """
@@ -79,13 +104,21 @@ def taken(
         LOG.info("adopted provider %s (%s), which was created meanwhile", name, wanted.uuid)
         return None
     if there is not None and ours and capabilities.offers(REPARENT):
-        return ReparentProvider(provider=wanted, old_parent=there.parent_uuid, parent=operation.parent, reason="somebody moved it out of the tree")
+        return ReparentProvider(
+            provider=wanted,
+            old_parent=there.parent_uuid,
+            parent=operation.parent,
+            reason="somebody moved it out of the tree",
+        )
     if there is not None:
         return ProviderIdentityConflict(
-            f"provider {wanted.uuid} is called {printable(there.name)!r} under {there.parent_uuid or 'no parent'} in Placement, "
+            f"provider {wanted.uuid} is called {printable(there.name)!r} under "
+            f"{there.parent_uuid or 'no parent'} in Placement, "
             f"the node wants {name!r} under {operation.parent or 'no parent'}",
-            "rename or move it in Placement, or delete it there if it is a left-over", uuid=wanted.uuid, limited=ours,
-        )  # fmt: skip
+            "rename or move it in Placement, or delete it there if it is a left-over",
+            uuid=wanted.uuid,
+            limited=ours,
+        )
     holder = client.provider_named(wanted.name)
     return None if holder is None else name_held(operation, holder)
 
@@ -94,13 +127,21 @@ def name_held(operation: ProviderOperation, holder: Row) -> ProviderNameConflict
     """The error for a provider that cannot have its name because ``holder`` has it."""
     wanted = operation.provider
     if isinstance(operation, CreateProvider) and operation.parent is None:
-        remedy = f"if this is the same host, write {holder.uuid} into the compute_id file of the store; else rename one of the hosts, or delete that provider"
+        remedy = (
+            f"if this is the same host, write {holder.uuid} into the compute_id file of the "
+            "store; else rename one of the hosts, or delete that provider"
+        )
     else:
         remedy = "rename or delete that provider"
     return ProviderNameConflict(
-        f"the name {printable(wanted.name)!r} of provider {wanted.uuid} is held by provider {holder.uuid} in Placement", remedy,
-        holder=holder.uuid, uuid=wanted.uuid,
-    )  # fmt: skip
+        (
+            f"the name {printable(wanted.name)!r} of provider {wanted.uuid} is held by provider "
+            f"{holder.uuid} in Placement"
+        ),
+        remedy,
+        holder=holder.uuid,
+        uuid=wanted.uuid,
+    )
 
 
 def _put_back(client: PlacementClient, operation: ReparentProvider) -> None:
@@ -110,10 +151,17 @@ def _put_back(client: PlacementClient, operation: ReparentProvider) -> None:
         client.update_provider(wanted.uuid, wanted.name, operation.parent, REPARENT)
     except PlacementRefused as error:
         raise _not_moved(client, operation, error) from error
-    LOG.warning("provider %s (%s) had been moved under %s; it is back", printable(wanted.name), wanted.uuid, operation.old_parent or "no parent")
+    LOG.warning(
+        "provider %s (%s) had been moved under %s; it is back",
+        printable(wanted.name),
+        wanted.uuid,
+        operation.old_parent or "no parent",
+    )
 
 
-def _not_moved(client: PlacementClient, operation: RenameProvider | ReparentProvider, error: PlacementRefused) -> PlacementError:
+def _not_moved(
+    client: PlacementClient, operation: RenameProvider | ReparentProvider, error: PlacementRefused
+) -> PlacementError:
     """Why a provider could be neither renamed nor moved."""
     if error.status == 404:
         return GenerationConflict(f"provider {printable(operation.provider.name)} went away")
@@ -122,7 +170,10 @@ def _not_moved(client: PlacementClient, operation: RenameProvider | ReparentProv
     if error.status == 409 and error.placement_code == codes.DUPLICATE_NAME:
         holder = client.provider_named(operation.provider.name)
         if holder is None or holder.uuid == operation.provider.uuid:
-            return GenerationConflict(f"the name {printable(operation.provider.name)} was held by somebody else for a moment")
+            return GenerationConflict(
+                f"the name {printable(operation.provider.name)} was held by somebody else for "
+                "a moment"
+            )
         return name_held(operation, holder)
     return error
 
@@ -133,13 +184,19 @@ def delete(client: PlacementClient, operation: DeleteProvider) -> bool:
         was_there = client.delete_provider(operation.provider.uuid)
     except PlacementRefused as error:
         if error.status == 409 and error.placement_code == codes.HAS_CHILDREN:
-            raise GenerationConflict(f"somebody put a child below {printable(operation.provider.name)}") from error
+            raise GenerationConflict(
+                f"somebody put a child below {printable(operation.provider.name)}"
+            ) from error
         raise
-    LOG.info("deleted provider %s (%s)", printable(operation.provider.name), operation.provider.uuid)
+    LOG.info(
+        "deleted provider %s (%s)", printable(operation.provider.name), operation.provider.uuid
+    )
     return was_there
 
 
-def move(client: PlacementClient, operation: RenameProvider | ReparentProvider, present: Provider) -> Provider:
+def move(
+    client: PlacementClient, operation: RenameProvider | ReparentProvider, present: Provider
+) -> Provider:
     """Rename the provider or give it another parent.
 
     :raises GenerationConflict: it is gone, or its new parent.
@@ -150,13 +207,17 @@ def move(client: PlacementClient, operation: RenameProvider | ReparentProvider, 
             # Under the name that it has: whether it can be renamed is another matter.
             row = client.update_provider(present.uuid, present.name, operation.parent, REPARENT)
         else:
-            row = client.update_provider(present.uuid, operation.provider.name, present.parent_uuid, WITH_CODES)
+            row = client.update_provider(
+                present.uuid, operation.provider.name, present.parent_uuid, WITH_CODES
+            )
     except PlacementRefused as error:
         raise _not_moved(client, operation, error) from error
     return replace(present, name=row.name, parent_uuid=row.parent_uuid, generation=row.generation)
 
 
-def set_contents(client: PlacementClient, operation: SetInventory | SetTraits | SetAggregates, present: Provider) -> Provider:
+def set_contents(
+    client: PlacementClient, operation: SetInventory | SetTraits | SetAggregates, present: Provider
+) -> Provider:
     """Replace inventory, traits or aggregates, guarded by the generation of ``present``."""
     generation = present.generation or 0
     try:
@@ -169,12 +230,16 @@ def set_contents(client: PlacementClient, operation: SetInventory | SetTraits | 
         return _set_traits(client, operation, present)
     except PlacementRefused as error:
         if error.status == 404 or codes.is_conflict(error):
-            raise GenerationConflict(f"provider {printable(present.name)} was changed meanwhile: {error.message}") from error
+            raise GenerationConflict(
+                f"provider {printable(present.name)} was changed meanwhile: {error.message}"
+            ) from error
         raise
 
 
 def _set_traits(client: PlacementClient, operation: SetTraits, present: Provider) -> Provider:
-    """Replace the traits. The server answers 500 to a race that it lost inside this call, so that is looked at twice."""
+    """Replace the traits. The server answers 500 to a race that it lost inside this call, so that
+    is looked at twice.
+    """
     try:
         generation, traits = client.set_traits(present.uuid, present.generation or 0, operation.new)
     except PlacementRefused as error:
@@ -184,7 +249,9 @@ def _set_traits(client: PlacementClient, operation: SetTraits, present: Provider
         if there.traits == operation.new:
             return there
         if there.traits != operation.old:
-            raise GenerationConflict(f"the traits of {printable(present.name)} were changed meanwhile") from error
+            raise GenerationConflict(
+                f"the traits of {printable(present.name)} were changed meanwhile"
+            ) from error
         generation, traits = client.set_traits(present.uuid, there.generation or 0, operation.new)
         present = there
     return replace(present, generation=generation, traits=traits)

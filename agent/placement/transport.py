@@ -1,4 +1,6 @@
-"""One way to send a request to Placement: counted, traced, with every failure one of two exceptions."""
+"""One way to send a request to Placement: counted, traced, with every failure one of two
+exceptions.
+"""
 
 import logging
 import re
@@ -18,13 +20,12 @@ from retrying import RetryError
 from agent.conf.placement import GROUP
 from agent.deadline import DeadlinePassed, held, left
 from agent.errors import ConfigError, PlacementRefused, PlacementUnreachable
+from agent.http.session import CertificateFiles, file_problems
 from agent.model.names import masked, printable
 from agent.placement.answers import Errors, NotDocumented, decoded
 from agent.placement.codes import OUTAGE_STATUSES
-from agent.placement.outage_log import OutageLog
 from agent.placement.retry import read_policy
-from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, unreachable
-from agent.http.session import CertificateFiles, file_problems
+from agent.placement.unreachable import NOT_PLACEMENTS_REMEDY, OutageLog, unreachable
 
 LOG = logging.getLogger(__name__)
 
@@ -62,14 +63,18 @@ class PlacementAnswer:
 
     @property
     def error(self) -> Mapping[str, Any]:
-        """The first error of the body; empty for anything that does not look like Placement's own error."""
+        """The first error of the body; empty for anything that does not look like Placement's own
+        error.
+        """
         with suppress(NotDocumented):
             return decoded(self.content, Errors).errors[0]
         return {}
 
     @property
     def own(self) -> bool:
-        """Whether an error is told in the form in which Placement tells its errors, so that it was Placement that refused the request."""
+        """Whether an error is told in the form in which Placement tells its errors, so that it was
+        Placement that refused the request.
+        """
         return self.error.get("status") == self.status
 
     @property
@@ -80,15 +85,27 @@ class PlacementAnswer:
     def refusal(self, remedy: str = "") -> PlacementRefused:
         """The answer as an exception."""
         # What checks tokens, inside Placement too, has a form of its own for its refusals.
-        detail = self.error.get("detail", "" if self.status == 401 else "an answer that is not Placement's own")
+        detail = self.error.get(
+            "detail", "" if self.status == 401 else "an answer that is not Placement's own"
+        )
         detail = printable(" ".join(str(detail).split()))
         said = f"{self.status} {self.code}".strip()
-        message = f"placement {self.method} {_brief(self.path)} -> {said} from {self.endpoint}" + (f": {detail}" if detail else "")
-        return PlacementRefused(message, remedy or _remedy(self.status), status=self.status, placement_code=self.code, request_id=self.request_id)
+        message = f"placement {self.method} {_brief(self.path)} -> {said} from {self.endpoint}" + (
+            f": {detail}" if detail else ""
+        )
+        return PlacementRefused(
+            message,
+            remedy or _remedy(self.status),
+            status=self.status,
+            placement_code=self.code,
+            request_id=self.request_id,
+        )
 
 
 def _brief(path: str) -> str:
-    """``path`` for a line of a log; a query may hold a hundred names, and whose usages it asks for is nobody's concern."""
+    """``path`` for a line of a log; a query may hold a hundred names, and whose usages it asks for
+    is nobody's concern.
+    """
     shown = _OWNER.sub(r"\1...", printable(path))
     return shown if len(shown) <= LONGEST_PATH else f"{shown[:LONGEST_PATH]}..."
 
@@ -97,7 +114,10 @@ def _remedy(status: int) -> str:
     if status == 401:
         return "check the credentials in section [placement]"
     if status == 403:
-        return "give the account in [placement] what it lacks; reshapes need the role service (openstack role add)"
+        return (
+            "give the account in [placement] what it lacks; reshapes need the role service "
+            "(openstack role add)"
+        )
     if status in (404, 406):
         return "check that [placement] endpoint_override or the catalog names a Placement service"
     if status in OUTAGE_STATUSES or status >= 500:
@@ -108,18 +128,29 @@ def _remedy(status: int) -> str:
 class Transport:
     """A keystoneauth adapter seen as Placement. Safe to share between threads.
 
-    ``cancelled`` ends waiting between retries; ``max_in_flight`` bounds the requests under way at once, of all threads.
+    ``cancelled`` ends waiting between retries; ``max_in_flight`` bounds the requests under way at
+    once, of all threads.
     """
 
-    def __init__(self, adapter: ksa_adapter.Adapter, *, timeouts: Timeouts, max_in_flight: int, cancelled: threading.Event) -> None:
+    def __init__(
+        self,
+        adapter: ksa_adapter.Adapter,
+        *,
+        timeouts: Timeouts,
+        max_in_flight: int,
+        cancelled: threading.Event,
+    ) -> None:
         self.adapter = adapter
         self.timeouts = timeouts
         self.max_in_flight = max_in_flight
         self.cancelled = cancelled
         self.slots = threading.BoundedSemaphore(max_in_flight)
         self.outages = OutageLog()
-        # Called with the method of each request, the status of its answer, None if none came, and the seconds that it took.
-        self.observe: Callable[[str, int | None, float], None] = lambda _method, _status, _seconds: None
+        # Called with the method of each request, the status of its answer, None if none came, and
+        # the seconds that it took.
+        self.observe: Callable[[str, int | None, float], None] = lambda _method, _status, _seconds: (
+            None
+        )
         self._endpoint = ""
         self._catalog_renewed = -CATALOG_PAUSE
 
@@ -135,24 +166,42 @@ class Transport:
             except MemoryError:
                 raise
             except Exception as error:
-                # Whatever a library below raises: an OSError for a certificate that is missing, a ValueError for a URL that is none.
+                # Whatever a library below raises: an OSError for a certificate that is missing, a
+                # ValueError for a URL that is none.
                 raise self._failed(error, "the identity service") from error
             if not found:
                 raise self._failed(ksa.EndpointNotFound(), "")
-            # Only to be shown and to tell one Placement from another: requests are sent to what the adapter finds.
+            # Only to be shown and to tell one Placement from another: requests are sent to what the
+            # adapter finds.
             self._endpoint = masked(str(found)).rstrip("/")
         return self._endpoint
 
-    def failure(self, error: Exception, url: str, timeout: float | None = None) -> PlacementUnreachable:
+    def failure(
+        self, error: Exception, url: str, timeout: float | None = None
+    ) -> PlacementUnreachable:
         """``error`` as callers see it; ``timeout`` for an answer, if not the usual one.
 
         A catalog without the endpoint is fetched anew, at most once a minute.
         """
-        waited = f"{self.timeouts.connect:g} s for a connection and {self.timeouts.read if timeout is None else timeout:.3g} s for an answer"
-        failure = unreachable(error, url, self.adapter.region_name, _first(self.adapter.interface), waited)
-        if failure.kind in ("tls", "broken", "connect") and (own := self._own_files_problem()) is not None:
-            # What a library says of its own files that somebody changed while the agent runs leads astray.
-            failure = PlacementUnreachable(f"cannot ask {printable(url)} over TLS: {own.message}", own.remedy, kind="tls", fatal=True)
+        waited = (
+            f"{self.timeouts.connect:g} s for a connection and "
+            f"{self.timeouts.read if timeout is None else timeout:.3g} s for an answer"
+        )
+        failure = unreachable(
+            error, url, self.adapter.region_name, _first(self.adapter.interface), waited
+        )
+        if (
+            failure.kind in ("tls", "broken", "connect")
+            and (own := self._own_files_problem()) is not None
+        ):
+            # What a library says of its own files that somebody changed while the agent runs leads
+            # astray.
+            failure = PlacementUnreachable(
+                f"cannot ask {printable(url)} over TLS: {own.message}",
+                own.remedy,
+                kind="tls",
+                fatal=True,
+            )
         if failure.kind == "catalog":
             self._endpoint = ""
             if time.monotonic() - self._catalog_renewed >= CATALOG_PAUSE:
@@ -193,21 +242,39 @@ class Exchange:
         with self._lock:
             self._counts[method] += how_many
 
-    def send(self, method: str, path: str, version: str | None, body: Any = None, timeout: float | None = None, *, patient: bool = False) -> PlacementAnswer:
-        """Send one request; a GET is sent once more if the service could not answer, a ``patient`` one up to three times.
+    def send(
+        self,
+        method: str,
+        path: str,
+        version: str | None,
+        body: Any = None,
+        timeout: float | None = None,
+        *,
+        patient: bool = False,
+    ) -> PlacementAnswer:
+        """Send one request; a GET is sent once more if the service could not answer, a ``patient``
+        one up to three times.
 
         :raises PlacementUnreachable: no answer came, or the agent is stopping and nothing was sent.
         """
         outages = self.transport.outages
         try:
-            answer = self._repeated(path, version, timeout, patient) if method == "GET" else self._send(method, path, version, body, timeout)
+            answer = (
+                self._repeated(path, version, timeout, patient)
+                if method == "GET"
+                else self._send(method, path, version, body, timeout)
+            )
         except PlacementUnreachable as failure:
             if failure.kind != "cancelled":
                 outages.failed(failure.kind, failure.message, self.request_id)
             raise
         if answer.status in OUTAGE_STATUSES:
             outages.failed(f"status {answer.status}", self._line(answer), self.request_id)
-        elif 400 <= answer.status < 500 and not answer.own and answer.status not in REFUSED_BEFORE_PLACEMENT:
+        elif (
+            400 <= answer.status < 500
+            and not answer.own
+            and answer.status not in REFUSED_BEFORE_PLACEMENT
+        ):
             raise self.foreign(answer)
         elif answer.status != 200:
             outages.answered()
@@ -216,7 +283,8 @@ class Exchange:
     def decoded(self, answer: PlacementAnswer, kind: type[Body]) -> Body:
         """The body of an answer.
 
-        :raises PlacementUnreachable: it is not what Placement documents, so that nobody knows what became of the request.
+        :raises PlacementUnreachable: it is not what Placement documents, so that nobody knows what
+            became of the request.
         """
         try:
             body = decoded(answer.content, kind)
@@ -226,44 +294,75 @@ class Exchange:
         return body
 
     def foreign(self, answer: PlacementAnswer, fault: str = "") -> PlacementUnreachable:
-        """The error for an answer that is not Placement's: it says nothing about the request, nor about what Placement has."""
+        """The error for an answer that is not Placement's: it says nothing about the request, nor
+        about what Placement has.
+        """
         with_what = f"{answer.status} in a form" if answer.status >= 400 else "something"
         failure = PlacementUnreachable(
-            f"{answer.endpoint} answered {answer.method} {_brief(answer.path)} with {with_what} that is not Placement's" + (f": {fault}" if fault else ""),
-            NOT_PLACEMENTS_REMEDY, kind="not-placement", outcome_unknown=answer.method != "GET",
-        )  # fmt: skip
+            (
+                f"{answer.endpoint} answered {answer.method} {_brief(answer.path)} with "
+                f"{with_what} that is not Placement's"
+            )
+            + (f": {fault}" if fault else ""),
+            NOT_PLACEMENTS_REMEDY,
+            kind="not-placement",
+            outcome_unknown=answer.method != "GET",
+        )
         self.transport.outages.failed(failure.kind, failure.message, self.request_id)
         return failure
 
-    def _repeated(self, path: str, version: str | None, timeout: float | None, patient: bool) -> PlacementAnswer:
+    def _repeated(
+        self, path: str, version: str | None, timeout: float | None, patient: bool
+    ) -> PlacementAnswer:
         try:
-            answer: PlacementAnswer = read_policy(self.transport.cancelled, patient=patient).call(self._send, "GET", path, version, None, timeout)
+            answer: PlacementAnswer = read_policy(self.transport.cancelled, patient=patient).call(
+                self._send, "GET", path, version, None, timeout
+            )
         except RetryError as exhausted:
             answer = exhausted.last_attempt.value
         return answer
 
     def _line(self, answer: PlacementAnswer) -> str:
         trace = f"[global {self.request_id}, server {answer.request_id}]"
-        return f"placement {answer.method} {_brief(answer.path)} -> {answer.status} {answer.code} {trace}"
+        return (
+            f"placement {answer.method} {_brief(answer.path)} -> {answer.status} {answer.code} "
+            f"{trace}"
+        )
 
-    def _send(self, method: str, path: str, version: str | None, body: Any, timeout: float | None) -> PlacementAnswer:
+    def _send(
+        self, method: str, path: str, version: str | None, body: Any, timeout: float | None
+    ) -> PlacementAnswer:
         transport, answers = self.transport, []
         timeout, begun = left(timeout or transport.timeouts.read), time.monotonic()
         options: dict[str, Any] = {} if body is None else {"json": body}
         try:
             with held(transport.slots, "a connection to Placement"):
                 begun = time.monotonic()
-                # Only now: whoever waited for a slot while the agent began to stop sends nothing either.
+                # Only now: whoever waited for a slot while the agent began to stop sends nothing
+                # either.
                 if transport.cancelled.is_set():
-                    raise PlacementUnreachable(f"placement {method} {_brief(path)} was not sent: the agent is stopping", kind="cancelled")
+                    raise PlacementUnreachable(
+                        f"placement {method} {_brief(path)} was not sent: the agent is stopping",
+                        kind="cancelled",
+                    )
                 response = transport.adapter.request(
-                    path, method, raise_exc=False, microversion=version, headers={"Accept": "application/json"},
-                    global_request_id=self.request_id, timeout=(transport.timeouts.connect, timeout),
-                    # keystoneauth's own semaphore, which by default limits nothing, counts by the wall's clock: after
-                    # that was set back, it would hold every request until the clock is where it was.
-                    rate_semaphore=nullcontext(), connect_retries=0, status_code_retries=0, log=False,
-                    hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)}, **options,
-                )  # fmt: skip
+                    path,
+                    method,
+                    raise_exc=False,
+                    microversion=version,
+                    headers={"Accept": "application/json"},
+                    global_request_id=self.request_id,
+                    timeout=(transport.timeouts.connect, timeout),
+                    # keystoneauth's own semaphore, which by default limits nothing, counts by the
+                    # wall's clock: after that was set back, it would hold every request until the
+                    # clock is where it was.
+                    rate_semaphore=nullcontext(),
+                    connect_retries=0,
+                    status_code_retries=0,
+                    log=False,
+                    hooks={"response": lambda answer, *_args, **_kwargs: answers.append(answer)},
+                    **options,
+                )
         except (PlacementUnreachable, DeadlinePassed, MemoryError):
             raise
         except Exception as error:
@@ -271,25 +370,43 @@ class Exchange:
             if failure.kind not in ("catalog", "credentials", "identity"):
                 self._count(method, 1)
                 transport.observe(method, None, time.monotonic() - begun)
-            LOG.debug("placement %s %s: %s [global %s]", method, _brief(path), failure.message, self.request_id)
+            LOG.debug(
+                "placement %s %s: %s [global %s]",
+                method,
+                _brief(path),
+                failure.message,
+                self.request_id,
+            )
             raise failure from error
         self._count(method, max(1, len(answers)))
         transport.observe(method, response.status_code, time.monotonic() - begun)
-        request_id = printable(response.headers.get("x-openstack-request-id", "no request id"))[:LONGEST_ID]
-        answer = PlacementAnswer(transport.endpoint, method, path, response.status_code, response.content or b"", request_id)
+        request_id = printable(response.headers.get("x-openstack-request-id", "no request id"))[
+            :LONGEST_ID
+        ]
+        answer = PlacementAnswer(
+            transport.endpoint,
+            method,
+            path,
+            response.status_code,
+            response.content or b"",
+            request_id,
+        )
         LOG.log(logging.WARNING if answer.status == 500 else logging.DEBUG, self._line(answer))
         return answer
 
     def each(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
         """``function`` of every item, in order, as many at once as may be in flight.
 
-        The first exception ends it: what is under way comes to its end, nothing else is begun, and no result is returned.
-        Whoever needs the others' results hands in a function that returns its errors.
+        The first exception ends it: what is under way comes to its end, nothing else is begun, and
+        no result is returned. Whoever needs the others' results hands in a function that returns
+        its errors.
         """
         work = list(items)
         if self.transport.max_in_flight == 1 or len(work) < 2:
             return [function(item) for item in work]
-        with ThreadPoolExecutor(self.transport.max_in_flight, thread_name_prefix="placement") as pool:
+        with ThreadPoolExecutor(
+            self.transport.max_in_flight, thread_name_prefix="placement"
+        ) as pool:
             return list(pool.map(function, work))
 
 

@@ -1,30 +1,110 @@
-"""What a keystoneauth exception means: kind, operator's text, and whether a write may have been applied."""
+"""What a keystoneauth exception means: kind, operator's text, and whether a write may have been
+applied.
+"""
 
-from collections.abc import Iterable, Iterator
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from http.client import BadStatusLine, HTTPException, LineTooLong, RemoteDisconnected, UnknownProtocol, UnknownTransferEncoding
+from http.client import (
+    BadStatusLine,
+    HTTPException,
+    LineTooLong,
+    RemoteDisconnected,
+    UnknownProtocol,
+    UnknownTransferEncoding,
+)
 
 import urllib3.exceptions
 from keystoneauth1 import exceptions as ksa
 
-from agent.http.bounded import AnswerTooLong, Redirected
 from agent.errors import PlacementUnreachable
-from agent.model.names import masked, printable
+from agent.http.bounded import AnswerTooLong, Redirected
 from agent.http.session import tls_remedy
+from agent.model.names import masked, printable
 
-NOT_PLACEMENTS_REMEDY = "check that [placement] endpoint_override or the catalog names Placement itself, and what stands in front of it: a proxy, a login page"
+LOG = logging.getLogger(__name__)
+
+FAILURES_A_LINE = 10
+SECONDS_A_LINE = 300.0
+
+
+@dataclass(slots=True)
+class _Kind:
+    """What was told of one kind of failure: when, and how many cycles failed since."""
+
+    told_at: float
+    suppressed: int = 0
+    cycle: str = ""
+
+
+class OutageLog:
+    """One a process. A kind of failure is told at once, then at most once in ten failed cycles or
+    five minutes.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kinds: dict[str, _Kind] = {}
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    def failed(self, kind: str, text: str, cycle: str = "") -> None:
+        """A request got no answer, or one that says so. All failures of one ``cycle``
+        count once.
+        """
+        with self._lock:
+            now = self._clock()
+            if not self._kinds:
+                self._since = now
+            known = self._kinds.get(kind)
+            if known is None:
+                self._kinds[kind] = _Kind(now, cycle=cycle)
+                LOG.warning("placement unreachable: %s", text)
+                return
+            if cycle and cycle == known.cycle:
+                return
+            known.cycle = cycle
+            known.suppressed += 1
+            if known.suppressed >= FAILURES_A_LINE or now - known.told_at >= SECONDS_A_LINE:
+                LOG.warning("placement unreachable: %s (suppressed %s)", text, known.suppressed - 1)
+                known.told_at, known.suppressed = now, 0
+
+    def answered(self) -> None:
+        """Placement answered."""
+        if not self._kinds:
+            return
+        with self._lock:
+            if self._kinds:
+                LOG.info("placement reachable again after %.0f s", self._clock() - self._since)
+            self._kinds.clear()
+
+
+NOT_PLACEMENTS_REMEDY = (
+    "check that [placement] endpoint_override or the catalog names Placement itself, and what "
+    "stands in front of it: a proxy, a login page"
+)
 _LONGEST_FAULT = 300
-# An answer came that is no HTTP that can be read. One that breaks off is none of these, because it may have been right.
+# An answer came that is no HTTP that can be read. One that breaks off is none of these, because it
+# may have been right.
 _MALFORMED = (
-    BadStatusLine, LineTooLong, UnknownProtocol, UnknownTransferEncoding,
-    urllib3.exceptions.InvalidChunkLength, urllib3.exceptions.DecodeError, urllib3.exceptions.InvalidHeader,
-)  # fmt: skip
+    BadStatusLine,
+    LineTooLong,
+    UnknownProtocol,
+    UnknownTransferEncoding,
+    urllib3.exceptions.InvalidChunkLength,
+    urllib3.exceptions.DecodeError,
+    urllib3.exceptions.InvalidHeader,
+)
 _NEVER_SENT = (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
 class _Meaning:
-    """``message`` may use what :func:`unreachable` has for it. ``sent``: a request may have left."""
+    """``message`` may use what :func:`unreachable` has for it. ``sent``: a request may
+    have left.
+    """
 
     errors: type[BaseException]
     kind: str
@@ -35,54 +115,132 @@ class _Meaning:
 
 
 _CREDENTIALS_GONE = (
-    "check the user, password and project in [placement], or the application credential, which somebody may have deleted; "
-    "and that [placement] auth_url is that of the identity service"
+    "check the user, password and project in [placement], or the application credential, which "
+    "somebody may have deleted; and that [placement] auth_url is that of the identity service"
 )
 
 # What a session's own bounds say, wherever it stands in the chain of causes.
 _BOUNDS = (
     _Meaning(
-        AnswerTooLong, "too-long", "{url} gave an answer that was not read to its end: {bound}",
-        "check that it is Placement; if it is, raise [placement] max_answer", sent=True,
+        AnswerTooLong,
+        "too-long",
+        "{url} gave an answer that was not read to its end: {bound}",
+        "check that it is Placement; if it is, raise [placement] max_answer",
+        sent=True,
     ),
     _Meaning(
-        Redirected, "redirect", "{url} redirects to another place, where the agent does not follow with its credentials: {bound}",
-        "set [placement] endpoint_override (or auth_url) to the place itself if it is right, or mend the catalog", sent=True,
+        Redirected,
+        "redirect",
+        (
+            "{url} redirects to another place, where the agent does not follow with its "
+            "credentials: {bound}"
+        ),
+        (
+            "set [placement] endpoint_override (or auth_url) to the place itself if it is right, "
+            "or mend the catalog"
+        ),
+        sent=True,
     ),
-)  # fmt: skip
-_MALFORMED_ANSWER = _Meaning(HTTPException, "not-placement", "{call} with something that is not {whose}: {fault}", "{malformed}", sent=True)
+)
+_MALFORMED_ANSWER = _Meaning(
+    HTTPException,
+    "not-placement",
+    "{call} with something that is not {whose}: {fault}",
+    "{malformed}",
+    sent=True,
+)
 # The first that fits counts: subclasses stand before their bases.
 _MEANINGS = (
     _Meaning(
-        ksa.EmptyCatalog, "catalog", "the token for placement has no service catalog, because it is for no project",
-        "name the project in [placement] (project_name, project_domain_name), and see that the user has a role in it, or set endpoint_override",
+        ksa.EmptyCatalog,
+        "catalog",
+        "the token for placement has no service catalog, because it is for no project",
+        (
+            "name the project in [placement] (project_name, project_domain_name), and see that the "
+            "user has a role in it, or set endpoint_override"
+        ),
     ),
     _Meaning(
-        ksa.CatalogException, "catalog", "no placement endpoint for region {region}, interface {interface} in the service catalog",
-        "check [placement] region_name, valid_interfaces and service_type, or set endpoint_override",
+        ksa.CatalogException,
+        "catalog",
+        "no placement endpoint for region {region}, interface {interface} in the service catalog",
+        (
+            "check [placement] region_name, valid_interfaces and service_type, or set "
+            "endpoint_override"
+        ),
     ),
     _Meaning(
-        ksa.MissingAuthPlugin, "credentials", "no credentials configured in section [placement]",
-        "set auth_type and its options, as in nova.conf", fatal=True,
+        ksa.MissingAuthPlugin,
+        "credentials",
+        "no credentials configured in section [placement]",
+        "set auth_type and its options, as in nova.conf",
+        fatal=True,
     ),
     _Meaning(
-        ksa.Unauthorized, "credentials", "credentials for placement refused by identity at {url}: {reason}",
-        "check the user, password and project in [placement], and that the user has a role in that project: "
-        "openstack role assignment list --user USER --project PROJECT --names", fatal=True,
+        ksa.Unauthorized,
+        "credentials",
+        "credentials for placement refused by identity at {url}: {reason}",
+        "check the user, password and project in [placement], and that the user has a role in "
+        "that project: openstack role assignment list --user USER --project PROJECT --names",
+        fatal=True,
     ),
-    _Meaning(ksa.AuthorizationFailure, "credentials", "credentials incomplete or contradictory: {reason}", "check section [placement]", fatal=True),
-    _Meaning(ksa.SSLError, "tls", "certificate of {url} not accepted: {reason}", "{tls}", fatal=True),
-    _Meaning(ksa.NotFound, "credentials", "identity at {url} does not know the credentials for placement: {reason}", _CREDENTIALS_GONE, fatal=True),
-    _Meaning(ksa.HttpError, "identity", "identity service at {url} failed: {reason}", "nothing to do if it comes back; it is asked again"),
-    _Meaning(ksa.DiscoveryFailure, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
-    _Meaning(ksa.VersionNotAvailable, "discovery", "version discovery at {url} failed: {reason}", "check the endpoint"),
     _Meaning(
-        ksa.ConnectTimeout, "timeout", "no answer from {url} in time; waited up to {waited}",
-        "check the service, or raise [placement] read_timeout", sent=True,
+        ksa.AuthorizationFailure,
+        "credentials",
+        "credentials incomplete or contradictory: {reason}",
+        "check section [placement]",
+        fatal=True,
     ),
-    _Meaning(ksa.ConnectFailure, "connect", "cannot connect to {url}: {reason}", "check that it runs and can be reached from here", sent=True),
-    _Meaning(Exception, "broken", "connection to {url} broken: {reason}", "check what stands between this host and Placement", sent=True),
-)  # fmt: skip
+    _Meaning(
+        ksa.SSLError, "tls", "certificate of {url} not accepted: {reason}", "{tls}", fatal=True
+    ),
+    _Meaning(
+        ksa.NotFound,
+        "credentials",
+        "identity at {url} does not know the credentials for placement: {reason}",
+        _CREDENTIALS_GONE,
+        fatal=True,
+    ),
+    _Meaning(
+        ksa.HttpError,
+        "identity",
+        "identity service at {url} failed: {reason}",
+        "nothing to do if it comes back; it is asked again",
+    ),
+    _Meaning(
+        ksa.DiscoveryFailure,
+        "discovery",
+        "version discovery at {url} failed: {reason}",
+        "check the endpoint",
+    ),
+    _Meaning(
+        ksa.VersionNotAvailable,
+        "discovery",
+        "version discovery at {url} failed: {reason}",
+        "check the endpoint",
+    ),
+    _Meaning(
+        ksa.ConnectTimeout,
+        "timeout",
+        "no answer from {url} in time; waited up to {waited}",
+        "check the service, or raise [placement] read_timeout",
+        sent=True,
+    ),
+    _Meaning(
+        ksa.ConnectFailure,
+        "connect",
+        "cannot connect to {url}: {reason}",
+        "check that it runs and can be reached from here",
+        sent=True,
+    ),
+    _Meaning(
+        Exception,
+        "broken",
+        "connection to {url} broken: {reason}",
+        "check what stands between this host and Placement",
+        sent=True,
+    ),
+)
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
@@ -96,7 +254,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(current))
         yield current
         pending += [current.__cause__, current.__context__]
-        pending += [one for one in (*current.args, getattr(current, "reason", None)) if isinstance(one, BaseException)]
+        pending += [
+            one
+            for one in (*current.args, getattr(current, "reason", None))
+            if isinstance(one, BaseException)
+        ]
 
 
 def _reason(error: BaseException) -> str:
@@ -125,7 +287,12 @@ def _url(error: BaseException, default: str) -> str:
 def _fault(chain: Iterable[BaseException]) -> str:
     """What is wrong with the form of an answer, in one line; empty if nothing is."""
     # What http.client raises for too many headers has no class of its own.
-    found = [one for one in chain if type(one) is HTTPException or (isinstance(one, _MALFORMED) and not isinstance(one, RemoteDisconnected))]
+    found = [
+        one
+        for one in chain
+        if type(one) is HTTPException
+        or (isinstance(one, _MALFORMED) and not isinstance(one, RemoteDisconnected))
+    ]
     if not found:
         return ""
     first = found[-1].args[0] if found[-1].args else None
@@ -134,33 +301,69 @@ def _fault(chain: Iterable[BaseException]) -> str:
 
 
 def _call(chain: Iterable[BaseException], url: str) -> tuple[str, bool]:
-    """Who answered which call, and whether the call was one to ``url``, not to the identity service."""
-    request = next((found for one in chain if (found := getattr(one, "request", None)) is not None), None)
+    """Who answered which call, and whether the call was one to ``url``, not to the identity
+    service.
+    """
+    request = next(
+        (found for one in chain if (found := getattr(one, "request", None)) is not None), None
+    )
     if request is None:
         return f"{printable(url)} answered", True
     asked = masked(str(request.url)).partition("?")[0]
     own = asked.startswith(url)
-    return printable(f"{url} answered {request.method} {asked.removeprefix(url) or '/'}" if own else f"{asked} answered {request.method}"), own
+    return printable(
+        f"{url} answered {request.method} {asked.removeprefix(url) or '/'}"
+        if own
+        else f"{asked} answered {request.method}"
+    ), own
 
 
-def unreachable(error: Exception, url: str, region: str | None, interface: str | None, waited: str) -> PlacementUnreachable:
-    """The one error that callers see for ``error``, raised by keystoneauth or what is below it on the way to ``url``."""
+def unreachable(
+    error: Exception, url: str, region: str | None, interface: str | None, waited: str
+) -> PlacementUnreachable:
+    """The one error that callers see for ``error``, raised by keystoneauth or what is below it on
+    the way to ``url``.
+    """
     chain = [*_chain(error)]
-    bound = next(((meaning, one) for one in chain for meaning in _BOUNDS if isinstance(one, meaning.errors)), None)
+    bound = next(
+        ((meaning, one) for one in chain for meaning in _BOUNDS if isinstance(one, meaning.errors)),
+        None,
+    )
     fault = _fault(chain)
     meaning = bound[0] if bound is not None else _MALFORMED_ANSWER if fault else _meaning(error)
     call, own = _call(chain, url)
     never_sent = any(isinstance(one, _NEVER_SENT) for one in chain)
     message = meaning.message.format(
-        url=printable(_url(error, url)), reason=_reason(error), region=region or "any", interface=interface or "any", waited=waited,
-        bound=printable(str(bound[1])) if bound is not None else "", call=call, fault=fault, whose="Placement's" if own else "an identity service's",
-    )  # fmt: skip
-    of_malformed = NOT_PLACEMENTS_REMEDY if own else "check [placement] auth_url, and what stands in front of it"
-    remedy = meaning.remedy.format(tls=tls_remedy(reversed(chain), "placement"), malformed=of_malformed)
-    return PlacementUnreachable(message, remedy, kind=meaning.kind, outcome_unknown=meaning.sent and not never_sent, fatal=meaning.fatal)
+        url=printable(_url(error, url)),
+        reason=_reason(error),
+        region=region or "any",
+        interface=interface or "any",
+        waited=waited,
+        bound=printable(str(bound[1])) if bound is not None else "",
+        call=call,
+        fault=fault,
+        whose="Placement's" if own else "an identity service's",
+    )
+    of_malformed = (
+        NOT_PLACEMENTS_REMEDY
+        if own
+        else "check [placement] auth_url, and what stands in front of it"
+    )
+    remedy = meaning.remedy.format(
+        tls=tls_remedy(reversed(chain), "placement"), malformed=of_malformed
+    )
+    return PlacementUnreachable(
+        message,
+        remedy,
+        kind=meaning.kind,
+        outcome_unknown=meaning.sent and not never_sent,
+        fatal=meaning.fatal,
+    )
 
 
 def _meaning(error: Exception) -> _Meaning:
     # requests refuses a bundle that is not there before anything is sent.
-    kind = ksa.SSLError if isinstance(error, OSError) and "certificate" in str(error) else type(error)
+    kind = (
+        ksa.SSLError if isinstance(error, OSError) and "certificate" in str(error) else type(error)
+    )
     return next(one for one in _MEANINGS if issubclass(kind, one.errors))

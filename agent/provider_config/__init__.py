@@ -1,1 +1,3 @@
-"""The operator's provider files: custom inventories and traits for providers that the agent manages."""
+"""The operator's provider files: custom inventories and traits for providers that the agent
+manages.
+"""

@@ -1,4 +1,6 @@
-"""The folder of the operator's files: all of them together, with everything wrong in any of them at once."""
+"""The folder of the operator's files: all of them together, with everything wrong in any of them at
+once.
+"""
 
 import logging
 import os
@@ -10,7 +12,7 @@ from oslo_config import cfg
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.names import printable
 from agent.provider_config.entry import Entry, Key, ProviderConfig
-from agent.yaml_files.reading import read_bytes
+from agent.yaml_files.document import read_bytes
 
 LOG = logging.getLogger(__name__)
 
@@ -20,7 +22,8 @@ READABLE = "check the permissions: the agent has to read the folder and its file
 
 
 def configured(conf: cfg.ConfigOpts) -> ProviderConfig:
-    """The files of ``[compute] provider_config_location``. What may not be meant as it stands is logged.
+    """The files of ``[compute] provider_config_location``. What may not be meant as it stands is
+    logged.
 
     :raises ConfigErrors: everything that is wrong with any of them.
     """
@@ -29,17 +32,25 @@ def configured(conf: cfg.ConfigOpts) -> ProviderConfig:
     for one in found.warnings:
         LOG.warning("%s", one)
     if folder and not found.files:
-        LOG.info("no provider configuration: %s has no *.yaml that the agent may see", printable(str(folder)))
+        LOG.info(
+            "no provider configuration: %s has no *.yaml that the agent may see",
+            printable(str(folder)),
+        )
     return found
 
 
 def folder_of(conf: cfg.ConfigOpts) -> Path | None:
     """Where the files are, as the options say."""
-    return Path(conf.compute.provider_config_location) if conf.compute.provider_config_location else None
+    return (
+        Path(conf.compute.provider_config_location)
+        if conf.compute.provider_config_location
+        else None
+    )
 
 
 def read_folder(folder: Path) -> ProviderConfig:
-    """Read the files of ``folder`` in the order of their names. A folder that is not there has none.
+    """Read the files of ``folder`` in the order of their names. A folder that is not there has
+    none.
 
     :raises ConfigErrors: everything that is wrong with any of them.
     """
@@ -62,12 +73,22 @@ def read_folder(folder: Path) -> ProviderConfig:
         warnings += sorted(found.warnings, key=_place)
         errors += sorted(found.errors, key=_place)
     if len(entries) > MAX_ENTRIES:
-        errors.append(ConfigError(f"{printable(str(folder))}: {len(entries)} entries in all, and {MAX_ENTRIES} are allowed", "name fewer providers"))
+        errors.append(
+            ConfigError(
+                (
+                    f"{printable(str(folder))}: {len(entries)} entries in all, and {MAX_ENTRIES} "
+                    "are allowed"
+                ),
+                "name fewer providers",
+            )
+        )
     errors += _repeated(entries)
     if errors:
         raise ConfigErrors(errors)
     used = tuple(one for one in entries if one.inventories or one.traits)
-    return ProviderConfig(folder, tuple(printable(str(file)) for file in files), used, tuple(warnings))
+    return ProviderConfig(
+        folder, tuple(printable(str(file)) for file in files), used, tuple(warnings)
+    )
 
 
 def _names(folder: Path) -> Sequence[str]:
@@ -80,13 +101,20 @@ def _names(folder: Path) -> Sequence[str]:
     except FileNotFoundError:
         return ()
     except OSError as error:
-        what = f"{printable(str(folder))}: the folder of [compute] provider_config_location cannot be read: {error.strerror}"
+        what = (
+            f"{printable(str(folder))}: the folder of [compute] provider_config_location cannot "
+            f"be read: {error.strerror}"
+        )
         raise ConfigErrors([ConfigError(what, READABLE, file=printable(str(folder)))]) from error
 
 
 def _unread(path: Path) -> ConfigError:
     file = printable(str(path))
-    return ConfigError(f"{file}: is not read", f"call it *{ENDINGS[0]} if it is to be read, or put it elsewhere", file=file)
+    return ConfigError(
+        f"{file}: is not read",
+        f"call it *{ENDINGS[0]} if it is to be read, or put it elsewhere",
+        file=file,
+    )
 
 
 def _repeated(entries: Sequence[Entry]) -> Iterator[ConfigError]:
@@ -94,8 +122,17 @@ def _repeated(entries: Sequence[Entry]) -> Iterator[ConfigError]:
     first: dict[Key, Entry] = {}
     for one in entries:
         if (other := first.setdefault(one.key, one)) is not one:
-            what = f"{one.file}:{one.place}: there is another entry for {one.key}, in {other.file}:{other.place}"
-            yield ConfigError(what, "keep one of them", file=one.file, line=one.place.line, column=one.place.column)
+            what = (
+                f"{one.file}:{one.place}: there is another entry for {one.key}, in "
+                f"{other.file}:{other.place}"
+            )
+            yield ConfigError(
+                what,
+                "keep one of them",
+                file=one.file,
+                line=one.place.line,
+                column=one.place.column,
+            )
 
 
 def _place(error: ConfigError) -> tuple[int, int]:

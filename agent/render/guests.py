@@ -9,9 +9,8 @@ from rich.text import Text
 
 from agent.model.cpu_list import format_cpu_list
 from agent.model.report import Problem
-from agent.render.look import Look, hanging, shown, to_string
+from agent.render.look import Look, hanging, shown, some, to_string
 from agent.render.text import error_lines
-from agent.render.words import some
 
 Document = Mapping[str, Any]
 
@@ -39,31 +38,53 @@ class GuestList:
 def guests_document(found: GuestList) -> Document:
     """The one document of the command."""
     return {
-        "schema": f"compute-node-agent/{found.name}/1", "source": found.source, "dry_run": found.dry_run, "nodes": list(found.nodes), "errors": [],
+        "schema": f"compute-node-agent/{found.name}/1",
+        "source": found.source,
+        "dry_run": found.dry_run,
+        "nodes": list(found.nodes),
+        "errors": [],
         "exit_code": found.exit_code,
-    }  # fmt: skip
+    }
 
 
 def render_guests(found: GuestList, look: Look) -> str:
     """The same as text: each node, its guests, and how many there are of each kind."""
-    lines = [Text("the daemon was not asked; this is what the driver tells", "yellow"), Text()] if found.source == "driver" else []
+    lines = (
+        [Text("the daemon was not asked; this is what the driver tells", "yellow"), Text()]
+        if found.source == "driver"
+        else []
+    )
     for node in found.nodes:
         lines += [*_node(node, look), Text()]
     return to_string([*lines, _closing(found)], look)
 
 
 def _node(node: Document, look: Look) -> Iterator[Text]:
-    yield Text.assemble(shown(node["name"], "bold"), shown(f"  {node['uuid'] or ''}".rstrip(), "dim"))
+    yield Text.assemble(
+        shown(node["name"], "bold"), shown(f"  {node['uuid'] or ''}".rstrip(), "dim")
+    )
     for guest in node["guests"]:
         word, style = OUTCOMES[guest["outcome"]]
-        yield Text.assemble("  ", shown(guest["name"], "bold"), shown(f"  {guest['uuid']}  "), (word, style))
+        yield Text.assemble(
+            "  ", shown(guest["name"], "bold"), shown(f"  {guest['uuid']}  "), (word, style)
+        )
         yield from hanging(shown("    " + f" {look.signs.dot} ".join(_facts(guest)), "dim"), look)
         for refusal in guest["refusals"]:
-            yield from hanging(Text.assemble((f"    {look.signs.bad} ", "bold red"), shown(refusal["reason"], "red")), look)
-            yield from hanging(Text.assemble((f"      {look.signs.change} ", "dim"), shown(refusal["remedy"])), look)
+            yield from hanging(
+                Text.assemble(
+                    (f"    {look.signs.bad} ", "bold red"), shown(refusal["reason"], "red")
+                ),
+                look,
+            )
+            yield from hanging(
+                Text.assemble((f"      {look.signs.change} ", "dim"), shown(refusal["remedy"])),
+                look,
+            )
     if not node["guests"] and not node["errors"]:
         yield Text("  no guests", "dim")
-    yield from error_lines((Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]), look)
+    yield from error_lines(
+        (Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]), look
+    )
 
 
 def _facts(guest: Document) -> Iterator[str]:
@@ -83,5 +104,9 @@ def _facts(guest: Document) -> Iterator[str]:
 def _closing(found: GuestList) -> Text:
     counts = Counter(guest["outcome"] for node in found.nodes for guest in node["guests"])
     told = [some(sum(counts.values()), "guest")]
-    told += [f"{counts[outcome]} {word}" for outcome, (word, _) in OUTCOMES.items() if counts[outcome]]
-    return Text(", ".join(told) + ("; dry run: nothing was written" if found.dry_run else ""), "bold")
+    told += [
+        f"{counts[outcome]} {word}" for outcome, (word, _) in OUTCOMES.items() if counts[outcome]
+    ]
+    return Text(
+        ", ".join(told) + ("; dry run: nothing was written" if found.dry_run else ""), "bold"
+    )

@@ -4,10 +4,18 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from agent.errors import AgentError, ConfigErrors
 from agent.model.inventory import completed, without_empty
 from agent.model.provider_tree import Provider
 from agent.model.report import METHODS, STEPS, Drift, NodeReport, Outcome, Problem, Report
 from agent.render.own_tree import HasTree, StoredTree, made_up, own_providers, replaced
+
+
+def problems_of(error: AgentError) -> tuple[Problem, ...]:
+    """Each error on its own, also where one exception carries many."""
+    parts = error.errors if isinstance(error, ConfigErrors) else (error,)
+    return tuple(Problem(part.code, part.message, part.remedy, part.fatal) for part in parts)
+
 
 SCHEMA = "compute-node-agent/report/1"
 TREE_SCHEMA = "compute-node-agent/tree/1"
@@ -22,7 +30,13 @@ def yaml_dumps(document: Mapping[str, Any]) -> str:
     """The same document as YAML, by way of JSON, so that both hold the same. Pure ASCII too."""
     import yaml  # Loaded when it is asked for, because hardly anybody does.
 
-    text: str = yaml.safe_dump(json.loads(dumps(document)), sort_keys=False, allow_unicode=False, width=120, explicit_start=True)
+    text: str = yaml.safe_dump(
+        json.loads(dumps(document)),
+        sort_keys=False,
+        allow_unicode=False,
+        width=120,
+        explicit_start=True,
+    )
     return text
 
 
@@ -31,7 +45,11 @@ def report_document(report: Report) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "agent": {"version": report.version, "host": report.host},
-        "placement": {"mode": report.mode, "endpoint": report.endpoint, "max_version": report.max_version},
+        "placement": {
+            "mode": report.mode,
+            "endpoint": report.endpoint,
+            "max_version": report.max_version,
+        },
         "dry_run": report.dry_run,
         "nodes": [node_document(node) for node in report.nodes],
         "requests": request_counts(report.requests),
@@ -41,7 +59,9 @@ def report_document(report: Report) -> dict[str, Any]:
 
 
 def node_document(node: NodeReport) -> dict[str, Any]:
-    """One node of the report. The uuids of a provisional node print as null, wherever they stand."""
+    """One node of the report. The uuids of a provisional node print as null, wherever
+    they stand.
+    """
     document = {
         "name": node.name,
         "uuid": node.uuid,
@@ -71,7 +91,15 @@ def tree_document(trees: Iterable[StoredTree]) -> dict[str, Any]:
     """Trees alone, as ``agent tree`` shows them, with the rows that the report has."""
     return {
         "schema": TREE_SCHEMA,
-        "nodes": [{"name": one.name, "uuid": one.uuid, "endpoint": one.endpoint, "tree": _plain(tree_rows(one), {})} for one in trees],
+        "nodes": [
+            {
+                "name": one.name,
+                "uuid": one.uuid,
+                "endpoint": one.endpoint,
+                "tree": _plain(tree_rows(one), {}),
+            }
+            for one in trees
+        ],
         "errors": [],
         "exit_code": 0,
     }
@@ -79,7 +107,10 @@ def tree_document(trees: Iterable[StoredTree]) -> dict[str, Any]:
 
 def tree_rows(node: HasTree) -> list[dict[str, Any]]:
     """One row a provider, parents before their children."""
-    return [_row(node.tree.provider(uuid), uuid in node.owned, node.used.get(uuid, {})) for uuid in own_providers(node.tree, node.uuid)]
+    return [
+        _row(node.tree.provider(uuid), uuid in node.owned, node.used.get(uuid, {}))
+        for uuid in own_providers(node.tree, node.uuid)
+    ]
 
 
 def _row(provider: Provider, owned: bool, used: Mapping[str, int]) -> dict[str, Any]:
@@ -89,7 +120,8 @@ def _row(provider: Provider, owned: bool, used: Mapping[str, int]) -> dict[str, 
         "parent": provider.parent_uuid,
         "generation": provider.generation,
         "inventories": {
-            name: {**completed(record), "used": used.get(name)} for name, record in sorted(without_empty(provider.inventory).items())
+            name: {**completed(record), "used": used.get(name)}
+            for name, record in sorted(without_empty(provider.inventory).items())
         },
         "traits": sorted(provider.traits),
         "aggregates": sorted(provider.aggregates),
@@ -112,13 +144,25 @@ def _operation(outcome: Outcome) -> dict[str, Any]:
 
 
 def _drift(drift: Drift) -> dict[str, Any]:
-    subject = {key: value for key, value in (("consumer", drift.consumer), ("provider", drift.provider)) if value is not None}
-    return {"kind": drift.kind, "severity": drift.severity, **(subject or {"provider": None}), "detail": drift.detail, "remedy": drift.remedy}
+    subject = {
+        key: value
+        for key, value in (("consumer", drift.consumer), ("provider", drift.provider))
+        if value is not None
+    }
+    return {
+        "kind": drift.kind,
+        "severity": drift.severity,
+        **(subject or {"provider": None}),
+        "detail": drift.detail,
+        "remedy": drift.remedy,
+    }
 
 
 def error_rows(errors: Iterable[Problem]) -> list[dict[str, str]]:
     """Errors as every document has them."""
-    return [{"code": error.code, "message": error.message, "remedy": error.remedy} for error in errors]
+    return [
+        {"code": error.code, "message": error.message, "remedy": error.remedy} for error in errors
+    ]
 
 
 def request_counts(requests: Mapping[str, int]) -> dict[str, int]:
@@ -128,7 +172,9 @@ def request_counts(requests: Mapping[str, int]) -> dict[str, int]:
 
 
 def _plain(value: Any, hidden: Mapping[str, str]) -> Any:
-    """``value`` in JSON's own types; a made-up uuid becomes null, and as a key or within a text the provider's name."""
+    """``value`` in JSON's own types; a made-up uuid becomes null, and as a key or within a text the
+    provider's name.
+    """
     if isinstance(value, str):
         return None if value in hidden else replaced(value, hidden)
     if isinstance(value, Mapping):

@@ -1,15 +1,48 @@
 """How text is shown: width, colour and characters, as the stream it goes to can carry them."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import StringIO
 from typing import TextIO
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
 from agent.model.names import printable
+
+GAP = "  "
+
+
+def table_lines(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], words: int, indent: int = 0
+) -> list[Text]:
+    """The headings and the rows; the first columns hold ``words``, the others numbers."""
+    shown = [[printable(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_len, column)) for column in zip(headings, *shown, strict=True)]
+
+    def line(cells: Sequence[str]) -> str:
+        return (
+            " " * indent
+            + GAP.join(
+                _padded(cell, width, place < words)
+                for place, (cell, width) in enumerate(zip(cells, widths, strict=True))
+            ).rstrip()
+        )
+
+    return [Text(line(headings), "dim"), *(Text(line(row)) for row in shown)]
+
+
+def _padded(cell: str, width: int, is_word: bool) -> str:
+    space = " " * (width - cell_len(cell))
+    return cell + space if is_word else space + cell
+
+
+def some(count: int, noun: str) -> str:
+    """``1 claim``, ``2 claims``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
 
 PLAIN_WIDTH = 120
 LEAST_WIDTH = 24
@@ -38,7 +71,9 @@ ASCII = Signs("|- ", "`- ", "|  ", "->", "<>", "--", "-", "*", "x", ".")
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """``width``: columns of the terminal, ``None`` where there is none and lines are left whole. ``wide``: nothing is left out."""
+    """``width``: columns of the terminal, ``None`` where there is none and lines are left whole.
+    ``wide``: nothing is left out.
+    """
 
     width: int | None = None
     colour: bool = False
@@ -57,10 +92,18 @@ class Look:
 
 
 def look_of(stream: TextIO, environ: Mapping[str, str] = os.environ, *, wide: bool = False) -> Look:
-    """What ``stream`` can show. ``FORCE_COLOR`` does not count: escape codes belong on terminals only."""
+    """What ``stream`` can show. ``FORCE_COLOR`` does not count: escape codes belong on terminals
+    only.
+    """
     terminal = stream.isatty()
-    colour = terminal and "NO_COLOR" not in environ and environ.get("TERM", "") not in ("dumb", "unknown")
-    width = Console(file=stream, force_terminal=True, legacy_windows=False).width if terminal else None
+    colour = (
+        terminal
+        and "NO_COLOR" not in environ
+        and environ.get("TERM", "") not in ("dumb", "unknown")
+    )
+    width = (
+        Console(file=stream, force_terminal=True, legacy_windows=False).width if terminal else None
+    )
     return Look(width, colour, _carries(getattr(stream, "encoding", None) or "ascii"), wide)
 
 
@@ -86,7 +129,9 @@ def wrapped(text: Text, width: int) -> list[Text]:
 
 
 def hanging(line: Text, look: Look) -> list[Text]:
-    """``line`` as it is where there is no terminal, else wrapped to its width, what goes on below indented."""
+    """``line`` as it is where there is no terminal, else wrapped to its width, what goes on below
+    indented.
+    """
     if look.width is None:
         return [line]
     first, *rest = wrapped(line, look.wrap_at - INDENT)
@@ -103,7 +148,8 @@ def to_string(lines: Iterable[Text], look: Look) -> str:
 
 
 def _console(look: Look) -> Console:
-    # Everything that rich would guess from the environment is given, because look_of has decided it.
+    # Everything that rich would guess from the environment is given, because look_of has decided
+    # it.
     return Console(
         file=StringIO(),
         width=look.wrap_at,

@@ -10,7 +10,14 @@ from agent.model.report import NodeReport
 from agent.render.look import Look, Signs, shown
 from agent.render.own_tree import own_providers
 
-STATE_STYLES = {"in-sync": "green", "changed": "green", "pending": "yellow", "degraded": "yellow", "failed": "red", "refused": "red"}
+STATE_STYLES = {
+    "in-sync": "green",
+    "changed": "green",
+    "pending": "yellow",
+    "degraded": "yellow",
+    "failed": "red",
+    "refused": "red",
+}
 HEADINGS = ("node", "state", "driver", "providers", "operations", "drift", "errors", "seconds")
 WORDS = 3  # The first columns hold words, the others numbers.
 
@@ -22,13 +29,23 @@ def header_lines(node: NodeReport, signs: Signs) -> list[Text]:
     if node.attempts > 1:
         facts.append(f"{node.attempts} attempts")
     return [
-        Text.assemble((f"{_mark(node, signs)} ", f"bold {style}"), shown(node.name, "bold"), "  ", (node.state, f"bold {style}")),
+        Text.assemble(
+            (f"{_mark(node, signs)} ", f"bold {style}"),
+            shown(node.name, "bold"),
+            "  ",
+            (node.state, f"bold {style}"),
+        ),
         shown("  " + f" {signs.dot} ".join(facts), "dim"),
     ]
 
 
 def _mark(node: NodeReport, signs: Signs) -> str:
-    marks = {"in-sync": signs.good, "changed": signs.good, "pending": signs.waiting, "degraded": "!"}
+    marks = {
+        "in-sync": signs.good,
+        "changed": signs.good,
+        "pending": signs.waiting,
+        "degraded": "!",
+    }
     return marks.get(node.state, signs.bad)
 
 
@@ -36,18 +53,48 @@ def summary_lines(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
     """One row a node, for runs with so many nodes that nobody reads their trees."""
     rows = [[printable(cell) for cell in _summary_row(node)] for node in nodes]
     widths = [max(map(cell_len, column)) for column in zip(HEADINGS, *rows, strict=True)]
-    heading = Text("  " + "  ".join(_padded(cell, width, index) for index, (cell, width) in enumerate(zip(HEADINGS, widths, strict=True))), "dim")
+    heading = Text(
+        "  "
+        + "  ".join(
+            _padded(cell, width, index)
+            for index, (cell, width) in enumerate(zip(HEADINGS, widths, strict=True))
+        ),
+        "dim",
+    )
     lines = [heading]
     for node, row in zip(nodes, rows, strict=True):
-        cells = [_padded(cell, width, index) for index, (cell, width) in enumerate(zip(row, widths, strict=True))]
+        cells = [
+            _padded(cell, width, index)
+            for index, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
         style = STATE_STYLES[node.state]
-        lines.append(Text.assemble((f"{_mark(node, look.signs)} ", style), (cells[0], "bold"), "  ", (cells[1], style), "  ", "  ".join(cells[2:])))
+        lines.append(
+            Text.assemble(
+                (f"{_mark(node, look.signs)} ", style),
+                (cells[0], "bold"),
+                "  ",
+                (cells[1], style),
+                "  ",
+                "  ".join(cells[2:]),
+            )
+        )
     return lines
 
 
 def _summary_row(node: NodeReport) -> tuple[str, ...]:
-    numbers = (len(own_providers(node.tree, node.uuid)), len(node.outcomes), len(node.drift), len(node.errors))
-    return (node.name, node.state, node.driver, *map(str, numbers), f"{node.seconds.get('total', 0.0):.2f}")
+    numbers = (
+        len(own_providers(node.tree, node.uuid)),
+        len(node.outcomes),
+        len(node.drift),
+        len(node.errors),
+    )
+    return (
+        node.name,
+        node.state,
+        node.driver,
+        *map(str, numbers),
+        f"{node.seconds.get('total', 0.0):.2f}",
+    )
 
 
 def _padded(cell: str, width: int, index: int) -> str:

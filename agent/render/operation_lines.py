@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from agent.model.allocation import Resources
-from agent.model.inventory_text import inventory_changes
+from agent.model.inventory import inventory_changes
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import (
     CreateProvider,
@@ -33,9 +33,15 @@ Names = Mapping[str, str]
 
 
 def operation_lines(node: NodeReport, look: Look) -> list[Text]:
-    """One line an operation, in the order sent. On a terminal a long one goes on below, indented."""
+    """One line an operation, in the order sent. On a terminal a long one goes on below,
+    indented.
+    """
     names = _names(node)
-    return [line for outcome in node.outcomes for line in hanging(_line(outcome, names, node.provisional, look.signs), look)]
+    return [
+        line
+        for outcome in node.outcomes
+        for line in hanging(_line(outcome, names, node.provisional, look.signs), look)
+    ]
 
 
 def _names(node: NodeReport) -> Names:
@@ -65,13 +71,19 @@ def _line(outcome: Outcome, names: Names, provisional: bool, signs: Signs) -> Te
     return line
 
 
-# --- one teller a kind: its sign, its subject, the change ------------------------------------------------------
+# --- one teller a kind: its sign, its subject, the change -----------------------------------------
 
 Told = tuple[str, str, str]
 
 
 def _create(operation: CreateProvider, names: Names, _: Signs) -> Told:
-    return "+", operation.provider.name, f"provider below {_called(operation.parent, names)}" if operation.parent else "root provider"
+    return (
+        "+",
+        operation.provider.name,
+        f"provider below {_called(operation.parent, names)}"
+        if operation.parent
+        else "root provider",
+    )
 
 
 def _delete(operation: DeleteProvider, _: Names, __: Signs) -> Told:
@@ -80,7 +92,11 @@ def _delete(operation: DeleteProvider, _: Names, __: Signs) -> Told:
 
 
 def _rename(operation: RenameProvider, _: Names, signs: Signs) -> Told:
-    return "~", operation.provider.name, f"name: {operation.old_name} {signs.change} {operation.provider.name}"
+    return (
+        "~",
+        operation.provider.name,
+        f"name: {operation.old_name} {signs.change} {operation.provider.name}",
+    )
 
 
 def _reparent(operation: ReparentProvider, names: Names, signs: Signs) -> Told:
@@ -89,7 +105,11 @@ def _reparent(operation: ReparentProvider, names: Names, signs: Signs) -> Told:
 
 
 def _inventory(operation: SetInventory, _: Names, signs: Signs) -> Told:
-    return "~", operation.provider.name, "inventory: " + _joined(inventory_changes(operation.old, operation.new, signs.change))
+    return (
+        "~",
+        operation.provider.name,
+        "inventory: " + _joined(inventory_changes(operation.old, operation.new, signs.change)),
+    )
 
 
 def _traits(operation: SetTraits, _: Names, __: Signs) -> Told:
@@ -110,11 +130,18 @@ def _trait(operation: EnsureTrait, _: Names, __: Signs) -> Told:
 
 def _reshape(operation: Reshape, names: Names, signs: Signs) -> Told:
     changes = (
-        f"{_called(uuid, names)} ({_joined(inventory_changes(operation.old_inventories.get(uuid, {}), new, signs.change))})"
+        (
+            f"{_called(uuid, names)} "
+            f"({_joined(inventory_changes(operation.old_inventories.get(uuid, {}), new, signs.change))})"
+        )
         for uuid, new in operation.inventories.items()
     )
     moved = len(operation.allocations)
-    return signs.reshape, f"reshape with {moved} consumer" + ("" if moved == 1 else "s"), "of " + ", ".join(changes)
+    return (
+        signs.reshape,
+        f"reshape with {moved} consumer" + ("" if moved == 1 else "s"),
+        "of " + ", ".join(changes),
+    )
 
 
 def _delete_allocations(operation: DeleteAllocations, names: Names, _: Signs) -> Told:
@@ -122,7 +149,9 @@ def _delete_allocations(operation: DeleteAllocations, names: Names, _: Signs) ->
 
 
 def _allocations(operation: SetAllocations, names: Names, signs: Signs) -> Told:
-    before, after = (_held(resources, names) for resources in (operation.old.resources, operation.new))
+    before, after = (
+        _held(resources, names) for resources in (operation.old.resources, operation.new)
+    )
     return "~", operation.old.consumer, f"allocations: {before} {signs.change} {after}"
 
 
@@ -149,7 +178,11 @@ def _called(uuid: str | None, names: Names) -> str:
 def _held(resources: Mapping[ProviderUuid, Resources], names: Names) -> str:
     """``MEMORY_MB 2048, VCPU 1 of node-1; VGPU 1 of node-1_NUMA0``."""
     return "; ".join(
-        f"{', '.join(f'{name} {amount}' for name, amount in sorted(amounts.items()))} of {_called(uuid, names)}" for uuid, amounts in resources.items()
+        (
+            f"{', '.join(f'{name} {amount}' for name, amount in sorted(amounts.items()))} of "
+            f"{_called(uuid, names)}"
+        )
+        for uuid, amounts in resources.items()
     )
 
 
@@ -158,5 +191,7 @@ def _joined(parts: Iterable[str]) -> str:
 
 
 def _set_changes(old: frozenset[str], new: frozenset[str]) -> str:
-    changes = [f"+{name}" for name in sorted(new - old)] + [f"-{name}" for name in sorted(old - new)]
+    changes = [f"+{name}" for name in sorted(new - old)] + [
+        f"-{name}" for name in sorted(old - new)
+    ]
     return " ".join(changes) or "written again"

@@ -52,10 +52,16 @@ def own_providers(tree: ProviderTree, root: str) -> list[ProviderUuid]:
 
 
 def made_up(node: NodeReport) -> Mapping[str, str]:
-    """The uuids that nobody may see, because the next run makes others, with what stands for them in texts."""
+    """The uuids that nobody may see, because the next run makes others, with what stands for them
+    in texts.
+    """
     if not node.provisional:
         return {}
-    created = {outcome.operation.provider for outcome in node.outcomes if outcome.operation.op == "create-provider"}
+    created = {
+        outcome.operation.provider
+        for outcome in node.outcomes
+        if outcome.operation.op == "create-provider"
+    }
     names: dict[str, str] = {provider.uuid: provider.name for provider in created if provider}
     names |= {uuid: node.tree.name_of(uuid) for uuid in own_providers(node.tree, node.uuid)}
     return {**names, node.uuid: node.name}

@@ -22,9 +22,11 @@ Finished = Callable[[str], None]
 
 @contextmanager
 def node_progress(stream: TextIO) -> Iterator[Callable[[int], Finished]]:
-    """What to call with the number of nodes once that is known; it gives what to call with each finished node's name, from any thread.
+    """What to call with the number of nodes once that is known; it gives what to call with each
+    finished node's name, from any thread.
 
-    The bar goes to ``stream``, which is stderr, because stdout is the report's. It is gone when the work is done.
+    The bar goes to ``stream``, which is stderr, because stdout is the report's. It is gone when the
+    work is done.
     """
     look = look_of(stream)
     with ExitStack() as stack:
@@ -34,8 +36,19 @@ def node_progress(stream: TextIO) -> Iterator[Callable[[int], Finished]]:
                 return lambda _name: None
             if look.width is None:
                 return _logged(total)
-            console = Console(file=stream, color_system="standard" if look.colour else None, no_color=not look.colour, legacy_windows=False)
-            columns = (TextColumn("auditing"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}", markup=False))
+            console = Console(
+                file=stream,
+                color_system="standard" if look.colour else None,
+                no_color=not look.colour,
+                legacy_windows=False,
+            )
+            columns = (
+                TextColumn("auditing"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                TextColumn("{task.description}", markup=False),
+            )
             progress = stack.enter_context(Progress(*columns, console=console, transient=True))
             task = progress.add_task("", total=total)
             return lambda name: progress.update(task, advance=1, description=printable(name))

@@ -18,7 +18,9 @@ SHOWN = ("name", "uuid", "operations", "errors")
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """Files that can be used. ``nodes``: what they would change; ``note``: why nothing is known of that."""
+    """Files that can be used. ``nodes``: what they would change; ``note``: why nothing is known of
+    that.
+    """
 
     folder: str
     files: Sequence[str]
@@ -31,24 +33,45 @@ class Checked:
 
 def check_document(checked: Checked) -> dict[str, Any]:
     """The one document of the command."""
-    nodes = [{key: value for key, value in node_document(node).items() if key in SHOWN} for node in checked.nodes]
+    nodes = [
+        {key: value for key, value in node_document(node).items() if key in SHOWN}
+        for node in checked.nodes
+    ]
     return {
-        "schema": "compute-node-agent/provider-config-check/1", "folder": checked.folder, "files": list(checked.files), "entries": list(checked.entries),
-        "warnings": error_rows(checked.warnings), "nodes": nodes, "errors": [], "exit_code": checked.exit_code,
-    }  # fmt: skip
+        "schema": "compute-node-agent/provider-config-check/1",
+        "folder": checked.folder,
+        "files": list(checked.files),
+        "entries": list(checked.entries),
+        "warnings": error_rows(checked.warnings),
+        "nodes": nodes,
+        "errors": [],
+        "exit_code": checked.exit_code,
+    }
 
 
 def render_check(checked: Checked, look: Look) -> str:
     """The same as text."""
     count, files = len(checked.entries), len(checked.files)
-    what = f"{count} {'entry' if count == 1 else 'entries'} in {files} {'file' if files == 1 else 'files'} of {printable(checked.folder)}"
+    what = (
+        f"{count} {'entry' if count == 1 else 'entries'} in {files} "
+        f"{'file' if files == 1 else 'files'} of {printable(checked.folder)}"
+    )
     lines = [*hanging(Text.assemble((f"{look.signs.good} ", "bold green"), shown(what)), look)]
     for one in checked.warnings:
         remedy = f" ({one.remedy})" if one.remedy else ""
-        lines += hanging(Text.assemble(("! ", "bold yellow"), shown(f"{one.message}{remedy}")), look)
+        lines += hanging(
+            Text.assemble(("! ", "bold yellow"), shown(f"{one.message}{remedy}")), look
+        )
     for node in checked.nodes:
-        changes = operation_lines(node, look) or ([] if node.errors else [Text("nothing would change", "dim")])
-        lines += [Text(), Text.assemble(shown(node.name, "bold"), (f"  {node.uuid}", "dim")), *changes, *error_lines(node.errors, look)]
+        changes = operation_lines(node, look) or (
+            [] if node.errors else [Text("nothing would change", "dim")]
+        )
+        lines += [
+            Text(),
+            Text.assemble(shown(node.name, "bold"), (f"  {node.uuid}", "dim")),
+            *changes,
+            *error_lines(node.errors, look),
+        ]
     if checked.note:
         lines += [Text(), *hanging(shown(checked.note, "dim"), look)]
     return to_string(lines, look)

@@ -6,8 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from agent.model.cpu_list import format_cpu_list
-from agent.render.look import Look, hanging, shown
-from agent.render.words import some
+from agent.render.look import Look, hanging, shown, some
 
 Document = Mapping[str, Any]
 
@@ -23,7 +22,10 @@ def move_lines(moves: Sequence[Document], look: Look) -> list[Text]:
     """Each move: its migration, and its claims below."""
     lines: list[Text] = []
     for one in moves:
-        lines += [*migration_lines([one["migration"]], look), *(Text.assemble("  ", line) for line in claim_lines(one["claims"], look))]
+        lines += [
+            *migration_lines([one["migration"]], look),
+            *(Text.assemble("  ", line) for line in claim_lines(one["claims"], look)),
+        ]
     return lines
 
 
@@ -31,15 +33,30 @@ def migration_lines(migrations: Sequence[Document], look: Look) -> list[Text]:
     """Each migration: its uuid, type and status, whose it is, and from where to where."""
     lines: list[Text] = []
     for one in migrations:
-        lines.append(Text.assemble(shown(one["uuid"], "bold"), shown(f"  {one['type']}  "), shown(one["status"], "bold")))
+        lines.append(
+            Text.assemble(
+                shown(one["uuid"], "bold"),
+                shown(f"  {one['type']}  "),
+                shown(one["status"], "bold"),
+            )
+        )
         lines += _details([f"instance {one['instance']}", *_way(one, look)], look)
     return lines
 
 
 def _claim(claim: Document, look: Look) -> list[Text]:
     half = "" if claim["half"] == "only" else f", the {claim['half']} half"
-    first = Text.assemble(shown(claim["id"], "bold"), "  ", (claim["state"], f"bold {STYLES[claim['state']]}"), shown(f"  {claim['purpose']}{half}"))
-    return [first, *_details([f"instance {claim['instance']}", f"node {_node(claim)}"], look), *_details(list(_held(claim)), look)]
+    first = Text.assemble(
+        shown(claim["id"], "bold"),
+        "  ",
+        (claim["state"], f"bold {STYLES[claim['state']]}"),
+        shown(f"  {claim['purpose']}{half}"),
+    )
+    return [
+        first,
+        *_details([f"instance {claim['instance']}", f"node {_node(claim)}"], look),
+        *_details(list(_held(claim)), look),
+    ]
 
 
 def _node(claim: Document) -> str:
@@ -61,7 +78,9 @@ def _held(claim: Document) -> Iterator[str]:
     if claim["units"]:
         yield f"units {', '.join(one['identifier'] for one in claim['units'])}"
     for one in claim["mdevs"]:
-        yield f"{one['count']} {one['type'] or one['resource_class']}" + (f" of {one['parent']}" if one["parent"] else "")
+        yield f"{one['count']} {one['type'] or one['resource_class']}" + (
+            f" of {one['parent']}" if one["parent"] else ""
+        )
 
 
 def _way(migration: Document, look: Look) -> Iterator[str]:

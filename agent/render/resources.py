@@ -1,4 +1,6 @@
-"""What nodes have, what of it is promised, and what Placement would still give, as text, from the documents of the local API."""
+"""What nodes have, what of it is promised, and what Placement would still give, as text, from the
+documents of the local API.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -6,10 +8,8 @@ from typing import Any
 from rich.text import Text
 
 from agent.model.cpu_list import format_cpu_list
-from agent.render.look import Look, hanging, shown
+from agent.render.look import Look, hanging, shown, some, table_lines
 from agent.render.node_lines import STATE_STYLES
-from agent.render.table import table_lines
-from agent.render.words import some
 
 Document = Mapping[str, Any]
 
@@ -27,7 +27,12 @@ def resource_lines(nodes: Sequence[Document], look: Look) -> list[Text]:
         return resource_table(nodes, look)
     lines: list[Text] = []
     for one in nodes:
-        lines += [*([Text()] if lines else []), _head(one), *_offered(one["placement"]), *_node(one["records"], look)]
+        lines += [
+            *([Text()] if lines else []),
+            _head(one),
+            *_offered(one["placement"]),
+            *_node(one["records"], look),
+        ]
     return lines
 
 
@@ -40,7 +45,11 @@ def _row(node: Document) -> tuple[str, ...]:
     name, records = (node["name"], node["state"] or "-"), node["records"]
     if records is None:
         return (*name, *["-"] * (len(NODES) - 2))
-    amounts = [text for _, key in KINDS for text in (str(records["usage"][f"{key}_used"]), _known(records["total"][key]))]
+    amounts = [
+        text
+        for _, key in KINDS
+        for text in (str(records["usage"][f"{key}_used"]), _known(records["total"][key]))
+    ]
     return (*name, *amounts, str(records["usage"]["instances"]))
 
 
@@ -49,24 +58,36 @@ def _known(amount: int | None) -> str:
 
 
 def _offered(rows: Sequence[Document]) -> Iterator[Text]:
-    """The same figures as the tree of an audit, and of each class how much Placement would still give."""
+    """The same figures as the tree of an audit, and of each class how much Placement would still
+    give.
+    """
     if not rows:
         yield Text("  not in Placement yet", "yellow")
         return
     root = rows[0]["provider"]["uuid"]
     cells = [
         (
-            one["resource_class"] if one["provider"]["uuid"] == root else f"{one['provider']['name']} {one['resource_class']}",
-            _known(one["used"]), str(one["total"]), str(one["reserved"]), str(float(one["allocation_ratio"])), _known(one["free"]),
+            one["resource_class"]
+            if one["provider"]["uuid"] == root
+            else f"{one['provider']['name']} {one['resource_class']}",
+            _known(one["used"]),
+            str(one["total"]),
+            str(one["reserved"]),
+            str(float(one["allocation_ratio"])),
+            _known(one["free"]),
         )
         for one in rows
-    ]  # fmt: skip
+    ]
     yield from table_lines(OFFERED, cells, 1, indent=2)
 
 
 def _head(node: Document) -> Text:
     state = node["state"]
-    return Text.assemble(shown(node["name"], "bold"), Text(f"  {state}", f"bold {STATE_STYLES[state]}") if state else "", shown(f"  {node['uuid']}", "dim"))
+    return Text.assemble(
+        shown(node["name"], "bold"),
+        Text(f"  {state}", f"bold {STATE_STYLES[state]}") if state else "",
+        shown(f"  {node['uuid']}", "dim"),
+    )
 
 
 def _node(records: Document | None, look: Look) -> Iterator[Text]:
@@ -90,12 +111,21 @@ def _cell(cell: Document) -> str:
     """How one cell is used. A CPU that went offline under a guest is told."""
     parts = [f"cell {cell['id']}: {cell['memory_mb_used']} of {cell['memory_mb']} MiB"]
     if cell["shared"]:
-        parts.append(f"{some(cell['shared_used'], 'guest CPU')} on {format_cpu_list(set(cell['shared']))}")
+        parts.append(
+            f"{some(cell['shared_used'], 'guest CPU')} on {format_cpu_list(set(cell['shared']))}"
+        )
     if cell["dedicated"] or cell["pinned"]:
-        parts.append(f"pinned {format_cpu_list(set(cell['pinned'])) or 'none'} of {format_cpu_list(set(cell['dedicated']))}")
+        parts.append(
+            f"pinned {format_cpu_list(set(cell['pinned'])) or 'none'} of "
+            f"{format_cpu_list(set(cell['dedicated']))}"
+        )
     # Ordinary pages are the rest of the memory.
     ordinary = min((one["size_kib"] for one in cell["pages"]), default=None)
-    parts += [f"{one['used']} of {one['total'] - one['reserved']} pages of {one['size_kib']} KiB" for one in cell["pages"] if one["size_kib"] != ordinary]
+    parts += [
+        f"{one['used']} of {one['total'] - one['reserved']} pages of {one['size_kib']} KiB"
+        for one in cell["pages"]
+        if one["size_kib"] != ordinary
+    ]
     if cell["degraded"]:
         parts.append(f"offline under a guest: {format_cpu_list(set(cell['degraded']))}")
     return ", ".join(parts)
@@ -104,7 +134,9 @@ def _cell(cell: Document) -> str:
 def _others(records: Document) -> Iterator[str]:
     usage, devices, units = records["usage"], records["devices"], records["units"]
     if sum(devices.values()):
-        yield "devices: " + ", ".join(f"{count} {state}" for state, count in devices.items() if count)
+        yield "devices: " + ", ".join(
+            f"{count} {state}" for state, count in devices.items() if count
+        )
     if units:
         yield f"units: {sum(one['holder'] is not None for one in units)} of {len(units)} held"
     yield ", ".join(some(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration"))

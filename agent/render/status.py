@@ -7,62 +7,126 @@ from rich.text import Text
 
 from agent.model.names import number_of
 from agent.model.report import WELL, Drift, Problem
-from agent.render.look import Look, hanging, shown, to_string
+from agent.render.look import Look, hanging, shown, table_lines, to_string
 from agent.render.node_lines import STATE_STYLES
-from agent.render.table import table_lines
 from agent.render.text import drift_lines, error_lines
 
 Document = Mapping[str, Any]
 
 
-NODES = ("node", "state", "driver", "audited", "last well", "providers", "instances", "drift", "errors")
+NODES = (
+    "node",
+    "state",
+    "driver",
+    "audited",
+    "last well",
+    "providers",
+    "instances",
+    "drift",
+    "errors",
+)
 NODES_AT_MOST = 20
 """Of more nodes than this there is a line each, and no more about those that are well."""
 
 
-def render_status(daemon: Document | None, nodes: Sequence[Document], now: float, look: Look, *, as_table: bool = False) -> str:
-    """The daemon, None if there is none, and its nodes as summaries of the local API. ``now``: seconds since the epoch."""
+def render_status(
+    daemon: Document | None,
+    nodes: Sequence[Document],
+    now: float,
+    look: Look,
+    *,
+    as_table: bool = False,
+) -> str:
+    """The daemon, None if there is none, and its nodes as summaries of the local API. ``now``:
+    seconds since the epoch.
+    """
     lines = [line for text in _daemon(daemon) for line in hanging(text, look)]
     if nodes and (as_table or len(nodes) > NODES_AT_MOST):
         failing = [node for node in nodes if node["errors"]]
         lines += [Text(), *table_lines(NODES, [_row(node, now) for node in nodes], 5)]
-        lines += [line for node in failing[:NODES_AT_MOST] for line in (Text(), _node(node), *_errors(node, look))]
+        lines += [
+            line
+            for node in failing[:NODES_AT_MOST]
+            for line in (Text(), _node(node), *_errors(node, look))
+        ]
         if (more := len(failing) - NODES_AT_MOST) > 0:
-            lines += [Text(), Text(f"and {number_of(more, 'node')} more with errors: see all with --format json", "dim")]
+            lines += [
+                Text(),
+                Text(
+                    f"and {number_of(more, 'node')} more with errors: see all with --format json",
+                    "dim",
+                ),
+            ]
         return to_string(lines, look)
     for node in nodes:
-        lines += [Text(), _node(node), *hanging(shown("  " + f" {look.signs.dot} ".join(_facts(node, now)), "dim"), look), *_errors(node, look)]
+        lines += [
+            Text(),
+            _node(node),
+            *hanging(shown("  " + f" {look.signs.dot} ".join(_facts(node, now)), "dim"), look),
+            *_errors(node, look),
+        ]
     return to_string(lines, look)
 
 
 def _row(node: Document, now: float) -> tuple[str, ...]:
-    ages = (_ago(node[name], now) if node[name] else "-" for name in ("audited_at", "last_good_audit_at"))
+    ages = (
+        _ago(node[name], now) if node[name] else "-"
+        for name in ("audited_at", "last_good_audit_at")
+    )
     instances = str(node["usage"]["instances"]) if node["usage"] else "-"
     return (
-        node["name"], node["state"] or "-", node["driver"] or "-", *ages, str(node["providers"]), instances, str(node["drift"] or 0), str(len(node["errors"])),
-    )  # fmt: skip
+        node["name"],
+        node["state"] or "-",
+        node["driver"] or "-",
+        *ages,
+        str(node["providers"]),
+        instances,
+        str(node["drift"] or 0),
+        str(len(node["errors"])),
+    )
 
 
 def _errors(node: Document, look: Look) -> list[Text]:
-    return error_lines([Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]], look)
+    return error_lines(
+        [Problem(one["code"], one["message"], one["remedy"]) for one in node["errors"]], look
+    )
 
 
 def render_drift(nodes: Sequence[Document], now: float, look: Look) -> str:
-    """What drifts on the nodes, as the local API's documents have it. Of many nodes, those on which nothing does are counted."""
+    """What drifts on the nodes, as the local API's documents have it. Of many nodes, those on which
+    nothing does are counted.
+    """
     lines: list[Text] = []
     without = [node for node in nodes if not node["drift"]] if len(nodes) > NODES_AT_MOST else []
     for node in (node for node in nodes if node["drift"] or not without):
         lines += [*([Text()] if lines else []), _node(node)]
         if node["state"] not in WELL and node["last_good_audit_at"] != node["audited_at"]:
             good = node["last_good_audit_at"]
-            known = f"the last audit could not see to all of it; it was last well {_ago(good, now)}" if good else "no audit has left it well yet"
+            known = (
+                f"the last audit could not see to all of it; it was last well {_ago(good, now)}"
+                if good
+                else "no audit has left it well yet"
+            )
             lines += hanging(shown(f"  {known}", "dim"), look)
         drift = [
-            Drift(one["kind"], one["severity"], one["detail"], one["remedy"], one.get("provider"), one.get("consumer")) for one in node["drift"]
-        ]  # fmt: skip
-        lines += [line for one in drift for line in drift_lines(one, look)] or [Text("  no drift", "dim")]
+            Drift(
+                one["kind"],
+                one["severity"],
+                one["detail"],
+                one["remedy"],
+                one.get("provider"),
+                one.get("consumer"),
+            )
+            for one in node["drift"]
+        ]
+        lines += [line for one in drift for line in drift_lines(one, look)] or [
+            Text("  no drift", "dim")
+        ]
     if without:
-        lines += [*([Text()] if lines else []), Text(f"{number_of(len(without), 'node')} without drift", "dim")]
+        lines += [
+            *([Text()] if lines else []),
+            Text(f"{number_of(len(without), 'node')} without drift", "dim"),
+        ]
     return to_string(lines or [Text("no nodes", "dim")], look)
 
 
@@ -87,10 +151,18 @@ def _facts(node: Document, now: float) -> Iterator[str]:
     yield node["uuid"]
     yield number_of(node["providers"], "provider")
     if node["drift"]:
-        yield f"drift: {', '.join(f'{count} {kind}' for kind, count in node['drift_kinds'].items())} (agent drift)"
+        yield (
+            f"drift: {', '.join(f'{count} {kind}' for kind, count in node['drift_kinds'].items())} "
+            "(agent drift)"
+        )
     if usage := node["usage"]:
-        yield f"used: {number_of(usage['vcpus_used'], 'CPU')}, {usage['memory_mb_used']} MiB memory, {usage['disk_mb_used']} MiB disk"
-        yield ", ".join(number_of(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration"))
+        yield (
+            f"used: {number_of(usage['vcpus_used'], 'CPU')}, {usage['memory_mb_used']} MiB "
+            f"memory, {usage['disk_mb_used']} MiB disk"
+        )
+        yield ", ".join(
+            number_of(usage[f"{noun}s"], noun) for noun in ("instance", "claim", "migration")
+        )
     if node["audited_at"]:
         yield f"audited {_ago(node['audited_at'], now)}"
         if node["last_good_audit_at"] is None:

@@ -1,4 +1,6 @@
-"""The text report: each node, its tree, what was or would be sent, what is wrong, and one closing line."""
+"""The text report: each node, its tree, what was or would be sent, what is wrong, and one closing
+line.
+"""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,11 +11,10 @@ from rich.text import Text
 from agent.model.names import printable
 from agent.model.operation import SetTraits
 from agent.model.report import METHODS, Drift, NodeReport, Problem, Report
-from agent.render.look import Look, hanging, shown, to_string
+from agent.render.look import Look, hanging, shown, table_lines, to_string
 from agent.render.node_lines import header_lines, summary_lines
 from agent.render.operation_lines import operation_lines
 from agent.render.own_tree import StoredTree, made_up, own_providers, replaced
-from agent.render.table import table_lines
 from agent.render.tree_lines import TraitChanges, inventory_rows, tree_lines
 
 TREES_AT_MOST = 20
@@ -26,29 +27,56 @@ NONE: Names = {}
 
 
 def render_report(report: Report, look: Look, *, as_table: bool = False) -> str:
-    """The whole report as text, ending in a newline. ``as_table``: a line for each node, however few there are."""
+    """The whole report as text, ending in a newline. ``as_table``: a line for each node, however
+    few there are.
+    """
     lines = [*hanging(shown(report.notice, "italic"), look), Text()] if report.notice else []
     if len(report.nodes) > TREES_AT_MOST or (as_table and report.nodes):
         lines += _many(report.nodes, look)
     else:
-        lines += [line for node in report.nodes for line in (*_node(node, look, with_tree=True), Text())]
+        lines += [
+            line for node in report.nodes for line in (*_node(node, look, with_tree=True), Text())
+        ]
     if report.errors:
         lines += [*error_lines(report.errors, look), Text()]
     return to_string([*lines, _closing(report)], look)
 
 
 def _many(nodes: Sequence[NodeReport], look: Look) -> list[Text]:
-    """A table in place of the trees, and of the rest what a person may still read: what is wrong before what is only new."""
+    """A table in place of the trees, and of the rest what a person may still read: what is wrong
+    before what is only new.
+    """
     # The sort is stable, so that nodes of one kind stay in their order.
-    telling = sorted((node for node in nodes if node.outcomes or node.drift or node.errors), key=lambda node: not node.errors)
+    telling = sorted(
+        (node for node in nodes if node.outcomes or node.drift or node.errors),
+        key=lambda node: not node.errors,
+    )
     in_table = nodes if len(nodes) <= ROWS_AT_MOST else telling[:ROWS_AT_MOST]
-    lines = [*summary_lines(in_table, look), *_more(len(nodes) - len(in_table), ""), Text()] if in_table else []
-    lines += [line for node in telling[:TOLD_AT_MOST] for line in (*_node(node, look, with_tree=False), Text())]
-    return [*lines, *([*left, Text()] if (left := _more(len(telling) - TOLD_AT_MOST, ", with operations, drift or errors")) else [])]
+    lines = (
+        [*summary_lines(in_table, look), *_more(len(nodes) - len(in_table), ""), Text()]
+        if in_table
+        else []
+    )
+    lines += [
+        line
+        for node in telling[:TOLD_AT_MOST]
+        for line in (*_node(node, look, with_tree=False), Text())
+    ]
+    return [
+        *lines,
+        *(
+            [*left, Text()]
+            if (left := _more(len(telling) - TOLD_AT_MOST, ", with operations, drift or errors"))
+            else []
+        ),
+    ]
 
 
 def _more(count: int, what: str) -> list[Text]:
-    text = f"and {count} more node{'' if count == 1 else 's'}{what}: choose some with --node, or see all with --format json"
+    text = (
+        f"and {count} more node{'' if count == 1 else 's'}{what}: choose some with --node, or see "
+        "all with --format json"
+    )
     return [Text(text, "dim")] if count > 0 else []
 
 
@@ -56,8 +84,15 @@ def render_trees(trees: Sequence[StoredTree], look: Look) -> str:
     """Trees alone, one below the other."""
     lines: list[Text] = []
     for one in trees:
-        seen = Text.assemble(shown(one.name, "bold"), (f" as last seen at {printable(one.endpoint)}", "dim"))
-        lines += [*([Text()] if lines else []), seen, Text(), *(tree_lines(one, look) or [Text("no providers", "dim")])]
+        seen = Text.assemble(
+            shown(one.name, "bold"), (f" as last seen at {printable(one.endpoint)}", "dim")
+        )
+        lines += [
+            *([Text()] if lines else []),
+            seen,
+            Text(),
+            *(tree_lines(one, look) or [Text("no providers", "dim")]),
+        ]
     return to_string(lines, look)
 
 
@@ -73,7 +108,9 @@ def render_tree_table(trees: Sequence[StoredTree], look: Look) -> str:
 
 
 def render_problems(problems: Iterable[Problem], look: Look, places: Sequence[str] = ()) -> str:
-    """Errors alone: what a run prints that came to no report. ``places``: where each comes from, empty if nobody knows."""
+    """Errors alone: what a run prints that came to no report. ``places``: where each comes from,
+    empty if nobody knows.
+    """
     lines: list[Text] = []
     for problem, place in zip_longest(problems, places, fillvalue=""):
         lines += error_lines([problem], look) if isinstance(problem, Problem) else []
@@ -106,7 +143,9 @@ def drift_lines(drift: Drift, look: Look, hidden: Names = NONE) -> list[Text]:
     """One thing that drifts, with its remedy."""
     style = "yellow" if drift.severity == "warning" else "cyan"
     subject = drift.consumer or drift.provider
-    line = Text.assemble(("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style))
+    line = Text.assemble(
+        ("! " if drift.severity == "warning" else "i ", f"bold {style}"), (drift.kind, style)
+    )
     if subject:
         line.append(f" {printable(replaced(subject, hidden))}", "bold")
     line.append(f": {printable(replaced(drift.detail, hidden))}")
@@ -117,13 +156,21 @@ def error_lines(errors: Iterable[Problem], look: Look, hidden: Names = NONE) -> 
     """Errors, each with its remedy."""
     lines = []
     for error in errors:
-        line = Text.assemble((f"{look.signs.bad} ", "bold red"), shown(replaced(error.message, hidden), "red"), (f" [{printable(error.code)}]", "dim"))
+        line = Text.assemble(
+            (f"{look.signs.bad} ", "bold red"),
+            shown(replaced(error.message, hidden), "red"),
+            (f" [{printable(error.code)}]", "dim"),
+        )
         lines += [*hanging(line, look), *_remedy(replaced(error.remedy, hidden), look)]
     return lines
 
 
 def _remedy(remedy: str, look: Look) -> list[Text]:
-    return hanging(Text.assemble((f"  {look.signs.change} ", "dim"), shown(remedy)), look) if remedy else []
+    return (
+        hanging(Text.assemble((f"  {look.signs.change} ", "dim"), shown(remedy)), look)
+        if remedy
+        else []
+    )
 
 
 def _closing(report: Report) -> Text:
@@ -131,7 +178,12 @@ def _closing(report: Report) -> Text:
     statuses = Counter[str](outcome.status for node in report.nodes for outcome in node.outcomes)
     counts = [node.requests for node in report.nodes] + [report.requests]
     methods = Counter({method: sum(count.get(method, 0) for count in counts) for method in METHODS})
-    parts = [counted("node", states), counted("operation", statuses), counted("request", +methods), f"{report.seconds:.2f} s"]
+    parts = [
+        counted("node", states),
+        counted("operation", statuses),
+        counted("request", +methods),
+        f"{report.seconds:.2f} s",
+    ]
     if report.dry_run:
         parts.append("dry run: nothing was written")
     return Text(", ".join(parts), "bold")
@@ -141,4 +193,6 @@ def counted(noun: str, parts: Counter[str]) -> str:
     """``3 requests (2 GET, 1 PUT)``."""
     number = parts.total()
     text = f"{number} {noun}" + ("" if number == 1 else "s")
-    return text + (f" ({', '.join(f'{count} {name}' for name, count in parts.items())})" if parts else "")
+    return text + (
+        f" ({', '.join(f'{count} {name}' for name, count in parts.items())})" if parts else ""
+    )

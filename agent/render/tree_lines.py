@@ -71,7 +71,9 @@ SHOWN_AT_MOST = 6
 
 
 def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> list[Text]:
-    """The node's own tree. Nothing, if it has none. ``changes``: what became of the traits of some providers."""
+    """The node's own tree. Nothing, if it has none. ``changes``: what became of the traits of some
+    providers.
+    """
     branches = list(_branches(node.tree, node.uuid, node.used, look.signs))
     if not branches:
         return []
@@ -85,26 +87,48 @@ def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> 
     return lines
 
 
-def _branches(tree: ProviderTree, root: str, used: Mapping[str, Mapping[str, int]], signs: Signs) -> Iterator[_Branch]:
+def _branches(
+    tree: ProviderTree, root: str, used: Mapping[str, Mapping[str, int]], signs: Signs
+) -> Iterator[_Branch]:
     space = " " * len(signs.bar)
-    pending: list[tuple[ProviderUuid, str, str]] = [(uuid, "", "") for uuid in own_providers(tree, root)[:1]]
+    pending: list[tuple[ProviderUuid, str, str]] = [
+        (uuid, "", "") for uuid in own_providers(tree, root)[:1]
+    ]
     while pending:
         uuid, head, before = pending.pop()
         children, provider = tree.children(uuid), tree.provider(uuid)
-        yield _Branch(provider, head, before + (signs.bar if children else space), _inventory(provider, used.get(uuid, {})))
+        yield _Branch(
+            provider,
+            head,
+            before + (signs.bar if children else space),
+            _inventory(provider, used.get(uuid, {})),
+        )
         for child in reversed(children):
             is_last = child == children[-1]
-            pending.append((child, before + (signs.last if is_last else signs.branch), before + (space if is_last else signs.bar)))
+            pending.append(
+                (
+                    child,
+                    before + (signs.last if is_last else signs.branch),
+                    before + (space if is_last else signs.bar),
+                )
+            )
 
 
 def inventory_rows(provider: Provider, used: Mapping[str, int]) -> list[tuple[str, ...]]:
-    """The cells of a table: class, used, total, reserved and ratio of each class; empty ones, if there is none."""
+    """The cells of a table: class, used, total, reserved and ratio of each class; empty ones, if
+    there is none.
+    """
     found = _inventory(provider, used)
-    return [(one.resource_class, one.used, one.total, one.reserved, one.ratio) for one in found] or [("", "", "", "", "")]
+    return [
+        (one.resource_class, one.used, one.total, one.reserved, one.ratio) for one in found
+    ] or [("", "", "", "", "")]
 
 
 def _inventory(provider: Provider, used: Mapping[str, int]) -> tuple[_Amounts, ...]:
-    return tuple(_of_class(name, completed(record), used.get(name)) for name, record in sorted(without_empty(provider.inventory).items()))
+    return tuple(
+        _of_class(name, completed(record), used.get(name))
+        for name, record in sorted(without_empty(provider.inventory).items())
+    )
 
 
 def _of_class(name: str, record: Record, used: int | None) -> _Amounts:
@@ -130,7 +154,12 @@ def _columns(branches: Sequence[_Branch]) -> _Columns:
 
 def _headings(columns: _Columns) -> Text:
     _, reserved, ratio = HEADINGS
-    cells = (" " * columns.label, columns.heading.ljust(columns.amount), reserved.rjust(columns.reserved), ratio.rjust(columns.ratio))
+    cells = (
+        " " * columns.label,
+        columns.heading.ljust(columns.amount),
+        reserved.rjust(columns.reserved),
+        ratio.rjust(columns.ratio),
+    )
     return Text(GAP.join(cells), "dim")
 
 
@@ -167,7 +196,11 @@ def _traits(provider: Provider, changes: TraitChanges, look: Look) -> list[str]:
     added, removed = sorted(after - before), sorted(before - after)
     changed = [f"+{name}" for name in added] + [f"-{name}" for name in removed]
     if len(changed) > SHOWN_AT_MOST:
-        changed = [f"{count} {verb}" for count, verb in ((len(added), "added"), (len(removed), "removed")) if count]
+        changed = [
+            f"{count} {verb}"
+            for count, verb in ((len(added), "added"), (len(removed), "removed"))
+            if count
+        ]
     return [number_of(len(traits), "trait"), *changed]
 
 
@@ -177,4 +210,6 @@ def _tokens(body: str, title: str, tokens: Sequence[str], look: Look) -> list[Te
     room = max(look.wrap_at - cell_len(body) - len(title), LEAST_WIDTH)
     lines = wrapped(shown("  ".join(tokens)), room)
     titles = [title] + [" " * len(title)] * (len(lines) - 1)
-    return [Text(body + before + line.plain, "dim") for before, line in zip(titles, lines, strict=True)]
+    return [
+        Text(body + before + line.plain, "dim") for before, line in zip(titles, lines, strict=True)
+    ]

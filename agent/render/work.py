@@ -1,4 +1,6 @@
-"""What an operator did to Placement, or would do: its outcome, the requests that write, and how many there were."""
+"""What an operator did to Placement, or would do: its outcome, the requests that write, and how
+many there were.
+"""
 
 import json
 from collections import Counter
@@ -18,7 +20,9 @@ from agent.render.text import counted, error_lines
 
 @dataclass(frozen=True, slots=True)
 class WorkReport:
-    """``result`` is for tools, ``lines`` for people; ``problems`` are what went wrong beside it. ``notice`` is a line to show first."""
+    """``result`` is for tools, ``lines`` for people; ``problems`` are what went wrong beside it.
+    ``notice`` is a line to show first.
+    """
 
     name: str
     mode: Literal["http", "embedded"]
@@ -38,10 +42,23 @@ def work_document(report: WorkReport) -> dict[str, Any]:
     """The one document of a command."""
     return {
         "schema": f"compute-node-agent/{report.name}/1",
-        "placement": {"mode": report.mode, "endpoint": report.endpoint, "max_version": report.max_version},
+        "placement": {
+            "mode": report.mode,
+            "endpoint": report.endpoint,
+            "max_version": report.max_version,
+        },
         "dry_run": report.dry_run,
         "result": report.result,
-        "writes": [{"method": one.method, "path": one.path, "version": one.version, "body": one.body, "status": one.status} for one in report.writes],
+        "writes": [
+            {
+                "method": one.method,
+                "path": one.path,
+                "version": one.version,
+                "body": one.body,
+                "status": one.status,
+            }
+            for one in report.writes
+        ],
         "requests": request_counts(report.requests),
         "errors": error_rows(report.problems),
         "exit_code": report.exit_code,
@@ -65,9 +82,14 @@ def _write(one: Write, look: Look) -> list[Text]:
     what = f"{one.method} {printable(one.path)}"
     body = "" if one.body is None else f" {json.dumps(one.body, sort_keys=True)}"
     became = "not sent" if one.status is None else str(one.status)
-    return hanging(Text.assemble((what, "bold"), shown(body), f" {look.signs.change} {became}"), look)
+    return hanging(
+        Text.assemble((what, "bold"), shown(body), f" {look.signs.change} {became}"), look
+    )
 
 
 def _closing(report: WorkReport) -> Text:
     methods = Counter({method: report.requests.get(method, 0) for method in METHODS})
-    return Text(counted("request", +methods) + (", dry run: nothing was written" if report.dry_run else ""), "bold")
+    return Text(
+        counted("request", +methods) + (", dry run: nothing was written" if report.dry_run else ""),
+        "bold",
+    )

@@ -16,7 +16,9 @@ KEPT = 100
 
 @dataclass(slots=True)
 class RequestedAudit:
-    """One audit. ``nodes`` are names or uuids, empty for all; ``report`` is the JSON document, compressed."""
+    """One audit. ``nodes`` are names or uuids, empty for all; ``report`` is the JSON document,
+    compressed.
+    """
 
     id: str
     nodes: tuple[str, ...] = ()
@@ -31,7 +33,9 @@ class RequestedAudit:
 
 
 class AuditRequests:
-    """Threads ask and wait, the daemon takes and answers. ``wake``: called when there is something to take."""
+    """Threads ask and wait, the daemon takes and answers. ``wake``: called when there is something
+    to take.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -39,7 +43,7 @@ class AuditRequests:
         self._changed = Condition()
         self._closed = False
 
-    # --- who asks ----------------------------------------------------------------------------------------------
+    # --- who asks ---------------------------------------------------------------------------------
 
     def ask(self, nodes: Sequence[str], *, dry_run: bool) -> str:
         """Ask for an audit; the same that waits already serves both. Returns its id.
@@ -52,7 +56,12 @@ class AuditRequests:
             if self._closed:
                 raise Stopping
             for one in self._all.values():
-                if (one.nodes, one.dry_run, one.running, one.report) == (wanted, dry_run, False, None):
+                if (one.nodes, one.dry_run, one.running, one.report) == (
+                    wanted,
+                    dry_run,
+                    False,
+                    None,
+                ):
                     return one.id
             if len(self._all) >= KEPT:
                 self._drop_oldest()
@@ -72,7 +81,10 @@ class AuditRequests:
             while True:
                 asked = self._all.get(audit_id)
                 if asked is None:
-                    raise UnknownAudit(f"there is no audit {audit_id}", f"ask for a new one; the last {KEPT} are kept")
+                    raise UnknownAudit(
+                        f"there is no audit {audit_id}",
+                        f"ask for a new one; the last {KEPT} are kept",
+                    )
                 if asked.report is not None:
                     return Audit(audit_id, "done", zlib.decompress(asked.report))
                 if self._closed:
@@ -81,7 +93,7 @@ class AuditRequests:
                     return Audit(audit_id, "running" if asked.running else "queued")
                 self._changed.wait(left)
 
-    # --- who answers --------------------------------------------------------------------------------------------
+    # --- who answers ------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> bool:
@@ -118,5 +130,7 @@ class AuditRequests:
     def _drop_oldest(self) -> None:
         done = next((one.id for one in self._all.values() if one.report is not None), None)
         if done is None:
-            raise TooManyAudits(f"{len(self._all)} audits wait", "wait for them, or ask for one of all nodes")
+            raise TooManyAudits(
+                f"{len(self._all)} audits wait", "wait for them, or ask for one of all nodes"
+            )
         del self._all[done]

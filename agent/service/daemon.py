@@ -18,24 +18,30 @@ from oslo_config import cfg
 
 from agent.api.access import Access
 from agent.api.record_views import RecordViews
-from agent.bootstrap import open_run_store
 from agent.audit.run import AuditOptions
-from agent.service.audit_queue import RequestedAudit
+from agent.bootstrap import open_run_store
 from agent.conf.default import host_name
 from agent.driver.worker import Outcome
-from agent.errors import AgentBug, AgentError, ConfigError, DriverError, DriverTimeout, NotReady, PlacementUnreachable, StoreError
-from agent.model.exit_codes import exit_code
+from agent.errors import (
+    AgentBug,
+    AgentError,
+    ConfigError,
+    DriverError,
+    DriverTimeout,
+    NotReady,
+    PlacementUnreachable,
+    StoreError,
+)
 from agent.model.names import printable
-from agent.model.report import AgentState, NodeReport, Problem, Report
-from agent.service.problem_log import ProblemLog, agent_state, summary
-from agent.service.dirty_nodes import DirtyNodes
-from agent.render.json_report import dumps, report_document
-from agent.render.problems import problems_of
-from agent.service.runtime import Runtime
-from agent.service.schedule import Schedule
-from agent.service.systemd import Notifier
+from agent.model.report import AgentState, NodeReport, Problem, Report, exit_code
+from agent.render.json_report import dumps, problems_of, report_document
+from agent.service.audit_queue import RequestedAudit
 from agent.service.daemon_service import DaemonService
+from agent.service.problem_log import ProblemLog, agent_state, summary
+from agent.service.runtime import Runtime
+from agent.service.schedule import DirtyNodes, Schedule
 from agent.service.signals import Signals
+from agent.service.systemd import Notifier
 from agent.store.records import Records
 from agent.store.store import Store
 from agent.version import agent_version
@@ -45,7 +51,8 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-# How long work that is under way may go on after SIGTERM, in seconds; systemd and operators expect an end within 5.
+# How long work that is under way may go on after SIGTERM, in seconds; systemd and operators expect
+# an end within 5.
 GRACE = 3.0
 # How long a thread that computes keeps the interpreter from others.
 SWITCH_SECONDS = 0.0005
@@ -54,7 +61,13 @@ TURN = 0.2
 # After how long work is late, in seconds; systemd gives up on a service that is not ready after 90.
 PATIENCE = 30.0
 # The store and the socket stay open for as long as the process lives.
-LASTING = (("store", "path"), ("store", "connection"), ("api", "socket"), ("api", "group"), ("api", "metrics_address"))
+LASTING = (
+    ("store", "path"),
+    ("store", "connection"),
+    ("api", "socket"),
+    ("api", "group"),
+    ("api", "metrics_address"),
+)
 
 Result = TypeVar("Result")
 Reread = Callable[[], cfg.ConfigOpts]
@@ -63,17 +76,28 @@ Warn = Callable[[cfg.ConfigOpts, bool], None]
 
 
 class Daemon:
-    """The loop. Whatever may block is done in a thread of its own, so that this one always hears the signals.
+    """The loop. Whatever may block is done in a thread of its own, so that this one always hears
+    the signals.
 
-    ``reread`` makes the configuration anew, as the command line and the files say now; ``set_up_log`` logs as it says; ``warn`` logs what in it
-    may not be meant, and is told whether the configuration could be used.
+    ``reread`` makes the configuration anew, as the command line and the files say now;
+    ``set_up_log`` logs as it says; ``warn`` logs what in it may not be meant, and is told whether
+    the configuration could be used.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn, notifier: Notifier, signals: Signals) -> None:
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        reread: Reread,
+        set_up_log: SetUpLog,
+        warn: Warn,
+        notifier: Notifier,
+        signals: Signals,
+    ) -> None:
         self._conf, self._reread, self._set_up_log, self._warn = conf, reread, set_up_log, warn
         self._notifier, self._signals, self._stopping = notifier, signals, Event()
         self._schedule, self._news = Schedule(conf.update_resources_interval), ProblemLog()
-        # What systemd knows: whether the service is ready, and what was wrong with the configuration it was asked to take.
+        # What systemd knows: whether the service is ready, and what was wrong with the
+        # configuration it was asked to take.
         self._told_ready, self._refusal = False, ""
         self._state: AgentState = "starting"
         self._begun = self._reread_asked = False
@@ -86,12 +110,15 @@ class Daemon:
     def run(self) -> None:
         """Audit until told to stop.
 
-        :raises AgentError: it could not even begin: configuration, store, identity, or a Placement that never will do.
+        :raises AgentError: it could not even begin: configuration, store, identity, or a Placement
+            that never will do.
         """
         self._notifier.status("starting")
         running = self._apart("looking at the configuration", lambda: self._running(self._conf))
         with ExitStack() as stack:
-            store = self._apart("opening the store", lambda: stack.enter_context(open_run_store(self._conf)))
+            store = self._apart(
+                "opening the store", lambda: stack.enter_context(open_run_store(self._conf))
+            )
             self._service.opened(RecordViews(Records(store), host_name(self._conf)))
             try:
                 # After the store, because that is what tells who else runs here.
@@ -114,7 +141,9 @@ class Daemon:
         LOG.info("stopped")
 
     def _running(self, conf: cfg.ConfigOpts) -> Runtime:
-        """A fleet on ``conf``. What nobody reads there is told afterwards, because a driver has options of its own; and whatever came of it."""
+        """A fleet on ``conf``. What nobody reads there is told afterwards, because a driver has
+        options of its own; and whatever came of it.
+        """
         usable = False
         try:
             found = Runtime(conf, self._stopping, self._publishing.changed, self)
@@ -123,7 +152,7 @@ class Daemon:
             self._warn(conf, usable)
         return found
 
-    # --- one turn ---------------------------------------------------------------------------------------------
+    # --- one turn ---------------------------------------------------------------------------------
 
     def _turn(self, running: Runtime, store: Store) -> None:
         """Audit what is due, and what was asked for."""
@@ -142,8 +171,12 @@ class Daemon:
                 self._publish(running, store)
 
     @contextmanager
-    def _surviving(self, running: Runtime | None = None, asked: Sequence[RequestedAudit] = ()) -> Iterator[None]:
-        """Have no bug in the block end the daemon: tell of it, and try again soon. Whoever ``asked`` for what it did is told too."""
+    def _surviving(
+        self, running: Runtime | None = None, asked: Sequence[RequestedAudit] = ()
+    ) -> Iterator[None]:
+        """Have no bug in the block end the daemon: tell of it, and try again soon. Whoever
+        ``asked`` for what it did is told too.
+        """
         try:
             yield
         except AgentError:
@@ -158,7 +191,9 @@ class Daemon:
         self._stopping.wait(TURN)
         self._told_bug(bug, running, asked)
 
-    def _told_bug(self, bug: AgentBug, running: Runtime | None, asked: Sequence[RequestedAudit]) -> None:
+    def _told_bug(
+        self, bug: AgentBug, running: Runtime | None, asked: Sequence[RequestedAudit]
+    ) -> None:
         """Tell systemd and whoever asked of a bug, as far as that does not meet it too."""
         try:
             if running is not None:
@@ -174,7 +209,8 @@ class Daemon:
         try:
             report = self._apart("an audit", lambda: self._audit(running, store, asked=bool(asked)))
         except AgentError as error:
-            # A driver may need what starts later than the agent, and a bug may be gone; all else that keeps it from its first audit is there to stay.
+            # A driver may need what starts later than the agent, and a bug may be gone; all else
+            # that keeps it from its first audit is there to stay.
             if not self._begun and not isinstance(error, DriverError | AgentBug):
                 raise
             report = _failure(running, error)
@@ -192,7 +228,10 @@ class Daemon:
         self._service.measured(running.monitors.poll())
         fleet = running.start(store)
         self._service.serves(fleet.context, audited=False)
-        report = fleet.run(AuditOptions(start=True, reread=self._reread_asked, asked=asked), progress=self._progress)
+        report = fleet.run(
+            AuditOptions(start=True, reread=self._reread_asked, asked=asked),
+            progress=self._progress,
+        )
         self._service.serves(fleet.context, audited=True)
         return _with_store(report, store, self._nodes)
 
@@ -219,7 +258,16 @@ class Daemon:
         """Audit the nodes of which something has changed."""
         nodes = sorted(self._publishing.take())
         try:
-            report = self._apart("publishing", lambda: _with_store(running.start(store).run(AuditOptions(start=True), nodes, self._progress, refresh=False), store, ()))
+            report = self._apart(
+                "publishing",
+                lambda: _with_store(
+                    running.start(store).run(
+                        AuditOptions(start=True), nodes, self._progress, refresh=False
+                    ),
+                    store,
+                    (),
+                ),
+            )
         except AgentError as error:
             report = _failure(running, error)
         if self._stopping.is_set():
@@ -233,13 +281,17 @@ class Daemon:
             self._schedule.failed()
             self._say(summary(report.errors, (), running.hanging))
 
-    def _show(self, report: Report, asked: Sequence[RequestedAudit], hanging: int, *, whole: bool) -> None:
+    def _show(
+        self, report: Report, asked: Sequence[RequestedAudit], hanging: int, *, whole: bool
+    ) -> None:
         """Tell those who look at the agent or have asked for this."""
         self._service.audited(report, whole=whole)
         if self._api is not None:
             self._api.metrics.audited(report, hanging, whole=whole)
         if asked:
-            document = report_document(replace(report, exit_code=exit_code(report.nodes, report.errors)))
+            document = report_document(
+                replace(report, exit_code=exit_code(report.nodes, report.errors))
+            )
             self._service.audits.answer(asked, dumps(document).encode())
 
     def _progress(self, _count: int) -> Callable[[str], None]:
@@ -250,7 +302,9 @@ class Daemon:
         return goes_on
 
     def _plan_next(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
-        lost = any(problem.code == PlacementUnreachable.code for node in nodes for problem in node.errors)
+        lost = any(
+            problem.code == PlacementUnreachable.code for node in nodes for problem in node.errors
+        )
         if errors or lost or (nodes and all(node.state == "failed" for node in nodes)):
             self._schedule.failed()
         else:
@@ -285,7 +339,7 @@ class Daemon:
         if self._api is not None:
             self._api.metrics.called(call, outcome, seconds)
 
-    # --- the local API ----------------------------------------------------------------------------------------
+    # --- the local API ----------------------------------------------------------------------------
 
     def _open_api(self) -> None:
         if self._conf.api.socket:
@@ -303,7 +357,7 @@ class Daemon:
         if self._api is not None:
             self._api.stop()
 
-    # --- signals ----------------------------------------------------------------------------------------------
+    # --- signals ----------------------------------------------------------------------------------
 
     def _listen(self, seconds: float) -> None:
         """Take signals, and wait so long for one."""
@@ -315,7 +369,9 @@ class Daemon:
             self._close_api()
 
     def _apart(self, what: str, work: Callable[[], Result]) -> Result:
-        """What ``work`` returns or raises, done while this thread listens. If it does not end in time after SIGTERM, the process does."""
+        """What ``work`` returns or raises, done while this thread listens. If it does not end in
+        time after SIGTERM, the process does.
+        """
         self._service.begins(what)
         future: Future[Result] = Future()
         Thread(target=_do, args=(work, future), name=what, daemon=True).start()
@@ -338,7 +394,9 @@ class Daemon:
             raise AgentBug.of(error) from error
 
     def _reloaded(self, running: Runtime, store: Store) -> Runtime:
-        """The fleet on the configuration as it is now, if all of that can be used; else say why, and go on with the old one."""
+        """The fleet on the configuration as it is now, if all of that can be used; else say why,
+        and go on with the old one.
+        """
         self._signals.reload = False
         self._service.reloads()
         self._notifier.reloading("reloading: the configuration is read again")
@@ -346,7 +404,10 @@ class Daemon:
         refusal: AgentError | None = None
         try:
             conf = self._reread()
-            running = self._apart("reloading the configuration", lambda: self._changed_keeping_leases(running, conf, store))
+            running = self._apart(
+                "reloading the configuration",
+                lambda: self._changed_keeping_leases(running, conf, store),
+            )
             self._schedule = Schedule(conf.update_resources_interval)
         except AgentError as error:
             refusal = error
@@ -361,14 +422,26 @@ class Daemon:
         if not self._stopping.is_set():
             problems = problems_of(refusal) if refusal is not None else ()
             for problem in problems:
-                LOG.error("the new configuration is refused, the old one stays: %s (%s)", problem.message, problem.remedy)
-            self._refusal = f"the new configuration is refused: {problems[0].message}" if problems else ""
-            LOG.info("reading everything again, with the %s configuration", "old" if problems else "new")
-            self._notifier.ready(f"{self._state}: {self._refusal or 'the configuration was reloaded'}")
+                LOG.error(
+                    "the new configuration is refused, the old one stays: %s (%s)",
+                    problem.message,
+                    problem.remedy,
+                )
+            self._refusal = (
+                f"the new configuration is refused: {problems[0].message}" if problems else ""
+            )
+            LOG.info(
+                "reading everything again, with the %s configuration", "old" if problems else "new"
+            )
+            self._notifier.ready(
+                f"{self._state}: {self._refusal or 'the configuration was reloaded'}"
+            )
             self._schedule.at_once()
             self._service.reloaded(refusal)
 
-    def _changed_keeping_leases(self, before: Runtime, conf: cfg.ConfigOpts, store: Store) -> Runtime:
+    def _changed_keeping_leases(
+        self, before: Runtime, conf: cfg.ConfigOpts, store: Store
+    ) -> Runtime:
         """As :meth:`_changed`, which may take longer than a lease, because drivers do."""
         with before.keeping_leases():
             return self._changed(before, conf, store)
@@ -378,13 +451,21 @@ class Daemon:
 
         :raises AgentError: ``conf`` cannot be used; nothing has changed.
         """
-        changed = [f"[{group}] {option}" for group, option in LASTING if before.conf[group][option] != conf[group][option]]
+        changed = [
+            f"[{group}] {option}"
+            for group, option in LASTING
+            if before.conf[group][option] != conf[group][option]
+        ]
         if changed:
-            raise ConfigError(f"{', '.join(changed)}: changed, and in use for as long as the agent runs", "restart the agent to have it otherwise")
+            raise ConfigError(
+                f"{', '.join(changed)}: changed, and in use for as long as the agent runs",
+                "restart the agent to have it otherwise",
+            )
         now = self._running(conf)
         try:
             access = Access.from_options(conf)
-            # A backend that is away says nothing against the configuration; the next audit tries again, and tells.
+            # A backend that is away says nothing against the configuration; the next audit tries
+            # again, and tells.
             with suppress(NotReady, DriverTimeout):
                 now.start(store)
             try:
@@ -408,12 +489,19 @@ class Daemon:
 def _failure(running: Runtime, error: AgentError) -> Report:
     """The report of an audit that could not even begin."""
     return Report(
-        version=agent_version(), host=host_name(running.conf), mode="http", endpoint=None, max_version=None, dry_run=False, errors=problems_of(error),
-    )  # fmt: skip
+        version=agent_version(),
+        host=host_name(running.conf),
+        mode="http",
+        endpoint=None,
+        max_version=None,
+        dry_run=False,
+        errors=problems_of(error),
+    )
 
 
 def _with_store(report: Report, store: Store, before: Sequence[NodeReport]) -> Report:
-    """The report, degraded if nothing can be promised because nothing can be written, even if no audit had anything to write.
+    """The report, degraded if nothing can be promised because nothing can be written, even if no
+    audit had anything to write.
 
     ``before``: the nodes as they were last reported, for a pass that did not come as far as to any.
     """
@@ -422,7 +510,11 @@ def _with_store(report: Report, store: Store, before: Sequence[NodeReport]) -> R
     except StoreError as error:
         (problem,) = problems_of(error)
         # Those before were not audited in this pass.
-        nodes = tuple(_degraded(node, problem) for node in report.nodes or [replace(one, seconds={}, requests={}, outcomes=()) for one in before])
+        nodes = tuple(
+            _degraded(node, problem)
+            for node in report.nodes
+            or [replace(one, seconds={}, requests={}, outcomes=()) for one in before]
+        )
         others = tuple(one for one in report.errors if one.code != StoreError.code)
         return replace(report, nodes=nodes, errors=others if nodes else (*others, problem))
     return report
@@ -430,7 +522,13 @@ def _with_store(report: Report, store: Store, before: Sequence[NodeReport]) -> R
 
 def _degraded(node: NodeReport, problem: Problem) -> NodeReport:
     others = tuple(one for one in node.errors if one.code != StoreError.code)
-    return node if node.state == "refused" else replace(node, state="degraded" if not others else node.state, errors=(*others, problem))
+    return (
+        node
+        if node.state == "refused"
+        else replace(
+            node, state="degraded" if not others else node.state, errors=(*others, problem)
+        )
+    )
 
 
 def _refuse_to_begin(errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
@@ -457,12 +555,21 @@ def _do(work: Callable[[], Result], future: "Future[Result]") -> None:
 def _tell_of_thread(ended: threading.ExceptHookArgs) -> None:
     """Tell of a thread that an exception has ended, in the log instead of on stderr."""
     name = ended.thread.name if ended.thread is not None else "?"
-    LOG.critical("the thread %s was ended by %s", printable(name), ended.exc_type.__name__, exc_info=ended.exc_value)
+    LOG.critical(
+        "the thread %s was ended by %s",
+        printable(name),
+        ended.exc_type.__name__,
+        exc_info=ended.exc_value,
+    )
 
 
 def _leave(what: str) -> NoReturn:
-    """End the process now. Its threads would keep it alive, and all that has to last is in the store."""
-    LOG.warning("stopped in the middle of %s that did not end; the next start goes on from there", what)
+    """End the process now. Its threads would keep it alive, and all that has to last is in the
+    store.
+    """
+    LOG.warning(
+        "stopped in the middle of %s that did not end; the next start goes on from there", what
+    )
     logging.shutdown()
     os._exit(0)
 
@@ -472,7 +579,8 @@ def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) 
 
     :raises AgentError: it could not begin.
     """
-    # A claim gives the interpreter up a dozen times, and would wait 5 ms for it each time while another thread searches for cells.
+    # A claim gives the interpreter up a dozen times, and would wait 5 ms for it each time while
+    # another thread searches for cells.
     sys.setswitchinterval(SWITCH_SECONDS)
     threading.excepthook = _tell_of_thread
     with Signals() as signals:

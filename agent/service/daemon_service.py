@@ -1,4 +1,6 @@
-"""The daemon as its API sees it: what the last audits showed, what is asked of the next ones, whether all is well."""
+"""The daemon as its API sees it: what the last audits showed, what is asked of the next ones,
+whether all is well.
+"""
 
 import time
 from collections import Counter
@@ -13,24 +15,27 @@ from agent.api.errors import Stopping, Unready, Unwell
 from agent.api.record_views import RecordViews
 from agent.api.service import Audit, Document, LastAudit
 from agent.audit.node_audit import AuditContext
-from agent.service.audit_queue import AuditRequests
 from agent.errors import AgentError, DriverTimeout
 from agent.model.report import CONFLICTS, WELL, NodeReport, Problem, Report
 from agent.monitors.monitor import Measurement
 from agent.placement.client import PlacementClient
 from agent.render.json_report import node_document, tree_document
 from agent.render.own_tree import StoredTree, own_providers
+from agent.service.audit_queue import AuditRequests
 from agent.tracker.errors import NodeNotReady, UnknownNode
 from agent.tracker.tracker import Tracker
 
-# In seconds: work of which nothing was heard for so long does not go on, or so systemd's watchdog will find too.
+# In seconds: work of which nothing was heard for so long does not go on, or so systemd's watchdog
+# will find too.
 STALLED = 300.0
 # Seconds in which a configuration has to be read again, its driver started anew.
 RELOAD_DEADLINE = 240.0
 
 
 class DaemonService:
-    """Shared by the daemon's loop, which tells it everything, and the threads of the API. ``wake`` makes the loop look."""
+    """Shared by the daemon's loop, which tells it everything, and the threads of the API. ``wake``
+    makes the loop look.
+    """
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.audits = AuditRequests(wake)
@@ -47,7 +52,7 @@ class DaemonService:
         self._context: AuditContext | None = None
         self._readings: Sequence[Measurement] = ()
 
-    # --- what the daemon tells ----------------------------------------------------------------------------------
+    # --- what the daemon tells --------------------------------------------------------------------
 
     def says(self, status: str) -> None:
         """How things are, in one line."""
@@ -58,7 +63,9 @@ class DaemonService:
         self._records = records
 
     def serves(self, context: AuditContext, *, audited: bool) -> None:
-        """What requests are carried out with. Whatever did that before goes on until the nodes were ``audited`` by this one."""
+        """What requests are carried out with. Whatever did that before goes on until the nodes were
+        ``audited`` by this one.
+        """
         if audited or self._context is None:
             self._context = context
             self._records = self._records.of(context.agent) if self._records is not None else None
@@ -80,15 +87,21 @@ class DaemonService:
         self._work = ""
 
     def audited(self, report: Report, *, whole: bool) -> None:
-        """What an audit has shown; a ``whole`` one has shown every node there is, a dry run only what could be."""
+        """What an audit has shown; a ``whole`` one has shown every node there is, a dry run only
+        what could be.
+        """
         if report.dry_run:
             return
         now = time.time()
         with self._lock:
-            seen = {node.uuid: _seen(node, report.endpoint, now, self._seen.get(node.uuid)) for node in report.nodes}
+            seen = {
+                node.uuid: _seen(node, report.endpoint, now, self._seen.get(node.uuid))
+                for node in report.nodes
+            }
             if whole:
                 self._errors = report.errors
-                # Those of which nothing is known now are as they were, if it is the agent that fails.
+                # Those of which nothing is known now are as they were, if it is the agent that
+                # fails.
                 self._seen = {**self._seen, **seen} if report.errors else seen
             else:
                 self._seen = {**self._seen, **seen}
@@ -114,7 +127,9 @@ class DaemonService:
         return self._reload is not None
 
     def reloads(self) -> None:
-        """The configuration is read again now; whoever asks from here on gets a reading of their own."""
+        """The configuration is read again now; whoever asks from here on gets a reading of their
+        own.
+        """
         with self._lock:
             self._reloading, self._reload = self._reload, None
 
@@ -127,7 +142,7 @@ class DaemonService:
         elif asked is not None:
             asked.set_exception(error)
 
-    # --- what the API asks: see agent.api.service ---------------------------------------------------------------
+    # --- what the API asks: see agent.api.service -------------------------------------------------
 
     def status(self) -> str:
         """How things are, in one line."""
@@ -139,7 +154,10 @@ class DaemonService:
             raise Stopping
         silent = time.monotonic() - self._heard_of
         if self._work and silent > STALLED:
-            raise Unwell(f"{self._work} gets nowhere for {silent:.0f} s", "look at the log; if nothing helps, restart the agent")
+            raise Unwell(
+                f"{self._work} gets nowhere for {silent:.0f} s",
+                "look at the log; if nothing helps, restart the agent",
+            )
 
     def check_readiness(self) -> None:
         """:raises Unready, Stopping: not every node was audited and is well."""
@@ -147,9 +165,19 @@ class DaemonService:
             raise Stopping
         errors, seen = self._errors, self._seen
         if errors is None:
-            raise Unready([self._status if self._status != "starting" else "starting: no audit is through yet"])
+            raise Unready(
+                [
+                    self._status
+                    if self._status != "starting"
+                    else "starting: no audit is through yet"
+                ]
+            )
         reasons = [error.message for error in errors]
-        reasons += [f"node {one.report.name}: {one.report.state}{_because(one.report)}" for one in seen.values() if one.report.state not in WELL]
+        reasons += [
+            f"node {one.report.name}: {one.report.state}{_because(one.report)}"
+            for one in seen.values()
+            if one.report.state not in WELL
+        ]
         if reasons:
             raise Unready(reasons)
 
@@ -164,13 +192,19 @@ class DaemonService:
     def node(self, uuid: str) -> Document:
         """:raises UnknownNode: there is none of that uuid."""
         seen = self._find(uuid)
-        return {**node_document(seen.report), "audited_at": seen.at, "last_good_audit_at": seen.good_at}
+        return {
+            **node_document(seen.report),
+            "audited_at": seen.at,
+            "last_good_audit_at": seen.good_at,
+        }
 
     def tree(self, uuid: str) -> Document:
         """:raises UnknownNode: there is none of that uuid."""
         seen = self._find(uuid)
         report = seen.report
-        stored = StoredTree(report.name, report.uuid, seen.endpoint or "", report.tree, report.owned, report.used)
+        stored = StoredTree(
+            report.name, report.uuid, seen.endpoint or "", report.tree, report.owned, report.used
+        )
         (found,) = tree_document([stored])["nodes"]
         return {**found, "endpoint": seen.endpoint}
 
@@ -215,7 +249,10 @@ class DaemonService:
         try:
             asked.result(RELOAD_DEADLINE)
         except FutureTimeout as error:
-            raise DriverTimeout(f"the configuration was not reloaded within {RELOAD_DEADLINE:.0f} s", "look at the log; it may still come") from error
+            raise DriverTimeout(
+                f"the configuration was not reloaded within {RELOAD_DEADLINE:.0f} s",
+                "look at the log; it may still come",
+            ) from error
 
     def _in_service(self) -> AuditContext:
         if self._stopping:
@@ -227,25 +264,41 @@ class DaemonService:
     def _find(self, uuid: str) -> LastAudit:
         seen = self._seen.get(uuid)
         if seen is None:
-            raise UnknownNode(f"no node {uuid} was audited here", "see /v1/nodes for those that were")
+            raise UnknownNode(
+                f"no node {uuid} was audited here", "see /v1/nodes for those that were"
+            )
         return seen
 
 
-def _seen(node: NodeReport, endpoint: str | None, now: float, before: LastAudit | None) -> LastAudit:
-    """The node as this audit left it, and as the one ``before`` did where this one could not look."""
+def _seen(
+    node: NodeReport, endpoint: str | None, now: float, before: LastAudit | None
+) -> LastAudit:
+    """The node as this audit left it, and as the one ``before`` did where this one
+    could not look.
+    """
     well = node.state in WELL
     if before is None:
         return LastAudit(node, endpoint, now, now if well else None)
     if not node.judged:
-        # That nobody can look, as in an outage, mends nothing. Conflicts show before anything else does.
-        kept = [one for one in before.report.drift if one not in node.drift and not (node.drift and one.kind in CONFLICTS)]
+        # That nobody can look, as in an outage, mends nothing. Conflicts show before anything else
+        # does.
+        kept = [
+            one
+            for one in before.report.drift
+            if one not in node.drift and not (node.drift and one.kind in CONFLICTS)
+        ]
         node = replace(node, drift=(*node.drift, *kept))
     # One that was not audited was either found to be as it was, or not looked at.
-    return LastAudit(node, endpoint, now if node.seconds or well else before.at, now if well else before.good_at)
+    return LastAudit(
+        node, endpoint, now if node.seconds or well else before.at, now if well else before.good_at
+    )
 
 
 def _not_ready() -> NodeNotReady:
-    return NodeNotReady("the agent has not started its driver yet", "try again in a moment; agent status says what it waits for")
+    return NodeNotReady(
+        "the agent has not started its driver yet",
+        "try again in a moment; agent status says what it waits for",
+    )
 
 
 def _because(report: NodeReport) -> str:
@@ -255,9 +308,19 @@ def _because(report: NodeReport) -> str:
 def _summary(seen: LastAudit) -> dict[str, Any]:
     report = seen.report
     return {
-        "name": report.name, "uuid": report.uuid, "driver": report.driver, "state": report.state, "audited_at": seen.at, "last_good_audit_at": seen.good_at,
-        "usage": asdict(report.usage), "providers": len(own_providers(report.tree, report.uuid)), "drift": len(report.drift),
+        "name": report.name,
+        "uuid": report.uuid,
+        "driver": report.driver,
+        "state": report.state,
+        "audited_at": seen.at,
+        "last_good_audit_at": seen.good_at,
+        "usage": asdict(report.usage),
+        "providers": len(own_providers(report.tree, report.uuid)),
+        "drift": len(report.drift),
         "drift_kinds": dict(sorted(Counter(one.kind for one in report.drift).items())),
         "drift_warnings": sum(one.severity == "warning" for one in report.drift),
-        "errors": [{"code": one.code, "message": one.message, "remedy": one.remedy} for one in report.errors],
-    }  # fmt: skip
+        "errors": [
+            {"code": one.code, "message": one.message, "remedy": one.remedy}
+            for one in report.errors
+        ],
+    }

@@ -1,4 +1,6 @@
-"""What is new in a report: a log line when a trouble comes and when it goes, none while it lasts."""
+"""What is new in a report: a log line when a trouble comes and when it goes, none while
+it lasts.
+"""
 
 import logging
 import time
@@ -6,7 +8,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import get_args
 
-from agent.errors import PlacementUnreachable, ProviderIdentityConflict, ProviderNameConflict, ReshapeFailed, ReshapeNeeded, StandingBy
+from agent.errors import (
+    PlacementUnreachable,
+    ProviderIdentityConflict,
+    ProviderNameConflict,
+    ReshapeFailed,
+    ReshapeNeeded,
+    StandingBy,
+)
 from agent.model.names import printable
 from agent.model.report import WELL, AgentState, NodeReport, Problem
 
@@ -40,24 +49,38 @@ class ProblemLog:
         """Log every trouble that was not there before, and everyone who is well again."""
         self._troubled(HOUSE, errors)
         if not errors:
-            self._known = {who: what for who, what in self._known.items() if who in (HOUSE, *map(_called, nodes))}
+            self._known = {
+                who: what
+                for who, what in self._known.items()
+                if who in (HOUSE, *map(_called, nodes))
+            }
         for node in nodes:
             who, problems = _called(node), tuple(_problems(node))
             if problems:
                 self._troubled(who, problems)
-            # A node can be degraded without a word, because what was refused once is not sent again.
+            # A node can be degraded without a word, because what was refused once is not sent
+            # again.
             elif node.state in WELL:
                 self._troubled(who, ())
 
     def _troubled(self, who: str, problems: Sequence[Problem]) -> None:
         before, now = self._known.get(who, {}), self._clock()
-        # The traffic with Placement tells of outages itself, by their kind; while one lasts, nobody knows what has become of the rest.
+        # The traffic with Placement tells of outages itself, by their kind; while one lasts, nobody
+        # knows what has become of the rest.
         told = [one for one in problems if one.code != PlacementUnreachable.code]
         outage = len(told) < len(problems)
         known = {one.message: before.get(one.message, now) for one in told}
         for one in told:
-            if one.message not in before or (one.code in REPEATED and now - before[one.message] >= REPEAT_AFTER):
-                LOG.log(LEVELS.get(one.code, logging.WARNING), "%s: %s%s", who, one.message, f" ({one.remedy})" if one.remedy else "")
+            if one.message not in before or (
+                one.code in REPEATED and now - before[one.message] >= REPEAT_AFTER
+            ):
+                LOG.log(
+                    LEVELS.get(one.code, logging.WARNING),
+                    "%s: %s%s",
+                    who,
+                    one.message,
+                    f" ({one.remedy})" if one.remedy else "",
+                )
                 known[one.message] = now
         if before and not problems:
             LOG.info("%s: well again", who)
@@ -66,17 +89,25 @@ class ProblemLog:
 
 def agent_state(status: str) -> AgentState:
     """The state that a line of status begins with."""
-    return next((state for state in get_args(AgentState) if status.partition(":")[0] == state), "degraded")
+    return next(
+        (state for state in get_args(AgentState) if status.partition(":")[0] == state), "degraded"
+    )
 
 
 def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int) -> str:
-    """How things are, in one line for ``systemctl status``. ``hanging``: driver calls that never came back."""
+    """How things are, in one line for ``systemctl status``. ``hanging``: driver calls that never
+    came back.
+    """
     if [one.code for one in errors] == [StandingBy.code]:
         return errors[0].message
     states = Counter(node.state for node in nodes)
     problems = [*errors, *(problem for node in nodes for problem in node.errors)]
     well = not errors and not hanging and all(state in WELL for state in states)
-    parts = [", ".join(f"{count} {state}" for state, count in sorted(states.items()))] if states or well else []
+    parts = (
+        [", ".join(f"{count} {state}" for state, count in sorted(states.items()))]
+        if states or well
+        else []
+    )
     parts += [problems[0].message] if problems else []
     parts += [f"hanging driver calls: {hanging}"] if hanging else []
     return f"{'ready' if well else 'degraded'}: {'; '.join(part or 'no nodes' for part in parts)}"
@@ -91,5 +122,9 @@ def _problems(node: NodeReport) -> Iterator[Problem]:
     told = {one.message for one in node.errors}
     for drift in node.drift:
         # Over-commitment is told when it happens, and shows in that one audit only.
-        if drift.severity == "warning" and drift.kind != "overcommitted" and drift.detail not in told:
+        if (
+            drift.severity == "warning"
+            and drift.kind != "overcommitted"
+            and drift.detail not in told
+        ):
             yield Problem(drift.kind, drift.detail, drift.remedy)

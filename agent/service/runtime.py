@@ -1,4 +1,6 @@
-"""A fleet in service: built on one configuration, started when it is first needed, closed when another takes its place."""
+"""A fleet in service: built on one configuration, started when it is first needed, closed when
+another takes its place.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -8,12 +10,12 @@ from typing import Protocol
 
 from oslo_config import cfg
 
+from agent.audit.fleet import Fleet
 from agent.bootstrap import build_components, start_fleet
 from agent.conf.default import host_name
 from agent.driver.interface import CountsHangingCalls
 from agent.driver.worker import Outcome
 from agent.errors import AgentError
-from agent.audit.fleet import Fleet
 from agent.monitors.poll import Monitors
 from agent.store.store import Store
 
@@ -34,13 +36,20 @@ class CallObserver(Protocol):
 
 
 class Runtime:
-    """The fleet of ``conf``. Making it touches nothing. ``changed``: called with each node of which something has, see :func:`started`.
+    """The fleet of ``conf``. Making it touches nothing. ``changed``: called with each node of which
+    something has, see :func:`started`.
 
     :raises ConfigErrors: everything that is wrong with ``conf``.
     :raises DriverError: its driver failed to say.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, cancelled: Event, changed: Callable[[str], None], watch: CallObserver) -> None:
+    def __init__(
+        self,
+        conf: cfg.ConfigOpts,
+        cancelled: Event,
+        changed: Callable[[str], None],
+        watch: CallObserver,
+    ) -> None:
         self.conf = conf
         self._parts, self._cancelled = build_components(conf, cancelled, daemon=True), cancelled
         self._changed, self._watch = changed, watch
@@ -52,7 +61,9 @@ class Runtime:
     def hanging(self) -> int:
         """How many driver calls were given up and have not come back."""
         driver = self._parts.driver
-        return self._parts.worker.stuck + (driver.hanging if isinstance(driver, CountsHangingCalls) else 0)
+        return self._parts.worker.stuck + (
+            driver.hanging if isinstance(driver, CountsHangingCalls) else 0
+        )
 
     @property
     def monitors(self) -> Monitors:
@@ -65,7 +76,16 @@ class Runtime:
         :raises AgentError: it cannot be started; the next call tries again.
         """
         if self._fleet is None:
-            self._fleet = self._closing.enter_context(start_fleet(self.conf, self._parts, store, self._cancelled, daemon=True, changed=self._changed))
+            self._fleet = self._closing.enter_context(
+                start_fleet(
+                    self.conf,
+                    self._parts,
+                    store,
+                    self._cancelled,
+                    daemon=True,
+                    changed=self._changed,
+                )
+            )
             self._fleet.context.server.transport.observe = self._watch.requested
         return self._fleet
 
@@ -84,7 +104,11 @@ class Runtime:
                     # The next time it may be done.
                     LOG.exception("leases were not renewed")
 
-        keeper = Thread(target=keep, args=[fleet], name="leases", daemon=True) if fleet is not None else None
+        keeper = (
+            Thread(target=keep, args=[fleet], name="leases", daemon=True)
+            if fleet is not None
+            else None
+        )
         if keeper is not None:
             keeper.start()
         try:
@@ -95,10 +119,16 @@ class Runtime:
                 keeper.join()
 
     def close(self, successor: "Runtime | None" = None) -> None:
-        """Stop the driver, if it was started. ``successor``: what takes this one's place, leases included."""
+        """Stop the driver, if it was started. ``successor``: what takes this one's place, leases
+        included.
+        """
         fleet, self._fleet = self._fleet, None
         try:
-            if fleet is not None and successor is not None and host_name(successor.conf) == host_name(self.conf):
+            if (
+                fleet is not None
+                and successor is not None
+                and host_name(successor.conf) == host_name(self.conf)
+            ):
                 fleet.hand_over(successor._fleet)
         finally:
             self._closing.close()

@@ -3,9 +3,48 @@
 import math
 import random
 import time
+from collections.abc import Callable
+from threading import Lock
+
+# How long the first change waits for others, in seconds: a burst of claims becomes one audit.
+GATHERING = 1.0
+
+
+class DirtyNodes:
+    """The nodes that wait, by uuid or by a pattern of their names. Threads tell of changes, the
+    daemon's loop takes them; ``wake`` makes it look.
+
+    What fails is not tried again from here: the node stays dirty, and the next audit of all comes
+    after a pause of its own.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake, self._lock = wake, Lock()
+        self._nodes: set[str] = set()
+        self.due = math.inf
+
+    def changed(self, node: str) -> None:
+        """Something was promised or given back on the node, or is different there."""
+        with self._lock:
+            first = not self._nodes
+            self._nodes.add(node)
+            if first:
+                self.due = time.monotonic() + GATHERING
+        if first:
+            self._wake()
+
+    def take(self) -> frozenset[str]:
+        """The nodes that wait; they wait no more."""
+        with self._lock:
+            taken = frozenset(self._nodes)
+            self._nodes.clear()
+            self.due = math.inf
+        return taken
+
 
 DEFAULT_INTERVAL = 60.0
-# The first audit comes within this part of the interval, because hosts that got power at the same moment start together.
+# The first audit comes within this part of the interval, because hosts that got power at the same
+# moment start together.
 START_JITTER = 0.05
 # The first pause after a failure, in seconds; every further one is twice as long.
 FIRST_PAUSE = 1.0
@@ -14,7 +53,8 @@ FIRST_PAUSE = 1.0
 class Schedule:
     """Due times in seconds of the monotonic clock, so that a clock that is set moves none.
 
-    ``interval``: seconds as in [DEFAULT] update_resources_interval, where 0 is the default and -1 never.
+    ``interval``: seconds as in [DEFAULT] update_resources_interval, where 0 is the default and -1
+    never.
     """
 
     def __init__(self, interval: int) -> None:
@@ -31,13 +71,17 @@ class Schedule:
         self.due = time.monotonic()
 
     def succeeded(self) -> None:
-        """The next one comes at its place in the interval; those that were missed are not made up for."""
+        """The next one comes at its place in the interval; those that were missed are not made up
+        for.
+        """
         self._failures = 0
         periods = math.floor((time.monotonic() - self._phase) / self._interval) + 1
         self.due = math.inf if self._never else self._phase + periods * self._interval
 
     def failed(self) -> None:
-        """Pause, longer each time, never longer than the interval, and not in step with other hosts."""
+        """Pause, longer each time, never longer than the interval, and not in step with other
+        hosts.
+        """
         longest = min(self._interval, FIRST_PAUSE * 2 ** min(self._failures, 16))
         self._failures += 1
         self.due = time.monotonic() + random.uniform(0.5, 1.0) * longest

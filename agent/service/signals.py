@@ -1,4 +1,6 @@
-"""The signals a service obeys, as something to ask about: no handler runs in the middle of anything else."""
+"""The signals a service obeys, as something to ask about: no handler runs in the middle of anything
+else.
+"""
 
 import signal
 from threading import get_ident
@@ -14,10 +16,11 @@ LONGEST_WAIT = 3600.0
 
 
 class Signals:
-    """Inside its context SIGTERM, SIGINT, SIGHUP and SIGUSR1 only wait to be taken, by the thread that entered it.
+    """Inside its context SIGTERM, SIGINT, SIGHUP and SIGUSR1 only wait to be taken, by the thread
+    that entered it.
 
-    Threads that it starts from there on leave the signals to it. ``stop`` and ``reload`` say what has come; whoever
-    obeys a reload sets it back.
+    Threads that it starts from there on leave the signals to it. ``stop`` and ``reload`` say what
+    has come; whoever obeys a reload sets it back.
     """
 
     def __init__(self) -> None:
@@ -34,7 +37,9 @@ class Signals:
             found = signal.sigtimedwait(STOP | RELOAD | WAKE, 0)
 
     def wake(self) -> None:
-        """End a wait of :meth:`take`, or the next one. From any thread; nobody waits outside the context."""
+        """End a wait of :meth:`take`, or the next one. From any thread; nobody waits outside the
+        context.
+        """
         if self._listener is not None:
             signal.pthread_kill(self._listener, signal.SIGUSR1)
 
@@ -43,7 +48,12 @@ class Signals:
         self._listener = get_ident()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._listener = None
         # Because a second SIGTERM would else kill the process at its very end.
         self.take()

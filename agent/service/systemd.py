@@ -14,12 +14,15 @@ LOG = logging.getLogger(__name__)
 
 # The longest a full queue at systemd's end may hold up the daemon's loop, in seconds.
 SEND_TIMEOUT = 1.0
-# More messages than this in one WatchdogSec tell systemd nothing, and thousands of nodes would send thousands.
+# More messages than this in one WatchdogSec tell systemd nothing, and thousands of nodes would send
+# thousands.
 ENOUGH = 10
 
 
 class Notifier:
-    """Sends the messages of sd_notify(3). Does nothing when no service manager asked for them, and never raises."""
+    """Sends the messages of sd_notify(3). Does nothing when no service manager asked for them, and
+    never raises.
+    """
 
     def __init__(self, environ: Mapping[str, str] | None = None) -> None:
         environ = os.environ if environ is None else environ
@@ -39,7 +42,10 @@ class Notifier:
     def watchdog(self) -> None:
         """Still alive. Call it as often as there is progress: only as much is sent as is needed."""
         now = time.monotonic()
-        if self.watchdog_interval is not None and now - self._fed >= self.watchdog_interval / ENOUGH:
+        if (
+            self.watchdog_interval is not None
+            and now - self._fed >= self.watchdog_interval / ENOUGH
+        ):
             self._fed = now
             self._send("WATCHDOG=1")
 
@@ -77,7 +83,10 @@ def watchdog_interval(environ: Mapping[str, str]) -> float | None:
     text = environ.get("WATCHDOG_USEC", "0")
     # isdecimal alone accepts the digits of every script, which is harmless: int() reads them too.
     if not text.isdecimal():
-        LOG.warning("WATCHDOG_USEC=%s is not a number of microseconds; the watchdog is not fed", printable(text))
+        LOG.warning(
+            "WATCHDOG_USEC=%s is not a number of microseconds; the watchdog is not fed",
+            printable(text),
+        )
         return None
     return int(text) / 1_000_000 or None
 
@@ -90,7 +99,10 @@ def _socket_address(name: str) -> str | None:
         return "\0" + name[1:]
     if name.startswith("/"):
         return name
-    LOG.warning("NOTIFY_SOCKET=%s is neither a path nor an abstract socket; systemd is told nothing", printable(name))
+    LOG.warning(
+        "NOTIFY_SOCKET=%s is neither a path nor an abstract socket; systemd is told nothing",
+        printable(name),
+    )
     return None
 
 

@@ -13,9 +13,8 @@ from agent.errors import StoreError
 from agent.model.names import printable
 from agent.store.failure import damaged, translated
 from agent.store.folder import present, sync_file, sync_folder
-from agent.store.leftovers import ALL, beside, set_aside_orphans, unused_name
+from agent.store.leftovers import ALL, beside, new_mark, set_aside_orphans, unused_name
 from agent.store.location import Location, in_file
-from agent.store.marks import new_mark
 from agent.store.snapshot import snapshot
 from agent.store.store import Store, usable
 
@@ -28,7 +27,11 @@ def back_up(folder: Path, location: Location, target: Path) -> None:
     :raises StoreError: the store cannot be read or is damaged, or the file cannot be made.
     """
     if location.file is None:
-        raise StoreError(f"{location.option}: the store {location} is on a database server", SERVERS_OWN, place=str(location))
+        raise StoreError(
+            f"{location.option}: the store {location} is on a database server",
+            SERVERS_OWN,
+            place=str(location),
+        )
     try:
         descriptor, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         os.close(descriptor)
@@ -46,7 +49,11 @@ def back_up(folder: Path, location: Location, target: Path) -> None:
 def _copy(folder: Path, location: Location, into: Path) -> None:
     copied = snapshot(folder, location, partial(sqlite3.connect, into, isolation_level=None))
     if copied is None:
-        raise StoreError(f"{location.option}: there is no store {location} yet", "check [store] path and [store] connection", place=str(location))
+        raise StoreError(
+            f"{location.option}: there is no store {location} yet",
+            "check [store] path and [store] connection",
+            place=str(location),
+        )
     with closing(copied):
         found = copied.execute("PRAGMA integrity_check(1)").fetchone()[0]
         # Its own, because what is written to the store from here on is not of this file.
@@ -68,27 +75,48 @@ def _place(finished: Path, target: Path) -> None:
 
 
 def _no_target(target: Path, error: OSError) -> StoreError:
-    remedy = "name a file that there is not" if isinstance(error, FileExistsError) else "name a file in a folder that there is and that can be written"
-    return StoreError(f"{printable(str(target))} cannot be made: {error.strerror}", remedy, place=str(target))
+    remedy = (
+        "name a file that there is not"
+        if isinstance(error, FileExistsError)
+        else "name a file in a folder that there is and that can be written"
+    )
+    return StoreError(
+        f"{printable(str(target))} cannot be made: {error.strerror}", remedy, place=str(target)
+    )
 
 
-def restore(location: Location, source: Path, check: Callable[[Store], object], *, dry_run: bool) -> Path | None:
-    """Put a backup in the store's place. What was there is kept under another name, which is returned.
+def restore(
+    location: Location, source: Path, check: Callable[[Store], object], *, dry_run: bool
+) -> Path | None:
+    """Put a backup in the store's place. What was there is kept under another name, which is
+    returned.
 
-    The caller holds the run lock. ``check`` looks at the backup, opened as the store that it is to be.
+    The caller holds the run lock. ``check`` looks at the backup, opened as the store that it is to
+    be.
 
-    :raises StoreError: it is no store of this agent, made by a newer one or damaged, or cannot be put there; all is as before.
+    :raises StoreError: it is no store of this agent, made by a newer one or damaged, or cannot be
+        put there; all is as before.
     """
     if location.file is None:
-        raise StoreError(f"{location.option}: the store {location} is on a database server", SERVERS_OWN, place=str(location))
-    with tempfile.TemporaryDirectory(prefix=".restore-", dir=None if dry_run else location.file.parent) as room:
+        raise StoreError(
+            f"{location.option}: the store {location} is on a database server",
+            SERVERS_OWN,
+            place=str(location),
+        )
+    with tempfile.TemporaryDirectory(
+        prefix=".restore-", dir=None if dry_run else location.file.parent
+    ) as room:
         made = Path(room) / location.file.name
         # Errors are of the file that was named, not of its copy.
         backup = replace(in_file(made, "FILE"), file=source)
         with translated(backup, "read"):
             copied = snapshot(None, backup, partial(sqlite3.connect, made, isolation_level=None))
             if copied is None:
-                raise StoreError(f"there is no file {printable(str(source))}", "name a file that agent db backup has made", place=str(source))
+                raise StoreError(
+                    f"there is no file {printable(str(source))}",
+                    "name a file that agent db backup has made",
+                    place=str(source),
+                )
             copied.close()
             with Store(usable(backup), backup) as store:
                 check(store)
@@ -100,7 +128,9 @@ def restore(location: Location, source: Path, check: Callable[[Store], object], 
 
 
 def _put_in_place(finished: Path, file: Path) -> Path | None:
-    """Give the finished file the store's name. After a crash at any moment there is a whole store of that name, if there was one before."""
+    """Give the finished file the store's name. After a crash at any moment there is a whole store
+    of that name, if there was one before.
+    """
     sync_file(finished)
     set_aside_orphans(file)
     before = unused_name(file, "before-restore") if present(file) else None

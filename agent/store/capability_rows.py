@@ -15,11 +15,19 @@ def load(connection: Connection, endpoint: str) -> ServerCapabilities | None:
 
     :raises ValueError: the row makes no sense.
     """
-    found = connection.execute(select(ENDPOINT).where(ENDPOINT.c.endpoint == endpoint)).one_or_none()
+    found = connection.execute(
+        select(ENDPOINT).where(ENDPOINT.c.endpoint == endpoint)
+    ).one_or_none()
     if found is None:
         return None
-    traits, classes, unknown = names_of(found.traits), names_of(found.classes), mapping_reader()(found.unknown_traits)
-    return ServerCapabilities(found.endpoint, found.max_version, traits, classes, unknown, found.can_reshape)
+    traits, classes, unknown = (
+        names_of(found.traits),
+        names_of(found.classes),
+        mapping_reader()(found.unknown_traits),
+    )
+    return ServerCapabilities(
+        found.endpoint, found.max_version, traits, classes, unknown, found.can_reshape
+    )
 
 
 def save(connection: Connection, capabilities: ServerCapabilities) -> None:

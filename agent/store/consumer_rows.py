@@ -12,13 +12,19 @@ from agent.store.schema import MIRROR_CONSUMERS, MIRROR_UNKNOWN
 from agent.store.texts import mapping_reader, mapping_text
 
 # Made once, because making a statement costs more than running it.
-HELD = select(*(column for column in MIRROR_CONSUMERS.c if column.name != "mirror")).where(MIRROR_CONSUMERS.c.mirror == bindparam("the_mirror"))
-UNKNOWN = select(MIRROR_UNKNOWN.c.consumer, MIRROR_UNKNOWN.c.since).where(MIRROR_UNKNOWN.c.mirror == bindparam("the_mirror"))
+HELD = select(*(column for column in MIRROR_CONSUMERS.c if column.name != "mirror")).where(
+    MIRROR_CONSUMERS.c.mirror == bindparam("the_mirror")
+)
+UNKNOWN = select(MIRROR_UNKNOWN.c.consumer, MIRROR_UNKNOWN.c.since).where(
+    MIRROR_UNKNOWN.c.mirror == bindparam("the_mirror")
+)
 
 Holders = Mapping[ConsumerUuid, Resources]
 
 
-def load(connection: Connection, mirror: int) -> tuple[Consumers, Mapping[ProviderUuid, float], Mapping[ConsumerUuid, float]]:
+def load(
+    connection: Connection, mirror: int
+) -> tuple[Consumers, Mapping[ProviderUuid, float], Mapping[ConsumerUuid, float]]:
     """Who held what, by provider, when that was asked, and since when nobody knows whom.
 
     :raises ValueError: the rows make no sense.
@@ -33,27 +39,53 @@ def load(connection: Connection, mirror: int) -> tuple[Consumers, Mapping[Provid
 
 def differ(old: PlacementView, new: PlacementView) -> bool:
     """Whether there is anything to write."""
-    return (old.consumers, old.consumers_at, old.unknown_since) != (new.consumers, new.consumers_at, new.unknown_since)
+    return (old.consumers, old.consumers_at, old.unknown_since) != (
+        new.consumers,
+        new.consumers_at,
+        new.unknown_since,
+    )
 
 
 def save(connection: Connection, mirror: int, old: PlacementView, new: PlacementView) -> None:
     """Write what differs from ``old``, whatever the database holds of the rest."""
     held = {
-        uuid: {"consumers": mapping_text(cast(Mapping[str, Resources], one)), "asked_at": new.consumers_at.get(uuid)} for uuid, one in new.consumers.items()
+        uuid: {
+            "consumers": mapping_text(cast(Mapping[str, Resources], one)),
+            "asked_at": new.consumers_at.get(uuid),
+        }
+        for uuid, one in new.consumers.items()
     }
-    changed = [uuid for uuid, one in new.consumers.items() if (old.consumers.get(uuid), old.consumers_at.get(uuid)) != (one, new.consumers_at.get(uuid))]
+    changed = [
+        uuid
+        for uuid, one in new.consumers.items()
+        if (old.consumers.get(uuid), old.consumers_at.get(uuid))
+        != (one, new.consumers_at.get(uuid))
+    ]
     _write(connection, MIRROR_CONSUMERS, MIRROR_CONSUMERS.c.provider, mirror, held, changed)
     unknown = {uuid: {"since": since} for uuid, since in new.unknown_since.items()}
-    differing = [uuid for uuid, since in new.unknown_since.items() if old.unknown_since.get(uuid) != since]
+    differing = [
+        uuid for uuid, since in new.unknown_since.items() if old.unknown_since.get(uuid) != since
+    ]
     _write(connection, MIRROR_UNKNOWN, MIRROR_UNKNOWN.c.consumer, mirror, unknown, differing)
 
 
-def _write(connection: Connection, table: Table, key: Column[str], mirror: int, values: Mapping[Any, Mapping[str, Any]], changed: Iterable[Any]) -> None:
+def _write(
+    connection: Connection,
+    table: Table,
+    key: Column[str],
+    mirror: int,
+    values: Mapping[Any, Mapping[str, Any]],
+    changed: Iterable[Any],
+) -> None:
     """Have one row for each of ``values``, writing only those that are ``changed`` or not there."""
     stored = set(connection.execute(select(key).where(table.c.mirror == mirror)).scalars())
     written = {*changed, *(values.keys() - stored)}
     gone = [{"gone": one} for one in stored if one not in values or one in written]
     if gone:
-        connection.execute(delete(table).where(table.c.mirror == mirror, key == bindparam("gone")), gone)
+        connection.execute(
+            delete(table).where(table.c.mirror == mirror, key == bindparam("gone")), gone
+        )
     if written:
-        connection.execute(insert(table), [{"mirror": mirror, key.name: one, **values[one]} for one in written])
+        connection.execute(
+            insert(table), [{"mirror": mirror, key.name: one, **values[one]} for one in written]
+        )

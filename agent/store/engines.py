@@ -1,12 +1,73 @@
 """Database engines: how connections are made and how transactions begin."""
 
+import math
 import sqlite3
+import time
+from collections.abc import Generator
 from typing import Any
 
+import psycopg
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
+from agent.deadline import left
 from agent.store.location import Location
+
+# Longer than the server itself lets anybody wait for a lock, that on its schema included.
+SILENCE_SECONDS = 150.0
+# psycopg waits for at least two.
+LEAST_CONNECT_SECONDS = 2
+
+
+class ServerConnection(psycopg.Connection[Any]):
+    """Closed when the server has not answered in time: nobody knows what became of what was sent
+    last.
+    """
+
+    def wait(self, gen: Generator[Any, Any, Any], *args: Any, **options: Any) -> Any:
+        """Wait for an answer.
+
+        :raises psycopg.OperationalError: none came in the time that the thread has, or for very
+            long.
+        """
+        return super().wait(self._bounded(gen), *args, **options)
+
+    def _bounded(self, waits: Generator[Any, Any, Any]) -> Generator[Any, Any, Any]:
+        """The same waits, of which none is for too long."""
+        seconds = left(SILENCE_SECONDS)
+        until = time.monotonic() + seconds
+        try:
+            wanted = next(waits)
+            while True:
+                ready = yield wanted
+                if ready:
+                    until = time.monotonic() + left(SILENCE_SECONDS)
+                elif time.monotonic() >= until:
+                    waits.close()
+                    self.close()
+                    raise psycopg.OperationalError(
+                        f"the server does not answer, for {seconds:.0f} s"
+                    )
+                wanted = waits.send(ready)
+        except StopIteration as end:
+            return end.value
+
+
+def connect(
+    _dialect: object, _record: object, arguments: Any, parameters: dict[str, Any]
+) -> ServerConnection:
+    """For SQLAlchemy's event ``do_connect``."""
+    seconds = left()
+    if seconds == 0:
+        raise psycopg.OperationalError("there was no time left to connect")
+    if seconds < math.inf:
+        asked = int(parameters.get("connect_timeout", seconds)) or seconds
+        parameters = {
+            **parameters,
+            "connect_timeout": max(LEAST_CONNECT_SECONDS, int(min(asked, seconds))),
+        }
+    return ServerConnection.connect(*arguments, **parameters)
+
 
 BUSY_SECONDS = 10
 IDLE_SECONDS = 60
@@ -16,7 +77,7 @@ def on_disk(location: Location) -> Engine:
     """An engine for the store's place. Connects when it is first used."""
     if location.file is None:
         # Here, because psycopg is there only where it is used.
-        from agent.store.server_connection import connect
+        from agent.store.engines import connect
 
         engine = create_engine(location.url, pool_pre_ping=True)
         event.listen(engine, "do_connect", connect)
@@ -36,14 +97,23 @@ def reader(engine: Engine) -> Engine:
 
 def writer(engine: Engine) -> Engine:
     """The engine for transactions that write."""
-    # Taking SQLite's write lock at once, because a reader that turns writer fails at once when another wrote in between.
-    # A database server locks rows when it is told which, and shows what others have written while it waited for them.
+    # Taking SQLite's write lock at once, because a reader that turns writer fails at once when
+    # another wrote in between. A database server locks rows when it is told which, and shows what
+    # others have written while it waited for them.
     return engine.execution_options(begin="BEGIN IMMEDIATE")
 
 
 def in_memory(connection: sqlite3.Connection) -> Engine:
     """An engine for one open connection, which threads use one after the other."""
-    return _prepared(create_engine("sqlite://", creator=lambda: connection, poolclass=QueuePool, pool_size=1, max_overflow=0))
+    return _prepared(
+        create_engine(
+            "sqlite://",
+            creator=lambda: connection,
+            poolclass=QueuePool,
+            pool_size=1,
+            max_overflow=0,
+        )
+    )
 
 
 def memory() -> sqlite3.Connection:
@@ -52,7 +122,8 @@ def memory() -> sqlite3.Connection:
 
 
 def _connected_to_server(raw: Any, _record: object) -> None:
-    # Else rows that an agent had locked when its host died would stay locked until the server noticed, which takes hours.
+    # Else rows that an agent had locked when its host died would stay locked until the server
+    # noticed, which takes hours.
     raw.execute(f"SET idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'")
     raw.execute(f"SET lock_timeout = '{BUSY_SECONDS}s'")
     raw.commit()
@@ -65,7 +136,8 @@ def _prepared(engine: Engine) -> Engine:
 
 
 def _connected(raw: Any, _record: object) -> None:
-    # Else the sqlite3 module begins transactions by itself, later than it should and not around DDL.
+    # Else the sqlite3 module begins transactions by itself, later than it should and not around
+    # DDL.
     raw.isolation_level = None
     try:
         raw.execute("PRAGMA foreign_keys = ON")

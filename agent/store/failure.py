@@ -1,4 +1,6 @@
-"""Turns what SQLAlchemy, SQLite and the file system raise into StoreError, naming the place, the option and a remedy."""
+"""Turns what SQLAlchemy, SQLite and the file system raise into StoreError, naming the place, the
+option and a remedy.
+"""
 
 import errno
 import os
@@ -15,39 +17,58 @@ from agent.model.node_records import DamagedRecord
 from agent.store.location import Location
 
 REPORT = "report it, with the log: no such record should ever be written"
-# https://www.sqlite.org/rescode.html and https://www.postgresql.org/docs/current/errcodes-appendix.html
-CONFLICTS = frozenset({
-    sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY, sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY,
-    "23505", "23503",  # unique, foreign key
-    "40001", "40P01",  # serialization, deadlock
-})  # fmt: skip
+# https://www.sqlite.org/rescode.html and
+# https://www.postgresql.org/docs/current/errcodes-appendix.html
+CONFLICTS = frozenset(
+    {
+        sqlite3.SQLITE_CONSTRAINT_UNIQUE,
+        sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY,
+        sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY,
+        "23505",
+        "23503",  # unique, foreign key
+        "40001",
+        "40P01",  # serialization, deadlock
+    }
+)
 # Values that no database takes: halves of surrogates, integers beyond 64 bits.
 NO_VALUE = (UnicodeError, OverflowError)
 MAX_REASON = 300
 # A connection that was never made tells no SQLSTATE.
-CHECK_URL = "check that the database server runs, and server, user, password and database in [store] connection"
-# By SQLSTATE, then by its class.
-# What a server says, in its own language if it has another, of a connection for which it has no room.
+CHECK_URL = (
+    "check that the database server runs, and server, user, password and database in [store] "
+    "connection"
+)
+# By SQLSTATE, then by its class. What a server says, in its own language if it has another, of a
+# connection for which it has no room.
 _NO_ROOM = ("too many clients", "too many connections", "remaining connection slots")
-NO_CONNECTION_LEFT = "the database server has no connection left: close some, or raise its max_connections or the limit of the user or database"
+NO_CONNECTION_LEFT = (
+    "the database server has no connection left: close some, or raise its max_connections or the "
+    "limit of the user or database"
+)
 SERVER_REMEDIES = {
     "53300": NO_CONNECTION_LEFT,
-    "42501": "grant the user of [store] connection the right to create and use tables in the database",
+    "42501": (
+        "grant the user of [store] connection the right to create and use tables in the database"
+    ),
     "25006": "name the primary server in [store] connection; this one is a standby",
-    "53": "make room or raise the limits on the database server; what was saved before is still there",
+    "53": (
+        "make room or raise the limits on the database server; what was saved before is still there"
+    ),
     "55P03": "another agent has the same records locked for too long; see agent status there",
     "22": REPORT,
     "23": REPORT,
     "54": REPORT,
 }
 START_EMPTY = (
-    "restore it from a backup with agent db restore FILE, or move it away to start with an empty store and take the tree over with agent --once --adopt"
+    "restore it from a backup with agent db restore FILE, or move it away to start with an empty "
+    "store and take the tree over with agent --once --adopt"
 )
 
 
 @contextmanager
 def translated(location: Location, doing: str) -> Iterator[None]:
-    """Raise every failure of the database or its files as :class:`StoreError`. ``doing``: opened, read, written.
+    """Raise every failure of the database or its files as :class:`StoreError`. ``doing``: opened,
+    read, written.
 
     One that only says that somebody else was first is a :class:`RecordConflict`.
     """
@@ -78,22 +99,43 @@ def _said(error: BaseException) -> str:
 
 def damaged(location: Location, reason: str) -> StoreError:
     """The error for a store whose contents make no sense."""
-    return StoreError(f"{location.option}: the store {location} is damaged: {printable(reason)}", START_EMPTY, place=str(location))
+    return StoreError(
+        f"{location.option}: the store {location} is damaged: {printable(reason)}",
+        START_EMPTY,
+        place=str(location),
+    )
 
 
 def damaged_record(location: Location, record: DamagedRecord) -> StoreError:
     """The error for one record that makes no sense."""
-    what = f"{location.option}: in the store {location} the {record.table} {printable(record.key)} is damaged: {printable(record.why)}"
-    return StoreError(what, "restore the store with agent db restore FILE, or remove the record", place=str(location), table=record.table, key=record.key)
+    what = (
+        f"{location.option}: in the store {location} the {record.table} {printable(record.key)} "
+        f"is damaged: {printable(record.why)}"
+    )
+    return StoreError(
+        what,
+        "restore the store with agent db restore FILE, or remove the record",
+        place=str(location),
+        table=record.table,
+        key=record.key,
+    )
 
 
 def folder_unusable(folder: Path, error: OSError) -> StoreError:
     """The error for a ``[store] path`` that cannot be made, entered, read or written."""
-    return StoreError(f"[store] path {printable(str(folder))}: {_cause(error)}", _file_remedy(error.errno, "[store] path"), place=str(folder))
+    return StoreError(
+        f"[store] path {printable(str(folder))}: {_cause(error)}",
+        _file_remedy(error.errno, "[store] path"),
+        place=str(folder),
+    )
 
 
 def _cause(error: OSError) -> str:
-    named = f" ({printable(os.fsdecode(error.filename))})" if isinstance(error.filename, str | bytes) else ""
+    named = (
+        f" ({printable(os.fsdecode(error.filename))})"
+        if isinstance(error.filename, str | bytes)
+        else ""
+    )
     return f"{error.strerror}{named}"
 
 
@@ -121,12 +163,18 @@ def _sqlite_remedy(error: BaseException, location: Location) -> str:
         return START_EMPTY
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return "another process has it open for too long; see agent status"
-    return _file_remedy(errno.ENOSPC if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) else errno.EACCES, location.option)
+    return _file_remedy(
+        errno.ENOSPC if code in (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR) else errno.EACCES,
+        location.option,
+    )
 
 
 def _file_remedy(number: int | None, option: str) -> str:
     if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO):
-        return f"make room on its file system and check its disk, or point {option} elsewhere; what was saved before is still there"
+        return (
+            f"make room on its file system and check its disk, or point {option} elsewhere; what "
+            "was saved before is still there"
+        )
     if number in (errno.ENOTDIR, errno.EEXIST, errno.EISDIR):
         return f"move the file that is in the way, or point {option} to a folder"
     return f"make it readable and writable for uid {os.geteuid()}, or point {option} elsewhere"

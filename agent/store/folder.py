@@ -41,7 +41,8 @@ def place(finished: Path, file: Path) -> None:
 
 
 def write_new(file: Path, text: str) -> None:
-    """Write a file that did not exist, durably; after a crash at any moment it is whole or not there.
+    """Write a file that did not exist, durably; after a crash at any moment it is whole or not
+    there.
 
     :raises FileExistsError: it exists; it is left alone.
     """

@@ -1,4 +1,6 @@
-"""The node's persisted identity: one uuid, in a file that nobody may overwrite, and in the store beside it."""
+"""The node's persisted identity: one uuid, in a file that nobody may overwrite, and in the store
+beside it.
+"""
 
 import logging
 import uuid
@@ -31,12 +33,19 @@ def find(folder: Path, nova_folder: Path, host: str, store: Store) -> ProviderUu
         return own
     nova = _read(nova_file)
     if kept and nova and kept != nova:
-        raise _contradiction(nova, nova_file, kept, store, f"write the uuid that this node has in Placement into {own_file}")
+        raise _contradiction(
+            nova,
+            nova_file,
+            kept,
+            store,
+            f"write the uuid that this node has in Placement into {own_file}",
+        )
     return kept or nova
 
 
 def establish(folder: Path, nova_folder: Path, host: str, store: Store) -> ProviderUuid:
-    """The identity as :func:`find` finds it, else a new one; kept durably in the file and in the store.
+    """The identity as :func:`find` finds it, else a new one; kept durably in the file and in the
+    store.
 
     :raises IdentityError: as :func:`find`.
     :raises StoreError: the file or the store cannot be read or written.
@@ -47,7 +56,9 @@ def establish(folder: Path, nova_folder: Path, host: str, store: Store) -> Provi
     own = _read(file)
     if own is None:
         if kept:
-            LOG.warning("%s was lost; written again with %s, which the store %s knows", file, kept, store)
+            LOG.warning(
+                "%s was lost; written again with %s, which the store %s knows", file, kept, store
+            )
         own = _written(file, known or ProviderUuid(str(uuid.uuid4())))
     # Compared again, because another run may have been first with the file or the store.
     _agree(own, file, kept or store.save_identity(host, own), store)
@@ -64,7 +75,9 @@ def _written(file: Path, chosen: ProviderUuid) -> ProviderUuid:
         raise folder_unusable(file.parent, error) from error
     written = _read(file)
     if written is None:
-        raise IdentityError(f"{file} vanished while it was made", "run the agent again, and only once at a time")
+        raise IdentityError(
+            f"{file} vanished while it was made", "run the agent again, and only once at a time"
+        )
     return written
 
 
@@ -76,18 +89,36 @@ def _read(file: Path) -> ProviderUuid | None:
         return None
     except OSError as error:
         # Not taken for "none": the node would get a second identity.
-        raise IdentityError(f"{file} cannot be read: {error.strerror}", "make it readable for the agent", file=str(file)) from error
+        raise IdentityError(
+            f"{file} cannot be read: {error.strerror}",
+            "make it readable for the agent",
+            file=str(file),
+        ) from error
     if not is_uuid(text):
         raise IdentityError(
-            f"{file} does not hold one uuid but {printable(text[:80])!r}", "write the uuid that this node has in Placement into it", file=str(file)
+            f"{file} does not hold one uuid but {printable(text[:80])!r}",
+            "write the uuid that this node has in Placement into it",
+            file=str(file),
         )
     return normal_uuid(text)
 
 
 def _agree(own: ProviderUuid, file: Path, kept: ProviderUuid, store: Store) -> None:
     if own != kept:
-        raise _contradiction(own, file, kept, store, f"put {kept} back into the file, or point [store] path at the folder of node {own}")
+        raise _contradiction(
+            own,
+            file,
+            kept,
+            store,
+            f"put {kept} back into the file, or point [store] path at the folder of node {own}",
+        )
 
 
 def _contradiction(found: str, file: Path, kept: str, store: Store, remedy: str) -> IdentityError:
-    return IdentityError(f"{file} says that this node is {found}, the store {store} says {kept}", remedy, file=str(file), found=found, kept=kept)
+    return IdentityError(
+        f"{file} says that this node is {found}, the store {store} says {kept}",
+        remedy,
+        file=str(file),
+        found=found,
+        kept=kept,
+    )

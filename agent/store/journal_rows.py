@@ -9,14 +9,19 @@ from agent.errors import RecordConflict
 from agent.model.journal import KINDS, Configured, Journal, Ownership, Tombstone
 from agent.model.names import ProviderUuid
 from agent.store.record_schema import COMPUTE_NODE
-from agent.store.record_texts import one_of
 from agent.store.schema import JOURNAL, JOURNAL_PROVIDER
-from agent.store.texts import names_of, names_text
+from agent.store.texts import names_of, names_text, one_of
 
 # Made once, because making a statement costs more than running it.
-HEADER = select(JOURNAL.c.adopted, JOURNAL.c.version, JOURNAL.c.tombstones).where(JOURNAL.c.root == bindparam("the_root"))
+HEADER = select(JOURNAL.c.adopted, JOURNAL.c.version, JOURNAL.c.tombstones).where(
+    JOURNAL.c.root == bindparam("the_root")
+)
 COLUMNS = [column for column in JOURNAL_PROVIDER.c if column.name != "root"]
-PROVIDERS = select(*COLUMNS).where(JOURNAL_PROVIDER.c.root == bindparam("the_root")).order_by(JOURNAL_PROVIDER.c.provider)
+PROVIDERS = (
+    select(*COLUMNS)
+    .where(JOURNAL_PROVIDER.c.root == bindparam("the_root"))
+    .order_by(JOURNAL_PROVIDER.c.provider)
+)
 
 
 def load(connection: Connection, root: ProviderUuid) -> Journal:
@@ -31,17 +36,33 @@ def load(connection: Connection, root: ProviderUuid) -> Journal:
     providers, held = dict[ProviderUuid, Ownership](), dict[ProviderUuid, frozenset[str]]()
     for provider, classes, traits, aggregates, kept, *configured, name in rows:
         if classes is not None:
-            parts = [names_of(text) if text is not None else frozenset[str]() for text in configured]
-            providers[provider] = Ownership(names_of(classes), names_of(traits), names_of(aggregates), Configured(*parts), name or "")
+            parts = [
+                names_of(text) if text is not None else frozenset[str]() for text in configured
+            ]
+            providers[provider] = Ownership(
+                names_of(classes),
+                names_of(traits),
+                names_of(aggregates),
+                Configured(*parts),
+                name or "",
+            )
         if kept is not None:
             held[provider] = names_of(kept)
-    return Journal(providers, adopted, held, version, _tombstones(tombstones) if tombstones is not None else {})
+    return Journal(
+        providers, adopted, held, version, _tombstones(tombstones) if tombstones is not None else {}
+    )
 
 
 def roots(connection: Connection, host: str) -> frozenset[ProviderUuid]:
-    """The nodes that have something in their journal, but for those that are recorded as another host's."""
+    """The nodes that have something in their journal, but for those that are recorded as another
+    host's.
+    """
     others = select(COMPUTE_NODE.c.uuid).where(COMPUTE_NODE.c.host != host)
-    return frozenset(connection.execute(select(JOURNAL_PROVIDER.c.root).where(JOURNAL_PROVIDER.c.root.not_in(others)).distinct()).scalars())
+    return frozenset(
+        connection.execute(
+            select(JOURNAL_PROVIDER.c.root).where(JOURNAL_PROVIDER.c.root.not_in(others)).distinct()
+        ).scalars()
+    )
 
 
 def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal) -> None:
@@ -50,18 +71,36 @@ def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal)
     :raises RecordConflict: the database holds another version than ``old``.
     """
     if old.version == 0:
-        connection.execute(insert(JOURNAL).values(root=root, adopted=new.adopted, version=1, tombstones=_tombstones_text(new)))
+        connection.execute(
+            insert(JOURNAL).values(
+                root=root, adopted=new.adopted, version=1, tombstones=_tombstones_text(new)
+            )
+        )
     else:
         # First, because from here on every other writer of this journal waits.
         same = update(JOURNAL).where(JOURNAL.c.root == root, JOURNAL.c.version == old.version)
-        if connection.execute(same.values(adopted=new.adopted, version=old.version + 1, tombstones=_tombstones_text(new))).rowcount != 1:
+        if (
+            connection.execute(
+                same.values(
+                    adopted=new.adopted, version=old.version + 1, tombstones=_tombstones_text(new)
+                )
+            ).rowcount
+            != 1
+        ):
             raise changed_meanwhile(root)
     before, after = _members(old), _members(new)
-    changed = [uuid for uuid in before | after if old.providers.get(uuid) != new.providers.get(uuid) or old.held.get(uuid) != new.held.get(uuid)]
+    changed = [
+        uuid
+        for uuid in before | after
+        if old.providers.get(uuid) != new.providers.get(uuid)
+        or old.held.get(uuid) != new.held.get(uuid)
+    ]
     gone = [{"gone": uuid} for uuid in changed if uuid in before]
     rows = [_row(root, new, uuid) for uuid in changed if uuid in after]
     if gone:
-        one = delete(JOURNAL_PROVIDER).where(JOURNAL_PROVIDER.c.root == root, JOURNAL_PROVIDER.c.provider == bindparam("gone"))
+        one = delete(JOURNAL_PROVIDER).where(
+            JOURNAL_PROVIDER.c.root == root, JOURNAL_PROVIDER.c.provider == bindparam("gone")
+        )
         connection.execute(one, gone)
     if rows:
         connection.execute(insert(JOURNAL_PROVIDER), rows)
@@ -69,15 +108,26 @@ def save(connection: Connection, root: ProviderUuid, old: Journal, new: Journal)
 
 def changed_meanwhile(root: ProviderUuid) -> RecordConflict:
     """The error for a journal that another agent wrote since it was read."""
-    return RecordConflict(f"the journal of node {root} was changed by somebody else meanwhile", table=JOURNAL.name, key=root)
+    return RecordConflict(
+        f"the journal of node {root} was changed by somebody else meanwhile",
+        table=JOURNAL.name,
+        key=root,
+    )
 
 
 def _tombstones(text: str) -> dict[Tombstone, float]:
-    return {Tombstone(ProviderUuid(provider), one_of(kind, KINDS), name): at for provider, kind, name, at in json.loads(text)}
+    return {
+        Tombstone(ProviderUuid(provider), one_of(kind, KINDS), name): at
+        for provider, kind, name, at in json.loads(text)
+    }
 
 
 def _tombstones_text(journal: Journal) -> str | None:
-    return json.dumps([(*one, at) for one, at in sorted(journal.tombstones.items())]) if journal.tombstones else None
+    return (
+        json.dumps([(*one, at) for one, at in sorted(journal.tombstones.items())])
+        if journal.tombstones
+        else None
+    )
 
 
 def _members(journal: Journal) -> set[ProviderUuid]:
@@ -93,7 +143,9 @@ def _row(root: ProviderUuid, journal: Journal, uuid: ProviderUuid) -> dict[str, 
         "traits": names_text(own.traits) if own else None,
         "aggregates": names_text(own.aggregates) if own else None,
         "held": names_text(journal.held[uuid]) if uuid in journal.held else None,
-        "configured_classes": names_text(own.configured.classes) if own and own.configured else None,
+        "configured_classes": names_text(own.configured.classes)
+        if own and own.configured
+        else None,
         "configured_traits": names_text(own.configured.traits) if own and own.configured else None,
         "name": own.name or None if own else None,
     }

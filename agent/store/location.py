@@ -10,11 +10,15 @@ from agent.errors import StoreError
 from agent.model.names import printable
 
 FILE_NAME = "store.sqlite"
-EXAMPLES = "for example sqlite:////var/lib/agent/store.sqlite or postgresql://user:password@server/database"
+EXAMPLES = (
+    "for example sqlite:////var/lib/agent/store.sqlite or "
+    "postgresql://user:password@server/database"
+)
 SQLITE = ("sqlite", "sqlite+pysqlite")
 POSTGRESQL = ("postgresql", "postgresql+psycopg")
-# Of the connections, unless the URL says otherwise: a server that is gone is noticed within half a minute, also in the
-# middle of a statement. https://www.postgresql.org/docs/current/libpq-connect.html
+# Of the connections, unless the URL says otherwise: a server that is gone is noticed within half a
+# minute, also in the middle of a statement.
+# https://www.postgresql.org/docs/current/libpq-connect.html
 CONNECTIONS = {
     "application_name": "compute-node-agent",
     "connect_timeout": "10",
@@ -27,7 +31,9 @@ CONNECTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """``option`` names the option that put the store there; ``file`` is None for a database server."""
+    """``option`` names the option that put the store there; ``file`` is None for a
+    database server.
+    """
 
     url: URL
     option: str
@@ -35,14 +41,21 @@ class Location:
 
     def __str__(self) -> str:
         # Without most options of the connection, because a password may be among them too.
-        shown = {name: value for name, value in self.url.query.items() if name in ("host", "port", "service")}
-        return printable(str(self.file or self.url.set(query=shown).render_as_string(hide_password=True)))
+        shown = {
+            name: value
+            for name, value in self.url.query.items()
+            if name in ("host", "port", "service")
+        }
+        return printable(
+            str(self.file or self.url.set(query=shown).render_as_string(hide_password=True))
+        )
 
 
 def located(folder: Path, connection: str | None) -> Location:
     """The store in ``folder``, or at the URL ``connection``.
 
-    :raises StoreError: the URL cannot be understood, is another database's, or names one that keeps nothing.
+    :raises StoreError: the URL cannot be understood, is another database's, or names one that keeps
+        nothing.
     """
     if not connection:
         return in_file(folder / FILE_NAME, "[store] path")
@@ -54,9 +67,17 @@ def located(folder: Path, connection: str | None) -> Location:
     if url.drivername in POSTGRESQL:
         return Location(_served(url), "[store] connection", None)
     if url.drivername not in SQLITE:
-        raise StoreError(f"[store] connection {printable(url.drivername)}: the store can only be in SQLite or PostgreSQL", EXAMPLES)
+        raise StoreError(
+            (
+                f"[store] connection {printable(url.drivername)}: the store can only be in SQLite "
+                "or PostgreSQL"
+            ),
+            EXAMPLES,
+        )
     if not url.database or url.database.startswith((":", "file:")):
-        raise StoreError(f"[store] connection {printable(str(url))}: not the path of a file", EXAMPLES)
+        raise StoreError(
+            f"[store] connection {printable(str(url))}: not the path of a file", EXAMPLES
+        )
     return in_file(Path(url.database), "[store] connection")
 
 

@@ -1,4 +1,6 @@
-"""The run lock: one run at a time uses a store's folder. The kernel lets go of it when its holder dies, however."""
+"""The run lock: one run at a time uses a store's folder. The kernel lets go of it when its holder
+dies, however.
+"""
 
 import errno
 import fcntl
@@ -18,8 +20,9 @@ from agent.store.folder import prepare
 FILE_NAME = "lock"
 # Linux's struct flock: type, whence, start, length, pid.
 _FLOCK = struct.Struct("@hhqqi4x")
-# Which locks this very process holds, by pid because a forked child does not inherit them: the kernel never reports
-# a process its own locks, and lets go of them as soon as the process closes any descriptor of the file.
+# Which locks this very process holds, by pid because a forked child does not inherit them: the
+# kernel never reports a process its own locks, and lets go of them as soon as the process closes
+# any descriptor of the file.
 _HELD: dict[Path, int] = {}
 _HELD_CHANGES = threading.Lock()
 
@@ -35,7 +38,8 @@ class RunLock:
         """Take the lock and write this process's pid into its file.
 
         :raises StoreLocked: another run holds it.
-        :raises StoreError: the folder cannot be made or written, or something else has the file's name.
+        :raises StoreError: the folder cannot be made or written, or something else has the file's
+            name.
         """
         prepare(self._folder)
         with _HELD_CHANGES:
@@ -51,7 +55,8 @@ class RunLock:
             except BlockingIOError as error:
                 raise _locked(self._folder, holder(self._folder)) from error
             _HELD[file] = os.getpid()
-            # Through the lock's own descriptor, because closing another one would let go of the lock.
+            # Through the lock's own descriptor, because closing another one would let go of the
+            # lock.
             os.ftruncate(self._descriptor, 0)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
         except BaseException as error:
@@ -71,12 +76,18 @@ class RunLock:
         self.acquire()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.release()
 
 
 def holder(folder: Path) -> int | None:
-    """The pid of the run that holds the folder's lock, None if nobody does. Takes and writes nothing.
+    """The pid of the run that holds the folder's lock, None if nobody does. Takes and writes
+    nothing.
 
     :raises StoreError: the lock's file cannot be read.
     """
@@ -99,7 +110,8 @@ def holder(folder: Path) -> int | None:
 
 
 def _opened(file: Path, how: int) -> int:
-    """A descriptor of the lock's file and of no other, because who may write the folder could have it lead to one that is not to be emptied.
+    """A descriptor of the lock's file and of no other, because who may write the folder could have
+    it lead to one that is not to be emptied.
 
     :raises StoreError: something else has its name.
     """
@@ -118,7 +130,10 @@ def _opened(file: Path, how: int) -> int:
 
 
 def _no_lock(file: Path) -> StoreError:
-    what = f"[store] path: {printable(str(file))} is a link or no file, where the agent's own lock belongs"
+    what = (
+        f"[store] path: {printable(str(file))} is a link or no file, where the agent's own lock "
+        "belongs"
+    )
     return StoreError(what, "remove it, and see who can write that folder", place=str(file))
 
 
@@ -129,6 +144,8 @@ def _file(folder: Path) -> Path:
 def _locked(folder: Path, pid: int | None) -> StoreLocked:
     return StoreLocked(
         f"[store] path {folder} is in use by another run of the agent, pid {pid or 'unknown'}",
-        f"ask it with agent status, or wait until it is done or stop it (kill {pid})" if pid else "ask it with agent status, or try again",
+        f"ask it with agent status, or wait until it is done or stop it (kill {pid})"
+        if pid
+        else "ask it with agent status, or try again",
         pid=pid,
     )

@@ -1,4 +1,6 @@
-"""The version of the store's schema, and the way to the newest. alembic is loaded only when there is something to do."""
+"""The version of the store's schema, and the way to the newest. alembic is loaded only when there
+is something to do.
+"""
 
 import re
 from pathlib import Path
@@ -10,8 +12,7 @@ from agent.errors import StoreError
 from agent.store.engines import BUSY_SECONDS, writer
 from agent.store.failure import damaged
 from agent.store.location import Location
-from agent.store.metadata import METADATA
-from agent.store.schema import APPLICATION_ID, VERSION, VERSION_TABLE, VERSIONS
+from agent.store.schema import APPLICATION_ID, METADATA, VERSION, VERSION_TABLE, VERSIONS
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -21,7 +22,8 @@ UPGRADE_SECONDS = 120
 
 
 def version(engine: Engine, location: Location) -> str | None:
-    """The version of the schema, at most this agent's own; None if there are no tables yet. Changes nothing.
+    """The version of the schema, at most this agent's own; None if there are no tables yet. Changes
+    nothing.
 
     :raises StoreError: the schema is newer, or the database is somebody else's.
     :raises sqlalchemy.exc.SQLAlchemyError: it cannot be read.
@@ -32,7 +34,10 @@ def version(engine: Engine, location: Location) -> str | None:
 
 
 def _version(connection: Connection, location: Location) -> str | None:
-    if location.file is not None and connection.exec_driver_sql("PRAGMA application_id").scalar() != APPLICATION_ID:
+    if (
+        location.file is not None
+        and connection.exec_driver_sql("PRAGMA application_id").scalar() != APPLICATION_ID
+    ):
         raise _not_ours(location)
     found = _versions(connection)
     if found is None and location.file is not None:
@@ -45,7 +50,10 @@ def _version(connection: Connection, location: Location) -> str | None:
         raise damaged(location, f"its schema version is {', '.join(map(repr, found))}")
     if found[0] > VERSION:
         raise StoreError(
-            f"{location.option}: the store {location} has schema {found[0]}, made by a newer agent; this one knows {VERSION} and older",
+            (
+                f"{location.option}: the store {location} has schema {found[0]}, made by a newer "
+                f"agent; this one knows {VERSION} and older"
+            ),
             "install the newer agent again, or move the store away to start with an empty one",
             place=str(location),
         )
@@ -60,9 +68,11 @@ def check_sound(engine: Engine, location: Location) -> None:
     """
     if location.file is not None:
         with engine.connect() as connection:
-            # A record in a state that is unknown here is no reason to refuse the others: it is set aside when it is read.
+            # A record in a state that is unknown here is no reason to refuse the others: it is set
+            # aside when it is read.
             connection.exec_driver_sql("PRAGMA ignore_check_constraints = ON")
-            # Not the quick one, which does not see an index that lacks what its table has: claims that nobody counts.
+            # Not the quick one, which does not see an index that lacks what its table has: claims
+            # that nobody counts.
             found = connection.exec_driver_sql("PRAGMA integrity_check(1)").scalar()
             connection.exec_driver_sql("PRAGMA ignore_check_constraints = OFF")
         if found != "ok":
@@ -79,9 +89,11 @@ def _versions(connection: Connection) -> list[str] | None:
 def upgrade(engine: Engine, location: Location | None = None) -> None:
     """Bring the schema to the newest version, in one transaction.
 
-    An empty database gets all tables at once, because alembic costs a daemon that starts for the first time 11 MB for good.
+    An empty database gets all tables at once, because alembic costs a daemon that starts for the
+    first time 11 MB for good.
 
-    :param location: where others may have changed the database since it was looked at: then it is looked at again.
+    :param location: where others may have changed the database since it was looked at: then it is
+        looked at again.
     :raises StoreError: the schema is newer by now, or the database somebody else's.
     """
     with writer(engine).begin() as connection:
@@ -99,14 +111,19 @@ def upgrade(engine: Engine, location: Location | None = None) -> None:
 
 
 def _lock(connection: Connection, *, shared: bool = False) -> None:
-    """Keep other agents from changing the schema on a database server, ``shared`` from that alone, until the transaction ends.
+    """Keep other agents from changing the schema on a database server, ``shared`` from that alone,
+    until the transaction ends.
 
     SQLite's files have the run lock for that.
     """
     if connection.dialect.name == "postgresql":
-        # Because agents that start at the same time would make the same tables, and see the other's half made.
+        # Because agents that start at the same time would make the same tables, and see the other's
+        # half made.
         connection.execute(text(f"SET LOCAL lock_timeout = '{UPGRADE_SECONDS}s'"))
-        connection.execute(text(f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}(:key)"), {"key": APPLICATION_ID})
+        connection.execute(
+            text(f"SELECT pg_advisory_xact_lock{'_shared' if shared else ''}(:key)"),
+            {"key": APPLICATION_ID},
+        )
         connection.execute(text(f"SET LOCAL lock_timeout = '{BUSY_SECONDS}s'"))
 
 
@@ -116,10 +133,16 @@ def config(connection: Connection) -> "Config":
 
     made = Config()
     # A percent sign would be read as the start of a variable.
-    made.set_main_option("script_location", str(Path(__file__).parent / "alembic").replace("%", "%%"))
+    made.set_main_option(
+        "script_location", str(Path(__file__).parent / "alembic").replace("%", "%%")
+    )
     made.attributes["connection"] = connection
     return made
 
 
 def _not_ours(location: Location) -> StoreError:
-    return StoreError(f"{location.option}: {location} is not a store of this agent", f"move it away, or point {location.option} elsewhere", place=str(location))
+    return StoreError(
+        f"{location.option}: {location} is not a store of this agent",
+        f"move it away, or point {location.option} elsewhere",
+        place=str(location),
+    )

@@ -13,9 +13,15 @@ from agent.store.schema import MIRROR, MIRROR_PROVIDER
 from agent.store.texts import mapping_reader, mapping_text, names_of, names_text
 
 # Made once, because making a statement costs more than running it.
-VIEW = select(MIRROR).where(MIRROR.c.endpoint == bindparam("the_endpoint"), MIRROR.c.root == bindparam("the_root"))
+VIEW = select(MIRROR).where(
+    MIRROR.c.endpoint == bindparam("the_endpoint"), MIRROR.c.root == bindparam("the_root")
+)
 COLUMNS = [column for column in MIRROR_PROVIDER.c if column.name not in ("mirror", "ordinal")]
-PROVIDERS = select(*COLUMNS).where(MIRROR_PROVIDER.c.mirror == bindparam("the_mirror")).order_by(MIRROR_PROVIDER.c.ordinal)
+PROVIDERS = (
+    select(*COLUMNS)
+    .where(MIRROR_PROVIDER.c.mirror == bindparam("the_mirror"))
+    .order_by(MIRROR_PROVIDER.c.ordinal)
+)
 
 Ordinals = Mapping[ProviderUuid, int]
 
@@ -38,12 +44,28 @@ def load(connection: Connection, endpoint: str, root: ProviderUuid) -> Placement
     mapping, read_at = mapping_reader(), {}
     children: dict[ProviderUuid | None, list[Provider]] = {}
     for uuid, name, parent, generation, inventory, traits, aggregates, at in rows:
-        one = Provider(uuid, name, generation, parent, mapping(inventory), names_of(traits), names_of(aggregates))
+        one = Provider(
+            uuid,
+            name,
+            generation,
+            parent,
+            mapping(inventory),
+            names_of(traits),
+            names_of(aggregates),
+        )
         children.setdefault(parent, []).append(one)
         if at is not None:
             read_at[uuid] = at
     consumers, consumers_at, unknown_since = consumer_rows.load(connection, found.id)
-    return PlacementView(_tree(children), read_at, found.sharing_read_at, names_of(found.sharing_aggregates), consumers, consumers_at, unknown_since)
+    return PlacementView(
+        _tree(children),
+        read_at,
+        found.sharing_read_at,
+        names_of(found.sharing_aggregates),
+        consumers,
+        consumers_at,
+        unknown_since,
+    )
 
 
 def _tree(children: Mapping[ProviderUuid | None, list[Provider]]) -> ProviderTree:
@@ -60,13 +82,22 @@ def differs(old: PlacementView, new: PlacementView) -> bool:
     """Whether there is anything to write."""
     return (
         _header(old) != _header(new)
-        or (old.tree is not new.tree and old.tree.get_provider_uuids() != new.tree.get_provider_uuids())
+        or (
+            old.tree is not new.tree
+            and old.tree.get_provider_uuids() != new.tree.get_provider_uuids()
+        )
         or any(True for _ in _changed(old, new))
         or consumer_rows.differ(old, new)
     )
 
 
-def save(connection: Connection, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView) -> None:
+def save(
+    connection: Connection,
+    endpoint: str,
+    root: ProviderUuid,
+    old: PlacementView | None,
+    new: PlacementView,
+) -> None:
     """Write what differs from ``old``; everything, if ``old`` is not what the database holds."""
     here = (MIRROR.c.endpoint == endpoint, MIRROR.c.root == root)
     mirror = connection.execute(select(MIRROR.c.id).where(*here)).scalar_one_or_none()
@@ -79,28 +110,47 @@ def save(connection: Connection, endpoint: str, root: ProviderUuid, old: Placeme
     elif _header(old) != _header(new):
         connection.execute(update(MIRROR).where(*here).values(_header(new)))
     ordinals = _renumbered(new.tree, stored)
-    written = {one.uuid for one in _changed(old, new)} | {uuid for uuid, ordinal in ordinals.items() if stored.get(uuid) != ordinal}
-    _replace(connection, mirror, (stored.keys() - ordinals.keys()) | (stored.keys() & written), [
-        {"mirror": mirror, "ordinal": ordinals[uuid], **_row(new, new.tree.provider(uuid))} for uuid in ordinals if uuid in written
-    ])  # fmt: skip
+    written = {one.uuid for one in _changed(old, new)} | {
+        uuid for uuid, ordinal in ordinals.items() if stored.get(uuid) != ordinal
+    }
+    _replace(
+        connection,
+        mirror,
+        (stored.keys() - ordinals.keys()) | (stored.keys() & written),
+        [
+            {"mirror": mirror, "ordinal": ordinals[uuid], **_row(new, new.tree.provider(uuid))}
+            for uuid in ordinals
+            if uuid in written
+        ],
+    )
     consumer_rows.save(connection, mirror, old, new)
 
 
-def _replace(connection: Connection, mirror: int, gone: set[ProviderUuid], rows: list[dict[str, Any]]) -> None:
+def _replace(
+    connection: Connection, mirror: int, gone: set[ProviderUuid], rows: list[dict[str, Any]]
+) -> None:
     if gone:
-        one = delete(MIRROR_PROVIDER).where(MIRROR_PROVIDER.c.mirror == mirror, MIRROR_PROVIDER.c.uuid == bindparam("gone"))
+        one = delete(MIRROR_PROVIDER).where(
+            MIRROR_PROVIDER.c.mirror == mirror, MIRROR_PROVIDER.c.uuid == bindparam("gone")
+        )
         connection.execute(one, [{"gone": uuid} for uuid in gone])
     if rows:
         connection.execute(insert(MIRROR_PROVIDER), rows)
 
 
 def _ordinals(connection: Connection, mirror: int | None) -> Ordinals:
-    rows = connection.execute(select(MIRROR_PROVIDER.c.uuid, MIRROR_PROVIDER.c.ordinal).where(MIRROR_PROVIDER.c.mirror == mirror))
+    rows = connection.execute(
+        select(MIRROR_PROVIDER.c.uuid, MIRROR_PROVIDER.c.ordinal).where(
+            MIRROR_PROVIDER.c.mirror == mirror
+        )
+    )
     return {ProviderUuid(uuid): ordinal for uuid, ordinal in rows}
 
 
 def _renumbered(tree: ProviderTree, stored: Ordinals) -> dict[ProviderUuid, int]:
-    """An ordinal for each provider, growing among siblings; most keep theirs, so that their rows stay as they are."""
+    """An ordinal for each provider, growing among siblings; most keep theirs, so that their rows
+    stay as they are.
+    """
     numbers: dict[ProviderUuid, int] = {}
     last: dict[ProviderUuid | None, int] = {}
     following = max(stored.values(), default=-1) + 1
@@ -118,7 +168,9 @@ def _changed(old: PlacementView, new: PlacementView) -> Iterator[Provider]:
             yield one
             continue
         before = old.tree.provider(one.uuid)
-        if old.read_at.get(one.uuid) != new.read_at.get(one.uuid) or (before is not one and _contents(before) != _contents(one)):
+        if old.read_at.get(one.uuid) != new.read_at.get(one.uuid) or (
+            before is not one and _contents(before) != _contents(one)
+        ):
             yield one
 
 
@@ -127,7 +179,10 @@ def _contents(one: Provider) -> tuple[object, ...]:
 
 
 def _header(view: PlacementView) -> dict[str, Any]:
-    return {"sharing_read_at": view.sharing_read_at, "sharing_aggregates": names_text(view.sharing_aggregates)}
+    return {
+        "sharing_read_at": view.sharing_read_at,
+        "sharing_aggregates": names_text(view.sharing_aggregates),
+    }
 
 
 def _row(view: PlacementView, one: Provider) -> dict[str, Any]:

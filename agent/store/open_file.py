@@ -1,4 +1,6 @@
-"""The SQLite file that a store was opened on: what is written counts only while it stands at its path, with its log."""
+"""The SQLite file that a store was opened on: what is written counts only while it stands at its
+path, with its log.
+"""
 
 import errno
 import logging
@@ -13,13 +15,26 @@ from sqlalchemy import Connection, Engine, event
 
 from agent.errors import StoreError
 from agent.store.folder import present
-from agent.store.leftovers import INDEX_SUFFIX, LOG_SUFFIX, beside
+from agent.store.leftovers import (
+    HEADER_SIZE,
+    INDEX_SUFFIX,
+    LAST,
+    LOG_SUFFIX,
+    Header,
+    beside,
+    following,
+    header,
+    marks_of_log,
+    new_mark,
+)
 from agent.store.location import Location
-from agent.store.marks import HEADER_SIZE, LAST, Header, following, header, marks_of_log, new_mark
 
 LOG = logging.getLogger(__name__)
 
-REMEDY = "restart the agent, and put another store in its place only while it is stopped: agent db restore FILE"
+REMEDY = (
+    "restart the agent, and put another store in its place only while it is stopped: agent db "
+    "restore FILE"
+)
 BUSY_SECONDS = 10
 # In bytes: less is no room, because the log grows to some MiB before it begins anew.
 ROOM = 1024 * 1024
@@ -36,32 +51,39 @@ class OpenFile:
         self._descriptor = os.open(self._file, os.O_RDONLY | os.O_CLOEXEC)
         self._place = _place(os.fstat(self._descriptor))
         log = beside(self._file, LOG_SUFFIX)
-        # Before SQLite takes it in, which it does as far as it finds the log sound, and without a word.
+        # Before SQLite takes it in, which it does as far as it finds the log sound, and without a
+        # word.
         self._logged = marks_of_log(log).marks if present(log) is not None else ()
         self._beside: dict[Path, Place] = {}
         self._held: sqlite3.Connection | None = None
         self._looking = threading.Lock()
-        # The first and the last mark that the file may have, and the one that it had when it was last looked at.
+        # The first and the last mark that the file may have, and the one that it had when it was
+        # last looked at.
         self._first = self._last = self._seen = 0
 
     def begin(self, engine: Engine) -> None:
-        """Take in what a crash has left, begin at a mark of this opening's own, and have each transaction of the engine leave the next.
+        """Take in what a crash has left, begin at a mark of this opening's own, and have each
+        transaction of the engine leave the next.
 
         :raises sqlite3.Error: the file cannot be written.
         """
         # Held until the end, because SQLite removes the log when the last connection is closed.
-        self._held = held = sqlite3.connect(self._file, BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        self._held = held = sqlite3.connect(
+            self._file, BUSY_SECONDS, isolation_level=None, check_same_thread=False
+        )
         held.execute("PRAGMA synchronous = FULL")
         # A copy that somebody made with other tools may have none.
         held.execute("PRAGMA journal_mode = WAL").fetchall()
         self._tell_of_losses(_current(held))
         _checkpoint(held)
-        # First the one that follows, so that the log continues the file also before the new one is in the file.
+        # First the one that follows, so that the log continues the file also before the new one is
+        # in the file.
         _marked(held, following)
         self._first = _marked(held, lambda _: new_mark())
         _checkpoint(held)
         if self._mark() != self._first:
-            # Somebody still reads what was there before, or opens it too: without the mark that follows it, the log would not belong to the file.
+            # Somebody still reads what was there before, or opens it too: without the mark that
+            # follows it, the log would not belong to the file.
             self._first = _marked(held, lambda _: following(self._mark() or 0))
         # One in the log too, so that it is never without.
         self._last, self._seen = _marked(held, following), self._mark() or 0
@@ -77,9 +99,12 @@ class OpenFile:
         # One may have been cut off by a crash before anybody was told that it is done.
         if self._logged and 1 < (lost := _steps(mark, self._logged[-1])) <= len(self._logged):
             LOG.error(
-                "%s: the log of the store %s is damaged: the last %d transactions in it are lost; compare agent claims with what runs here, "
-                "and check the disk", self._location.option, self._location, lost,
-            )  # fmt: skip
+                "%s: the log of the store %s is damaged: the last %d transactions in it are lost; "
+                "compare agent claims with what runs here, and check the disk",
+                self._location.option,
+                self._location,
+                lost,
+            )
 
     def check_room(self) -> None:
         """See that its file system takes more than the little that a transaction may reuse.
@@ -101,13 +126,24 @@ class OpenFile:
     def check(self) -> None:
         """See that what was opened still stands at its path.
 
-        :raises StoreError: it was moved, removed, replaced or overwritten; what is written to it nobody may find again.
+        :raises StoreError: it was moved, removed, replaced or overwritten; what is written to it
+            nobody may find again.
         """
         wrong = self._wrong()
         if wrong is None:
-            wrong = next((f"{file.name} was removed or replaced" for file, place in self._beside.items() if not _stands(file, place)), None)
+            wrong = next(
+                (
+                    f"{file.name} was removed or replaced"
+                    for file, place in self._beside.items()
+                    if not _stands(file, place)
+                ),
+                None,
+            )
         if wrong is not None:
-            what = f"{self._location.option}: the store {self._location} cannot be used: {wrong} while the agent runs"
+            what = (
+                f"{self._location.option}: the store {self._location} cannot be used: {wrong} "
+                "while the agent runs"
+            )
             raise StoreError(what, REMEDY, place=str(self._location))
 
     def close(self) -> None:
@@ -131,14 +167,19 @@ class OpenFile:
             mark = self._mark()
             if mark == self._seen:
                 return None
-            if mark is None or not (_steps(self._first, mark) <= _steps(self._first, self._last) or self._is_continued(mark)):
+            if mark is None or not (
+                _steps(self._first, mark) <= _steps(self._first, self._last)
+                or self._is_continued(mark)
+            ):
                 return "it was overwritten"
             # It may show none before this one any more.
             self._first = self._seen = mark
             return None
 
     def _is_continued(self, mark: int) -> bool:
-        """Whether the log belongs to a file of this mark, which then another process has opened meanwhile."""
+        """Whether the log belongs to a file of this mark, which then another process has opened
+        meanwhile.
+        """
         found = marks_of_log(beside(self._file, LOG_SUFFIX))
         if found.belong_to(Header(mark, ours=True, has_log=True)):
             self._last = mark
@@ -147,7 +188,9 @@ class OpenFile:
         return not (found.marks or found.has_contents)
 
     def _mark(self) -> int | None:
-        """The mark in the file, which is behind that of the log; None if there is no store any more."""
+        """The mark in the file, which is behind that of the log; None if there is no store any
+        more.
+        """
         found = header(os.pread(self._descriptor, HEADER_SIZE, 0))
         return found.mark if found is not None and found.ours else None
 
@@ -158,7 +201,8 @@ class OpenFile:
             self._last = _leave(raw, following(_current(raw)))
 
     def _closing(self, raw: Any, _record: object) -> None:
-        # The last connection to close would write what is in the log into what was put in the file's place.
+        # The last connection to close would write what is in the log into what was put in the
+        # file's place.
         if self._wrong() is not None:
             raw.interrupt()
 

@@ -1,4 +1,6 @@
-"""Reads records, all at one moment. A record that makes no sense is set aside where many are read, and an error where it is asked for."""
+"""Reads records, all at one moment. A record that makes no sense is set aside where many are read,
+and an error where it is asked for.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import islice
@@ -6,28 +8,20 @@ from typing import Any, TypeVar
 
 from sqlalchemy import Column, ColumnElement, Connection, Executable, or_
 
-from agent.model.unit_record import UnitRecord
 from agent.model.claim import Claim
-from agent.model.compute_node import ComputeNode
-from agent.model.recorded_consumers import RecordedConsumers
-from agent.model.device_record import DeviceRecord
+from agent.model.compute_node import ComputeNode, Lease
+from agent.model.devices import DeviceRecord
 from agent.model.instance import Instance
-from agent.model.lease import Lease
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import NodeRecords
+from agent.model.node_records import NodeRecords, RecordedConsumers
+from agent.model.unit_record import UnitRecord
 from agent.store import record_queries as queries
-from agent.store.rows import CLAIMS
-from agent.store.compute_node_rows import NODES
-from agent.store.device_rows import DEVICES
 from agent.store.failure import damaged_record
-from agent.store.instance_rows import INSTANCES
-from agent.store.lease_rows import LEASES
 from agent.store.location import Location
-from agent.store.migration_rows import MIGRATIONS
 from agent.store.record_schema import CLAIM, DEVICE, INSTANCE, MIGRATION
-from agent.store.unit_rows import UNITS
-from agent.store.versioned import VersionedRow, Record, VersionedTable
+from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
+from agent.store.versioned import Record, VersionedRow, VersionedTable
 
 Key = TypeVar("Key", bound=str)
 Nodes = Collection[ProviderUuid] | None
@@ -37,17 +31,23 @@ PAGE = 1000
 
 
 class RecordReader:
-    """One reading of the records; good until its ``with`` ends. None or empty for what there is not."""
+    """One reading of the records; good until its ``with`` ends. None or empty for what there is
+    not.
+    """
 
     def __init__(self, connection: Connection, location: Location) -> None:
         self._connection = connection
         self._location = location
 
-    # --- nodes -----------------------------------------------------------------------------------------------------
+    # --- nodes ------------------------------------------------------------------------------------
 
     def node_versions(self, nodes: Collection[ProviderUuid]) -> Mapping[ProviderUuid, int]:
         """The version of each of these nodes that there is."""
-        return {uuid: version for some in _chunks(nodes) for uuid, version in self._connection.execute(queries.NODE_VERSIONS, {"some": some})}
+        return {
+            uuid: version
+            for some in _chunks(nodes)
+            for uuid, version in self._connection.execute(queries.NODE_VERSIONS, {"some": some})
+        }
 
     def load(self, node: ProviderUuid) -> NodeRecords | None:
         """All records of one node.
@@ -58,11 +58,31 @@ class RecordReader:
         if own is None:
             return None
         here = {"node": node}
-        claims, instances = self._read(CLAIMS, queries.CLAIMS_HERE, here), self._read(INSTANCES, queries.INSTANCES_HERE, here)
+        claims, instances = (
+            self._read(CLAIMS, queries.CLAIMS_HERE, here),
+            self._read(INSTANCES, queries.INSTANCES_HERE, here),
+        )
         migrations = self._read(MIGRATIONS, queries.MIGRATIONS_HERE, here)
-        devices, units = self._read(DEVICES, queries.DEVICES_HERE, here), self._read(UNITS, queries.UNITS_HERE, here)
-        damaged = claims.damaged + instances.damaged + migrations.damaged + devices.damaged + units.damaged
-        return NodeRecords(own, claims.records, instances.records, migrations.records, devices.records, units.records, damaged)
+        devices, units = (
+            self._read(DEVICES, queries.DEVICES_HERE, here),
+            self._read(UNITS, queries.UNITS_HERE, here),
+        )
+        damaged = (
+            claims.damaged
+            + instances.damaged
+            + migrations.damaged
+            + devices.damaged
+            + units.damaged
+        )
+        return NodeRecords(
+            own,
+            claims.records,
+            instances.records,
+            migrations.records,
+            devices.records,
+            units.records,
+            damaged,
+        )
 
     def node(self, uuid: ProviderUuid) -> ComputeNode | None:
         """One node, deleted or not."""
@@ -74,7 +94,11 @@ class RecordReader:
 
     def nodes(self, host: str | None = None) -> VersionedRow[ComputeNode]:
         """All nodes, or those of one host; not the deleted ones."""
-        return self._read(NODES, queries.ALL_NODES if host is None else queries.NODES_OF_HOST, {"host": host} if host is not None else {})
+        return self._read(
+            NODES,
+            queries.ALL_NODES if host is None else queries.NODES_OF_HOST,
+            {"host": host} if host is not None else {},
+        )
 
     def lease(self, node: ProviderUuid) -> Lease | None:
         """Who manages the node."""
@@ -86,13 +110,23 @@ class RecordReader:
 
     def nodes_of(self, host: str) -> Collection[ProviderUuid]:
         """The nodes of the host; not the deleted ones."""
-        return [ProviderUuid(uuid) for uuid in self._connection.execute(queries.NODE_UUIDS_OF_HOST, {"host": host}).scalars()]
+        return [
+            ProviderUuid(uuid)
+            for uuid in self._connection.execute(
+                queries.NODE_UUIDS_OF_HOST, {"host": host}
+            ).scalars()
+        ]
 
     def nodes_with_instances(self, host: str) -> Collection[ProviderUuid]:
         """The nodes on which the host has instances."""
-        return [ProviderUuid(uuid) for uuid in self._connection.execute(queries.NODES_WITH_INSTANCES, {"host": host}).scalars()]
+        return [
+            ProviderUuid(uuid)
+            for uuid in self._connection.execute(
+                queries.NODES_WITH_INSTANCES, {"host": host}
+            ).scalars()
+        ]
 
-    # --- one by one ------------------------------------------------------------------------------------------------
+    # --- one by one -------------------------------------------------------------------------------
 
     def instance(self, uuid: ConsumerUuid) -> Instance | None:
         """One instance, deleted or not."""
@@ -107,7 +141,9 @@ class RecordReader:
         return self._one(CLAIMS, queries.CLAIM_BY_ID, key=id)
 
     def claim_of(self, migration: ConsumerUuid) -> Claim | None:
-        """The claim that was made for a migration last, by whose id its move goes on; open or not."""
+        """The claim that was made for a migration last, by whose id its move goes on;
+        open or not.
+        """
         return self._one(CLAIMS, queries.CLAIM_OF_MIGRATION, key=migration)
 
     def claims_of(self, instance: ConsumerUuid) -> tuple[Claim, ...]:
@@ -117,7 +153,9 @@ class RecordReader:
         """
         return self._sound(self._read(CLAIMS, queries.CLAIMS_OF_INSTANCE, {"key": instance}))
 
-    def held_by(self, claims: Collection[str]) -> tuple[tuple[DeviceRecord, ...], tuple[UnitRecord, ...]]:
+    def held_by(
+        self, claims: Collection[str]
+    ) -> tuple[tuple[DeviceRecord, ...], tuple[UnitRecord, ...]]:
         """The devices and units that these claims hold.
 
         :raises StoreError: one of them makes no sense.
@@ -125,57 +163,101 @@ class RecordReader:
         devices = self._sound(self._some(DEVICES, queries.DEVICES_HELD, claims))
         return devices, self._sound(self._some(UNITS, queries.UNITS_HELD, claims))
 
-    # --- consumers -------------------------------------------------------------------------------------------------
+    # --- consumers --------------------------------------------------------------------------------
 
     def consumers(self, uuids: Collection[ConsumerUuid]) -> RecordedConsumers:
-        """The instances and migrations among these consumers, and the migrations of these instances.
+        """The instances and migrations among these consumers, and the migrations of these
+        instances.
 
         An instance is as unreadable as any migration of its.
         """
-        instances, migrations = self._some(INSTANCES, queries.SOME_INSTANCES, uuids), self._some(MIGRATIONS, queries.SOME_MIGRATIONS, uuids)
+        instances, migrations = (
+            self._some(INSTANCES, queries.SOME_INSTANCES, uuids),
+            self._some(MIGRATIONS, queries.SOME_MIGRATIONS, uuids),
+        )
         damaged = [one.key for one in migrations.damaged]
         unreadable = {*damaged, *(one.key for one in instances.damaged)}
         for some in _chunks(damaged):
-            unreadable.update(self._connection.execute(queries.INSTANCES_OF_MIGRATIONS, {"some": some}).scalars())
-        return RecordedConsumers({one.uuid: one for one in instances.records}, {one.uuid: one for one in migrations.records}, frozenset(map(ConsumerUuid, unreadable)))
+            unreadable.update(
+                self._connection.execute(queries.INSTANCES_OF_MIGRATIONS, {"some": some}).scalars()
+            )
+        return RecordedConsumers(
+            {one.uuid: one for one in instances.records},
+            {one.uuid: one for one in migrations.records},
+            frozenset(map(ConsumerUuid, unreadable)),
+        )
 
     def evacuations_from(self, host: str, node: ProviderUuid) -> tuple[Migration, ...]:
-        """The evacuations from a node of a host that are done and not cleared yet. One that makes no sense proves nothing."""
-        return self._read(MIGRATIONS, queries.EVACUATIONS_FROM, {"host": host, "node": node}).records
+        """The evacuations from a node of a host that are done and not cleared yet. One that makes
+        no sense proves nothing.
+        """
+        return self._read(
+            MIGRATIONS, queries.EVACUATIONS_FROM, {"host": host, "node": node}
+        ).records
 
     def has_records(self) -> bool:
-        """Whether there is any record of a guest or a claim, on whatever node, those that are over too."""
+        """Whether there is any record of a guest or a claim, on whatever node, those that are over
+        too.
+        """
         return bool(self._connection.execute(queries.HAS_RECORDS).scalar_one())
 
-    # --- lists -----------------------------------------------------------------------------------------------------
+    # --- lists ------------------------------------------------------------------------------------
 
-    def instances(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> VersionedRow[Instance]:
-        """Instances in the order of their uuids, at most ``limit`` after ``marker``; all, or those of some nodes. Deleted ones too."""
+    def instances(
+        self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
+    ) -> VersionedRow[Instance]:
+        """Instances in the order of their uuids, at most ``limit`` after ``marker``; all, or those
+        of some nodes. Deleted ones too.
+        """
         return INSTANCES.page(self._connection, marker, limit, *_on(nodes, INSTANCE.c.node))
 
-    def migrations(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> VersionedRow[Migration]:
-        """Migrations in the order of their uuids; all, or those from or to some nodes. Ended ones too."""
-        return MIGRATIONS.page(self._connection, marker, limit, *_on(nodes, MIGRATION.c.source_node, MIGRATION.c.dest_node))
+    def migrations(
+        self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
+    ) -> VersionedRow[Migration]:
+        """Migrations in the order of their uuids; all, or those from or to some nodes. Ended ones
+        too.
+        """
+        return MIGRATIONS.page(
+            self._connection,
+            marker,
+            limit,
+            *_on(nodes, MIGRATION.c.source_node, MIGRATION.c.dest_node),
+        )
 
-    def claims(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE, *, released: bool = False) -> VersionedRow[Claim]:
-        """Open claims in the order of their ids, or ``released`` ones too; all, or those on some nodes."""
+    def claims(
+        self, nodes: Nodes = None, marker: str = "", limit: int = PAGE, *, released: bool = False
+    ) -> VersionedRow[Claim]:
+        """Open claims in the order of their ids, or ``released`` ones too; all, or those on some
+        nodes.
+        """
         wanted = () if released else (CLAIM.c.state != "released",)
         return CLAIMS.page(self._connection, marker, limit, *wanted, *_on(nodes, CLAIM.c.node))
 
-    def devices(self, nodes: Nodes = None, marker: str = "", limit: int = PAGE) -> VersionedRow[DeviceRecord]:
+    def devices(
+        self, nodes: Nodes = None, marker: str = "", limit: int = PAGE
+    ) -> VersionedRow[DeviceRecord]:
         """Devices in the order of their nodes and addresses; all, or those of some nodes."""
         return DEVICES.page(self._connection, marker, limit, *_on(nodes, DEVICE.c.node))
 
-    # --- parts -----------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
-    def _read(self, table: VersionedTable[Record], statement: Executable, values: Mapping[str, Any]) -> VersionedRow[Record]:
+    def _read(
+        self, table: VersionedTable[Record], statement: Executable, values: Mapping[str, Any]
+    ) -> VersionedRow[Record]:
         return table.read(self._connection, statement, values)
 
-    def _some(self, table: VersionedTable[Record], statement: Executable, keys: Collection[str]) -> VersionedRow[Record]:
+    def _some(
+        self, table: VersionedTable[Record], statement: Executable, keys: Collection[str]
+    ) -> VersionedRow[Record]:
         found = [self._read(table, statement, {"some": some}) for some in _chunks(keys)]
-        return VersionedRow(tuple(one for part in found for one in part.records), tuple(one for part in found for one in part.damaged))
+        return VersionedRow(
+            tuple(one for part in found for one in part.records),
+            tuple(one for part in found for one in part.damaged),
+        )
 
-    def _one(self, table: VersionedTable[Record], statement: Executable, **values: str) -> Record | None:
+    def _one(
+        self, table: VersionedTable[Record], statement: Executable, **values: str
+    ) -> Record | None:
         return next(iter(self._sound(self._read(table, statement, values))), None)
 
     def _sound(self, found: VersionedRow[Record]) -> tuple[Record, ...]:

@@ -1,17 +1,25 @@
-"""The questions that are asked of the records. Made once, because making a statement costs more than running it."""
+"""The questions that are asked of the records. Made once, because making a statement costs more
+than running it.
+"""
 
 from typing import Any
 
 from sqlalchemy import BindParameter, Column, Select, and_, bindparam, or_, select
 
-from agent.store.rows import CLAIMS
-from agent.store.compute_node_rows import NODES
-from agent.store.device_rows import DEVICES
-from agent.store.instance_rows import INSTANCES
-from agent.store.lease_rows import LEASES
-from agent.store.migration_rows import MIGRATIONS
-from agent.store.record_schema import CLAIM, COMPUTE_NODE, DEVICE, INSTANCE, LEASE, MIGRATION, NOT_CLEARED, NOT_DELETED, NOT_ENDED, OPEN, UNIT
-from agent.store.unit_rows import UNITS
+from agent.store.record_schema import (
+    CLAIM,
+    COMPUTE_NODE,
+    DEVICE,
+    INSTANCE,
+    LEASE,
+    MIGRATION,
+    NOT_CLEARED,
+    NOT_DELETED,
+    NOT_ENDED,
+    OPEN,
+    UNIT,
+)
+from agent.store.rows import CLAIMS, DEVICES, INSTANCES, LEASES, MIGRATIONS, NODES, UNITS
 
 KEY: BindParameter[str] = bindparam("key")
 NODE: BindParameter[str] = bindparam("node")
@@ -19,24 +27,39 @@ HOST: BindParameter[str] = bindparam("host")
 NAME: BindParameter[str] = bindparam("name")
 SOME: BindParameter[list[str]] = bindparam("some", expanding=True)
 
-# --- compute nodes -----------------------------------------------------------------------------------------------
+# --- compute nodes --------------------------------------------------------------------------------
 
 NODE_BY_UUID = NODES.all.where(COMPUTE_NODE.c.uuid == KEY)
 # One that is deleted may have had the name before.
-NODE_BY_NAME = NODES.all.where(COMPUTE_NODE.c.host == HOST, COMPUTE_NODE.c.name == NAME).order_by(COMPUTE_NODE.c.deleted, COMPUTE_NODE.c.uuid).limit(1)
-NODE_VERSIONS = select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version).where(COMPUTE_NODE.c.uuid.in_(SOME)).order_by(COMPUTE_NODE.c.uuid)
-# In the order of their uuids, so that two who want the same nodes wait for each other and not both for the other.
+NODE_BY_NAME = (
+    NODES.all.where(COMPUTE_NODE.c.host == HOST, COMPUTE_NODE.c.name == NAME)
+    .order_by(COMPUTE_NODE.c.deleted, COMPUTE_NODE.c.uuid)
+    .limit(1)
+)
+NODE_VERSIONS = (
+    select(COMPUTE_NODE.c.uuid, COMPUTE_NODE.c.version)
+    .where(COMPUTE_NODE.c.uuid.in_(SOME))
+    .order_by(COMPUTE_NODE.c.uuid)
+)
+# In the order of their uuids, so that two who want the same nodes wait for each other and not both
+# for the other.
 NODES_LOCKED = NODE_VERSIONS.with_for_update()
-NODES_OF_HOST = NODES.all.where(COMPUTE_NODE.c.host == HOST, NOT_DELETED).order_by(COMPUTE_NODE.c.uuid)
+NODES_OF_HOST = NODES.all.where(COMPUTE_NODE.c.host == HOST, NOT_DELETED).order_by(
+    COMPUTE_NODE.c.uuid
+)
 ALL_NODES = NODES.all.where(NOT_DELETED).order_by(COMPUTE_NODE.c.uuid)
 NODE_UUIDS_OF_HOST = select(COMPUTE_NODE.c.uuid).where(COMPUTE_NODE.c.host == HOST, NOT_DELETED)
-NODES_WITH_INSTANCES = select(INSTANCE.c.node).where(INSTANCE.c.host == HOST, INSTANCE.c.node.is_not(None), NOT_DELETED).distinct()
+NODES_WITH_INSTANCES = (
+    select(INSTANCE.c.node)
+    .where(INSTANCE.c.host == HOST, INSTANCE.c.node.is_not(None), NOT_DELETED)
+    .distinct()
+)
 LEASES_OF_HOST = LEASES.all.where(LEASE.c.host == HOST)
 LEASE_OF_NODE = LEASES.all.where(LEASE.c.node == KEY)
 
 HAS_RECORDS = select(or_(select(INSTANCE.c.uuid).exists(), select(CLAIM.c.id).exists()))
 
-# --- all of one node ----------------------------------------------------------------------------------------------
+# --- all of one node ------------------------------------------------------------------------------
 
 
 def _claimed_here(column: Column[Any]) -> Select[Any]:
@@ -45,8 +68,11 @@ def _claimed_here(column: Column[Any]) -> Select[Any]:
 
 CLAIMS_HERE = CLAIMS.all.where(CLAIM.c.node == NODE, OPEN).order_by(CLAIM.c.created_at, CLAIM.c.id)
 INSTANCES_HERE = INSTANCES.all.where(
-    or_(and_(INSTANCE.c.node == NODE, NOT_DELETED), INSTANCE.c.uuid.in_(_claimed_here(CLAIM.c.instance)))
-).order_by(INSTANCE.c.created_at, INSTANCE.c.uuid)  # fmt: skip
+    or_(
+        and_(INSTANCE.c.node == NODE, NOT_DELETED),
+        INSTANCE.c.uuid.in_(_claimed_here(CLAIM.c.instance)),
+    )
+).order_by(INSTANCE.c.created_at, INSTANCE.c.uuid)
 MIGRATIONS_HERE = MIGRATIONS.all.where(
     or_(
         and_(MIGRATION.c.source_node == NODE, NOT_ENDED),
@@ -55,19 +81,35 @@ MIGRATIONS_HERE = MIGRATIONS.all.where(
     )
 ).order_by(MIGRATION.c.created_at, MIGRATION.c.uuid)
 DEVICES_HERE = DEVICES.all.where(DEVICE.c.node == NODE).order_by(DEVICE.c.address)
-UNITS_HERE = UNITS.all.where(UNIT.c.node == NODE).order_by(UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier)
+UNITS_HERE = UNITS.all.where(UNIT.c.node == NODE).order_by(
+    UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier
+)
 
-# --- one by one, and what belongs to it ---------------------------------------------------------------------------
+# --- one by one, and what belongs to it -----------------------------------------------------------
 
 INSTANCE_BY_UUID = INSTANCES.all.where(INSTANCE.c.uuid == KEY)
 SOME_INSTANCES = INSTANCES.all.where(INSTANCE.c.uuid.in_(SOME))
 MIGRATION_BY_UUID = MIGRATIONS.all.where(MIGRATION.c.uuid == KEY)
-SOME_MIGRATIONS = MIGRATIONS.all.where(or_(MIGRATION.c.uuid.in_(SOME), MIGRATION.c.instance.in_(SOME)))
-EVACUATIONS_FROM = MIGRATIONS.all.where(MIGRATION.c.source_compute == HOST, MIGRATION.c.source_node == NODE, NOT_CLEARED).order_by(MIGRATION.c.uuid)
+SOME_MIGRATIONS = MIGRATIONS.all.where(
+    or_(MIGRATION.c.uuid.in_(SOME), MIGRATION.c.instance.in_(SOME))
+)
+EVACUATIONS_FROM = MIGRATIONS.all.where(
+    MIGRATION.c.source_compute == HOST, MIGRATION.c.source_node == NODE, NOT_CLEARED
+).order_by(MIGRATION.c.uuid)
 INSTANCES_OF_MIGRATIONS = select(MIGRATION.c.instance).where(MIGRATION.c.uuid.in_(SOME))
 CLAIM_BY_ID = CLAIMS.all.where(CLAIM.c.id == KEY)
 # A migration that was claimed anew has several.
-CLAIM_OF_MIGRATION = CLAIMS.all.where(CLAIM.c.origin == KEY, CLAIM.c.purpose == "move").order_by(CLAIM.c.created_at.desc(), CLAIM.c.id).limit(1)
-CLAIMS_OF_INSTANCE = CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(CLAIM.c.created_at, CLAIM.c.id)
-DEVICES_HELD = DEVICES.all.where(DEVICE.c.holder.in_(SOME)).order_by(DEVICE.c.node, DEVICE.c.address)
-UNITS_HELD = UNITS.all.where(UNIT.c.holder.in_(SOME)).order_by(UNIT.c.node, UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier)
+CLAIM_OF_MIGRATION = (
+    CLAIMS.all.where(CLAIM.c.origin == KEY, CLAIM.c.purpose == "move")
+    .order_by(CLAIM.c.created_at.desc(), CLAIM.c.id)
+    .limit(1)
+)
+CLAIMS_OF_INSTANCE = CLAIMS.all.where(CLAIM.c.instance == KEY, OPEN).order_by(
+    CLAIM.c.created_at, CLAIM.c.id
+)
+DEVICES_HELD = DEVICES.all.where(DEVICE.c.holder.in_(SOME)).order_by(
+    DEVICE.c.node, DEVICE.c.address
+)
+UNITS_HELD = UNITS.all.where(UNIT.c.holder.in_(SOME)).order_by(
+    UNIT.c.node, UNIT.c.provider, UNIT.c.resource_class, UNIT.c.identifier
+)

@@ -1,20 +1,34 @@
 """The tables of the records: what is promised on each node, and to whom.
 
-Every row has a ``version``, see :mod:`agent.model.record_changes`. Mappings and lists are JSON text. The states that a record
-can be in are closed here too, so that no agent ever counts what it does not understand. Nodes that other agents keep in
-another store have no row here; that is why only claims, devices and units refer to theirs.
+Every row has a ``version``, see :mod:`agent.model.node_records`. Mappings and lists are JSON
+text. The states that a record can be in are closed here too, so that no agent ever counts what it
+does not understand. Nodes that other agents keep in another store have no row here; that is why
+only claims, devices and units refer to theirs.
 """
 
 from collections.abc import Iterable
 
-from sqlalchemy import BigInteger, Boolean, CheckConstraint, Column, Double, ForeignKey, Index, Integer, String, Table, Text, false, text
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    String,
+    Table,
+    Text,
+    false,
+    text,
+)
 
 from agent.model.claim import CLAIM_STATES, HALVES, PURPOSES
-from agent.model.device_record import DEVICE_STATES, DEVICE_TYPES, SERVES
+from agent.model.devices import DEVICE_STATES, DEVICE_TYPES, SERVES
 from agent.model.instance import TASK_STATES, VM_STATES
 from agent.model.migration import ENDED, STATUSES, TYPES
-from agent.store.metadata import METADATA
-from agent.store.outside_text import OUTSIDE_TEXT
+from agent.store.schema import METADATA, OUTSIDE_TEXT
 
 
 def _quoted(words: Iterable[str]) -> str:
@@ -29,7 +43,8 @@ def _not_negative(*columns: str) -> list[CheckConstraint]:
     return [CheckConstraint(f"{column} >= 0", name=column) for column in columns]
 
 
-# The same words in queries, because both databases use an index of some rows only where they recognize its condition.
+# The same words in queries, because both databases use an index of some rows only where they
+# recognize its condition.
 NOT_DELETED = text("NOT deleted")
 OPEN = text("state <> 'released'")
 NOT_ENDED = text(f"status NOT IN ({_quoted(ENDED)})")
@@ -59,7 +74,14 @@ COMPUTE_NODE = Table(
     Column("version", BigInteger, nullable=False),
     *_not_negative("vcpus", "memory_mb", "local_gb", "failed_builds"),
 )
-Index("uq_compute_node_host_name", COMPUTE_NODE.c.host, COMPUTE_NODE.c.name, unique=True, sqlite_where=NOT_DELETED, postgresql_where=NOT_DELETED)
+Index(
+    "uq_compute_node_host_name",
+    COMPUTE_NODE.c.host,
+    COMPUTE_NODE.c.name,
+    unique=True,
+    sqlite_where=NOT_DELETED,
+    postgresql_where=NOT_DELETED,
+)
 
 INSTANCE = Table(
     "instance",
@@ -113,9 +135,24 @@ MIGRATION = Table(
     _closed("status", STATUSES),
 )
 Index("ix_migration_instance", MIGRATION.c.instance)
-Index("ix_migration_source_node", MIGRATION.c.source_node, sqlite_where=NOT_ENDED, postgresql_where=NOT_ENDED)
-Index("ix_migration_not_cleared", MIGRATION.c.source_node, sqlite_where=NOT_CLEARED, postgresql_where=NOT_CLEARED)
-Index("ix_migration_dest_node", MIGRATION.c.dest_node, sqlite_where=NOT_ENDED, postgresql_where=NOT_ENDED)
+Index(
+    "ix_migration_source_node",
+    MIGRATION.c.source_node,
+    sqlite_where=NOT_ENDED,
+    postgresql_where=NOT_ENDED,
+)
+Index(
+    "ix_migration_not_cleared",
+    MIGRATION.c.source_node,
+    sqlite_where=NOT_CLEARED,
+    postgresql_where=NOT_CLEARED,
+)
+Index(
+    "ix_migration_dest_node",
+    MIGRATION.c.dest_node,
+    sqlite_where=NOT_ENDED,
+    postgresql_where=NOT_ENDED,
+)
 
 CLAIM = Table(
     "claim",
@@ -145,7 +182,8 @@ CLAIM = Table(
 )
 Index("ix_claim_node", CLAIM.c.node, sqlite_where=OPEN, postgresql_where=OPEN)
 Index("ix_claim_instance", CLAIM.c.instance, sqlite_where=OPEN, postgresql_where=OPEN)
-# Released ones too: by its migration a move is called, and whatever is removed is looked for in all rows that may refer to it.
+# Released ones too: by its migration a move is called, and whatever is removed is looked for in all
+# rows that may refer to it.
 Index("ix_claim_origin", CLAIM.c.origin)
 Index("ix_claim_migration", CLAIM.c.migration)
 Index("ix_claim_of_instance", CLAIM.c.instance)

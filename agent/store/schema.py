@@ -1,24 +1,79 @@
-"""The tables of the store. What is here, the migrations beside it make; a test holds the two together.
+"""The tables of the store. What is here, the migrations beside it make; a test holds the two
+together.
 
 Lists and mappings are JSON text with sorted names, so that equal contents are equal texts.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, ForeignKey, Integer, MetaData, PrimaryKeyConstraint, String, Table, Text, UniqueConstraint
+import re
 
-# The tables of the records are part of the schema by being imported.
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Dialect,
+    Double,
+    ForeignKey,
+    Integer,
+    MetaData,
+    PrimaryKeyConstraint,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.types import TypeDecorator
+
 from agent.store import record_schema  # noqa: F401
-from agent.store.metadata import METADATA
-from agent.store.outside_text import OUTSIDE_TEXT
+
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class _WithoutNul(TypeDecorator[str]):
+    """Text that may hold the character NUL, which PostgreSQL's cannot."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return None if value is None else value.replace("\\", r"\\").replace("\0", r"\0")
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> str | None:  # noqa: ARG002
+        return (
+            None
+            if value is None
+            else _ESCAPED.sub(lambda found: "\0" if found[1] == "0" else found[1], value)
+        )
+
+
+OUTSIDE_TEXT = Text().with_variant(_WithoutNul(), "postgresql")
+
+
+METADATA = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
 
 # The newest migration. Migrations are numbered, so that "newer" can be told from "not ours".
 VERSION = "0014"
 # Not alembic's own default, because a shared database may hold other projects' version table.
 VERSION_TABLE = "compute_node_agent_schema"
-# In the header of every SQLite file of ours ("cnag"), so that nobody else's file is ever taken for one.
+# In the header of every SQLite file of ours ("cnag"), so that nobody else's file is ever taken for
+# one.
 APPLICATION_ID = 0x636E6167
 
-# alembic's, and not ours to change: beside the other tables, so that it is not taken for one of them.
-VERSIONS = Table(VERSION_TABLE, MetaData(), Column("version_num", String(32), nullable=False), PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"))
+# alembic's, and not ours to change: beside the other tables, so that it is not taken for one of
+# them.
+VERSIONS = Table(
+    VERSION_TABLE,
+    MetaData(),
+    Column("version_num", String(32), nullable=False),
+    PrimaryKeyConstraint("version_num", name=f"{VERSION_TABLE}_pkc"),
+)
 
 # Keyed by host, because hosts that share a database must not find each other's.
 IDENTITY = Table(
@@ -95,12 +150,17 @@ JOURNAL = Table(
     Column("tombstones", Text),
 )
 
-# ``classes``, ``traits`` and ``aggregates`` are null for a provider that is not the agent's; ``held`` for one not held;
-# ``configured_classes`` and ``configured_traits`` for one of which the operator's files say nothing.
+# ``classes``, ``traits`` and ``aggregates`` are null for a provider that is not the agent's;
+# ``held`` for one not held; ``configured_classes`` and ``configured_traits`` for one of which the
+# operator's files say nothing.
 JOURNAL_PROVIDER = Table(
     "journal_provider",
     METADATA,
-    Column("root", ForeignKey("journal.root", name="fk_journal_provider_journal", ondelete="CASCADE"), primary_key=True),
+    Column(
+        "root",
+        ForeignKey("journal.root", name="fk_journal_provider_journal", ondelete="CASCADE"),
+        primary_key=True,
+    ),
     Column("provider", String(36), primary_key=True),
     Column("classes", Text),
     Column("traits", Text),

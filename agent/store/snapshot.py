@@ -21,8 +21,11 @@ ATTEMPTS = 10
 PAUSE = 0.05
 
 
-def snapshot(folder: Path | None, location: Location, into: Callable[[], sqlite3.Connection] = memory) -> sqlite3.Connection | None:
-    """The store's contents at one moment, in a database that ``into`` opens; None if there is no store.
+def snapshot(
+    folder: Path | None, location: Location, into: Callable[[], sqlite3.Connection] = memory
+) -> sqlite3.Connection | None:
+    """The store's contents at one moment, in a database that ``into`` opens; None if there is no
+    store.
 
     ``folder``: that of the run lock, None if no run has it open.
 
@@ -36,12 +39,19 @@ def snapshot(folder: Path | None, location: Location, into: Callable[[], sqlite3
         if (copied := _attempt(folder, location.file, into())) is not None:
             return copied
         time.sleep(PAUSE)
-    what = f"{location.option}: the store {location} changes all the time, or the daemon has another file open that was there before"
+    what = (
+        f"{location.option}: the store {location} changes all the time, or the daemon has another "
+        "file open that was there before"
+    )
     raise StoreError(what, "try again, or look at agent status")
 
 
-def _attempt(folder: Path | None, file: Path, copied: sqlite3.Connection) -> sqlite3.Connection | None:
-    """A copy, None if the file was changed meanwhile: a run may begin or end just now, and its files come and go."""
+def _attempt(
+    folder: Path | None, file: Path, copied: sqlite3.Connection
+) -> sqlite3.Connection | None:
+    """A copy, None if the file was changed meanwhile: a run may begin or end just now, and its
+    files come and go.
+    """
     before, pid = _state(file), holder(folder) if folder is not None else None
     try:
         # The log of a daemon is not that of a file that was put in the place of its own.
@@ -57,16 +67,21 @@ def _attempt(folder: Path | None, file: Path, copied: sqlite3.Connection) -> sql
 
 
 def _copy(file: Path, held: bool, into: sqlite3.Connection) -> bool:
-    """Copy the file's contents. True if nobody can have changed them meanwhile, false if the caller must check."""
+    """Copy the file's contents. True if nobody can have changed them meanwhile, false if the caller
+    must check.
+    """
     if held and present(beside(file, INDEX_SUFFIX)):
-        # A daemon has it open: read what it has committed, under SQLite's own locks and without touching its index.
+        # A daemon has it open: read what it has committed, under SQLite's own locks and without
+        # touching its index.
         _backup(file, "mode=ro&readonly_shm=1", into)
         return True
     if not unsettled(file):
-        # Without changes pending the file alone is the whole store, and "immutable" spares SQLite every lock and file.
+        # Without changes pending the file alone is the whole store, and "immutable" spares SQLite
+        # every lock and file.
         _backup(file, "immutable=1", into)
         return False
-    # A crash left changes pending: SQLite would write when it takes them in, so it does that to a copy elsewhere.
+    # A crash left changes pending: SQLite would write when it takes them in, so it does that to a
+    # copy elsewhere.
     with tempfile.TemporaryDirectory(prefix="compute-node-agent-") as elsewhere:
         copy = Path(elsewhere) / file.name
         for source in (file, *unsettled(file)):
@@ -76,7 +91,9 @@ def _copy(file: Path, held: bool, into: sqlite3.Connection) -> bool:
 
 
 def _backup(file: Path, how: str, into: sqlite3.Connection) -> None:
-    with closing(sqlite3.connect(f"file:{quote(str(file.absolute()))}?{how}", uri=True)) as connection:
+    with closing(
+        sqlite3.connect(f"file:{quote(str(file.absolute()))}?{how}", uri=True)
+    ) as connection:
         connection.backup(into)
 
 

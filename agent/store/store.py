@@ -15,9 +15,9 @@ from sqlalchemy.exc import NoSuchModuleError
 from agent.deadline import held
 from agent.errors import StoreError
 from agent.model.journal import Journal
-from agent.model.mirror import ServerCapabilities, PlacementView
+from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid
-from agent.store import engines, folder, journal_rows, capability_rows, leftovers, mirror_rows
+from agent.store import capability_rows, engines, folder, journal_rows, leftovers, mirror_rows
 from agent.store.failure import damaged, translated
 from agent.store.location import Location, located
 from agent.store.migration import check_sound, upgrade, version
@@ -30,16 +30,25 @@ Loaded = TypeVar("Loaded")
 
 
 class Store:
-    """An open store. Threads may share it; its user holds the run lock, unless it was opened to be read only."""
+    """An open store. Threads may share it; its user holds the run lock, unless it was opened to be
+    read only.
+    """
 
-    def __init__(self, engine: Engine, location: Location, read_only: bool = False, file: OpenFile | None = None) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        location: Location,
+        read_only: bool = False,
+        file: OpenFile | None = None,
+    ) -> None:
         self._engine, self._file = engine, file
         self._reader, self._writer = engines.reader(engine), engines.writer(engine)
         # Threads queue here, because SQLite's own queue sleeps and is not fair.
         self._queue = threading.Lock() if location.file is not None else None
         self._read_only = read_only
         self.location = location
-        # What the database holds, as far as it was loaded or saved: nobody else writes it while the run lock is held.
+        # What the database holds, as far as it was loaded or saved: nobody else writes it while the
+        # run lock is held.
         self._capabilities: dict[str, ServerCapabilities] = {}
         self._journals: dict[ProviderUuid, Journal] = {}
 
@@ -66,7 +75,9 @@ class Store:
         """Every saved view: the server's endpoint and the node's root."""
         return self._loaded(mirror_rows.saved)
 
-    def save_view(self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView) -> None:
+    def save_view(
+        self, endpoint: str, root: ProviderUuid, old: PlacementView | None, new: PlacementView
+    ) -> None:
         """Keep a view, writing only what differs from ``old``, which is what was saved before."""
         if old is not None and not mirror_rows.differs(old, new):
             return
@@ -75,15 +86,20 @@ class Store:
 
     def journal(self, root: ProviderUuid) -> Journal:
         """The journal of a node, empty if there is none."""
-        self._journals[root] = found = self._loaded(lambda connection: journal_rows.load(connection, root))
+        self._journals[root] = found = self._loaded(
+            lambda connection: journal_rows.load(connection, root)
+        )
         return found
 
     def roots(self, host: str) -> frozenset[ProviderUuid]:
-        """The nodes whose journal is not empty, but for those that are recorded as another host's."""
+        """The nodes whose journal is not empty, but for those that are recorded as
+        another host's.
+        """
         return self._loaded(lambda connection: journal_rows.roots(connection, host))
 
     def save_journal(self, root: ProviderUuid, journal: Journal) -> Journal:
-        """Keep a journal, writing only what differs from what was kept before. Returns it as it is kept.
+        """Keep a journal, writing only what differs from what was kept before. Returns it as it is
+        kept.
 
         :raises RecordConflict: it was made of an older version than the one that is kept.
         """
@@ -102,7 +118,9 @@ class Store:
         return kept
 
     def identity(self, host: str) -> ProviderUuid | None:
-        """The uuid that the host's only node had when the store was last used, ``None`` if it was not yet."""
+        """The uuid that the host's only node had when the store was last used, ``None`` if it was
+        not yet.
+        """
         return self._loaded(lambda connection: _identity(connection, host))
 
     def save_identity(self, host: str, uuid: ProviderUuid) -> ProviderUuid:
@@ -121,7 +139,12 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self.close()
 
     def __str__(self) -> str:
@@ -147,13 +170,17 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Connection]:
-        """A connection in a transaction, which is durable once it has ended; an exception undoes it. Never one inside another.
+        """A connection in a transaction, which is durable once it has ended; an exception undoes
+        it. Never one inside another.
 
         :raises RecordConflict: somebody else was faster.
         :raises StoreError: the store cannot be written.
         """
         if self._read_only:
-            raise StoreError(f"the store {self} is open to be read only", "run without --dry-run and --offline to write")
+            raise StoreError(
+                f"the store {self} is open to be read only",
+                "run without --dry-run and --offline to write",
+            )
         with translated(self.location, "written"), self._turn():
             self._check_file()
             with self._writer.begin() as connection:
@@ -184,16 +211,20 @@ class Store:
 
 
 def _identity(connection: Connection, host: str) -> ProviderUuid | None:
-    found = connection.execute(select(IDENTITY.c.uuid).where(IDENTITY.c.host == host)).scalar_one_or_none()
+    found = connection.execute(
+        select(IDENTITY.c.uuid).where(IDENTITY.c.host == host)
+    ).scalar_one_or_none()
     return ProviderUuid(found) if found is not None else None
 
 
 def open_store(path: Path, connection: str | None = None) -> Store:
-    """The store in the folder ``path``, or at the database URL ``connection``; made or brought up to date if need be.
+    """The store in the folder ``path``, or at the database URL ``connection``; made or brought up
+    to date if need be.
 
     The caller holds the folder's run lock.
 
-    :raises StoreError: it cannot be opened, is somebody else's, damaged, or made by a newer agent; it is left as it is.
+    :raises StoreError: it cannot be opened, is somebody else's, damaged, or made by a newer agent;
+        it is left as it is.
     """
     location = located(path, connection)
     folder.prepare(path)
@@ -207,7 +238,8 @@ def open_store(path: Path, connection: str | None = None) -> Store:
 
 
 def open_read_only(path: Path, connection: str | None = None) -> Store:
-    """The same, to be read only: no byte of the folder changes, and nothing is made. What is not there is empty.
+    """The same, to be read only: no byte of the folder changes, and nothing is made. What is not
+    there is empty.
 
     :raises StoreError: as above; and on a database server, for an older schema.
     """
@@ -274,7 +306,11 @@ def _served_read_only(location: Location) -> Store:
     if found is None:
         return _empty(location)
     if found != VERSION:
-        raise StoreError(f"{location.option}: the store {location} has an older schema", "run agent db upgrade", place=str(location))
+        raise StoreError(
+            f"{location.option}: the store {location} has an older schema",
+            "run agent db upgrade",
+            place=str(location),
+        )
     return Store(engine, location, read_only=True)
 
 
@@ -282,15 +318,25 @@ def _engine(location: Location) -> Engine:
     try:
         return engines.on_disk(location)
     except (NoSuchModuleError, ImportError) as error:
-        raise StoreError(f"[store] connection {location}: {error}", "pip install 'compute-node-agent[postgresql]'") from error
+        raise StoreError(
+            f"[store] connection {location}: {error}",
+            "pip install 'compute-node-agent[postgresql]'",
+        ) from error
 
 
 def _create(location: Location, file: Path) -> None:
-    """Make the file under another name first, so that a file with the right name is always a whole store."""
+    """Make the file under another name first, so that a file with the right name is always a whole
+    store.
+    """
     unfinished = file.with_name(f"{file.name}.new")
-    for leftover in (unfinished, *(leftovers.beside(unfinished, suffix) for suffix in leftovers.ALL)):
+    for leftover in (
+        unfinished,
+        *(leftovers.beside(unfinished, suffix) for suffix in leftovers.ALL),
+    ):
         leftover.unlink(missing_ok=True)
-    engine = engines.on_disk(Location(location.url.set(database=str(unfinished)), location.option, unfinished))
+    engine = engines.on_disk(
+        Location(location.url.set(database=str(unfinished)), location.option, unfinished)
+    )
     try:
         upgrade(engine)
     finally:

@@ -1,9 +1,127 @@
 """Names, records and times as the JSON text that the store keeps, and back."""
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
+
+from agent.model.flavor import Flavor
+from agent.model.guest import GuestCell, PlacedCell
+from agent.model.mdev import MdevShare
+
+Word = TypeVar("Word", bound=str)
+TEXTS_KEPT = 2048
+
+
+def flavor_text(flavor: Flavor) -> str:
+    """A flavor; equal ones are equal texts."""
+    values = {one.name: getattr(flavor, one.name) for one in fields(flavor)}
+    return json.dumps({**values, "extra_specs": dict(sorted(flavor.extra_specs.items()))})
+
+
+@lru_cache(TEXTS_KEPT)
+def flavor_of(text: str) -> Flavor:
+    """:raises ValueError, TypeError, KeyError: it is none."""
+    found = json.loads(text)
+    amounts = {
+        name: whole(found.pop(name))
+        for name in ("vcpus", "memory_mb", "root_gb", "ephemeral_gb", "swap_mb")
+    }
+    specs = _texts(found.pop("extra_specs"))
+    return Flavor(
+        id=str(found.pop("id")), name=str(found.pop("name")), extra_specs=specs, **amounts, **found
+    )
+
+
+@lru_cache(TEXTS_KEPT)
+def properties_of(text: str) -> Mapping[str, str]:
+    """:raises ValueError: it is no mapping of text to text."""
+    return _texts(json.loads(text))
+
+
+def cells_text(cells: Collection[PlacedCell]) -> str:
+    """Where the cells of a guest are."""
+    return json.dumps([_cell_values(one) for one in cells]) if cells else "[]"
+
+
+@lru_cache(TEXTS_KEPT)
+def cells_of(text: str) -> tuple[PlacedCell, ...]:
+    """:raises ValueError, TypeError, KeyError: it is something else."""
+    return tuple(_cell(one) for one in json.loads(text))
+
+
+def mdevs_text(mdevs: Collection[MdevShare]) -> str:
+    """What a guest has of mediated devices."""
+    return (
+        json.dumps(
+            [{one.name: getattr(share, one.name) for one in fields(MdevShare)} for share in mdevs]
+        )
+        if mdevs
+        else "[]"
+    )
+
+
+@lru_cache(TEXTS_KEPT)
+def mdevs_of(text: str) -> tuple[MdevShare, ...]:
+    """:raises ValueError, TypeError, KeyError: it is something else."""
+    return tuple(MdevShare(**{**one, "count": whole(one["count"])}) for one in json.loads(text))
+
+
+def whole(value: Any) -> int:
+    """An amount.
+
+    :raises ValueError: it is no integer, or negative.
+    """
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no amount")
+    return value
+
+
+def one_of(word: Any, words: Collection[Word]) -> Word:
+    """A word of those that this agent knows.
+
+    :raises ValueError: it knows no such.
+    """
+    if word not in words:
+        raise ValueError(f"{word!r} is none of {', '.join(sorted(words))}")
+    known: Word = word
+    return known
+
+
+def _texts(found: Any) -> Mapping[str, str]:
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise ValueError("no mapping of text to text")
+    return found
+
+
+def _cell_values(placed: PlacedCell) -> dict[str, Any]:
+    return {
+        "host_cell": placed.host_cell,
+        "page_size_kib": placed.page_size_kib,
+        "memory_mib": placed.cell.memory_mib,
+        "shared": sorted(placed.cell.shared),
+        "dedicated": sorted(placed.cell.dedicated),
+        "pins": sorted(placed.pins.items()),
+        "reserved": sorted(placed.reserved),
+    }
+
+
+def _cell(found: Any) -> PlacedCell:
+    asked = GuestCell(_cpus(found["shared"]), _cpus(found["dedicated"]), whole(found["memory_mib"]))
+    pins = {whole(guest): whole(host) for guest, host in found["pins"]}
+    size = found["page_size_kib"]
+    return PlacedCell(
+        asked,
+        whole(found["host_cell"]),
+        None if size is None else whole(size),
+        pins,
+        _cpus(found["reserved"]),
+    )
+
+
+def _cpus(found: Any) -> frozenset[int]:
+    return frozenset(whole(cpu) for cpu in found)
 
 
 def names_text(names: Iterable[str]) -> str:
@@ -22,7 +140,9 @@ def _plain(value: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def names_of(text: str) -> frozenset[str]:
-    """A set of names; equal ones are the same object, because hundreds of devices and thousands of nodes share a few."""
+    """A set of names; equal ones are the same object, because hundreds of devices and thousands of
+    nodes share a few.
+    """
     return frozenset(json.loads(text))
 
 

@@ -1,11 +1,16 @@
-"""Inserting a row that somebody else may be inserting just now: SQL's own word for it, which every database spells its way."""
+"""Inserting a row that somebody else may be inserting just now: SQL's own word for it, which every
+database spells its way.
+"""
 
 from collections.abc import Callable
 
 from sqlalchemy import Connection, Insert, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
-DIALECTS: dict[str, Callable[[Table], postgresql.Insert | sqlite.Insert]] = {"postgresql": postgresql.insert, "sqlite": sqlite.insert}
+DIALECTS: dict[str, Callable[[Table], postgresql.Insert | sqlite.Insert]] = {
+    "postgresql": postgresql.insert,
+    "sqlite": sqlite.insert,
+}
 
 
 def insert_once(connection: Connection, table: Table) -> Insert:
@@ -17,5 +22,9 @@ def insert_or_update(connection: Connection, table: Table) -> Insert:
     """Insert a row, or replace the one with its key."""
     statement = DIALECTS[connection.dialect.name](table)
     keys = [column.name for column in table.primary_key]
-    values = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
+    values = {
+        column.name: statement.excluded[column.name]
+        for column in table.c
+        if column.name not in keys
+    }
     return statement.on_conflict_do_update(index_elements=keys, set_=values)

@@ -4,7 +4,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Executable, Row, Table, bindparam, delete, insert, select, tuple_, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    Executable,
+    Row,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    select,
+    tuple_,
+    update,
+)
 
 from agent.errors import RecordConflict
 from agent.model.names import printable
@@ -26,7 +38,9 @@ NONSENSE = (ValueError, TypeError, KeyError, AttributeError)
 
 
 class VersionedRow(NamedTuple, Generic[Record]):
-    """The records that make sense, and those that do not. ``last``: the key of the last one, the marker for the next page."""
+    """The records that make sense, and those that do not. ``last``: the key of the last one, the
+    marker for the next page.
+    """
 
     records: tuple[Record, ...]
     damaged: tuple[DamagedRecord, ...] = ()
@@ -36,39 +50,63 @@ class VersionedRow(NamedTuple, Generic[Record]):
 class VersionedTable(Generic[Record]):
     """``to_row`` gives all columns but the version; ``to_record`` reads a whole row."""
 
-    def __init__(self, table: Table, to_row: Callable[[Record], dict[str, Any]], to_record: Callable[[Row[Any]], Record]) -> None:
+    def __init__(
+        self,
+        table: Table,
+        to_row: Callable[[Record], dict[str, Any]],
+        to_record: Callable[[Row[Any]], Record],
+    ) -> None:
         self._table, self._to_row, self._to_record = table, to_row, to_record
         self._keys = [column.name for column in table.primary_key]
         same = [table.c[name] == bindparam(f"the_{name}") for name in self._keys]
         expected = table.c.version == bindparam("expected")
         # Made once, because making a statement costs more than running it.
-        self._insert, self._update, self._delete = insert(table), update(table).where(*same, expected), delete(table).where(*same, expected)
+        self._insert, self._update, self._delete = (
+            insert(table),
+            update(table).where(*same, expected),
+            delete(table).where(*same, expected),
+        )
         self.all = select(*table.c)
         self._same = select(table.c.version).where(*same, expected)
 
-    def read(self, connection: Connection, statement: Executable, values: Values | None = None) -> VersionedRow[Record]:
+    def read(
+        self, connection: Connection, statement: Executable, values: Values | None = None
+    ) -> VersionedRow[Record]:
         """What a statement on :attr:`all` finds."""
         records, damaged, row = [], [], None
         for row in connection.execute(statement, values or {}):
             try:
                 records.append(self._to_record(row))
             except NONSENSE as error:
-                damaged.append(DamagedRecord(self._table.name, self._key_text(row), f"{type(error).__name__}: {error}"))
-        return VersionedRow(tuple(records), tuple(damaged), "" if row is None else self._key_text(row))
+                damaged.append(
+                    DamagedRecord(
+                        self._table.name, self._key_text(row), f"{type(error).__name__}: {error}"
+                    )
+                )
+        return VersionedRow(
+            tuple(records), tuple(damaged), "" if row is None else self._key_text(row)
+        )
 
-    def page(self, connection: Connection, marker: str, limit: int, *conditions: ColumnElement[bool]) -> VersionedRow[Record]:
-        """At most ``limit`` records that meet the conditions, in the order of their keys, after the one with the key ``marker``."""
+    def page(
+        self, connection: Connection, marker: str, limit: int, *conditions: ColumnElement[bool]
+    ) -> VersionedRow[Record]:
+        """At most ``limit`` records that meet the conditions, in the order of their keys, after the
+        one with the key ``marker``.
+        """
         keys = [self._table.c[name] for name in self._keys]
         parts = marker.split("/", len(keys) - 1)
         after = tuple_(*keys) > tuple_(*parts, *[""] * (len(keys) - len(parts)))
-        return self.read(connection, self.all.where(after, *conditions).order_by(*keys).limit(limit))
+        return self.read(
+            connection, self.all.where(after, *conditions).order_by(*keys).limit(limit)
+        )
 
     def write(self, connection: Connection, records: Iterable[Record]) -> None:
         """Insert what has version 0, update the rest; each has the next version then.
 
         :raises RecordConflict: somebody else wrote one of them meanwhile.
         """
-        # In one order everywhere, so that two writers wait for each other and not both for the other.
+        # In one order everywhere, so that two writers wait for each other and not both for the
+        # other.
         ordered = sorted(records, key=attrgetter(*self._keys))
         new = [{**self._to_row(one), "version": 1} for one in ordered if one.version == 0]
         old = [one for one in ordered if one.version]
@@ -86,16 +124,25 @@ class VersionedTable(Generic[Record]):
             ordered = sorted(records, key=attrgetter(*self._keys))
             self._guarded(connection, self._delete, ordered, [self._which(one) for one in ordered])
 
-    def _guarded(self, connection: Connection, statement: Executable, records: Sequence[Record], values: Sequence[Values]) -> None:
+    def _guarded(
+        self,
+        connection: Connection,
+        statement: Executable,
+        records: Sequence[Record],
+        values: Sequence[Values],
+    ) -> None:
         if len(records) == 1:
             if connection.execute(statement, values[0]).rowcount != 1:
                 raise self._conflict(records[0])
             return
         attempt = connection.begin_nested()
         if connection.execute(statement, values).rowcount != len(records):
-            # Undone, because a batch tells only how many rows it met, and these now have other versions too.
+            # Undone, because a batch tells only how many rows it met, and these now have other
+            # versions too.
             attempt.rollback()
-            raise self._conflict(next(one for one in records if not self._unchanged(connection, one)))
+            raise self._conflict(
+                next(one for one in records if not self._unchanged(connection, one))
+            )
         attempt.commit()
 
     def _unchanged(self, connection: Connection, record: Record) -> bool:
@@ -103,13 +150,22 @@ class VersionedTable(Generic[Record]):
 
     def _conflict(self, record: Record) -> RecordConflict:
         name = "/".join(printable(str(getattr(record, name))) for name in self._keys)
-        return RecordConflict(f"{self._table.name} {name} was changed by somebody else meanwhile", table=self._table.name, key=name)
+        return RecordConflict(
+            f"{self._table.name} {name} was changed by somebody else meanwhile",
+            table=self._table.name,
+            key=name,
+        )
 
     def _which(self, record: Record) -> dict[str, Any]:
-        return {**{f"the_{name}": getattr(record, name) for name in self._keys}, "expected": record.version}
+        return {
+            **{f"the_{name}": getattr(record, name) for name in self._keys},
+            "expected": record.version,
+        }
 
     def _changed(self, record: Record) -> dict[str, Any]:
-        row = {name: value for name, value in self._to_row(record).items() if name not in self._keys}
+        row = {
+            name: value for name, value in self._to_row(record).items() if name not in self._keys
+        }
         return {**row, **self._which(record), "version": record.version + 1}
 
     def _key_text(self, row: Row[Any]) -> str:

@@ -1,17 +1,90 @@
-"""What the claims of a node use of its providers' inventories. Pure; nothing is said of a node without claims, nor of what they cannot tell."""
+"""What the claims of a node use of its providers' inventories. Pure; nothing is said of a node
+without claims, nor of what they cannot tell.
+"""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import os_resource_classes as orc
 
+from agent.model.compute_node import ComputeNode
+from agent.model.flavor import Amounts
+from agent.model.guest import PlacedCell
+from agent.model.instance import Instance, TaskState
+from agent.model.inventory import capacity
+from agent.model.names import printable
+from agent.model.provider_tree import ProviderTree
+from agent.model.report import Drift
+from agent.numa.host import HostCell
+from agent.tracker.node_state import NodeState
+from agent.tracker.reservations import device_uses
 from agent.tree.cell_tree import cell_name, page_class
 from agent.tree.device_names import device_class, device_provider_name, device_providers
-from agent.model.guest import PlacedCell
-from agent.model.provider_tree import ProviderTree
-from agent.numa.host import HostCell
-from agent.tracker.device_uses import device_uses
-from agent.tracker.node_state import NodeState
+
+Stats = Mapping[str, int | str | None]
+
+# Tasks that keep disks and networks busy.
+IO_TASKS: frozenset[TaskState] = frozenset(
+    {
+        "resize_migrating",
+        "rebuilding",
+        "resize_prep",
+        "image_snapshot",
+        "image_backup",
+        "rescuing",
+        "unshelving",
+    }
+)
+
+
+def stats(instances: Iterable[Instance], driver: Stats, failed_builds: int) -> Stats:
+    """The counts of ``instances`` that take something of the node, with what the ``driver`` reports
+    beside them.
+    """
+    counts: Counter[str] = Counter(num_instances=0, io_workload=0)
+    for one in instances:
+        if one.removed:
+            continue
+        counts["num_instances"] += 1
+        counts[f"num_vm_{one.vm_state}"] += 1
+        counts[f"num_task_{one.task_state}"] += 1
+        counts[f"num_os_type_{one.os_type}"] += 1
+        counts[f"num_proj_{one.project_id}"] += 1
+        counts["io_workload"] += one.vm_state == "building" or one.task_state in IO_TASKS
+    return {"uptime": None, **driver, **counts, "failed_builds": failed_builds}
+
+
+def overcommitted(node: ComputeNode, reserved: Amounts, used: Amounts) -> Iterator[Drift]:
+    """A line for each resource of which more is ``used`` than the node may give. What the driver
+    never told has no bounds.
+    """
+    disk_mb = None if node.local_gb is None else node.local_gb * 1024
+    kinds = (
+        ("CPUs", node.vcpus, node.cpu_allocation_ratio, reserved.vcpus, used.vcpus),
+        (
+            "MiB of memory",
+            node.memory_mb,
+            node.ram_allocation_ratio,
+            reserved.memory_mb,
+            used.memory_mb,
+        ),
+        ("MiB of disk", disk_mb, node.disk_allocation_ratio, reserved.disk_mb, used.disk_mb),
+    )
+    for what, total, ratio, kept, taken in kinds:
+        if total is not None and taken - kept > capacity(
+            {"total": total, "reserved": kept, "allocation_ratio": ratio}
+        ):
+            told = (
+                f"node {printable(node.name)}: {taken} {what} are promised, of {total} with a "
+                f"ratio of {ratio:g}; {total - taken} are free"
+            )
+            yield Drift(
+                "overcommitted",
+                "warning",
+                told,
+                "move guests away, and claim with limits",
+                node.uuid,
+            )
 
 
 def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str, int]]:
@@ -21,26 +94,42 @@ def accounted(state: NodeState, tree: ProviderTree) -> Mapping[str, Mapping[str,
         return {}
     used = state.used - state.host.reserved
     placed = [cell for claim in state.claims.values() for cell in claim.cells]
-    # Where nothing counts dedicated CPUs, those of pinned guests and of their emulators are shared ones.
+    # Where nothing counts dedicated CPUs, those of pinned guests and of their emulators are shared
+    # ones.
     dedicated = any(orc.PCPU in one.inventory for one in tree.providers())
-    cells = {cell.id: _of_cell(cell, 0 if dedicated else _pinned(one for one in placed if one.host_cell == cell.id)) for cell in state.cells}
+    cells = {
+        cell.id: _of_cell(
+            cell, 0 if dedicated else _pinned(one for one in placed if one.host_cell == cell.id)
+        )
+        for cell in state.cells
+    }
     all_cells = Counter({orc.PCPU: 0})
     for counts in cells.values():
         all_cells.update(counts)
-    vcpus = used.vcpus + sum(len(one.reserved) for one in placed) - (_pinned(placed) if dedicated else 0)
+    vcpus = (
+        used.vcpus
+        + sum(len(one.reserved) for one in placed)
+        - (_pinned(placed) if dedicated else 0)
+    )
     own = {orc.VCPU: vcpus, orc.MEMORY_MB: used.memory_mb, orc.DISK_GB: -(-used.disk_mb // 1024)}
     amounts: dict[str, Counter[str]] = {root: Counter({**all_cells, **own})}
     for number, counts in cells.items():
         if tree.exists(name := cell_name(tree.name_of(root), number)):
             amounts[tree.provider(name).uuid] = counts
-    cards = Counter(device_provider_name(tree.name_of(root), use.card) for use in device_uses(state).uses)
+    cards = Counter(
+        device_provider_name(tree.name_of(root), use.card) for use in device_uses(state).uses
+    )
     for one in device_providers(tree, root):
         if (counted := device_class(one)) is not None:
             amounts[one.uuid] = Counter({counted: cards[one.name]})
     for unit in state.units.values():
         amounts.setdefault(unit.provider, Counter())[unit.resource_class] += unit.holder is not None
     return {
-        uuid: {name: amount for name, amount in one.items() if name in tree.provider(uuid).inventory} for uuid, one in amounts.items() if tree.exists(uuid)
+        uuid: {
+            name: amount for name, amount in one.items() if name in tree.provider(uuid).inventory
+        }
+        for uuid, one in amounts.items()
+        if tree.exists(uuid)
     }
 
 
@@ -49,6 +138,15 @@ def _pinned(placed: Iterable[PlacedCell]) -> int:
 
 
 def _of_cell(cell: HostCell, pinned: int) -> Counter[str]:
-    """CPUs, MiB of memory, and MiB of each size of pages. ``pinned``: how many CPUs of pinned guests are counted as shared ones."""
+    """CPUs, MiB of memory, and MiB of each size of pages. ``pinned``: how many CPUs of pinned
+    guests are counted as shared ones.
+    """
     pages = {page_class(pool.size_kib): pool.used * pool.size_kib // 1024 for pool in cell.pages}
-    return Counter({orc.PCPU: len(cell.pinned), orc.VCPU: cell.shared_used + pinned, orc.MEMORY_MB: cell.memory_used_mib, **pages})
+    return Counter(
+        {
+            orc.PCPU: len(cell.pinned),
+            orc.VCPU: cell.shared_used + pinned,
+            orc.MEMORY_MB: cell.memory_used_mib,
+            **pages,
+        }
+    )

@@ -1,4 +1,6 @@
-"""Guests whose allocation is missing or other than what was promised to them on a node. Pure; nothing is changed."""
+"""Guests whose allocation is missing or other than what was promised to them on a node. Pure;
+nothing is changed.
+"""
 
 import re
 from collections import Counter
@@ -23,29 +25,43 @@ MIB_IN_GIB = 1024
 
 
 def drift(holding: AllocationShare, records: TreeConsumers) -> Iterator[Drift]:
-    """What of the guests that are on the node, and of those that left and may come back, Placement does not know as it is.
+    """What of the guests that are on the node, and of those that left and may come back, Placement
+    does not know as it is.
 
-    One that is still being made is not looked at. While a move goes on the migration holds the source's half.
+    One that is still being made is not looked at. While a move goes on the migration holds the
+    source's half.
     """
     for one in _compared(holding, records):
         if not one.holders:
             yield _missing(one.instance, one.left)
         elif one.wrong:
             yield Drift(
-                "allocation-mismatch", "warning", f"instance {one.instance} holds {'; '.join(one.wrong)}",
-                "correct its allocation, or claim it again with the flavor that it has", consumer=one.instance,
-            )  # fmt: skip
+                "allocation-mismatch",
+                "warning",
+                f"instance {one.instance} holds {'; '.join(one.wrong)}",
+                "correct its allocation, or claim it again with the flavor that it has",
+                consumer=one.instance,
+            )
 
 
-def holders_of_other_amounts(holding: AllocationShare, records: TreeConsumers) -> frozenset[ConsumerUuid]:
-    """The consumers because of which amounts would be told to be wrong, or missing: that may have come after the tree was read."""
-    return frozenset(holder for one in _compared(holding, records) if one.wrong or not one.holders for holder in one.holders or one.may_hold)
+def holders_of_other_amounts(
+    holding: AllocationShare, records: TreeConsumers
+) -> frozenset[ConsumerUuid]:
+    """The consumers because of which amounts would be told to be wrong, or missing: that may have
+    come after the tree was read.
+    """
+    return frozenset(
+        holder
+        for one in _compared(holding, records)
+        if one.wrong or not one.holders
+        for holder in one.holders or one.may_hold
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _Guest:
-    """``may_hold``: the consumers that may hold something for it; ``holders``: those that do; ``wrong``: in what that differs; ``left``: its migration
-    that is over and holds something.
+    """``may_hold``: the consumers that may hold something for it; ``holders``: those that do;
+    ``wrong``: in what that differs; ``left``: its migration that is over and holds something.
     """
 
     instance: ConsumerUuid
@@ -62,10 +78,17 @@ def _compared(holding: AllocationShare, records: TreeConsumers) -> Iterator[_Gue
         holders = tuple(one for one in may_hold if held.get(one))
         if holders:
             has = sum((Counter(held[one]) for one in holders), Counter[str]())
-            wrong = tuple(_differences(promised[instance], has, holding.offered - _sized(instance, records)))
+            wrong = tuple(
+                _differences(promised[instance], has, holding.offered - _sized(instance, records))
+            )
             yield _Guest(instance, may_hold, holders, wrong)
         else:
-            yield _Guest(instance, may_hold, (), left=next((one for one in moves.get(instance, ()) if one.uuid in held), None))
+            yield _Guest(
+                instance,
+                may_hold,
+                (),
+                left=next((one for one in moves.get(instance, ()) if one.uuid in held), None),
+            )
 
 
 def _promised(records: TreeConsumers) -> Mapping[ConsumerUuid, list[Claim]]:
@@ -74,16 +97,34 @@ def _promised(records: TreeConsumers) -> Mapping[ConsumerUuid, list[Claim]]:
     for one in records.claims:
         if one.open and one.purpose != "devices":
             claims.setdefault(one.instance, []).append(one)
-    return {instance: some for instance, some in claims.items() if any(one.state == "consumed" for one in some)}
+    return {
+        instance: some
+        for instance, some in claims.items()
+        if any(one.state == "consumed" for one in some)
+    }
 
 
 def _missing(instance: ConsumerUuid, left: Migration | None) -> Drift:
     """``left``: its migration that is over and still holds something here."""
     if left is not None:
-        detail = f"instance {instance} has no allocation here; its migration {left.uuid}, which is over ({left.status}), still holds one"
-        return Drift("missing-allocation", "warning", detail, "move the migration's allocation back to the instance", consumer=instance)
-    detail = f"instance {instance} is counted here, but has no allocation: what it uses may be promised to another"
-    remedy = f"give it its allocation again, or if it is gone for good: agent guests forget {instance}"
+        detail = (
+            f"instance {instance} has no allocation here; its migration {left.uuid}, which is "
+            f"over ({left.status}), still holds one"
+        )
+        return Drift(
+            "missing-allocation",
+            "warning",
+            detail,
+            "move the migration's allocation back to the instance",
+            consumer=instance,
+        )
+    detail = (
+        f"instance {instance} is counted here, but has no allocation: what it uses may be "
+        "promised to another"
+    )
+    remedy = (
+        f"give it its allocation again, or if it is gone for good: agent guests forget {instance}"
+    )
     return Drift("missing-allocation", "warning", detail, remedy, consumer=instance)
 
 
@@ -91,12 +132,18 @@ def _differences(claims: list[Claim], has: Resources, compared: frozenset[str]) 
     for group, amount in zip(GROUPS, _amounts(claims), strict=True):
         # A class of the group that is not compared may hold the rest.
         present = {name: has[name] for name in group if name in has}
-        if any(name in compared for name in group) and all(name in compared for name in present) and sum(present.values()) != amount:
+        if (
+            any(name in compared for name in group)
+            and all(name in compared for name in present)
+            and sum(present.values()) != amount
+        ):
             yield f"{amounts_text(present or {group[0]: 0})} instead of {amount}"
 
 
 def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
-    """CPUs, those for the emulator among them; MiB; GiB, each claim's rounded up as it was when it was asked for."""
+    """CPUs, those for the emulator among them; MiB; GiB, each claim's rounded up as it was when it
+    was asked for.
+    """
     return (
         sum(one.amounts.vcpus + sum(len(cell.reserved) for cell in one.cells) for one in claims),
         sum(one.amounts.memory_mb for one in claims),
@@ -107,6 +154,15 @@ def _amounts(claims: list[Claim]) -> tuple[int, int, int]:
 def _sized(instance: ConsumerUuid, records: TreeConsumers) -> frozenset[str]:
     """The groups of which a flavor of the guest says itself how much of which class it takes."""
     known = records.instances.get(instance)
-    flavors: list[Flavor] = [one for one in (known.flavor, known.old_flavor, known.new_flavor) if one is not None] if known else []
-    named = {found.group(1) for flavor in flavors for spec in flavor.extra_specs if (found := SIZED.fullmatch(spec))}
+    flavors: list[Flavor] = (
+        [one for one in (known.flavor, known.old_flavor, known.new_flavor) if one is not None]
+        if known
+        else []
+    )
+    named = {
+        found.group(1)
+        for flavor in flavors
+        for spec in flavor.extra_specs
+        if (found := SIZED.fullmatch(spec))
+    }
     return frozenset(name for group in GROUPS if named & {*group} for name in group)

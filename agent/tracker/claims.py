@@ -1,16 +1,17 @@
-"""Claims of new guests and of single devices: planned purely, from a node's state and what the store knows."""
+"""Claims of new guests and of single devices: planned purely, from a node's state and what the
+store knows.
+"""
 
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRecord, DeviceRequest, DeviceState
 from agent.model.domain import Domain
 from agent.model.guest import PciPolicy
-from agent.model.device_record import DeviceRecord, DeviceState
 from agent.model.instance import BUILT, Instance
 from agent.model.names import printable
+from agent.model.node_records import RecordChanges
 from agent.tracker.errors import (
     ClaimIdTaken,
     ClaimReleased,
@@ -23,15 +24,21 @@ from agent.tracker.errors import (
     UnknownInstance,
     WrongState,
 )
-from agent.tracker.stored_state import StoredState, PlannedChange
 from agent.tracker.node_state import NodeState
 from agent.tracker.planning import AT_ONCE, ClaimPlanner
 from agent.tracker.releasing import given_back, released
 from agent.tracker.requests import DeviceClaim, InstanceClaim, MoveClaim, digest
-from agent.tracker.reserving import Reservation, GuestRequest, guest_topology
+from agent.tracker.reserving import GuestRequest, Reservation, guest_topology
+from agent.tracker.stored_state import PlannedChange, StoredState
 
 
-def claim_instance(state: NodeState, known: StoredState, request: InstanceClaim, now: float, planning: ClaimPlanner = AT_ONCE) -> PlannedChange:
+def claim_instance(
+    state: NodeState,
+    known: StoredState,
+    request: InstanceClaim,
+    now: float,
+    planning: ClaimPlanner = AT_ONCE,
+) -> PlannedChange:
     """Room for a new guest, which this node owns from now on.
 
     :raises TrackerError: the reason why not.
@@ -44,45 +51,106 @@ def claim_instance(state: NodeState, known: StoredState, request: InstanceClaim,
     if not known.has_left:
         check_not_elsewhere(instance, state)
     if known.claims:
-        raise InstanceClaimed(f"instance {instance.uuid} has claim {known.claims[0].id} already", "abort that first, or use its id", claim=known.claims[0].id)
+        raise InstanceClaimed(
+            f"instance {instance.uuid} has claim {known.claims[0].id} already",
+            "abort that first, or use its id",
+            claim=known.claims[0].id,
+        )
     wanted = GuestRequest(
-        request.id, instance.flavor, instance.image_properties, instance.volume_backed, request.limits, request.allocations, request.devices, request.networks
+        request.id,
+        instance.flavor,
+        instance.image_properties,
+        instance.volume_backed,
+        request.limits,
+        request.allocations,
+        request.devices,
+        request.networks,
     )
     reserved = planning.reserve(state, wanted)
     node = state.node
     claim = Claim(
-        id=request.id, purpose="instance", instance=instance.uuid, node=node.uuid, amounts=reserved.amounts, cells=reserved.cells, mdevs=reserved.mdevs,
-        flavor_id=instance.flavor.id, digest=digest(request), created_at=now, updated_at=now,
-    )  # fmt: skip
-    owned = replace(instance, host=node.host, node=node.uuid, launched_on=node.host, created_at=instance.created_at or now, updated_at=now)
-    return PlannedChange(claim, RecordChanges(instances=(owned,), claims=(claim,)) + holding(claim, reserved, "allocated"))
+        id=request.id,
+        purpose="instance",
+        instance=instance.uuid,
+        node=node.uuid,
+        amounts=reserved.amounts,
+        cells=reserved.cells,
+        mdevs=reserved.mdevs,
+        flavor_id=instance.flavor.id,
+        digest=digest(request),
+        created_at=now,
+        updated_at=now,
+    )
+    owned = replace(
+        instance,
+        host=node.host,
+        node=node.uuid,
+        launched_on=node.host,
+        created_at=instance.created_at or now,
+        updated_at=now,
+    )
+    return PlannedChange(
+        claim,
+        RecordChanges(instances=(owned,), claims=(claim,)) + holding(claim, reserved, "allocated"),
+    )
 
 
 def abort_claim(known: StoredState, now: float, shown: Iterable[Domain] = ()) -> PlannedChange:
-    """Give the claim of a guest or of devices back. Harmless when that was done before. ``shown``: the guests that the hypervisor shows on its node.
+    """Give the claim of a guest or of devices back. Harmless when that was done before. ``shown``:
+    the guests that the hypervisor shows on its node.
 
     :raises UnknownClaim: there never was one.
-    :raises WrongState: it is part of a move, or its guest was built and is not known to be gone, or runs.
+    :raises WrongState: it is part of a move, or its guest was built and is not known to be gone, or
+        runs.
     """
     claim = existing(known)
     if not claim.open:
         return PlannedChange(claim)
     if claim.migration is not None:
-        raise WrongState(f"claim {claim.id} is part of migration {claim.migration}", "abort, confirm or revert that")
+        raise WrongState(
+            f"claim {claim.id} is part of migration {claim.migration}",
+            "abort, confirm or revert that",
+        )
     instance = known.instance
-    if claim.purpose != "devices" and instance is not None and instance.node == claim.node and (claim.state == "consumed" or instance.vm_state in BUILT):
-        what = f"instance {instance.uuid} was built ({instance.vm_state}), and claim {claim.id} is its room"
-        raise WrongState(what, "when it is gone from its host, say so: deleted, or shelved_offloaded")
-    if claim.purpose != "devices" and any(one.uuid == claim.instance and one.state != "stopped" for one in shown):
+    if (
+        claim.purpose != "devices"
+        and instance is not None
+        and instance.node == claim.node
+        and (claim.state == "consumed" or instance.vm_state in BUILT)
+    ):
+        what = (
+            f"instance {instance.uuid} was built ({instance.vm_state}), and claim {claim.id} is "
+            "its room"
+        )
+        raise WrongState(
+            what, "when it is gone from its host, say so: deleted, or shelved_offloaded"
+        )
+    if claim.purpose != "devices" and any(
+        one.uuid == claim.instance and one.state != "stopped" for one in shown
+    ):
         what = f"instance {claim.instance} runs on the hypervisor, and claim {claim.id} is its room"
-        raise WrongState(what, "if it is to stay, say that it is active; once it is gone, ask for an audit and then again")
+        raise WrongState(
+            what,
+            (
+                "if it is to stay, say that it is active; once it is gone, ask for an audit and "
+                "then again"
+            ),
+        )
     changes = given_back([claim], known, now)
     if claim.purpose != "devices" and instance is not None and instance.node == claim.node:
-        changes += RecordChanges(instances=(replace(instance, host=None, node=None, updated_at=now),))
+        changes += RecordChanges(
+            instances=(replace(instance, host=None, node=None, updated_at=now),)
+        )
     return PlannedChange(changes.claims[0], changes)
 
 
-def claim_devices(state: NodeState, known: StoredState, request: DeviceClaim, now: float, planning: ClaimPlanner = AT_ONCE) -> PlannedChange:
+def claim_devices(
+    state: NodeState,
+    known: StoredState,
+    request: DeviceClaim,
+    now: float,
+    planning: ClaimPlanner = AT_ONCE,
+) -> PlannedChange:
     """Devices for a guest that is here, or on its way.
 
     :raises TrackerError: the reason why not.
@@ -93,24 +161,49 @@ def claim_devices(state: NodeState, known: StoredState, request: DeviceClaim, no
     if known.instance is None:
         raise UnknownInstance(f"no record of instance {request.instance}", "claim its room first")
     if all(one.node != state.node.uuid for one in known.claims):
-        raise InstanceElsewhere(f"instance {request.instance} has no claim on node {printable(state.node.name)}", "claim its room first")
-    devices = planning.only_devices(state, request.devices, *_near(known.instance, [one for one in known.claims if one.node == state.node.uuid]))
-    claim = Claim(
-        id=request.id, purpose="devices", instance=request.instance, node=state.node.uuid, digest=digest(request), created_at=now, updated_at=now
+        raise InstanceElsewhere(
+            f"instance {request.instance} has no claim on node {printable(state.node.name)}",
+            "claim its room first",
+        )
+    devices = planning.only_devices(
+        state,
+        request.devices,
+        *_near(known.instance, [one for one in known.claims if one.node == state.node.uuid]),
     )
-    return PlannedChange(claim, RecordChanges(claims=(claim,), devices=tuple(taken(devices, claim, "claimed"))))
+    claim = Claim(
+        id=request.id,
+        purpose="devices",
+        instance=request.instance,
+        node=state.node.uuid,
+        digest=digest(request),
+        created_at=now,
+        updated_at=now,
+    )
+    return PlannedChange(
+        claim, RecordChanges(claims=(claim,), devices=tuple(taken(devices, claim, "claimed")))
+    )
 
 
 def _near(instance: Instance, claims: Iterable[Claim]) -> tuple[frozenset[int], PciPolicy | None]:
-    """The cells that the guest has on the node, or will have once it has arrived, and how near to them its devices have to be."""
-    rooms = sorted((one for one in claims if one.purpose != "devices"), key=lambda one: one.half == "new")
-    flavor = instance.new_flavor if rooms and rooms[-1].half == "new" and instance.new_flavor is not None else instance.flavor
+    """The cells that the guest has on the node, or will have once it has arrived, and how near to
+    them its devices have to be.
+    """
+    rooms = sorted(
+        (one for one in claims if one.purpose != "devices"), key=lambda one: one.half == "new"
+    )
+    flavor = (
+        instance.new_flavor
+        if rooms and rooms[-1].half == "new" and instance.new_flavor is not None
+        else instance.flavor
+    )
     try:
         guest = guest_topology(flavor, instance.image_properties)
     except InvalidTrackerRequest:
         # It runs as it is, whatever its flavor has become.
         guest = None
-    return frozenset(cell.host_cell for one in rooms[-1:] for cell in one.cells), guest.pci_policy if guest is not None else None
+    return frozenset(
+        cell.host_cell for one in rooms[-1:] for cell in one.cells
+    ), guest.pci_policy if guest is not None else None
 
 
 def allocate_devices(known: StoredState, now: float) -> PlannedChange:
@@ -125,21 +218,38 @@ def allocate_devices(known: StoredState, now: float) -> PlannedChange:
     waiting = [one for one in known.devices if one.holder == claim.id and one.state == "claimed"]
     if not waiting:
         return PlannedChange(claim)
-    used = replace(claim, state="consumed" if claim.purpose == "devices" else claim.state, updated_at=now)
-    return PlannedChange(used, RecordChanges(claims=(used,), devices=tuple(replace(one, state="allocated") for one in waiting)))
+    used = replace(
+        claim, state="consumed" if claim.purpose == "devices" else claim.state, updated_at=now
+    )
+    return PlannedChange(
+        used,
+        RecordChanges(
+            claims=(used,), devices=tuple(replace(one, state="allocated") for one in waiting)
+        ),
+    )
 
 
-def free_devices_of(state: NodeState, known: StoredState, only: DeviceState | None, now: float) -> RecordChanges:
-    """Free the devices that the guest got beside its claim on this node; ``only`` those in that state."""
+def free_devices_of(
+    state: NodeState, known: StoredState, only: DeviceState | None, now: float
+) -> RecordChanges:
+    """Free the devices that the guest got beside its claim on this node; ``only`` those in that
+    state.
+    """
     kinds: dict[str, set[str]] = {}
     for one in known.devices:
         if one.holder is not None:
             kinds.setdefault(one.holder, set()).add(one.state)
-    ended = [one for one in known.claims if one.purpose == "devices" and one.node == state.node.uuid and (only is None or kinds.get(one.id) == {only})]
+    ended = [
+        one
+        for one in known.claims
+        if one.purpose == "devices"
+        and one.node == state.node.uuid
+        and (only is None or kinds.get(one.id) == {only})
+    ]
     return released(ended, known, now)
 
 
-# --- what claims and moves share ------------------------------------------------------------------------------------
+# --- what claims and moves share ------------------------------------------------------------------
 
 
 def check_ready(state: NodeState) -> None:
@@ -149,9 +259,14 @@ def check_ready(state: NodeState) -> None:
     """
     name = printable(state.node.name)
     if not state.host.available or state.node.deleted:
-        raise NodeUnavailable(f"the driver does not offer node {name} now", "try again when it does, or another host")
+        raise NodeUnavailable(
+            f"the driver does not offer node {name} now", "try again when it does, or another host"
+        )
     if state.problems:
-        raise NodeDegraded(f"node {name} is degraded: {'; '.join(state.problems)}", "see agent status; correct or remove the records named")
+        raise NodeDegraded(
+            f"node {name} is degraded: {'; '.join(state.problems)}",
+            "see agent status; correct or remove the records named",
+        )
 
 
 def repeated(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim) -> Claim | None:
@@ -172,7 +287,9 @@ def made_by(known: StoredState, request: InstanceClaim | MoveClaim | DeviceClaim
     :raises ClaimIdTaken: another request made it.
     """
     if known.claim is not None and known.claim.digest != digest(request):
-        raise ClaimIdTaken(f"claim {request.id} exists, with another request", "use a new id for a new claim")
+        raise ClaimIdTaken(
+            f"claim {request.id} exists, with another request", "use a new id for a new claim"
+        )
     return known.claim
 
 
@@ -192,23 +309,39 @@ def check_not_elsewhere(instance: Instance, state: NodeState) -> None:
     :raises InstanceElsewhere: somebody does.
     """
     node = state.node
-    if instance.host is not None and (instance.host != node.host or instance.node not in (None, node.uuid)):
-        where = f"{printable(instance.host)}, node {instance.node}" if instance.node else printable(instance.host)
-        raise InstanceElsewhere(f"instance {instance.uuid} belongs to host {where}", "claim a move of it, or correct its record", host=instance.host)
+    if instance.host is not None and (
+        instance.host != node.host or instance.node not in (None, node.uuid)
+    ):
+        where = (
+            f"{printable(instance.host)}, node {instance.node}"
+            if instance.node
+            else printable(instance.host)
+        )
+        raise InstanceElsewhere(
+            f"instance {instance.uuid} belongs to host {where}",
+            "claim a move of it, or correct its record",
+            host=instance.host,
+        )
 
 
 def holding(claim: Claim, reserved: Reservation, state: DeviceState) -> RecordChanges:
     """The devices and units, held by the claim."""
-    return RecordChanges(devices=tuple(taken(reserved.devices, claim, state)), units=tuple(replace(one, holder=claim.id) for one in reserved.units))
+    return RecordChanges(
+        devices=tuple(taken(reserved.devices, claim, state)),
+        units=tuple(replace(one, holder=claim.id) for one in reserved.units),
+    )
 
 
-def taken(devices: Iterable[tuple[DeviceRecord, DeviceRequest]], claim: Claim, state: DeviceState) -> Iterable[DeviceRecord]:
+def taken(
+    devices: Iterable[tuple[DeviceRecord, DeviceRequest]], claim: Claim, state: DeviceState
+) -> Iterable[DeviceRecord]:
     """The devices as the claim holds them."""
     return (device.held_by(claim.id, state, request.id) for device, request in devices)
 
 
 def _with_record(given: Instance, kept: Instance | None) -> Instance:
-    """The instance as the caller describes it; who owns it, and what only we know, is as it was kept.
+    """The instance as the caller describes it; who owns it, and what only we know, is as it was
+    kept.
 
     :raises WrongState: it is deleted.
     """
@@ -216,4 +349,11 @@ def _with_record(given: Instance, kept: Instance | None) -> Instance:
         return given
     if kept.deleted:
         raise WrongState(f"instance {kept.uuid} is deleted", "use another uuid")
-    return replace(given, host=kept.host, node=kept.node, launched_on=kept.launched_on, created_at=kept.created_at, version=kept.version)
+    return replace(
+        given,
+        host=kept.host,
+        node=kept.node,
+        launched_on=kept.launched_on,
+        created_at=kept.created_at,
+        version=kept.version,
+    )

@@ -1,20 +1,58 @@
-"""Guests that the hypervisor shows, compared with the records: who should not be here, and who should. Pure."""
+"""Guests that the hypervisor shows, compared with the records: who should not be here, and who
+should. Pure.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from agent.model.amounts import Amounts
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
 from agent.model.domain import Domain
+from agent.model.flavor import Amounts
+from agent.model.guest import PlacedCell
 from agent.model.instance import BUILT, Instance, TaskState
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, printable
 from agent.model.node_records import NodeRecords
 from agent.model.report import Drift
+from agent.tracker.node_state import NodeState
+from agent.tree.reshape.context import GuestPlaces
 
-# A hard reboot undefines the domain and makes it anew, and so does starting a guest that was stopped; a soft one may become hard.
+
+def guest_places(state: NodeState | None, domains: Iterable[Domain]) -> GuestPlaces:
+    """Of each guest; what it leaves behind when it moves away is held by its migration."""
+    cells: dict[ConsumerUuid, tuple[PlacedCell, ...]] = {one.uuid: one.cells for one in domains}
+    moving: dict[ConsumerUuid, ConsumerUuid] = {}
+    claims = (
+        sorted(state.claims.values(), key=lambda one: one.half != "old")
+        if state is not None
+        else ()
+    )
+    for one in claims:
+        if one.purpose == "devices":
+            continue
+        if one.half == "old" and one.migration is not None:
+            cells[one.migration] = one.cells
+            moving[one.migration] = one.instance
+            # An evacuated guest holds both ends itself.
+            cells.setdefault(one.instance, one.cells)
+        else:
+            cells[one.instance] = one.cells
+    return GuestPlaces(cells, moving)
+
+
+# A hard reboot undefines the domain and makes it anew, and so does starting a guest that was
+# stopped; a soft one may become hard.
 WITHOUT_DOMAIN: frozenset[TaskState] = frozenset(
-    {"reboot_started", "rebooting_hard", "reboot_pending_hard", "reboot_started_hard", "powering-on", "restoring", "deleting", "shelving_offloading"}
+    {
+        "reboot_started",
+        "rebooting_hard",
+        "reboot_pending_hard",
+        "reboot_started_hard",
+        "powering-on",
+        "restoring",
+        "deleting",
+        "shelving_offloading",
+    }
 )
 """Tasks in which a guest has no domain for a while, or for good."""
 
@@ -22,9 +60,17 @@ Owners = Mapping[ConsumerUuid, Instance]
 """What the records say of guests that have nothing on this node, by uuid."""
 
 
-def known_guests(claims: Iterable[Claim], instances: Iterable[Instance], migrations: Iterable[Migration]) -> frozenset[ConsumerUuid]:
+def known_guests(
+    claims: Iterable[Claim], instances: Iterable[Instance], migrations: Iterable[Migration]
+) -> frozenset[ConsumerUuid]:
     """The guests of whom a node's own records say anything."""
-    return frozenset({*(one.instance for one in claims), *(one.uuid for one in instances), *(one.instance for one in migrations)})
+    return frozenset(
+        {
+            *(one.instance for one in claims),
+            *(one.uuid for one in instances),
+            *(one.instance for one in migrations),
+        }
+    )
 
 
 def unknown_here(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain]:
@@ -35,39 +81,76 @@ def unknown_here(records: NodeRecords, domains: Sequence[Domain]) -> list[Domain
 
 def is_on_other_node(node: ComputeNode, owner: Instance | None) -> bool:
     """Whether a guest is counted on another node of the same host."""
-    return owner is not None and not owner.removed and owner.host == node.host and owner.node not in (None, node.uuid)
+    return (
+        owner is not None
+        and not owner.removed
+        and owner.host == node.host
+        and owner.node not in (None, node.uuid)
+    )
 
 
 def orphans(records: NodeRecords, domains: Sequence[Domain], owners: Owners) -> list[Domain]:
     """The guests that nobody counts: those of this host's other nodes are counted there."""
-    return [one for one in unknown_here(records, domains) if not is_on_other_node(records.node, owners.get(one.uuid))]
+    return [
+        one
+        for one in unknown_here(records, domains)
+        if not is_on_other_node(records.node, owners.get(one.uuid))
+    ]
 
 
 def amounts(domains: Sequence[Domain]) -> Mapping[ConsumerUuid, Amounts]:
-    """What each guest takes that nobody counts: memory, and CPUs if known; what it has of the disk nobody knows."""
+    """What each guest takes that nobody counts: memory, and CPUs if known; what it has of the disk
+    nobody knows.
+    """
     return {one.uuid: Amounts(one.memory_mib, one.vcpus or 0) for one in domains}
 
 
 def strange(domains: Sequence[Domain], owners: Owners) -> Iterator[Drift]:
     """A line for each guest that should not be here."""
     for one in domains:
-        doing, owner = "runs here" if one.state == "running" else f"is {one.state} here", owners.get(one.uuid)
+        doing, owner = (
+            "runs here" if one.state == "running" else f"is {one.state} here",
+            owners.get(one.uuid),
+        )
         what = f"domain {printable(one.name)} ({one.uuid}, {one.memory_mib} MiB) {doing}"
         if owner is None:
             remedy = "agent guests import makes a record of it, or tells why there can be none"
-            yield Drift("unknown-domain", "warning", f"{what}, and no record knows it", remedy, consumer=one.uuid)
+            yield Drift(
+                "unknown-domain",
+                "warning",
+                f"{what}, and no record knows it",
+                remedy,
+                consumer=one.uuid,
+            )
         else:
-            # Two copies of one guest write to the same disks. Which of them is right, nobody here can know.
-            remedy = "make sure that nothing brings the instance back, and remove the domain from this hypervisor"
-            yield Drift("unknown-domain", "warning", f"{what}, but its instance is {place_of(owner)}", remedy, consumer=one.uuid)
+            # Two copies of one guest write to the same disks. Which of them is right, nobody here
+            # can know.
+            remedy = (
+                "make sure that nothing brings the instance back, and remove the domain from this "
+                "hypervisor"
+            )
+            yield Drift(
+                "unknown-domain",
+                "warning",
+                f"{what}, but its instance is {place_of(owner)}",
+                remedy,
+                consumer=one.uuid,
+            )
 
 
 def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) -> Iterator[Drift]:
-    """A line for each guest that should be here, running or not, and is not; nothing of one that has come since the facts were taken."""
+    """A line for each guest that should be here, running or not, and is not; nothing of one that
+    has come since the facts were taken.
+    """
     shown, instances = {one.uuid for one in domains}, {one.uuid: one for one in records.instances}
     for claim in (one for one in records.claims if one.purpose != "devices"):
         known = instances.get(claim.instance)
-        if known is None or not _has_domain(known, claim) or claim.instance in shown or claim.updated_at > taken_at:
+        if (
+            known is None
+            or not _has_domain(known, claim)
+            or claim.instance in shown
+            or claim.updated_at > taken_at
+        ):
             continue
         doing = "run here" if known.vm_state == "active" else f"be here ({known.vm_state})"
         what = f"instance {claim.instance} should {doing}, and the hypervisor does not show it"
@@ -76,16 +159,29 @@ def missing(records: NodeRecords, domains: Sequence[Domain], taken_at: float) ->
 
 
 def _has_domain(instance: Instance, claim: Claim) -> bool:
-    """Whether a hypervisor keeps a domain of the guest, by its record: of one that was built, is not between two places, and gets no other domain."""
+    """Whether a hypervisor keeps a domain of the guest, by its record: of one that was built, is
+    not between two places, and gets no other domain.
+    """
     # Whoever has an old half may have left, although nobody has said so yet.
     if instance.task_state in WITHOUT_DOMAIN or claim.half == "old":
         return False
-    settled = not instance.moving or (instance.vm_state == "resized" and claim.half == "new" and instance.task_state is None)
-    return claim.state == "consumed" and instance.node == claim.node and instance.vm_state in BUILT and settled
+    settled = not instance.moving or (
+        instance.vm_state == "resized" and claim.half == "new" and instance.task_state is None
+    )
+    return (
+        claim.state == "consumed"
+        and instance.node == claim.node
+        and instance.vm_state in BUILT
+        and settled
+    )
 
 
 def place_of(owner: Instance) -> str:
     """Where the records have a guest that has nothing on this node."""
     if owner.deleted:
         return "deleted"
-    return f"on host {printable(owner.host)}" if owner.host is not None else f"on no host ({owner.vm_state})"
+    return (
+        f"on host {printable(owner.host)}"
+        if owner.host is not None
+        else f"on no host ({owner.vm_state})"
+    )

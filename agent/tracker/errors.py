@@ -97,13 +97,17 @@ class InstanceElsewhere(TrackerError):
 
 
 class InstanceDiffers(TrackerError):
-    """The caller and a record say different things of an instance or its migration. ``reasons``: all of them, a line each."""
+    """The caller and a record say different things of an instance or its migration. ``reasons``:
+    all of them, a line each.
+    """
 
     code = "instance.differs"
 
     def __init__(self, instance: str, reasons: Sequence[str]) -> None:
         what = f"instance {instance} is not as the request says: {'; '.join(reasons)}"
-        super().__init__(what, "leave to the record what it knows, or correct it first", reasons=list(reasons))
+        super().__init__(
+            what, "leave to the record what it knows, or correct it first", reasons=list(reasons)
+        )
         self.reasons = tuple(reasons)
 
 
@@ -167,5 +171,9 @@ class ResourcesUnavailable(TrackerError):
     code = "resources.unavailable"
 
     def __init__(self, reasons: Sequence[str]) -> None:
-        super().__init__(f"resources unavailable: {'; '.join(reasons)}", "another host, or a smaller guest", reasons=list(reasons))
+        super().__init__(
+            f"resources unavailable: {'; '.join(reasons)}",
+            "another host, or a smaller guest",
+            reasons=list(reasons),
+        )
         self.reasons = tuple(reasons)

@@ -1,17 +1,18 @@
-"""Guests that the hypervisor shows and no record knows, made into records: planned purely, each whole or not at all."""
+"""Guests that the hypervisor shows and no record knows, made into records: planned purely, each
+whole or not at all.
+"""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, Self
 
-from agent.model.record_changes import RecordChanges
-from agent.model.recorded_consumers import RecordedConsumers
 from agent.model.domain import Domain, DomainState
 from agent.model.instance import Instance
+from agent.model.node_records import RecordChanges, RecordedConsumers
 from agent.tracker.domains import is_on_other_node, known_guests, place_of
-from agent.tracker.stored_state import NO_CHANGES
 from agent.tracker.node_state import NodeState
 from agent.tracker.seen_guest import Refusal, contradictions, records_of
+from agent.tracker.stored_state import NO_CHANGES
 
 Outcome = Literal["known", "elsewhere", "importable", "imported", "refused"]
 
@@ -21,9 +22,11 @@ RUNNING_FIRST: Mapping[DomainState, int] = {"running": 0, "paused": 1, "stopped"
 
 @dataclass(frozen=True, slots=True)
 class ObservedGuest:
-    """One guest of the hypervisor: ``known`` to the node's records, or ``elsewhere``, to those of this host's other nodes.
+    """One guest of the hypervisor: ``known`` to the node's records, or ``elsewhere``, to those of
+    this host's other nodes.
 
-    ``claim``: the id of the one that it has on this node, or would get. ``refusals``: why it is ``refused``.
+    ``claim``: the id of the one that it has on this node, or would get. ``refusals``: why it is
+    ``refused``.
     """
 
     guest: Domain
@@ -41,21 +44,33 @@ class GuestImport:
 
     def written(self) -> Self:
         """The same, once the changes are."""
-        return replace(self, guests=tuple(replace(one, outcome="imported") if one.outcome == "importable" else one for one in self.guests))
+        return replace(
+            self,
+            guests=tuple(
+                replace(one, outcome="imported") if one.outcome == "importable" else one
+                for one in self.guests
+            ),
+        )
 
 
 def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> GuestImport:
-    """Records for the guests that have none. ``others``: what the store says of those that the node's own records do not know.
+    """Records for the guests that have none. ``others``: what the store says of those that the
+    node's own records do not know.
 
-    Each is looked at on what those before it have left, so that of two that contradict each other one stays out.
+    Each is looked at on what those before it have left, so that of two that contradict each other
+    one stays out.
     """
     known = known_guests(state.claims.values(), state.instances.values(), state.migrations.values())
     seen: list[ObservedGuest] = []
     changes = NO_CHANGES
-    for guest in sorted(state.host.guests or (), key=lambda one: (RUNNING_FIRST[one.state], one.uuid)):
+    for guest in sorted(
+        state.host.guests or (), key=lambda one: (RUNNING_FIRST[one.state], one.uuid)
+    ):
         owner = others.instances.get(guest.uuid)
         if guest.uuid in known:
-            claim = next((one.id for one in state.claims_of(guest.uuid) if one.purpose != "devices"), None)
+            claim = next(
+                (one.id for one in state.claims_of(guest.uuid) if one.purpose != "devices"), None
+            )
             seen.append(ObservedGuest(guest, "known", claim))
         elif is_on_other_node(state.node, owner):
             seen.append(ObservedGuest(guest, "elsewhere"))
@@ -71,6 +86,15 @@ def import_guests(state: NodeState, others: RecordedConsumers, now: float) -> Gu
 def _doubts(guest: Domain, owner: Instance | None, others: RecordedConsumers) -> Iterator[Refusal]:
     """Records that say that the guest should not be here, right or wrong."""
     if guest.uuid in others.unreadable:
-        yield Refusal("there is a record of it that makes no sense", "see agent status; correct or remove the record")
+        yield Refusal(
+            "there is a record of it that makes no sense",
+            "see agent status; correct or remove the record",
+        )
     elif owner is not None:
-        yield Refusal(f"its instance is {place_of(owner)}", "correct the record if the guest belongs here, else remove the guest from this hypervisor")
+        yield Refusal(
+            f"its instance is {place_of(owner)}",
+            (
+                "correct the record if the guest belongs here, else remove the guest from this "
+                "hypervisor"
+            ),
+        )

@@ -1,22 +1,23 @@
-"""The state of one node: its records, what they add up to, and what of them cannot be counted. Frozen."""
+"""The state of one node: its records, what they add up to, and what of them cannot be counted.
+Frozen.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Self, TypeVar
 
-from agent.model.amounts import Amounts
-from agent.model.unit_record import UnitRecord
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
-from agent.model.device_record import DeviceRecord
+from agent.model.devices import DeviceRecord
+from agent.model.flavor import Amounts
 from agent.model.instance import Instance
 from agent.model.mdev import MdevSource
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
-from agent.model.node_records import NodeRecords
-from agent.model.report import Usage
+from agent.model.node_records import NodeRecords, RecordChanges
+from agent.model.report import Drift, Usage
+from agent.model.unit_record import UnitRecord
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import counted
 from agent.tracker.host_capacity import HostCapacity
@@ -28,10 +29,11 @@ UnitKey = tuple[ProviderUuid, str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """``claims`` are the open ones; ``used`` and ``cells`` are what they and the host's own share add up to.
+    """``claims`` are the open ones; ``used`` and ``cells`` are what they and the host's own share
+    add up to.
 
-    ``uncounted``: the claims whose pins contradict others', by id, with the reason: their amounts count, their cells do
-    not. ``damaged``: a line for each record that makes no sense.
+    ``uncounted``: the claims whose pins contradict others', by id, with the reason: their amounts
+    count, their cells do not. ``damaged``: a line for each record that makes no sense.
     """
 
     node: ComputeNode
@@ -62,7 +64,9 @@ class NodeState:
             used=used,
             cells=cells,
             uncounted=uncounted,
-            damaged=tuple(f"{one.table} {printable(one.key)}: {printable(one.why)}" for one in records.damaged),
+            damaged=tuple(
+                f"{one.table} {printable(one.key)}: {printable(one.why)}" for one in records.damaged
+            ),
         )
 
     def on(self, host: HostCapacity) -> Self:
@@ -71,22 +75,46 @@ class NodeState:
         used, cells, uncounted = _sums(self.claims.values(), host)
         return replace(self, host=host, used=used, cells=cells, uncounted=uncounted)
 
-    def counted_by(self, device_providers: Mapping[str, ProviderUuid], cell_providers: Mapping[ProviderUuid, int], mdevs: tuple[MdevSource, ...]) -> Self:
-        """The same, with the providers that count the devices, the cells and the mediated devices."""
-        return replace(self, host=replace(self.host, device_providers=device_providers, cell_providers=cell_providers, mdevs=mdevs))
+    def counted_by(
+        self,
+        device_providers: Mapping[str, ProviderUuid],
+        cell_providers: Mapping[ProviderUuid, int],
+        mdevs: tuple[MdevSource, ...],
+    ) -> Self:
+        """The same, with the providers that count the devices, the cells and the
+        mediated devices.
+        """
+        return replace(
+            self,
+            host=replace(
+                self.host,
+                device_providers=device_providers,
+                cell_providers=cell_providers,
+                mdevs=mdevs,
+            ),
+        )
 
     def after(self, changes: RecordChanges, subject: Instance | None = None) -> Self:
-        """The state once ``changes`` are written: of every record that version which the store has then.
+        """The state once ``changes`` are written: of every record that version which the store has
+        then.
 
         ``subject``: the instance that they are about, which the node need not know yet.
         """
         uuid = self.node.uuid
-        touched = replace(self.node, dirty=True, version=self.node.version + 1) if uuid in changes.touched else self.node
+        touched = (
+            replace(self.node, dirty=True, version=self.node.version + 1)
+            if uuid in changes.touched
+            else self.node
+        )
         changed = replace(
             self,
             node=next((_grown(one) for one in changes.nodes if one.uuid == uuid), touched),
             devices={
-                **{address: one for address, one in self.devices.items() if one not in changes.dropped_devices},
+                **{
+                    address: one
+                    for address, one in self.devices.items()
+                    if one not in changes.dropped_devices
+                },
                 **{one.address: _grown(one) for one in changes.devices if one.node == uuid},
             },
             units={
@@ -95,41 +123,77 @@ class NodeState:
             },
         )._counting([one for one in changes.claims if one.node == uuid])
         return changed._concerning(
-            {**self.instances, **({subject.uuid: subject} if subject else {}), **{one.uuid: _grown(one) for one in changes.instances}},
+            {
+                **self.instances,
+                **({subject.uuid: subject} if subject else {}),
+                **{one.uuid: _grown(one) for one in changes.instances},
+            },
             {**self.migrations, **{one.uuid: _grown(one) for one in changes.migrations}},
         )
 
     @property
     def problems(self) -> tuple[str, ...]:
         """All that keeps anybody from knowing what is free."""
-        return (*self.damaged, *(f"claim {claim}: {why}" for claim, why in sorted(self.uncounted.items())))
+        return (
+            *self.damaged,
+            *(f"claim {claim}: {why}" for claim, why in sorted(self.uncounted.items())),
+        )
 
     @property
     def usage(self) -> Usage:
         """The sums, as the report shows them."""
-        tracked = {one.instance for one in self.claims.values() if one.half != "new" and one.purpose != "devices"}
+        tracked = {
+            one.instance
+            for one in self.claims.values()
+            if one.half != "new" and one.purpose != "devices"
+        }
         moves = {one.migration for one in self.claims.values() if one.migration is not None}
-        return Usage(self.used.vcpus, self.used.memory_mb, self.used.disk_mb, len(tracked), len(self.claims), len(moves))
+        return Usage(
+            self.used.vcpus,
+            self.used.memory_mb,
+            self.used.disk_mb,
+            len(tracked),
+            len(self.claims),
+            len(moves),
+        )
 
     def claims_of(self, instance: ConsumerUuid) -> list[Claim]:
         """The instance's open claims on this node."""
         return [one for one in self.claims.values() if one.instance == instance]
 
-    def _concerning(self, instances: Mapping[ConsumerUuid, Instance], migrations: Mapping[ConsumerUuid, Migration]) -> Self:
-        """The state with those of them that are about the node, as :class:`~agent.model.node_records.NodeRecords` says."""
+    def _concerning(
+        self,
+        instances: Mapping[ConsumerUuid, Instance],
+        migrations: Mapping[ConsumerUuid, Migration],
+    ) -> Self:
+        """The state with those of them that are about the node, as
+        :class:`~agent.model.node_records.NodeRecords` says.
+        """
         node, claims = self.node.uuid, self.claims.values()
         claimed, moved = {one.instance for one in claims}, {one.migration for one in claims}
         return replace(
             self,
-            instances={key: one for key, one in instances.items() if key in claimed or (one.node == node and not one.deleted)},
-            migrations={key: one for key, one in migrations.items() if key in moved or (not one.ended and node in (one.source_node, one.dest_node))},
+            instances={
+                key: one
+                for key, one in instances.items()
+                if key in claimed or (one.node == node and not one.deleted)
+            },
+            migrations={
+                key: one
+                for key, one in migrations.items()
+                if key in moved or (not one.ended and node in (one.source_node, one.dest_node))
+            },
         )
 
     def _counting(self, changed: Iterable[Claim]) -> Self:
         """The state with claims that were opened, changed or released."""
         changed = list(changed)
         host = self.host.without_orphans([one.instance for one in changed if one.open])
-        claims, used, cells = dict(self.claims), self.used - self.host.reserved + host.reserved, {one.id: one for one in self.cells}
+        claims, used, cells = (
+            dict(self.claims),
+            self.used - self.host.reserved + host.reserved,
+            {one.id: one for one in self.cells},
+        )
         plain = not self.uncounted
         for claim in changed:
             before = claims.pop(claim.id, None)
@@ -142,7 +206,9 @@ class NodeState:
             plain = plain and _recount(cells, before, now)
         if not plain:
             used, all_cells, uncounted = _sums(claims.values(), host)
-            return replace(self, host=host, claims=claims, used=used, cells=all_cells, uncounted=uncounted)
+            return replace(
+                self, host=host, claims=claims, used=used, cells=all_cells, uncounted=uncounted
+            )
         return replace(self, host=host, claims=claims, used=used, cells=tuple(cells.values()))
 
 
@@ -152,7 +218,9 @@ def unit_key(unit: UnitRecord) -> UnitKey:
 
 
 def _recount(cells: dict[int, HostCell], before: Claim | None, now: Claim) -> bool:
-    """Move the pins, pages and memory of a claim. False: it cannot be done, so that everything has to be counted anew."""
+    """Move the pins, pages and memory of a claim. False: it cannot be done, so that everything has
+    to be counted anew.
+    """
     try:
         for placed in before.cells if before is not None else ():
             cells[placed.host_cell] = cells[placed.host_cell].without_guest(placed)
@@ -163,8 +231,12 @@ def _recount(cells: dict[int, HostCell], before: Claim | None, now: Claim) -> bo
     return True
 
 
-def _sums(claims: Iterable[Claim], host: HostCapacity) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str]]:
-    """What the claims add up to, the oldest first; and those whose cells cannot be counted, with the reason."""
+def _sums(
+    claims: Iterable[Claim], host: HostCapacity
+) -> tuple[Amounts, tuple[HostCell, ...], dict[str, str]]:
+    """What the claims add up to, the oldest first; and those whose cells cannot be counted, with
+    the reason.
+    """
     used, cells, uncounted = host.reserved, host.cells, {}
     for claim in sorted(claims, key=attrgetter("created_at", "id")):
         used += claim.amounts
@@ -177,3 +249,24 @@ def _sums(claims: Iterable[Claim], host: HostCapacity) -> tuple[Amounts, tuple[H
 
 def _grown(record: Versioned) -> Versioned:
     return replace(record, version=record.version + 1)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """``problems``: the records that cannot be counted, a line each; ``stats``: names and numbers
+    for operators.
+
+    ``version``: of the node's record, to tell whether anything has changed since. ``state``: all
+    records, as they are once what the audit found is written; ``created``: the audit made the
+    node's own record; ``taken``: nobody, or another host, had the lease on the node before.
+    """
+
+    node: ProviderUuid
+    usage: Usage
+    state: NodeState
+    created: bool = False
+    problems: tuple[str, ...] = ()
+    drift: tuple[Drift, ...] = ()
+    stats: Mapping[str, int | str | None] = field(default_factory=dict)
+    version: int = 0
+    taken: bool = False

@@ -1,29 +1,125 @@
-"""The audit of one node's records: what is over is given back, what lags behind is caught up, what is doubtful is told. Pure."""
+"""The audit of one node's records: what is over is given back, what lags behind is caught up, what
+is doubtful is told. Pure.
+"""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
-from agent.model.amounts import Amounts
-from agent.model.unit_record import UnitRecord
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
+from agent.model.devices import DeviceRecord
 from agent.model.domain import Domain
-from agent.model.device_record import DeviceRecord
+from agent.model.flavor import Amounts
 from agent.model.instance import Instance
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid
-from agent.model.node_records import NodeRecords
+from agent.model.node_records import NodeRecords, RecordChanges
 from agent.model.report import Drift
+from agent.model.unit_record import UnitRecord
 from agent.tracker import domains
 from agent.tracker.domains import Owners
-from agent.tracker.inventory_sync import synced_devices, synced_units
-from agent.tracker.stored_state import StoredState
 from agent.tracker.node_state import unit_key
-from agent.tracker.releasing import released
+from agent.tracker.releasing import freed, released
+from agent.tracker.stored_state import StoredState
 from agent.tracker.updates import ended_moves
 from agent.tracker.verdicts import ARRIVED, Verdict, verdict
 
-# Of a move that has begun; one that is only asked for may well be about another claim than the present one.
+Row = TypeVar("Row", DeviceRecord, UnitRecord)
+
+
+def synced_devices(
+    rows: Iterable[DeviceRecord], shown: Iterable[DeviceRecord] | None, holders: Collection[str]
+) -> RecordChanges:
+    """``shown``: the devices of the host, None if it did not say. ``holders``: the claims that may
+    hold any.
+    """
+    kept = [_without_ghost(one, holders, freed) for one in rows]
+    if shown is not None:
+        held = {one.address for one in kept if one.holder is not None}
+        # To a holder, a device that is not offered any more is gone.
+        shown = [one for one in shown if one.serves == "guests" or one.address not in held]
+    changed, dropped = _compared(
+        kept,
+        {one.address: one for one in rows},
+        shown,
+        lambda one: one.address,
+        _described_device,
+        lambda one: one.withheld,
+    )
+    return RecordChanges(devices=tuple(changed), dropped_devices=tuple(dropped))
+
+
+def synced_units(
+    rows: Iterable[UnitRecord], shown: Iterable[UnitRecord] | None, holders: Collection[str]
+) -> RecordChanges:
+    """The same for units."""
+    kept = [_without_ghost(one, holders, lambda unit: replace(unit, holder=None)) for one in rows]
+    changed, dropped = _compared(
+        kept, {unit_key(one): one for one in rows}, shown, unit_key, _described_unit
+    )
+    return RecordChanges(units=tuple(changed), dropped_units=tuple(dropped))
+
+
+def _without_ghost(row: Row, holders: Collection[str], free: Callable[[Row], Row]) -> Row:
+    """A row whose holder is no open claim is free."""
+    return free(row) if row.holder is not None and row.holder not in holders else row
+
+
+def _compared(
+    rows: Iterable[Row],
+    before: Mapping[Hashable, Row],
+    shown: Iterable[Row] | None,
+    key: Callable[[Row], Hashable],
+    described: Callable[[Row, Row], Row],
+    stays: Callable[[Row], bool] = lambda _row: False,
+) -> tuple[list[Row], list[Row]]:
+    """The rows to write and those to drop. ``stays``: whether a row that nobody holds is kept
+    although the host does not show it.
+    """
+    found: dict[Hashable, Row] | None = None if shown is None else {key(one): one for one in shown}
+    known: set[Hashable] = set()
+    after: list[Row] = []
+    dropped: list[Row] = []
+    for row in rows:
+        known.add(key(row))
+        here = None if found is None else found.get(key(row))
+        present = row.present if found is None else here is not None
+        if not present and row.holder is None and not stays(row):
+            dropped.append(before[key(row)])
+            continue
+        now = described(row, here) if here is not None else row
+        after.append(replace(now, present=present))
+    changed = [one for one in after if one != before[key(one)]]
+    new = [] if found is None else [one for place, one in found.items() if place not in known]
+    return changed + new, dropped
+
+
+def _described_unit(old: UnitRecord, new: UnitRecord) -> UnitRecord:
+    return replace(old, metadata=new.metadata) if old.holder is None else old
+
+
+def _described_device(old: DeviceRecord, new: DeviceRecord) -> DeviceRecord:
+    """What a holder has stays as it was given, but that it has to be cleaned afterwards; a free one
+    is described as the host shows it now.
+    """
+    if old.holder is not None:
+        named = replace(old, one_time_use=new.one_time_use)
+        return named.marked_used() if new.one_time_use and not old.used else named
+    return replace(
+        old,
+        vendor_id=new.vendor_id,
+        product_id=new.product_id,
+        type=new.type,
+        parent=new.parent,
+        numa_node=new.numa_node,
+        tags=new.tags,
+        serves=new.serves,
+        one_time_use=new.one_time_use,
+    )
+
+
+# Of a move that has begun; one that is only asked for may well be about another claim than the
+# present one.
 BEGUN = ("pre-migrating", "preparing", "migrating", "running", "post-migrating")
 
 
@@ -31,7 +127,8 @@ BEGUN = ("pre-migrating", "preparing", "migrating", "running", "post-migrating")
 class ObservedHost:
     """What the host showed at ``taken_at``, seconds since the epoch; None where it did not say.
 
-    ``owners``: what the records say of the domains that have nothing on this node, and of the guests of its migrations.
+    ``owners``: what the records say of the domains that have nothing on this node, and of the
+    guests of its migrations.
     """
 
     taken_at: float = 0.0
@@ -43,8 +140,9 @@ class ObservedHost:
 
 @dataclass(frozen=True, slots=True)
 class ReconcileRules:
-    """``stranded_after``: seconds after which a move that rests is told. ``count_orphans``: whether guests without records count.
-    ``keep_ended``: seconds for which records are kept of what has ended.
+    """``stranded_after``: seconds after which a move that rests is told. ``count_orphans``: whether
+    guests without records count. ``keep_ended``: seconds for which records are kept of what has
+    ended.
     """
 
     stranded_after: float = 3600.0
@@ -54,111 +152,201 @@ class ReconcileRules:
 
 @dataclass(frozen=True, slots=True)
 class Reconciliation:
-    """What is to be written, what to be told, and what guests without records take if that counts."""
+    """What is to be written, what to be told, and what guests without records take if
+    that counts.
+    """
 
     changes: RecordChanges
     drift: tuple[Drift, ...]
     orphans: Mapping[ConsumerUuid, Amounts]
 
 
-def reconcile(records: NodeRecords, shown: ObservedHost, rules: ReconcileRules, now: float) -> Reconciliation:
+def reconcile(
+    records: NodeRecords, shown: ObservedHost, rules: ReconcileRules, now: float
+) -> Reconciliation:
     """Compare a node's records with themselves and with the host."""
     instances = {one.uuid: one for one in records.instances}
     migrations = {one.uuid: one for one in records.migrations}
     verdicts = {
         one.id: verdict(
-            one, instances.get(one.instance), migrations.get(one.migration) if one.migration else None, records.node.uuid,
+            one,
+            instances.get(one.instance),
+            migrations.get(one.migration) if one.migration else None,
+            records.node.uuid,
             rules.stranded_after - (now - _last_heard(one, instances, migrations)),
-        ) for one in records.claims
-    }  # fmt: skip
+        )
+        for one in records.claims
+    }
     verdicts |= dict(_lone_devices(records, verdicts))
     changes = _carried_out(records, verdicts, migrations, now)
     gone = {one.id for one in changes.claims if not one.open}
     # What a claim holds that makes no sense is its guest's still.
     holders = {one.id for one in records.claims if one.id not in gone} | records.unreadable("claim")
-    deserted = [one for one in records.migrations if not one.ended and (owner := shown.owners.get(one.instance)) is not None and owner.removed]
+    deserted = [
+        one
+        for one in records.migrations
+        if not one.ended and (owner := shown.owners.get(one.instance)) is not None and owner.removed
+    ]
     for one in deserted:
         del migrations[one.uuid]
     drift = [*_told(records.claims, verdicts), *_absent(records, shown, now - rules.stranded_after)]
     uncounted = domains.orphans(records, shown.domains or (), shown.owners)
     if shown.domains is not None:
-        drift += [*domains.strange(uncounted, shown.owners), *domains.missing(records, shown.domains, shown.taken_at)]
+        drift += [
+            *domains.strange(uncounted, shown.owners),
+            *domains.missing(records, shown.domains, shown.taken_at),
+        ]
     return Reconciliation(
-        changes + ended_moves(deserted, now) + _competing(records, migrations, now) + _in_line(records, shown, holders),
-        tuple(drift), domains.amounts(uncounted) if rules.count_orphans else {},
-    )  # fmt: skip
+        changes
+        + ended_moves(deserted, now)
+        + _competing(records, migrations, now)
+        + _in_line(records, shown, holders),
+        tuple(drift),
+        domains.amounts(uncounted) if rules.count_orphans else {},
+    )
 
 
-def _last_heard(claim: Claim, instances: Mapping[ConsumerUuid, Instance], migrations: Mapping[ConsumerUuid, Migration]) -> float:
+def _last_heard(
+    claim: Claim,
+    instances: Mapping[ConsumerUuid, Instance],
+    migrations: Mapping[ConsumerUuid, Migration],
+) -> float:
     """When somebody last told of a claim, its guest or its move."""
-    about = (instances.get(claim.instance), migrations.get(claim.migration) if claim.migration else None)
+    about = (
+        instances.get(claim.instance),
+        migrations.get(claim.migration) if claim.migration else None,
+    )
     return max(claim.updated_at, *(one.updated_at for one in about if one is not None), 0.0)
 
 
-def _lone_devices(records: NodeRecords, verdicts: dict[str, Verdict]) -> Iterator[tuple[str, Verdict]]:
-    """Devices of a guest that has nothing else here any more go with it; while a claim makes no sense nobody knows that."""
+def _lone_devices(
+    records: NodeRecords, verdicts: dict[str, Verdict]
+) -> Iterator[tuple[str, Verdict]]:
+    """Devices of a guest that has nothing else here any more go with it; while a claim makes no
+    sense nobody knows that.
+    """
     if records.unreadable("claim"):
         return
-    staying = {one.instance for one in records.claims if one.purpose != "devices" and verdicts[one.id].what != "release"}
+    staying = {
+        one.instance
+        for one in records.claims
+        if one.purpose != "devices" and verdicts[one.id].what != "release"
+    }
     for one in records.claims:
         if one.purpose == "devices" and one.instance not in staying:
             yield one.id, Verdict("release", "its instance is not on this node")
 
 
-def _carried_out(records: NodeRecords, verdicts: dict[str, Verdict], migrations: dict[ConsumerUuid, Migration], now: float) -> RecordChanges:
-    """The verdicts as changes. Devices and units are set free by comparing holders, so that each row is written once."""
-    changes = released([one for one in records.claims if verdicts[one.id].what == "release"], StoredState(), now)
+def _carried_out(
+    records: NodeRecords,
+    verdicts: dict[str, Verdict],
+    migrations: dict[ConsumerUuid, Migration],
+    now: float,
+) -> RecordChanges:
+    """The verdicts as changes. Devices and units are set free by comparing holders, so that each
+    row is written once.
+    """
+    changes = released(
+        [one for one in records.claims if verdicts[one.id].what == "release"], StoredState(), now
+    )
     for claim in records.claims:
         found = verdicts[claim.id].what
         if found in ("only", "arrived"):
             state = claim.state if claim.half == "old" else "consumed"
-            changes += RecordChanges(claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),))
+            changes += RecordChanges(
+                claims=(replace(claim, half="only", migration=None, state=state, updated_at=now),)
+            )
             changes += _settled(records, claim, now)
         migration = migrations.get(claim.migration) if claim.migration else None
         if migration is not None and found == "arrived":
-            changes += RecordChanges(migrations=(replace(migration, status=ARRIVED[migration.type], updated_at=now),))
+            changes += RecordChanges(
+                migrations=(replace(migration, status=ARRIVED[migration.type], updated_at=now),)
+            )
     return changes
 
 
 def _settled(records: NodeRecords, claim: Claim, now: float) -> RecordChanges:
-    """The instance of a claim that is the only one again becomes nothing else, and goes back to nothing else."""
-    mine = [one for one in records.instances if one.uuid == claim.instance and one.node == records.node.uuid and one.new_flavor is not None]
-    return RecordChanges(instances=tuple(replace(one, old_flavor=None, new_flavor=None, updated_at=now) for one in mine))
+    """The instance of a claim that is the only one again becomes nothing else, and goes back to
+    nothing else.
+    """
+    mine = [
+        one
+        for one in records.instances
+        if one.uuid == claim.instance
+        and one.node == records.node.uuid
+        and one.new_flavor is not None
+    ]
+    return RecordChanges(
+        instances=tuple(
+            replace(one, old_flavor=None, new_flavor=None, updated_at=now) for one in mine
+        )
+    )
 
 
 def _in_line(records: NodeRecords, shown: ObservedHost, holders: Collection[str]) -> RecordChanges:
-    """Devices and units as the host shows them. A row that makes no sense is left alone, and is not made a second time."""
+    """Devices and units as the host shows them. A row that makes no sense is left alone, and is not
+    made a second time.
+    """
     unreadable = records.unreadable("device"), records.unreadable("unit")
     devices, units = shown.devices, shown.units
     if devices is not None and unreadable[0]:
         devices = tuple(one for one in devices if f"{one.node}/{one.address}" not in unreadable[0])
     if units is not None and unreadable[1]:
-        units = tuple(one for one in units if "/".join((one.node, *unit_key(one))) not in unreadable[1])
-    return synced_devices(records.devices, devices, holders) + synced_units(records.units, units, holders)
+        units = tuple(
+            one for one in units if "/".join((one.node, *unit_key(one))) not in unreadable[1]
+        )
+    return synced_devices(records.devices, devices, holders) + synced_units(
+        records.units, units, holders
+    )
 
 
-def _competing(records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float) -> RecordChanges:
-    """Moves to this node that have begun although the instance is in another one, as its claims say: they are in error.
+def _competing(
+    records: NodeRecords, migrations: dict[ConsumerUuid, Migration], now: float
+) -> RecordChanges:
+    """Moves to this node that have begun although the instance is in another one, as its claims
+    say: they are in error.
 
-    Only the destination says so; who was faster with the record wins, because it is guarded by its version.
+    Only the destination says so; who was faster with the record wins, because it is guarded by its
+    version.
     """
     moving = {one.instance: one.migration for one in records.claims if one.migration is not None}
     wrong = [
-        one for one in migrations.values()
-        if one.dest_node == records.node.uuid and one.status in BEGUN and moving.get(one.instance, one.uuid) != one.uuid
-    ]  # fmt: skip
-    return RecordChanges(migrations=tuple(replace(one, status="error", updated_at=now) for one in wrong))
+        one
+        for one in migrations.values()
+        if one.dest_node == records.node.uuid
+        and one.status in BEGUN
+        and moving.get(one.instance, one.uuid) != one.uuid
+    ]
+    return RecordChanges(
+        migrations=tuple(replace(one, status="error", updated_at=now) for one in wrong)
+    )
 
 
 def _absent(records: NodeRecords, shown: ObservedHost, before: float) -> Iterator[Drift]:
-    """A line for each claim of a new guest that was made ``before``, and whose guest has not come: the build failed, or nobody told that it came."""
+    """A line for each claim of a new guest that was made ``before``, and whose guest has not come:
+    the build failed, or nobody told that it came.
+    """
     made = {one.uuid for one in records.instances if not one.removed}
     running = {one.uuid for one in shown.domains or ()}
     for claim in records.claims:
-        waiting = claim.purpose == "instance" and claim.state == "held" and claim.half == "only" and claim.updated_at <= before
+        waiting = (
+            claim.purpose == "instance"
+            and claim.state == "held"
+            and claim.half == "only"
+            and claim.updated_at <= before
+        )
         if waiting and claim.instance in made and claim.instance not in running:
-            what = f"claim {claim.id}: instance {claim.instance} has not come since it was promised its room"
-            yield Drift("stranded-claim", "warning", what, f"if it is not being built any more: agent claim abort {claim.id}", consumer=claim.instance)
+            what = (
+                f"claim {claim.id}: instance {claim.instance} has not come since it was promised "
+                "its room"
+            )
+            yield Drift(
+                "stranded-claim",
+                "warning",
+                what,
+                f"if it is not being built any more: agent claim abort {claim.id}",
+                consumer=claim.instance,
+            )
 
 
 def _told(claims: Sequence[Claim], verdicts: dict[str, Verdict]) -> Iterator[Drift]:
@@ -167,6 +355,19 @@ def _told(claims: Sequence[Claim], verdicts: dict[str, Verdict]) -> Iterator[Dri
         if found.what in ("stranded", "unknown"):
             # At the source only the migration is known by which the move is found.
             move = claim.id if claim.half == "new" else claim.migration
-            stranded = f"it may still arrive, and its room is kept; if nobody goes on with it: agent migrate abort {move}"
-            remedy = stranded if found.what == "stranded" else f"if the guest is gone: agent claim abort {claim.id}"
-            yield Drift("stranded-claim", "warning", f"claim {claim.id}: {found.why}", remedy, consumer=claim.instance)
+            stranded = (
+                "it may still arrive, and its room is kept; if nobody goes on with it: agent "
+                f"migrate abort {move}"
+            )
+            remedy = (
+                stranded
+                if found.what == "stranded"
+                else f"if the guest is gone: agent claim abort {claim.id}"
+            )
+            yield Drift(
+                "stranded-claim",
+                "warning",
+                f"claim {claim.id}: {found.why}",
+                remedy,
+                consumer=claim.instance,
+            )

@@ -4,17 +4,14 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
-from agent.model.unit_record import UnitRecord
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
-from agent.model.compute_node import ComputeNode
-from agent.model.recorded_consumers import RecordedConsumers
-from agent.model.device_record import DeviceRecord
+from agent.model.compute_node import ComputeNode, Lease
+from agent.model.devices import DeviceRecord
 from agent.model.instance import Instance
-from agent.model.lease import Lease
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import NodeRecords
+from agent.model.node_records import NodeRecords, RecordChanges, RecordedConsumers
+from agent.model.unit_record import UnitRecord
 
 
 class RecordReads(Protocol):
@@ -56,7 +53,9 @@ class RecordReads(Protocol):
     def claims_of(self, instance: ConsumerUuid) -> tuple[Claim, ...]:
         """The instance's open claims on all nodes."""
 
-    def held_by(self, claims: Collection[str]) -> tuple[tuple[DeviceRecord, ...], tuple[UnitRecord, ...]]:
+    def held_by(
+        self, claims: Collection[str]
+    ) -> tuple[tuple[DeviceRecord, ...], tuple[UnitRecord, ...]]:
         """The devices and units that these claims hold."""
 
     def consumers(self, uuids: Collection[ConsumerUuid]) -> RecordedConsumers:
@@ -66,7 +65,9 @@ class RecordReads(Protocol):
         """The evacuations from a node of a host that are done and not cleared yet."""
 
     def has_records(self) -> bool:
-        """Whether there is any record of a guest or a claim, on whatever node, those that are over too."""
+        """Whether there is any record of a guest or a claim, on whatever node, those that are over
+        too.
+        """
 
 
 class RecordTransaction(RecordReads, Protocol):
@@ -75,7 +76,8 @@ class RecordTransaction(RecordReads, Protocol):
     def write(self, changes: RecordChanges) -> None:
         """Write all of them, and let the versions of the nodes that are touched grow.
 
-        :raises RecordConflict: a record was written by somebody else since it was read, or exists already.
+        :raises RecordConflict: a record was written by somebody else since it was read, or exists
+            already.
         """
 
 
@@ -85,8 +87,11 @@ class RecordStore(Protocol):
     def reading(self) -> AbstractContextManager[RecordReads]:
         """Read without holding anybody up."""
 
-    def transaction(self, nodes: Collection[ProviderUuid]) -> AbstractContextManager[RecordTransaction]:
-        """Work on the records of these nodes and of their instances, alone; an exception undoes all of it.
+    def transaction(
+        self, nodes: Collection[ProviderUuid]
+    ) -> AbstractContextManager[RecordTransaction]:
+        """Work on the records of these nodes and of their instances, alone; an exception undoes all
+        of it.
 
         :raises RecordConflict: another transaction was faster.
         """
@@ -95,7 +100,11 @@ class RecordStore(Protocol):
         """Write down that these evacuations are cleared."""
 
     def intend_clearing(self, clearing: Mapping[ConsumerUuid, int | None]) -> None:
-        """Write down by which generation of their consumer these evacuations are being cleared, None for those that are not."""
+        """Write down by which generation of their consumer these evacuations are being cleared,
+        None for those that are not.
+        """
 
     def remove_ended(self, before: float) -> int:
-        """Remove what ended before that time and that nothing refers to. Returns how many records."""
+        """Remove what ended before that time and that nothing refers to. Returns how
+        many records.
+        """

@@ -1,18 +1,27 @@
-"""What no node could grant: requests with states, amounts or ids that do not exist. Pure; all that is wrong with one is told at once.
+"""What no node could grant: requests with states, amounts or ids that do not exist. Pure; all that
+is wrong with one is told at once.
 
-Whoever asks over the socket has been told before; these are for those who ask in the process, and keep nonsense out of the records.
+Whoever asks over the socket has been told before; these are for those who ask in the process, and
+keep nonsense out of the records.
 """
 
 from collections.abc import Collection, Iterable, Iterator
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.instance import TASK_STATES, VM_STATES
 from agent.model.inventory import MAX_INT
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import is_uuid, printable
 from agent.tracker.errors import InvalidAmount, InvalidTrackerRequest, UnknownState
-from agent.tracker.requests import UNTOLD, DeviceClaim, InstanceClaim, ClaimLimits, MoveClaim, Resources
+from agent.tracker.requests import (
+    UNTOLD,
+    ClaimLimits,
+    DeviceClaim,
+    InstanceClaim,
+    MoveClaim,
+    Resources,
+)
 from agent.tracker.updates import InstanceUpdate, Unset
 
 # More than any host has; every CPU costs time when it is placed.
@@ -45,16 +54,24 @@ def raise_all(errors: Iterable[InvalidTrackerRequest]) -> None:
     if found := list(errors):
         kinds = {type(one) for one in found}
         kind = kinds.pop() if len(kinds) == 1 else InvalidTrackerRequest
-        raise kind("; ".join(one.message for one in found), "; ".join(dict.fromkeys(one.remedy for one in found)))
+        raise kind(
+            "; ".join(one.message for one in found),
+            "; ".join(dict.fromkeys(one.remedy for one in found)),
+        )
 
 
 def one_of(name: str, value: str | None, known: Collection[str]) -> Iterator[InvalidTrackerRequest]:
     """A word that is none of those there are."""
     if value not in known:
-        yield UnknownState(f"{name} = {printable(str(value))}: not known", f"{name} is one of {', '.join(sorted(known))}")
+        yield UnknownState(
+            f"{name} = {printable(str(value))}: not known",
+            f"{name} is one of {', '.join(sorted(known))}",
+        )
 
 
-def _claim_errors(request: InstanceClaim | MoveClaim | DeviceClaim) -> Iterator[InvalidTrackerRequest]:
+def _claim_errors(
+    request: InstanceClaim | MoveClaim | DeviceClaim,
+) -> Iterator[InvalidTrackerRequest]:
     yield from _ids(request.id, request.node)
     yield from _device_amounts(request.devices)
     if isinstance(request, DeviceClaim):
@@ -78,10 +95,15 @@ def _claim_errors(request: InstanceClaim | MoveClaim | DeviceClaim) -> Iterator[
 def _ids(*ids: str) -> Iterator[InvalidTrackerRequest]:
     for one in ids:
         if not is_uuid(one):
-            yield InvalidTrackerRequest(f"{printable(str(one))} is no uuid", "ids of claims, nodes, instances and migrations are uuids")
+            yield InvalidTrackerRequest(
+                f"{printable(str(one))} is no uuid",
+                "ids of claims, nodes, instances and migrations are uuids",
+            )
 
 
-def _states(vm_state: str | Unset, task_state: str | Unset | None) -> Iterator[InvalidTrackerRequest]:
+def _states(
+    vm_state: str | Unset, task_state: str | Unset | None
+) -> Iterator[InvalidTrackerRequest]:
     if not isinstance(vm_state, Unset):
         yield from one_of("vm_state", vm_state, VM_STATES)
     if task_state is not None and not isinstance(task_state, Unset):
@@ -112,7 +134,9 @@ def _limits(given: ClaimLimits) -> Iterator[InvalidTrackerRequest]:
 def _allocations(given: Resources) -> Iterator[InvalidTrackerRequest]:
     for provider, resources in given.items():
         for name, amount in resources.items():
-            yield from _amount(f"allocations: {printable(name)} of {printable(provider)}", amount, MAX_INT, least=1)
+            yield from _amount(
+                f"allocations: {printable(name)} of {printable(provider)}", amount, MAX_INT, least=1
+            )
 
 
 def _device_amounts(given: Iterable[DeviceRequest]) -> Iterator[InvalidTrackerRequest]:

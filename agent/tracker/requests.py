@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationType
@@ -29,7 +29,9 @@ Resources = Mapping[ProviderUuid, Mapping[str, int]]
 
 @dataclass(frozen=True, slots=True)
 class ClaimLimits:
-    """The most that may be used of the node in all, MiB and CPUs; None is unlimited. ``cells``: of each host cell."""
+    """The most that may be used of the node in all, MiB and CPUs; None is unlimited. ``cells``: of
+    each host cell.
+    """
 
     memory_mb: int | None = None
     vcpus: int | None = None
@@ -39,7 +41,9 @@ class ClaimLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceClaim:
-    """Room for a new guest. ``id``: chosen by the caller, so that it can ask again after a lost answer."""
+    """Room for a new guest. ``id``: chosen by the caller, so that it can ask again after a lost
+    answer.
+    """
 
     id: str
     node: ProviderUuid
@@ -52,14 +56,16 @@ class InstanceClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveClaim:
-    """Room for a guest that comes from elsewhere, or gets another flavor here; or what the guest's host is told of that.
+    """Room for a guest that comes from elsewhere, or gets another flavor here; or what the guest's
+    host is told of that.
 
-    ``node``: the destination; ``host``: the name of its host, which a source with a store of its own cannot know.
-    ``instance``: as the caller knows it, where there is no record of it; its flavor may be ``UNTOLD`` where there is one.
-    ``told``: those of its fields that the caller said, which have to agree with a record.
-    ``flavor``: the new one of a resize, else None. ``migration``: the record that the caller made, None to have one made
-    whose uuid is the claim's id; ``told_migration``: those of its fields that the caller said.
-    ``page_size_kib``: of the pages that a guest with cells runs on, which a destination with a store of its own cannot know.
+    ``node``: the destination; ``host``: the name of its host, which a source with a store of its
+    own cannot know. ``instance``: as the caller knows it, where there is no record of it; its
+    flavor may be ``UNTOLD`` where there is one. ``told``: those of its fields that the caller said,
+    which have to agree with a record. ``flavor``: the new one of a resize, else None.
+    ``migration``: the record that the caller made, None to have one made whose uuid is the claim's
+    id; ``told_migration``: those of its fields that the caller said. ``page_size_kib``: of the
+    pages that a guest with cells runs on, which a destination with a store of its own cannot know.
     """
 
     id: str
@@ -80,7 +86,9 @@ class MoveClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClaim:
-    """Devices for a guest that is there: an interface that is attached, a port of a live migration."""
+    """Devices for a guest that is there: an interface that is attached, a port of a
+    live migration.
+    """
 
     id: str
     node: ProviderUuid
@@ -95,6 +103,12 @@ def digest(request: InstanceClaim | MoveClaim | DeviceClaim) -> str:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value):
-        said = ((one, getattr(value, one.name)) for one in fields(value) if one.name not in NOT_ASKED)
-        return {one.name: found for one, found in said if not (one.metadata.get("newer") and found == one.default)}
+        said = (
+            (one, getattr(value, one.name)) for one in fields(value) if one.name not in NOT_ASKED
+        )
+        return {
+            one.name: found
+            for one, found in said
+            if not (one.metadata.get("newer") and found == one.default)
+        }
     return sorted(value) if isinstance(value, frozenset) else dict(value)

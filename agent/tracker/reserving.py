@@ -1,4 +1,6 @@
-"""The test of a claim: whether a node has what a guest needs, and which of it the guest gets. Pure; changes nothing."""
+"""The test of a claim: whether a node has what a guest needs, and which of it the guest gets. Pure;
+changes nothing.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -7,33 +9,103 @@ from operator import attrgetter
 
 import os_resource_classes as orc
 
-from agent.tree.cell_tree import page_size
 from agent.errors import AgentError, Undecided
-from agent.model.amounts import Amounts
-from agent.model.unit_record import UnitRecord
-from agent.model.device_request import DeviceRequest
-from agent.model.flavor import Flavor
+from agent.model.devices import DeviceRecord, DeviceRequest
+from agent.model.flavor import Amounts, Flavor
 from agent.model.guest import Guest, PciPolicy, PlacedCell
-from agent.model.device_record import DeviceRecord
-from agent.model.mdev import MdevShare
-from agent.model.names import printable
+from agent.model.mdev import MdevShare, MdevSource
+from agent.model.names import number_of, printable
+from agent.model.unit_record import UnitRecord
 from agent.numa.fit import NO_NETWORKS, Networks, NoFit, cells_named, fit
+from agent.numa.flavor_and_image import CONFLICTS, GuestRequestError
 from agent.numa.host import HostCell
 from agent.numa.pair import Allocated
 from agent.numa.request import guest_of
-from agent.numa.request_error import CONFLICTS, GuestRequestError
 from agent.pci.choice import FreeDevices, Shortage, free_devices
-from agent.pci.device_request import DeviceRequestError, device_requests, with_providers
-from agent.pci.nearness import Nearness, matches
-from agent.tracker.unit_choice import choose_mdevs, choose_units
-from agent.tracker.errors import FlavorImageConflict, InvalidDevices, InvalidTopology, ResourcesUnavailable, ResourcesUndecided
+from agent.pci.device_request import (
+    DeviceRequestError,
+    Nearness,
+    device_requests,
+    matches,
+    with_providers,
+)
+from agent.tracker.errors import (
+    FlavorImageConflict,
+    InvalidDevices,
+    InvalidTopology,
+    ResourcesUnavailable,
+    ResourcesUndecided,
+)
 from agent.tracker.node_state import NodeState
 from agent.tracker.requests import ClaimLimits, Resources
+from agent.tree.cell_tree import page_size
+
+
+def choose_units(
+    units: Iterable[UnitRecord], wanted: Resources
+) -> tuple[list[UnitRecord], list[str]]:
+    """The units to take, by their identifiers' order, and the reasons why some cannot be had.
+
+    A provider or class for which there are no units here is somebody else's, or not of the kind
+    that is assigned.
+    """
+    rows, chosen, reasons = sorted(units, key=attrgetter("identifier")), [], []
+    for provider, resources in sorted(wanted.items()):
+        for name, amount in sorted(resources.items()):
+            known = [one for one in rows if one.provider == provider and one.resource_class == name]
+            free = [one for one in known if one.holder is None and one.present]
+            if known and len(free) < amount:
+                reasons.append(
+                    f"{number_of(amount, 'unit')} of {name} wanted, {len(free) or 'none'} free"
+                )
+            elif known:
+                chosen += free[:amount]
+    return chosen, reasons
+
+
+def choose_mdevs(
+    sources: Iterable[MdevSource], promised: Iterable[MdevShare], wanted: Resources
+) -> tuple[list[MdevShare], list[str]]:
+    """What the scheduler took of each parent of mediated devices, and the reasons why there is not
+    so much. ``promised``: what others have.
+    """
+    sources, promised, chosen, reasons = list(sources), list(promised), [], []
+    for provider, resources in sorted(wanted.items()):
+        for name, amount in sorted(resources.items()):
+            of_it = [
+                one for one in sources if one.provider == provider and one.resource_class == name
+            ]
+            if not of_it:
+                continue
+            parents, types = {one.parent for one in of_it}, {one.type for one in of_it}
+            taken = sum(
+                one.count
+                for one in promised
+                if one.resource_class == name
+                and (one.provider == provider or one.parent in parents)
+            )
+            free = max(sum(one.total for one in of_it) - taken, 0)
+            if amount > free:
+                reasons.append(
+                    f"{number_of(amount, 'mediated device')} of {name} wanted on "
+                    f"{', '.join(sorted(parents))}, {free or 'none'} free"
+                )
+            chosen.append(
+                MdevShare(
+                    provider,
+                    name,
+                    amount,
+                    *(found.pop() if len(found) == 1 else None for found in (parents, types)),
+                )
+            )
+    return chosen, reasons
 
 
 @dataclass(frozen=True, slots=True)
 class GuestRequest:
-    """What one guest needs of a node. ``claim``: the id of the claim; ``devices``: those asked for beside the flavor's aliases; ``networks``: of its ports."""
+    """What one guest needs of a node. ``claim``: the id of the claim; ``devices``: those asked for
+    beside the flavor's aliases; ``networks``: of its ports.
+    """
 
     claim: str
     flavor: Flavor
@@ -73,21 +145,35 @@ def reserve(state: NodeState, wanted: GuestRequest) -> Reservation:
     with _decided():
         placed, chosen = _fitted(state, guest, wanted, reasons)
     units, short = choose_units(state.units.values(), wanted.allocations)
-    mdevs, few = choose_mdevs(state.host.mdevs, [share for one in state.claims.values() for share in one.mdevs], wanted.allocations)
+    mdevs, few = choose_mdevs(
+        state.host.mdevs,
+        [share for one in state.claims.values() for share in one.mdevs],
+        wanted.allocations,
+    )
     if why := [*reasons, *short, *few]:
         raise ResourcesUnavailable(why)
     return Reservation(wanted.amounts, placed, tuple(chosen), tuple(units), tuple(mdevs))
 
 
 def only_devices(
-    state: NodeState, requests: tuple[DeviceRequest, ...], cells: frozenset[int], policy: PciPolicy | None
+    state: NodeState,
+    requests: tuple[DeviceRequest, ...],
+    cells: frozenset[int],
+    policy: PciPolicy | None,
 ) -> tuple[tuple[DeviceRecord, DeviceRequest], ...]:
-    """Devices for a guest that is there already, as near to its ``cells``, if it has any, as each request or its own ``policy`` says.
+    """Devices for a guest that is there already, as near to its ``cells``, if it has any, as each
+    request or its own ``policy`` says.
 
     :raises ResourcesUnavailable: there are not enough free ones.
     :raises ResourcesUndecided: nobody knows.
     """
-    devices = FreeDevices(free_devices(state.devices), requests, policy or "legacy", _nearness(state.cells), state.host.device_providers)
+    devices = FreeDevices(
+        free_devices(state.devices),
+        requests,
+        policy or "legacy",
+        _nearness(state.cells),
+        state.host.device_providers,
+    )
     with _decided():
         chosen = devices.chosen(cells or None)
     if isinstance(chosen, Shortage):
@@ -98,8 +184,17 @@ def only_devices(
 def _to_be_cleaned(state: NodeState, requests: Iterable[DeviceRequest]) -> Iterator[str]:
     """The devices that a guest could have if somebody had cleaned them."""
     for one in sorted(state.devices.values(), key=attrgetter("address")):
-        if one.used and one.holder is None and one.present and one.serves == "guests" and any(matches(one, request) for request in requests):
-            yield f"device {one.address} waits to be cleaned: lower its reserved in Placement, or agent pci cleaned {one.address}"
+        if (
+            one.used
+            and one.holder is None
+            and one.present
+            and one.serves == "guests"
+            and any(matches(one, request) for request in requests)
+        ):
+            yield (
+                f"device {one.address} waits to be cleaned: lower its reserved in Placement, or "
+                f"agent pci cleaned {one.address}"
+            )
 
 
 @contextmanager
@@ -107,12 +202,22 @@ def _decided() -> Iterator[None]:
     try:
         yield
     except Undecided as error:
-        raise ResourcesUndecided(f"it is not decided whether the node has that: {error.message}", error.remedy) from error
+        raise ResourcesUndecided(
+            f"it is not decided whether the node has that: {error.message}", error.remedy
+        ) from error
 
 
 def _over_limits(used: Amounts, limits: ClaimLimits) -> list[str]:
-    pairs = (("memory", used.memory_mb, limits.memory_mb, " MiB"), ("vcpus", used.vcpus, limits.vcpus, ""), ("disk", used.disk_mb, limits.disk_mb, " MiB"))
-    return [f"{name}: {amount}{unit} would be used, the limit is {limit}{unit}" for name, amount, limit, unit in pairs if limit is not None and amount > limit]
+    pairs = (
+        ("memory", used.memory_mb, limits.memory_mb, " MiB"),
+        ("vcpus", used.vcpus, limits.vcpus, ""),
+        ("disk", used.disk_mb, limits.disk_mb, " MiB"),
+    )
+    return [
+        f"{name}: {amount}{unit} would be used, the limit is {limit}{unit}"
+        for name, amount, limit, unit in pairs
+        if limit is not None and amount > limit
+    ]
 
 
 def guest_topology(flavor: Flavor, image_properties: Mapping[str, str]) -> Guest | None:
@@ -134,7 +239,13 @@ def _fitted(
     cells = state.cells
     policy = guest.pci_policy if guest is not None else None
     requests = _device_requests(state, wanted, policy)
-    devices = FreeDevices(free_devices(state.devices), requests, policy or "legacy", _nearness(cells), state.host.device_providers)
+    devices = FreeDevices(
+        free_devices(state.devices),
+        requests,
+        policy or "legacy",
+        _nearness(cells),
+        state.host.device_providers,
+    )
     placed: tuple[PlacedCell, ...] = ()
     allocated = _allocated_of_cells(state, wanted.allocations)
     if guest is not None:
@@ -143,9 +254,14 @@ def _fitted(
             return (), []
         try:
             placed = fit(
-                cells, guest, limits=wanted.limits.cells, networks=wanted.networks, devices=devices, allocated=allocated,
+                cells,
+                guest,
+                limits=wanted.limits.cells,
+                networks=wanted.networks,
+                devices=devices,
+                allocated=allocated,
                 strategy=state.host.strategy,
-            ).cells  # fmt: skip
+            ).cells
         except NoFit as error:
             reasons += [_told(error), *_to_be_cleaned(state, requests)]
             return (), []
@@ -164,42 +280,70 @@ def _fitted(
 
 
 def _nearness(cells: Sequence[HostCell]) -> Nearness:
-    return Nearness({cell.id: cell.socket for cell in cells}, {cell.id: cell.distances for cell in cells})
+    return Nearness(
+        {cell.id: cell.socket for cell in cells}, {cell.id: cell.distances for cell in cells}
+    )
 
 
 def _allocated_of_cells(state: NodeState, allocations: Resources) -> Mapping[int, Allocated]:
     """What the scheduler took of each cell; empty if it took nothing of any, or did not say.
 
-    A class that it took of the root is not looked for in cells: it was allocated before the tree had its present layout.
+    A class that it took of the root is not looked for in cells: it was allocated before the tree
+    had its present layout.
     """
-    of_cells = {cell: allocations.get(provider, {}) for provider, cell in state.host.cell_providers.items()}
+    of_cells = {
+        cell: allocations.get(provider, {}) for provider, cell in state.host.cell_providers.items()
+    }
     on_root = allocations.get(state.node.uuid, {})
-    strict, has_pages = state.host.strict, any(page_size(name) is not None for amounts in of_cells.values() for name in amounts)
+    strict, has_pages = (
+        state.host.strict,
+        any(page_size(name) is not None for amounts in of_cells.values() for name in amounts),
+    )
 
     def counted(amounts: Mapping[str, int], name: str) -> int | None:
         return None if name in on_root else amounts.get(name, 0)
 
     found = {
         cell: Allocated(
-            counted(amounts, orc.PCPU), counted(amounts, orc.VCPU) if strict else None, counted(amounts, orc.MEMORY_MB) if strict else None,
-            {size: amount for name, amount in amounts.items() if (size := page_size(name)) is not None} if has_pages else None,
-        ) for cell, amounts in of_cells.items()
-    }  # fmt: skip
+            counted(amounts, orc.PCPU),
+            counted(amounts, orc.VCPU) if strict else None,
+            counted(amounts, orc.MEMORY_MB) if strict else None,
+            {
+                size: amount
+                for name, amount in amounts.items()
+                if (size := page_size(name)) is not None
+            }
+            if has_pages
+            else None,
+        )
+        for cell, amounts in of_cells.items()
+    }
     return found if any(found.values()) else {}
 
 
-def _device_requests(state: NodeState, wanted: GuestRequest, policy: PciPolicy | None) -> tuple[DeviceRequest, ...]:
-    """What the flavor's aliases and the caller ask for, with the providers that the scheduler took it from."""
+def _device_requests(
+    state: NodeState, wanted: GuestRequest, policy: PciPolicy | None
+) -> tuple[DeviceRequest, ...]:
+    """What the flavor's aliases and the caller ask for, with the providers that the scheduler took
+    it from.
+    """
     try:
         asked = device_requests(wanted.flavor.extra_specs, state.host.aliases, policy, wanted.claim)
     except DeviceRequestError as error:
-        raise InvalidDevices(f"flavor {printable(wanted.flavor.name)}: {error.message}", error.remedy) from error
+        raise InvalidDevices(
+            f"flavor {printable(wanted.flavor.name)}: {error.message}", error.remedy
+        ) from error
     counted = {*state.host.device_providers.values()}
-    return with_providers([*asked, *wanted.devices], {uuid: amounts for uuid, amounts in wanted.allocations.items() if uuid in counted})
+    return with_providers(
+        [*asked, *wanted.devices],
+        {uuid: amounts for uuid, amounts in wanted.allocations.items() if uuid in counted},
+    )
 
 
 def _told(error: AgentError) -> str:
     """The reason with what each guest cell met on each host cell."""
     misfits = error.data.get("misfits") or {}
-    details = ", ".join(f"guest cell {row} on cell {cell}: {why}" for (row, cell), why in sorted(misfits.items()))
+    details = ", ".join(
+        f"guest cell {row} on cell {cell}: {why}" for (row, cell), why in sorted(misfits.items())
+    )
     return f"NUMA: {error.message}" + (f" ({details})" if details else "")

@@ -1,19 +1,23 @@
-"""One guest as the hypervisor shows it: the records that say so, and what of it contradicts records, options or itself. Pure."""
+"""One guest as the hypervisor shows it: the records that say so, and what of it contradicts
+records, options or itself. Pure.
+"""
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID, uuid5
 
 from agent.errors import ConfigErrors
-from agent.model.amounts import Amounts
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
+from agent.model.cpu_list import format_cpu_list
 from agent.model.domain import Domain, DomainState
-from agent.model.flavor import Flavor
+from agent.model.flavor import Amounts, Flavor
 from agent.model.guest import PlacedCell
 from agent.model.instance import Instance, VmState
 from agent.model.names import printable
-from agent.numa.host import CellUsageError
+from agent.model.node_records import RecordChanges
+from agent.numa.host import CellUsageError, HostCell
 from agent.numa.host_cells import counted
 from agent.numa.host_policy import HostPolicy
 from agent.numa.present_guests import check_present_guests
@@ -21,9 +25,79 @@ from agent.pci.choice import free_devices
 from agent.tracker.errors import InvalidTrackerRequest
 from agent.tracker.node_state import NodeState
 from agent.tracker.reserving import guest_topology
-from agent.tracker.seen_flavor import seen_flavor
 
-VM_STATES: Mapping[DomainState, VmState] = {"running": "active", "paused": "paused", "stopped": "stopped"}
+
+def seen_flavor(guest: Domain, vcpus: int, cells: Iterable[HostCell]) -> Flavor:
+    """The flavor; guests that look the same get the same one. Nobody sees how much of the disk a
+    guest takes, so that it is none.
+
+    ``cells``: of the host, which say what an ordinary page is.
+    """
+    ordinary = {cell.id: cell.smallest_page_kib for cell in cells}
+    placed = _whole(guest.cells, vcpus, guest.memory_mib) if guest.cells else ()
+    memory = sum(one.cell.memory_mib for one in placed) if placed else guest.memory_mib
+    specs = _specs(placed, ordinary) if placed else {}
+    digest = hashlib.sha256(json.dumps([vcpus, memory, specs], sort_keys=True).encode()).hexdigest()
+    return Flavor(
+        f"seen-{digest[:16]}",
+        f"as seen: {vcpus} CPUs, {memory} MiB",
+        vcpus,
+        memory,
+        extra_specs=specs,
+    )
+
+
+def _whole(cells: tuple[PlacedCell, ...], vcpus: int, memory_mib: int) -> tuple[PlacedCell, ...]:
+    """The cells with all CPUs and memory of the guest: what is seen in no cell of the host is in
+    the first one's, because a flavor knows no more.
+    """
+    first, *others = cells
+    lost = frozenset(range(vcpus)).difference(*(one.cell.cpus for one in cells))
+    more = max(memory_mib - sum(one.cell.memory_mib for one in cells), 0)
+    return (
+        replace(
+            first,
+            cell=replace(
+                first.cell, shared=first.cell.shared | lost, memory_mib=first.cell.memory_mib + more
+            ),
+        ),
+        *others,
+    )
+
+
+def _specs(placed: tuple[PlacedCell, ...], ordinary: Mapping[int, int | None]) -> dict[str, str]:
+    """The extra specs that ask for such cells, so that the guest keeps them when it moves."""
+    shared, dedicated = (
+        frozenset[int]().union(*kind)
+        for kind in ((one.cell.shared for one in placed), (one.cell.dedicated for one in placed))
+    )
+    specs = {"hw:numa_nodes": str(len(placed))}
+    for index, one in enumerate(placed):
+        specs |= {
+            f"hw:numa_cpus.{index}": format_cpu_list(one.cell.cpus),
+            f"hw:numa_mem.{index}": str(one.cell.memory_mib),
+        }
+    if dedicated:
+        specs["hw:cpu_policy"] = "mixed" if shared else "dedicated"
+    if dedicated and shared:
+        specs["hw:cpu_dedicated_mask"] = format_cpu_list(dedicated)
+    if dedicated and any(one.reserved for one in placed):
+        specs["hw:emulator_threads_policy"] = "isolate"
+    sizes = {
+        one.page_size_kib
+        for one in placed
+        if one.page_size_kib not in (None, ordinary.get(one.host_cell))
+    }
+    if len(sizes) == 1:
+        specs["hw:mem_page_size"] = str(sizes.pop())
+    return specs
+
+
+VM_STATES: Mapping[DomainState, VmState] = {
+    "running": "active",
+    "paused": "paused",
+    "stopped": "stopped",
+}
 NOBODY = "unknown"
 """Project and user of a guest of which nobody wrote them down."""
 
@@ -37,30 +111,57 @@ class Refusal:
 
 
 def records_of(state: NodeState, guest: Domain, now: float) -> RecordChanges:
-    """The records of a guest that nothing contradicts: its instance, one claim that is used already, and its devices."""
+    """The records of a guest that nothing contradicts: its instance, one claim that is used
+    already, and its devices.
+    """
     node, origin, flavor = state.node, guest.origin, _flavor(state, guest)
     volume_backed = origin is not None and origin.volume_backed
     instance = Instance(
-        uuid=guest.uuid, project_id=origin.project_id if origin else NOBODY, user_id=origin.user_id if origin else NOBODY, flavor=flavor, host=node.host,
-        node=node.uuid, vm_state=VM_STATES[guest.state], volume_backed=volume_backed, created_at=now, updated_at=now,
-    )  # fmt: skip
+        uuid=guest.uuid,
+        project_id=origin.project_id if origin else NOBODY,
+        user_id=origin.user_id if origin else NOBODY,
+        flavor=flavor,
+        host=node.host,
+        node=node.uuid,
+        vm_state=VM_STATES[guest.state],
+        volume_backed=volume_backed,
+        created_at=now,
+        updated_at=now,
+    )
     claim = Claim(
-        # Of the time too, because a guest may be imported again after its first claim was given back.
-        id=str(uuid5(UUID(guest.uuid), f"{node.uuid} {now}")), purpose="instance", instance=guest.uuid, node=node.uuid, state="consumed",
-        amounts=_amounts(guest, flavor.amounts(volume_backed=volume_backed)), cells=guest.cells, flavor_id=flavor.id, created_at=now, updated_at=now,
-    )  # fmt: skip
-    devices = [state.devices[str(address)].held_by(claim.id, "allocated") for address in guest.devices]
+        # Of the time too, because a guest may be imported again after its first claim was given
+        # back.
+        id=str(uuid5(UUID(guest.uuid), f"{node.uuid} {now}")),
+        purpose="instance",
+        instance=guest.uuid,
+        node=node.uuid,
+        state="consumed",
+        amounts=_amounts(guest, flavor.amounts(volume_backed=volume_backed)),
+        cells=guest.cells,
+        flavor_id=flavor.id,
+        created_at=now,
+        updated_at=now,
+    )
+    devices = [
+        state.devices[str(address)].held_by(claim.id, "allocated") for address in guest.devices
+    ]
     return RecordChanges(instances=(instance,), claims=(claim,), devices=tuple(devices))
 
 
 def contradictions(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     """Why the records cannot say of the guest what is seen; none if they can."""
-    yield from [*_unclear(state, guest)] or [*_not_offered(state, guest)] or _taken_cpus(state, guest)
+    yield from (
+        [*_unclear(state, guest)] or [*_not_offered(state, guest)] or _taken_cpus(state, guest)
+    )
     yield from _devices(state, guest)
 
 
 def _flavor(state: NodeState, guest: Domain) -> Flavor:
-    return guest.origin.flavor if guest.origin is not None else seen_flavor(guest, _vcpus(guest) or 0, state.cells)
+    return (
+        guest.origin.flavor
+        if guest.origin is not None
+        else seen_flavor(guest, _vcpus(guest) or 0, state.cells)
+    )
 
 
 def _vcpus(guest: Domain) -> int | None:
@@ -74,7 +175,11 @@ def _in_cells(guest: Domain) -> int:
 
 def _amounts(guest: Domain, promised: Amounts) -> Amounts:
     """What its flavor gives it, and more where it is seen to have more."""
-    return replace(promised, memory_mb=max(promised.memory_mb, guest.memory_mib), vcpus=max(promised.vcpus, _vcpus(guest) or 0))
+    return replace(
+        promised,
+        memory_mb=max(promised.memory_mb, guest.memory_mib),
+        vcpus=max(promised.vcpus, _vcpus(guest) or 0),
+    )
 
 
 def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
@@ -83,20 +188,34 @@ def _unclear(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     if guest.origin is not None:
         if not guest.pinned and _asks_for_pinning(guest.origin.flavor):
             flavor = printable(guest.origin.flavor.name)
-            yield Refusal(f"its flavor {flavor} asks for CPUs of its own, and it is pinned to none", "pin it, or start it anew with the flavor that it has")
+            yield Refusal(
+                f"its flavor {flavor} asks for CPUs of its own, and it is pinned to none",
+                "pin it, or start it anew with the flavor that it has",
+            )
     elif not vcpus:
-        yield Refusal("nobody knows how many CPUs it has", "write its flavor beside it, where the driver finds it")
+        yield Refusal(
+            "nobody knows how many CPUs it has",
+            "write its flavor beside it, where the driver finds it",
+        )
     elif vcpus < (in_cells := _in_cells(guest)):
-        yield Refusal(f"its cells have {in_cells} CPUs, and all of it {vcpus}", "correct the guest's cells on the hypervisor")
+        yield Refusal(
+            f"its cells have {in_cells} CPUs, and all of it {vcpus}",
+            "correct the guest's cells on the hypervisor",
+        )
     else:
         try:
             guest_topology(_flavor(state, guest), {})
         except InvalidTrackerRequest as error:
-            yield Refusal(f"its cells make no sense: {error.message}", "correct the guest's cells on the hypervisor")
+            yield Refusal(
+                f"its cells make no sense: {error.message}",
+                "correct the guest's cells on the hypervisor",
+            )
 
 
 def _asks_for_pinning(flavor: Flavor) -> bool:
-    """Whether the flavor alone does. One that makes no sense without its image, which nobody sees here, asks for nothing."""
+    """Whether the flavor alone does. One that makes no sense without its image, which nobody sees
+    here, asks for nothing.
+    """
     try:
         topology = guest_topology(flavor, {})
     except InvalidTrackerRequest:
@@ -105,23 +224,39 @@ def _asks_for_pinning(flavor: Flavor) -> bool:
 
 
 def _not_offered(state: NodeState, guest: Domain) -> Iterator[Refusal]:
-    """CPUs of a kind that the operator does not offer: an agent would not start with such a guest on record."""
+    """CPUs of a kind that the operator does not offer: an agent would not start with such a guest
+    on record.
+    """
     shared = frozenset[int]().union(*(cell.shared for cell in state.cells))
     dedicated = frozenset[int]().union(*(cell.dedicated | cell.offline for cell in state.cells))
     try:
-        check_present_guests(HostPolicy(shared or None, dedicated or None), [(guest.uuid, guest.cells)])
+        check_present_guests(
+            HostPolicy(shared or None, dedicated or None), [(guest.uuid, guest.cells)]
+        )
     except ConfigErrors as several:
         yield from (Refusal(one.message, one.remedy) for one in several.errors)
     if state.host.strict and not guest.cells:
-        yield Refusal("[compute] numa_mode is strict here, and it has no cells", "set numa_mode to mixed, or move it away")
+        yield Refusal(
+            "[compute] numa_mode is strict here, and it has no cells",
+            "set numa_mode to mixed, or move it away",
+        )
 
 
 def _taken_cpus(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     try:
         counted(state.cells, guest.cells)
     except CellUsageError as error:
-        owners = sorted({one.instance for one in state.claims.values() if _pinned(one.cells) & _pinned(guest.cells)})
-        yield Refusal(error.message + (f", by {', '.join(owners)}" if owners else ""), "pin one of them to other CPUs, or stop one" if owners else error.remedy)
+        owners = sorted(
+            {
+                one.instance
+                for one in state.claims.values()
+                if _pinned(one.cells) & _pinned(guest.cells)
+            }
+        )
+        yield Refusal(
+            error.message + (f", by {', '.join(owners)}" if owners else ""),
+            "pin one of them to other CPUs, or stop one" if owners else error.remedy,
+        )
 
 
 def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
@@ -130,13 +265,30 @@ def _pinned(cells: Iterable[PlacedCell]) -> frozenset[int]:
 
 def _devices(state: NodeState, guest: Domain) -> Iterator[Refusal]:
     # One that has to be cleaned after it is this guest's all the same.
-    free = {one.address for one in free_devices({key: replace(one, used=False) for key, one in state.devices.items()})}
+    free = {
+        one.address
+        for one in free_devices(
+            {key: replace(one, used=False) for key, one in state.devices.items()}
+        )
+    }
     for address in sorted(str(one) for one in guest.devices):
         row = state.devices.get(address)
         if row is None or row.serves != "guests":
-            yield Refusal(f"it has device {address}, which is not offered to guests", "offer the device in [pci] device_spec, or take it from the guest")
+            yield Refusal(
+                f"it has device {address}, which is not offered to guests",
+                "offer the device in [pci] device_spec, or take it from the guest",
+            )
         elif row.holder is not None:
-            owner = state.claims[row.holder].instance if row.holder in state.claims else f"claim {row.holder}"
-            yield Refusal(f"it has device {address}, which belongs to {owner}", "take it from one of them")
+            owner = (
+                state.claims[row.holder].instance
+                if row.holder in state.claims
+                else f"claim {row.holder}"
+            )
+            yield Refusal(
+                f"it has device {address}, which belongs to {owner}", "take it from one of them"
+            )
         elif address not in free:
-            yield Refusal(f"it has device {address}, whose PF or VFs others have", "take the device from the guest, or theirs from them")
+            yield Refusal(
+                f"it has device {address}, whose PF or VFs others have",
+                "take the device from the guest, or theirs from them",
+            )

@@ -1,17 +1,48 @@
-"""The tracker's parts put together: operations, audits and the book of consumers, on one memory of the nodes."""
+"""The tracker's parts put together: operations, audits and the book of consumers, on one memory of
+the nodes.
+"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
-from agent.model.names import ProviderUuid
-from agent.tracker.stored_consumer_records import StoredConsumerRecords
-from agent.tracker.consumer_records import ConsumerRecords
-from agent.tracker.instance_hosts import InstanceHosts
-from agent.tracker.usage_step import UsageStep, UsageSettings
+from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, normal_uuid
+from agent.tracker.consumer_records import ConsumerRecords, StoredConsumerRecords
+from agent.tracker.node_entry import Listed, NodeEntry
 from agent.tracker.record_store import RecordStore
 from agent.tracker.shared_lease import SharedLease
-from agent.tracker.node_entry import Listed, NodeEntry
 from agent.tracker.tracker import Clock, Tracker
+from agent.tracker.usage_step import UsageSettings, UsageStep
+
+
+class InstanceHosts:
+    """What the records know of instances, for ``host``. Threads may share it."""
+
+    def __init__(self, records: RecordStore, host: str) -> None:
+        self._records, self._host = records, host
+
+    def elsewhere(self, instances: Collection[str]) -> frozenset[str]:
+        """Those of ``instances``, by uuid, that are another host's.
+
+        :raises StoreError: the records cannot be read.
+        """
+        spelled = {ConsumerUuid(normal_uuid(one)): one for one in instances if is_uuid(one)}
+        if not spelled:
+            return frozenset()
+        with self._records.reading() as reading:
+            found = reading.consumers(list(spelled)).instances
+        return frozenset(
+            spelled[uuid]
+            for uuid, one in found.items()
+            if one.host not in (None, self._host) and not one.removed
+        )
+
+    def nodes(self) -> frozenset[str]:
+        """The uuids of the nodes on which this host has instances.
+
+        :raises StoreError: the records cannot be read.
+        """
+        with self._records.reading() as reading:
+            return frozenset(reading.nodes_with_instances(self._host))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +56,21 @@ class TrackerServices:
     instances: InstanceHosts
 
 
-def build_tracker_services(records: RecordStore, settings: UsageSettings, clock: Clock, changed: Callable[[ProviderUuid], None]) -> TrackerServices:
-    """The parts. ``changed``: called with each node of which something was promised or given back."""
+def build_tracker_services(
+    records: RecordStore,
+    settings: UsageSettings,
+    clock: Clock,
+    changed: Callable[[ProviderUuid], None],
+) -> TrackerServices:
+    """The parts. ``changed``: called with each node of which something was promised or
+    given back.
+    """
     entries: dict[ProviderUuid, NodeEntry] = {}
     listed, host = Listed(), settings.agent.host
     return TrackerServices(
-        Tracker(records, entries, listed, clock, changed, host), UsageStep(records, entries, listed, settings, clock), StoredConsumerRecords(records, entries, host),
-        SharedLease(records, host, settings.agent.lease_seconds, clock), InstanceHosts(records, host),
-    )  # fmt: skip
+        Tracker(records, entries, listed, clock, changed, host),
+        UsageStep(records, entries, listed, settings, clock),
+        StoredConsumerRecords(records, entries, host),
+        SharedLease(records, host, settings.agent.lease_seconds, clock),
+        InstanceHosts(records, host),
+    )

@@ -1,4 +1,6 @@
-"""The lease on many nodes at once: of the agents that could manage them, the one that has it does."""
+"""The lease on many nodes at once: of the agents that could manage them, the one that
+has it does.
+"""
 
 import threading
 import uuid
@@ -6,9 +8,9 @@ from dataclasses import replace
 from typing import cast
 
 from agent.errors import RecordConflict, StandingBy
-from agent.model.record_changes import RecordChanges
-from agent.model.lease import Lease
+from agent.model.compute_node import Lease
 from agent.model.names import ProviderUuid, printable
+from agent.model.node_records import RecordChanges
 from agent.tracker.record_store import RecordStore, RecordTransaction
 from agent.tracker.tracker import Clock
 
@@ -32,9 +34,11 @@ class SharedLease:
         self._until: dict[str, float] = {}
 
     def hold(self, name: str, *, dry_run: bool = False) -> bool:
-        """Have the lease called ``name`` now: taken if it is free, renewed when a third of it is over. ``dry_run``: only look whether it could be had.
+        """Have the lease called ``name`` now: taken if it is free, renewed when a third of it is
+        over. ``dry_run``: only look whether it could be had.
 
-        Returns whether it was this host's all the time since it was last held; if not, another one may have had it meanwhile.
+        Returns whether it was this host's all the time since it was last held; if not, another one
+        may have had it meanwhile.
 
         :raises StandingBy: another host has it.
         :raises StoreError: the store cannot be asked.
@@ -55,7 +59,9 @@ class SharedLease:
             return left > 0
 
     def leave(self, *names: str) -> None:
-        """Leave the leases called so, or all of them, to who takes this one's place under the same host name: they do not end here."""
+        """Leave the leases called so, or all of them, to who takes this one's place under the same
+        host name: they do not end here.
+        """
         with self._lock:
             for name in names or list(self._until):
                 self._until.pop(name, None)
@@ -68,9 +74,18 @@ class SharedLease:
         with self._lock:
             names, self._until = list(self._until), {}
             with self._records.transaction([]) as transaction:
-                mine = [one for name in names if (one := transaction.lease(lease_uuid(name))) is not None and one.host == self._host]
+                mine = [
+                    one
+                    for name in names
+                    if (one := transaction.lease(lease_uuid(name))) is not None
+                    and one.host == self._host
+                ]
                 if mine:
-                    transaction.write(RecordChanges(leases=tuple(replace(one, expires_at=self._clock()) for one in mine)))
+                    transaction.write(
+                        RecordChanges(
+                            leases=tuple(replace(one, expires_at=self._clock()) for one in mine)
+                        )
+                    )
 
     def _take(self, name: str, dry_run: bool) -> None:
         key = lease_uuid(name)
@@ -80,10 +95,18 @@ class SharedLease:
                 self._until.pop(name, None)
                 raise StandingBy(
                     f"standing by: host {printable(lease.host)} manages {printable(name)}",
-                    f"none needed: they are taken over when that agent stops, or is not heard of for {self._seconds:g} s", holder=lease.host,
-                )  # fmt: skip
+                    (
+                        "none needed: they are taken over when that agent stops, or is not heard "
+                        f"of for {self._seconds:g} s"
+                    ),
+                    holder=lease.host,
+                )
             if dry_run:
                 return
-            taken = replace(lease or Lease(node=key, host="", expires_at=0.0), host=self._host, expires_at=now + self._seconds)
+            taken = replace(
+                lease or Lease(node=key, host="", expires_at=0.0),
+                host=self._host,
+                expires_at=now + self._seconds,
+            )
             cast(RecordTransaction, store).write(RecordChanges(leases=(taken,)))
         self._until[name] = taken.expires_at

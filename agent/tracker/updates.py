@@ -4,16 +4,23 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from agent.model.record_changes import RecordChanges
 from agent.model.instance import Instance, TaskState, VmState
 from agent.model.migration import Migration
 from agent.model.names import printable
-from agent.numa.rebuild import RebuildRefused, check_rebuild
-from agent.tracker.errors import GuestsUntold, InstanceElsewhere, StaleVersion, UnknownInstance, WrongState, WrongTopology
-from agent.tracker.stored_state import StoredState
+from agent.model.node_records import RecordChanges
+from agent.numa.present_guests import RebuildRefused, check_rebuild
+from agent.tracker.errors import (
+    GuestsUntold,
+    InstanceElsewhere,
+    StaleVersion,
+    UnknownInstance,
+    WrongState,
+    WrongTopology,
+)
 from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import released
 from agent.tracker.reserving import guest_topology
+from agent.tracker.stored_state import StoredState
 
 
 class Unset:
@@ -25,8 +32,9 @@ UNSET = Unset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceUpdate:
-    """What is to become of an instance's record. ``image_properties``: of the image that it is rebuilt in place with.
-    ``hidden``: whether it is the twin of a move between cells of the cloud that does not count.
+    """What is to become of an instance's record. ``image_properties``: of the image that it is
+    rebuilt in place with. ``hidden``: whether it is the twin of a move between cells of the cloud
+    that does not count.
 
     ``version``: the one that the caller has seen, None if it does not matter.
     """
@@ -43,22 +51,40 @@ BuildResult = Literal["failed", "succeeded"]
 BUILD_RESULTS: frozenset[BuildResult] = frozenset(get_args(BuildResult))
 
 
-def update_instance(state: NodeState, known: StoredState, update: InstanceUpdate, now: float, moves: Iterable[Migration] = ()) -> RecordChanges:
-    """The new state of an instance of this node, or of none; one that is gone or shelved gives everything back, and its ``moves`` end.
+def update_instance(
+    state: NodeState,
+    known: StoredState,
+    update: InstanceUpdate,
+    now: float,
+    moves: Iterable[Migration] = (),
+) -> RecordChanges:
+    """The new state of an instance of this node, or of none; one that is gone or shelved gives
+    everything back, and its ``moves`` end.
 
     :raises TrackerError: it is another node's, or somebody changed it since.
     """
     instance = known.instance
     if instance is None:
         raise UnknownInstance("no record of that instance", "see agent claims")
-    # First, so that who asks again after a lost answer looks at what has become of it, though it may be nobody's here any more.
+    # First, so that who asks again after a lost answer looks at what has become of it, though it
+    # may be nobody's here any more.
     if update.version is not None and update.version != instance.version:
-        raise StaleVersion(f"instance {instance.uuid} has version {instance.version}, not {update.version}", "read it again, and decide anew")
+        raise StaleVersion(
+            f"instance {instance.uuid} has version {instance.version}, not {update.version}",
+            "read it again, and decide anew",
+        )
     node = state.node
     somebodys = instance.host is not None or known.claims
-    if somebodys and instance.node != node.uuid and all(one.node != node.uuid for one in known.claims):
+    if (
+        somebodys
+        and instance.node != node.uuid
+        and all(one.node != node.uuid for one in known.claims)
+    ):
         where = printable(instance.host) if instance.host else "no host"
-        raise InstanceElsewhere(f"instance {instance.uuid} is on {where}, not on node {printable(node.name)}", "ask the agent of its host")
+        raise InstanceElsewhere(
+            f"instance {instance.uuid} is on {where}, not on node {printable(node.name)}",
+            "ask the agent of its host",
+        )
     updated = _updated(instance, update)
     if updated.image_properties != instance.image_properties:
         _check_rebuild(state, known, instance, updated)
@@ -70,36 +96,68 @@ def update_instance(state: NodeState, known: StoredState, update: InstanceUpdate
             updated = replace(updated, host=None, node=None)
     elif updated.vm_state == "active":
         arrived = [one for one in known.claims if one.state == "held" and one.purpose == "instance"]
-        changes = RecordChanges(claims=tuple(replace(one, state="consumed", updated_at=now) for one in arrived))
+        changes = RecordChanges(
+            claims=tuple(replace(one, state="consumed", updated_at=now) for one in arrived)
+        )
     if updated == instance and not changes:
         return changes
     return changes + RecordChanges(instances=(replace(updated, updated_at=now),))
 
 
-def forget_guest(state: NodeState, known: StoredState, now: float, moves: Iterable[Migration] = ()) -> RecordChanges:
-    """The end of the record of a guest of this node that is gone, whatever the record says of it. It keeps no host, so that
-    only what it holds of this tree is given back in Placement: nobody here knows of the rest.
+def forget_guest(
+    state: NodeState, known: StoredState, now: float, moves: Iterable[Migration] = ()
+) -> RecordChanges:
+    """The end of the record of a guest of this node that is gone, whatever the record says of it.
+    It keeps no host, so that only what it holds of this tree is given back in Placement: nobody
+    here knows of the rest.
 
     :raises TrackerError: it is another node's, it moves, or the hypervisor shows it, or may.
     """
     instance, node = known.instance, state.node
     if instance is None:
-        raise UnknownInstance("no record of that instance", "see agent guests list and agent claims")
+        raise UnknownInstance(
+            "no record of that instance", "see agent guests list and agent claims"
+        )
     if instance.deleted and not known.claims:
         return RecordChanges()
     elsewhere = [one.node for one in known.claims if one.node != node.uuid]
     if instance.node not in (None, node.uuid) or (elsewhere and not instance.removed):
         where = f"host {printable(instance.host)}" if instance.host else "another node"
-        raise InstanceElsewhere(f"instance {instance.uuid} is on {where}, not on node {printable(node.name)} alone", "ask the agent of its host")
+        raise InstanceElsewhere(
+            f"instance {instance.uuid} is on {where}, not on node {printable(node.name)} alone",
+            "ask the agent of its host",
+        )
     if any(one.in_progress for one in moves):
-        raise WrongState(f"instance {instance.uuid} moves", "end its move first: agent migrate confirm, revert or abort")
+        raise WrongState(
+            f"instance {instance.uuid} moves",
+            "end its move first: agent migrate confirm, revert or abort",
+        )
     if state.host.guests_untold:
-        what = f"nobody knows all guests of node {printable(node.name)}: {printable(state.host.guests_untold)}"
+        what = (
+            f"nobody knows all guests of node {printable(node.name)}: "
+            f"{printable(state.host.guests_untold)}"
+        )
         raise GuestsUntold(what, "see agent status, and forget it when the hypervisor tells")
     if any(one.uuid == instance.uuid for one in state.host.guests or ()):
-        raise WrongState(f"the hypervisor of node {printable(node.name)} shows instance {instance.uuid}", "remove it from the hypervisor first")
-    gone = replace(instance, deleted=True, host=None, node=None, task_state=None, old_flavor=None, new_flavor=None, updated_at=now)
-    return released(known.claims, known, now) + ended_moves(moves, now) + RecordChanges(instances=(gone,))
+        raise WrongState(
+            f"the hypervisor of node {printable(node.name)} shows instance {instance.uuid}",
+            "remove it from the hypervisor first",
+        )
+    gone = replace(
+        instance,
+        deleted=True,
+        host=None,
+        node=None,
+        task_state=None,
+        old_flavor=None,
+        new_flavor=None,
+        updated_at=now,
+    )
+    return (
+        released(known.claims, known, now)
+        + ended_moves(moves, now)
+        + RecordChanges(instances=(gone,))
+    )
 
 
 def count_build(state: NodeState, result: BuildResult, now: float) -> RecordChanges:
@@ -112,27 +170,47 @@ def count_build(state: NodeState, result: BuildResult, now: float) -> RecordChan
 
 def _updated(instance: Instance, update: InstanceUpdate) -> Instance:
     names = ("vm_state", "task_state", "deleted", "hidden", "image_properties")
-    return replace(instance, **{name: value for name in names if not isinstance(value := getattr(update, name), Unset)})
+    return replace(
+        instance,
+        **{name: value for name in names if not isinstance(value := getattr(update, name), Unset)},
+    )
 
 
 def _check_rebuild(state: NodeState, known: StoredState, old: Instance, rebuilt: Instance) -> None:
-    """A rebuild in place takes no claim: the new image has to ask for the very cells that the guest has.
+    """A rebuild in place takes no claim: the new image has to ask for the very cells that the guest
+    has.
 
     :raises TrackerError: it asks for others.
     """
     guest = guest_topology(rebuilt.flavor, rebuilt.image_properties)
     if guest == guest_topology(old.flavor, old.image_properties):
         return
-    placed = [cell for one in known.claims if one.node == state.node.uuid and one.purpose != "devices" for cell in one.cells]
+    placed = [
+        cell
+        for one in known.claims
+        if one.node == state.node.uuid and one.purpose != "devices"
+        for cell in one.cells
+    ]
     try:
         if guest is not None and placed:
             check_rebuild(state.cells, placed, guest)
         elif guest is not None or placed:
-            raise RebuildRefused("only one of the old guest and the rebuilt one has cells of its own", "use an image that asks for the same topology")
+            raise RebuildRefused(
+                "only one of the old guest and the rebuilt one has cells of its own",
+                "use an image that asks for the same topology",
+            )
     except RebuildRefused as refusal:
-        raise WrongTopology(f"instance {rebuilt.uuid}: {refusal.message}", refusal.remedy) from refusal
+        raise WrongTopology(
+            f"instance {rebuilt.uuid}: {refusal.message}", refusal.remedy
+        ) from refusal
 
 
 def ended_moves(moves: Iterable[Migration], now: float) -> RecordChanges:
-    """The moves of a guest that is gone are over, also those that failed: nobody is there any more to see where that left it."""
-    return RecordChanges(migrations=tuple(replace(one, status=one.without_guest, updated_at=now) for one in moves if not one.ended))
+    """The moves of a guest that is gone are over, also those that failed: nobody is there any more
+    to see where that left it.
+    """
+    return RecordChanges(
+        migrations=tuple(
+            replace(one, status=one.without_guest, updated_at=now) for one in moves if not one.ended
+        )
+    )

@@ -1,4 +1,6 @@
-"""The audits of the nodes' records: the step "usage" of a pass. Reads all, reconciles it purely, writes it at once, swaps it in."""
+"""The audits of the nodes' records: the step "usage" of a pass. Reads all, reconciles it purely,
+writes it at once, swaps it in.
+"""
 
 import logging
 import threading
@@ -6,36 +8,33 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import cast
 
+from agent.errors import ConfigError, ConfigErrors, RecordConflict
+from agent.model.devices import DeviceRecord
+from agent.model.facts import HostFacts
+from agent.model.mdev import MdevParent, MdevSource
+from agent.model.names import ProviderUuid, child_uuid, printable
+from agent.model.node_records import NodeRecords, RecordChanges
+from agent.model.provider_tree import ProviderTree
+from agent.model.report import Drift
+from agent.model.unit_record import UnitRecord
+from agent.numa.present_guests import check_present_guests
+from agent.pci.alias import Aliases
+from agent.pci.settings import provider_name
+from agent.tracker.accounted import overcommitted, stats
+from agent.tracker.domains import unknown_here
+from agent.tracker.host_capacity import HostCapacity, host_capacity
+from agent.tracker.node_entry import Listed, NodeEntry, locked
+from agent.tracker.node_record import Agent, FoundNode, is_ours, node_record
+from agent.tracker.node_state import NodeState, NodeView
+from agent.tracker.reconcile import ObservedHost, ReconcileRules, reconcile
+from agent.tracker.record_store import RecordReads, RecordStore, RecordTransaction
+from agent.tracker.reservations import Seen, noted
+from agent.tracker.tracker import ATTEMPTS, Clock
 from agent.tree.cell_tree import cell_name
 from agent.tree.device_names import card_of
 from agent.tree.host_tree import choose_layout
 from agent.tree.policy import Policy
 from agent.tree.units import provider_of
-from agent.errors import ConfigError, ConfigErrors, RecordConflict
-from agent.model.unit_record import UnitRecord
-from agent.model.record_changes import RecordChanges
-from agent.model.facts import HostFacts
-from agent.model.device_record import DeviceRecord
-from agent.model.mdev import MdevParent, MdevSource
-from agent.model.names import ProviderUuid, child_uuid, printable
-from agent.model.node_records import NodeRecords
-from agent.model.provider_tree import ProviderTree
-from agent.model.report import Drift
-from agent.numa.present_guests import check_present_guests
-from agent.pci.alias import Aliases
-from agent.pci.provider_name import provider_name
-from agent.tracker.domains import unknown_here
-from agent.tracker.host_capacity import HostCapacity, host_capacity
-from agent.tracker.node_record import Agent, FoundNode, is_ours, node_record
-from agent.tracker.node_state import NodeState
-from agent.tracker.node_view import NodeView
-from agent.tracker.overcommit import overcommitted
-from agent.tracker.reconcile import ReconcileRules, ObservedHost, reconcile
-from agent.tracker.record_store import RecordReads, RecordStore, RecordTransaction
-from agent.tracker.reservations import Seen, noted
-from agent.tracker.node_entry import Listed, NodeEntry, locked
-from agent.tracker.stats import stats
-from agent.tracker.tracker import ATTEMPTS, Clock
 
 LOG = logging.getLogger(__name__)
 
@@ -60,21 +59,46 @@ class UsageSettings:
 
 
 class UsageStep:
-    """Keeps ``entries``, by node, in line with the store and the facts, and ``listed`` with the driver. Threads may share it."""
+    """Keeps ``entries``, by node, in line with the store and the facts, and ``listed`` with the
+    driver. Threads may share it.
+    """
 
-    def __init__(self, records: RecordStore, entries: dict[ProviderUuid, NodeEntry], listed: Listed, settings: UsageSettings, clock: Clock) -> None:
-        self._records, self._entries, self._listed, self._settings, self._clock = records, entries, listed, settings, clock
+    def __init__(
+        self,
+        records: RecordStore,
+        entries: dict[ProviderUuid, NodeEntry],
+        listed: Listed,
+        settings: UsageSettings,
+        clock: Clock,
+    ) -> None:
+        self._records, self._entries, self._listed, self._settings, self._clock = (
+            records,
+            entries,
+            listed,
+            settings,
+            clock,
+        )
         self._adding = threading.Lock()
         self._tidied = self._kept = 0.0
         self._left = frozenset[ProviderUuid]()
-        # Nodes whose leases others are to end, and those whose leases this is to end although it has not audited them.
+        # Nodes whose leases others are to end, and those whose leases this is to end although it
+        # has not audited them.
         self._handed = self._inherited = frozenset[ProviderUuid]()
 
-    def audit(self, node: ProviderUuid, facts: HostFacts, present: ProviderTree, *, start: bool, dry_run: bool = False) -> NodeView:
-        """Count what is promised on the node, on these facts; facts older than the last ones change nothing.
+    def audit(
+        self,
+        node: ProviderUuid,
+        facts: HostFacts,
+        present: ProviderTree,
+        *,
+        start: bool,
+        dry_run: bool = False,
+    ) -> NodeView:
+        """Count what is promised on the node, on these facts; facts older than the last ones change
+        nothing.
 
-        ``present``: the node's tree as Placement was last seen to have it, to tell which provider counts which units.
-        ``start``: what must not be wrong when an agent starts is an error.
+        ``present``: the node's tree as Placement was last seen to have it, to tell which provider
+        counts which units. ``start``: what must not be wrong when an agent starts is an error.
 
         :raises NodeHeldElsewhere: another host manages the node.
         :raises ConfigErrors: the options contradict the host or what its guests have.
@@ -83,20 +107,39 @@ class UsageStep:
         if start and (errors := [*self._contradictions(facts), *self._settings.misfits(facts)]):
             raise ConfigErrors(errors)
         with self._adding:
-            entry = self._entries.setdefault(node, NodeEntry(HostCapacity())) if not dry_run else self._entries.get(node, NodeEntry(HostCapacity()))
+            entry = (
+                self._entries.setdefault(node, NodeEntry(HostCapacity()))
+                if not dry_run
+                else self._entries.get(node, NodeEntry(HostCapacity()))
+            )
         with locked({node: entry}, [node]):
             # Facts from before the last ones, unless it is the clock that went back.
             if entry.state is not None and facts.taken_at < entry.host.taken_at <= self._clock():
-                LOG.debug("node %s: facts of %s are older than the last ones", printable(facts.name), facts.taken_at)
+                LOG.debug(
+                    "node %s: facts of %s are older than the last ones",
+                    printable(facts.name),
+                    facts.taken_at,
+                )
                 return _view(entry.state, (), entry.created)
             policy = self._settings.policy
-            host = host_capacity(facts, policy, self._settings.aliases, entry.host, nested=choose_layout(policy, present, node) == "nested")
+            host = host_capacity(
+                facts,
+                policy,
+                self._settings.aliases,
+                entry.host,
+                nested=choose_layout(policy, present, node) == "nested",
+            )
             for _ in range(ATTEMPTS):
                 try:
-                    return self._audited(node, facts, host, entry, present, start=start, dry_run=dry_run)
+                    return self._audited(
+                        node, facts, host, entry, present, start=start, dry_run=dry_run
+                    )
                 except RecordConflict as conflict:
                     LOG.debug("node %s: %s", printable(facts.name), conflict.message)
-        raise RecordConflict(f"the records of node {printable(facts.name)} change all the time", "it is audited again in the next pass")
+        raise RecordConflict(
+            f"the records of node {printable(facts.name)} change all the time",
+            "it is audited again in the next pass",
+        )
 
     def note_reserved(self, view: NodeView, seen: Seen, *, dry_run: bool = False) -> NodeView:
         """Write down what Placement has reserved of the node's cards. Returns ``view`` with that.
@@ -109,14 +152,19 @@ class UsageStep:
         if dry_run:
             return replace(view, state=view.state.after(changes))
         with locked(self._entries, [view.node]) as entries:
-            # What was promised since the records were counted is not to be lost. Another audit looks at a node that nobody knows.
+            # What was promised since the records were counted is not to be lost. Another audit
+            # looks at a node that nobody knows.
             state = entries[view.node].state if view.node in entries else None
             if state is None or not (changes := noted(state.devices, seen)):
                 return view
             with self._records.transaction([view.node]) as transaction:
                 transaction.write(changes)
             version, entries[view.node].state = state.node.version, state.after(changes)
-            return replace(view, state=state.after(changes), version=version + 1 if version == view.version else view.version)
+            return replace(
+                view,
+                state=state.after(changes),
+                version=version + 1 if version == view.version else view.version,
+            )
 
     def published(self, node: ProviderUuid, version: int) -> None:
         """What the node's records were at that version is in Placement now.
@@ -135,7 +183,9 @@ class UsageStep:
             entries[node].state = state.after(done)
 
     def unavailable(self, present: Collection[ProviderUuid]) -> None:
-        """The driver offers only the nodes ``present`` now: nothing new is promised on the others."""
+        """The driver offers only the nodes ``present`` now: nothing new is promised on
+        the others.
+        """
         # One that lists none, or stands by, says of no node that there is none.
         self._listed.nodes = frozenset(present) or None
         for node, entry in list(self._entries.items()):
@@ -145,7 +195,9 @@ class UsageStep:
                     entry.state = entry.state.on(entry.host) if entry.state is not None else None
 
     def stand_by(self, node: ProviderUuid) -> None:
-        """Another agent, with a store of its own, manages the node: nothing new is promised on it here before its next audit."""
+        """Another agent, with a store of its own, manages the node: nothing new is promised on it
+        here before its next audit.
+        """
         with locked(self._entries, [node]) as entries:
             if (entry := entries.get(node)) is not None:
                 entry.host = replace(entry.host, available=False)
@@ -153,10 +205,15 @@ class UsageStep:
 
     def waiting(self) -> frozenset[ProviderUuid]:
         """The nodes of which something is not published yet, or not known."""
-        return frozenset(node for node, entry in list(self._entries.items()) if (state := entry.state) is None or state.node.dirty)
+        return frozenset(
+            node
+            for node, entry in list(self._entries.items())
+            if (state := entry.state) is None or state.node.dirty
+        )
 
     def keep(self, present: Collection[ProviderUuid]) -> None:
-        """Renew the leases on the nodes ``present``, all at once, because many of them are not audited every time; end those on nodes that left.
+        """Renew the leases on the nodes ``present``, all at once, because many of them are not
+        audited every time; end those on nodes that left.
 
         :raises StoreError: the store cannot be written; the next audits renew them.
         """
@@ -166,32 +223,65 @@ class UsageStep:
             return
         with self._records.transaction([]) as transaction:
             mine = transaction.leases(agent.host)
-            due = [one for one in mine if one.node in here and one.expires_at - now <= agent.lease_seconds * 2 / 3]
-            ended = [replace(one, expires_at=now) for one in mine if one.node in left and one.live(now)]
+            due = [
+                one
+                for one in mine
+                if one.node in here and one.expires_at - now <= agent.lease_seconds * 2 / 3
+            ]
+            ended = [
+                replace(one, expires_at=now) for one in mine if one.node in left and one.live(now)
+            ]
             if due or ended:
-                transaction.write(RecordChanges(leases=(*(replace(one, expires_at=now + agent.lease_seconds) for one in due), *ended)))
-        self._kept, self._left, self._inherited = now, left, self._inherited & here - frozenset(self._entries)
+                transaction.write(
+                    RecordChanges(
+                        leases=(
+                            *(replace(one, expires_at=now + agent.lease_seconds) for one in due),
+                            *ended,
+                        )
+                    )
+                )
+        self._kept, self._left, self._inherited = (
+            now,
+            left,
+            self._inherited & here - frozenset(self._entries),
+        )
 
     def renew(self) -> None:
         """Renew the leases that are this one's, while no audit does.
 
         :raises StoreError: the store cannot be written; the next audits renew them.
         """
-        now, agent, here = self._clock(), self._settings.agent, frozenset(self._entries) | self._inherited
+        now, agent, here = (
+            self._clock(),
+            self._settings.agent,
+            frozenset(self._entries) | self._inherited,
+        )
         with self._records.transaction([]) as transaction:
-            mine = [one for one in transaction.leases(agent.host) if one.node in here and one.live(now)]
-            due = tuple(replace(one, expires_at=now + agent.lease_seconds) for one in mine if one.expires_at - now <= agent.lease_seconds * 2 / 3)
+            mine = [
+                one for one in transaction.leases(agent.host) if one.node in here and one.live(now)
+            ]
+            due = tuple(
+                replace(one, expires_at=now + agent.lease_seconds)
+                for one in mine
+                if one.expires_at - now <= agent.lease_seconds * 2 / 3
+            )
             if due:
                 transaction.write(RecordChanges(leases=due))
 
     def remove(self, node: ProviderUuid) -> None:
-        """The node is no more, as its backend says: its record ends, and nobody holds it. That of another host is left alone."""
+        """The node is no more, as its backend says: its record ends, and nobody holds it. That of
+        another host is left alone.
+        """
         host = self._settings.agent.host
         with self._adding, locked(self._entries, [node]):
             with self._records.transaction([node]) as transaction:
                 found, lease, now = transaction.node(node), transaction.lease(node), self._clock()
                 mine = found is not None and found.host == host and not found.deleted
-                gone = RecordChanges(nodes=(replace(found, deleted=True, updated_at=now),)) if found is not None and mine else RecordChanges()
+                gone = (
+                    RecordChanges(nodes=(replace(found, deleted=True, updated_at=now),))
+                    if found is not None and mine
+                    else RecordChanges()
+                )
                 if lease is not None and lease.host == host and lease.live(now):
                     gone += RecordChanges(leases=(replace(lease, expires_at=now),))
                 if gone:
@@ -217,7 +307,8 @@ class UsageStep:
         return bool(self._inherited)
 
     def hand_over(self, successor: "UsageStep | None") -> None:
-        """Leave the leases of all nodes to ``successor``, which has the same host name; None if it is not there yet.
+        """Leave the leases of all nodes to ``successor``, which has the same host name; None if it
+        is not there yet.
 
         Claims go on here for as long as they come.
         """
@@ -230,21 +321,37 @@ class UsageStep:
         nodes = sorted((frozenset(self._entries) | self._inherited) - self._handed)
         with self._records.transaction(nodes) as transaction:
             now, mine = self._clock(), [transaction.lease(node) for node in nodes]
-            ended = tuple(replace(one, expires_at=now) for one in mine if one is not None and one.host == self._settings.agent.host)
+            ended = tuple(
+                replace(one, expires_at=now)
+                for one in mine
+                if one is not None and one.host == self._settings.agent.host
+            )
             if ended:
                 transaction.write(RecordChanges(leases=ended))
 
-    # --- parts -------------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def _contradictions(self, facts: HostFacts) -> Iterator[ConfigError]:
-        """The options that name CPUs and cells which the host does not have. Later it may lose some: then they are not offered any more."""
+        """The options that name CPUs and cells which the host does not have. Later it may lose
+        some: then they are not offered any more.
+        """
         policy = self._settings.policy.host
         if facts.cpu is not None and facts.complete("cpu"):
             yield from policy.offline(facts.cpu.online, facts.cpu.sleeping)
             if facts.numa is not None and facts.complete("numa"):
                 yield from policy.contradictions(facts.numa, facts.cpu.online)
 
-    def _audited(self, node: ProviderUuid, facts: HostFacts, host: HostCapacity, entry: NodeEntry, present: ProviderTree, *, start: bool, dry_run: bool) -> NodeView:
+    def _audited(
+        self,
+        node: ProviderUuid,
+        facts: HostFacts,
+        host: HostCapacity,
+        entry: NodeEntry,
+        present: ProviderTree,
+        *,
+        start: bool,
+        dry_run: bool,
+    ) -> NodeView:
         """One attempt: all that was planned is written, or nothing."""
         with self._records.reading() if dry_run else self._records.transaction([node]) as reading:
             now, shown = self._clock(), self._shown(node, facts, present)
@@ -252,28 +359,58 @@ class UsageStep:
             records, changes, created = self._recorded(reading, node, facts)
             strangers = [one.uuid for one in unknown_here(records, shown.domains or ())]
             moving = [one.instance for one in records.migrations]
-            owners = reading.consumers([*strangers, *moving]).instances if strangers or moving else {}
+            owners = (
+                reading.consumers([*strangers, *moving]).instances if strangers or moving else {}
+            )
             found = reconcile(records, replace(shown, owners=owners), self._settings.rules, now)
             changes += found.changes
             state = NodeState.of(records, host.with_orphans(found.orphans)).after(changes)
             policy = self._settings.policy
-            mdevs = _mdev_sources(state, facts, present, policy) if facts.complete("mdev") else host.mdevs
-            state = state.counted_by(_device_providers(state, present), _cell_providers(state, present, policy), mdevs)
+            mdevs = (
+                _mdev_sources(state, facts, present, policy)
+                if facts.complete("mdev")
+                else host.mdevs
+            )
+            state = state.counted_by(
+                _device_providers(state, present), _cell_providers(state, present, policy), mdevs
+            )
             if start:
                 self._check_start(state)
             if changes and not dry_run:
                 cast(RecordTransaction, reading).write(changes)
         if not dry_run:
-            entry.agent, entry.host, entry.state, entry.created = self._settings.agent.host, state.host, state, created
+            entry.agent, entry.host, entry.state, entry.created = (
+                self._settings.agent.host,
+                state.host,
+                state,
+                created,
+            )
         for problem in state.problems:
             LOG.error("node %s: %s", printable(facts.name), problem)
-        return replace(_view(state, (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)), created), taken=taken)
+        return replace(
+            _view(
+                state,
+                (*found.drift, *overcommitted(state.node, state.host.reserved, state.used)),
+                created,
+            ),
+            taken=taken,
+        )
 
-    def _recorded(self, reading: RecordReads, node: ProviderUuid, facts: HostFacts) -> tuple[NodeRecords, RecordChanges, bool]:
-        """The node's records as they will be with its own record brought up to date, and whether that is new."""
+    def _recorded(
+        self, reading: RecordReads, node: ProviderUuid, facts: HostFacts
+    ) -> tuple[NodeRecords, RecordChanges, bool]:
+        """The node's records as they will be with its own record brought up to date, and whether
+        that is new.
+        """
         settings = self._settings
-        found = FoundNode(reading.node(node), reading.node_named(settings.agent.host, facts.name), reading.lease(node))
-        record, changes = node_record(found, node, facts, settings.agent, settings.policy, self._clock())
+        found = FoundNode(
+            reading.node(node),
+            reading.node_named(settings.agent.host, facts.name),
+            reading.lease(node),
+        )
+        record, changes = node_record(
+            found, node, facts, settings.agent, settings.policy, self._clock()
+        )
         records = reading.load(node) or NodeRecords(record)
         return replace(records, node=record), changes, found.node is None
 
@@ -282,26 +419,48 @@ class UsageStep:
         if facts.complete("units"):
             units = tuple(
                 UnitRecord(
-                    node=node, provider=provider_of(one, facts.name, node, present), resource_class=one.resource_class,
-                    identifier=one.identifier, metadata=one.metadata,
-                ) for one in facts.units or ()
-            )  # fmt: skip
-        return ObservedHost(facts.taken_at, self._settings.devices(node, facts), units, facts.domains if facts.complete("domains") else None)
+                    node=node,
+                    provider=provider_of(one, facts.name, node, present),
+                    resource_class=one.resource_class,
+                    identifier=one.identifier,
+                    metadata=one.metadata,
+                )
+                for one in facts.units or ()
+            )
+        return ObservedHost(
+            facts.taken_at,
+            self._settings.devices(node, facts),
+            units,
+            facts.domains if facts.complete("domains") else None,
+        )
 
     def _check_start(self, state: NodeState) -> None:
         """What an agent must not start on.
 
-        :raises ConfigErrors: units that are assigned are gone; guests have CPUs that are not offered.
+        :raises ConfigErrors: units that are assigned are gone; guests have CPUs that are not
+            offered.
         """
         name = printable(state.node.name)
         errors = [
             ConfigError(
-                f"unit {printable(one.identifier)} of class {one.resource_class} is gone from node {name}, and claim {one.holder} has it",
+                (
+                    f"unit {printable(one.identifier)} of class {one.resource_class} is gone from "
+                    f"node {name}, and claim {one.holder} has it"
+                ),
                 "configure it again, or remove the guest first",
-            ) for one in state.units.values() if not one.present and one.holder is not None
-        ]  # fmt: skip
+            )
+            for one in state.units.values()
+            if not one.present and one.holder is not None
+        ]
         try:
-            check_present_guests(self._settings.policy.host, [(one.instance, one.cells) for one in state.claims.values() if one.purpose != "devices"])
+            check_present_guests(
+                self._settings.policy.host,
+                [
+                    (one.instance, one.cells)
+                    for one in state.claims.values()
+                    if one.purpose != "devices"
+                ],
+            )
         except ConfigErrors as several:
             errors += several.errors
         if errors:
@@ -311,38 +470,65 @@ class UsageStep:
 def _view(state: NodeState, drift: tuple[Drift, ...], created: bool) -> NodeView:
     node = state.node
     numbers = stats(state.instances.values(), {}, node.failed_builds)
-    return NodeView(node.uuid, state.usage, state, created, state.problems, drift, numbers, node.version)
+    return NodeView(
+        node.uuid, state.usage, state, created, state.problems, drift, numbers, node.version
+    )
 
 
 def _device_providers(state: NodeState, present: ProviderTree) -> dict[str, ProviderUuid]:
-    """Which provider counts each device: the one that Placement has, or the one that this pass makes, because claims come before the next.
+    """Which provider counts each device: the one that Placement has, or the one that this pass
+    makes, because claims come before the next.
 
-    Besides, by the cards' addresses, those of cards that are gone: whoever has allocated of them gets no other device instead.
+    Besides, by the cards' addresses, those of cards that are gone: whoever has allocated of them
+    gets no other device instead.
     """
-    root, names = state.node.uuid, {address: provider_name(state.node.name, one) for address, one in state.devices.items()}
-    counting = {address: present.provider(name).uuid if present.exists(name) else child_uuid(root, name) for address, name in names.items()}
+    root, names = (
+        state.node.uuid,
+        {address: provider_name(state.node.name, one) for address, one in state.devices.items()},
+    )
+    counting = {
+        address: present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
+        for address, name in names.items()
+    }
     node = present.name_of(root) if present.exists(root) else state.node.name
-    children = map(present.provider, present.get_provider_uuids(root)) if present.exists(root) else ()
+    children = (
+        map(present.provider, present.get_provider_uuids(root)) if present.exists(root) else ()
+    )
     # By their names alone, because others may have taken the marks off.
-    gone = {str(card): one.uuid for one in children if (card := card_of(one.name, node)) is not None and one.uuid not in counting.values()}
+    gone = {
+        str(card): one.uuid
+        for one in children
+        if (card := card_of(one.name, node)) is not None and one.uuid not in counting.values()
+    }
     return {**gone, **counting}
 
 
-def _cell_providers(state: NodeState, present: ProviderTree, policy: Policy) -> dict[ProviderUuid, int]:
-    """Which cell each provider counts, by the same rule; where the root counts for all, those that are left of another layout.
+def _cell_providers(
+    state: NodeState, present: ProviderTree, policy: Policy
+) -> dict[ProviderUuid, int]:
+    """Which cell each provider counts, by the same rule; where the root counts for all, those that
+    are left of another layout.
 
     The scheduler allocates from these until they are gone.
     """
     root = state.node.uuid
     nested = choose_layout(policy, present, root) == "nested"
-    names = {cell.id: cell_name(present.name_of(root) if present.exists(root) else state.node.name, cell.id) for cell in state.cells}
+    names = {
+        cell.id: cell_name(
+            present.name_of(root) if present.exists(root) else state.node.name, cell.id
+        )
+        for cell in state.cells
+    }
     return {
         present.provider(name).uuid if present.exists(name) else child_uuid(root, name): number
-        for number, name in names.items() if nested or present.exists(name)
-    }  # fmt: skip
+        for number, name in names.items()
+        if nested or present.exists(name)
+    }
 
 
-def _mdev_sources(state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy) -> tuple[MdevSource, ...]:
+def _mdev_sources(
+    state: NodeState, facts: HostFacts, present: ProviderTree, policy: Policy
+) -> tuple[MdevSource, ...]:
     """The parents of mediated devices, with the providers that count them by the same rule."""
     root = state.node.uuid
     node = present.name_of(root) if present.exists(root) else state.node.name
@@ -354,6 +540,13 @@ def _mdev_sources(state: NodeState, facts: HostFacts, present: ProviderTree, pol
         return present.provider(name).uuid if present.exists(name) else child_uuid(root, name)
 
     return tuple(
-        MdevSource(provider(parent, kind.resource_class), kind.resource_class, parent.name, kind.name, total, parent.numa_node)
+        MdevSource(
+            provider(parent, kind.resource_class),
+            kind.resource_class,
+            parent.name,
+            kind.name,
+            total,
+            parent.numa_node,
+        )
         for parent, kind, total in policy.mdev.offered(facts.mdev or ())
     )

@@ -1,7 +1,7 @@
 """The cells of a node as providers of their own: what each of them counts, by the operator's mode.
 
-``mixed``: dedicated CPUs and pages, because a guest that floats is on no cell; ``strict``: shared CPUs and memory too, so that
-every guest has to have a topology.
+``mixed``: dedicated CPUs and pages, because a guest that floats is on no cell; ``strict``: shared
+CPUs and memory too, so that every guest has to have a topology.
 """
 
 import re
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 import os_resource_classes as orc
 import os_traits
 
-from agent.tree.policy import Policy
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell
+from agent.tree.policy import Policy
 
 OF_CELLS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
 """What the cells have where every guest has a topology."""
@@ -58,37 +58,77 @@ def page_size(resource_class: str) -> int | None:
 
 def amount(total: int, reserved: int = 0, ratio: float = 1.0) -> Record:
     """The record of a class of which one consumer may have all."""
-    return {"total": total, "reserved": reserved, "min_unit": 1, "max_unit": total, "step_size": 1, "allocation_ratio": ratio}
+    return {
+        "total": total,
+        "reserved": reserved,
+        "min_unit": 1,
+        "max_unit": total,
+        "step_size": 1,
+        "allocation_ratio": ratio,
+    }
 
 
 def page_records(cells: Sequence[Cell], policy: Policy) -> dict[str, Record]:
-    """What ``cells`` have in pages together, by class: of those sizes that are whole MiB, because that is what it is counted in."""
+    """What ``cells`` have in pages together, by class: of those sizes that are whole MiB, because
+    that is what it is counted in.
+    """
     totals: dict[int, int] = {}
     kept: dict[int, int] = {}
     for cell in cells if policy.page_classes else ():
         for pool in (one for one in cell.pages if one.total and one.size_kib % _MIB == 0):
             mib = pool.size_kib // _MIB
             totals[mib] = totals.get(mib, 0) + pool.total * mib
-            kept[mib] = kept.get(mib, 0) + policy.host.reserved_pages.get((cell.id, pool.size_kib), 0) * mib
-    return {page_class(mib * _MIB): {**amount(total, min(kept[mib], total)), "min_unit": mib, "step_size": mib} for mib, total in totals.items()}
+            kept[mib] = (
+                kept.get(mib, 0) + policy.host.reserved_pages.get((cell.id, pool.size_kib), 0) * mib
+            )
+    return {
+        page_class(mib * _MIB): {
+            **amount(total, min(kept[mib], total)),
+            "min_unit": mib,
+            "step_size": mib,
+        }
+        for mib, total in totals.items()
+    }
 
 
-def shape_cells(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, cpus: Cpus | None, policy: Policy) -> None:
-    """Give ``tree`` a provider for each cell of ``facts``. ``cpus`` None: nobody knows them now, and what ``present`` has of them stays."""
+def shape_cells(
+    tree: ProviderTree,
+    present: ProviderTree,
+    root: str,
+    facts: HostFacts,
+    cpus: Cpus | None,
+    policy: Policy,
+) -> None:
+    """Give ``tree`` a provider for each cell of ``facts``. ``cpus`` None: nobody knows them now,
+    and what ``present`` has of them stays.
+    """
     name = tree.name_of(root)
-    last = {present.name_of(uuid): present.provider(uuid).inventory for uuid in (present.children(root) if present.exists(root) else ())}
+    last = {
+        present.name_of(uuid): present.provider(uuid).inventory
+        for uuid in (present.children(root) if present.exists(root) else ())
+    }
     if not facts.complete("numa"):
         for cell, inventory in last.items():
             if is_cell_name(cell, name):
                 _put_cell(tree, root, cell, inventory)
     cells = facts.numa.cells if facts.numa else ()
     before = present.provider(root).inventory if present.exists(root) else {}
-    if policy.strict and policy.reserved_memory_mib > (memory := sum(one.memory_mib for one in cells)) and cells:
-        what = f"[DEFAULT] reserved_host_memory_mb: {policy.reserved_memory_mib} of MEMORY_MB reserved, above the {memory} of the cells of {printable(name)}"
+    if (
+        policy.strict
+        and policy.reserved_memory_mib > (memory := sum(one.memory_mib for one in cells))
+        and cells
+    ):
+        what = (
+            f"[DEFAULT] reserved_host_memory_mb: {policy.reserved_memory_mib} of MEMORY_MB "
+            f"reserved, above the {memory} of the cells of {printable(name)}"
+        )
         raise ConfigErrors([ConfigError(what, "lower it")])
     for one, reserved in zip(cells, _reserved(cells, cpus, policy), strict=True):
         known = last.get(cell_name(name, one.id), {})
-        records = {**page_records([one], policy), **_records(one, cpus, reserved, known, before, policy)}
+        records = {
+            **page_records([one], policy),
+            **_records(one, cpus, reserved, known, before, policy),
+        }
         _put_cell(tree, root, cell_name(name, one.id), records)
 
 
@@ -100,8 +140,17 @@ class _Reserved:
     memory_mib: int = 0
 
 
-def _records(one: Cell, cpus: Cpus | None, reserved: _Reserved, last: Inventories, root: Inventories, policy: Policy) -> dict[str, Record]:
-    """CPUs and memory of a cell. A ratio that somebody set in Placement counts, ``root``'s where the cell has none yet."""
+def _records(
+    one: Cell,
+    cpus: Cpus | None,
+    reserved: _Reserved,
+    last: Inventories,
+    root: Inventories,
+    policy: Policy,
+) -> dict[str, Record]:
+    """CPUs and memory of a cell. A ratio that somebody set in Placement counts, ``root``'s where
+    the cell has none yet.
+    """
     records: dict[str, Record] = {}
 
     def ratio(name: str) -> float | None:
@@ -116,7 +165,9 @@ def _records(one: Cell, cpus: Cpus | None, reserved: _Reserved, last: Inventorie
         if policy.strict and (shared := len(one.cpus & cpus.shared)):
             records[orc.VCPU] = amount(shared, reserved.cpus, policy.cpu_ratio.of(ratio(orc.VCPU)))
     if policy.strict and one.memory_mib:
-        records[orc.MEMORY_MB] = amount(one.memory_mib, reserved.memory_mib, policy.memory_ratio.of(ratio(orc.MEMORY_MB)))
+        records[orc.MEMORY_MB] = amount(
+            one.memory_mib, reserved.memory_mib, policy.memory_ratio.of(ratio(orc.MEMORY_MB))
+        )
     return records
 
 
@@ -124,11 +175,20 @@ def _reserved(cells: Sequence[Cell], cpus: Cpus | None, policy: Policy) -> list[
     """What the operator keeps for the host, spread over the cells by what they have."""
     shared = [len(one.cpus & cpus.shared) if cpus else 0 for one in cells]
     memory = [one.memory_mib for one in cells]
-    return [_Reserved(*one) for one in zip(spread(policy.reserved_cpus, shared), spread(policy.reserved_memory_mib, memory), strict=True)]
+    return [
+        _Reserved(*one)
+        for one in zip(
+            spread(policy.reserved_cpus, shared),
+            spread(policy.reserved_memory_mib, memory),
+            strict=True,
+        )
+    ]
 
 
 def spread(amount: int, weights: Sequence[int]) -> list[int]:
-    """``amount`` in parts by ``weights``; none is above its weight unless the whole is above their sum."""
+    """``amount`` in parts by ``weights``; none is above its weight unless the whole is above their
+    sum.
+    """
     whole = sum(weights)
     return list(_parts(amount, weights, whole)) if whole else [0 for _ in weights]
 

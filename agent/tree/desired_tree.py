@@ -1,31 +1,128 @@
-"""The desired tree of one node: what the facts say, then the driver's own shape, then the agent's traits on the root."""
+"""The desired tree of one node: what the facts say, then the driver's own shape, then the agent's
+traits on the root.
+"""
 
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from agent.tree.counted_on_root import count_on_root
-from agent.tree.encryption_tree import put_encryption, take_trait_off_root
+import os_resource_classes as orc
+import os_traits
+
+from agent.driver.interface import Allocations
+from agent.model.facts import HostFacts
+from agent.model.journal import Journal, Ownership
+from agent.model.names import ProviderUuid
+from agent.model.provider_tree import Provider, ProviderTree
+from agent.placement.merge_inputs import MergeInputs
+from agent.tree.children import CHILDREN, CLASS, put_encryption, put_mdevs, take_trait_off_root
 from agent.tree.host_tree import shape_host
-from agent.tree.mdev_tree import put_mdevs
 from agent.tree.policy import Policy
 from agent.tree.reshape.context import ReshapeContext
 from agent.tree.reshape.moving import move_allocations
 from agent.tree.root_traits import put_root_traits
 from agent.tree.units import put_units
-from agent.driver.interface import Allocations
-from agent.model.facts import HostFacts
-from agent.model.journal import Journal
-from agent.model.names import ProviderUuid
-from agent.model.provider_tree import ProviderTree
+
+_PCI_PARENT = re.compile(r"_pci_[0-9a-f]{4,8}_[0-9a-f]{2}_[01][0-9a-f]_[0-7]")
+
+
+def with_novas_children(by: MergeInputs) -> MergeInputs:
+    """``by`` with nova's children in its journal, if the tree is being taken over."""
+    if not by.take_over or not by.present.exists(by.root):
+        return by
+    root = by.present.name_of(by.root)
+    taken = {
+        one.uuid: own
+        for one in by.present.providers()
+        if not by.journal.owns(one.uuid)
+        and one.parent_uuid == by.root
+        and (own := _ownership(one, root)) is not None
+    }
+    return (
+        replace(by, journal=replace(by.journal, providers={**by.journal.providers, **taken}))
+        if taken
+        else by
+    )
+
+
+def _ownership(one: Provider, root: str) -> Ownership | None:
+    """What of a child is nova's; None if it is none of nova's."""
+    if (
+        orc.VGPU in one.inventory
+        and one.name.startswith(root)
+        and _PCI_PARENT.fullmatch(one.name.removeprefix(root))
+    ):
+        return Ownership(frozenset({orc.VGPU}))
+    for child in CHILDREN.values():
+        if CLASS in one.inventory and one.name == child.name(root):
+            return Ownership(frozenset({CLASS}), frozenset(one.traits & {child.trait}))
+    return None
+
+
+_SEV = CHILDREN["sev"]
+
+
+def count_on_root(tree: ProviderTree, root: ProviderUuid, classes: frozenset[str]) -> None:
+    """Have on the root what its children have of ``classes``. A child of which nothing is left is
+    not made.
+    """
+    if orc.VGPU in classes:
+        _fold(
+            tree,
+            root,
+            orc.VGPU,
+            [uuid for uuid in tree.get_provider_uuids_in_tree(root) if uuid != root],
+            together=True,
+        )
+    if CLASS in classes and tree.exists(sev := _SEV.name(tree.name_of(root))):
+        # A guest has one context, and the other techniques never were on the root.
+        _fold(tree, root, CLASS, [tree.provider(sev).uuid], together=False)
+        tree.add_traits(root, _SEV.trait)
+
+
+def _fold(
+    tree: ProviderTree,
+    root: ProviderUuid,
+    name: str,
+    children: list[ProviderUuid],
+    *,
+    together: bool,
+) -> None:
+    having = [uuid for uuid in reversed(children) if name in tree.provider(uuid).inventory]
+    if not having:
+        return
+    inventory = tree.provider(root).inventory
+    records = [
+        tree.provider(uuid).inventory[name]
+        for uuid in (*having, *((root,) if name in inventory else ()))
+    ]
+    total = sum(int(record["total"]) for record in records)
+    most = total if together else max(int(record["max_unit"]) for record in records)
+    tree.update_inventory(
+        root, {**inventory, name: {**records[0], "total": total, "max_unit": most}}
+    )
+    for uuid in having:
+        left = {
+            other: record
+            for other, record in tree.provider(uuid).inventory.items()
+            if other != name
+        }
+        if left or tree.children(uuid):
+            tree.update_inventory(uuid, left)
+        else:
+            tree.remove(uuid)
+
 
 Shape = Callable[[ProviderTree, Allocations | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class DriverReport:
-    """What the driver tells about a node: ``facts``, ``capabilities`` as traits, and how it shapes its own part.
+    """What the driver tells about a node: ``facts``, ``capabilities`` as traits, and how it shapes
+    its own part.
 
-    ``shape_all``: the driver shapes the whole tree, in nova's style, and the core adds nothing from the facts.
+    ``shape_all``: the driver shapes the whole tree, in nova's style, and the core adds nothing from
+    the facts.
     """
 
     facts: HostFacts
@@ -35,12 +132,21 @@ class DriverReport:
 
 
 def desired_tree(
-    base: ProviderTree, present: ProviderTree, root: ProviderUuid, driver_report: DriverReport, policy: Policy, journal: Journal, agent: str,
-    reshape_context: ReshapeContext | None = None, allocations: Allocations | None = None,
-) -> ProviderTree:  # fmt: skip
-    """``base``, which is left alone, with everything that the node should have. ``allocations`` are edited in place.
+    base: ProviderTree,
+    present: ProviderTree,
+    root: ProviderUuid,
+    driver_report: DriverReport,
+    policy: Policy,
+    journal: Journal,
+    agent: str,
+    reshape_context: ReshapeContext | None = None,
+    allocations: Allocations | None = None,
+) -> ProviderTree:
+    """``base``, which is left alone, with everything that the node should have. ``allocations`` are
+    edited in place.
 
-    ``reshape_context``: where guests sit; without, no more is known than the facts and the policy say.
+    ``reshape_context``: where guests sit; without, no more is known than the facts and the policy
+    say.
 
     :raises ReshapeNeeded: allocated inventory has to move and ``allocations`` is None.
     :raises ReshapeFailed: the driver cannot move it.
@@ -62,14 +168,56 @@ def desired_tree(
         put_units(tree, present, root, driver_report.facts)
         # Of a tree that is not adopted nothing goes, so that nothing of it moves either.
         if journal.adopted:
-            move_allocations(tree, present, root, reshape_context or ReshapeContext(driver_report.facts, policy), allocations)
-    put_root_traits(tree, present, root, journal, policy, agent, driver_report.capabilities, driver_report.facts)
+            move_allocations(
+                tree,
+                present,
+                root,
+                reshape_context or ReshapeContext(driver_report.facts, policy),
+                allocations,
+            )
+    put_root_traits(
+        tree, present, root, journal, policy, agent, driver_report.capabilities, driver_report.facts
+    )
     return tree
 
 
 def _complete_ratios(tree: ProviderTree, ratios: Mapping[str, float]) -> None:
-    """Give the driver's records without a ratio the operator's; what he left open too, the merge completes from Placement."""
+    """Give the driver's records without a ratio the operator's; what he left open too, the merge
+    completes from Placement.
+    """
     for one in list(tree.providers()):
-        sparse = [name for name, record in one.inventory.items() if name in ratios and "allocation_ratio" not in record]
+        sparse = [
+            name
+            for name, record in one.inventory.items()
+            if name in ratios and "allocation_ratio" not in record
+        ]
         if sparse:
-            tree.update_inventory(one.uuid, {**one.inventory, **{name: {**one.inventory[name], "allocation_ratio": ratios[name]} for name in sparse}})
+            tree.update_inventory(
+                one.uuid,
+                {
+                    **one.inventory,
+                    **{
+                        name: {**one.inventory[name], "allocation_ratio": ratios[name]}
+                        for name in sparse
+                    },
+                },
+            )
+
+
+TRAIT = os_traits.COMPUTE_REMOTE_MANAGED_PORTS
+
+
+def with_remote_managed_ports(
+    driver_report: DriverReport, offered: bool | None, present: ProviderTree, root: ProviderUuid
+) -> DriverReport:
+    """``driver_report`` with that capability only if such functions are ``offered``, free or not;
+    if nobody knows (None), as ``present`` has it.
+    """
+    known = {**(driver_report.facts.traits or {}), **driver_report.capabilities}
+    if not known.get(TRAIT):
+        return driver_report
+    last = present.exists(root) and present.has_traits(root, [TRAIT])
+    return replace(
+        driver_report,
+        capabilities={**driver_report.capabilities, TRAIT: last if offered is None else offered},
+    )

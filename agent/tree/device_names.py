@@ -1,18 +1,22 @@
-"""How Placement knows the provider of a card: by its name, its marking trait and its one resource class."""
+"""How Placement knows the provider of a card: by its name, its marking trait and its one resource
+class.
+"""
 
 from collections.abc import Iterator
 
 import os_traits
 
+from agent.model.devices import PciAddress
 from agent.model.names import ProviderUuid
-from agent.model.pci_address import PciAddress
 from agent.model.provider_tree import Provider, ProviderTree
 
 MARKER = os_traits.COMPUTE_MANAGED_PCI_DEVICE
 
 
 def device_provider_name(root: str, card: PciAddress) -> str:
-    """The name of the provider that counts the devices of ``card``, on the node called ``root``. In upper case, as it always was."""
+    """The name of the provider that counts the devices of ``card``, on the node called ``root``. In
+    upper case, as it always was.
+    """
     return f"{root}_{str(card).upper()}"
 
 
@@ -35,9 +39,15 @@ def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provide
     """The providers of cards in the node's tree."""
     if tree.exists(root):
         name = tree.name_of(root)
-        yield from (one for one in map(tree.provider, tree.get_provider_uuids(root)) if is_device_provider(one, name))
+        yield from (
+            one
+            for one in map(tree.provider, tree.get_provider_uuids(root))
+            if is_device_provider(one, name)
+        )
 
 
 def device_class(one: Provider) -> str | None:
-    """The class that counts the devices; None if operators' files gave it others, so that nobody can tell by looking at it."""
+    """The class that counts the devices; None if operators' files gave it others, so that nobody
+    can tell by looking at it.
+    """
     return next(iter(one.inventory)) if len(one.inventory) == 1 else None

@@ -1,6 +1,8 @@
-"""What the devices of a node come to in its tree: a provider for each card, with one resource class. Pure.
+"""What the devices of a node come to in its tree: a provider for each card, with one resource
+class. Pure.
 
-A card of which nobody can say what it should be keeps the provider that it has: one that is wrong must not take the others along.
+A card of which nobody can say what it should be keeps the provider that it has: one that is wrong
+must not take the others along.
 """
 
 from collections import Counter
@@ -8,18 +10,18 @@ from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from agent.tree.device_names import card_of, device_provider_name, device_providers
-from agent.tree.device_uses import DeviceUse, ReservedOfCard
-from agent.tree.reported_cards import ReportedCard, cards, problems
 from agent.errors import ConfigError, DevicesGone
+from agent.model.devices import PciAddress
 from agent.model.journal import Journal
 from agent.model.mirror import Consumers
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, printable
-from agent.model.pci_address import PciAddress
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 from agent.pci.device_spec import OPTION
 from agent.pci.matching import Matched
+from agent.tree.device_names import card_of, device_provider_name, device_providers
+from agent.tree.device_uses import DeviceUse, ReservedOfCard
+from agent.tree.reported_cards import ReportedCard, cards, problems
 
 MANY = 3
 """How many guests a message names."""
@@ -29,8 +31,8 @@ MANY = 3
 class CardProvider:
     """The provider of one card. ``uses``: those of its devices that guests have.
 
-    ``places``: of the objects of device_spec behind it, none if it is only there because somebody has it. ``allocated``:
-    it was asked who has something of it in Placement, and somebody has.
+    ``places``: of the objects of device_spec behind it, none if it is only there because somebody
+    has it. ``allocated``: it was asked who has something of it in Placement, and somebody has.
     """
 
     name: str
@@ -45,7 +47,9 @@ class CardProvider:
 
 @dataclass(frozen=True, slots=True)
 class DeviceProviders:
-    """``providers``: by name. ``kept``: the names of those that stay as Placement has them, whatever that is."""
+    """``providers``: by name. ``kept``: the names of those that stay as Placement has them,
+    whatever that is.
+    """
 
     providers: Mapping[str, CardProvider] = field(default_factory=dict)
     kept: frozenset[str] = frozenset()
@@ -55,21 +59,42 @@ class DeviceProviders:
     def without(self, name: str, error: ConfigError) -> "DeviceProviders":
         """The part with that provider as Placement has it."""
         others = {other: one for other, one in self.providers.items() if other != name}
-        return replace(self, providers=others, kept=self.kept | {name}, errors=(*self.errors, error))
+        return replace(
+            self, providers=others, kept=self.kept | {name}, errors=(*self.errors, error)
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What Placement has of the cards of a node, as far as it is about devices: not what operators' files or others added."""
+    """What Placement has of the cards of a node, as far as it is about devices: not what operators'
+    files or others added.
+    """
 
     root: str
     by_name: Mapping[str, Provider]
 
     @classmethod
-    def of(cls, present: ProviderTree, root: ProviderUuid, desired: ProviderTree, base: ProviderTree, journal: Journal) -> Self:
-        """The providers of cards in ``present``. Not those that the driver made in ``desired``, out of ``base``: they are its own affair."""
-        made = {one.name for one in device_providers(desired, root) if not (base.exists(one.uuid) and base.provider(one.uuid) is one)}
-        there = {one.name: _of_devices(one, journal) for one in device_providers(present, root) if one.name not in made}
+    def of(
+        cls,
+        present: ProviderTree,
+        root: ProviderUuid,
+        desired: ProviderTree,
+        base: ProviderTree,
+        journal: Journal,
+    ) -> Self:
+        """The providers of cards in ``present``. Not those that the driver made in ``desired``, out
+        of ``base``: they are its own affair.
+        """
+        made = {
+            one.name
+            for one in device_providers(desired, root)
+            if not (base.exists(one.uuid) and base.provider(one.uuid) is one)
+        }
+        there = {
+            one.name: _of_devices(one, journal)
+            for one in device_providers(present, root)
+            if one.name not in made
+        }
         return cls(desired.name_of(root), there)
 
     def classes(self, name: str) -> frozenset[str]:
@@ -77,17 +102,30 @@ class Reported:
         return frozenset(self.by_name[name].inventory) if name in self.by_name else frozenset()
 
 
-def reserved_of_cards(present: ProviderTree, root: ProviderUuid, journal: Journal) -> Mapping[PciAddress, ReservedOfCard | None]:
-    """What ``present`` has reserved of the cards; None where nobody can tell: of several classes, or of one that the agent reserved as a whole."""
+def reserved_of_cards(
+    present: ProviderTree, root: ProviderUuid, journal: Journal
+) -> Mapping[PciAddress, ReservedOfCard | None]:
+    """What ``present`` has reserved of the cards; None where nobody can tell: of several classes,
+    or of one that the agent reserved as a whole.
+    """
     found: dict[PciAddress, ReservedOfCard | None] = {}
     for one in device_providers(present, root):
         card = card_of(one.name, present.name_of(root))
-        # Of a card that was found again without a journal, as after the loss of a store, nobody knows which classes are whose.
-        inventory = _of_devices(one, journal).inventory if journal.of(one.uuid).classes else one.inventory
+        # Of a card that was found again without a journal, as after the loss of a store, nobody
+        # knows which classes are whose.
+        inventory = (
+            _of_devices(one, journal).inventory if journal.of(one.uuid).classes else one.inventory
+        )
         if card is not None and inventory:
             ((name, record),) = inventory.items() if len(inventory) == 1 else (("", None),)
             unclear = record is None or name in journal.held.get(one.uuid, ())
-            found[card] = None if record is None or unclear else ReservedOfCard(int(record["reserved"]), int(record["total"]), one.generation or 0)
+            found[card] = (
+                None
+                if record is None or unclear
+                else ReservedOfCard(
+                    int(record["reserved"]), int(record["total"]), one.generation or 0
+                )
+            )
     return found
 
 
@@ -96,14 +134,18 @@ def all_kept(reported: Reported) -> DeviceProviders:
     return DeviceProviders(kept=frozenset(reported.by_name))
 
 
-def device_providers_of(matched: Iterable[Matched], uses: Iterable[DeviceUse], reported: Reported) -> DeviceProviders:
+def device_providers_of(
+    matched: Iterable[Matched], uses: Iterable[DeviceUse], reported: Reported
+) -> DeviceProviders:
     """The providers of the cards that are offered, and of those that somebody has all the same."""
     offered, held = {one.address: one for one in cards(matched)}, _by_card(uses)
     part = DeviceProviders()
     for address in sorted({*offered, *held}):
         name = device_provider_name(reported.root, address)
         if address not in offered:
-            part = _only_held(part, name, tuple(one for one in held[address] if not one.of_network), reported)
+            part = _only_held(
+                part, name, tuple(one for one in held[address] if not one.of_network), reported
+            )
         elif wrong := list(problems(offered[address], reported.root)):
             part = replace(part, kept=part.kept | {name}, errors=(*part.errors, *wrong))
         else:
@@ -114,18 +156,28 @@ def device_providers_of(matched: Iterable[Matched], uses: Iterable[DeviceUse], r
 def shrinking(part: DeviceProviders, reported: Reported) -> list[ProviderUuid]:
     """The providers that will have less than Placement has: who uses it has to be known first."""
     return [
-        one.uuid for one in reported.by_name.values()
+        one.uuid
+        for one in reported.by_name.values()
         if (wanted := part.providers.get(one.name)) is not None
-        and any(name != wanted.resource_class or wanted.total < record["total"] for name, record in one.inventory.items())
-    ]  # fmt: skip
+        and any(
+            name != wanted.resource_class or wanted.total < record["total"]
+            for name, record in one.inventory.items()
+        )
+    ]
 
 
 def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> DeviceProviders:
-    """``part`` with nothing taken away that ``consumers`` use: a total goes down to what is used, a class in use does not change."""
+    """``part`` with nothing taken away that ``consumers`` use: a total goes down to what is used, a
+    class in use does not change.
+    """
     for one in reported.by_name.values():
         if one.uuid not in consumers or one.name not in part.providers:
             continue
-        wanted, used, users = part.providers[one.name], Counter[str](), dict[str, set[ConsumerUuid]]()
+        wanted, used, users = (
+            part.providers[one.name],
+            Counter[str](),
+            dict[str, set[ConsumerUuid]](),
+        )
         for consumer, resources in consumers[one.uuid].items():
             used.update(resources)
             for name in resources:
@@ -133,7 +185,9 @@ def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> 
         if users:
             wanted = replace(wanted, allocated=True)
             part = replace(part, providers={**part.providers, one.name: wanted})
-        others = [name for name in sorted(one.inventory) if name != wanted.resource_class and used[name]]
+        others = [
+            name for name in sorted(one.inventory) if name != wanted.resource_class and used[name]
+        ]
         if others:
             part = part.without(one.name, _in_use(wanted, others[0], users[others[0]]))
         elif used[wanted.resource_class] > wanted.total:
@@ -141,28 +195,55 @@ def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> 
     return part
 
 
-def _offered(part: DeviceProviders, name: str, card: ReportedCard, uses: Iterable[DeviceUse], reported: Reported) -> DeviceProviders:
+def _offered(
+    part: DeviceProviders,
+    name: str,
+    card: ReportedCard,
+    uses: Iterable[DeviceUse],
+    reported: Reported,
+) -> DeviceProviders:
     offered = {one.device.address for one in card.devices}
-    mine, lost = [one for one in uses if one.address in offered], [one for one in uses if one.address not in offered and not one.of_network]
+    mine, lost = (
+        [one for one in uses if one.address in offered],
+        [one for one in uses if one.address not in offered and not one.of_network],
+    )
     counted = lost if card.resource_class in reported.classes(name) else []
     provider = CardProvider(
-        name, card.resource_class, len(card.devices) + len(counted), card.traits, mine[0].numa_node if mine else card.numa_node,
-        (*mine, *counted), tuple(dict.fromkeys(one.spec.place for one in card.devices)),
-    )  # fmt: skip
+        name,
+        card.resource_class,
+        len(card.devices) + len(counted),
+        card.traits,
+        mine[0].numa_node if mine else card.numa_node,
+        (*mine, *counted),
+        tuple(dict.fromkeys(one.spec.place for one in card.devices)),
+    )
     if lost and not counted and reported.classes(name):
-        return part.without(name, _in_use(provider, min(reported.classes(name)), {one.owner for one in lost}))
+        return part.without(
+            name, _in_use(provider, min(reported.classes(name)), {one.owner for one in lost})
+        )
     drift = [_held(name, one, reported) for one in counted]
     return replace(part, providers={**part.providers, name: provider}, drift=(*part.drift, *drift))
 
 
-def _only_held(part: DeviceProviders, name: str, uses: tuple[DeviceUse, ...], reported: Reported) -> DeviceProviders:
-    """A card that is not offered any more. What class and traits it had, only Placement still knows."""
+def _only_held(
+    part: DeviceProviders, name: str, uses: tuple[DeviceUse, ...], reported: Reported
+) -> DeviceProviders:
+    """A card that is not offered any more. What class and traits it had, only Placement still
+    knows.
+    """
     classes = reported.classes(name)
     if not uses:
         return part
     if len(classes) != 1:
         return replace(part, kept=part.kept | ({name} if classes else set()))
-    provider = CardProvider(name, min(classes), len(uses), frozenset(reported.by_name[name].traits), uses[0].numa_node, uses)
+    provider = CardProvider(
+        name,
+        min(classes),
+        len(uses),
+        frozenset(reported.by_name[name].traits),
+        uses[0].numa_node,
+        uses,
+    )
     drift = [_held(name, one, reported) for one in uses]
     return replace(part, providers={**part.providers, name: provider}, drift=(*part.drift, *drift))
 
@@ -175,47 +256,112 @@ def _by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...
 
 
 def _of_devices(one: Provider, journal: Journal) -> Provider:
-    """The provider without what operators' files added, and without the classes that others put on one of ours."""
+    """The provider without what operators' files added, and without the classes that others put on
+    one of ours.
+    """
     own, owned = journal.of(one.uuid), journal.owns(one.uuid)
-    added = {name for name in one.inventory if name in own.configured.classes or (owned and is_custom(name) and name not in own.classes)}
+    added = {
+        name
+        for name in one.inventory
+        if name in own.configured.classes or (owned and is_custom(name) and name not in own.classes)
+    }
     inventory = {name: record for name, record in one.inventory.items() if name not in added}
     return replace(one, inventory=inventory, traits=one.traits - own.configured.traits)
 
 
-def _raised(part: DeviceProviders, wanted: CardProvider, used: int, uuid: ProviderUuid) -> DeviceProviders:
-    detail = f"{printable(wanted.name)}: {used} of {wanted.resource_class} are allocated, but there are only {wanted.total}; the total stays at {used}"
-    drift = Drift("held-device", "warning", detail, "move or delete a consumer, or offer the devices again", uuid)
-    return replace(part, providers={**part.providers, wanted.name: replace(wanted, total=used)}, drift=(*part.drift, drift))
+def _raised(
+    part: DeviceProviders, wanted: CardProvider, used: int, uuid: ProviderUuid
+) -> DeviceProviders:
+    detail = (
+        f"{printable(wanted.name)}: {used} of {wanted.resource_class} are allocated, but there "
+        f"are only {wanted.total}; the total stays at {used}"
+    )
+    drift = Drift(
+        "held-device",
+        "warning",
+        detail,
+        "move or delete a consumer, or offer the devices again",
+        uuid,
+    )
+    return replace(
+        part,
+        providers={**part.providers, wanted.name: replace(wanted, total=used)},
+        drift=(*part.drift, drift),
+    )
 
 
 def _held(name: str, use: DeviceUse, reported: Reported) -> Drift:
-    detail = f"{printable(name)}: device {use.address} is not offered any more, but instance {use.owner} has it; it stays counted"
-    return Drift("held-device", "warning", detail, "offer it again in device_spec, or move or delete the server", reported.by_name[name].uuid, use.owner)
+    detail = (
+        f"{printable(name)}: device {use.address} is not offered any more, but instance "
+        f"{use.owner} has it; it stays counted"
+    )
+    return Drift(
+        "held-device",
+        "warning",
+        detail,
+        "offer it again in device_spec, or move or delete the server",
+        reported.by_name[name].uuid,
+        use.owner,
+    )
 
 
 def _in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError:
     some = sorted(users)
     named = ", ".join(some[:MANY]) + (f" and {len(some) - MANY} more" if len(some) > MANY else "")
-    what = f"provider {printable(wanted.name)} would change from {old} to {wanted.resource_class}, but {old} is used by {named}"
+    what = (
+        f"provider {printable(wanted.name)} would change from {old} to {wanted.resource_class}, "
+        f"but {old} is used by {named}"
+    )
     remedy = "offer the device as before until its servers are moved or deleted"
     place = wanted.places[0]
-    return ConfigError(f"{OPTION} {', '.join(wanted.places)}: {what}", remedy, option=OPTION, place=place, provider=wanted.name)
+    return ConfigError(
+        f"{OPTION} {', '.join(wanted.places)}: {what}",
+        remedy,
+        option=OPTION,
+        place=place,
+        provider=wanted.name,
+    )
 
 
 def gone(uses: Iterable[DeviceUse], shown: Container[PciAddress], root: str) -> DevicesGone | None:
-    """What keeps an agent from starting: devices that guests have and that the host, which is asked for all it has, does not show."""
-    missing = sorted((one.address, one.owner) for one in uses if one.address not in shown and not one.of_network)
+    """What keeps an agent from starting: devices that guests have and that the host, which is asked
+    for all it has, does not show.
+    """
+    missing = sorted(
+        (one.address, one.owner) for one in uses if one.address not in shown and not one.of_network
+    )
     if not missing:
         return None
     named = ", ".join(f"{address} of instance {owner}" for address, owner in missing)
-    remedy = "bring them back, or move or delete the servers; the node is tried again in the next pass"
-    return DevicesGone(f"node {printable(root)} does not show devices that its guests have: {named}", remedy)
+    remedy = (
+        "bring them back, or move or delete the servers; the node is tried again in the next pass"
+    )
+    return DevicesGone(
+        f"node {printable(root)} does not show devices that its guests have: {named}", remedy
+    )
 
 
 def still_reported(reported: Reported) -> list[ConfigError]:
-    """Devices were counted before and must not be any more: what was allocated of them would be nowhere. Nothing, if none is."""
+    """Devices were counted before and must not be any more: what was allocated of them would be
+    nowhere. Nothing, if none is.
+    """
     if not reported.by_name:
         return []
-    names = ", ".join(printable(name) for name in sorted(reported.by_name, key=lambda name: str(card_of(name, reported.root))))
-    what = f"[pci] report_in_placement is false, but Placement has the devices of {printable(reported.root)}: {names}"
-    return [ConfigError(what, f"set it to true again, or have them removed: agent pci unreport {printable(reported.root)}", option="[pci] report_in_placement")]
+    names = ", ".join(
+        printable(name)
+        for name in sorted(reported.by_name, key=lambda name: str(card_of(name, reported.root)))
+    )
+    what = (
+        "[pci] report_in_placement is false, but Placement has the devices of "
+        f"{printable(reported.root)}: {names}"
+    )
+    return [
+        ConfigError(
+            what,
+            (
+                "set it to true again, or have them removed: agent pci unreport "
+                f"{printable(reported.root)}"
+            ),
+            option="[pci] report_in_placement",
+        )
+    ]

@@ -3,24 +3,26 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from agent.tree.cell_tree import cell_name
-from agent.tree.device_names import MARKER, device_providers
-from agent.tree.device_providers import CardProvider, DeviceProviders
-from agent.tree.device_uses import Withheld
 from agent.model.inventory import Record
 from agent.model.journal import Journal, Ownership
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
 from agent.placement.client import REPARENT
+from agent.tree.cell_tree import cell_name
+from agent.tree.device_names import MARKER, device_providers
+from agent.tree.device_providers import CardProvider, DeviceProviders
+from agent.tree.device_uses import Withheld
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderPlace:
-    """Where a wish stands: what Placement has (``present``), what of it is ours, and how cards are put there.
+    """Where a wish stands: what Placement has (``present``), what of it is ours, and how cards are
+    put there.
 
-    ``nested``: below the cell that they are in. ``can_move``: Placement can give a provider another parent. ``take_over``: cards
-    that somebody else has put there become ours. ``withheld``: of the cards by the names of their providers.
+    ``nested``: below the cell that they are in. ``can_move``: Placement can give a provider another
+    parent. ``take_over``: cards that somebody else has put there become ours. ``withheld``: of the
+    cards by the names of their providers.
     """
 
     present: ProviderTree
@@ -35,14 +37,20 @@ class ProviderPlace:
 
 @dataclass(frozen=True, slots=True)
 class PlacedProviders:
-    """``anew``: the cards that were left out, to be made anew where they belong; ``drift``: those that stay where they do not."""
+    """``anew``: the cards that were left out, to be made anew where they belong; ``drift``: those
+    that stay where they do not.
+    """
 
     anew: frozenset[ProviderUuid] = frozenset()
     drift: tuple[Drift, ...] = ()
 
 
-def put_devices(tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace) -> PlacedProviders:
-    """Give ``tree``, made from ``base``, the providers of ``part``, and take out those of ours that nobody needs."""
+def put_devices(
+    tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace
+) -> PlacedProviders:
+    """Give ``tree``, made from ``base``, the providers of ``part``, and take out those of ours that
+    nobody needs.
+    """
     _take_out(tree, base, part, place)
     for name in sorted(part.kept):
         if place.present.exists(name):
@@ -51,7 +59,10 @@ def put_devices(tree: ProviderTree, base: ProviderTree, part: DeviceProviders, p
     anew, drift = set[ProviderUuid](), list[Drift]()
     for wanted in part.providers.values():
         parent = _wanted_parent(tree, wanted, place)
-        if place.present.exists(wanted.name) and (last := place.present.provider(wanted.name)).uuid in stuck:
+        if (
+            place.present.exists(wanted.name)
+            and (last := place.present.provider(wanted.name)).uuid in stuck
+        ):
             if not wanted.uses and not wanted.allocated:
                 anew.add(last.uuid)
                 if tree.exists(last.uuid):
@@ -63,29 +74,59 @@ def put_devices(tree: ProviderTree, base: ProviderTree, part: DeviceProviders, p
     return PlacedProviders(frozenset(anew), tuple(drift))
 
 
-def misplaced(tree: ProviderTree, part: DeviceProviders, place: ProviderPlace) -> list[ProviderUuid]:
-    """The providers of ``part`` that hang under another parent in Placement than ``tree`` would have them under."""
-    there = [(one, place.present.provider(one.name)) for one in part.providers.values() if place.present.exists(one.name)]
-    return [last.uuid for one, last in there if last.parent_uuid not in (None, _wanted_parent(tree, one, place))]
+def misplaced(
+    tree: ProviderTree, part: DeviceProviders, place: ProviderPlace
+) -> list[ProviderUuid]:
+    """The providers of ``part`` that hang under another parent in Placement than ``tree`` would
+    have them under.
+    """
+    there = [
+        (one, place.present.provider(one.name))
+        for one in part.providers.values()
+        if place.present.exists(one.name)
+    ]
+    return [
+        last.uuid
+        for one, last in there
+        if last.parent_uuid not in (None, _wanted_parent(tree, one, place))
+    ]
 
 
 def with_cards(journal: Journal, part: DeviceProviders, place: ProviderPlace) -> Journal:
-    """``journal``, and in it all cards of the node that Placement has: who takes a tree over takes their classes too.
+    """``journal``, and in it all cards of the node that Placement has: who takes a tree over takes
+    their classes too.
 
-    They are told by their mark alone. A class that stayed somebody else's would be counted beside the one that replaces it.
+    They are told by their mark alone. A class that stayed somebody else's would be counted beside
+    the one that replaces it.
     """
     taken = {
-        one.uuid: Ownership(frozenset(one.inventory), frozenset(one.traits) & _traits(part.providers[one.name], place) if one.name in part.providers else
-                            frozenset({MARKER}))
-        for one in device_providers(place.present, place.root) if not journal.owns(one.uuid)
-    }  # fmt: skip
+        one.uuid: Ownership(
+            frozenset(one.inventory),
+            frozenset(one.traits) & _traits(part.providers[one.name], place)
+            if one.name in part.providers
+            else frozenset({MARKER}),
+        )
+        for one in device_providers(place.present, place.root)
+        if not journal.owns(one.uuid)
+    }
     return replace(journal, providers={**journal.providers, **taken}) if taken else journal
 
 
-def _take_out(tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace) -> None:
+def _take_out(
+    tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace
+) -> None:
     for one in list(device_providers(tree, place.root)):
-        ours = (place.take_over or place.journal.owns(one.uuid)) and base.exists(one.uuid) and base.provider(one.uuid) is one
-        if ours and one.name not in part.providers and one.name not in part.kept and not _is_emptied(one, place):
+        ours = (
+            (place.take_over or place.journal.owns(one.uuid))
+            and base.exists(one.uuid)
+            and base.provider(one.uuid) is one
+        )
+        if (
+            ours
+            and one.name not in part.providers
+            and one.name not in part.kept
+            and not _is_emptied(one, place)
+        ):
             tree.remove(one.uuid)
 
 
@@ -103,13 +144,24 @@ def _last_parent(tree: ProviderTree, last: Provider, place: ProviderPlace) -> Pr
 
 
 def _stuck(last: Provider, parent: str, belongs: str) -> Drift:
-    detail = f"{printable(last.name)} is in use below {printable(parent)} and belongs below {printable(belongs)}; this Placement cannot move it"
-    return Drift("identity", "warning", detail, f"upgrade Placement to {REPARENT}, or move its servers away: then it is made anew", last.uuid)
+    detail = (
+        f"{printable(last.name)} is in use below {printable(parent)} and belongs below "
+        f"{printable(belongs)}; this Placement cannot move it"
+    )
+    return Drift(
+        "identity",
+        "warning",
+        detail,
+        f"upgrade Placement to {REPARENT}, or move its servers away: then it is made anew",
+        last.uuid,
+    )
 
 
 def _wanted_parent(tree: ProviderTree, wanted: CardProvider, place: ProviderPlace) -> ProviderUuid:
     name = tree.name_of(place.root)
-    cell = cell_name(name, wanted.numa_node) if place.nested and wanted.numa_node is not None else name
+    cell = (
+        cell_name(name, wanted.numa_node) if place.nested and wanted.numa_node is not None else name
+    )
     return tree.provider(cell).uuid if tree.exists(cell) else place.root
 
 
@@ -139,12 +191,21 @@ def _record(wanted: CardProvider, place: ProviderPlace) -> Record:
     if present and wanted.resource_class in place.journal.held.get(present.uuid, ()):
         # It was the agent that reserved all, because the class was gone and in use.
         last = None
-    return {"total": wanted.total, "max_unit": wanted.total, "reserved": _reserved(wanted.name, wanted.total, last, place)}
+    return {
+        "total": wanted.total,
+        "max_unit": wanted.total,
+        "reserved": _reserved(wanted.name, wanted.total, last, place),
+    }
 
 
 def _reserved(name: str, total: int, last: Record | None, place: ProviderPlace) -> int:
-    """What is reserved stays reserved: whoever did that knows why. What nobody could say in Placement yet the records say. ``last``: what Placement has."""
-    withheld, there = place.withheld.get(name, Withheld()), int(last["reserved"]) if last is not None else 0
+    """What is reserved stays reserved: whoever did that knows why. What nobody could say in
+    Placement yet the records say. ``last``: what Placement has.
+    """
+    withheld, there = (
+        place.withheld.get(name, Withheld()),
+        int(last["reserved"]) if last is not None else 0,
+    )
     amount = total if withheld.amount is None else withheld.amount
     if withheld.due and amount == 0:
         return 0
@@ -152,15 +213,25 @@ def _reserved(name: str, total: int, last: Record | None, place: ProviderPlace) 
 
 
 def _keep(tree: ProviderTree, last: Provider, place: ProviderPlace) -> None:
-    """Have the provider as Placement has it, without what operators' files added: they add it again."""
+    """Have the provider as Placement has it, without what operators' files added: they add it
+    again.
+    """
     if tree.exists(last.uuid) and tree.provider(last.uuid) is last:
         return
     configured = place.journal.of(last.uuid).configured
-    parent = str(last.parent_uuid) if last.parent_uuid and tree.exists(last.parent_uuid) else place.root
+    parent = (
+        str(last.parent_uuid) if last.parent_uuid and tree.exists(last.parent_uuid) else place.root
+    )
     _have(tree, last.name, parent)
-    inventory = {name: record for name, record in last.inventory.items() if name not in configured.classes}
+    inventory = {
+        name: record for name, record in last.inventory.items() if name not in configured.classes
+    }
     if len(inventory) == 1:
-        # Of one class it is known that it counts the devices, so that one that has to be cleaned is reserved there too.
-        inventory = {name: {**record, "reserved": _reserved(last.name, int(record["total"]), record, place)} for name, record in inventory.items()}
+        # Of one class it is known that it counts the devices, so that one that has to be cleaned is
+        # reserved there too.
+        inventory = {
+            name: {**record, "reserved": _reserved(last.name, int(record["total"]), record, place)}
+            for name, record in inventory.items()
+        }
     tree.update_inventory(last.name, inventory)
     tree.add_traits(last.name, *(last.traits - configured.traits))

@@ -3,15 +3,17 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from agent.model.devices import PciAddress
 from agent.model.names import ConsumerUuid
-from agent.model.pci_address import PciAddress
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """A device that ``owner`` has. ``card``: the address of its PF, or its own; ``numa_node``: where it was when it was given.
+    """A device that ``owner`` has. ``card``: the address of its PF, or its own; ``numa_node``:
+    where it was when it was given.
 
-    ``of_network``: it was given for a physical network. Networking counts it, unless its card is counted here by now.
+    ``of_network``: it was given for a physical network. Networking counts it, unless its card is
+    counted here by now.
     """
 
     address: PciAddress
@@ -23,7 +25,9 @@ class DeviceUse:
 
 @dataclass(frozen=True, slots=True)
 class ReservedOfCard:
-    """How many of a card's devices are reserved in Placement, of how many, and the generation of its provider then."""
+    """How many of a card's devices are reserved in Placement, of how many, and the generation of
+    its provider then.
+    """
 
     reserved: int
     total: int
@@ -32,7 +36,9 @@ class ReservedOfCard:
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """How many of a card's devices are to be reserved, None for all. ``due``: Placement does not have that yet; else it may have another word."""
+    """How many of a card's devices are to be reserved, None for all. ``due``: Placement does not
+    have that yet; else it may have another word.
+    """
 
     amount: int | None = 0
     due: bool = False
@@ -42,9 +48,10 @@ class Withheld:
 class DeviceUses:
     """All that are in use.
 
-    ``settled``: the guests that are on the node and not on the move, so that all that they have here they hold themselves.
-    ``busy``: those of whom a task is open, so that more may be allocated to them than they have yet.
-    ``withheld``: by the address of the card, what is to be kept from everybody. ``known``: the consumers of whom the node's records say anything.
+    ``settled``: the guests that are on the node and not on the move, so that all that they have
+    here they hold themselves. ``busy``: those of whom a task is open, so that more may be allocated
+    to them than they have yet. ``withheld``: by the address of the card, what is to be kept from
+    everybody. ``known``: the consumers of whom the node's records say anything.
     """
 
     uses: tuple[DeviceUse, ...] = ()

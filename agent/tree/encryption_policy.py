@@ -14,7 +14,9 @@ LIMITED: frozenset[Technique] = frozenset({"sev", "tdx"})
 
 @dataclass(frozen=True, slots=True)
 class EncryptionPolicy:
-    """``guests``: the most that SEV or TDX may have, ``tdx_guests`` that TDX may, None if the operator does not say."""
+    """``guests``: the most that SEV or TDX may have, ``tdx_guests`` that TDX may, None if the
+    operator does not say.
+    """
 
     guests: int | None = None
     tdx_guests: int | None = None
@@ -26,9 +28,14 @@ class EncryptionPolicy:
         return cls(options.num_memory_encrypted_guests, options.num_intel_tdx_guests)
 
     def contexts(self, facts: EncryptionFacts, technique: Technique) -> int:
-        """How many contexts of the technique the host offers: the least of what host and operator say, none if neither does."""
+        """How many contexts of the technique the host offers: the least of what host and operator
+        say, none if neither does.
+        """
         found = facts.contexts.get(technique, 0)
         if found == 0:
             return 0
-        limits = (self.guests if technique in LIMITED else None, self.tdx_guests if technique == "tdx" else None)
+        limits = (
+            self.guests if technique in LIMITED else None,
+            self.tdx_guests if technique == "tdx" else None,
+        )
         return min((one for one in (found, *limits) if one is not None), default=0)

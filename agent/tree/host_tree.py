@@ -1,22 +1,33 @@
-"""The part of the tree that follows from the facts alone: VCPU, PCPU, MEMORY_MB, DISK_GB and the NUMA cells.
+"""The part of the tree that follows from the facts alone: VCPU, PCPU, MEMORY_MB, DISK_GB and the
+NUMA cells.
 
-Layouts: ``nested`` puts every cell below the root as ``<root>_NUMA<n>`` with HW_NUMA_ROOT and what its mode has there; ``flat``
-puts everything on the root. A section of the facts that is not complete keeps its last good part of the tree.
+Layouts: ``nested`` puts every cell below the root as ``<root>_NUMA<n>`` with HW_NUMA_ROOT and what
+its mode has there; ``flat`` puts everything on the root. A section of the facts that is not
+complete keeps its last good part of the tree.
 """
 
 import os_resource_classes as orc
 
-from agent.tree.cell_tree import OF_CELLS, Cpus, amount, is_cell_name, page_records, page_size, shape_cells
-from agent.tree.policy import Layout, Policy, Ratio
 from agent.errors import ConfigError, ConfigErrors, NotReady
 from agent.model.facts import CpuFacts, HostFacts, Section
 from agent.model.inventory import Inventories, Record
 from agent.model.names import printable
 from agent.model.provider_tree import Provider, ProviderTree
+from agent.tree.cell_tree import (
+    OF_CELLS,
+    Cpus,
+    amount,
+    is_cell_name,
+    page_records,
+    page_size,
+    shape_cells,
+)
+from agent.tree.policy import Layout, Policy, Ratio
 
 
 def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
-    """Which CPUs are offered: without any set all online ones are shared; with only a dedicated set none is.
+    """Which CPUs are offered: without any set all online ones are shared; with only a dedicated set
+    none is.
 
     One that went offline is not offered, because the start made sure that it was there.
     """
@@ -33,33 +44,59 @@ def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
     if not present.exists(root) or not present.has_inventory(root):
         return "nested"
     name = present.name_of(root)
-    return "nested" if any(is_cell_name(present.name_of(child), name) for child in present.children(root)) else "flat"
+    return (
+        "nested"
+        if any(is_cell_name(present.name_of(child), name) for child in present.children(root))
+        else "flat"
+    )
 
 
 def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: str) -> str | None:
-    """What to tell an operator whose host has cells that its tree lacks, only because nobody said which layout to have."""
+    """What to tell an operator whose host has cells that its tree lacks, only because nobody said
+    which layout to have.
+    """
     count = len(facts.numa.cells) if facts.numa else 0
     if policy.layout or not count or choose_layout(policy, present, root) == "nested":
         return None
     cells = "1 NUMA cell" if count == 1 else f"{count} NUMA cells"
-    return f"the root was found flat and stays flat; [compute] tree_layout = nested would give its {cells} a provider each"
+    return (
+        "the root was found flat and stays flat; [compute] tree_layout = nested would give its "
+        f"{cells} a provider each"
+    )
 
 
-def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: Policy) -> None:
+def shape_host(
+    tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: Policy
+) -> None:
     """Give ``tree`` what follows from ``facts``. ``present`` is the same node's tree in Placement.
 
     :raises ConfigErrors: a reserved amount is above its total, or a CPU set cannot be used.
     :raises NotReady: the first facts of a new node lack what its layout needs.
     """
     layout = choose_layout(policy, present, root)
-    lacking = sorted(_needed(layout, policy) & facts.incomplete.keys()) if not present.exists(root) else ()
+    lacking = (
+        sorted(_needed(layout, policy) & facts.incomplete.keys())
+        if not present.exists(root)
+        else ()
+    )
     if lacking:
-        what = "; ".join(f"{section}: {printable(facts.incomplete[section])}" for section in lacking)
-        raise NotReady(f"the first facts of {printable(facts.name)} are not complete ({what})", "nothing is written before they are")
+        what = "; ".join(
+            f"{section}: {printable(facts.incomplete[section])}" for section in lacking
+        )
+        raise NotReady(
+            f"the first facts of {printable(facts.name)} are not complete ({what})",
+            "nothing is written before they are",
+        )
     cpus = offered_cpus(facts.cpu, policy) if facts.cpu and facts.complete("cpu") else None
     nested = layout == "nested" and (facts.numa is not None or not facts.complete("numa"))
-    last = present.provider(root) if present.exists(root) else Provider(tree.provider(root).uuid, facts.name)
-    inventory = _root_inventory(tree, facts, policy, cpus, last.inventory, _records_before(present, root))
+    last = (
+        present.provider(root)
+        if present.exists(root)
+        else Provider(tree.provider(root).uuid, facts.name)
+    )
+    inventory = _root_inventory(
+        tree, facts, policy, cpus, last.inventory, _records_before(present, root)
+    )
     if nested and policy.strict:
         inventory = {name: record for name, record in inventory.items() if name not in OF_CELLS}
     if not nested:
@@ -71,12 +108,16 @@ def shape_host(tree: ProviderTree, present: ProviderTree, root: str, facts: Host
 
 
 def _needed(layout: Layout, policy: Policy) -> frozenset[Section]:
-    """Without what no first tree can be made in this layout. All else only adds to it, once it is known."""
+    """Without what no first tree can be made in this layout. All else only adds to it, once it is
+    known.
+    """
     always: frozenset[Section] = frozenset({"cpu", "memory", "disk"})
     return always | {"numa"} if layout == "nested" or policy.page_classes else always
 
 
-def _flat_cells(facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories) -> dict[str, Record]:
+def _flat_cells(
+    facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories
+) -> dict[str, Record]:
     """What the root has instead of its cells."""
     if not facts.complete("numa"):
         records = {name: record for name, record in last.items() if page_size(name) is not None}
@@ -88,17 +129,34 @@ def _flat_cells(facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inven
 
 
 def _records_before(present: ProviderTree, root: str) -> Inventories:
-    """What the root had, or else its first cell that had it: for the ratios that somebody may have set there."""
+    """What the root had, or else its first cell that had it: for the ratios that somebody may have
+    set there.
+    """
     if not present.exists(root):
         return {}
-    cells = [uuid for uuid in present.children(root) if is_cell_name(present.name_of(uuid), present.name_of(root))]
-    return {name: record for uuid in (*reversed(cells), root) for name, record in present.provider(uuid).inventory.items()}
+    cells = [
+        uuid
+        for uuid in present.children(root)
+        if is_cell_name(present.name_of(uuid), present.name_of(root))
+    ]
+    return {
+        name: record
+        for uuid in (*reversed(cells), root)
+        for name, record in present.provider(uuid).inventory.items()
+    }
 
 
 def _root_inventory(
-    tree: ProviderTree, facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories, before: Inventories
+    tree: ProviderTree,
+    facts: HostFacts,
+    policy: Policy,
+    cpus: Cpus | None,
+    last: Inventories,
+    before: Inventories,
 ) -> dict[str, Record]:
-    """VCPU, MEMORY_MB and DISK_GB, as far as the node has them; DISK_GB not if a sharing provider gives it. ``before``: for the ratios."""
+    """VCPU, MEMORY_MB and DISK_GB, as far as the node has them; DISK_GB not if a sharing provider
+    gives it. ``before``: for the ratios.
+    """
     inventory: dict[str, Record] = {}
     errors: list[ConfigError] = []
 
@@ -106,24 +164,55 @@ def _root_inventory(
         if not total:
             return
         if reserved > total:
-            errors.append(ConfigError(f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total {total} of {printable(facts.name)}", "lower it"))
+            errors.append(
+                ConfigError(
+                    (
+                        f"[DEFAULT] {option}: {reserved} of {name} reserved, above the total "
+                        f"{total} of {printable(facts.name)}"
+                    ),
+                    "lower it",
+                )
+            )
             return
-        inventory[name] = amount(total, reserved, ratio.of(before.get(name, {}).get("allocation_ratio")))
+        inventory[name] = amount(
+            total, reserved, ratio.of(before.get(name, {}).get("allocation_ratio"))
+        )
 
     if cpus is not None:
-        put(orc.VCPU, len(cpus.shared), policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio)
+        put(
+            orc.VCPU, len(cpus.shared), policy.reserved_cpus, "reserved_host_cpus", policy.cpu_ratio
+        )
     if facts.complete("memory"):
-        put(orc.MEMORY_MB, facts.memory_mib, policy.reserved_memory_mib, "reserved_host_memory_mb", policy.memory_ratio)
+        put(
+            orc.MEMORY_MB,
+            facts.memory_mib,
+            policy.reserved_memory_mib,
+            "reserved_host_memory_mb",
+            policy.memory_ratio,
+        )
     if facts.complete("disk") and not tree.has_sharing_provider(orc.DISK_GB):
         known = last.get(orc.DISK_GB, {}).get("total")
         total = facts.disk_gib_after(int(known) if known else None)
-        put(orc.DISK_GB, total, policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio)
+        put(
+            orc.DISK_GB, total, policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio
+        )
         if orc.DISK_GB in inventory and total:
-            # What is cached may be more than the disk if a link leads elsewhere; Placement takes no more than all.
-            inventory[orc.DISK_GB] = {**inventory[orc.DISK_GB], "reserved": min(total, policy.reserved_disk_gib + facts.image_cache_gib)}
+            # What is cached may be more than the disk if a link leads elsewhere; Placement takes no
+            # more than all.
+            inventory[orc.DISK_GB] = {
+                **inventory[orc.DISK_GB],
+                "reserved": min(total, policy.reserved_disk_gib + facts.image_cache_gib),
+            }
     if errors:
         raise ConfigErrors(errors)
     kept = {"cpu": (orc.VCPU, orc.PCPU), "memory": (orc.MEMORY_MB,), "disk": (orc.DISK_GB,)}
-    inventory.update({name: last[name] for section, names in kept.items() if section in facts.incomplete for name in names if name in last})
+    inventory.update(
+        {
+            name: last[name]
+            for section, names in kept.items()
+            if section in facts.incomplete
+            for name in names
+            if name in last
+        }
+    )
     return inventory
-

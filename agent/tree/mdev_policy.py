@@ -1,4 +1,6 @@
-"""Which types of mediated devices the operator lets guests have, on which parents, and as what. Read once from the options."""
+"""Which types of mediated devices the operator lets guests have, on which parents, and as what.
+Read once from the options.
+"""
 
 import logging
 import re
@@ -26,7 +28,8 @@ _VIRTUAL = re.compile(r"[A-Za-z0-9_.-]+")
 class MdevType:
     """``parents``: those that are cut into this type, by name; none: all that no other type names.
 
-    ``max_instances``: on the whole host; ``max_per_guest``: of one parent; None: as many as there are.
+    ``max_instances``: on the whole host; ``max_per_guest``: of one parent; None: as many as there
+    are.
     """
 
     name: str
@@ -44,22 +47,32 @@ class MdevPolicy:
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """The policy that the options say. A second type without parents is left out, with a warning.
+        """The policy that the options say. A second type without parents is left out, with a
+        warning.
 
         :raises ConfigErrors: everything that is wrong with them, whatever the host has.
         """
         devices.register_types(conf)
         errors: list[ConfigError] = []
-        found = [_type(conf, name, errors) for name in dict.fromkeys(conf[devices.GROUP].enabled_mdev_types)]
+        found = [
+            _type(conf, name, errors)
+            for name in dict.fromkeys(conf[devices.GROUP].enabled_mdev_types)
+        ]
         errors += _claimed_twice(found)
         if errors:
             raise ConfigErrors(errors)
         without = [one for one in found if not one.parents]
         for one in without[1:]:
             LOG.warning(
-                "%s: %s is ignored, because it has no [%s] device_addresses, and %s has all parents that no type names",
-                OPTION, printable(one.name), printable(devices.type_group(one.name)), printable(without[0].name),
-            )  # fmt: skip
+                (
+                    "%s: %s is ignored, because it has no [%s] device_addresses, and %s has all "
+                    "parents that no type names"
+                ),
+                OPTION,
+                printable(one.name),
+                printable(devices.type_group(one.name)),
+                printable(without[0].name),
+            )
         return cls(tuple(one for one in found if one not in without[1:]))
 
     def type_of(self, parent: str) -> MdevType | None:
@@ -68,9 +81,11 @@ class MdevPolicy:
         return named or next((one for one in self.types if not one.parents), None)
 
     def offered(self, parents: Iterable[MdevParent]) -> Iterator[tuple[MdevParent, MdevType, int]]:
-        """The parents that are cut into something, in the order of their names, each with its type and how many of it guests can have there.
+        """The parents that are cut into something, in the order of their names, each with its type
+        and how many of it guests can have there.
 
-        Of a type with ``max_instances`` they are given so many in all: the last of them the remainder. One for which nothing remains is left out.
+        Of a type with ``max_instances`` they are given so many in all: the last of them the
+        remainder. One for which nothing remains is left out.
         """
         left = {one.name: one.max_instances for one in self.types}
         for parent in sorted(parents, key=lambda one: one.name):
@@ -97,7 +112,10 @@ def _type(conf: cfg.ConfigOpts, name: str, errors: list[ConfigError]) -> MdevTyp
         errors.append(ConfigError(f"{OPTION}: a type has no name", "remove the comma too many"))
     resource_class = section.mdev_class
     if resource_class != orc.VGPU and not is_custom(resource_class):
-        what = f"{option} mdev_class = {printable(resource_class)}: it is neither VGPU nor a custom resource class"
+        what = (
+            f"{option} mdev_class = {printable(resource_class)}: it is neither VGPU nor a custom "
+            "resource class"
+        )
         errors.append(ConfigError(what, "use CUSTOM_ and A-Z, 0-9 and _, or remove it"))
     parents = frozenset(_parents(section.device_addresses, f"{option} device_addresses", errors))
     return MdevType(name, parents, resource_class, section.max_instances, section.max_per_guest)
@@ -110,7 +128,12 @@ def _parents(addresses: Sequence[str], option: str, errors: list[ConfigError]) -
             if _VIRTUAL.fullmatch(name.replace(":", "")) is None:
                 raise ValueError(f"{text!r} is no name of a device")
         except ValueError as error:
-            errors.append(ConfigError(f"{option}: {printable(str(error))}", "give PCI addresses like 0000:84:00.0, or names of virtual parents like mtty"))
+            errors.append(
+                ConfigError(
+                    f"{option}: {printable(str(error))}",
+                    "give PCI addresses like 0000:84:00.0, or names of virtual parents like mtty",
+                )
+            )
         else:
             yield name
 
@@ -118,5 +141,12 @@ def _parents(addresses: Sequence[str], option: str, errors: list[ConfigError]) -
 def _claimed_twice(types: Sequence[MdevType]) -> Iterator[ConfigError]:
     for parent, count in sorted(Counter(parent for one in types for parent in one.parents).items()):
         if count > 1:
-            claimants = " and ".join(f"[{printable(devices.type_group(one.name))}]" for one in types if parent in one.parents)
-            yield ConfigError(f"{claimants} device_addresses: each has {printable(parent)}", "leave it in one of them: a parent has one type")
+            claimants = " and ".join(
+                f"[{printable(devices.type_group(one.name))}]"
+                for one in types
+                if parent in one.parents
+            )
+            yield ConfigError(
+                f"{claimants} device_addresses: each has {printable(parent)}",
+                "leave it in one of them: a parent has one type",
+            )

@@ -1,4 +1,6 @@
-"""What to tell an operator whose options can be used, but do something else than nova's would, or than they look like. From the options alone."""
+"""What to tell an operator whose options can be used, but do something else than nova's would, or
+than they look like. From the options alone.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,18 +8,37 @@ from pathlib import Path
 from oslo_config import cfg
 
 from agent.conf import nova
-from agent.tree.affinity import affinity_warning
-from agent.tree.policy import Policy
 from agent.model.cpu_list import format_cpu_list
 from agent.model.names import printable
 from agent.numa.host_policy import DEDICATED, PIN_SET, SHARED
 from agent.pci.settings import PciSettings
+from agent.tree.policy import Policy
+
+
+def affinity_warning(policy: Policy, pci: PciSettings) -> str | None:
+    """What to tell of devices below their cells while all CPUs are counted on the root, which is
+    above every cell.
+    """
+    if (
+        policy.layout != "nested"
+        or not (pci.report and pci.specs)
+        or policy.host.dedicated is not None
+    ):
+        return None
+    return (
+        "the tree is nested and has devices below its cells, but all CPUs are on the root: "
+        "same_subtree of both says nothing of how near they are; "
+        "set [compute] cpu_dedicated_set, or ask for HW_NUMA_ROOT in a group of its own"
+    )
+
 
 # Where nova looks for files that add to providers if nobody says.
 NOVA_PROVIDER_CONFIG = Path("/etc/nova/provider_config")
 
 
-def option_warnings(conf: cfg.ConfigOpts, driver: str, policy: Policy, pci: PciSettings) -> Iterator[str]:
+def option_warnings(
+    conf: cfg.ConfigOpts, driver: str, policy: Policy, pci: PciSettings
+) -> Iterator[str]:
     """One line each. ``driver``: the driver's own name."""
     if (affinity := affinity_warning(policy, pci)) is not None:
         yield affinity
@@ -27,7 +48,10 @@ def option_warnings(conf: cfg.ConfigOpts, driver: str, policy: Policy, pci: PciS
     for one in nova.UNUSED:
         value = conf[one.group][one.option.dest] if one.group else conf[one.option.dest]
         if one.matters(value) and one.driver in (None, driver):
-            yield f"[{one.group or 'DEFAULT'}] {one.option.dest} = {_text(value)} has no effect here: {one.instead}"
+            yield (
+                f"[{one.group or 'DEFAULT'}] {one.option.dest} = {_text(value)} has no effect "
+                f"here: {one.instead}"
+            )
 
 
 def _text(value: object) -> str:
@@ -39,19 +63,34 @@ def _cpu_sets(conf: cfg.ConfigOpts, policy: Policy) -> Iterator[str]:
     if host.pin_set:
         cpus = format_cpu_list(host.shared or frozenset())
         yield (
-            f"{PIN_SET} = {cpus} is nova's old option: its CPUs are VCPU, for dedicated guest CPUs too; "
-            f"write {SHARED} and {DEDICATED} instead, and remove it"
+            f"{PIN_SET} = {cpus} is nova's old option: its CPUs are VCPU, for dedicated guest CPUs "
+            f"too; write {SHARED} and {DEDICATED} instead, and remove it"
         )
         if conf.compute.cpu_shared_set:
-            yield f"{SHARED} counts nothing beside {PIN_SET}, as in nova: only emulator threads are meant for it; remove vcpu_pin_set"
+            yield (
+                f"{SHARED} counts nothing beside {PIN_SET}, as in nova: only emulator threads are "
+                "meant for it; remove vcpu_pin_set"
+            )
     elif policy.reserved_cpus and (host.shared or host.dedicated):
         of = "they are taken out of VCPU" if host.shared else "it has no effect without VCPU"
-        yield f"[DEFAULT] reserved_host_cpus = {policy.reserved_cpus} beside CPU sets, with which nova does not start: {of}; leave those CPUs out of the sets"
+        yield (
+            f"[DEFAULT] reserved_host_cpus = {policy.reserved_cpus} beside CPU sets, with which "
+            f"nova does not start: {of}; leave those CPUs out of the sets"
+        )
 
 
 def _provider_config(conf: cfg.ConfigOpts) -> Iterator[str]:
-    """The default is another folder than nova's, so that a nova.conf says nothing of files that nova reads."""
+    """The default is another folder than nova's, so that a nova.conf says nothing of files that
+    nova reads.
+    """
     where = conf.get_location("provider_config_location", "compute")
-    if where is not None and where.location is cfg.Locations.opt_default and (files := sorted(NOVA_PROVIDER_CONFIG.glob("*.yaml"))):
+    if (
+        where is not None
+        and where.location is cfg.Locations.opt_default
+        and (files := sorted(NOVA_PROVIDER_CONFIG.glob("*.yaml")))
+    ):
         names = printable(", ".join(one.name for one in files[:5]))
-        yield f"{NOVA_PROVIDER_CONFIG}/ has {names}, which nova reads and the agent does not: set [compute] provider_config_location"
+        yield (
+            f"{NOVA_PROVIDER_CONFIG}/ has {names}, which nova reads and the agent does not: set "
+            "[compute] provider_config_location"
+        )

@@ -1,4 +1,6 @@
-"""What the operator decided: CPUs and cells, ratios, reserved amounts, layout, traits. Read once from the options."""
+"""What the operator decided: CPUs and cells, ratios, reserved amounts, layout, traits. Read once
+from the options.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,16 +9,20 @@ from typing import Literal, Self
 import os_resource_classes as orc
 from oslo_config import cfg
 
-from agent.tree.encryption_policy import EncryptionPolicy
-from agent.tree.mdev_policy import MdevPolicy
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.inventory import MAX_RATIO
 from agent.model.names import is_token, printable
 from agent.numa.host_policy import HostPolicy
+from agent.tree.encryption_policy import EncryptionPolicy
+from agent.tree.mdev_policy import MdevPolicy
 
 Layout = Literal["nested", "flat"]
 
-RATIOS = [f"{initial}{what}_allocation_ratio" for what in ("cpu", "ram", "disk") for initial in ("", "initial_")]
+RATIOS = [
+    f"{initial}{what}_allocation_ratio"
+    for what in ("cpu", "ram", "disk")
+    for initial in ("", "initial_")
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +39,11 @@ class Ratio:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Reserved memory and disk in MiB. ``purge_after``: seconds after which allocations go of which no record knows, or None.
+    """Reserved memory and disk in MiB. ``purge_after``: seconds after which allocations go of which
+    no record knows, or None.
 
-    ``strict``: cells count shared CPUs and memory too; ``page_classes``: and huge pages by their sizes. ``on_root``: classes of
-    children that are counted on the root all the same.
+    ``strict``: cells count shared CPUs and memory too; ``page_classes``: and huge pages by their
+    sizes. ``on_root``: classes of children that are counted on the root all the same.
     """
 
     host: HostPolicy = field(default_factory=HostPolicy)
@@ -73,11 +80,20 @@ class Policy:
             errors += several.errors
         owner = conf.compute.owner_trait
         if not is_token(owner):
-            errors.append(ConfigError(f"[compute] owner_trait = {printable(owner)}: no trait has such a name", "use A-Z, 0-9 and _, like OWNER_NOVA"))
+            errors.append(
+                ConfigError(
+                    f"[compute] owner_trait = {printable(owner)}: no trait has such a name",
+                    "use A-Z, 0-9 and _, like OWNER_NOVA",
+                )
+            )
         errors += [
-            ConfigError(f"[DEFAULT] {option} = {conf[option]}: not a number from 0 to {MAX_RATIO}", "correct or remove it")
-            for option in RATIOS if conf[option] is not None and not 0 <= conf[option] <= MAX_RATIO
-        ]  # fmt: skip
+            ConfigError(
+                f"[DEFAULT] {option} = {conf[option]}: not a number from 0 to {MAX_RATIO}",
+                "correct or remove it",
+            )
+            for option in RATIOS
+            if conf[option] is not None and not 0 <= conf[option] <= MAX_RATIO
+        ]
         if errors:
             raise ConfigErrors(errors)
         return cls(
@@ -94,7 +110,9 @@ class Policy:
             on_root=frozenset(conf.compute.counted_on_root),
             owner_trait=owner,
             enabled=conf.enabled,
-            purge_after=conf.compute.purge_unknown_allocations_grace if conf.compute.purge_unknown_allocations else None,
+            purge_after=conf.compute.purge_unknown_allocations_grace
+            if conf.compute.purge_unknown_allocations
+            else None,
             mdev=mdev,
             encryption=EncryptionPolicy.from_options(conf),
         )
@@ -102,7 +120,11 @@ class Policy:
     @property
     def configured_ratios(self) -> Mapping[str, float]:
         """The ratios that the operator set, by resource class."""
-        ratios = {orc.VCPU: self.cpu_ratio, orc.MEMORY_MB: self.memory_ratio, orc.DISK_GB: self.disk_ratio}
+        ratios = {
+            orc.VCPU: self.cpu_ratio,
+            orc.MEMORY_MB: self.memory_ratio,
+            orc.DISK_GB: self.disk_ratio,
+        }
         return {name: ratio.configured for name, ratio in ratios.items() if ratio.configured}
 
     @property

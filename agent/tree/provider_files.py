@@ -1,7 +1,8 @@
 """The last part of the desired tree: what the operator's files add to it.
 
-What a file names has no effect on which providers there are or whose they are. And what a file gave before is neither the
-driver's nor somebody else's, whoever shows it: it is taken out first, and comes back only if a file still says so.
+What a file names has no effect on which providers there are or whose they are. And what a file gave
+before is neither the driver's nor somebody else's, whoever shows it: it is taken out first, and
+comes back only if a file still says so.
 """
 
 from agent.model.inventory import differs
@@ -12,10 +13,14 @@ from agent.provider_config.applying import Addition, Applied, ConfiguredNode, ap
 from agent.provider_config.entry import ProviderConfig
 
 
-def put_operators_files(config: ProviderConfig, by: MergeInputs, owner_trait: str, *, kept: bool = False) -> Applied:
-    """The wish of ``by`` with the operator's part. A provider that has an entry also gets ``owner_trait``.
+def put_operators_files(
+    config: ProviderConfig, by: MergeInputs, owner_trait: str, *, kept: bool = False
+) -> Applied:
+    """The wish of ``by`` with the operator's part. A provider that has an entry also gets
+    ``owner_trait``.
 
-    ``kept``: the facts are not complete, so that parts of the wish are just what Placement has, and so may have what files gave.
+    ``kept``: the facts are not complete, so that parts of the wish are just what Placement has, and
+    so may have what files gave.
     """
     given = {uuid: own.configured for uuid, own in by.journal.providers.items() if own.configured}
     if not by.desired.exists(by.root) or not (config.entries or given):
@@ -26,29 +31,53 @@ def put_operators_files(config: ProviderConfig, by: MergeInputs, owner_trait: st
         if tree.exists(uuid) and shown.exists(uuid):
             _take_back(tree, shown.provider(uuid), configured)
     members = tree.get_provider_uuids(by.root)
-    made = {uuid: _made(tree.provider(uuid), by) for uuid in members if by.wished(uuid) and by.ours(uuid)}
+    made = {
+        uuid: _made(tree.provider(uuid), by)
+        for uuid in members
+        if by.wished(uuid) and by.ours(uuid)
+    }
     gone = frozenset(uuid for uuid in members if not by.wished(uuid))
-    last = {uuid: _addition(by.present.provider(uuid), configured) for uuid, configured in given.items() if by.present.exists(uuid)}
+    last = {
+        uuid: _addition(by.present.provider(uuid), configured)
+        for uuid, configured in given.items()
+        if by.present.exists(uuid)
+    }
     return apply(config, ConfiguredNode(tree, by.root, made, gone, last), owner_trait)
 
 
 def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> None:
-    """Remove what files gave and a wish only has because it was there, unless it has something else of it."""
+    """Remove what files gave and a wish only has because it was there, unless it has something else
+    of it.
+    """
     desired = tree.provider(base.uuid)
-    left = {name for name in configured.classes & desired.inventory.keys() & base.inventory.keys() if not differs(base.inventory[name], desired.inventory[name])}
+    left = {
+        name
+        for name in configured.classes & desired.inventory.keys() & base.inventory.keys()
+        if not differs(base.inventory[name], desired.inventory[name])
+    }
     if left:
-        tree.update_inventory(base.uuid, {name: record for name, record in desired.inventory.items() if name not in left})
+        tree.update_inventory(
+            base.uuid,
+            {name: record for name, record in desired.inventory.items() if name not in left},
+        )
     tree.remove_traits(base.uuid, *(configured.traits & base.traits))
 
 
 def _made(desired: Provider, by: MergeInputs) -> frozenset[str]:
-    """The classes that the node itself gives: made in this pass, or in an earlier one and still there."""
+    """The classes that the node itself gives: made in this pass, or in an earlier one and still
+    there.
+    """
     base = by.base.provider(desired.uuid).inventory if by.base.exists(desired.uuid) else {}
     own = by.journal.of(desired.uuid).classes
-    return frozenset(name for name, record in desired.inventory.items() if name in own or name not in base or differs(base[name], record))
+    return frozenset(
+        name
+        for name, record in desired.inventory.items()
+        if name in own or name not in base or differs(base[name], record)
+    )
 
 
 def _addition(present: Provider, configured: Configured) -> Addition:
-    records = {name: record for name, record in present.inventory.items() if name in configured.classes}
+    records = {
+        name: record for name, record in present.inventory.items() if name in configured.classes
+    }
     return Addition(records, frozenset(configured.traits & present.traits))
-

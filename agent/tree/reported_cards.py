@@ -1,19 +1,23 @@
-"""The cards whose devices Placement counts: what one provider stands for, and what keeps it from being one."""
+"""The cards whose devices Placement counts: what one provider stands for, and what keeps it from
+being one.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-from agent.tree.device_names import device_provider_name
 from agent.errors import ConfigError
+from agent.model.devices import PciAddress
 from agent.model.names import printable
-from agent.model.pci_address import PciAddress
 from agent.pci.device_spec import OPTION
 from agent.pci.matching import VIRTUAL, Matched
+from agent.tree.device_names import device_provider_name
 
 
 @dataclass(frozen=True, slots=True)
 class ReportedCard:
-    """A function that is no virtual one, or the VFs of one: ``devices`` are those that are offered, by address."""
+    """A function that is no virtual one, or the VFs of one: ``devices`` are those that are offered,
+    by address.
+    """
 
     address: PciAddress
     devices: tuple[Matched, ...]
@@ -35,12 +39,16 @@ class ReportedCard:
 
 
 def cards(matched: Iterable[Matched]) -> tuple[ReportedCard, ...]:
-    """The cards of the devices that are offered. Those of a physical network are left out: networking counts them itself."""
+    """The cards of the devices that are offered. Those of a physical network are left out:
+    networking counts them itself.
+    """
     found: dict[PciAddress, list[Matched]] = {}
     for one in matched:
         if not one.spec.physical_network:
             found.setdefault(one.device.physical_function or one.device.address, []).append(one)
-    return tuple(ReportedCard(address, tuple(devices)) for address, devices in sorted(found.items()))
+    return tuple(
+        ReportedCard(address, tuple(devices)) for address, devices in sorted(found.items())
+    )
 
 
 def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
@@ -50,30 +58,60 @@ def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
     virtual = [one for one in card.devices if one.device.type in VIRTUAL]
     if whole and virtual:
         yield _error(
-            name, whole[0], virtual[0], "the first is a physical function and the second one of its virtual functions, and only one of both can be counted",
+            name,
+            whole[0],
+            virtual[0],
+            (
+                "the first is a physical function and the second one of its virtual functions, and "
+                "only one of both can be counted"
+            ),
             "let device_spec match either the one (by its product_id) or the others",
-        )  # fmt: skip
+        )
     if len(virtual) == len(card.devices):
         yield from _differences(name, virtual, "resource_class", lambda one: one.resource_class)
-        yield from _differences(name, virtual, "traits", lambda one: ", ".join(sorted(one.traits)) or "none")
+        yield from _differences(
+            name, virtual, "traits", lambda one: ", ".join(sorted(one.traits)) or "none"
+        )
     for one in virtual:
         if one.spec.one_time_use is not None:
-            what = f"provider {name}: {one.device.address} is a virtual function, of which one_time_use = {str(one.spec.one_time_use).lower()} cannot be said"
-            yield ConfigError(f"{OPTION} {one.spec.place}: {what}", "remove the key", option=OPTION, place=one.spec.place, key="one_time_use")
+            what = (
+                f"provider {name}: {one.device.address} is a virtual function, of which "
+                f"one_time_use = {str(one.spec.one_time_use).lower()} cannot be said"
+            )
+            yield ConfigError(
+                f"{OPTION} {one.spec.place}: {what}",
+                "remove the key",
+                option=OPTION,
+                place=one.spec.place,
+                key="one_time_use",
+            )
             break
 
 
-def _differences(name: str, devices: list[Matched], key: str, value: Callable[[Matched], str]) -> Iterator[ConfigError]:
-    """All VFs of a PF are counted together, so that they have to be alike; the first of each other kind is named."""
+def _differences(
+    name: str, devices: list[Matched], key: str, value: Callable[[Matched], str]
+) -> Iterator[ConfigError]:
+    """All VFs of a PF are counted together, so that they have to be alike; the first of each other
+    kind is named.
+    """
     first, told = devices[0], {value(devices[0])}
     for one in devices[1:]:
         if value(one) not in told:
             told.add(value(one))
-            what = f"{key} is {value(first)} of the first and {value(one)} of the second, but they are virtual functions of one card"
+            what = (
+                f"{key} is {value(first)} of the first and {value(one)} of the second, but they "
+                "are virtual functions of one card"
+            )
             yield _error(name, first, one, what, "say the same of all virtual functions of a card")
 
 
 def _error(name: str, first: Matched, second: Matched, what: str, remedy: str) -> ConfigError:
     places = list(dict.fromkeys((first.spec.place, second.spec.place)))
     devices = " and ".join(f"{one.device.address} ({one.spec.place})" for one in (first, second))
-    return ConfigError(f"{OPTION} {', '.join(places)}: provider {name}: {devices}: {what}", remedy, option=OPTION, place=places[0], provider=name)
+    return ConfigError(
+        f"{OPTION} {', '.join(places)}: provider {name}: {devices}: {what}",
+        remedy,
+        option=OPTION,
+        place=places[0],
+        provider=name,
+    )

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 
 import os_traits
 
-from agent.tree.policy import Policy
 from agent.model.facts import HostFacts
 from agent.model.journal import Journal
 from agent.model.names import AGENT_MARK, custom_token
 from agent.model.provider_tree import ProviderTree
+from agent.tree.policy import Policy
 
 STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 
@@ -17,7 +17,9 @@ OWN = frozenset({STATUS_DISABLED})
 
 
 def agent_trait(agent: str) -> str:
-    """The trait that all nodes of the agent called ``agent`` carry, so that one request lists them."""
+    """The trait that all nodes of the agent called ``agent`` carry, so that one request
+    lists them.
+    """
     return custom_token(f"COMPUTE_NODE_AGENT_{agent}")
 
 
@@ -27,20 +29,30 @@ def other_marks(traits: Iterable[str], agent: str) -> frozenset[str]:
 
 
 def put_root_traits(
-    tree: ProviderTree, present: ProviderTree, root: str, journal: Journal, policy: Policy, agent: str, capabilities: Mapping[str, bool], facts: HostFacts
+    tree: ProviderTree,
+    present: ProviderTree,
+    root: str,
+    journal: Journal,
+    policy: Policy,
+    agent: str,
+    capabilities: Mapping[str, bool],
+    facts: HostFacts,
 ) -> None:
-    """Mark the root as a compute node of this owner and agent, with what the driver found and can do, and the operator's switch.
+    """Mark the root as a compute node of this owner and agent, with what the driver found and can
+    do, and the operator's switch.
 
-    Where it could not find out, the traits that were set before stay.
-    The switch is nova's on a nova host: unset it leaves the trait as it was found, and true takes it off only if the
-    journal says that the agent had put it on.
+    Where it could not find out, the traits that were set before stay. The switch is nova's on a
+    nova host: unset it leaves the trait as it was found, and true takes it off only if the journal
+    says that the agent had put it on.
     """
     tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(agent))
     # Of who had the node before. A node that another agent still has never comes so far.
     tree.remove_traits(root, *other_marks(tree.provider(root).traits, agent))
     if not facts.complete("traits") and present.exists(root):
         before = journal.of(root)
-        tree.add_traits(root, *(present.provider(root).traits & before.traits - before.configured.traits - OWN))
+        tree.add_traits(
+            root, *(present.provider(root).traits & before.traits - before.configured.traits - OWN)
+        )
     known = {**(facts.traits or {}), **capabilities}
     tree.add_traits(root, *(name for name, has in known.items() if has))
     tree.remove_traits(root, *(name for name, has in known.items() if not has))

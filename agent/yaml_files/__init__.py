@@ -1,1 +1,3 @@
-"""YAML files that people write: plain data with the place of every value, and what a JSON Schema says of it in words."""
+"""YAML files that people write: plain data with the place of every value, and what a JSON Schema
+says of it in words.
+"""

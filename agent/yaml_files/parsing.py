@@ -1,7 +1,8 @@
 """YAML to plain data; whatever could surprise a reader of the file is an error.
 
-Scalars mean what they look like: only ``true``, ``false``, ``null`` and decimal numbers are anything but text, because
-YAML 1.1 would read the PCI address 0000:01:00.0 as a number and ``no`` as false.
+Scalars mean what they look like: only ``true``, ``false``, ``null`` and decimal numbers are
+anything but text, because YAML 1.1 would read the PCI address 0000:01:00.0 as a number and ``no``
+as false.
 """
 
 import re
@@ -22,22 +23,31 @@ Pair = tuple[Any, Any]
 
 
 def parse(content: bytes, file: str, *, aliases: bool = False) -> Document:
-    """Read ``content`` as one YAML document; ``file`` is its name in messages. ``aliases``: anchors, ``*aliases`` and ``<<`` are allowed.
+    """Read ``content`` as one YAML document; ``file`` is its name in messages. ``aliases``:
+    anchors, ``*aliases`` and ``<<`` are allowed.
 
     :raises ConfigErrors: it is no YAML, or uses what is not allowed here.
     """
     try:
-        root = (_Loader if aliases else _StrictLoader)(content.decode("utf-8-sig")).get_single_node()
+        root = (_Loader if aliases else _StrictLoader)(
+            content.decode("utf-8-sig")
+        ).get_single_node()
     except UnicodeDecodeError as error:
         before = content[: error.start].decode("utf-8-sig")
         place = TextPosition(before.count("\n") + 1, len(before) - before.rfind("\n"))
-        raise ConfigErrors([error_at(file, place, (), "is not UTF-8", "save the file as UTF-8")]) from error
+        raise ConfigErrors(
+            [error_at(file, place, (), "is not UTF-8", "save the file as UTF-8")]
+        ) from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         what = error.problem or error.context or "is no YAML"
-        raise ConfigErrors([error_at(file, _place(mark) if mark else TextPosition(), (), what, "correct the YAML")]) from error
+        raise ConfigErrors(
+            [error_at(file, _place(mark) if mark else TextPosition(), (), what, "correct the YAML")]
+        ) from error
     except yaml.YAMLError as error:
-        raise ConfigErrors([error_at(file, TextPosition(), (), f"{error}".splitlines()[0], "correct the YAML")]) from error
+        raise ConfigErrors(
+            [error_at(file, TextPosition(), (), f"{error}".splitlines()[0], "correct the YAML")]
+        ) from error
     walk = _Walk(file)
     data = walk.value(root, ()) if root is not None else None
     return Document(file, data, walk.places, walk.errors)
@@ -55,9 +65,13 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
         if getattr(event, "tag", None) is not None:
-            raise yaml.composer.ComposerError(None, None, f"the tag {event.tag} is not allowed here", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, f"the tag {event.tag} is not allowed here", event.start_mark
+            )
         if self.depth >= MAX_DEPTH:
-            raise yaml.composer.ComposerError(None, None, f"is nested deeper than {MAX_DEPTH} levels", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, f"is nested deeper than {MAX_DEPTH} levels", event.start_mark
+            )
         self.depth += 1
         node = super().compose_node(parent, index)
         self.depth -= 1
@@ -65,10 +79,18 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc] # PyYAML has no types
 
 
 _Loader.yaml_implicit_resolvers = {}
-_Loader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile(r"^(?:null|~|)$"), ["n", "~", ""])
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:null", re.compile(r"^(?:null|~|)$"), ["n", "~", ""]
+)
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|false)$"), ["t", "f"])
-_Loader.add_implicit_resolver("tag:yaml.org,2002:int", re.compile(r"^-?(?:0|[1-9][0-9]{0,17})$"), list("-0123456789"))
-_Loader.add_implicit_resolver("tag:yaml.org,2002:float", re.compile(r"^-?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?$"), list("-.0123456789"))
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:int", re.compile(r"^-?(?:0|[1-9][0-9]{0,17})$"), list("-0123456789")
+)
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^-?(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:e[-+]?[0-9]+)?$"),
+    list("-.0123456789"),
+)
 
 
 class _StrictLoader(_Loader):
@@ -77,7 +99,9 @@ class _StrictLoader(_Loader):
     def compose_node(self, parent: Any, index: Any) -> Any:
         event = self.peek_event()
         if isinstance(event, yaml.AliasEvent):
-            raise yaml.composer.ComposerError(None, None, "aliases are not allowed here: write the value out", event.start_mark)
+            raise yaml.composer.ComposerError(
+                None, None, "aliases are not allowed here: write the value out", event.start_mark
+            )
         return super().compose_node(parent, index)
 
 
@@ -103,8 +127,19 @@ class _Walk:
         """Aliases make a small file a large document, or one without an end."""
         self.values += 1
         if depth > MAX_DEPTH or self.values > MAX_VALUES:
-            what = f"is nested deeper than {MAX_DEPTH} levels" if depth > MAX_DEPTH else f"has more than {MAX_VALUES} values"
-            raise ConfigErrors([*self.errors, error_at(self.file, _place(node.start_mark), (), what, "use fewer aliases, or none")])
+            what = (
+                f"is nested deeper than {MAX_DEPTH} levels"
+                if depth > MAX_DEPTH
+                else f"has more than {MAX_VALUES} values"
+            )
+            raise ConfigErrors(
+                [
+                    *self.errors,
+                    error_at(
+                        self.file, _place(node.start_mark), (), what, "use fewer aliases, or none"
+                    ),
+                ]
+            )
 
     def mapping(self, node: Any, where: Where) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -112,7 +147,11 @@ class _Walk:
         for key_node, value_node in own:
             place = _place(key_node.start_mark)
             if not isinstance(key_node, yaml.ScalarNode):
-                self.errors.append(error_at(self.file, place, where, "a key is a list or a mapping", "use text as a key"))
+                self.errors.append(
+                    error_at(
+                        self.file, place, where, "a key is a list or a mapping", "use text as a key"
+                    )
+                )
                 continue
             key = key_node.value
             here = (*where, key)
@@ -122,7 +161,9 @@ class _Walk:
                 continue
             self.places[here] = place
             if printable(key) != key:
-                self.errors.append(error_at(self.file, place, here, "the key has a control character", "remove it"))
+                self.errors.append(
+                    error_at(self.file, place, here, "the key has a control character", "remove it")
+                )
             found[key] = self.value(value_node, here)
         for key_node, value_node in self.merged(node, where, 0):
             here = (*where, key_node.value)
@@ -140,16 +181,31 @@ class _Walk:
             for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
                 self.check_size(source, len(where) + depth)
                 if not isinstance(source, yaml.MappingNode):
-                    self.errors.append(error_at(self.file, _place(key.start_mark), where, "<< merges what is no mapping", "name the anchor of a mapping"))
+                    self.errors.append(
+                        error_at(
+                            self.file,
+                            _place(key.start_mark),
+                            where,
+                            "<< merges what is no mapping",
+                            "name the anchor of a mapping",
+                        )
+                    )
                     continue
-                yield from (pair for pair in source.value if isinstance(pair[0], yaml.ScalarNode) and not _is_merge(pair[0]))
+                yield from (
+                    pair
+                    for pair in source.value
+                    if isinstance(pair[0], yaml.ScalarNode) and not _is_merge(pair[0])
+                )
                 yield from self.merged(source, where, depth + 1)
 
     def scalar(self, node: Any, where: Where) -> str | int | float | bool | None:
         text: str = node.value
         kind = node.tag.rpartition(":")[2]
         if kind == "str" and printable(text) != text:
-            what, remedy = f"{shown(text)} has a control character", "write it on one line, without control characters"
+            what, remedy = (
+                f"{shown(text)} has a control character",
+                "write it on one line, without control characters",
+            )
             self.errors.append(error_at(self.file, _place(node.start_mark), where, what, remedy))
         match kind:
             case "null":

@@ -17,13 +17,20 @@ from agent.model.json_schema import Validator
 from agent.yaml_files.document import Document, Where, shown
 
 TYPES = {
-    "string": "text", "integer": "a whole number", "number": "a number",
-    "boolean": "true or false", "array": "a list", "object": "a mapping", "null": "null",
-}  # fmt: skip
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "null",
+}
 
 
 class DocumentSchema:
-    """The schema in the file ``name`` of a package. ``example``: the file that shows how it is done."""
+    """The schema in the file ``name`` of a package. ``example``: the file that shows how it is
+    done.
+    """
 
     def __init__(self, package: str, name: str, example: str) -> None:
         self._package, self._name, self._example = package, name, example
@@ -31,7 +38,9 @@ class DocumentSchema:
     @cached_property
     def content(self) -> Mapping[str, Any]:
         """The schema itself."""
-        found: Mapping[str, Any] = json.loads(files(self._package).joinpath(self._name).read_text(encoding="utf-8"))
+        found: Mapping[str, Any] = json.loads(
+            files(self._package).joinpath(self._name).read_text(encoding="utf-8")
+        )
         return found
 
     @cached_property
@@ -49,17 +58,30 @@ class DocumentSchema:
     def _told(self, error: ValidationError) -> Iterator[tuple[Where, str, str]]:
         where: Where = tuple(error.absolute_path)
         expected = error.schema.get("description", "") if isinstance(error.schema, dict) else ""
-        remedy = f"write {expected}" if expected else f"see the commented example in {self._example}"
+        remedy = (
+            f"write {expected}" if expected else f"see the commented example in {self._example}"
+        )
         match error.validator:
             case "additionalProperties":
                 yield from _unknown_keys(error, where)
             case "required":
-                # One error for each missing key comes by itself; its message begins with the key's repr.
-                key = next(name for name in error.validator_value if error.message.startswith(repr(name)))
+                # One error for each missing key comes by itself; its message begins with the key's
+                # repr.
+                key = next(
+                    name for name in error.validator_value if error.message.startswith(repr(name))
+                )
                 yield where, f"lacks {key}", f"add {key}"
             case "type":
-                kinds = [error.validator_value] if isinstance(error.validator_value, str) else error.validator_value
-                yield where, f"is {shown(error.instance)}, not {' or '.join(TYPES[kind] for kind in kinds)}", remedy
+                kinds = (
+                    [error.validator_value]
+                    if isinstance(error.validator_value, str)
+                    else error.validator_value
+                )
+                yield (
+                    where,
+                    f"is {shown(error.instance)}, not {' or '.join(TYPES[kind] for kind in kinds)}",
+                    remedy,
+                )
             case "not":
                 yield where, "is not allowed here", remedy
             case _ if "propertyNames" in error.absolute_schema_path:

@@ -11,8 +11,7 @@ from agent.errors import DriverError, NotReady
 from agent.model.facts import HostFacts
 from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
-from drivers.fake.entry import add_entries
-from drivers.fake.machine import DescribedFacts, Machine
+from drivers.fake.machine import DescribedFacts, Machine, add_entries
 
 
 class BaseDriver:
@@ -41,14 +40,18 @@ class BaseDriver:
         self._host = None
 
     def node_uuid(self, name: str) -> str:
-        """The uuid of a node: the host's identity for the node named after the host, else made from it and the name."""
+        """The uuid of a node: the host's identity for the node named after the host, else made from
+        it and the name.
+        """
         if name == self.host.name:
             return self.host.identity
         return str(uuid.uuid5(uuid.UUID(self.host.identity), name))
 
 
 class DescribedDriver(BaseDriver):
-    """Nodes that are all the same machine. Unless a subclass says otherwise there is one, named after the host."""
+    """Nodes that are all the same machine. Unless a subclass says otherwise there is one, named
+    after the host.
+    """
 
     described: ClassVar[Machine]
 
@@ -76,7 +79,9 @@ class DescribedDriver(BaseDriver):
 
 def unknown_node(name: str) -> DriverError:
     """The error for a node that the driver does not have."""
-    return DriverError(f"the fake driver has no node {printable(name)}", "ask for one of the driver's nodes")
+    return DriverError(
+        f"the fake driver has no node {printable(name)}", "ask for one of the driver's nodes"
+    )
 
 
 class ShapesOutright:
@@ -88,5 +93,8 @@ class ShapesOutright:
         :raises DriverError: one does not fit the tree, or the facts are another driver's.
         """
         if not isinstance(facts, DescribedFacts):
-            raise DriverError(f"node {facts.name}: the facts do not come from a fake driver", "shape with the facts of the same driver")
+            raise DriverError(
+                f"node {facts.name}: the facts do not come from a fake driver",
+                "shape with the facts of the same driver",
+            )
         add_entries(tree, facts.name, facts.providers)

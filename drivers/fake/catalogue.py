@@ -8,9 +8,7 @@ from typing import ClassVar
 from oslo_config import cfg
 
 from drivers.fake.base import DescribedDriver, ShapesOutright
-from drivers.fake.devices import network_card
-from drivers.fake.entry import ProviderEntry, full_record
-from drivers.fake.machine import Machine, plain
+from drivers.fake.machine import Machine, ProviderEntry, full_record, network_card, plain
 
 LARGE = plain(vcpus=1000, memory_mib=800_000, disk_gib=600_000)
 MEDIUM = plain(vcpus=10, memory_mib=8192, disk_gib=1028)
@@ -64,7 +62,10 @@ class MediumNestedDriver(ShapesOutright, MediumDriver):
     """``fake.medium_nested``: a child with a class of its own."""
 
     described: ClassVar[Machine] = replace(
-        MEDIUM, providers=(ProviderEntry("$NODE-child", inventories={"CUSTOM_MAGIC": full_record({"total": 10})}),)
+        MEDIUM,
+        providers=(
+            ProviderEntry("$NODE-child", inventories={"CUSTOM_MAGIC": full_record({"total": 10})}),
+        ),
     )
 
 
@@ -77,7 +78,9 @@ class PredictableUuidDriver(SmallDriver):
 
 
 class MultiNodeDriver(FakeDriver):
-    """``fake.multi_node``: large nodes that come and go while the agent runs. At first one, named after the host."""
+    """``fake.multi_node``: large nodes that come and go while the agent runs. At first one, named
+    after the host.
+    """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         super().__init__(conf)
@@ -97,7 +100,11 @@ class PciDriver(SmallDriver):
 
     described: ClassVar[Machine] = replace(
         SMALL,
-        pci=tuple(device for bus in (1, 2, 3) for device in network_card(f"0000:{bus:02x}:00.0", numa_node=0, enabled=1, maximum=1)),
+        pci=tuple(
+            device
+            for bus in (1, 2, 3)
+            for device in network_card(f"0000:{bus:02x}:00.0", numa_node=0, enabled=1, maximum=1)
+        ),
     )
 
 

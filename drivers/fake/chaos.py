@@ -1,4 +1,6 @@
-"""``fake.chaos``: the host of ``fake.numa`` behind a driver that is slow, fails or knows only half, as its seed says."""
+"""``fake.chaos``: the host of ``fake.numa`` behind a driver that is slow, fails or knows only half,
+as its seed says.
+"""
 
 import threading
 import time
@@ -24,7 +26,8 @@ SECTIONS: tuple[Section, ...] = ("cpu", "memory", "disk", "numa", "pci")
 class ChaosDriver:
     """Disturbs ``[fake] chaos_probability`` of the calls; ``disturbed`` counts them by kind.
 
-    What happens to the n-th call of a method depends on the seed, the method and n alone, so that threads do not matter.
+    What happens to the n-th call of a method depends on the seed, the method and n alone, so that
+    threads do not matter.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -83,7 +86,10 @@ class ChaosDriver:
             kind = dice.choice(kinds)
             self.disturbed[kind] += 1
         if kind == "not-ready":
-            raise NotReady(f"fake.chaos: call {number} of {method} fails on purpose", "try again, or set [fake] chaos_probability = 0")
+            raise NotReady(
+                f"fake.chaos: call {number} of {method} fails on purpose",
+                "try again, or set [fake] chaos_probability = 0",
+            )
         if kind == "delay":
             time.sleep(dice.uniform(0, MAX_DELAY))
             return None
@@ -91,13 +97,17 @@ class ChaosDriver:
 
 
 def _partial(facts: HostFacts, dice: Random) -> HostFacts:
-    """``facts`` with some sections incomplete, and either missing or short of a part: nobody may rely on them."""
+    """``facts`` with some sections incomplete, and either missing or short of a part: nobody may
+    rely on them.
+    """
     chosen = dice.sample(SECTIONS, dice.randint(1, len(SECTIONS)))
     damaged: dict[str, Any] = {}
     for section in chosen:
         missing = dice.random() < 0.5
         damaged.update(_damaged(facts, section, missing))
-    return replace(facts, incomplete=dict.fromkeys(chosen, "fake.chaos: left out on purpose"), **damaged)
+    return replace(
+        facts, incomplete=dict.fromkeys(chosen, "fake.chaos: left out on purpose"), **damaged
+    )
 
 
 def _damaged(facts: HostFacts, section: Section, missing: bool) -> dict[str, Any]:

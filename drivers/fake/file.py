@@ -8,14 +8,16 @@ from agent.driver.interface import HostContext
 from agent.errors import ConfigError, ConfigErrors
 from agent.model.facts import HostFacts
 from agent.model.names import printable
-from agent.yaml_files.reading import read_bytes
+from agent.yaml_files.document import read_bytes
 from drivers.fake.base import BaseDriver, ShapesOutright, unknown_node
 from drivers.fake.host_file import HostFile, read_host_file
 
 
 @dataclass(frozen=True, slots=True)
 class _FileRead:
-    """The file as last read: ``good`` is what it said when it last was right, ``errors`` what is wrong with it now."""
+    """The file as last read: ``good`` is what it said when it last was right, ``errors`` what is
+    wrong with it now.
+    """
 
     content: bytes
     good: HostFile
@@ -25,8 +27,9 @@ class _FileRead:
 class FileDriver(ShapesOutright, BaseDriver):
     """The nodes of ``[fake] host_file``.
 
-    While a changed file is wrong, the nodes stay those of the last right one, and asking for their facts raises what
-    is wrong with it: nothing is written for them, and nothing of theirs is taken away.
+    While a changed file is wrong, the nodes stay those of the last right one, and asking for their
+    facts raises what is wrong with it: nothing is written for them, and nothing of theirs is taken
+    away.
     """
 
     _path: Path
@@ -53,10 +56,15 @@ class FileDriver(ShapesOutright, BaseDriver):
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 - every call looks at the file
         """The nodes of the file, or of its last version that was right: uuid to name.
 
-        A uuid is the one in the file; else the host's identity for an only node, or as for every fake.
+        A uuid is the one in the file; else the host's identity for an only node, or as for every
+        fake.
         """
         file = self._latest().good
-        return {file.uuids.get(name) or (self.host.identity if file.single else self.node_uuid(name)): name for name in file.machines}
+        return {
+            file.uuids.get(name)
+            or (self.host.identity if file.single else self.node_uuid(name)): name
+            for name in file.machines
+        }
 
     def facts(self, name: str) -> HostFacts:
         """What the file says now.
@@ -82,14 +90,19 @@ class FileDriver(ShapesOutright, BaseDriver):
 
     def _configured(self) -> Path:
         if not self.conf.fake.host_file:
-            raise ConfigError("[fake] host_file is not set, and fake.file needs it", "name a YAML file; etc/hosts has examples")
+            raise ConfigError(
+                "[fake] host_file is not set, and fake.file needs it",
+                "name a YAML file; etc/hosts has examples",
+            )
         return Path(self.conf.fake.host_file).expanduser().absolute()
 
     def _read(self, content: bytes) -> HostFile:
         return read_host_file(content, printable(str(self._path)), self.host.name)
 
     def _latest(self) -> _FileRead:
-        """The file as it is now. Its content is compared: a time stamp can hide a second edit within one tick."""
+        """The file as it is now. Its content is compared: a time stamp can hide a second edit
+        within one tick.
+        """
         before = self._reading
         try:
             content = _content(self._path)

@@ -8,8 +8,7 @@ from agent.model.names import normal_uuid
 from agent.yaml_files.document import Document, Where, shown
 from agent.yaml_files.parsing import parse
 from agent.yaml_files.schema import DocumentSchema
-from drivers.fake.entry import NODE, named
-from drivers.fake.machine import Machine
+from drivers.fake.machine import NODE, Machine, named
 from drivers.fake.part import Part
 from drivers.fake.read_node import NodeReader
 
@@ -18,7 +17,8 @@ HOST_FILE = DocumentSchema("drivers.fake", "host.schema.json", "etc/hosts/numa.y
 
 @dataclass(frozen=True, slots=True)
 class HostFile:
-    """The machines by node name, the uuids of those nodes that have one in the file, and the driver's capabilities.
+    """The machines by node name, the uuids of those nodes that have one in the file, and the
+    driver's capabilities.
 
     ``single``: the file describes one node and not a list.
     """
@@ -36,18 +36,25 @@ def read_host_file(content: bytes, file: str, host: str) -> HostFile:
     """
     document = parse(content, file)
     structure = HOST_FILE.errors(document)
-    errors: list[ConfigError] = [*document.errors, *(error for found in structure.values() for error in found)]
+    errors: list[ConfigError] = [
+        *document.errors,
+        *(error for found in structure.values() for error in found),
+    ]
     if () in structure:
         raise ConfigErrors(errors)
     whole = Part(document, (), document.data, errors)
-    nodes = [NodeReader(whole.at(*place), structure, host) for place in _places(document, structure)]
+    nodes = [
+        NodeReader(whole.at(*place), structure, host) for place in _places(document, structure)
+    ]
     machines = [(node, node.machine()) for node in nodes]
     _check_names(machines)
     if errors:
         raise ConfigErrors(sorted(errors, key=lambda error: error.data["line"]))
     return HostFile(
         machines={str(node.name): machine for node, machine in machines},
-        uuids={str(node.name): normal_uuid(node.data["uuid"]) for node in nodes if "uuid" in node.data},
+        uuids={
+            str(node.name): normal_uuid(node.data["uuid"]) for node in nodes if "uuid" in node.data
+        },
         capabilities=document.data.get("capabilities", {}),
         single="nodes" not in document.data,
     )
@@ -59,7 +66,11 @@ def _places(document: Document, broken: Collection[Where]) -> list[Where]:
         return [()]
     if ("nodes",) in broken:
         return []
-    places: list[Where] = [("nodes", index) for index, data in enumerate(document.data["nodes"]) if isinstance(data, Mapping)]
+    places: list[Where] = [
+        ("nodes", index)
+        for index, data in enumerate(document.data["nodes"])
+        if isinstance(data, Mapping)
+    ]
     return places
 
 
@@ -73,11 +84,19 @@ def _check_names(machines: Collection[tuple[NodeReader, Machine]]) -> None:
             node.part.wrong(("uuid",), "another node has this uuid", "give every node its own uuid")
         uuids.add(uuid)
         if node.name is not None and owners.setdefault(node.name, node) is not node:
-            node.part.wrong(("name",), f"two nodes are called {shown(node.name)}", "give every node its own name")
+            node.part.wrong(
+                ("name",),
+                f"two nodes are called {shown(node.name)}",
+                "give every node its own name",
+            )
     for node, machine in machines:
         for entry in machine.providers if node.name is not None else ():
             name = named(entry.name, str(node.name))
             other = owners.setdefault(name, node)
             if other is not node and name != node.name:
                 remedy = f"use {NODE} in the provider's name"
-                node.part.wrong(("providers",), f"{shown(name)} is the name of a provider of the node {other.name} too", remedy)
+                node.part.wrong(
+                    ("providers",),
+                    f"{shown(name)} is the name of a provider of the node {other.name} too",
+                    remedy,
+                )

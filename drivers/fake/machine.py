@@ -1,32 +1,155 @@
-"""A machine that is described instead of found: its sections, and the providers that are given outright."""
+"""A machine that is described instead of found: its sections, and the providers that are given
+outright.
+"""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from agent.model.assignable_unit import AssignableUnit
-from agent.model.devices import PciDevice
+from agent.errors import DriverError
+from agent.model.devices import PciAddress, PciDevice
 from agent.model.domain import Domain
 from agent.model.encryption import EncryptionFacts
 from agent.model.facts import CpuFacts, HostFacts, Section
+from agent.model.inventory import Inventories, Number, Record, completed
 from agent.model.mdev import MdevParent
+from agent.model.names import number_of
+from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Topology
-from drivers.fake.entry import ProviderEntry
+from agent.model.unit_record import AssignableUnit
+
+ETHERNET = 0x020000
+ETHERNET_VENDOR, ETHERNET_PF, ETHERNET_VF = "8086", "1528", "1515"
+
+
+def function_after(address: PciAddress, count: int) -> PciAddress:
+    """The ``count``-th function after ``address`` on its bus; functions beyond the seventh go on in
+    the next slot.
+
+    :raises ValueError: the bus ends before.
+    """
+    slot, function = divmod(address.slot * 8 + address.function + count, 8)
+    if slot > 0x1F:
+        raise ValueError(
+            f"bus {address.bus:02x} has no room for {number_of(count, 'function')} after {address}"
+        )
+    return PciAddress(address.domain, address.bus, slot, function)
+
+
+def network_card(text: str, numa_node: int, enabled: int, maximum: int) -> tuple[PciDevice, ...]:
+    """A network card at the address ``text`` with ``enabled`` of ``maximum`` virtual functions
+    right behind it.
+    """
+    address = PciAddress.parse(text)
+    functions = tuple(function_after(address, index + 1) for index in range(enabled))
+    card = PciDevice(
+        address,
+        ETHERNET_VENDOR,
+        ETHERNET_PF,
+        class_code=ETHERNET,
+        numa_node=numa_node,
+        virtual_functions=functions,
+        max_virtual_functions=maximum,
+    )
+    virtual = (
+        PciDevice(
+            function,
+            ETHERNET_VENDOR,
+            ETHERNET_VF,
+            class_code=ETHERNET,
+            numa_node=numa_node,
+            physical_function=address,
+        )
+        for function in functions
+    )
+    return card, *virtual
+
+
+NODE = "$NODE"
+
+
+@dataclass(frozen=True, slots=True)
+class ProviderEntry:
+    """What a provider has. In ``name`` and ``parent`` ``$NODE`` stands for the node's name;
+    ``$NODE`` alone is the root.
+
+    Inventory records are complete.
+    """
+
+    name: str
+    parent: str = NODE
+    inventories: Inventories = field(default_factory=dict)
+    traits: frozenset[str] = frozenset()
+    aggregates: frozenset[str] = frozenset()
+
+
+def full_record(record: Record) -> dict[str, Number]:
+    """``record`` with all six fields, so that no value left in Placement shines through;
+    ``max_unit`` follows ``total``.
+    """
+    return completed(record, {"max_unit": record["total"]})
+
+
+def named(text: str, node: str) -> str:
+    """``text`` with the node's name put in."""
+    return text.replace(NODE, node)
+
+
+def add_entries(tree: ProviderTree, node: str, entries: Iterable[ProviderEntry]) -> None:
+    """Put ``entries``, parents first, into the tree of ``node``; what a provider has already stays.
+
+    :raises DriverError: an entry does not fit the tree.
+    """
+    for entry in entries:
+        name, parent = named(entry.name, node), named(entry.parent, node)
+        try:
+            _place(tree, name, None if name == node else parent)
+            _fill(tree, name, entry)
+        except ValueError as error:
+            raise DriverError(
+                f"node {node}: provider {name} cannot be put below {parent}: {error}",
+                f"describe {parent} as a provider of its own, or choose another name",
+            ) from error
+
+
+def _place(tree: ProviderTree, name: str, parent: str | None) -> None:
+    if parent is None:
+        return
+    if tree.exists(name):
+        # It may be here from last time, because something foreign lies below it, and belong
+        # elsewhere by now.
+        tree.reparent(name, parent)
+    else:
+        tree.new_child(name, parent)
+
+
+def _fill(tree: ProviderTree, name: str, entry: ProviderEntry) -> None:
+    present: Mapping[str, Record] = tree.provider(name).inventory
+    tree.update_inventory(name, {**present, **entry.inventories})
+    tree.add_traits(name, *entry.traits)
+    tree.add_aggregates(name, *entry.aggregates)
+
 
 MODEL, VENDOR = "Nehalem", "Intel"
-FEATURES = frozenset({"sse", "sse2", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "lahf_lm", "nx", "lm"})
+FEATURES = frozenset(
+    {"sse", "sse2", "ssse3", "sse4_1", "sse4_2", "popcnt", "cx16", "lahf_lm", "nx", "lm"}
+)
 
 
 @dataclass(frozen=True, slots=True)
 class DescribedFacts(HostFacts):
-    """Facts that also say which providers their node has beyond those that the core makes, parents first."""
+    """Facts that also say which providers their node has beyond those that the core makes, parents
+    first.
+    """
 
     providers: tuple[ProviderEntry, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What a fake node has. The sections mean what they mean in :class:`agent.model.facts.HostFacts`."""
+    """What a fake node has. The sections mean what they mean in
+    :class:`agent.model.facts.HostFacts`.
+    """
 
     hypervisor_type: str = "fake"
     hypervisor_version: int = 1000

@@ -1,9 +1,10 @@
-"""``fake.numa``: two sockets with two cells each, 64 CPUs with two threads a core, pages of 2 MiB and 1 GiB, two network cards."""
+"""``fake.numa``: two sockets with two cells each, 64 CPUs with two threads a core, pages of 2 MiB
+and 1 GiB, two network cards.
+"""
 
 from agent.model.topology import Cell, PagePool, Topology
 from drivers.fake.catalogue import FakeDriver
-from drivers.fake.devices import network_card
-from drivers.fake.machine import Machine, processor
+from drivers.fake.machine import Machine, network_card, processor
 
 CELLS, CORES_PER_CELL, MEMORY_MIB, DISK_GIB = 4, 8, 65536, 4096
 CORES = CELLS * CORES_PER_CELL
@@ -31,7 +32,11 @@ def _cell(number: int) -> Cell:
         id=number,
         cpus=frozenset().union(*siblings),
         memory_mib=MEMORY_MIB,
-        pages=(PagePool(SMALL_KIB, small_pages), PagePool(LARGE_KIB, LARGE_PAGES, LARGE_PAGES), PagePool(HUGE_KIB, HUGE_PAGES, HUGE_PAGES)),
+        pages=(
+            PagePool(SMALL_KIB, small_pages),
+            PagePool(LARGE_KIB, LARGE_PAGES, LARGE_PAGES),
+            PagePool(HUGE_KIB, HUGE_PAGES, HUGE_PAGES),
+        ),
         distances={other: _distance(number, other) for other in range(CELLS)},
         siblings=siblings,
         sockets=frozenset({_socket(number)}),

@@ -1,4 +1,6 @@
-"""A part of a host file that is being read: its data, where it stands, and the errors found so far."""
+"""A part of a host file that is being read: its data, where it stands, and the errors
+found so far.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,7 +15,8 @@ from agent.yaml_files.document import Document, Where, shown
 class Part:
     """``data`` is what stands at ``where``. All parts of a document share one list of ``errors``.
 
-    ``broken``: the items of a list whose structure is wrong, which is known already; the others are still checked.
+    ``broken``: the items of a list whose structure is wrong, which is known already; the others are
+    still checked.
     """
 
     document: Document

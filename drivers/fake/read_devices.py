@@ -1,36 +1,113 @@
 """The PCI devices of a host file."""
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
-from agent.model.devices import PciDevice
-from agent.model.names import number_of
-from agent.model.pci_address import PciAddress
+from agent.model.devices import PciAddress, PciDevice
+from agent.model.encryption import EncryptionFacts
+from agent.model.mdev import PCI, Mdev, MdevParent, parent_name
+from agent.model.names import ConsumerUuid, normal_uuid, number_of
 from agent.yaml_files.document import Where
-from drivers.fake.devices import function_after
+from drivers.fake.machine import function_after
 from drivers.fake.part import Part
 
 
+def read_mdevs(part: Part, cells: Collection[int] | None) -> tuple[MdevParent, ...]:
+    """The parents, in the order of the file; ``cells`` are the ids of the described cells, if any
+    are.
+    """
+    parents: dict[str, MdevParent] = {}
+    devices = Counter[str]()
+    for item in part.items():
+        parent = _parent(item)
+        if parent.name in parents:
+            item.wrong(
+                ("parent",),
+                f"the parent {parent.name} is here twice",
+                "give every parent once, with all its devices",
+            )
+        if cells is not None and parent.numa_node is not None and parent.numa_node not in cells:
+            item.wrong(
+                ("numa_node",),
+                f"there is no cell {parent.numa_node}",
+                f"cells: {', '.join(str(cell) for cell in sorted(cells))}",
+            )
+        for index, device in enumerate(parent.mdevs):
+            if device.type not in parent.available:
+                item.wrong(
+                    ("mdevs", index, "type"),
+                    f"the parent has no type {device.type!r}",
+                    "list it under types, with 0 if no more can be made",
+                )
+            if devices[device.uuid]:
+                item.wrong(
+                    ("mdevs", index, "uuid"),
+                    f"the device {device.uuid} is here twice",
+                    "give every device its own uuid",
+                )
+            devices[device.uuid] += 1
+        parents[parent.name] = parent
+    return tuple(parents.values())
+
+
+def read_encryption(part: Part) -> EncryptionFacts:
+    """The techniques of the file."""
+    return EncryptionFacts(dict(part.data))
+
+
+def _parent(part: Part) -> MdevParent:
+    data = part.data
+    name = parent_name(data["parent"])
+    mdevs = tuple(
+        Mdev(
+            normal_uuid(one["uuid"]),
+            one["type"],
+            ConsumerUuid(normal_uuid(one["owner"])) if "owner" in one else None,
+        )
+        for one in data.get("mdevs", ())
+    )
+    # A virtual parent is all that there is on its bus, which has its name.
+    return MdevParent(
+        name, PCI if ":" in name else name, dict(data["types"]), mdevs, data.get("numa_node")
+    )
+
+
 def read_devices(part: Part, cells: Collection[int] | None) -> tuple[PciDevice, ...]:
-    """The devices, in order of their addresses; ``cells`` are the ids of the described cells, if any are."""
+    """The devices, in order of their addresses; ``cells`` are the ids of the described cells, if
+    any are.
+    """
     places: dict[PciAddress, Part] = {}
     devices: dict[PciAddress, PciDevice] = {}
     for item in part.items():
         for steps, device in _expanded(item):
             if device.address in devices:
-                item.wrong(steps, f"the device {device.address} is here twice", "give every device its own address")
-            elif cells is not None and device.numa_node is not None and device.numa_node not in cells:
+                item.wrong(
+                    steps,
+                    f"the device {device.address} is here twice",
+                    "give every device its own address",
+                )
+            elif (
+                cells is not None and device.numa_node is not None and device.numa_node not in cells
+            ):
                 known = ", ".join(str(cell) for cell in sorted(cells))
-                item.wrong(("numa_node",), f"there is no cell {device.numa_node}", f"cells: {known}")
+                item.wrong(
+                    ("numa_node",), f"there is no cell {device.numa_node}", f"cells: {known}"
+                )
             places[device.address] = item
             devices[device.address] = device
     families = _families(devices, places, part.whole)
-    return tuple(_with_functions(places[address], devices[address], families.get(address, ())) for address in sorted(devices))
+    return tuple(
+        _with_functions(places[address], devices[address], families.get(address, ()))
+        for address in sorted(devices)
+    )
 
 
 def _expanded(part: Part) -> Iterator[tuple[Where, PciDevice]]:
-    """The device itself, and the virtual functions that it only counts; each with the step that names its address."""
+    """The device itself, and the virtual functions that it only counts; each with the step that
+    names its address.
+    """
     data = part.data
     device = _device(data)
     yield ("address",), device
@@ -39,15 +116,22 @@ def _expanded(part: Part) -> Iterator[tuple[Where, PciDevice]]:
         try:
             address = function_after(device.address, number)
         except ValueError as error:
-            part.wrong(("virtual_functions",), str(error), "have fewer, or list them one by one with physical_function")
+            part.wrong(
+                ("virtual_functions",),
+                str(error),
+                "have fewer, or list them one by one with physical_function",
+            )
             return
-        yield ("virtual_functions",), PciDevice(
-            address,
-            device.vendor_id,
-            _hex(wanted["product_id"]),
-            class_code=device.class_code,
-            numa_node=device.numa_node,
-            physical_function=device.address,
+        yield (
+            ("virtual_functions",),
+            PciDevice(
+                address,
+                device.vendor_id,
+                _hex(wanted["product_id"]),
+                class_code=device.class_code,
+                numa_node=device.numa_node,
+                physical_function=device.address,
+            ),
         )
 
 
@@ -58,10 +142,14 @@ def _device(data: Mapping[str, Any]) -> PciDevice:
         _hex(data["product_id"]),
         class_code=int(_hex(data["class_code"]), 16) if "class_code" in data else None,
         numa_node=data.get("numa_node"),
-        physical_function=PciAddress.parse(data["physical_function"]) if "physical_function" in data else None,
+        physical_function=PciAddress.parse(data["physical_function"])
+        if "physical_function" in data
+        else None,
         max_virtual_functions=int(data.get("max_virtual_functions", 0)),
         kernel_driver=data.get("kernel_driver"),
-        virtual_function_product_id=_hex(data["virtual_functions"]["product_id"]) if "virtual_functions" in data else None,
+        virtual_function_product_id=_hex(data["virtual_functions"]["product_id"])
+        if "virtual_functions" in data
+        else None,
         netdev=data.get("netdev"),
         mac_address=data["mac_address"].lower() if "mac_address" in data else None,
         network_capabilities=tuple(data.get("network_capabilities", ())),
@@ -73,11 +161,15 @@ def _device(data: Mapping[str, Any]) -> PciDevice:
 
 
 def _hex(digits: str | int) -> str:
-    """Hex digits as text: YAML takes those without a letter for a number, which has the same digits."""
+    """Hex digits as text: YAML takes those without a letter for a number, which has the same
+    digits.
+    """
     return str(digits).lower()
 
 
-def _families(devices: Mapping[PciAddress, PciDevice], places: Mapping[PciAddress, Part], whole: bool) -> dict[PciAddress, tuple[PciAddress, ...]]:
+def _families(
+    devices: Mapping[PciAddress, PciDevice], places: Mapping[PciAddress, Part], whole: bool
+) -> dict[PciAddress, tuple[PciAddress, ...]]:
     """The virtual functions of each physical one."""
     families: dict[PciAddress, tuple[PciAddress, ...]] = {}
     for device in sorted(devices.values(), key=lambda one: one.address):
@@ -86,14 +178,24 @@ def _families(devices: Mapping[PciAddress, PciDevice], places: Mapping[PciAddres
             continue
         if devices[above].is_virtual_function if above in devices else whole:
             remedy = "name a device of this list that is none itself"
-            places[device.address].wrong(("physical_function",), f"{above} is not a device that can have virtual functions", remedy)
+            places[device.address].wrong(
+                ("physical_function",),
+                f"{above} is not a device that can have virtual functions",
+                remedy,
+            )
         families[above] = (*families.get(above, ()), device.address)
     return families
 
 
 def _with_functions(part: Part, device: PciDevice, functions: tuple[PciAddress, ...]) -> PciDevice:
-    """The device with its virtual functions; it can have as many as it has, unless the file says more."""
+    """The device with its virtual functions; it can have as many as it has, unless the file says
+    more.
+    """
     most = device.max_virtual_functions or len(functions)
     if len(functions) > most:
-        part.wrong(("max_virtual_functions",), f"is {most}, with {number_of(len(functions), 'virtual function')} described", "write at least that many")
+        part.wrong(
+            ("max_virtual_functions",),
+            f"is {most}, with {number_of(len(functions), 'virtual function')} described",
+            "write at least that many",
+        )
     return replace(device, virtual_functions=functions, max_virtual_functions=most)

@@ -4,49 +4,137 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from agent.model.cpu_list import format_cpu_list
+from agent.model.devices import PciAddress
 from agent.model.domain import Domain, Origin
 from agent.model.flavor import Flavor
+from agent.model.guest import GuestCell, PlacedCell
 from agent.model.mdev import MdevParent
 from agent.model.names import ConsumerUuid, normal_uuid
-from agent.model.pci_address import PciAddress
 from agent.model.topology import Topology
 from drivers.fake.part import Part
-from drivers.fake.read_guest_cells import read_guest_cells
+
+
+def read_guest_cells(part: Part, topology: Topology | None) -> tuple[PlacedCell, ...]:
+    """The placed cells, in the order of the file; ``topology`` are the host's cells, ``None`` if
+    they are not known.
+    """
+    placed: list[PlacedCell] = []
+    for item in part.items():
+        cell = _cell(item)
+        owned = frozenset[int]().union(*(one.cell.cpus for one in placed))
+        if twice := cell.cell.cpus & owned:
+            item.wrong(
+                (),
+                f"the guest's CPUs {format_cpu_list(twice)} are in another cell of it too",
+                "put every CPU into one cell",
+            )
+        if topology is not None:
+            _check_place(item, cell, topology)
+        placed.append(cell)
+    return tuple(placed)
+
+
+def _cell(part: Part) -> PlacedCell:
+    data = part.data
+    shared, dedicated, emulator = (
+        part.cpus(key) if key in data else frozenset[int]()
+        for key in ("shared", "dedicated", "emulator")
+    )
+    pins = {int(cpu): int(host_cpu) for cpu, host_cpu in data.get("pins", {}).items()}
+    if both := shared & dedicated:
+        part.wrong(
+            ("dedicated",),
+            f"the guest's CPUs {format_cpu_list(both)} are shared too",
+            "a CPU is one or the other",
+        )
+    if odd := dedicated.symmetric_difference(pins):
+        remedy = "write the host CPU of each dedicated CPU of the guest, and of no other"
+        part.wrong(
+            ("pins",),
+            f"the guest's CPUs {format_cpu_list(odd)} are dedicated or pinned, but not both",
+            remedy,
+        )
+    taken = [*pins.values(), *emulator]
+    if twice := {cpu for cpu in taken if taken.count(cpu) > 1}:
+        part.wrong(
+            ("pins",),
+            f"the guest has the host's CPUs {format_cpu_list(twice)} twice",
+            "give every CPU of the guest one of its own",
+        )
+    cell = GuestCell(shared, dedicated, int(data["memory_mib"]))
+    return PlacedCell(cell, int(data["host_cell"]), data.get("page_size_kib"), pins, emulator)
+
+
+def _check_place(part: Part, placed: PlacedCell, topology: Topology) -> None:
+    host = next((cell for cell in topology.cells if cell.id == placed.host_cell), None)
+    if host is None:
+        known = ", ".join(str(cell.id) for cell in topology.cells) or "none"
+        part.wrong(("host_cell",), f"there is no cell {placed.host_cell}", f"cells: {known}")
+    elif far := placed.pinned_cpus - host.cpus:
+        part.wrong(
+            ("pins",),
+            f"the CPUs {format_cpu_list(far)} are not of the host's cell {host.id}",
+            f"its CPUs are {format_cpu_list(host.cpus) or 'none'}",
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the host has that guests may name; ``None`` for what is not known, because it is wrong itself."""
+    """What the host has that guests may name; ``None`` for what is not known, because it is wrong
+    itself.
+    """
 
     topology: Topology | None
     devices: Collection[PciAddress] | None
 
 
 def read_guests(part: Part, around: Around) -> tuple[Domain, ...]:
-    """The guests, in the order of the file. What two of them have at once is their own affair: hosts show such things."""
+    """The guests, in the order of the file. What two of them have at once is their own affair:
+    hosts show such things.
+    """
     guests: dict[ConsumerUuid, Domain] = {}
     for item in part.items():
         guest = _guest(item, around)
         if guest.uuid in guests:
-            item.wrong(("uuid",), f"the guest {guest.uuid} is here twice", "give every guest its own uuid")
+            item.wrong(
+                ("uuid",), f"the guest {guest.uuid} is here twice", "give every guest its own uuid"
+            )
         guests[guest.uuid] = guest
     return tuple(guests.values())
 
 
-def with_owners(parents: tuple[MdevParent, ...], guests: Part, *, whole: bool) -> tuple[MdevParent, ...]:
-    """The parents of mediated devices, each of which belongs to the guest that has it. ``whole``: there are no others than these."""
-    owners: dict[str, ConsumerUuid | None] = {one.uuid: one.owner for parent in parents for one in parent.mdevs}
+def with_owners(
+    parents: tuple[MdevParent, ...], guests: Part, *, whole: bool
+) -> tuple[MdevParent, ...]:
+    """The parents of mediated devices, each of which belongs to the guest that has it. ``whole``:
+    there are no others than these.
+    """
+    owners: dict[str, ConsumerUuid | None] = {
+        one.uuid: one.owner for parent in parents for one in parent.mdevs
+    }
     for item in guests.items():
         guest = _uuid(item)
         for index, text in enumerate(item.data.get("mdevs", ())):
             device = normal_uuid(text)
             owner = owners.get(device)
             if whole and device not in owners:
-                item.wrong(("mdevs", index), f"there is no mediated device {device}", "list it in mdev, below its parent")
+                item.wrong(
+                    ("mdevs", index),
+                    f"there is no mediated device {device}",
+                    "list it in mdev, below its parent",
+                )
             elif owner not in (None, guest):
-                item.wrong(("mdevs", index), f"the device belongs to the guest {owner}", "give every device to one guest")
+                item.wrong(
+                    ("mdevs", index),
+                    f"the device belongs to the guest {owner}",
+                    "give every device to one guest",
+                )
             owners[device] = guest
-    return tuple(replace(parent, mdevs=tuple(replace(one, owner=owners[one.uuid]) for one in parent.mdevs)) for parent in parents)
+    return tuple(
+        replace(parent, mdevs=tuple(replace(one, owner=owners[one.uuid]) for one in parent.mdevs))
+        for parent in parents
+    )
 
 
 def _guest(part: Part, around: Around) -> Domain:
@@ -55,7 +143,10 @@ def _guest(part: Part, around: Around) -> Domain:
     return Domain(
         uuid=_uuid(part),
         name=data.get("name", _uuid(part)),
-        memory_mib=_total(part, "memory_mib", sum(one.cell.memory_mib for one in cells) if cells else None) or 0,
+        memory_mib=_total(
+            part, "memory_mib", sum(one.cell.memory_mib for one in cells) if cells else None
+        )
+        or 0,
         vcpus=_total(part, "vcpus", sum(len(one.cell.cpus) for one in cells) if cells else None),
         state=data.get("state", "running"),
         cells=cells,
@@ -76,7 +167,11 @@ def _total(part: Part, key: str, in_cells: int | None) -> int | None:
             part.wrong((), f"lacks {key}, and there are no cells to take it from", f"add {key}")
         return in_cells
     if in_cells is not None and said != in_cells:
-        part.wrong((key,), f"is {said}, and the guest's cells have {in_cells}", f"leave {key} out, or write {in_cells}")
+        part.wrong(
+            (key,),
+            f"is {said}, and the guest's cells have {in_cells}",
+            f"leave {key} out, or write {in_cells}",
+        )
     return said
 
 
@@ -85,7 +180,9 @@ def _devices(part: Part, known: Collection[PciAddress] | None) -> tuple[PciAddre
     for index, text in enumerate(part.data.get("devices", ())):
         address = PciAddress.parse(text)
         if address in addresses:
-            part.wrong(("devices", index), f"the device {address} is here twice", "name every device once")
+            part.wrong(
+                ("devices", index), f"the device {address} is here twice", "name every device once"
+            )
         if known is not None and address not in known:
             part.wrong(("devices", index), f"there is no device {address}", "list it in pci")
         addresses[address] = None
@@ -94,9 +191,21 @@ def _devices(part: Part, known: Collection[PciAddress] | None) -> tuple[PciAddre
 
 def _origin(part: Part) -> Origin:
     data = part.data
-    return Origin(_flavor(data["flavor"]), data["project_id"], data["user_id"], data.get("volume_backed", False))
+    return Origin(
+        _flavor(data["flavor"]),
+        data["project_id"],
+        data["user_id"],
+        data.get("volume_backed", False),
+    )
 
 
 def _flavor(data: Mapping[str, Any]) -> Flavor:
     disks = {key: int(data[key]) for key in ("root_gb", "ephemeral_gb", "swap_mb") if key in data}
-    return Flavor(data["id"], data["name"], int(data["vcpus"]), int(data["memory_mb"]), **disks, extra_specs=dict(data.get("extra_specs", {})))
+    return Flavor(
+        data["id"],
+        data["name"],
+        int(data["vcpus"]),
+        int(data["memory_mb"]),
+        **disks,
+        extra_specs=dict(data.get("extra_specs", {})),
+    )

@@ -1,42 +1,177 @@
 """One node of a host file as a machine."""
 
-from collections.abc import Iterable, Mapping
+import difflib
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from agent.model.assignable_unit import AssignableUnit
 from agent.model.cpu_list import format_cpu_list
 from agent.model.facts import CpuFacts
+from agent.model.inventory import Record, problems
 from agent.model.mdev import MdevParent
+from agent.model.names import MAX_PROVIDER_NAME, normal_uuid
 from agent.model.topology import Topology
-from agent.yaml_files.document import Where
-from drivers.fake.entry import NODE, ProviderEntry, named
-from drivers.fake.machine import Machine, processor
+from agent.model.unit_record import AssignableUnit
+from agent.yaml_files.document import Where, shown
+from drivers.fake.machine import NODE, Machine, ProviderEntry, full_record, named, processor
 from drivers.fake.part import Part
 from drivers.fake.read_cells import read_cells
-from drivers.fake.read_devices import read_devices
+from drivers.fake.read_devices import read_devices, read_encryption, read_mdevs
 from drivers.fake.read_guests import Around, read_guests, with_owners
-from drivers.fake.read_mdevs import read_encryption, read_mdevs
-from drivers.fake.read_providers import read_providers
-from drivers.fake.read_units import read_units
+
+
+def read_providers(
+    part: Part, node: str, cells: Collection[int] | None
+) -> tuple[ProviderEntry, ...]:
+    """The providers of the node called ``node``, parents first.
+
+    ``cells``: those that the agent makes providers of, ``None`` if they are not known.
+    """
+    entries: dict[str, ProviderEntry] = {}
+    for item in part.items():
+        name = named(item.data["name"], node)
+        if len(name) > MAX_PROVIDER_NAME:
+            item.wrong(
+                ("name",),
+                f"{shown(name)} has {len(name)} characters",
+                f"write at most {MAX_PROVIDER_NAME}, the node's name included",
+            )
+        if name in entries:
+            item.wrong(
+                ("name",), f"{shown(name)} is here twice", "give every provider its own name"
+            )
+        if name == node and "parent" in item.data:
+            item.wrong(("parent",), "the node itself has no parent", "leave the parent out")
+        entries[name] = _entry(item)
+    if part.whole and cells is not None:
+        _check_parents(part, node, {node, *entries, *(f"{node}_NUMA{cell}" for cell in cells)})
+    return _parents_first(part, node, entries)
+
+
+def _entry(part: Part) -> ProviderEntry:
+    data = part.data
+    inventories: dict[str, Record] = {}
+    for name, record in data.get("inventories", {}).items():
+        inventories[name] = full_record(record)
+        for problem in problems(name, inventories[name]):
+            part.wrong(
+                ("inventories", name), problem, "correct the record, or leave out what is as usual"
+            )
+    return ProviderEntry(
+        data["name"],
+        data.get("parent", NODE),
+        inventories,
+        frozenset(data.get("traits", ())),
+        frozenset(normal_uuid(aggregate) for aggregate in data.get("aggregates", ())),
+    )
+
+
+def _check_parents(part: Part, node: str, known: Collection[str]) -> None:
+    for item in part.items():
+        parent = named(item.data.get("parent", NODE), node)
+        if parent not in known:
+            close = difflib.get_close_matches(parent, known, 1)
+            remedy = f"did you mean {close[0]}?" if close else "describe it as a provider too"
+            item.wrong(("parent",), f"there is no provider {shown(parent)}", remedy)
+
+
+def _parents_first(
+    part: Part, node: str, entries: dict[str, ProviderEntry]
+) -> tuple[ProviderEntry, ...]:
+    graph = {
+        name: {named(entry.parent, node)} - {node}
+        for name, entry in entries.items()
+        if name != node
+    }
+    root = (entries[node],) if node in entries else ()
+    try:
+        return root + tuple(
+            entries[name] for name in TopologicalSorter(graph).static_order() if name in entries
+        )
+    except CycleError as error:
+        names = [str(name) for name in error.args[1]]
+        first = next(item for item in part.items() if named(item.data["name"], node) in names)
+        first.wrong(
+            ("parent",),
+            f"the providers {', '.join(names[1:])} are each other's parents",
+            "put one of them below the node",
+        )
+        return root
+
+
+# Classes that the agent makes of other sections.
+COUNTED = frozenset({"VCPU", "PCPU", "MEMORY_MB", "DISK_GB"})
+
+
+def read_units(
+    part: Part, node: str, providers: Collection[str] | None
+) -> tuple[AssignableUnit, ...]:
+    """The units of the node called ``node``, in the order of the file.
+
+    ``providers``: the names of those that may count units, ``None`` if they are not known.
+    """
+    seen: set[tuple[str, str, str]] = set()
+    units = []
+    for item in part.items():
+        data = item.data
+        provider, resource_class, identifier = (
+            data.get("provider", NODE),
+            data["resource_class"],
+            data["identifier"],
+        )
+        if resource_class in COUNTED:
+            item.wrong(
+                ("resource_class",),
+                f"{resource_class} is no class of units: the agent counts it by itself",
+                "name another class, such as CUSTOM_X",
+            )
+        if providers is not None and (name := named(provider, node)) not in providers:
+            item.wrong(
+                ("provider",),
+                f"there is no provider {shown(name)}",
+                "describe it as a provider too, or name the node or a cell",
+            )
+        if (provider, resource_class, identifier) in seen:
+            item.wrong(
+                ("identifier",),
+                f"the unit {shown(identifier)} of {resource_class} is here twice",
+                "give every unit its own identifier",
+            )
+        seen.add((provider, resource_class, identifier))
+        units.append(
+            AssignableUnit(
+                resource_class,
+                identifier,
+                provider.removeprefix(NODE) or None,
+                data.get("metadata", {}),
+            )
+        )
+    return tuple(units)
+
 
 LISTS = ("cells", "guests", "mdev", "pci", "providers", "units")
 NO_CELLS = Topology(())
 
 
 class NodeReader:
-    """A node that is being read. What is wrong in its structure is known already, and is passed over.
+    """A node that is being read. What is wrong in its structure is known already, and is passed
+    over.
 
     ``name`` is ``None`` if it is wrong.
     """
 
     def __init__(self, part: Part, broken: Iterable[Where], host: str) -> None:
         depth = len(part.where)
-        inside = [place[depth:] for place in broken if len(place) > depth and place[:depth] == part.where]
+        inside = [
+            place[depth:] for place in broken if len(place) > depth and place[:depth] == part.where
+        ]
         self._items = {place[:2] for place in inside if len(place) > 1 and place[0] in LISTS}
         gone = {place[0] for place in inside if place[:2] not in self._items}
         self.described: Mapping[str, Any] = part.data
-        self.part = replace(part, data={key: value for key, value in part.data.items() if key not in gone})
+        self.part = replace(
+            part, data={key: value for key, value in part.data.items() if key not in gone}
+        )
         self.data: Mapping[str, Any] = self.part.data
         self.name: str | None = None if "name" in gone else self.data.get("name", host)
 
@@ -51,11 +186,15 @@ class NodeReader:
         providers = self._providers((ids or []) if whole else None)
         hypervisor = self.data.get("hypervisor", {})
         cpu = self._cpu(online, cells, whole)
-        # A file says all that its host has: one with CPUs and no word of disk has none, which is not the same as a driver that forgot it.
+        # A file says all that its host has: one with CPUs and no word of disk has none, which is
+        # not the same as a driver that forgot it.
         nothing = None if cpu is None else 0
         devices = read_devices(pci, ids) if pci else None
         guests = self._list("guests")
-        around = Around((cells or NO_CELLS) if whole else None, {one.address for one in devices or ()} if self._whole("pci", pci) else None)
+        around = Around(
+            (cells or NO_CELLS) if whole else None,
+            {one.address for one in devices or ()} if self._whole("pci", pci) else None,
+        )
         return Machine(
             hypervisor_type=hypervisor.get("type", "fake"),
             hypervisor_version=int(hypervisor.get("version", 1000)),
@@ -65,7 +204,9 @@ class NodeReader:
             numa=cells,
             pci=devices,
             mdev=self._mdevs(mdev, ids, guests),
-            encryption=read_encryption(self.part.at("encryption")) if "encryption" in self.data else None,
+            encryption=read_encryption(self.part.at("encryption"))
+            if "encryption" in self.data
+            else None,
             domains=read_guests(guests, around) if guests else None,
             units=self._units((ids or []) if whole else None, providers),
             incomplete=self.data.get("incomplete", {}),
@@ -76,30 +217,55 @@ class NodeReader:
         """The list of that name, if there is one."""
         if key not in self.data:
             return None
-        return replace(self.part.at(key), broken=frozenset(int(index) for section, index in self._items if section == key))
+        return replace(
+            self.part.at(key),
+            broken=frozenset(int(index) for section, index in self._items if section == key),
+        )
 
     def _whole(self, key: str, part: Part | None) -> bool:
         """Whether the list tells all that there is, so that what is not in it is missing."""
-        return (part.whole if part else key not in self.described) and key not in self.data.get("incomplete", {})
+        return (part.whole if part else key not in self.described) and key not in self.data.get(
+            "incomplete", {}
+        )
 
-    def _mdevs(self, part: Part | None, cells: list[int] | None, guests: Part | None) -> tuple[MdevParent, ...] | None:
+    def _mdevs(
+        self, part: Part | None, cells: list[int] | None, guests: Part | None
+    ) -> tuple[MdevParent, ...] | None:
         """The parents of mediated devices, with those guests as owners that have them."""
         parents = read_mdevs(part, cells) if part else None
-        owned = with_owners(parents or (), guests, whole=self._whole("mdev", part)) if guests else parents
+        owned = (
+            with_owners(parents or (), guests, whole=self._whole("mdev", part))
+            if guests
+            else parents
+        )
         return owned if parents is not None else None
 
-    def _cpu(self, online: frozenset[int] | None, cells: Topology | None, whole: bool) -> CpuFacts | None:
+    def _cpu(
+        self, online: frozenset[int] | None, cells: Topology | None, whole: bool
+    ) -> CpuFacts | None:
         """The processors; those of the cells if nothing else is said."""
         data = self.data.get("cpu", {})
-        in_cells = frozenset(cpu for cell in cells.cells for cpu in cell.cpus) if cells else frozenset()
+        in_cells = (
+            frozenset(cpu for cell in cells.cells for cpu in cell.cpus) if cells else frozenset()
+        )
         if online is None and cells is None:
             if whole and "cpu" in self.data:
-                self.part.wrong(("cpu",), "lacks online, and there are no cells to take the CPUs from", "add online, a CPU list such as '0-15'")
+                self.part.wrong(
+                    ("cpu",),
+                    "lacks online, and there are no cells to take the CPUs from",
+                    "add online, a CPU list such as '0-15'",
+                )
             return None
         if cells and whole and online and online - in_cells:
-            self.part.wrong(("cpu", "online"), f"the CPUs {format_cpu_list(online - in_cells)} belong to no cell", "add them to a cell's cpus")
+            self.part.wrong(
+                ("cpu", "online"),
+                f"the CPUs {format_cpu_list(online - in_cells)} belong to no cell",
+                "add them to a cell's cpus",
+            )
         usual = processor(in_cells if online is None else online)
-        said = {key: value for key, value in data.items() if key in ("architecture", "model", "vendor")}
+        said = {
+            key: value for key, value in data.items() if key in ("architecture", "model", "vendor")
+        }
         return replace(usual, **said, features=frozenset(data.get("features", usual.features)))
 
     def _memory(self, cells: Topology | None, nothing: int | None) -> int | None:
@@ -113,12 +279,18 @@ class NodeReader:
         root = (ProviderEntry(NODE, traits=frozenset(traits)),) if traits else ()
         return root + (read_providers(part, self.name or NODE, cells) if part else ())
 
-    def _units(self, cells: list[int] | None, providers: Iterable[ProviderEntry]) -> tuple[AssignableUnit, ...] | None:
+    def _units(
+        self, cells: list[int] | None, providers: Iterable[ProviderEntry]
+    ) -> tuple[AssignableUnit, ...] | None:
         """The units; on the node, on its cells or on what is described outright."""
         part, described = self._list("units"), self._list("providers")
         if part is None:
             return None
         known = cells is not None and self._whole("providers", described)
         node = self.name or NODE
-        names = {node, *(f"{node}_NUMA{cell}" for cell in cells or ()), *(named(one.name, node) for one in providers)}
+        names = {
+            node,
+            *(f"{node}_NUMA{cell}" for cell in cells or ()),
+            *(named(one.name, node) for one in providers),
+        }
         return read_units(part, node, names if known else None)

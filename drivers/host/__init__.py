@@ -1,4 +1,6 @@
-"""The bare Linux host: CPUs, NUMA cells, memory, PCI and mediated devices, encryption and disk from /sys and psutil, no hypervisor asked."""
+"""The bare Linux host: CPUs, NUMA cells, memory, PCI and mediated devices, encryption and disk from
+/sys and psutil, no hypervisor asked.
+"""
 
 from drivers.host.driver import HostDriver
 

@@ -3,13 +3,32 @@
 import re
 
 from agent.errors import DriverError
-from agent.model.partial_read import PartialRead
-from agent.model.topology import Cell, Topology
+from agent.model.facts import PartialRead
+from agent.model.topology import Cell, PagePool, Topology
 from drivers.host.core import read_cores
 from drivers.host.cpu import present_cpus
 from drivers.host.memory import kernel_total_mib
-from drivers.host.pages import read_pools
 from drivers.host.sysfs import Sysfs
+
+
+def read_pools(sysfs: Sysfs, folder: str) -> tuple[PagePool, ...]:
+    """The pools in ``folder``, smallest pages first; none on a kernel without huge pages.
+
+    Surplus pages count, because the kernel counts them in ``nr_hugepages``.
+
+    :raises DriverError: a pool's file is missing or garbled.
+    """
+    return tuple(_pool(sysfs, folder, size) for size in sysfs.numbers(folder, r"hugepages-(\d+)kB"))
+
+
+def _pool(sysfs: Sysfs, folder: str, size_kib: int) -> PagePool:
+    pool = f"{folder}/hugepages-{size_kib}kB"
+    return PagePool(
+        size_kib,
+        total=sysfs.integer(f"{pool}/nr_hugepages"),
+        free=sysfs.optional_integer(f"{pool}/free_hugepages"),
+    )
+
 
 FOLDER = "devices/system/node"
 
@@ -19,7 +38,9 @@ _MEMORY = re.compile(r"\bMemTotal:\s*([0-9]{1,15}) kB")
 
 
 def read_topology(sysfs: Sysfs, online: frozenset[int]) -> PartialRead[Topology]:
-    """All cells that are online, by id. A cell that cannot be read is set aside; the others stay."""
+    """All cells that are online, by id. A cell that cannot be read is set aside; the
+    others stay.
+    """
     try:
         ids = _cell_ids(sysfs)
         if not ids:
@@ -36,7 +57,9 @@ def read_topology(sysfs: Sysfs, online: frozenset[int]) -> PartialRead[Topology]
 
 
 def _cell_ids(sysfs: Sysfs) -> list[int]:
-    """The cells that the kernel lists as online; without such a list, those that have a folder. None without NUMA."""
+    """The cells that the kernel lists as online; without such a list, those that have a folder.
+    None without NUMA.
+    """
     folders = sysfs.numbers(FOLDER, r"node(\d+)")
     online = sysfs.optional_cpus(f"{FOLDER}/online") if folders else None
     if online is not None and not online:
@@ -84,12 +107,17 @@ def _memory_mib(sysfs: Sysfs, folder: str) -> int:
 def _distances(sysfs: Sysfs, folder: str, ids: list[int]) -> dict[int, int]:
     """The kernel writes one column for each online cell, by id.
 
-    Columns beyond those are ignored: only a recording from which a cell was taken away has them, and libvirt reads it so.
+    Columns beyond those are ignored: only a recording from which a cell was taken away has them,
+    and libvirt reads it so.
     """
     text = sysfs.optional_text(f"{folder}/distance")
     if text is None:
         return {}
     columns = text.split()
-    if len(columns) < len(ids) or not all(column.isascii() and column.isdigit() for column in columns):
-        raise sysfs.fault(f"{folder}/distance", f"{text!r} is not a distance for each of {len(ids)} cells")
+    if len(columns) < len(ids) or not all(
+        column.isascii() and column.isdigit() for column in columns
+    ):
+        raise sysfs.fault(
+            f"{folder}/distance", f"{text!r} is not a distance for each of {len(ids)} cells"
+        )
     return dict(zip(ids, map(int, columns), strict=False))

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from drivers.host.cpu import FOLDER
 from drivers.host.sysfs import Sysfs
 
-# Newest kernels may drop the first name, oldest ones know only it; recordings of very old ones have only maps.
+# Newest kernels may drop the first name, oldest ones know only it; recordings of very old ones have
+# only maps.
 _THREADS = ("thread_siblings_list", "core_cpus_list", "thread_siblings", "core_cpus")
 
 
 @dataclass(frozen=True, slots=True)
 class Cores:
-    """``siblings``: disjoint sets of CPUs, by their lowest CPU. ``sockets``: the packages, where the kernel says."""
+    """``siblings``: disjoint sets of CPUs, by their lowest CPU. ``sockets``: the packages, where
+    the kernel says.
+    """
 
     siblings: tuple[frozenset[int], ...]
     sockets: frozenset[int]
@@ -33,7 +36,10 @@ def read_cores(sysfs: Sysfs, cpus: frozenset[int]) -> Cores:
             continue
         threads = _threads(sysfs, cpu, cpus)
         if threads & seen or cpu not in threads:
-            raise sysfs.fault(f"{FOLDER}/cpu{cpu}/topology", f"its siblings {sorted(threads)} contradict those of another CPU")
+            raise sysfs.fault(
+                f"{FOLDER}/cpu{cpu}/topology",
+                f"its siblings {sorted(threads)} contradict those of another CPU",
+            )
         seen |= threads
         siblings.append(threads)
         sockets.update(_package(sysfs, cpu))

@@ -6,8 +6,7 @@ from itertools import takewhile
 from pathlib import Path
 
 from agent.errors import DriverError, NotReady
-from agent.model.facts import CpuFacts
-from agent.model.partial_read import PartialRead
+from agent.model.facts import CpuFacts, PartialRead
 from drivers.host.sysfs import Sysfs
 
 FOLDER = "devices/system/cpu"
@@ -30,9 +29,10 @@ def present_cpus(sysfs: Sysfs) -> list[int]:
 def read_online(sysfs: Sysfs) -> PartialRead[frozenset[int]]:
     """The CPUs that run now.
 
-    Those of the host, from the kernel's list, because neither a cgroup nor an affinity mask of the agent says what
-    guests may use. Without the list (old kernels), those that show a topology, which the kernel takes away from an
-    offline CPU; so too, as the best guess, where the list is there and cannot be read.
+    Those of the host, from the kernel's list, because neither a cgroup nor an affinity mask of the
+    agent says what guests may use. Without the list (old kernels), those that show a topology,
+    which the kernel takes away from an offline CPU; so too, as the best guess, where the list is
+    there and cannot be read.
     """
     try:
         online = sysfs.optional_cpus(f"{FOLDER}/online")
@@ -48,11 +48,14 @@ def read_online(sysfs: Sysfs) -> PartialRead[frozenset[int]]:
 
 
 def _with_topology(sysfs: Sysfs) -> frozenset[int]:
-    return frozenset(cpu for cpu in present_cpus(sysfs) if sysfs.is_folder(f"{FOLDER}/cpu{cpu}/topology"))
+    return frozenset(
+        cpu for cpu in present_cpus(sysfs) if sysfs.is_folder(f"{FOLDER}/cpu{cpu}/topology")
+    )
 
 
 def read_kind() -> CpuFacts:
-    """Architecture, model, vendor and features of this machine's CPUs, from the first CPU; ``online`` is left empty.
+    """Architecture, model, vendor and features of this machine's CPUs, from the first CPU;
+    ``online`` is left empty.
 
     :raises NotReady: /proc/cpuinfo cannot be read.
     """

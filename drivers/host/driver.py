@@ -12,9 +12,8 @@ from oslo_config import cfg
 from agent.driver.disk_size import read_total_gib
 from agent.driver.interface import HostContext
 from agent.errors import ConfigError, DriverError, NotReady
-from agent.model.facts import CpuFacts, HostFacts, Section
+from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
 from agent.model.names import printable
-from agent.model.partial_read import PartialRead, summarize_faults
 from drivers.host import cell, cpu, encryption, mdev, memory, pci
 from drivers.host.sysfs import Sysfs
 
@@ -22,8 +21,9 @@ from drivers.host.sysfs import Sysfs
 class HostDriver:
     """The bare Linux host below ``[host] sysfs_root``.
 
-    One node, called as ``[DEFAULT] host``, with the identity of the host as its uuid. What a recording does not have is
-    not made up from this machine: no kernel version, architecture, model or features. Its disk is this machine's.
+    One node, called as ``[DEFAULT] host``, with the identity of the host as its uuid. What a
+    recording does not have is not made up from this machine: no kernel version, architecture, model
+    or features. Its disk is this machine's.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -33,14 +33,17 @@ class HostDriver:
         self._kind = CpuFacts(online=frozenset(), architecture="")
 
     def check(self, host: str) -> None:  # noqa: ARG002 -- every host may have a sysfs
-        """Check that there is a sysfs to read; see :class:`agent.driver.interface.ChecksConfiguration`."""
+        """Check that there is a sysfs to read; see
+        :class:`agent.driver.interface.ChecksConfiguration`.
+        """
         _opened(self._root)
 
     def start(self, host: HostContext) -> None:
         """Check the same and learn the kind of CPU; see :class:`agent.driver.interface.Driver`."""
         sysfs = _opened(self._root)
         if sysfs.is_live:
-            # Once, because a CPU keeps its kind until the machine starts anew, and some kernels take long to tell.
+            # Once, because a CPU keeps its kind until the machine starts anew, and some kernels
+            # take long to tell.
             self._kind = cpu.read_kind()
         self._host = host
 
@@ -57,7 +60,10 @@ class HostDriver:
         """The host as it is now; see :class:`agent.driver.interface.Driver`."""
         host = self._started()
         if name != host.name:
-            raise DriverError(f"driver host: no node '{printable(name)}'", f"the only node is {host.name!r}, named by [DEFAULT] host")
+            raise DriverError(
+                f"driver host: no node '{printable(name)}'",
+                f"the only node is {host.name!r}, named by [DEFAULT] host",
+            )
         try:
             sysfs = _opened(self._root)
         except ConfigError as error:
@@ -65,7 +71,11 @@ class HostDriver:
         online = cpu.read_online(sysfs)
         topology = cell.read_topology(sysfs, online.value)
         total = memory.read_memory_mib(sysfs, topology)
-        devices, parents, techniques = pci.read_devices(sysfs), mdev.read_parents(sysfs), encryption.read_encryption(sysfs)
+        devices, parents, techniques = (
+            pci.read_devices(sysfs),
+            mdev.read_parents(sysfs),
+            encryption.read_encryption(sysfs),
+        )
         size = self._disk()
         faults: Mapping[Section, tuple[str, ...]] = {
             "cpu": online.faults,
@@ -89,7 +99,9 @@ class HostDriver:
             pci=devices.value,
             mdev=parents.value,
             encryption=techniques.value,
-            incomplete={section: summarize_faults(found) for section, found in faults.items() if found},
+            incomplete={
+                section: summarize_faults(found) for section, found in faults.items() if found
+            },
         )
 
     def is_node_deleted(self, name: str) -> bool:  # noqa: ARG002 -- a host knows of no other host
@@ -113,7 +125,9 @@ def _opened(root: Path) -> Sysfs:
 
     :raises ConfigError: there is none, or it is no sysfs.
     """
-    remedy = "[host] sysfs_root must name a folder that stands for /sys: it has devices/system/cpu in it"
+    remedy = (
+        "[host] sysfs_root must name a folder that stands for /sys: it has devices/system/cpu in it"
+    )
     option = printable(f"[host] sysfs_root = {root}")
     try:
         sysfs = Sysfs(root)

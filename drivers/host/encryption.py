@@ -1,20 +1,34 @@
-"""By which techniques the host can encrypt the memory of guests, and how many contexts it has for each."""
+"""By which techniques the host can encrypt the memory of guests, and how many contexts it has for
+each.
+"""
 
 from agent.errors import DriverError
-from agent.model.encryption import EncryptionFacts
-from agent.model.kernel_encryption import CAPACITIES, SWITCHES, contexts, is_on, parse_capacities
-from agent.model.partial_read import PartialRead
+from agent.model.encryption import (
+    CAPACITIES,
+    SWITCHES,
+    EncryptionFacts,
+    contexts,
+    is_on,
+    parse_capacities,
+)
+from agent.model.facts import PartialRead
 from drivers.host.sysfs import Sysfs
 
 
 def read_encryption(sysfs: Sysfs) -> PartialRead[EncryptionFacts | None]:
-    """What is switched on, None if nothing is. Without the controller ``misc`` the kernel does not say how much of it there is."""
+    """What is switched on, None if nothing is. Without the controller ``misc`` the kernel does not
+    say how much of it there is.
+    """
     try:
         on = [technique for technique, path in SWITCHES.items() if _is_on(sysfs, path)]
         capacities = _capacities(sysfs) if on else {}
     except DriverError as error:
         return PartialRead(None, (error.message,))
-    return PartialRead(EncryptionFacts({technique: contexts(technique, capacities) for technique in on}) if on else None)
+    return PartialRead(
+        EncryptionFacts({technique: contexts(technique, capacities) for technique in on})
+        if on
+        else None
+    )
 
 
 def _is_on(sysfs: Sysfs, path: str) -> bool:

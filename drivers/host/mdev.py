@@ -1,16 +1,18 @@
 """The devices of the host that can be cut into mediated ones, and those that exist."""
 
 from agent.errors import DriverError
+from agent.model.facts import PartialRead
 from agent.model.mdev import Mdev, MdevParent, parent_name
 from agent.model.names import is_uuid
-from agent.model.partial_read import PartialRead
 from drivers.host.sysfs import Sysfs
 
 FOLDER = "class/mdev_bus"
 
 
 def read_parents(sysfs: Sysfs) -> PartialRead[tuple[MdevParent, ...] | None]:
-    """All parents, by name; None on a kernel without mediated devices. One that cannot be read is set aside; the others stay."""
+    """All parents, by name; None on a kernel without mediated devices. One that cannot be read is
+    set aside; the others stay.
+    """
     parents: list[MdevParent] = []
     faults: dict[str, str] = {}
     try:
@@ -25,7 +27,9 @@ def read_parents(sysfs: Sysfs) -> PartialRead[tuple[MdevParent, ...] | None]:
         listed = sysfs.names(FOLDER) if faults else ()
     except DriverError as error:
         return PartialRead((), (error.message,))
-    return PartialRead(tuple(parents), tuple(fault for name, fault in faults.items() if name in listed))
+    return PartialRead(
+        tuple(parents), tuple(fault for name, fault in faults.items() if name in listed)
+    )
 
 
 def _parent(sysfs: Sysfs, name: str) -> MdevParent:
@@ -42,7 +46,10 @@ def _parent(sysfs: Sysfs, name: str) -> MdevParent:
     return MdevParent(
         name=usual,
         bus=bus,
-        available={one: sysfs.integer(f"{folder}/mdev_supported_types/{one}/available_instances") for one in types},
+        available={
+            one: sysfs.integer(f"{folder}/mdev_supported_types/{one}/available_instances")
+            for one in types
+        },
         mdevs=tuple(device for one in types for device in _devices(sysfs, folder, one)),
         # -1 is the kernel's word for "the firmware does not say".
         numa_node=None if cell is None or cell < 0 else cell,
@@ -51,4 +58,8 @@ def _parent(sysfs: Sysfs, name: str) -> MdevParent:
 
 def _devices(sysfs: Sysfs, folder: str, mdev_type: str) -> list[Mdev]:
     """The devices of a type. Who has them, only a hypervisor knows."""
-    return [Mdev(name.lower(), mdev_type) for name in sysfs.names(f"{folder}/mdev_supported_types/{mdev_type}/devices") if is_uuid(name)]
+    return [
+        Mdev(name.lower(), mdev_type)
+        for name in sysfs.names(f"{folder}/mdev_supported_types/{mdev_type}/devices")
+        if is_uuid(name)
+    ]

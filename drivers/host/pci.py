@@ -1,14 +1,103 @@
 """The PCI functions of the host and their SR-IOV relations."""
 
 import re
+from collections.abc import Iterator
 
 from agent.errors import DriverError
-from agent.model.devices import PciDevice
-from agent.model.pci_address import PciAddress
-from agent.model.partial_read import PartialRead
-from drivers.host.network import host_use, interface_of
+from agent.model.devices import PciAddress, PciDevice
+from agent.model.facts import PartialRead
 from drivers.host.sysfs import Sysfs
-from drivers.host.vpd import serial_number
+
+# The most that the standard's 15 bits can address.
+LARGEST = 32 * 1024
+READ_ONLY, END = 0x10, 0x0F
+
+
+def serial_number(sysfs: Sysfs, folder: str) -> str | None:
+    """What the function in ``folder`` says; None if it says nothing.
+
+    Only root may read it, and cards that have it badly are many, so that one that cannot be read
+    has none.
+    """
+    data = sysfs.optional_bytes(f"{folder}/vpd", LARGEST)
+    return _serial_number(data) if data else None
+
+
+def _serial_number(data: bytes) -> str | None:
+    for tag, content in _resources(data):
+        if tag == READ_ONLY:
+            found = next((value for keyword, value in _fields(content) if keyword == b"SN"), b"")
+            text = found.rstrip(b"\0 ").decode("ascii", "replace").strip()
+            return text if text and text.isascii() and text.isprintable() else None
+    return None
+
+
+def _resources(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Tag and content of each resource up to the end; what is cut off is left out."""
+    place = 0
+    while place < len(data):
+        head = data[place]
+        if head & 0x80:
+            tag, size, place = (
+                head & 0x7F,
+                int.from_bytes(data[place + 1 : place + 3], "little"),
+                place + 3,
+            )
+        else:
+            tag, size, place = head >> 3, head & 0x07, place + 1
+        if tag == END and not head & 0x80:
+            return
+        if place + size <= len(data):
+            yield tag, data[place : place + size]
+        place += size
+
+
+def _fields(content: bytes) -> Iterator[tuple[bytes, bytes]]:
+    place = 0
+    while place + 3 <= len(content):
+        size = content[place + 2]
+        yield content[place : place + 2], content[place + 3 : place + 3 + size]
+        place += 3 + size
+
+
+# What lends a device to a program on the host: DPDK, or a virtual machine that nobody told us of.
+LENDERS = frozenset({"vfio-pci", "uio_pci_generic", "igb_uio"})
+
+_UP = 0x1
+_MOST = 64
+_REPRESENTATIVE = re.compile(rb"(c\d+)?pf\d+(vf|sf)\d+\s*")
+
+
+def interface_of(sysfs: Sysfs, folder: str) -> str | None:
+    """The interface of the function in ``folder``; None if it has none, as while a guest has it."""
+    names = sysfs.names(f"{folder}/net")
+    if len(names) < 2:
+        return next(iter(names), None)
+    # Where a card switches by itself, its PF has an interface for each VF as well.
+    own = [
+        name
+        for name in names
+        if not _REPRESENTATIVE.fullmatch(
+            sysfs.optional_bytes(f"{folder}/net/{name}/phys_port_name", _MOST) or b""
+        )
+    ]
+    return next(iter(own), None)
+
+
+def host_use(sysfs: Sysfs, folder: str, interface: str | None, driver: str | None) -> str | None:
+    """What of the host uses the function, in words; None if nothing does.
+
+    :raises DriverError: it cannot be told.
+    """
+    if interface is not None:
+        flags = sysfs.optional_text(f"{folder}/net/{interface}/flags") or "0"
+        if re.fullmatch(r"0x[0-9a-f]{1,8}|0", flags) is None:
+            raise sysfs.fault(f"{folder}/net/{interface}/flags", f"{flags!r} are no flags")
+        return f"interface {interface} is up" if int(flags, 16) & _UP else None
+    if driver in LENDERS and (sysfs.optional_integer(f"{folder}/enable") or 0) > 0:
+        return f"a program has it by {driver}"
+    return None
+
 
 FOLDER = "bus/pci/devices"
 # The class of network controllers.
@@ -30,7 +119,9 @@ def read_devices(sysfs: Sysfs) -> PartialRead[tuple[PciDevice, ...]]:
     except DriverError as error:
         return PartialRead((), (error.message,))
     devices.sort(key=lambda device: device.address)
-    return PartialRead(tuple(devices), tuple(fault for name, fault in faults.items() if name in listed))
+    return PartialRead(
+        tuple(devices), tuple(fault for name, fault in faults.items() if name in listed)
+    )
 
 
 def _device(sysfs: Sysfs, name: str) -> PciDevice:
@@ -48,14 +139,22 @@ def _device(sysfs: Sysfs, name: str) -> PciDevice:
         class_code=class_code,
         # -1 is the kernel's word for "the firmware does not say".
         numa_node=None if cell is None or cell < 0 else cell,
-        physical_function=None if physical is None else _address(sysfs, f"{folder}/physfn", physical),
+        physical_function=None
+        if physical is None
+        else _address(sysfs, f"{folder}/physfn", physical),
         virtual_functions=_virtual_functions(sysfs, folder) if most else (),
         max_virtual_functions=most,
         kernel_driver=driver,
-        virtual_function_product_id=_virtual_product_id(sysfs, f"{folder}/sriov_vf_device") if most else None,
+        virtual_function_product_id=_virtual_product_id(sysfs, f"{folder}/sriov_vf_device")
+        if most
+        else None,
         netdev=interface,
-        mac_address=sysfs.optional_text(f"{folder}/net/{interface}/address") if most and interface is not None else None,
-        serial_number=serial_number(sysfs, folder) if class_code is not None and class_code >> 16 == NETWORK else None,
+        mac_address=sysfs.optional_text(f"{folder}/net/{interface}/address")
+        if most and interface is not None
+        else None,
+        serial_number=serial_number(sysfs, folder)
+        if class_code is not None and class_code >> 16 == NETWORK
+        else None,
         has_vdpa=physical is not None and bool(sysfs.numbers(folder, r"vdpa(\d+)")),
         label=sysfs.optional_text(f"{folder}/label") or None,
         host_use=host_use(sysfs, folder, interface, driver) if physical is not None else None,

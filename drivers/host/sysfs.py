@@ -1,4 +1,6 @@
-"""Reading a sysfs tree, the kernel's own or a recording of another machine's, without ever leaving it."""
+"""Reading a sysfs tree, the kernel's own or a recording of another machine's, without ever leaving
+it.
+"""
 
 import re
 import stat
@@ -18,9 +20,10 @@ _MAX_LINKS = 40
 class Sysfs:
     """The tree below ``root``. Paths are given relative to it, and named in full in every error.
 
-    In a recording, links are resolved as if ``root`` were /sys: an absolute ``/sys/...`` is taken from ``root``, and a
-    link that would lead elsewhere is an error, because it would mix the facts of two machines. The kernel's own links
-    never leave /sys, and checking them would cost more than the reading: they are left to the kernel.
+    In a recording, links are resolved as if ``root`` were /sys: an absolute ``/sys/...`` is taken
+    from ``root``, and a link that would lead elsewhere is an error, because it would mix the facts
+    of two machines. The kernel's own links never leave /sys, and checking them would cost more than
+    the reading: they are left to the kernel.
     """
 
     def __init__(self, root: Path) -> None:
@@ -55,7 +58,9 @@ class Sysfs:
         return raw.replace(b"\0", b"").decode("utf-8", "replace").strip()
 
     def optional_bytes(self, path: str, most: int) -> bytes | None:
-        """The first ``most`` bytes of the file; ``None`` where there is none, or it cannot be read."""
+        """The first ``most`` bytes of the file; ``None`` where there is none, or it
+        cannot be read.
+        """
         try:
             with self._locate(path).open("rb") as file:
                 return file.read(most)
@@ -82,7 +87,8 @@ class Sysfs:
         return number
 
     def optional_cpus(self, *paths: str) -> frozenset[int] | None:
-        """The CPUs in the first of the files that is there, a list (``0-3,8``) or a map (``0000000f``) by its name.
+        """The CPUs in the first of the files that is there, a list (``0-3,8``) or a map
+        (``0000000f``) by its name.
 
         :raises DriverError: the file cannot be read, or is cut off or garbled.
         """
@@ -91,7 +97,9 @@ class Sysfs:
             if text is None:
                 continue
             try:
-                return parse_cpu_list(text) if path.endswith(("list", "online")) else _from_map(text)
+                return (
+                    parse_cpu_list(text) if path.endswith(("list", "online")) else _from_map(text)
+                )
             except ValueError as error:
                 raise self.fault(path, str(error)) from error
         return None
@@ -109,12 +117,16 @@ class Sysfs:
             raise self.fault(path, error.strerror or str(error)) from error
 
     def numbers(self, path: str, pattern: str) -> list[int]:
-        """The numbers that the one group of ``pattern`` finds in the names in a folder, ascending."""
+        """The numbers that the one group of ``pattern`` finds in the names in a folder,
+        ascending.
+        """
         matches = (re.fullmatch(pattern, name) for name in self.names(path))
         return sorted(int(match[1]) for match in matches if match)
 
     def link_name(self, path: str) -> str | None:
-        """The last part of what the link says, whether or not that exists; ``None`` where there is no link."""
+        """The last part of what the link says, whether or not that exists; ``None`` where there is
+        no link.
+        """
         folder, _, name = path.rpartition("/")
         try:
             return (self._locate(folder) / name).readlink().name

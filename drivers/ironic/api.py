@@ -1,7 +1,7 @@
 """Ironic's API, as far as the driver needs it: its versions, its nodes page by page, one node."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple, Self
 from urllib.parse import quote, urlencode
 
 from keystoneauth1 import exceptions as ksa
@@ -11,7 +11,26 @@ from requests import Response
 from agent.errors import NotReady
 from drivers.ironic.failure import not_ready, refused
 from drivers.ironic.node import FIELDS
-from drivers.ironic.version import ApiVersion
+
+
+class ApiVersion(NamedTuple):
+    """Compared by number, so that 1.109 is later than 1.82."""
+
+    major: int
+    minor: int
+
+    @classmethod
+    def of(cls, text: str) -> Self:
+        """From ``1.46``.
+
+        :raises ValueError: it is none.
+        """
+        major, minor = text.split(".")
+        return cls(int(major), int(minor))
+
+    def __str__(self) -> str:
+        return f"{self.major}.{self.minor}"
+
 
 VERSION_HEADER = "X-OpenStack-Ironic-API-Version"
 HIGHEST_HEADER = "X-OpenStack-Ironic-API-Maximum-Version"
@@ -21,7 +40,9 @@ Document = Mapping[str, Any]
 
 
 class Api:
-    """Safe to share between threads. Every call may block for as long as [ironic] timeout lets each request."""
+    """Safe to share between threads. Every call may block for as long as [ironic] timeout lets each
+    request.
+    """
 
     def __init__(self, adapter: Adapter) -> None:
         self._adapter = adapter
@@ -51,15 +72,21 @@ class Api:
             if answer.status_code == 200:
                 return ApiVersion.of(answer.headers[HIGHEST_HEADER])
         except (KeyError, ValueError) as error:
-            raise NotReady(f"{self.url} does not answer as an ironic does", "check that [ironic] endpoint_override or the catalog names one") from error
+            raise NotReady(
+                f"{self.url} does not answer as an ironic does",
+                "check that [ironic] endpoint_override or the catalog names one",
+            ) from error
         raise refused(answer, "GET /v1")
 
     def probe(self, version: ApiVersion, filters: Mapping[str, str]) -> None:
-        """Ask for as little as possible of what will be asked for: whether the account may, and ironic knows the filters.
+        """Ask for as little as possible of what will be asked for: whether the account may, and
+        ironic knows the filters.
 
         :raises NotReady: not so, or it does not answer.
         """
-        answer = self._get(f"/nodes?{urlencode({'fields': 'uuid', 'limit': 1, **filters})}", version)
+        answer = self._get(
+            f"/nodes?{urlencode({'fields': 'uuid', 'limit': 1, **filters})}", version
+        )
         self._page(answer, "GET /v1/nodes")
 
     def nodes(self, version: ApiVersion, filters: Mapping[str, str]) -> Iterator[Document]:
@@ -75,7 +102,10 @@ class Api:
             for one in page:
                 uuid = one.get("uuid") if isinstance(one, Mapping) else None
                 if uuid in seen:
-                    raise NotReady(f"ironic {what}: it tells of node {uuid} a second time", "the list is asked for again")
+                    raise NotReady(
+                        f"ironic {what}: it tells of node {uuid} a second time",
+                        "the list is asked for again",
+                    )
                 seen.add(uuid)
                 yield one
             if last:
@@ -87,7 +117,9 @@ class Api:
 
         :raises NotReady: it does not say.
         """
-        answer = self._get(f"/nodes/{quote(uuid, safe='')}?{urlencode({'fields': ','.join(FIELDS)})}", version)
+        answer = self._get(
+            f"/nodes/{quote(uuid, safe='')}?{urlencode({'fields': ','.join(FIELDS)})}", version
+        )
         # A proxy without ironic behind it answers 404 too, but not in its name.
         if answer.status_code == 404 and VERSION_HEADER in answer.headers:
             return None
@@ -112,7 +144,8 @@ class Api:
         page = document.get("nodes")
         if not isinstance(page, list):
             raise refused(answer, what)
-        # The link to the next is not followed, because behind a proxy it may name a host that only ironic knows.
+        # The link to the next is not followed, because behind a proxy it may name a host that only
+        # ironic knows.
         return page, not page or "next" not in document
 
     @staticmethod

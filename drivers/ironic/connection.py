@@ -10,6 +10,7 @@ from drivers.ironic.api import Api
 def connected(conf: cfg.ConfigOpts) -> Api:
     """The API of the ironic that [ironic] describes.
 
-    :raises ConfigErrors: everything that is wrong with the authentication plugin, its options and the certificates.
+    :raises ConfigErrors: everything that is wrong with the authentication plugin, its options and
+        the certificates.
     """
     return Api(service_adapter(conf, GROUP))

@@ -14,16 +14,12 @@ from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.facts import HostFacts
 from agent.model.names import is_uuid, printable
 from agent.model.provider_tree import ProviderTree
-from drivers.ironic.api import Api
+from drivers.ironic.api import Api, ApiVersion
 from drivers.ironic.connection import connected
-from drivers.ironic.facts import BareMetalFacts, facts_of, put_node
-from drivers.ironic.failure import CREDENTIALS
-from drivers.ironic.managed import NodeList, managed
+from drivers.ironic.facts import BareMetalFacts, facts_of, put_node, reserved
+from drivers.ironic.failure import CREDENTIALS, patient, persistent
+from drivers.ironic.managed import NodeList, Scope, managed
 from drivers.ironic.node import BareMetalNode
-from drivers.ironic.reserved import reserved
-from drivers.ironic.retry import patient, persistent
-from drivers.ironic.scope import Scope
-from drivers.ironic.version import ApiVersion
 
 LOG = logging.getLogger(__name__)
 
@@ -31,7 +27,9 @@ Result = TypeVar("Result")
 
 
 class IronicDriver:
-    """Every bare-metal node of a conductor group and shard is a root of its own. Threads may share it."""
+    """Every bare-metal node of a conductor group and shard is a root of its own. Threads may share
+    it.
+    """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
@@ -42,7 +40,7 @@ class IronicDriver:
         self._instances: Instances | None = None
         self._list = NodeList()
 
-    # --- every driver -----------------------------------------------------------------------------------------
+    # --- every driver -----------------------------------------------------------------------------
 
     def check(self, host: str) -> None:  # noqa: ARG002 - the host's name decides nothing here
         """Whether [ironic] can be used; nothing is sent.
@@ -59,7 +57,12 @@ class IronicDriver:
         """
         self._stopped.clear()
         api, options = connected(self._conf), self._conf.ironic
-        policy = persistent(self._stopped, options.api_max_retries, options.api_retry_interval, self._conf.compute.start_deadline)
+        policy = persistent(
+            self._stopped,
+            options.api_max_retries,
+            options.api_retry_interval,
+            self._conf.compute.start_deadline,
+        )
         try:
             highest = self._asked(policy, lambda: self._greeted(api))
         except NotReady as error:
@@ -67,7 +70,13 @@ class IronicDriver:
                 raise ConfigError(error.message, error.remedy) from error
             raise
         self._api = api
-        LOG.info("ironic at %s offers API %s, and is asked with %s; managed here: %s", api.url, highest, self._scope.version, self._scope.lease)
+        LOG.info(
+            "ironic at %s offers API %s, and is asked with %s; managed here: %s",
+            api.url,
+            highest,
+            self._scope.version,
+            self._scope.lease,
+        )
 
     def stop(self) -> None:
         """Wait for nothing any more."""
@@ -102,7 +111,7 @@ class IronicDriver:
         """
         return self._ask(name) is None
 
-    # --- what this one can ------------------------------------------------------------------------------------
+    # --- what this one can ------------------------------------------------------------------------
 
     def shape(self, tree: ProviderTree, facts: HostFacts, allocations: Allocations | None) -> None:  # noqa: ARG002 - nothing moves
         """Give the node's root its one unit and its traits.
@@ -110,7 +119,10 @@ class IronicDriver:
         :raises DriverError: the facts are another driver's.
         """
         if not isinstance(facts, BareMetalFacts):
-            raise DriverError(f"node {facts.name}: the facts do not come from ironic", "shape with the facts of the same driver")
+            raise DriverError(
+                f"node {facts.name}: the facts do not come from ironic",
+                "shape with the facts of the same driver",
+            )
         put_node(tree, facts)
 
     def lease(self) -> str:
@@ -124,12 +136,18 @@ class IronicDriver:
     def mark(self, name: str) -> Hashable:
         """What Placement is told of the node, as far as the last list tells."""
         node = self._list.nodes.get(name)
-        return None if node is None else (reserved(node, skip_in_use=self._skip_in_use), node.resource_class, node.traits)
+        return (
+            None
+            if node is None
+            else (reserved(node, skip_in_use=self._skip_in_use), node.resource_class, node.traits)
+        )
 
-    # --- parts ------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def _greeted(self, api: Api) -> ApiVersion:
-        """The highest version that ironic offers, once it is sure that it will do, and that the account may list nodes."""
+        """The highest version that ironic offers, once it is sure that it will do, and that the
+        account may list nodes.
+        """
         highest = api.highest()
         self._scope.check(highest, api.url)
         # Which versions there are, it tells everybody.
@@ -138,19 +156,35 @@ class IronicDriver:
 
     def _refresh(self) -> None:
         api, begun = self._connected(), time.monotonic()
-        # A list that breaks off somewhere is none: it is read to its end before anything of it counts.
-        found = self._asked(patient(self._stopped), lambda: [BareMetalNode.of(one) for one in api.nodes(self._scope.version, self._scope.filters)])
+        # A list that breaks off somewhere is none: it is read to its end before anything of it
+        # counts.
+        found = self._asked(
+            patient(self._stopped),
+            lambda: [
+                BareMetalNode.of(one) for one in api.nodes(self._scope.version, self._scope.filters)
+            ],
+        )
         taken_at = time.time()
-        # The instances after the nodes, because one that came in between would else look like somebody else's.
+        # The instances after the nodes, because one that came in between would else look like
+        # somebody else's.
         now = NodeList.of(managed(found, self._instances, self._ask), taken_at)
         now.tell_doubts(self._list)
         seconds, age = time.monotonic() - begun, now.after(self._list)
-        LOG.debug("%d nodes listed in %.1f s, %d of them managed here; the list before was %.0f s old", len(found), seconds, len(now.nodes), age)
+        LOG.debug(
+            "%d nodes listed in %.1f s, %d of them managed here; the list before was %.0f s old",
+            len(found),
+            seconds,
+            len(now.nodes),
+            age,
+        )
         self._list = now
 
     def _ask(self, uuid: str) -> BareMetalNode | None:
         if not is_uuid(uuid):
-            raise DriverError(f"{printable(uuid)} is no uuid of a bare-metal node", "ask for one of ironic's nodes")
+            raise DriverError(
+                f"{printable(uuid)} is no uuid of a bare-metal node",
+                "ask for one of ironic's nodes",
+            )
         api = self._connected()
         document = self._asked(patient(self._stopped), lambda: api.node(uuid, self._scope.version))
         return None if document is None else BareMetalNode.of(document)

@@ -1,11 +1,17 @@
-"""What it means when ironic, or identity in front of it, does not answer as it should: one error, with a remedy."""
+"""What it means when ironic, or identity in front of it, does not answer as it should: one error,
+with a remedy.
+"""
 
 import json
-from collections.abc import Mapping
+import logging
+import random
+import threading
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from keystoneauth1 import exceptions as ksa
 from requests import Response
+from retrying import Retrying
 
 from agent.errors import NotReady
 from agent.model.names import printable
@@ -15,14 +21,54 @@ LONGEST = 300
 
 # The first that fits counts: subclasses stand before their bases. What, remedy, kind.
 _MEANINGS: tuple[tuple[type[BaseException], str, str, str], ...] = (
-    (ksa.CatalogException, "the service catalog has no bare-metal endpoint", "check [ironic] region_name, valid_interfaces and service_type", "catalog"),
-    (ksa.MissingAuthPlugin, "there are no credentials in section [ironic]", "set auth_type and its options, as in nova.conf", CREDENTIALS),
-    (ksa.Unauthorized, "identity refuses the credentials", "check the user, password and project in [ironic]", CREDENTIALS),
-    (ksa.AuthorizationFailure, "the credentials are incomplete or contradictory", "check section [ironic]", CREDENTIALS),
-    (ksa.SSLError, "its certificate is not accepted", "set [ironic] cafile to the bundle that signed it", "tls"),
-    (ksa.HttpError, "identity failed", "nothing to do if it comes back; it is asked again", "identity"),
-    (ksa.ConnectTimeout, "no answer in time", "check the service, or raise [ironic] timeout", "timeout"),
-    (ksa.ConnectFailure, "no connection", "check that it runs and can be reached from here", "connect"),
+    (
+        ksa.CatalogException,
+        "the service catalog has no bare-metal endpoint",
+        "check [ironic] region_name, valid_interfaces and service_type",
+        "catalog",
+    ),
+    (
+        ksa.MissingAuthPlugin,
+        "there are no credentials in section [ironic]",
+        "set auth_type and its options, as in nova.conf",
+        CREDENTIALS,
+    ),
+    (
+        ksa.Unauthorized,
+        "identity refuses the credentials",
+        "check the user, password and project in [ironic]",
+        CREDENTIALS,
+    ),
+    (
+        ksa.AuthorizationFailure,
+        "the credentials are incomplete or contradictory",
+        "check section [ironic]",
+        CREDENTIALS,
+    ),
+    (
+        ksa.SSLError,
+        "its certificate is not accepted",
+        "set [ironic] cafile to the bundle that signed it",
+        "tls",
+    ),
+    (
+        ksa.HttpError,
+        "identity failed",
+        "nothing to do if it comes back; it is asked again",
+        "identity",
+    ),
+    (
+        ksa.ConnectTimeout,
+        "no answer in time",
+        "check the service, or raise [ironic] timeout",
+        "timeout",
+    ),
+    (
+        ksa.ConnectFailure,
+        "no connection",
+        "check that it runs and can be reached from here",
+        "connect",
+    ),
     (Exception, "the connection broke", "check what stands between this host and ironic", "broken"),
 )
 
@@ -35,7 +81,11 @@ def not_ready(error: Exception, url: str) -> NotReady:
 
 def refused(answer: Response, what: str) -> NotReady:
     """The error for an answer that is none to ``what``."""
-    status, kind, remedy = answer.status_code, "refused", "see the log of ironic, or of what stands in front of it"
+    status, kind, remedy = (
+        answer.status_code,
+        "refused",
+        "see the log of ironic, or of what stands in front of it",
+    )
     if status == 401:
         kind, remedy = CREDENTIALS, "check the credentials in section [ironic]"
     elif status == 403:
@@ -43,11 +93,18 @@ def refused(answer: Response, what: str) -> NotReady:
     elif status in (404, 406):
         remedy = "check that [ironic] endpoint_override or the catalog names a bare-metal service"
     detail = _detail(answer)
-    return NotReady(f"ironic {what} -> {status}" + (f": {detail}" if detail else ""), remedy, kind=kind, status=status)
+    return NotReady(
+        f"ironic {what} -> {status}" + (f": {detail}" if detail else ""),
+        remedy,
+        kind=kind,
+        status=status,
+    )
 
 
 def _detail(answer: Response) -> str:
-    """What ironic itself said, which is JSON in JSON in older releases; nothing of a proxy's page."""
+    """What ironic itself said, which is JSON in JSON in older releases; nothing of a
+    proxy's page.
+    """
     try:
         body: Any = answer.json()
         said = body.get("error_message", "") if isinstance(body, Mapping) else ""
@@ -63,3 +120,51 @@ def _detail(answer: Response) -> str:
 def _line(text: str) -> str:
     line = printable(" ".join(text.split()))
     return line if len(line) <= LONGEST else f"{line[:LONGEST]}..."
+
+
+LOG = logging.getLogger(__name__)
+
+TRIES = 3
+LONGEST_WAIT = 2.0
+# So that the start ends by itself, with a reason, before it is given up from outside; in seconds.
+MARGIN = 5.0
+
+
+def patient(stopped: threading.Event) -> Retrying:
+    """For a run: ``TRIES`` in all, after short waits of different length."""
+    return _policy(stopped, lambda: random.uniform(0, LONGEST_WAIT), stop_max_attempt_number=TRIES)
+
+
+def persistent(
+    stopped: threading.Event, retries: int, interval: float, deadline: float
+) -> Retrying:
+    """For a start: so many more times, so many seconds apart, and no longer than ``deadline``."""
+    return _policy(
+        stopped,
+        lambda: interval,
+        stop_max_attempt_number=retries + 1,
+        stop_max_delay=max(0.0, deadline - MARGIN - interval) * 1000,
+    )
+
+
+def _policy(stopped: threading.Event, pause: Callable[[], float], **limits: float) -> Retrying:
+    reason = ""
+
+    def worth_repeating(error: BaseException) -> bool:
+        nonlocal reason
+        reason = str(error)
+        return (
+            isinstance(error, NotReady)
+            and error.data.get("kind") != CREDENTIALS
+            and not stopped.is_set()
+        )
+
+    def wait(attempt: int, _elapsed_ms: int) -> int:
+        LOG.log(logging.WARNING if attempt == 1 else logging.DEBUG, "%s; it is asked again", reason)
+        # Waited here, because the library's own sleep cannot be interrupted.
+        stopped.wait(pause())
+        return 0
+
+    return Retrying(
+        retry_on_exception=worth_repeating, wait_func=wait, wrap_exception=False, **limits
+    )

@@ -1,24 +1,120 @@
 """A bare-metal node as ironic tells of it: one immutable record of what matters here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from sys import intern
 from typing import Any, Self
 
 from agent.errors import DriverError
 from agent.model.names import is_uuid, normal_uuid, printable
-from drivers.ironic.properties import NONE, Properties
+
+# Other names of the same architectures.
+ARCHITECTURES = {
+    "amd64": "x86_64",
+    "x64": "x86_64",
+    "i386": "i686",
+    "arm64": "aarch64",
+    "ppc64el": "ppc64le",
+}
+AMOUNTS = ("cpus", "memory_mb", "local_gb")
+SHOWN = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Properties:
+    """``memory_mb`` in MiB, ``local_gb`` in GiB, 0 where nothing usable is said. ``doubts``: what
+    could not be read, one line each.
+    """
+
+    cpus: int = 0
+    memory_mb: int = 0
+    local_gb: int = 0
+    architecture: str | None = None
+    capabilities: tuple[tuple[str, str], ...] = ()
+    doubts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, document: Any) -> Self:
+        """The properties of one node; nothing that they say is an error."""
+        if not isinstance(document, Mapping) or not document:
+            return cls()
+        doubts: list[str] = []
+        amounts = {name: _amount(name, document.get(name), doubts) for name in AMOUNTS}
+        architecture = document.get("cpu_arch")
+        return cls(
+            **amounts,
+            architecture=_architecture(architecture)
+            if isinstance(architecture, str) and architecture
+            else None,
+            capabilities=tuple(sorted(_capabilities(document.get("capabilities"), doubts))),
+            doubts=tuple(doubts),
+        )
+
+
+NONE = Properties()
+
+
+def _architecture(name: str) -> str:
+    lower = name.strip().lower()
+    return intern(ARCHITECTURES.get(lower, lower))
+
+
+def _amount(name: str, value: Any, doubts: list[str]) -> int:
+    if value is None:
+        return 0
+    try:
+        number = int(value) if isinstance(value, int | str) and not isinstance(value, bool) else -1
+    except ValueError:
+        number = -1
+    if number < 0:
+        doubts.append(f"{name} = {_brief(value)} is no number; it counts as 0")
+    return max(number, 0)
+
+
+def _capabilities(value: Any, doubts: list[str]) -> Iterator[tuple[str, str]]:
+    """The pairs of ``key:value,key:value``; a mapping, as some tools write it, is as good."""
+    if value is None or value == "":
+        return
+    if isinstance(value, Mapping):
+        yield from ((intern(str(key)), intern(str(one))) for key, one in value.items())
+        return
+    if not isinstance(value, str):
+        doubts.append(f"capabilities = {_brief(value)} is no list of key:value")
+        return
+    for item in value.split(","):
+        key, colon, one = item.strip().partition(":")
+        if key and colon and one:
+            yield intern(key), intern(one)
+        else:
+            doubts.append(f"capability {_brief(item)} is not key:value; it is left out")
+
+
+def _brief(value: Any) -> str:
+    text = printable(repr(value))
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
+
 
 FIELDS = (
-    "uuid", "power_state", "target_power_state", "provision_state", "target_provision_state", "last_error", "maintenance", "properties",
-    "instance_uuid", "traits", "resource_class",
-)  # fmt: skip
+    "uuid",
+    "power_state",
+    "target_power_state",
+    "provision_state",
+    "target_provision_state",
+    "last_error",
+    "maintenance",
+    "properties",
+    "instance_uuid",
+    "traits",
+    "resource_class",
+)
 """What ironic is asked for of each node."""
 
 
 @dataclass(frozen=True, slots=True)
 class BareMetalNode:
-    """``None`` where ironic has null. Equal as long as nothing of it that Placement is told has changed, and no property."""
+    """``None`` where ironic has null. Equal as long as nothing of it that Placement is told has
+    changed, and no property.
+    """
 
     uuid: str
     power_state: str | None
@@ -35,11 +131,31 @@ class BareMetalNode:
 
         :raises DriverError: it is no node.
         """
-        if not isinstance(document, Mapping) or not isinstance(uuid := document.get("uuid"), str) or not is_uuid(uuid):
-            raise DriverError(f"ironic: {printable(str(document))[:200]} is no node", "check that [ironic] names a bare-metal service")
-        lacks = [name for name in ("power_state", "provision_state", "maintenance", "resource_class", "traits") if name not in document]
+        if (
+            not isinstance(document, Mapping)
+            or not isinstance(uuid := document.get("uuid"), str)
+            or not is_uuid(uuid)
+        ):
+            raise DriverError(
+                f"ironic: {printable(str(document))[:200]} is no node",
+                "check that [ironic] names a bare-metal service",
+            )
+        lacks = [
+            name
+            for name in (
+                "power_state",
+                "provision_state",
+                "maintenance",
+                "resource_class",
+                "traits",
+            )
+            if name not in document
+        ]
         if lacks:
-            raise DriverError(f"ironic does not tell {', '.join(lacks)} of node {uuid}", "let the account in [ironic] read these fields; see its policy")
+            raise DriverError(
+                f"ironic does not tell {', '.join(lacks)} of node {uuid}",
+                "let the account in [ironic] read these fields; see its policy",
+            )
         instance = document.get("instance_uuid")
         return cls(
             uuid=normal_uuid(uuid),
@@ -59,4 +175,8 @@ def _word(value: Any) -> str | None:
 
 
 def _traits(value: Any) -> frozenset[str]:
-    return frozenset(intern(one) for one in value if isinstance(one, str)) if isinstance(value, list) else frozenset()
+    return (
+        frozenset(intern(one) for one in value if isinstance(one, str))
+        if isinstance(value, list)
+        else frozenset()
+    )

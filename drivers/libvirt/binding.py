@@ -1,12 +1,18 @@
 """The Python binding of libvirt, an extra of this package, and the errors that come out of it."""
 
+import logging
+import time
+from threading import Lock, Thread
 from types import ModuleType
 from typing import Any
 
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.names import printable
 
-INSTALL = "pip install 'compute-node-agent[libvirt]'; to build it takes gcc, pkg-config and libvirt's headers (libvirt-dev)"
+INSTALL = (
+    "pip install 'compute-node-agent[libvirt]'; to build it takes gcc, pkg-config and libvirt's "
+    "headers (libvirt-dev)"
+)
 
 
 class LibvirtRefused(DriverError):
@@ -33,7 +39,13 @@ def binding() -> ModuleType:
     try:
         import libvirt
     except ImportError as error:
-        raise ConfigError(f"[DEFAULT] compute_driver = libvirt: the Python package of libvirt is missing: {error}", INSTALL) from error
+        raise ConfigError(
+            (
+                "[DEFAULT] compute_driver = libvirt: the Python package of libvirt is missing: "
+                f"{error}"
+            ),
+            INSTALL,
+        ) from error
     module: ModuleType = libvirt
     return module
 
@@ -43,7 +55,52 @@ def translated(what: str, error: Any) -> DriverError:
     libvirt = binding()
     number, domain = error.get_error_code(), error.get_error_domain()
     message = printable(f"{what}: {error.get_error_message() or 'libvirt gives no reason'}")
-    broken = number in (libvirt.VIR_ERR_SYSTEM_ERROR, libvirt.VIR_ERR_INTERNAL_ERROR) and domain in (libvirt.VIR_FROM_REMOTE, libvirt.VIR_FROM_RPC)
+    broken = number in (
+        libvirt.VIR_ERR_SYSTEM_ERROR,
+        libvirt.VIR_ERR_INTERNAL_ERROR,
+    ) and domain in (libvirt.VIR_FROM_REMOTE, libvirt.VIR_FROM_RPC)
     if broken:
-        return ConnectionLost(message, "see whether libvirtd runs; the agent connects again by itself")
+        return ConnectionLost(
+            message, "see whether libvirtd runs; the agent connects again by itself"
+        )
     return LibvirtRefused(message, "see the log of libvirtd", number=number)
+
+
+LOG = logging.getLogger(__name__)
+
+# After a failure, in seconds.
+PAUSE = 1.0
+
+_lock = Lock()
+_running = False
+
+
+def ensure_event_loop() -> None:
+    """Start the loop if it does not run yet. Before the first connection: one that is older has
+    neither keep-alive nor events.
+
+    It is never stopped, because libvirt has only one and cannot be given another.
+    """
+    global _running  # noqa: PLW0603 -- libvirt's own loop is as global
+    libvirt = binding()
+    with _lock:
+        if _running:
+            return
+        # By default libvirt prints every error on stderr, also those that are raised.
+        libvirt.registerErrorHandler(lambda _context, _error: None, None)
+        libvirt.virEventRegisterDefaultImpl()
+        Thread(target=_run, name="libvirt events", daemon=True).start()
+        _running = True
+
+
+def _run() -> None:
+    libvirt, told = binding(), ""
+    while True:
+        try:
+            libvirt.virEventRunDefaultImpl()
+        except Exception as error:
+            # Without the loop no connection would be seen to break, and no change of a guest.
+            if (now := repr(error)) != told:
+                LOG.exception("libvirt's event loop")
+                told = now
+            time.sleep(PAUSE)

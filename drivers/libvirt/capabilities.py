@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agent.errors import DriverError
-from agent.model.partial_read import PartialRead
+from agent.model.facts import PartialRead
 from agent.model.topology import Cell, PagePool, Topology
-from drivers.libvirt.number_lists import NumberLists
-from drivers.libvirt.xml import Element, fault, integer, natural, parse, text_of
+from drivers.libvirt.xml import Element, NumberLists, fault, integer, natural, parse, text_of
 
 WHAT = "capabilities"
 
@@ -19,7 +18,9 @@ LARGEST_ORDINARY_KIB = 64
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
-    """``features``: the names of what the CPU has beyond its model, in libvirt's words. ``topology``: None where the host has no NUMA topology."""
+    """``features``: the names of what the CPU has beyond its model, in libvirt's words.
+    ``topology``: None where the host has no NUMA topology.
+    """
 
     architecture: str
     model: str
@@ -30,9 +31,11 @@ class Capabilities:
 
 
 def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
-    """What the text of ``getCapabilities`` says of the host. A cell that cannot be understood is set aside; the others stay.
+    """What the text of ``getCapabilities`` says of the host. A cell that cannot be understood is
+    set aside; the others stay.
 
-    ``online``: the CPUs that run; None: those of which it tells where they are, as it does not of those that do not run.
+    ``online``: the CPUs that run; None: those of which it tells where they are, as it does not of
+    those that do not run.
 
     :raises DriverError: nothing of it can be understood.
     """
@@ -56,7 +59,12 @@ def read_capabilities(xml: str, online: frozenset[int] | None) -> Capabilities:
 
 
 def _placed(cells: Iterable[Element]) -> frozenset[int]:
-    ids = (one.get("id", "") for cell in cells for one in cell.findall("cpus/cpu") if one.get("socket_id") is not None)
+    ids = (
+        one.get("id", "")
+        for cell in cells
+        for one in cell.findall("cpus/cpu")
+        if one.get("socket_id") is not None
+    )
     return frozenset(int(one) for one in ids if one.isascii() and one.isdecimal() and len(one) <= 5)
 
 
@@ -109,25 +117,47 @@ def _memory_mib(element: Element, what: str) -> int:
 
 
 def _distances(element: Element, what: str) -> dict[int, int]:
-    return {natural(one.get("id"), what): natural(one.get("value"), what) for one in element.findall("distances/sibling")}
+    return {
+        natural(one.get("id"), what): natural(one.get("value"), what)
+        for one in element.findall("distances/sibling")
+    }
 
 
 def _huge_pages(element: Element, what: str) -> tuple[PagePool, ...]:
-    """The pools, smallest pages first, without the ordinary pages of the host: libvirt lists them first among them, and they are no pool."""
-    pools = dict(sorted((natural(one.get("size"), f"{what}: pages"), natural(one.text, f"{what}: pages")) for one in element.findall("pages")))
+    """The pools, smallest pages first, without the ordinary pages of the host: libvirt lists them
+    first among them, and they are no pool.
+    """
+    pools = dict(
+        sorted(
+            (natural(one.get("size"), f"{what}: pages"), natural(one.text, f"{what}: pages"))
+            for one in element.findall("pages")
+        )
+    )
     ordinary = min(pools, default=0)
-    return tuple(PagePool(size, total) for size, total in pools.items() if size > ordinary or size > LARGEST_ORDINARY_KIB)
+    return tuple(
+        PagePool(size, total)
+        for size, total in pools.items()
+        if size > ordinary or size > LARGEST_ORDINARY_KIB
+    )
 
 
-def _cores(running: dict[int, Element], what: str, lists: NumberLists) -> tuple[frozenset[int], ...]:
-    """The cores of the online CPUs, by their lowest. A CPU of which libvirt tells no siblings (older ones never do) is a core of its own."""
+def _cores(
+    running: dict[int, Element], what: str, lists: NumberLists
+) -> tuple[frozenset[int], ...]:
+    """The cores of the online CPUs, by their lowest. A CPU of which libvirt tells no siblings
+    (older ones never do) is a core of its own.
+    """
     cores: list[frozenset[int]] = []
     seen: set[int] = set()
     for cpu, element in running.items():
         if cpu in seen:
             continue
         said = element.get("siblings")
-        threads = frozenset({cpu}) if said is None else lists.read(said, f"{what}: CPU {cpu}").intersection(running)
+        threads = (
+            frozenset({cpu})
+            if said is None
+            else lists.read(said, f"{what}: CPU {cpu}").intersection(running)
+        )
         if cpu not in threads or threads & seen:
             raise fault(what, f"the siblings of CPU {cpu} contradict those of another")
         seen |= threads

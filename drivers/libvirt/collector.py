@@ -11,13 +11,13 @@ from agent.errors import ConfigError, DriverError, DriverTimeout, NotReady
 from agent.model.domain import DomainState
 from agent.model.facts import Section
 from agent.model.names import printable
-from drivers.libvirt.raw_capabilities import RawCapabilities, DeviceAnswer, DomainAnswer, KernelCpus
 from drivers.libvirt.binding import LibvirtRefused, binding, translated
 from drivers.libvirt.disk import read_disk_gib, read_image_cache_gib
 from drivers.libvirt.kernel import ask_cpus, ask_kernel
+from drivers.libvirt.queries import EmulatedMachine, capability_queries, host_architecture
+from drivers.libvirt.raw_capabilities import DeviceAnswer, DomainAnswer, KernelCpus, RawCapabilities
 from drivers.libvirt.session import CAPABILITIES, CHEAP, LISTING, Handle, Session
 from drivers.libvirt.settings import LibvirtSettings
-from drivers.libvirt.queries import EmulatedMachine, host_architecture, capability_queries
 
 DEVICES: tuple[Section, ...] = ("pci", "mdev")
 
@@ -42,7 +42,9 @@ class Basics:
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What changes only with libvirt, QEMU or the CPU: expanded CPUs, and domain capabilities by architecture and machine."""
+    """What changes only with libvirt, QEMU or the CPU: expanded CPUs, and domain capabilities by
+    architecture and machine.
+    """
 
     expanded: tuple[str, ...] = ()
     domain_capabilities: Mapping[tuple[str, str], str] = field(default_factory=dict)
@@ -53,7 +55,9 @@ Key = tuple[int, int, str]
 
 
 class Collector:
-    """Asks. ``disk``: the worker that the disk is asked in, which is not libvirt's and may hang by itself."""
+    """Asks. ``disk``: the worker that the disk is asked in, which is not libvirt's and may hang by
+    itself.
+    """
 
     def __init__(self, settings: LibvirtSettings, disk: DriverWorker) -> None:
         self._settings, self._disk = settings, disk
@@ -68,32 +72,73 @@ class Collector:
         """
         faults: Faults = {}
         basics = session.ask("asking for versions, memory and CPUs", ask_basics, CHEAP)
-        capabilities = session.ask("getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES)
+        capabilities = session.ask(
+            "getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES
+        )
         abilities = self._abilities(session, basics, capabilities, faults)
-        devices = _listed(faults, DEVICES, lambda: session.ask("listing the devices", list_devices, LISTING))
-        domains = _listed(faults, ("domains",), lambda: session.ask("listing the guests", list_domains, LISTING))
+        devices = _listed(
+            faults, DEVICES, lambda: session.ask("listing the devices", list_devices, LISTING)
+        )
+        domains = _listed(
+            faults, ("domains",), lambda: session.ask("listing the guests", list_domains, LISTING)
+        )
         place = self._settings.disk
-        disk = _tried(faults, "disk", lambda: self._disk.call(read_disk_gib, place, deadline=CAPABILITIES))
-        cache = _tried(faults, "disk", lambda: self._disk.call(read_image_cache_gib, place, deadline=CAPABILITIES)) if disk is not None else None
+        disk = _tried(
+            faults, "disk", lambda: self._disk.call(read_disk_gib, place, deadline=CAPABILITIES)
+        )
+        cache = (
+            _tried(
+                faults,
+                "disk",
+                lambda: self._disk.call(read_image_cache_gib, place, deadline=CAPABILITIES),
+            )
+            if disk is not None
+            else None
+        )
         kernel = _tried(faults, "encryption", lambda: ask_kernel(self._settings.sysfs))
         # libvirt writes this text, and writes it so.
         without_cells = "<cell id=" not in capabilities
-        cpus = ask_cpus(self._settings.sysfs) if self._settings.sleepers or without_cells else KernelCpus()
+        cpus = (
+            ask_cpus(self._settings.sysfs)
+            if self._settings.sleepers or without_cells
+            else KernelCpus()
+        )
         return RawCapabilities(
-            libvirt_version=basics.libvirt_version, hypervisor_version=basics.hypervisor_version, hypervisor_type=basics.hypervisor_type,
-            hostname=basics.hostname, info=basics.info, online=basics.online, present=basics.present, capabilities=capabilities, expanded=abilities.expanded,
-            domain_capabilities=abilities.domain_capabilities, devices=devices, domains=domains, disk_gib=disk,
-            kernel_cpus=cpus, disk_shared=place.kind == "rbd", image_cache_gib=cache or 0,
-            **({"kernel": kernel} if kernel is not None else {}), faults=faults,
-        )  # fmt: skip
+            libvirt_version=basics.libvirt_version,
+            hypervisor_version=basics.hypervisor_version,
+            hypervisor_type=basics.hypervisor_type,
+            hostname=basics.hostname,
+            info=basics.info,
+            online=basics.online,
+            present=basics.present,
+            capabilities=capabilities,
+            expanded=abilities.expanded,
+            domain_capabilities=abilities.domain_capabilities,
+            devices=devices,
+            domains=domains,
+            disk_gib=disk,
+            kernel_cpus=cpus,
+            disk_shared=place.kind == "rbd",
+            image_cache_gib=cache or 0,
+            **({"kernel": kernel} if kernel is not None else {}),
+            faults=faults,
+        )
 
-    def _abilities(self, session: Session, basics: Basics, capabilities: str, faults: Faults) -> Abilities:
+    def _abilities(
+        self, session: Session, basics: Basics, capabilities: str, faults: Faults
+    ) -> Abilities:
         """From what is known of this connection, if nothing of it has changed."""
-        key = (basics.libvirt_version, basics.hypervisor_version, hashlib.sha256(capabilities.encode()).hexdigest())
+        key = (
+            basics.libvirt_version,
+            basics.hypervisor_version,
+            hashlib.sha256(capabilities.encode()).hexdigest(),
+        )
         with self._lock:
             if self._known is not None and self._known[:2] == (session, key):
                 return self._known[2]
-        found = _tried(faults, "traits", lambda: _ask_abilities(session, capabilities, self._settings))
+        found = _tried(
+            faults, "traits", lambda: _ask_abilities(session, capabilities, self._settings)
+        )
         if found is None:
             return Abilities()
         with self._lock:
@@ -108,35 +153,61 @@ def ask_models(session: Session, settings: LibvirtSettings) -> tuple[str, ...]:
     """
     if not settings.cpu_models:
         return ()
-    capabilities = session.ask("getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES)
+    capabilities = session.ask(
+        "getCapabilities", lambda handle: str(handle.getCapabilities()), CAPABILITIES
+    )
     architecture = host_architecture(capabilities)
-    known = _supported("getCPUModelNames", session, lambda handle: tuple(map(str, handle.getCPUModelNames(architecture))))
+    known = _supported(
+        "getCPUModelNames",
+        session,
+        lambda handle: tuple(map(str, handle.getCPUModelNames(architecture))),
+    )
     if not known:
         # Of an architecture without such a list any model may be right.
         return settings.cpu_models
     names = {one.lower(): one for one in known}
     if unknown := [one for one in settings.cpu_models if one.lower() not in names]:
-        what = printable(f"[libvirt] cpu_models: libvirt knows no {', '.join(unknown)} on {architecture}")
+        what = printable(
+            f"[libvirt] cpu_models: libvirt knows no {', '.join(unknown)} on {architecture}"
+        )
         raise ConfigError(what, f"it knows {', '.join(sorted(known))}")
     return tuple(names[one.lower()] for one in settings.cpu_models)
 
 
 def _ask_abilities(session: Session, capabilities: str, settings: LibvirtSettings) -> Abilities:
-    want = capability_queries(capabilities, replace(settings, cpu_models=ask_models(session, settings)))
+    want = capability_queries(
+        capabilities, replace(settings, cpu_models=ask_models(session, settings))
+    )
 
     def expand(handle: Handle) -> tuple[str, ...]:
-        return tuple(handle.baselineCPU([cpu], binding().VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES) for cpu in want.cpus)
+        return tuple(
+            handle.baselineCPU([cpu], binding().VIR_CONNECT_BASELINE_CPU_EXPAND_FEATURES)
+            for cpu in want.cpus
+        )
 
     expanded = _supported("baselineCPU", session, expand)
-    described = ((machine, _description(session, machine, settings.virt_type)) for machine in want.machines)
-    return Abilities(expanded or (), {(machine.architecture, machine.name or ""): xml for machine, xml in described if xml})
+    described = (
+        (machine, _description(session, machine, settings.virt_type)) for machine in want.machines
+    )
+    return Abilities(
+        expanded or (),
+        {(machine.architecture, machine.name or ""): xml for machine, xml in described if xml},
+    )
 
 
 def _description(session: Session, machine: EmulatedMachine, virt_type: str) -> str | None:
     def describe(handle: Handle) -> str:
-        return str(handle.getDomainCapabilities(machine.emulator, machine.architecture, machine.name, virt_type, 0))
+        return str(
+            handle.getDomainCapabilities(
+                machine.emulator, machine.architecture, machine.name, virt_type, 0
+            )
+        )
 
-    return _supported(f"getDomainCapabilities of {machine.architecture} {machine.name or 'by default'}", session, describe)
+    return _supported(
+        f"getDomainCapabilities of {machine.architecture} {machine.name or 'by default'}",
+        session,
+        describe,
+    )
 
 
 def _supported(what: str, session: Session, question: Callable[[Handle], T]) -> T | None:
@@ -163,7 +234,9 @@ def _tried(faults: Faults, section: Section, ask: Callable[[], T]) -> T | None:
         return None
 
 
-def _listed(faults: Faults, sections: tuple[Section, ...], ask: Callable[[], Listed]) -> tuple[Any, ...] | None:
+def _listed(
+    faults: Faults, sections: tuple[Section, ...], ask: Callable[[], Listed]
+) -> tuple[Any, ...] | None:
     """What was listed; None if nothing could be, or the backend has no such things."""
     try:
         found, set_aside = ask()
@@ -179,18 +252,23 @@ def _listed(faults: Faults, sections: tuple[Section, ...], ask: Callable[[], Lis
     return found
 
 
-# --- questions, asked in a worker ---------------------------------------------------------------------------------
+# --- questions, asked in a worker -----------------------------------------------------------------
 
 
 def ask_basics(handle: Handle) -> Basics:
     """Versions, name, memory and which CPUs run."""
     info, running = _if_it_can(handle.getInfo), _if_it_can(handle.getCPUMap)
     return Basics(
-        libvirt_version=handle.getLibVersion(), hypervisor_version=handle.getVersion(), hypervisor_type=handle.getType(), hostname=handle.getHostname(),
+        libvirt_version=handle.getLibVersion(),
+        hypervisor_version=handle.getVersion(),
+        hypervisor_type=handle.getType(),
+        hostname=handle.getHostname(),
         info=None if info is None else (str(info[0]), *(int(one) for one in info[1:8])),  # type: ignore[arg-type]
         present=frozenset() if running is None else frozenset(range(running[0])),
-        online=None if running is None else frozenset(cpu for cpu, runs in enumerate(running[1]) if runs),
-    )  # fmt: skip
+        online=None
+        if running is None
+        else frozenset(cpu for cpu, runs in enumerate(running[1]) if runs),
+    )
 
 
 def _if_it_can(question: Callable[[], T]) -> T | None:
@@ -206,9 +284,12 @@ def list_devices(handle: Handle) -> Listed:
     """All node devices that matter, in one listing."""
     libvirt = binding()
     kinds = (
-        libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_NET | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_VDPA
-        | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV_TYPES | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV
-    )  # fmt: skip
+        libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_PCI_DEV
+        | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_NET
+        | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_VDPA
+        | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV_TYPES
+        | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV
+    )
     try:
         # A mediated device can be defined and not be there.
         devices = handle.listAllDevices(kinds | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_ACTIVE)
@@ -217,7 +298,12 @@ def list_devices(handle: Handle) -> Listed:
             raise
         # libvirt's test backend does not know the difference.
         devices = handle.listAllDevices(kinds)
-    return _each(devices, "device", lambda one: DeviceAnswer(one.name(), one.parent(), one.XMLDesc(0)), libvirt.VIR_ERR_NO_NODE_DEVICE)
+    return _each(
+        devices,
+        "device",
+        lambda one: DeviceAnswer(one.name(), one.parent(), one.XMLDesc(0)),
+        libvirt.VIR_ERR_NO_NODE_DEVICE,
+    )
 
 
 def list_domains(handle: Handle) -> Listed:
@@ -226,7 +312,12 @@ def list_domains(handle: Handle) -> Listed:
     states = _states()
 
     def answer(domain: Any) -> DomainAnswer:
-        return DomainAnswer(domain.UUIDString(), domain.name(), states.get(domain.state()[0], "running"), domain.XMLDesc(0))
+        return DomainAnswer(
+            domain.UUIDString(),
+            domain.name(),
+            states.get(domain.state()[0], "running"),
+            domain.XMLDesc(0),
+        )
 
     return _each(handle.listAllDomains(0), "guest", answer, libvirt.VIR_ERR_NO_DOMAIN)
 
@@ -235,13 +326,16 @@ def _states() -> Mapping[int, DomainState]:
     """All but those of a guest that runs, is blocked, or is on its way down."""
     libvirt = binding()
     return {
-        libvirt.VIR_DOMAIN_PAUSED: "paused", libvirt.VIR_DOMAIN_PMSUSPENDED: "paused",
-        libvirt.VIR_DOMAIN_SHUTOFF: "stopped", libvirt.VIR_DOMAIN_CRASHED: "stopped",
-    }  # fmt: skip
+        libvirt.VIR_DOMAIN_PAUSED: "paused",
+        libvirt.VIR_DOMAIN_PMSUSPENDED: "paused",
+        libvirt.VIR_DOMAIN_SHUTOFF: "stopped",
+        libvirt.VIR_DOMAIN_CRASHED: "stopped",
+    }
 
 
 def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: int) -> Listed:
-    """The answer for each object. One that has gone since it was listed is left out; another that cannot be read is set aside, and named.
+    """The answer for each object. One that has gone since it was listed is left out; another that
+    cannot be read is set aside, and named.
 
     :raises libvirtError: the connection is broken.
     """
@@ -257,5 +351,9 @@ def _each(objects: list[Any], kind: str, answer: Callable[[Any], object], gone: 
                 faults.append(failure.message)
         except UnicodeDecodeError as error:
             # The binding takes only UTF-8, and a card's own data are whatever its maker wrote.
-            faults.append(printable(f"{kind} {one.name()}: its XML is not UTF-8: {error.reason} at {error.start}"))
+            faults.append(
+                printable(
+                    f"{kind} {one.name()}: its XML is not UTF-8: {error.reason} at {error.start}"
+                )
+            )
     return tuple(found), tuple(faults)

@@ -1,4 +1,6 @@
-"""The one connection to libvirtd that all share: opened when it is first needed, and again, not too often, when it was lost."""
+"""The one connection to libvirtd that all share: opened when it is first needed, and again, not too
+often, when it was lost.
+"""
 
 import time
 from collections.abc import Callable
@@ -10,8 +12,7 @@ from oslo_log import log as logging
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, DriverTimeout, NotReady
 from agent.model.names import printable
-from drivers.libvirt.binding import LibvirtRefused, binding, translated
-from drivers.libvirt.event_loop import ensure_event_loop
+from drivers.libvirt.binding import LibvirtRefused, binding, ensure_event_loop, translated
 from drivers.libvirt.session import CHEAP, Session, Subscribe
 
 LOG = logging.getLogger(__name__)
@@ -26,11 +27,26 @@ Verify = Callable[[Session], None]
 
 
 class LibvirtConnection:
-    """The connection to ``uri``. ``changed`` is called, holding no lock, when it was lost and when libvirtd, which hung, is back."""
+    """The connection to ``uri``. ``changed`` is called, holding no lock, when it was lost and when
+    libvirtd, which hung, is back.
+    """
 
-    def __init__(self, uri: str, worker: DriverWorker, subscribe: Subscribe, verify: Verify, changed: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        worker: DriverWorker,
+        subscribe: Subscribe,
+        verify: Verify,
+        changed: Callable[[], None],
+    ) -> None:
         self.uri = printable(uri)
-        self._uri, self._worker, self._subscribe, self._verify, self._changed = uri, worker, subscribe, verify, changed
+        self._uri, self._worker, self._subscribe, self._verify, self._changed = (
+            uri,
+            worker,
+            subscribe,
+            verify,
+            changed,
+        )
         # Held while it is opened, so that many who need it open it once.
         self._opening = Lock()
         # Held for a moment, by whoever shares or closes it.
@@ -47,12 +63,15 @@ class LibvirtConnection:
         """
         # Each step under the lock has a deadline.
         with self._opening:
-            # Not shared until it is seen to be alive: who asks here learns of its loss anyway, and need not be told of it.
+            # Not shared until it is seen to be alive: who asks here learns of its loss anyway, and
+            # need not be told of it.
             session, self._session = self._session, None
             if session is not None and self._alive(session):
                 return self._shared(session)
             if (left := self._not_before - time.monotonic()) > 0:
-                raise NotReady(self._why, f"the agent connects again in {left:.0f} s at the earliest")
+                raise NotReady(
+                    self._why, f"the agent connects again in {left:.0f} s at the earliest"
+                )
             try:
                 session = self._opened()
             except AgentError as error:
@@ -103,7 +122,9 @@ class LibvirtConnection:
             try:
                 session = Session(self._uri, self._worker, self._subscribe, self._lost)
             except binding().libvirtError as error:
-                raise NotReady(translated(f"cannot connect to {self.uri}", error).message, _remedy(error)) from error
+                raise NotReady(
+                    translated(f"cannot connect to {self.uri}", error).message, _remedy(error)
+                ) from error
             finally:
                 if late.is_set():
                     self._answers_again()
@@ -142,6 +163,13 @@ class LibvirtConnection:
 
 def _remedy(error: Any) -> str:
     libvirt = binding()
-    if error.get_error_code() in (libvirt.VIR_ERR_AUTH_FAILED, libvirt.VIR_ERR_AUTH_CANCELLED, libvirt.VIR_ERR_AUTH_UNAVAILABLE):
-        return "let the agent in without a password: as root, or in the group libvirt, which a drop-in of systemd/ gives the service"
+    if error.get_error_code() in (
+        libvirt.VIR_ERR_AUTH_FAILED,
+        libvirt.VIR_ERR_AUTH_CANCELLED,
+        libvirt.VIR_ERR_AUTH_UNAVAILABLE,
+    ):
+        return (
+            "let the agent in without a password: as root, or in the group libvirt, which a "
+            "drop-in of systemd/ gives the service"
+        )
     return "see whether libvirtd runs, and [libvirt] connection_uri"

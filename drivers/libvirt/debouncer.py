@@ -9,7 +9,9 @@ LOG = logging.getLogger(__name__)
 
 
 class Debouncer:
-    """Calls ``tell`` once for all that was put ``seconds`` ago and not cancelled since. ``tell`` is called holding no lock."""
+    """Calls ``tell`` once for all that was put ``seconds`` ago and not cancelled since. ``tell`` is
+    called holding no lock.
+    """
 
     def __init__(self, seconds: float, tell: Callable[[], None]) -> None:
         self._seconds, self._tell = seconds, tell

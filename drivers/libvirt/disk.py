@@ -2,14 +2,43 @@
 
 import json
 import os
-from collections.abc import Mapping
+import subprocess
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from agent.driver.disk_size import GIB, read_total_gib
 from agent.errors import DriverError
 from agent.model.names import printable
-from drivers.libvirt.command import output_of
 from drivers.libvirt.settings import DiskSettings
+
+DEADLINE = 30.0
+
+
+def output_of(command: Sequence[str], deadline: float = DEADLINE) -> str:
+    """What the command prints. In a worker, because one that cannot be killed is waited for.
+
+    :raises DriverError: it is not installed, fails, or takes longer than ``deadline`` seconds.
+    """
+    name = command[0]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline, check=False
+        )  # noqa: S603 -- no shell
+    except FileNotFoundError as error:
+        raise DriverError(
+            f"the command {name} is not installed",
+            f"install {name}, or change what asks for it in [libvirt]",
+        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DriverError(printable(f"the command {name} failed: {error}")) from error
+    if done.returncode:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["it says nothing"]
+        raise DriverError(
+            printable(f"the command {name} failed with {done.returncode}: {said[-1][:300]}"),
+            f"run {printable(' '.join(command))} by hand",
+        )
+    return done.stdout.decode(errors="replace")
+
 
 # In which the kernel counts what a file occupies, whatever the file system.
 SECTOR = 512
@@ -28,7 +57,8 @@ def read_disk_gib(settings: DiskSettings) -> int:
 
 
 def read_image_cache_gib(settings: DiskSettings) -> int:
-    """GiB, rounded up, that cached images take of the disk for guests; 0 if they are on another file system, or there are none yet.
+    """GiB, rounded up, that cached images take of the disk for guests; 0 if they are on another
+    file system, or there are none yet.
 
     :raises DriverError: the file system does not answer.
     """
@@ -44,7 +74,10 @@ def read_image_cache_gib(settings: DiskSettings) -> int:
     except (FileNotFoundError, NotADirectoryError):
         return 0
     except OSError as error:
-        raise DriverError(printable(f"{cache}: the cached images cannot be measured: {error.strerror}"), "let the agent read that folder") from error
+        raise DriverError(
+            printable(f"{cache}: the cached images cannot be measured: {error.strerror}"),
+            "let the agent read that folder",
+        ) from error
     return -(-taken // GIB)
 
 
@@ -57,9 +90,13 @@ def _occupied(entry: "os.DirEntry[str]") -> int:
 
 
 def _volume_group(name: str) -> int:
-    said = output_of(["vgs", "--noheadings", "--nosuffix", "--units", "b", "--options", "vg_size", "--", name]).strip()
+    said = output_of(
+        ["vgs", "--noheadings", "--nosuffix", "--units", "b", "--options", "vg_size", "--", name]
+    ).strip()
     if not (said.isascii() and said.isdecimal()):
-        raise DriverError(printable(f"vgs says that the volume group {name} has {said[:60]!r} bytes"))
+        raise DriverError(
+            printable(f"vgs says that the volume group {name} has {said[:60]!r} bytes")
+        )
     return int(said)
 
 
@@ -74,9 +111,15 @@ def _pool(settings: DiskSettings) -> int:
         return _bytes(found)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         remedy = "see [libvirt] images_rbd_pool, and whether rbd_user may see it"
-        raise DriverError(printable(f"ceph df tells no size of the pool {settings.pool}"), remedy) from error
+        raise DriverError(
+            printable(f"ceph df tells no size of the pool {settings.pool}"), remedy
+        ) from error
 
 
 def _bytes(stats: Mapping[str, Any]) -> int:
-    """What can still be written and what was, both without the replicas: those are in ``bytes_used`` where there is ``stored``."""
-    return int(stats["max_avail"]) + int(stats["stored"] if "stored" in stats else stats["bytes_used"])
+    """What can still be written and what was, both without the replicas: those are in
+    ``bytes_used`` where there is ``stored``.
+    """
+    return int(stats["max_avail"]) + int(
+        stats["stored"] if "stored" in stats else stats["bytes_used"]
+    )

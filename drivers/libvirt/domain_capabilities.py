@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from agent.errors import DriverError
-from agent.model.partial_read import PartialRead
+from agent.model.facts import PartialRead
 from drivers.libvirt.xml import Element, natural, parse, text_of
 
 # The enumerations that become traits, by what the traits begin with.
@@ -21,7 +21,9 @@ _TPM_VERSIONS = frozenset({"1.2", "2.0"})
 
 @dataclass(frozen=True, slots=True)
 class Sev:
-    """How many guests SEV can have, and how many SEV-ES and SEV-SNP share; None if libvirt does not say."""
+    """How many guests SEV can have, and how many SEV-ES and SEV-SNP share; None if libvirt does not
+    say.
+    """
 
     guests: int | None
     es_guests: int | None
@@ -31,9 +33,10 @@ class Sev:
 class Emulator:
     """One emulator with one machine type.
 
-    ``offers``: the words of each enumeration, by what its traits begin with; none for one that this libvirt does not have.
-    ``tpm_models``, ``tpm_versions``: of the emulated TPM. ``sev``: None if guests cannot have it.
-    ``launch_security``: by what guests can be protected; None if this libvirt does not list it.
+    ``offers``: the words of each enumeration, by what its traits begin with; none for one that this
+    libvirt does not have. ``tpm_models``, ``tpm_versions``: of the emulated TPM. ``sev``: None if
+    guests cannot have it. ``launch_security``: by what guests can be protected; None if this
+    libvirt does not list it.
     """
 
     architecture: str
@@ -45,7 +48,9 @@ class Emulator:
 
 
 def read_emulators(answers: Mapping[tuple[str, str], str]) -> PartialRead[tuple[Emulator, ...]]:
-    """All emulators, by architecture and machine. One that cannot be understood is set aside; the others stay."""
+    """All emulators, by architecture and machine. One that cannot be understood is set aside; the
+    others stay.
+    """
     emulators: list[Emulator] = []
     faults: list[str] = []
     for (architecture, machine), xml in sorted(answers.items()):
@@ -60,28 +65,41 @@ def read_emulators(answers: Mapping[tuple[str, str], str]) -> PartialRead[tuple[
 def _emulator(xml: str, what: str) -> Emulator:
     root = parse(xml, what, "domainCapabilities")
     devices = root.find("devices")
-    found = {prefix: None if devices is None else _words(devices, *place) for prefix, place in _ENUMERATIONS.items()}
+    found = {
+        prefix: None if devices is None else _words(devices, *place)
+        for prefix, place in _ENUMERATIONS.items()
+    }
     emulated = devices is not None and "emulator" in (_words(devices, "tpm", "backendModel") or ())
     return Emulator(
         architecture=text_of(root, "arch"),
         offers={prefix: words for prefix, words in found.items() if words is not None},
-        tpm_models=(_words(devices, "tpm", "model") or frozenset()) if emulated and devices is not None else frozenset(),
+        tpm_models=(_words(devices, "tpm", "model") or frozenset())
+        if emulated and devices is not None
+        else frozenset(),
         # A libvirt that lists no versions has both.
-        tpm_versions=(_words(devices, "tpm", "backendVersion") or _TPM_VERSIONS) if emulated and devices is not None else frozenset(),
+        tpm_versions=(_words(devices, "tpm", "backendVersion") or _TPM_VERSIONS)
+        if emulated and devices is not None
+        else frozenset(),
         sev=_sev(root, what),
         launch_security=_launch_security(root),
     )
 
 
 def _words(parent: Element, name: str, enumeration: str) -> frozenset[str] | None:
-    """The values of an enumeration; none of a device that is not supported, None where libvirt does not know it."""
+    """The values of an enumeration; none of a device that is not supported, None where libvirt does
+    not know it.
+    """
     device = parent.find(name)
     if device is None:
         return None
     if device.get("supported") == "no":
         return frozenset()
     found = device.find(f"enum[@name='{enumeration}']")
-    return None if found is None else frozenset((value.text or "").strip() for value in found.findall("value")) - {""}
+    return (
+        None
+        if found is None
+        else frozenset((value.text or "").strip() for value in found.findall("value")) - {""}
+    )
 
 
 def _sev(root: Element, what: str) -> Sev | None:

@@ -10,20 +10,20 @@ from oslo_config import cfg
 from agent.driver.interface import HostContext
 from agent.driver.worker import DriverWorker
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError, NotReady
-from agent.model.assignable_unit import AssignableUnit
 from agent.model.facts import HostFacts, Section
 from agent.model.names import printable
 from agent.model.topology import Topology
-from drivers.libvirt.collector import Collector, ask_models
+from agent.model.unit_record import AssignableUnit
 from drivers.libvirt.binding import binding
+from drivers.libvirt.collector import Collector, ask_models
 from drivers.libvirt.connection import LibvirtConnection
 from drivers.libvirt.events import Events
 from drivers.libvirt.facts import QEMU, facts_of
-from drivers.libvirt.offered import offered
 from drivers.libvirt.pmem import Namespace, configured, read_units
 from drivers.libvirt.session import CAPABILITIES, CHEAP, Session
 from drivers.libvirt.settings import LibvirtSettings, option_warnings
 from drivers.libvirt.sleeping import remember, remembered, same_cores
+from drivers.libvirt.traits import offered
 
 OLDEST_LIBVIRT, OLDEST_QEMU = (8, 0, 0), (6, 2, 0)
 # In seconds; see Events.
@@ -44,8 +44,9 @@ class _Started:
 class LibvirtDriver:
     """The hypervisor behind ``[libvirt] connection_uri``.
 
-    One node, called as libvirt calls the host, with the identity of the host as its uuid. It is known from the first contact on;
-    while libvirt does not answer, its facts have every section incomplete, so that whatever was known of it stays.
+    One node, called as libvirt calls the host, with the identity of the host as its uuid. It is
+    known from the first contact on; while libvirt does not answer, its facts have every section
+    incomplete, so that whatever was known of it stays.
     """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
@@ -54,7 +55,9 @@ class LibvirtDriver:
         self._excluded_images: list[str] = conf.compute.image_type_exclude_list
         self._warnings = tuple(option_warnings(conf))
         # One for each, so that a disk that hangs does not keep libvirt from being asked.
-        self._libvirt, self._disk, self._ndctl = self._workers = tuple(DriverWorker("libvirt", late=LATE) for _ in range(3))
+        self._libvirt, self._disk, self._ndctl = self._workers = tuple(
+            DriverWorker("libvirt", late=LATE) for _ in range(3)
+        )
         self._asking = Collector(self._settings, self._disk)
         self._changed: Callable[[str], None] = lambda _node: None
         self._capabilities: Mapping[str, bool] = {}
@@ -68,11 +71,17 @@ class LibvirtDriver:
         return sum(one.stuck for one in self._workers)
 
     def start(self, host: HostContext) -> None:
-        """Connect, and look whether that is the host that the operator describes; see :class:`agent.driver.interface.Driver`."""
+        """Connect, and look whether that is the host that the operator describes; see
+        :class:`agent.driver.interface.Driver`.
+        """
         events = Events(self._tell, REBOOT)
-        connection = LibvirtConnection(self._settings.uri, self._libvirt, events.subscribe, self._verify, self._tell)
+        connection = LibvirtConnection(
+            self._settings.uri, self._libvirt, events.subscribe, self._verify, self._tell
+        )
         try:
-            node = connection.session().ask("getHostname", lambda handle: str(handle.getHostname()), CHEAP)
+            node = connection.session().ask(
+                "getHostname", lambda handle: str(handle.getHostname()), CHEAP
+            )
             self._units()
         except BaseException:
             connection.close()
@@ -90,7 +99,9 @@ class LibvirtDriver:
             started.connection.close()
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
-        """Tell of guests and devices that come and go, and of a connection that is lost; see :class:`agent.driver.interface.TellsOfChanges`."""
+        """Tell of guests and devices that come and go, and of a connection that is lost; see
+        :class:`agent.driver.interface.TellsOfChanges`.
+        """
         self._changed = changed
 
     def nodes(self, refresh: bool = False) -> Mapping[str, str]:  # noqa: ARG002 -- the host is always the same one
@@ -102,22 +113,37 @@ class LibvirtDriver:
         """The hypervisor as it is now; see :class:`agent.driver.interface.Driver`."""
         started = self._running()
         if name != started.node:
-            raise DriverError(f"driver libvirt: no node '{printable(name)}'", f"the only node is {started.node!r}, as libvirt calls this host")
+            raise DriverError(
+                f"driver libvirt: no node '{printable(name)}'",
+                f"the only node is {started.node!r}, as libvirt calls this host",
+            )
         taken_at = time.time()
         try:
             answers = self._asking.ask(started.connection.session())
         except (DriverError, ConfigError) as error:
-            return HostFacts(name, taken_at, QEMU, incomplete=dict.fromkeys(get_args(Section), error.message))
+            return HostFacts(
+                name, taken_at, QEMU, incomplete=dict.fromkeys(get_args(Section), error.message)
+            )
         settings = self._settings
         self._capabilities = offered(
-            answers, self._excluded_images, file_backed_memory=settings.file_backed_memory > 0, raw_images_only=settings.raw_images_only
+            answers,
+            self._excluded_images,
+            file_backed_memory=settings.file_backed_memory > 0,
+            raw_images_only=settings.raw_images_only,
         )
         found = self._with_units(
             facts_of(
-                answers, name, taken_at, cpu_flags=settings.cpu_flags, vtpm=settings.vtpm, tpm_secrets=settings.tpm_secrets,
-                file_backed_memory_mib=settings.file_backed_memory, sleepers=settings.sleepers, before=self._topology,
+                answers,
+                name,
+                taken_at,
+                cpu_flags=settings.cpu_flags,
+                vtpm=settings.vtpm,
+                tpm_secrets=settings.tpm_secrets,
+                file_backed_memory_mib=settings.file_backed_memory,
+                sleepers=settings.sleepers,
+                before=self._topology,
             )
-        )  # fmt: skip
+        )
         self._remember(found, started.host)
         return found
 
@@ -143,11 +169,17 @@ class LibvirtDriver:
         if facts.numa is None or not (facts.complete("numa") and facts.complete("cpu")):
             return
         before, self._topology = self._topology, facts.numa
-        if self._settings.sleepers and not host.read_only and not (before is not None and same_cores(before, facts.numa)):
+        if (
+            self._settings.sleepers
+            and not host.read_only
+            and not (before is not None and same_cores(before, facts.numa))
+        ):
             remember(host.state_path, facts.numa)
 
     def _verify(self, session: Session) -> None:
-        """:raises ConfigError: libvirt or QEMU is too old, or knows none of the operator's CPU models."""
+        """:raises ConfigError: libvirt or QEMU is too old, or knows none of the operator's CPU
+        models.
+        """
         _verify_versions(session)
         ask_models(session, self._settings)
 
@@ -184,11 +216,18 @@ def _from_options(conf: cfg.ConfigOpts) -> tuple[LibvirtSettings, tuple[Namespac
 def _verify_versions(session: Session) -> None:
     """:raises ConfigError: libvirt or QEMU is too old."""
     version, hypervisor, kind = session.ask(
-        "asking for versions", lambda handle: (handle.getLibVersion(), handle.getVersion(), handle.getType()), CHEAP
+        "asking for versions",
+        lambda handle: (handle.getLibVersion(), handle.getVersion(), handle.getType()),
+        CHEAP,
     )
-    checked = [("libvirt", version, OLDEST_LIBVIRT)] + ([(QEMU, hypervisor, OLDEST_QEMU)] if kind == QEMU else [])
+    checked = [("libvirt", version, OLDEST_LIBVIRT)] + (
+        [(QEMU, hypervisor, OLDEST_QEMU)] if kind == QEMU else []
+    )
     for name, found, oldest in checked:
         has = (found // 1_000_000, found // 1_000 % 1_000, found % 1_000)
         if has < oldest:
             shown, needed = (".".join(map(str, one)) for one in (has, oldest))
-            raise ConfigError(f"{name} {shown} is too old for the driver libvirt", f"install {name} {needed} or newer")
+            raise ConfigError(
+                f"{name} {shown} is too old for the driver libvirt",
+                f"install {name} {needed} or newer",
+            )

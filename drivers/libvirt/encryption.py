@@ -1,31 +1,46 @@
-"""By which techniques guests can have their memory encrypted, and how many contexts there are for each."""
+"""By which techniques guests can have their memory encrypted, and how many contexts there are for
+each.
+"""
 
 from collections.abc import Iterable, Mapping
 
 from agent.errors import DriverError
-from agent.model.encryption import EncryptionFacts, Technique
-from agent.model.kernel_encryption import contexts, is_on, parse_capacities
-from agent.model.partial_read import PartialRead
-from drivers.libvirt.raw_capabilities import KernelAnswer
+from agent.model.encryption import EncryptionFacts, Technique, contexts, is_on, parse_capacities
+from agent.model.facts import PartialRead
 from drivers.libvirt.domain_capabilities import Emulator, Sev
+from drivers.libvirt.raw_capabilities import KernelAnswer
 from drivers.libvirt.xml import fault
 
 # What libvirt calls a technique in its list of what protects guests.
-_LAUNCH: Mapping[Technique, str] = {"sev": "sev", "sev_es": "sev", "sev_snp": "sev-snp", "tdx": "tdx"}
+_LAUNCH: Mapping[Technique, str] = {
+    "sev": "sev",
+    "sev_es": "sev",
+    "sev_snp": "sev-snp",
+    "tdx": "tdx",
+}
 
 
-def read_encryption(kernel: KernelAnswer, emulators: Iterable[Emulator]) -> PartialRead[EncryptionFacts | None]:
+def read_encryption(
+    kernel: KernelAnswer, emulators: Iterable[Emulator]
+) -> PartialRead[EncryptionFacts | None]:
     """What is switched on in the kernel and can be given by an emulator, None if nothing is.
 
-    How much there is of SEV libvirt says, and the kernel where libvirt does not. Without any emulator, only the kernel is believed.
+    How much there is of SEV libvirt says, and the kernel where libvirt does not. Without any
+    emulator, only the kernel is believed.
     """
     known = tuple(emulators)
     try:
         on = [technique for technique, text in kernel.switches.items() if _is_on(technique, text)]
-        capacities = _capacities(kernel.capacities) if on and kernel.capacities is not None else None
+        capacities = (
+            _capacities(kernel.capacities) if on and kernel.capacities is not None else None
+        )
     except DriverError as error:
         return PartialRead(None, (error.message,))
-    found = {technique: _contexts(technique, known, capacities) for technique in on if _launches(technique, known)}
+    found = {
+        technique: _contexts(technique, known, capacities)
+        for technique in on
+        if _launches(technique, known)
+    }
     return PartialRead(EncryptionFacts(found) if found else None)
 
 
@@ -44,16 +59,26 @@ def _capacities(text: str) -> dict[str, int]:
 
 
 def _launches(technique: Technique, emulators: tuple[Emulator, ...]) -> bool:
-    """Whether some emulator can have such guests. A libvirt that does not list what protects guests is asked only for SEV."""
+    """Whether some emulator can have such guests. A libvirt that does not list what protects guests
+    is asked only for SEV.
+    """
     if not emulators:
         return True
     return any(
-        (technique == "tdx" or one.sev is not None) and (one.launch_security is None or _LAUNCH[technique] in one.launch_security) for one in emulators
+        (technique == "tdx" or one.sev is not None)
+        and (one.launch_security is None or _LAUNCH[technique] in one.launch_security)
+        for one in emulators
     )
 
 
-def _contexts(technique: Technique, emulators: tuple[Emulator, ...], capacities: Mapping[str, int] | None) -> int | None:
-    said = [count for one in emulators if one.sev is not None and (count := _of(technique, one.sev)) is not None]
+def _contexts(
+    technique: Technique, emulators: tuple[Emulator, ...], capacities: Mapping[str, int] | None
+) -> int | None:
+    said = [
+        count
+        for one in emulators
+        if one.sev is not None and (count := _of(technique, one.sev)) is not None
+    ]
     return max(said) if said else contexts(technique, capacities)
 
 

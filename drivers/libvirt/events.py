@@ -1,4 +1,6 @@
-"""What libvirt tells by itself: of guests that start, stop and give devices back, and of devices that come and go."""
+"""What libvirt tells by itself: of guests that start, stop and give devices back, and of devices
+that come and go.
+"""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -14,9 +16,11 @@ LOG = logging.getLogger(__name__)
 
 
 class Events:
-    """Registers with each new connection. ``changed`` is called from libvirt's thread, or one of our own, holding no lock.
+    """Registers with each new connection. ``changed`` is called from libvirt's thread, or one of
+    our own, holding no lock.
 
-    ``reboot``: how long a guest that stopped may stay away, in seconds, before it is told: one that reboots stops and starts again.
+    ``reboot``: how long a guest that stopped may stay away, in seconds, before it is told: one that
+    reboots stops and starts again.
     """
 
     def __init__(self, changed: Callable[[], None], reboot: float) -> None:
@@ -24,7 +28,8 @@ class Events:
         self._stopped = Debouncer(reboot, changed)
 
     def subscribe(self, handle: Handle) -> Iterator[Undo]:
-        """Register with the connection, one after the other; what takes each back. What its backend has no events for is left out.
+        """Register with the connection, one after the other; what takes each back. What its backend
+        has no events for is left out.
 
         :raises libvirtError: libvirtd does not take it.
         """
@@ -35,8 +40,16 @@ class Events:
             (libvirt.VIR_DOMAIN_EVENT_ID_DEVICE_REMOVAL_FAILED, self._guest_device),
         )
         wanted: list[tuple[Any, Any, int, Callable[..., None]]] = [
-            (handle.nodeDeviceEventRegisterAny, handle.nodeDeviceEventDeregisterAny, libvirt.VIR_NODE_DEVICE_EVENT_ID_LIFECYCLE, self._device),
-            *((handle.domainEventRegisterAny, handle.domainEventDeregisterAny, event, callback) for event, callback in guests),
+            (
+                handle.nodeDeviceEventRegisterAny,
+                handle.nodeDeviceEventDeregisterAny,
+                libvirt.VIR_NODE_DEVICE_EVENT_ID_LIFECYCLE,
+                self._device,
+            ),
+            *(
+                (handle.domainEventRegisterAny, handle.domainEventDeregisterAny, event, callback)
+                for event, callback in guests
+            ),
         ]
         for register, deregister, event, callback in wanted:
             try:
@@ -65,5 +78,7 @@ class Events:
         self._stopped.cancel(domain.UUIDString())
         self._changed()
 
-    def _device(self, _handle: Handle, _device: Any, _event: int, _detail: int, _nothing: None) -> None:
+    def _device(
+        self, _handle: Handle, _device: Any, _event: int, _detail: int, _nothing: None
+    ) -> None:
         self._changed()

@@ -1,9 +1,10 @@
 """What libvirtd said, as the facts of a host. Pure.
 
-Where two sources tell the same, one of them is believed, always: memory is that of ``getInfo``, which is what nova reports, while each
-cell has its own figure; the CPUs that run are those of ``getCPUMap``; the features of CPUs are those that ``baselineCPU``
-wrote out. On a kernel that does not tell libvirt enough for the first two, which does not change while it runs, memory is the sum of the cells, and
-the CPUs that run are those of which the capabilities tell where they are.
+Where two sources tell the same, one of them is believed, always: memory is that of ``getInfo``,
+which is what nova reports, while each cell has its own figure; the CPUs that run are those of
+``getCPUMap``; the features of CPUs are those that ``baselineCPU`` wrote out. On a kernel that does
+not tell libvirt enough for the first two, which does not change while it runs, memory is the sum of
+the cells, and the CPUs that run are those of which the capabilities tell where they are.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,22 +13,28 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from agent.errors import DriverError
-from agent.model.facts import CpuFacts, HostFacts, Section
-from agent.model.partial_read import PartialRead, summarize_faults
+from agent.model.facts import CpuFacts, HostFacts, PartialRead, Section, summarize_faults
 from agent.model.topology import Cell, Topology
-from drivers.libvirt.raw_capabilities import RawCapabilities
 from drivers.libvirt.capabilities import Capabilities, read_capabilities
-from drivers.libvirt.cpu_features import expanded_features, feature_traits, with_flags
 from drivers.libvirt.domain import Domains, read_domains
 from drivers.libvirt.domain_capabilities import Emulator, read_emulators
 from drivers.libvirt.encryption import read_encryption
 from drivers.libvirt.guest_devices import ways_to
 from drivers.libvirt.mdev import read_mdevs
 from drivers.libvirt.node_devices import NodeDeviceList, read_node_devices
-from drivers.libvirt.number_lists import NumberLists
 from drivers.libvirt.pci import read_pci
+from drivers.libvirt.raw_capabilities import RawCapabilities
 from drivers.libvirt.sleeping import with_sleeping
-from drivers.libvirt.traits import architecture_traits, emulator_traits, hyperthreading_trait, tpm_secret_traits
+from drivers.libvirt.traits import (
+    architecture_traits,
+    emulator_traits,
+    expanded_features,
+    feature_traits,
+    hyperthreading_trait,
+    tpm_secret_traits,
+    with_flags,
+)
+from drivers.libvirt.xml import NumberLists
 
 QEMU = "QEMU"
 NO_CPU = "getCPUMap: no CPU is online"
@@ -49,19 +56,33 @@ class Faults:
 
     def incomplete(self) -> dict[Section, str]:
         """One line for each section that has some."""
-        return {section: summarize_faults(tuple(faults)) for section, faults in self.found.items() if faults}
+        return {
+            section: summarize_faults(tuple(faults))
+            for section, faults in self.found.items()
+            if faults
+        }
 
 
 def facts_of(
-    answers: RawCapabilities, name: str, taken_at: float, *, cpu_flags: Iterable[str], vtpm: bool, tpm_secrets: Collection[str], file_backed_memory_mib: int,
-    sleepers: frozenset[int] = frozenset(), before: Topology | None = None,
+    answers: RawCapabilities,
+    name: str,
+    taken_at: float,
+    *,
+    cpu_flags: Iterable[str],
+    vtpm: bool,
+    tpm_secrets: Collection[str],
+    file_backed_memory_mib: int,
+    sleepers: frozenset[int] = frozenset(),
+    before: Topology | None = None,
 ) -> HostFacts:
-    """The facts of the host, under the name of its node. One thing that cannot be understood is set aside and named; everything else stays.
+    """The facts of the host, under the name of its node. One thing that cannot be understood is set
+    aside and named; everything else stays.
 
-    ``cpu_flags``: the operator's, see :func:`with_flags`. ``vtpm``: whether guests may have emulated TPMs.
-    ``tpm_secrets``: where their secrets may be kept. ``file_backed_memory_mib``: what
-    the operator lets guests have instead of the host's memory, in MiB; 0 if that.
-    ``sleepers``: the CPUs that may be offline and count all the same. ``before``: the topology that was seen last.
+    ``cpu_flags``: the operator's, see :func:`with_flags`. ``vtpm``: whether guests may have
+    emulated TPMs. ``tpm_secrets``: where their secrets may be kept. ``file_backed_memory_mib``:
+    what the operator lets guests have instead of the host's memory, in MiB; 0 if that.
+    ``sleepers``: the CPUs that may be offline and count all the same. ``before``: the topology that
+    was seen last.
     """
     faults = Faults()
     for section, told in answers.faults.items():
@@ -69,15 +90,21 @@ def facts_of(
     capabilities = _capabilities(answers, before, faults)
     sleeping = sleepers & answers.present - capabilities.online
     if (awake := capabilities.topology.value) is not None:
-        whole = with_sleeping(awake, capabilities.online, sleeping, answers.kernel_cpus.cells, before)
-        capabilities = replace(capabilities, topology=PartialRead(whole, capabilities.topology.faults))
+        whole = with_sleeping(
+            awake, capabilities.online, sleeping, answers.kernel_cpus.cells, before
+        )
+        capabilities = replace(
+            capabilities, topology=PartialRead(whole, capabilities.topology.faults)
+        )
     topology = capabilities.topology.value
     devices = read_node_devices(answers.devices or ())
     domains = _domains(answers, devices, topology, faults)
     emulators = read_emulators(answers.domain_capabilities)
     encryption = read_encryption(answers.kernel, emulators.value)
     # Because without what libvirt says of SEV the kernel alone would be believed.
-    faults.add("encryption", (*encryption.faults, *emulators.faults, *answers.faults.get("traits", ())))
+    faults.add(
+        "encryption", (*encryption.faults, *emulators.faults, *answers.faults.get("traits", ()))
+    )
     features = _features(answers, capabilities, cpu_flags, faults)
     faults.add("traits", emulators.faults)
     return HostFacts(
@@ -85,18 +112,29 @@ def facts_of(
         taken_at=taken_at,
         hypervisor_type=answers.hypervisor_type,
         hypervisor_version=answers.hypervisor_version,
-        cpu=CpuFacts(capabilities.online, capabilities.architecture, capabilities.model, capabilities.vendor, features, sleeping),
+        cpu=CpuFacts(
+            capabilities.online,
+            capabilities.architecture,
+            capabilities.model,
+            capabilities.vendor,
+            features,
+            sleeping,
+        ),
         memory_mib=_memory_mib(answers, topology, file_backed_memory_mib, faults),
         disk_gib=answers.disk_gib,
         disk_shared=answers.disk_shared,
         image_cache_gib=answers.image_cache_gib,
         numa=topology,
         pci=None if answers.devices is None else _told(read_pci(devices), "pci", faults),
-        mdev=None if answers.devices is None else _told(read_mdevs(devices, domains.owners), "mdev", faults),
+        mdev=None
+        if answers.devices is None
+        else _told(read_mdevs(devices, domains.owners), "mdev", faults),
         encryption=encryption.value,
         domains=None if answers.domains is None else domains.value,
         traits=_known(
-            tpm_secret_traits(tpm_secrets) | _traits(answers, capabilities, features, emulators.value, vtpm=vtpm), complete="traits" not in faults.incomplete()
+            tpm_secret_traits(tpm_secrets)
+            | _traits(answers, capabilities, features, emulators.value, vtpm=vtpm),
+            complete="traits" not in faults.incomplete(),
         ),
         incomplete=faults.incomplete(),
     )
@@ -107,21 +145,29 @@ def _told(read: PartialRead[T], section: Section, faults: Faults) -> T:
     return read.value
 
 
-def _capabilities(answers: RawCapabilities, before: Topology | None, faults: Faults) -> Capabilities:
-    """What the host says of itself. Of one that cannot be understood nothing is known, not even of what kind its CPUs are."""
+def _capabilities(
+    answers: RawCapabilities, before: Topology | None, faults: Faults
+) -> Capabilities:
+    """What the host says of itself. Of one that cannot be understood nothing is known, not even of
+    what kind its CPUs are.
+    """
     try:
         found = read_capabilities(answers.capabilities, answers.online)
     except DriverError as error:
         for section in _OF_CAPABILITIES:
             faults.add(section, (error.message,))
-        return Capabilities("", "", "", frozenset(), PartialRead(None), answers.online or frozenset())
+        return Capabilities(
+            "", "", "", frozenset(), PartialRead(None), answers.online or frozenset()
+        )
     cells = [*found.topology.faults]
     if found.topology.value is None and answers.hypervisor_type == QEMU:
         # Where libvirt fails to find the cells it lists none, not even that of a host without NUMA.
         if before is not None and len(before.cells) > 1:
             cells.append("capabilities: no NUMA cell is listed any more")
         else:
-            found = replace(found, topology=PartialRead(Topology((_whole_host(answers, found.online),))))
+            found = replace(
+                found, topology=PartialRead(Topology((_whole_host(answers, found.online),)))
+            )
     if not found.online:
         faults.add("cpu", (NO_CPU,))
         cells.append(NO_CPU)
@@ -132,7 +178,9 @@ def _capabilities(answers: RawCapabilities, before: Topology | None, faults: Fau
 
 
 def _whole_host(answers: RawCapabilities, online: frozenset[int]) -> Cell:
-    """The one cell of a host of which libvirt lists none: all CPUs and all memory, with what the kernel says of cores."""
+    """The one cell of a host of which libvirt lists none: all CPUs and all memory, with what the
+    kernel says of cores.
+    """
     kernel, lists = answers.kernel_cpus, NumberLists()
     cores: list[frozenset[int]] = []
     seen: set[int] = set()
@@ -140,14 +188,26 @@ def _whole_host(answers: RawCapabilities, online: frozenset[int]) -> Cell:
         if cpu in seen:
             continue
         core = frozenset({cpu})
-        # One that cannot be read, or contradicts another, is a core of its own, as one is of which nothing is known.
+        # One that cannot be read, or contradicts another, is a core of its own, as one is of which
+        # nothing is known.
         with suppress(DriverError):
             said = lists.read(kernel.siblings.get(cpu, str(cpu)), f"siblings of CPU {cpu}") & online
             core = said if cpu in said and not said & seen else core
         seen |= core
         cores.append(core)
-    packages = {text for cpu, text in kernel.packages.items() if cpu in online and text.isascii() and text.isdecimal() and len(text) <= 5}
-    return Cell(0, online, _known_memory_mib(answers), distances={0: 10}, siblings=tuple(cores), sockets=frozenset(map(int, packages)))
+    packages = {
+        text
+        for cpu, text in kernel.packages.items()
+        if cpu in online and text.isascii() and text.isdecimal() and len(text) <= 5
+    }
+    return Cell(
+        0,
+        online,
+        _known_memory_mib(answers),
+        distances={0: 10},
+        siblings=tuple(cores),
+        sockets=frozenset(map(int, packages)),
+    )
 
 
 def _known_memory_mib(answers: RawCapabilities) -> int:
@@ -155,39 +215,61 @@ def _known_memory_mib(answers: RawCapabilities) -> int:
     return (answers.info[1] if answers.info is not None else 0) or answers.kernel_cpus.memory_mib
 
 
-def _domains(answers: RawCapabilities, devices: NodeDeviceList, topology: Topology | None, faults: Faults) -> Domains:
+def _domains(
+    answers: RawCapabilities, devices: NodeDeviceList, topology: Topology | None, faults: Faults
+) -> Domains:
     found = read_domains(answers.domains or (), ways_to(devices), topology)
     faults.add("domains", found.faults)
     return found
 
 
-def _features(answers: RawCapabilities, capabilities: Capabilities, cpu_flags: Iterable[str], faults: Faults) -> frozenset[str]:
-    """Those of the CPU that guests get. Where nobody writes them out, those that the host has beyond its model."""
+def _features(
+    answers: RawCapabilities, capabilities: Capabilities, cpu_flags: Iterable[str], faults: Faults
+) -> frozenset[str]:
+    """Those of the CPU that guests get. Where nobody writes them out, those that the host has
+    beyond its model.
+    """
     try:
-        features = expanded_features(answers.expanded) if answers.expanded else capabilities.features
+        features = (
+            expanded_features(answers.expanded) if answers.expanded else capabilities.features
+        )
     except DriverError as error:
         faults.add("traits", (error.message,))
         features = capabilities.features
     return with_flags(features, cpu_flags)
 
 
-def _memory_mib(answers: RawCapabilities, topology: Topology | None, file_backed_memory_mib: int, faults: Faults) -> int:
+def _memory_mib(
+    answers: RawCapabilities, topology: Topology | None, file_backed_memory_mib: int, faults: Faults
+) -> int:
     cells = topology.memory_mib if topology is not None and "numa" not in faults.incomplete() else 0
-    memory = file_backed_memory_mib or (cells if answers.info is None else _known_memory_mib(answers))
+    memory = file_backed_memory_mib or (
+        cells if answers.info is None else _known_memory_mib(answers)
+    )
     if memory <= 0:
-        faults.add("memory", (f"{'the cells' if answers.info is None else 'getInfo'}: {memory} MiB of memory",))
+        faults.add(
+            "memory",
+            (f"{'the cells' if answers.info is None else 'getInfo'}: {memory} MiB of memory",),
+        )
     return max(memory, 0)
 
 
 def _traits(
-    answers: RawCapabilities, capabilities: Capabilities, features: frozenset[str], emulators: tuple[Emulator, ...], *, vtpm: bool
+    answers: RawCapabilities,
+    capabilities: Capabilities,
+    features: frozenset[str],
+    emulators: tuple[Emulator, ...],
+    *,
+    vtpm: bool,
 ) -> dict[str, bool]:
     traits = feature_traits(capabilities.architecture, features, all_told=bool(answers.expanded))
     traits |= architecture_traits(capabilities.architecture)
     if capabilities.topology.value is not None:
         traits |= hyperthreading_trait(capabilities.topology.value.smt)
     if emulators:
-        traits |= emulator_traits(emulators, answers.libvirt_version, answers.hypervisor_version, vtpm=vtpm)
+        traits |= emulator_traits(
+            emulators, answers.libvirt_version, answers.hypervisor_version, vtpm=vtpm
+        )
     return traits
 
 

@@ -6,9 +6,16 @@ from dataclasses import dataclass, replace
 
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.topology import Topology
-from drivers.libvirt.amount import kib_of, mib_up
-from drivers.libvirt.number_lists import NumberLists, only_one
-from drivers.libvirt.xml import Element, child, fault, natural
+from drivers.libvirt.xml import (
+    Element,
+    NumberLists,
+    child,
+    fault,
+    kib_of,
+    mib_up,
+    natural,
+    only_one,
+)
 
 SHARE = "share"
 
@@ -25,17 +32,24 @@ class GuestBinding:
 class CpuAffinity:
     """On which host CPUs, and on which host cells, each guest CPU may run, where the guest says.
 
-    A guest CPU that may run on one host CPU only, which no other may run on alone, is taken to have it for itself: so nova pins.
+    A guest CPU that may run on one host CPU only, which no other may run on alone, is taken to have
+    it for itself: so nova pins.
     """
 
     def __init__(self, ranges: Mapping[int, frozenset[int]], topology: Topology | None) -> None:
         self.ranges = ranges
-        self.cells = {cpu: cell.id for cell in (topology.cells if topology is not None else ()) for cpu in cell.cpus}
+        self.cells = {
+            cpu: cell.id
+            for cell in (topology.cells if topology is not None else ())
+            for cpu in cell.cpus
+        }
         alone = {vcpu: cpu for vcpu, cpus in ranges.items() if (cpu := only_one(cpus)) is not None}
         often = Counter(alone.values())
         self.pins = {vcpu: cpu for vcpu, cpu in sorted(alone.items()) if often[cpu] == 1}
         # By range, because most CPUs of a guest have the same.
-        self._spread = {cpus: frozenset(self.cells.get(cpu) for cpu in cpus) for cpus in set(ranges.values())}
+        self._spread = {
+            cpus: frozenset(self.cells.get(cpu) for cpu in cpus) for cpus in set(ranges.values())
+        }
 
     def cell_of(self, vcpus: Iterable[int]) -> int | None:
         """The one host cell on which all these guest CPUs have to run, if there is one."""
@@ -45,23 +59,34 @@ class CpuAffinity:
         return next(iter(found)) if len(found) == 1 else None
 
 
-def placed_cells(domain: Element, topology: Topology | None, emulator_policy: str | None, what: str) -> tuple[PlacedCell, ...]:
-    """The guest's cells that are bound to one host cell each, by their ids; none for a guest that floats.
+def placed_cells(
+    domain: Element, topology: Topology | None, emulator_policy: str | None, what: str
+) -> tuple[PlacedCell, ...]:
+    """The guest's cells that are bound to one host cell each, by their ids; none for a guest that
+    floats.
 
-    A guest without cells of its own that is pinned has one on each host cell where it is pinned, with even shares of its memory.
-    ``emulator_policy``: what the flavor says of it, None if it says nothing.
+    A guest without cells of its own that is pinned has one on each host cell where it is pinned,
+    with even shares of its memory. ``emulator_policy``: what the flavor says of it, None if it says
+    nothing.
 
     :raises DriverError: something of it is garbled.
     """
     guest = GuestBinding(domain, what, NumberLists())
     placement = CpuAffinity(_ranges(guest), topology)
-    cells = _own_cells(guest, placement) if domain.find("cpu/numa/cell") is not None else _seen_cells(guest, placement)
+    cells = (
+        _own_cells(guest, placement)
+        if domain.find("cpu/numa/cell") is not None
+        else _seen_cells(guest, placement)
+    )
     return _with_emulator(guest, cells, placement, emulator_policy)
 
 
 def _ranges(guest: GuestBinding) -> dict[int, frozenset[int]]:
     what = f"{guest.what}: vcpupin"
-    return {natural(one.get("vcpu"), what): guest.lists.read(one.get("cpuset", ""), what) for one in guest.domain.findall("cputune/vcpupin")}
+    return {
+        natural(one.get("vcpu"), what): guest.lists.read(one.get("cpuset", ""), what)
+        for one in guest.domain.findall("cputune/vcpupin")
+    }
 
 
 def _own_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell, ...]:
@@ -75,7 +100,14 @@ def _own_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell,
         if host_cell is not None:
             dedicated = cpus.intersection(placement.pins)
             pins = {cpu: placement.pins[cpu] for cpu in sorted(dedicated)}
-            placed.append(PlacedCell(GuestCell(cpus - dedicated, dedicated, memory_mib), host_cell, sizes.get(cell_id, sizes.get(None)), pins))
+            placed.append(
+                PlacedCell(
+                    GuestCell(cpus - dedicated, dedicated, memory_mib),
+                    host_cell,
+                    sizes.get(cell_id, sizes.get(None)),
+                    pins,
+                )
+            )
     return tuple(placed)
 
 
@@ -86,7 +118,11 @@ def _cells(guest: GuestBinding) -> dict[int, tuple[frozenset[int], int]]:
     for index, element in enumerate(guest.domain.findall("cpu/numa/cell")):
         cell_id = natural(element.get("id", str(index)), f"{guest.what}: cell")
         what = f"{guest.what}: cell {cell_id}"
-        cpus = guest.lists.read(element.get("cpus", ""), what) if element.get("cpus") else frozenset[int]()
+        cpus = (
+            guest.lists.read(element.get("cpus", ""), what)
+            if element.get("cpus")
+            else frozenset[int]()
+        )
         if cell_id in found or cpus & seen:
             raise fault(what, "listed twice, or another has some of its CPUs")
         seen |= cpus
@@ -95,16 +131,23 @@ def _cells(guest: GuestBinding) -> dict[int, tuple[frozenset[int], int]]:
 
 
 def _bound(guest: GuestBinding) -> tuple[dict[int, int], int | None]:
-    """The host cell that each guest cell's memory is bound to, and the one of all memory, where it is just one."""
+    """The host cell that each guest cell's memory is bound to, and the one of all memory, where it
+    is just one.
+    """
     what = f"{guest.what}: numatune"
-    nodes = {natural(one.get("cellid"), what): guest.lists.one(one.get("nodeset"), what) for one in guest.domain.findall("numatune/memnode")}
+    nodes = {
+        natural(one.get("cellid"), what): guest.lists.one(one.get("nodeset"), what)
+        for one in guest.domain.findall("numatune/memnode")
+    }
     memory = guest.domain.find("numatune/memory")
     everywhere = None if memory is None else guest.lists.one(memory.get("nodeset"), what)
     return {cell: node for cell, node in nodes.items() if node is not None}, everywhere
 
 
 def _page_sizes(guest: GuestBinding) -> dict[int | None, int]:
-    """Sizes of huge pages in KiB by guest cell; that of all others by None. Without a size the host's usual one is meant, which nobody tells."""
+    """Sizes of huge pages in KiB by guest cell; that of all others by None. Without a size the
+    host's usual one is meant, which nobody tells.
+    """
     sizes: dict[int | None, int] = {}
     what = f"{guest.what}: hugepages"
     for page in guest.domain.findall("memoryBacking/hugepages/page"):
@@ -122,21 +165,37 @@ def _seen_cells(guest: GuestBinding, placement: CpuAffinity) -> tuple[PlacedCell
     if not by_cell:
         return ()
     memory = child(guest.domain, "memory", guest.what)
-    share, rest = divmod(mib_up(kib_of(memory.text, memory.get("unit"), f"{guest.what}: memory")), len(by_cell))
+    share, rest = divmod(
+        mib_up(kib_of(memory.text, memory.get("unit"), f"{guest.what}: memory")), len(by_cell)
+    )
     size = _page_sizes(guest).get(None)
     return tuple(
-        PlacedCell(GuestCell(frozenset(), frozenset(pins), share + (rest if index == 0 else 0)), cell, size, pins)
+        PlacedCell(
+            GuestCell(frozenset(), frozenset(pins), share + (rest if index == 0 else 0)),
+            cell,
+            size,
+            pins,
+        )
         for index, (cell, pins) in enumerate(sorted(by_cell.items()))
     )
 
 
-def _with_emulator(guest: GuestBinding, cells: tuple[PlacedCell, ...], placement: CpuAffinity, policy: str | None) -> tuple[PlacedCell, ...]:
-    """With the host CPU that the emulator has for itself: the one that it is pinned to, if no CPU of the guest runs there."""
+def _with_emulator(
+    guest: GuestBinding, cells: tuple[PlacedCell, ...], placement: CpuAffinity, policy: str | None
+) -> tuple[PlacedCell, ...]:
+    """With the host CPU that the emulator has for itself: the one that it is pinned to, if no CPU
+    of the guest runs there.
+    """
     emulator = guest.domain.find("cputune/emulatorpin")
     if emulator is None or policy == SHARE or not any(one.pins for one in cells):
         return cells
     cpu = only_one(guest.lists.read(emulator.get("cpuset", ""), f"{guest.what}: emulatorpin"))
     if cpu is None or any(cpu in cpus for cpus in placement.ranges.values()):
         return cells
-    place = next((index for index, one in enumerate(cells) if placement.cells.get(cpu) == one.host_cell), 0)
-    return tuple(replace(one, reserved=frozenset({cpu})) if index == place else one for index, one in enumerate(cells))
+    place = next(
+        (index for index, one in enumerate(cells) if placement.cells.get(cpu) == one.host_cell), 0
+    )
+    return tuple(
+        replace(one, reserved=frozenset({cpu})) if index == place else one
+        for index, one in enumerate(cells)
+    )

@@ -1,30 +1,43 @@
-"""The host devices that a guest has: those that its XML names, and those behind the interfaces that it names."""
+"""The host devices that a guest has: those that its XML names, and those behind the interfaces that
+it names.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from agent.errors import DriverError
+from agent.model.devices import PciAddress
 from agent.model.names import is_uuid, normal_uuid
-from agent.model.pci_address import PciAddress
-from drivers.libvirt.address import from_attributes
 from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
 from drivers.libvirt.pci import address_of
-from drivers.libvirt.xml import Element, fault, text_of
+from drivers.libvirt.xml import Element, fault, from_attributes, text_of
 
-_BY_ADDRESS = ("hostdev[@type='pci']/source/address", "interface[@type='hostdev']/source/address", "disk[@type='nvme']/source/address")
+_BY_ADDRESS = (
+    "hostdev[@type='pci']/source/address",
+    "interface[@type='hostdev']/source/address",
+    "disk[@type='nvme']/source/address",
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """The virtual functions by what else guests reach them: ``interfaces`` by the names of their interfaces, ``vdpa`` by the paths of vDPA devices."""
+    """The virtual functions by what else guests reach them: ``interfaces`` by the names of their
+    interfaces, ``vdpa`` by the paths of vDPA devices.
+    """
 
     interfaces: Mapping[str, PciAddress] = field(default_factory=dict)
     vdpa: Mapping[str, PciAddress] = field(default_factory=dict)
 
 
 def ways_to(devices: NodeDeviceList) -> Ways:
-    """What leads to which virtual function. One that cannot be understood leads nowhere, and is named among the PCI functions."""
-    addresses = {name: address for name, device in devices.by_name.items() if (address := _virtual_function(device)) is not None}
+    """What leads to which virtual function. One that cannot be understood leads nowhere, and is
+    named among the PCI functions.
+    """
+    addresses = {
+        name: address
+        for name, device in devices.by_name.items()
+        if (address := _virtual_function(device)) is not None
+    }
 
     def below(kind: str, element: str) -> Iterator[tuple[str, PciAddress]]:
         for one in devices.of_kind(kind):
@@ -52,12 +65,18 @@ def pci_devices_of(domain: Element, ways: Ways, what: str) -> tuple[PciAddress, 
     devices = domain.find("devices")
     if devices is None:
         return ()
-    named = {from_attributes(one, f"{what}: host device") for path in _BY_ADDRESS for one in devices.findall(path)}
+    named = {
+        from_attributes(one, f"{what}: host device")
+        for path in _BY_ADDRESS
+        for one in devices.findall(path)
+    }
     return tuple(sorted(named | set(_behind_interfaces(devices.findall("interface"), ways))))
 
 
 def _behind_interfaces(interfaces: Iterable[Element], ways: Ways) -> Iterator[PciAddress]:
-    """An interface that is passed through as a whole takes its function with it; a shared one does not."""
+    """An interface that is passed through as a whole takes its function with it; a shared one does
+    not.
+    """
     for interface in interfaces:
         source = interface.find("source")
         if source is None:
@@ -74,7 +93,10 @@ def mediated_devices_of(domain: Element, what: str) -> tuple[str, ...]:
 
     :raises DriverError: one is no uuid.
     """
-    uuids = [one.get("uuid", "") for one in domain.findall("devices/hostdev[@type='mdev']/source/address")]
+    uuids = [
+        one.get("uuid", "")
+        for one in domain.findall("devices/hostdev[@type='mdev']/source/address")
+    ]
     for uuid in uuids:
         if not is_uuid(uuid):
             raise fault(what, f"{uuid[:40]!r} of a mediated device is no uuid")

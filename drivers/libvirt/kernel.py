@@ -6,7 +6,7 @@ from pathlib import Path
 import psutil
 
 from agent.errors import DriverError
-from agent.model.kernel_encryption import CAPACITIES, SWITCHES
+from agent.model.encryption import CAPACITIES, SWITCHES
 from agent.model.names import printable
 from drivers.libvirt.raw_capabilities import KernelAnswer, KernelCpus
 
@@ -16,13 +16,19 @@ def ask_kernel(sysfs: Path) -> KernelAnswer:
 
     :raises DriverError: a file is there and cannot be read.
     """
-    switches = {technique: text for technique, path in SWITCHES.items() if (text := _text(sysfs / path)) is not None}
+    switches = {
+        technique: text
+        for technique, path in SWITCHES.items()
+        if (text := _text(sysfs / path)) is not None
+    }
     capacities = (text for path in CAPACITIES if (text := _text(sysfs / path)) is not None)
     return KernelAnswer(switches, next(capacities, None) if switches else None)
 
 
 def ask_cpus(sysfs: Path) -> KernelCpus:
-    """What there is below ``sysfs`` of each CPU, offline ones too. What cannot be read is left out."""
+    """What there is below ``sysfs`` of each CPU, offline ones too. What cannot be read
+    is left out.
+    """
     cells: dict[int, int] = {}
     siblings: dict[int, str] = {}
     packages: dict[int, str] = {}
@@ -40,10 +46,18 @@ def ask_cpus(sysfs: Path) -> KernelCpus:
 def _numbered(folder: Path, name: str) -> list[tuple[int, Path]]:
     """What in ``folder`` is called so, with a number behind."""
     try:
-        found = [(one.name.removeprefix(name), one) for one in folder.iterdir() if one.name.startswith(name)]
+        found = [
+            (one.name.removeprefix(name), one)
+            for one in folder.iterdir()
+            if one.name.startswith(name)
+        ]
     except OSError:
         return []
-    return sorted((int(number), one) for number, one in found if number.isascii() and number.isdecimal() and len(number) <= 5)
+    return sorted(
+        (int(number), one)
+        for number, one in found
+        if number.isascii() and number.isdecimal() and len(number) <= 5
+    )
 
 
 def _text(file: Path) -> str | None:

@@ -5,22 +5,27 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from agent.errors import DriverError
+from agent.model.facts import PartialRead
 from agent.model.mdev import PCI, Mdev, MdevParent
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid
-from agent.model.partial_read import PartialRead
 from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
 from drivers.libvirt.pci import address_of, numa_node_of
 from drivers.libvirt.xml import Element, fault, natural, number, text_of
 
 # Newer libvirts write the parent behind the uuid.
-_NAME = re.compile(r"mdev_([0-9a-f]{8}_[0-9a-f]{4}_[0-9a-f]{4}_[0-9a-f]{4}_[0-9a-f]{12})(_.*)?", re.IGNORECASE)
+_NAME = re.compile(
+    r"mdev_([0-9a-f]{8}_[0-9a-f]{4}_[0-9a-f]{4}_[0-9a-f]{4}_[0-9a-f]{12})(_.*)?", re.IGNORECASE
+)
 # Below this folder are the devices that no bus has, of which libvirt makes no node devices.
 _VIRTUAL = PurePosixPath("/sys/devices/virtual")
 _CSS = ("cssid", "ssid", "devno")
 
 
-def read_mdevs(devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid]) -> PartialRead[tuple[MdevParent, ...] | None]:
-    """All parents, by name, with their devices; None if there is none. What cannot be understood is set aside; the rest stays.
+def read_mdevs(
+    devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid]
+) -> PartialRead[tuple[MdevParent, ...] | None]:
+    """All parents, by name, with their devices; None if there is none. What cannot be understood is
+    set aside; the rest stays.
 
     ``owners``: the guest that has each mediated device, by the uuid of the device.
     """
@@ -50,7 +55,9 @@ def read_mdevs(devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid]) -> P
 Pair = tuple[NodeDevice, Mdev]
 
 
-def _by_parent(devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid], faults: list[str]) -> dict[str | None, list[Pair]]:
+def _by_parent(
+    devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid], faults: list[str]
+) -> dict[str | None, list[Pair]]:
     """The mediated devices that there are, by the node device that they are cut from."""
     below: dict[str | None, list[Pair]] = {}
     seen: set[str] = set()
@@ -60,7 +67,9 @@ def _by_parent(devices: NodeDeviceList, owners: Mapping[str, ConsumerUuid], faul
             if uuid in seen:
                 raise fault(device.what, f"another is {uuid} as well")
             seen.add(uuid)
-            below.setdefault(device.parent, []).append((device, Mdev(uuid, _type_of(device), owners.get(uuid))))
+            below.setdefault(device.parent, []).append(
+                (device, Mdev(uuid, _type_of(device), owners.get(uuid)))
+            )
         except DriverError as error:
             faults.append(error.message)
     return below
@@ -88,8 +97,16 @@ def _parent(device: NodeDevice, types: Element, pairs: tuple[Pair, ...]) -> Mdev
     for one in types.findall("type"):
         if not one.get("id"):
             raise fault(device.what, "one of its types has no id")
-        available[one.get("id", "")] = natural(one.findtext("availableInstances"), f"{device.what}: availableInstances")
-    return MdevParent(name, bus, available, tuple(mdev for _, mdev in pairs), numa_node_of(device) if bus == PCI else None)
+        available[one.get("id", "")] = natural(
+            one.findtext("availableInstances"), f"{device.what}: availableInstances"
+        )
+    return MdevParent(
+        name,
+        bus,
+        available,
+        tuple(mdev for _, mdev in pairs),
+        numa_node_of(device) if bus == PCI else None,
+    )
 
 
 def _place(device: NodeDevice) -> tuple[str, str]:
@@ -97,7 +114,10 @@ def _place(device: NodeDevice) -> tuple[str, str]:
     if device.kind == PCI:
         return PCI, str(address_of(device))
     if device.kind == "css":
-        channel, subchannel, number_ = (number(device.capability.findtext(part), f"{device.what}: {part}", 0xFFFF) for part in _CSS)
+        channel, subchannel, number_ = (
+            number(device.capability.findtext(part), f"{device.what}: {part}", 0xFFFF)
+            for part in _CSS
+        )
         return "css", f"{channel:x}.{subchannel:x}.{number_:04x}"
     bus, _, name = device.name.partition("_")
     if not name:
@@ -106,13 +126,16 @@ def _place(device: NodeDevice) -> tuple[str, str]:
 
 
 def _put_virtual(parents: dict[str, MdevParent], device: NodeDevice, mdev: Mdev) -> None:
-    """A device of which libvirt does not list the parent. It shows where the device is, but not how many more could be made.
+    """A device of which libvirt does not list the parent. It shows where the device is, but not how
+    many more could be made.
 
     :raises DriverError: the parent is on a bus, so that it should have been listed.
     """
     path = PurePosixPath(text_of(device.element, "path"))
     if path.parent.parent.parent != _VIRTUAL or ".." in path.parts:
-        raise fault(device.what, f"its parent {device.parent} is not among the devices that can be cut")
+        raise fault(
+            device.what, f"its parent {device.parent} is not among the devices that can be cut"
+        )
     name, bus = path.parent.name, path.parent.parent.name
     before = parents.get(name, MdevParent(name, bus))
     parents[name] = MdevParent(name, bus, before.available, (*before.mdevs, mdev), before.numa_node)

@@ -6,17 +6,55 @@ from dataclasses import dataclass, field
 from agent.errors import DriverError
 from agent.model.facts import Section
 from drivers.libvirt.raw_capabilities import DeviceAnswer
-from drivers.libvirt.vpd import serial_number, without_data
-from drivers.libvirt.xml import Element, fault, parse
+from drivers.libvirt.xml import Element, fault, parse, text_of
 
-# Of which part of the facts a device is that cannot be understood, by its kind. A PCI function may be cut into mediated devices.
-_SECTIONS: Mapping[str, tuple[Section, ...]] = {"pci": ("pci", "mdev"), "net": ("pci",), "vdpa": ("pci",), "mdev": ("mdev",)}
+_STARTS = ("<capability type='vpd'>", '<capability type="vpd">')
+_END = "</capability>"
+_LONGEST = 255
+
+
+def serial_number(capability: Element) -> str | None:
+    """What the data in a device's capability says, None if there is none, or none that could be
+    one.
+    """
+    vpd = capability.find("capability[@type='vpd']")
+    return None if vpd is None else _sound(text_of(vpd, "fields/serial_number"))
+
+
+def without_data(xml: str) -> tuple[str, str | None]:
+    """The XML of a device without its vital product data, for want of a way to read them; and the
+    serial number, if that much can be seen.
+    """
+    start = next((place for mark in _STARTS if (place := xml.find(mark)) >= 0), -1)
+    end = xml.find(_END, start)
+    if start < 0 or end < 0:
+        return xml, None
+    _, found, rest = xml[start:end].partition("<serial_number>")
+    serial, closed, _ = rest.partition("</serial_number>")
+    return xml[:start] + xml[end + len(_END) :], _sound(serial) if found and closed else None
+
+
+def _sound(text: str) -> str | None:
+    text = text.strip()
+    return text if 0 < len(text) <= _LONGEST and text.isascii() and text.isprintable() else None
+
+
+# Of which part of the facts a device is that cannot be understood, by its kind. A PCI function may
+# be cut into mediated devices.
+_SECTIONS: Mapping[str, tuple[Section, ...]] = {
+    "pci": ("pci", "mdev"),
+    "net": ("pci",),
+    "vdpa": ("pci",),
+    "mdev": ("mdev",),
+}
 _ANY: tuple[Section, ...] = ("pci", "mdev")
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """One device. ``kind`` and ``capability``: the first thing that it is. ``serial_number``: of its vital product data."""
+    """One device. ``kind`` and ``capability``: the first thing that it is. ``serial_number``: of
+    its vital product data.
+    """
 
     name: str
     parent: str | None
@@ -33,7 +71,9 @@ class NodeDevice:
 
 @dataclass(frozen=True, slots=True)
 class NodeDeviceList:
-    """All devices that could be understood, in the order of the listing. ``faults``: of the others, by part of the facts."""
+    """All devices that could be understood, in the order of the listing. ``faults``: of the others,
+    by part of the facts.
+    """
 
     by_name: Mapping[str, NodeDevice] = field(default_factory=dict)
     children: Mapping[str, tuple[NodeDevice, ...]] = field(default_factory=dict)
@@ -49,7 +89,9 @@ class NodeDeviceList:
 
 
 def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDeviceList:
-    """Index what was listed. A device that cannot be understood is set aside, and named in each part of the facts that may lack it."""
+    """Index what was listed. A device that cannot be understood is set aside, and named in each
+    part of the facts that may lack it.
+    """
     by_name: dict[str, NodeDevice] = {}
     children: dict[str, list[NodeDevice]] = {}
     faults: dict[Section, list[str]] = {}
@@ -65,7 +107,11 @@ def read_node_devices(answers: Iterable[DeviceAnswer]) -> NodeDeviceList:
         by_name[device.name] = device
         if device.parent is not None:
             children.setdefault(device.parent, []).append(device)
-    return NodeDeviceList(by_name, {name: tuple(found) for name, found in children.items()}, {section: tuple(found) for section, found in faults.items()})
+    return NodeDeviceList(
+        by_name,
+        {name: tuple(found) for name, found in children.items()},
+        {section: tuple(found) for section, found in faults.items()},
+    )
 
 
 def _device(answer: DeviceAnswer) -> NodeDevice:
@@ -89,4 +135,6 @@ def _device(answer: DeviceAnswer) -> NodeDevice:
     called = answer.name.partition("_")[0]
     if called in _SECTIONS and called != kind:
         raise fault(what, f"it is {kind[:40]!r}, against its name")
-    return NodeDevice(answer.name, answer.parent, kind, element, capability, serial or serial_number(capability))
+    return NodeDevice(
+        answer.name, answer.parent, kind, element, capability, serial or serial_number(capability)
+    )

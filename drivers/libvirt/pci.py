@@ -1,22 +1,75 @@
 """The PCI functions of the host and their SR-IOV relations, from its node devices."""
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from agent.errors import DriverError
-from agent.model.devices import PciDevice
-from agent.model.pci_address import PciAddress
-from agent.model.partial_read import PartialRead
-from drivers.libvirt.address import from_attributes, from_elements, from_name
-from drivers.libvirt.interface import own_interface
+from agent.model.devices import PciAddress, PciDevice
+from agent.model.facts import PartialRead
 from drivers.libvirt.node_devices import NodeDevice, NodeDeviceList
-from drivers.libvirt.xml import Element, fault, integer, natural, text_of
+from drivers.libvirt.xml import (
+    Element,
+    fault,
+    from_attributes,
+    from_elements,
+    from_name,
+    integer,
+    natural,
+    text_of,
+)
+
+# How the interface of a card is called that stands for one of its functions, where the card
+# switches by itself.
+_REPRESENTATIVE = re.compile(r"(c\d+)?pf\d+(vf|sf)\d+$")
+# The kernel's words for an interface that is off; one that is merely without a link is called down
+# as well.
+_OFF = frozenset({"", "down", "notpresent"})
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """``features``: what it offloads, in the kernel's words. ``up``: whether the host has it
+    switched on, as far as libvirt tells.
+    """
+
+    name: str
+    mac_address: str | None
+    features: tuple[str, ...]
+    up: bool
+
+
+def own_interface(devices: Sequence[NodeDevice]) -> Interface | None:
+    """The interface that is the function's own among those below it; None if it has none, as while
+    a guest has it.
+    """
+    found = sorted((_interface(one) for one in devices), key=lambda one: one.name)
+    named = [one for one in found if one.name]
+    if len(named) > 1:
+        named = [one for one in named if _REPRESENTATIVE.search(one.name) is None]
+    return next(iter(named), None)
+
+
+def _interface(device: NodeDevice) -> Interface:
+    link = device.capability.find("link")
+    return Interface(
+        name=text_of(device.capability, "interface"),
+        mac_address=text_of(device.capability, "address") or None,
+        features=tuple(
+            sorted({one.get("name", "") for one in device.capability.findall("feature")} - {""})
+        ),
+        up=link is not None and link.get("state", "") not in _OFF,
+    )
+
 
 _ID = re.compile(r"0x([0-9a-f]{4})")
 _CLASS = re.compile(r"0x([0-9a-f]{6})")
 
 
 def read_pci(devices: NodeDeviceList) -> PartialRead[tuple[PciDevice, ...]]:
-    """All PCI functions, by address. One that cannot be understood is set aside; the others stay."""
+    """All PCI functions, by address. One that cannot be understood is set aside; the
+    others stay.
+    """
     found: dict[PciAddress, PciDevice] = {}
     faults = list(devices.faults.get("pci", ()))
     for device in devices.of_kind("pci"):
@@ -43,7 +96,8 @@ def address_of(device: NodeDevice) -> PciAddress:
 
 
 def numa_node_of(device: NodeDevice) -> int | None:
-    """The cell of a PCI function, None if libvirt does not tell, which it leaves out if the firmware does not say.
+    """The cell of a PCI function, None if libvirt does not tell, which it leaves out if the
+    firmware does not say.
 
     :raises DriverError: what it tells is no number.
     """
@@ -54,8 +108,17 @@ def numa_node_of(device: NodeDevice) -> int | None:
 
 def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
     capability, what = device.capability, device.what
-    physical, virtual = (capability.find(f"capability[@type='{name}']") for name in ("phys_function", "virt_functions"))
-    addresses = () if virtual is None else tuple(from_attributes(one, f"{what}: virt_functions") for one in virtual.findall("address"))
+    physical, virtual = (
+        capability.find(f"capability[@type='{name}']")
+        for name in ("phys_function", "virt_functions")
+    )
+    addresses = (
+        ()
+        if virtual is None
+        else tuple(
+            from_attributes(one, f"{what}: virt_functions") for one in virtual.findall("address")
+        )
+    )
     most = 0 if virtual is None else _most(virtual, len(addresses), what)
     interface = own_interface(devices.children_of(device.name, "net"))
     return PciDevice(
@@ -70,11 +133,16 @@ def _function(device: NodeDevice, devices: NodeDeviceList) -> PciDevice:
         kernel_driver=text_of(device.element, "driver/name") or None,
         netdev=None if interface is None else interface.name,
         mac_address=interface.mac_address if most and interface is not None else None,
-        network_capabilities=interface.features if physical is not None and interface is not None else (),
+        network_capabilities=interface.features
+        if physical is not None and interface is not None
+        else (),
         serial_number=device.serial_number,
         has_vdpa=physical is not None and bool(devices.children_of(device.name, "vdpa")),
-        # Whether a program has it by vfio-pci libvirt does not tell; a guest that has it, its own XML does.
-        host_use=f"interface {interface.name} is up" if physical is not None and interface is not None and interface.up else None,
+        # Whether a program has it by vfio-pci libvirt does not tell; a guest that has it, its own
+        # XML does.
+        host_use=f"interface {interface.name} is up"
+        if physical is not None and interface is not None and interface.up
+        else None,
     )
 
 

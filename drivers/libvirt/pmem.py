@@ -1,4 +1,6 @@
-"""Persistent memory for guests: the namespaces that the operator gives, by label, and whether the host has them."""
+"""Persistent memory for guests: the namespaces that the operator gives, by label, and whether the
+host has them.
+"""
 
 import json
 import re
@@ -7,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.errors import ConfigError, ConfigErrors, DriverError
-from agent.model.assignable_unit import AssignableUnit
 from agent.model.names import printable
-from drivers.libvirt.command import output_of
+from agent.model.unit_record import AssignableUnit
+from drivers.libvirt.disk import output_of
 
 OPTION = "[libvirt] pmem_namespaces"
 PREFIX = "CUSTOM_PMEM_NAMESPACE_"
@@ -39,16 +41,31 @@ def configured(entries: Sequence[str]) -> tuple[Namespace, ...]:
     for entry in entries:
         label, colon, names = (part.strip() for part in entry.partition(":"))
         namespaces = [name.strip() for name in names.split("|")]
-        if not colon or not _LABEL.fullmatch(label) or not all(map(_NAMESPACE.fullmatch, namespaces)):
-            errors.append(ConfigError(printable(f"{OPTION}: {entry!r} is no label with its namespaces"), FORM))
+        if (
+            not colon
+            or not _LABEL.fullmatch(label)
+            or not all(map(_NAMESPACE.fullmatch, namespaces))
+        ):
+            errors.append(
+                ConfigError(printable(f"{OPTION}: {entry!r} is no label with its namespaces"), FORM)
+            )
             continue
         found += [Namespace(name, label) for name in namespaces]
-    errors += [ConfigError(printable(f"{OPTION}: the label {label} is given {count} times"), "give it once") for label, count in labels.items() if count > 1]
+    errors += [
+        ConfigError(
+            printable(f"{OPTION}: the label {label} is given {count} times"), "give it once"
+        )
+        for label, count in labels.items()
+        if count > 1
+    ]
     names_given = Counter(one.name for one in found)
     errors += [
-        ConfigError(printable(f"{OPTION}: the namespace {name} is given {count} times"), "give it one label")
-        for name, count in names_given.items() if count > 1
-    ]  # fmt: skip
+        ConfigError(
+            printable(f"{OPTION}: the namespace {name} is given {count} times"), "give it one label"
+        )
+        for name, count in names_given.items()
+        if count > 1
+    ]
     if errors:
         raise ConfigErrors(errors)
     return tuple(found)
@@ -64,8 +81,20 @@ def read_units(namespaces: Sequence[Namespace]) -> tuple[AssignableUnit, ...]:
     absent = [one.name for one in namespaces if one.name not in present]
     if absent:
         what = f"the host has {', '.join(sorted(present)) or 'none'} (ndctl list --namespaces)"
-        raise ConfigErrors([ConfigError(printable(f"{OPTION}: this host has no namespace {name}"), printable(what)) for name in absent])
-    return tuple(AssignableUnit(PREFIX + one.label.upper(), one.name, metadata={"label": one.label, **present[one.name]}) for one in namespaces)
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    printable(f"{OPTION}: this host has no namespace {name}"), printable(what)
+                )
+                for name in absent
+            ]
+        )
+    return tuple(
+        AssignableUnit(
+            PREFIX + one.label.upper(), one.name, metadata={"label": one.label, **present[one.name]}
+        )
+        for one in namespaces
+    )
 
 
 def _present(text: str) -> Mapping[str, Mapping[str, str]]:
@@ -76,9 +105,19 @@ def _present(text: str) -> Mapping[str, Mapping[str, str]]:
         entries = [listed] if isinstance(listed, dict) else listed
         found = {}
         for one in entries:
-            device = one.get("daxregion", {}).get("devices", [{}])[0].get("chardev") or one.get("chardev") or one.get("blockdev") or one["dev"]
+            device = (
+                one.get("daxregion", {}).get("devices", [{}])[0].get("chardev")
+                or one.get("chardev")
+                or one.get("blockdev")
+                or one["dev"]
+            )
             # Namespaces can be given a name; without, they are called as the kernel calls them.
-            found[str(one.get("name") or one["dev"])] = {"size": str(one["size"]), "device": str(device)}
+            found[str(one.get("name") or one["dev"])] = {
+                "size": str(one["size"]),
+                "device": str(device),
+            }
         return found
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
-        raise DriverError(printable(f"ndctl lists namespaces in a form that is not understood: {text[:80]!r}")) from error
+        raise DriverError(
+            printable(f"ndctl lists namespaces in a form that is not understood: {text[:80]!r}")
+        ) from error

@@ -1,4 +1,6 @@
-"""What is asked of libvirt beside the capabilities, and follows from them: CPUs to expand, machines to describe. Pure."""
+"""What is asked of libvirt beside the capabilities, and follows from them: CPUs to expand, machines
+to describe. Pure.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +10,8 @@ from drivers.libvirt.capabilities import WHAT
 from drivers.libvirt.settings import LibvirtSettings
 from drivers.libvirt.xml import Element, child, parse, text_of
 
-# Guests get one of these unless they ask for another; the others of an emulator are dozens, and differ in their age.
+# Guests get one of these unless they ask for another; the others of an emulator are dozens, and
+# differ in their age.
 _CANONICAL = ("pc", "q35")
 # What QEMU gives guests for which nobody chose a CPU.
 _DEFAULT_MODEL = {"x86_64": "qemu64", "i686": "qemu32"}
@@ -48,7 +51,9 @@ def capability_queries(capabilities: str, settings: LibvirtSettings) -> Capabili
     """
     root = parse(capabilities, WHAT, "capabilities")
     host = child(root, "host/cpu", WHAT)
-    machines = (machine for guest in root.findall("guest") for machine in _machines(guest, settings))
+    machines = (
+        machine for guest in root.findall("guest") for machine in _machines(guest, settings)
+    )
     return CapabilityQueries(tuple(_cpus(host, settings)), tuple(dict.fromkeys(machines)))
 
 
@@ -76,7 +81,11 @@ def _cpu(architecture: str, model: str) -> str:
 def _machines(guest: Element, settings: LibvirtSettings) -> Iterator[EmulatedMachine]:
     """Of one architecture, if it has guests of the type: KVM has only the host's own."""
     arch = guest.find("arch")
-    if arch is None or text_of(guest, "os_type") != "hvm" or settings.virt_type not in [one.get("type") for one in arch.findall("domain")]:
+    if (
+        arch is None
+        or text_of(guest, "os_type") != "hvm"
+        or settings.virt_type not in [one.get("type") for one in arch.findall("domain")]
+    ):
         return
     architecture, emulator = arch.get("name", ""), text_of(arch, "emulator")
     if not architecture or not emulator:
@@ -84,4 +93,6 @@ def _machines(guest: Element, settings: LibvirtSettings) -> Iterator[EmulatedMac
     yield EmulatedMachine(architecture, emulator, None)
     names = {(one.text or "").strip() for one in arch.findall("machine")}
     wanted_here = (*_CANONICAL, *(name for of, name in settings.machines if of == architecture))
-    yield from (EmulatedMachine(architecture, emulator, name) for name in wanted_here if name in names)
+    yield from (
+        EmulatedMachine(architecture, emulator, name) for name in wanted_here if name in names
+    )

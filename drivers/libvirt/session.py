@@ -1,4 +1,6 @@
-"""One open connection to libvirtd, from the opening to the closing. A broken one never recovers: another takes its place."""
+"""One open connection to libvirtd, from the opening to the closing. A broken one never recovers:
+another takes its place.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -12,7 +14,8 @@ from drivers.libvirt.binding import ConnectionLost, binding, translated
 # A daemon that hangs is noticed after so many seconds without a sign of life, so often in a row.
 KEEPALIVE_INTERVAL, KEEPALIVE_COUNT = 5, 3
 
-# How long calls may take, in seconds: those that cost libvirtd nothing, those for which it asks QEMU or the CPU, those about everything there is.
+# How long calls may take, in seconds: those that cost libvirtd nothing, those for which it asks
+# QEMU or the CPU, those about everything there is.
 CHEAP, CAPABILITIES, LISTING = 10.0, 30.0, 60.0
 
 T = TypeVar("T")
@@ -25,17 +28,25 @@ Subscribe = Callable[[Handle], Iterator[Undo]]
 
 
 class Session:
-    """Made in a worker. ``lost`` is called once, from any thread, when the connection turns out to be broken.
+    """Made in a worker. ``lost`` is called once, from any thread, when the connection turns out to
+    be broken.
 
     :raises libvirtError: libvirtd does not let us in, or breaks down at once.
     """
 
-    def __init__(self, uri: str, worker: DriverWorker, subscribe: Subscribe, lost: Callable[["Session"], None]) -> None:
+    def __init__(
+        self,
+        uri: str,
+        worker: DriverWorker,
+        subscribe: Subscribe,
+        lost: Callable[["Session"], None],
+    ) -> None:
         self._worker, self._lost = worker, lost
         self._lock, self._users = Lock(), 0
         self._broken = self._given_up = False
         self._undo: list[Undo] = []
-        # Nobody is there to be asked for a password: see auth_unix_rw in libvirtd.conf, or the keys of the transport.
+        # Nobody is there to be asked for a password: see auth_unix_rw in libvirtd.conf, or the keys
+        # of the transport.
         self._handle: Handle = binding().openAuth(uri, [[], lambda _asked, _none: -1, None], 0)
         try:
             self._prepare(subscribe)
@@ -62,7 +73,8 @@ class Session:
         return not self._broken
 
     def ask(self, what: str, question: Callable[[Handle], T], deadline: float) -> T:
-        """What ``question`` finds out with the connection, in a worker. ``what`` it does, for messages; ``deadline`` in seconds.
+        """What ``question`` finds out with the connection, in a worker. ``what`` it does, for
+        messages; ``deadline`` in seconds.
 
         :raises ConnectionLost: the connection is broken.
         :raises LibvirtRefused: libvirt answered with an error.
@@ -92,7 +104,10 @@ class Session:
     def _answer(self, what: str, question: Callable[[Handle], T]) -> T:
         with self._lock:
             if self._given_up or self._broken:
-                raise ConnectionLost(f"{what}: the connection to libvirtd is broken", "the agent connects again by itself")
+                raise ConnectionLost(
+                    f"{what}: the connection to libvirtd is broken",
+                    "the agent connects again by itself",
+                )
             self._users += 1
         try:
             return question(self._handle)
@@ -104,7 +119,8 @@ class Session:
                 last = self._given_up and not self._users
             if last:
                 self._close()
-        # Out here, so that libvirt's error is gone, and with it whatever of the connection its traceback holds.
+        # Out here, so that libvirt's error is gone, and with it whatever of the connection its
+        # traceback holds.
         raise failure
 
     def _closed(self, _handle: Handle, reason: int, _nothing: None) -> None:
@@ -119,7 +135,9 @@ class Session:
             self._lost(self)
 
     def _close(self) -> None:
-        """Let go of everything. Each callback has the connection, and it does not go before them."""
+        """Let go of everything. Each callback has the connection, and it does not go
+        before them.
+        """
         for undo in reversed(self._undo):
             # A connection that is broken cannot tell libvirtd, but forgets them all the same.
             with suppress(binding().libvirtError):

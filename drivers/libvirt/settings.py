@@ -21,7 +21,8 @@ HOST_MODES = ("host-model", "host-passthrough", None)
 
 @dataclass(frozen=True, slots=True)
 class DiskSettings:
-    """Where the disks of guests are: in a folder, an LVM volume group or a Ceph pool. Empty texts: Ceph's own defaults.
+    """Where the disks of guests are: in a folder, an LVM volume group or a Ceph pool. Empty texts:
+    Ceph's own defaults.
 
     ``image_cache``: the folder of images whose room is reserved; None if none is.
     """
@@ -37,11 +38,13 @@ class DiskSettings:
 
 @dataclass(frozen=True, slots=True)
 class LibvirtSettings:
-    """``cpu_mode`` host: guests have the host's CPU. ``file_backed_memory``: MiB, 0 if memory is memory. ``sysfs``: where the kernel is asked.
+    """``cpu_mode`` host: guests have the host's CPU. ``file_backed_memory``: MiB, 0 if memory is
+    memory. ``sysfs``: where the kernel is asked.
 
-    ``tpm_secrets``: where the secrets of emulated TPMs may be kept, in the words of the traits; nowhere without such TPMs.
-    ``machines``: by architecture, what guests get unless they ask. ``raw_images_only``: disks cannot be made from other images.
-    ``sleepers``: the CPUs that may be offline and count all the same.
+    ``tpm_secrets``: where the secrets of emulated TPMs may be kept, in the words of the traits;
+    nowhere without such TPMs. ``machines``: by architecture, what guests get unless they ask.
+    ``raw_images_only``: disks cannot be made from other images. ``sleepers``: the CPUs that may be
+    offline and count all the same.
     """
 
     uri: str
@@ -70,9 +73,18 @@ class LibvirtSettings:
         if (mode == "custom") != bool(options.cpu_models):
             shown = printable(", ".join(options.cpu_models)) or "nothing"
             what = f"[libvirt] cpu_models: {shown}, with cpu_mode = {options.cpu_mode or 'unset'}"
-            errors.append(ConfigError(what, "cpu_mode = custom needs cpu_models, and no other mode takes them"))
+            errors.append(
+                ConfigError(
+                    what, "cpu_mode = custom needs cpu_models, and no other mode takes them"
+                )
+            )
         if options.images_type == "lvm" and not options.images_volume_group:
-            errors.append(ConfigError("[libvirt] images_type = lvm, and no images_volume_group", "name the volume group"))
+            errors.append(
+                ConfigError(
+                    "[libvirt] images_type = lvm, and no images_volume_group",
+                    "name the volume group",
+                )
+            )
         if errors:
             raise ConfigErrors(errors)
         return cls(
@@ -84,7 +96,11 @@ class LibvirtSettings:
             disk=_disk(conf),
             file_backed_memory=options.file_backed_memory,
             vtpm=options.swtpm_enabled,
-            tpm_secrets=frozenset(one.strip().upper() for one in options.supported_tpm_secret_security if options.swtpm_enabled),
+            tpm_secrets=frozenset(
+                one.strip().upper()
+                for one in options.supported_tpm_secret_security
+                if options.swtpm_enabled
+            ),
             sysfs=Path(conf.host.sysfs_root),
             machines=tuple(_machine(one) for one in options.hw_machine_type),
             sleepers=_sleepers(conf),
@@ -93,33 +109,70 @@ class LibvirtSettings:
 
 
 def option_warnings(conf: cfg.ConfigOpts) -> Iterator[str]:
-    """What in the options can be used, but does something else than it looks like, or keeps nova itself from starting. One line each."""
+    """What in the options can be used, but does something else than it looks like, or keeps nova
+    itself from starting. One line each.
+    """
     options = conf[libvirt.GROUP]
     if options.file_backed_memory:
         ratio = conf.ram_allocation_ratio or conf.initial_ram_allocation_ratio
         if ratio != 1.0:
             what = f"a ratio of MEMORY_MB of {ratio:g}: such memory cannot be overcommitted"
-            yield f"[libvirt] file_backed_memory with {what}; set [DEFAULT] ram_allocation_ratio = 1.0"
+            yield (
+                f"[libvirt] file_backed_memory with {what}; set [DEFAULT] ram_allocation_ratio = "
+                "1.0"
+            )
         if conf.reserved_host_memory_mb:
-            what = f"{conf.reserved_host_memory_mb} MiB of the files are reserved for a host that does not use them"
-            yield f"[libvirt] file_backed_memory with [DEFAULT] reserved_host_memory_mb: {what}; set it to 0"
+            what = (
+                f"{conf.reserved_host_memory_mb} MiB of the files are reserved for a host that "
+                "does not use them"
+            )
+            yield (
+                f"[libvirt] file_backed_memory with [DEFAULT] reserved_host_memory_mb: {what}; "
+                "set it to 0"
+            )
     if options.images_type == "rbd" and not conf.force_raw_images:
-        yield "[libvirt] images_type = rbd with [DEFAULT] force_raw_images = false, with which nova does not start: images have to be raw; set it to true"
-    if conf.workarounds.reserve_disk_resource_for_image_cache and options.images_type in ("lvm", "rbd"):
-        what = f"has no effect with [libvirt] images_type = {options.images_type}, because the cached images are on another disk than the guests"
+        yield (
+            "[libvirt] images_type = rbd with [DEFAULT] force_raw_images = false, with which nova "
+            "does not start: images have to be raw; set it to true"
+        )
+    if conf.workarounds.reserve_disk_resource_for_image_cache and options.images_type in (
+        "lvm",
+        "rbd",
+    ):
+        what = (
+            f"has no effect with [libvirt] images_type = {options.images_type}, because the "
+            "cached images are on another disk than the guests"
+        )
         yield f"[workarounds] reserve_disk_resource_for_image_cache {what}"
-    if unknown := [one for one in options.supported_tpm_secret_security if one.strip() not in TPM_SECRETS]:
-        yield f"[libvirt] supported_tpm_secret_security: {printable(', '.join(unknown))} is none of {', '.join(TPM_SECRETS)}"
+    if unknown := [
+        one for one in options.supported_tpm_secret_security if one.strip() not in TPM_SECRETS
+    ]:
+        yield (
+            f"[libvirt] supported_tpm_secret_security: {printable(', '.join(unknown))} is none of "
+            f"{', '.join(TPM_SECRETS)}"
+        )
 
 
 def _disk(conf: cfg.ConfigOpts) -> DiskSettings:
     options = conf[libvirt.GROUP]
-    kind = cast(DiskKind, options.images_type if options.images_type in ("lvm", "rbd") else "folder")
+    kind = cast(
+        DiskKind, options.images_type if options.images_type in ("lvm", "rbd") else "folder"
+    )
     folder = Path(conf.instances_path).absolute()
-    cache = folder / conf.image_cache.subdirectory_name if conf.workarounds.reserve_disk_resource_for_image_cache and kind == "folder" else None
+    cache = (
+        folder / conf.image_cache.subdirectory_name
+        if conf.workarounds.reserve_disk_resource_for_image_cache and kind == "folder"
+        else None
+    )
     return DiskSettings(
-        kind, folder, options.images_volume_group or "", options.images_rbd_pool, options.images_rbd_ceph_conf, options.rbd_user or "", cache,
-    )  # fmt: skip
+        kind,
+        folder,
+        options.images_volume_group or "",
+        options.images_rbd_pool,
+        options.images_rbd_ceph_conf,
+        options.rbd_user or "",
+        cache,
+    )
 
 
 def _sleepers(conf: cfg.ConfigOpts) -> frozenset[int]:

@@ -1,7 +1,9 @@
-"""Dedicated CPUs that sleep while no guest has them: nova's ``cpu_power_management`` takes them offline.
+"""Dedicated CPUs that sleep while no guest has them: nova's ``cpu_power_management`` takes them
+offline.
 
-The kernel and libvirt tell nothing of a CPU that is offline but that it exists, and on which cell it is. Which threads share its core, and its package,
-are what was seen while it was awake: the last topology is remembered, over restarts too.
+The kernel and libvirt tell nothing of a CPU that is offline but that it exists, and on which cell
+it is. Which threads share its core, and its package, are what was seen while it was awake: the last
+topology is remembered, over restarts too.
 """
 
 import json
@@ -19,33 +21,66 @@ LOG = logging.getLogger(__name__)
 FILE = "libvirt-cores.json"
 
 
-def with_sleeping(topology: Topology, online: frozenset[int], sleeping: frozenset[int], places: Mapping[int, int], before: Topology | None) -> Topology:
-    """``topology``, as libvirt tells it, with the CPUs that are ``sleeping`` on their cells, in their cores.
+def with_sleeping(
+    topology: Topology,
+    online: frozenset[int],
+    sleeping: frozenset[int],
+    places: Mapping[int, int],
+    before: Topology | None,
+) -> Topology:
+    """``topology``, as libvirt tells it, with the CPUs that are ``sleeping`` on their cells, in
+    their cores.
 
-    ``places``: the cell of each CPU, as the kernel tells it; ``before``: what was seen last. Of a CPU that nobody places, nothing is known.
+    ``places``: the cell of each CPU, as the kernel tells it; ``before``: what was seen last. Of a
+    CPU that nobody places, nothing is known.
     """
     if not sleeping:
         return topology
-    known = {cpu: cell.id for cell in (before.cells if before is not None else ()) for cpu in cell.cpus} | dict(places)
+    known = {
+        cpu: cell.id for cell in (before.cells if before is not None else ()) for cpu in cell.cpus
+    } | dict(places)
     known |= {cpu: cell.id for cell in topology.cells for cpu in cell.cpus}
     last = {cell.id: cell for cell in (before.cells if before is not None else ())}
-    return Topology(tuple(_awake(cell, last.get(cell.id), online, frozenset(cpu for cpu in sleeping if known.get(cpu) == cell.id)) for cell in topology.cells))
+    return Topology(
+        tuple(
+            _awake(
+                cell,
+                last.get(cell.id),
+                online,
+                frozenset(cpu for cpu in sleeping if known.get(cpu) == cell.id),
+            )
+            for cell in topology.cells
+        )
+    )
 
 
 def _awake(cell: Cell, last: Cell | None, online: frozenset[int], sleeping: frozenset[int]) -> Cell:
     """The cell as it would be with these CPUs awake."""
     if not sleeping:
         return cell
-    remembered = [core for core in (last.siblings if last is not None else ()) if core & sleeping and _agrees(core, cell, online, sleeping)]
+    remembered = [
+        core
+        for core in (last.siblings if last is not None else ())
+        if core & sleeping and _agrees(core, cell, online, sleeping)
+    ]
     whole = [*remembered]
     whole += [core for core in cell.siblings if not any(core <= one for one in remembered)]
     lone = sleeping.difference(*whole)
     cores = sorted([*whole, *(frozenset({cpu}) for cpu in lone)], key=min)
-    return replace(cell, cpus=cell.cpus | sleeping, siblings=tuple(cores), sockets=cell.sockets | (last.sockets if last is not None else frozenset()))
+    return replace(
+        cell,
+        cpus=cell.cpus | sleeping,
+        siblings=tuple(cores),
+        sockets=cell.sockets | (last.sockets if last is not None else frozenset()),
+    )
 
 
-def _agrees(core: frozenset[int], cell: Cell, online: frozenset[int], sleeping: frozenset[int]) -> bool:
-    """Whether a core of before can still be one: what is awake of it is one core now, and the rest sleeps."""
+def _agrees(
+    core: frozenset[int], cell: Cell, online: frozenset[int], sleeping: frozenset[int]
+) -> bool:
+    """Whether a core of before can still be one: what is awake of it is one core now, and the rest
+    sleeps.
+    """
     awake = core & online
     return core - awake <= sleeping and (not awake or awake in cell.siblings)
 
@@ -53,30 +88,43 @@ def _agrees(core: frozenset[int], cell: Cell, online: frozenset[int], sleeping: 
 def same_cores(one: Topology, other: Topology) -> bool:
     """Whether both have the same CPUs on the same cells and cores."""
 
-    def cores(topology: Topology) -> list[tuple[int, frozenset[int], tuple[frozenset[int], ...], frozenset[int]]]:
+    def cores(
+        topology: Topology,
+    ) -> list[tuple[int, frozenset[int], tuple[frozenset[int], ...], frozenset[int]]]:
         return [(cell.id, cell.cpus, cell.siblings, cell.sockets) for cell in topology.cells]
 
     return cores(one) == cores(other)
 
 
-# --- over restarts ------------------------------------------------------------------------------------------------
+# --- over restarts --------------------------------------------------------------------------------
 
 
 def remembered(folder: Path) -> Topology | None:
-    """What was written in ``folder``; None if there is nothing that can be used, because all of it is seen again sooner or later."""
+    """What was written in ``folder``; None if there is nothing that can be used, because all of it
+    is seen again sooner or later.
+    """
     try:
         document: Any = json.loads((folder / FILE).read_text(encoding="utf-8"))
         return Topology(tuple(_cell(one) for one in document["cells"]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        LOG.warning("%s cannot be used, so that cores whose CPUs sleep are not known until they wake up: %s", folder / FILE, error)
+        LOG.warning(
+            (
+                "%s cannot be used, so that cores whose CPUs sleep are not known until they wake "
+                "up: %s"
+            ),
+            folder / FILE,
+            error,
+        )
         return None
 
 
 def _cell(said: Mapping[str, Any]) -> Cell:
     cores = tuple(_cpus(core) for core in said["siblings"])
-    return Cell(int(said["id"]), _cpus(said["cpus"]), 0, siblings=cores, sockets=_cpus(said["sockets"]))
+    return Cell(
+        int(said["id"]), _cpus(said["cpus"]), 0, siblings=cores, sockets=_cpus(said["sockets"])
+    )
 
 
 def _cpus(said: Iterable[Any]) -> frozenset[int]:
@@ -84,9 +132,17 @@ def _cpus(said: Iterable[Any]) -> frozenset[int]:
 
 
 def remember(folder: Path, topology: Topology) -> None:
-    """Write down which CPUs are on which cells and cores. What cannot be written is told, and only lost at the next restart."""
+    """Write down which CPUs are on which cells and cores. What cannot be written is told, and only
+    lost at the next restart.
+    """
     cells = [
-        {"id": one.id, "cpus": sorted(one.cpus), "siblings": [sorted(core) for core in one.siblings], "sockets": sorted(one.sockets)} for one in topology.cells
+        {
+            "id": one.id,
+            "cpus": sorted(one.cpus),
+            "siblings": [sorted(core) for core in one.siblings],
+            "sockets": sorted(one.sockets),
+        }
+        for one in topology.cells
     ]
     new = folder / f"{FILE}.new"
     try:

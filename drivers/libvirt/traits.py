@@ -1,17 +1,228 @@
-"""The standard traits of a host's root: what its CPUs are, and what its emulators can give guests."""
+"""The standard traits of a host's root: what its CPUs are, and what its emulators can
+give guests.
+"""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import os_traits
 
+from agent.errors import DriverError
 from drivers.libvirt.domain_capabilities import Emulator
+from drivers.libvirt.raw_capabilities import RawCapabilities
+from drivers.libvirt.xml import parse
 
-# What QEMU has, in the words of the traits, where libvirt does not list it; with the libvirt and the QEMU that it came with.
+_OFFERED_ALWAYS = (
+    os_traits.COMPUTE_ACCELERATORS,
+    os_traits.COMPUTE_DEVICE_TAGGING,
+    os_traits.COMPUTE_NET_ATTACH_INTERFACE,
+    os_traits.COMPUTE_NET_ATTACH_INTERFACE_WITH_TAG,
+    os_traits.COMPUTE_REMOTE_MANAGED_PORTS,
+    os_traits.COMPUTE_RESCUE_BFV,
+    os_traits.COMPUTE_SOCKET_PCI_NUMA_AFFINITY,
+    os_traits.COMPUTE_STORAGE_VIRTIO_FS,
+    os_traits.COMPUTE_TRUSTED_CERTS,
+    os_traits.COMPUTE_VOLUME_ATTACH_WITH_TAG,
+    os_traits.COMPUTE_VOLUME_EXTEND,
+    os_traits.COMPUTE_VOLUME_MULTI_ATTACH,
+)
+_NEVER = (
+    os_traits.COMPUTE_SAME_HOST_COLD_MIGRATE,
+    os_traits.COMPUTE_EPHEMERAL_ENCRYPTION,
+    os_traits.COMPUTE_EPHEMERAL_ENCRYPTION_LUKS,
+    os_traits.COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN,
+)
+# With the libvirt that brought it.
+_SINCE = {
+    os_traits.COMPUTE_SECURITY_STATELESS_FIRMWARE: 8_006_000,
+    os_traits.COMPUTE_ADDRESS_SPACE_PASSTHROUGH: 8_007_000,
+    os_traits.COMPUTE_ADDRESS_SPACE_EMULATED: 8_007_000,
+}
+_IMAGES = "COMPUTE_IMAGE_TYPE_"
+# What is handed to guests as it is, or turned into a disk of theirs.
+_IMAGE_TYPES = frozenset({"AKI", "AMI", "ARI", "ISO", "QCOW2", "RAW"})
+
+
+def offered(
+    answers: RawCapabilities,
+    excluded_images: Collection[str],
+    *,
+    file_backed_memory: bool,
+    raw_images_only: bool = False,
+) -> Mapping[str, bool]:
+    """The traits, by what libvirt says it is. ``excluded_images``: types of images that the
+    operator does not want here; ``file_backed_memory``: whether files back the memory of guests;
+    ``raw_images_only``: disks cannot be made from QCOW2.
+    """
+    excluded = {one.strip().upper() for one in excluded_images}
+    types = {trait.removeprefix(_IMAGES) for trait in os_traits.get_traits(_IMAGES)}
+    return {
+        **dict.fromkeys(_OFFERED_ALWAYS, True),
+        **dict.fromkeys(_NEVER, False),
+        os_traits.COMPUTE_MEM_BACKING_FILE: file_backed_memory,
+        **{trait: answers.libvirt_version >= since for trait, since in _SINCE.items()},
+        **{
+            _IMAGES + one: one
+            in _IMAGE_TYPES - excluded - ({"QCOW2"} if raw_images_only else set())
+            for one in sorted(types)
+        },
+        **_secure_boot(answers),
+    }
+
+
+def _secure_boot(answers: RawCapabilities) -> Mapping[str, bool]:
+    """Whether there is a firmware for it, by any emulator; nothing where no emulator says."""
+    said = []
+    for (architecture, machine), xml in answers.domain_capabilities.items():
+        try:
+            root = parse(
+                xml, f"domain capabilities of {architecture} {machine}", "domainCapabilities"
+            )
+        except DriverError:
+            # The traits of the facts are incomplete for the same reason, and tell it.
+            continue
+        values = root.findall("os/loader/enum[@name='secure']/value")
+        said.append(any((value.text or "").strip() == "yes" for value in values))
+    return {os_traits.COMPUTE_SECURITY_UEFI_SECURE_BOOT: any(said)} if said else {}
+
+
+WHAT = "baselineCPU"
+
+_OFF = frozenset({"disable", "forbid"})
+
+# Features that are called in the traits as libvirt calls them, but for dots and dashes.
+_SAME = (
+    "3dnow",
+    "abm",
+    "amx-bf16",
+    "amx-int8",
+    "amx-tile",
+    "avx",
+    "avx2",
+    "avx512-vpopcntdq",
+    "avx512bitalg",
+    "avx512bw",
+    "avx512cd",
+    "avx512dq",
+    "avx512er",
+    "avx512f",
+    "avx512ifma",
+    "avx512pf",
+    "avx512vbmi",
+    "avx512vbmi2",
+    "avx512vl",
+    "avx512vnni",
+    "bmi2",
+    "f16c",
+    "fma4",
+    "mmx",
+    "mpx",
+    "pdpe1gb",
+    "sgx",
+    "sse",
+    "sse2",
+    "sse4.1",
+    "sse4.2",
+    "sse4a",
+    "ssse3",
+    "stibp",
+    "tbm",
+    "xop",
+)
+
+# Those that are called otherwise.
+_OTHER = {
+    "aes": ("AESNI",),
+    "amd-no-ssb": ("AMD_NO_SSB",),
+    "amd-ssbd": ("AMD_SSBD",),
+    "bmi1": ("BMI",),
+    "fma": ("FMA3",),
+    "gfni": ("AVX512GFNI",),
+    "ibpb": ("AMD_IBPB",),
+    "md-clear": ("INTEL_MD_CLEAR",),
+    "pcid": ("INTEL_PCID",),
+    "pclmulqdq": ("CLMUL",),
+    "pclmuldq": ("CLMUL",),
+    "pni": ("SSE3",),
+    "rtm": ("TSX",),
+    "sha-ni": ("SHA",),
+    "spec-ctrl": ("INTEL_SPEC_CTRL",),
+    "ssbd": ("INTEL_SSBD",),
+    "svm": ("SVM", "AMD_SVM"),
+    "vaes": ("AVX512VAES",),
+    "virt-ssbd": ("AMD_VIRT_SSBD",),
+    "vmx": ("VMX", "INTEL_VMX"),
+    "vpclmulqdq": ("AVX512VPCLMULQDQ",),
+}
+
+_X86 = {name: (name.upper().replace(".", "").replace("-", ""),) for name in _SAME} | _OTHER
+_STANDARD = frozenset(os_traits.get_traits("HW_CPU_"))
+
+
+def _of_x86(name: str) -> set[str]:
+    return {f"HW_CPU_X86_{one}" for one in _X86.get(name, ())} & _STANDARD
+
+
+def _of_arm(name: str) -> set[str]:
+    """libvirt calls them as the kernel does, and so do the traits."""
+    return {f"HW_CPU_AARCH64_{name.upper()}"} & _STANDARD
+
+
+_ALL = {
+    "x86_64": frozenset(trait for name in _X86 for trait in _of_x86(name)),
+    "i686": frozenset(trait for name in _X86 for trait in _of_x86(name)),
+    "aarch64": frozenset(trait for trait in _STANDARD if trait.startswith("HW_CPU_AARCH64_")),
+}
+
+
+def expanded_features(answers: Sequence[str]) -> frozenset[str]:
+    """The features of all CPUs that ``baselineCPU`` was asked for, the ones that it switched off
+    left out.
+
+    :raises DriverError: one of the answers is malformed.
+    """
+    found = (one for xml in answers for one in parse(xml, WHAT, "cpu").findall("feature"))
+    return frozenset(one.get("name", "") for one in found if one.get("policy") not in _OFF) - {""}
+
+
+def with_flags(features: frozenset[str], flags: Iterable[str]) -> frozenset[str]:
+    """``features`` with what the operator adds (``pcid``, ``+pcid``) and takes away (``-pcid``)."""
+    words = [flag.strip().lower() for flag in flags]
+    added = {word.removeprefix("+") for word in words if not word.startswith("-")}
+    return (features | added) - {word[1:] for word in words if word.startswith("-")}
+
+
+def feature_traits(
+    architecture: str, features: frozenset[str], *, all_told: bool
+) -> dict[str, bool]:
+    """The standard traits of ``features``. ``all_told``: a feature that is not there is known to be
+    missing, so that its trait is false.
+    """
+    known = _ALL.get(architecture, frozenset())
+    of_one = _of_arm if architecture == "aarch64" else _of_x86
+    found = {trait for name in features for trait in of_one(name)} & known
+    return {trait: trait in found for trait in sorted(known) if all_told or trait in found}
+
+
+# What QEMU has, in the words of the traits, where libvirt does not list it; with the libvirt and
+# the QEMU that it came with.
 _ALWAYS = (0, 0)
 _BY_VERSION: dict[str, dict[str, tuple[int, int]]] = {
     "COMPUTE_NET_VIF_MODEL_": {
-        **dict.fromkeys(("E1000", "E1000E", "LAN9118", "NE2K_PCI", "PCNET", "RTL8139", "SPAPR_VLAN", "VIRTIO", "VMXNET3"), _ALWAYS),
+        **dict.fromkeys(
+            (
+                "E1000",
+                "E1000E",
+                "LAN9118",
+                "NE2K_PCI",
+                "PCNET",
+                "RTL8139",
+                "SPAPR_VLAN",
+                "VIRTIO",
+                "VMXNET3",
+            ),
+            _ALWAYS,
+        ),
         "IGB": (9_003_000, 8_000_000),
     },
     "COMPUTE_SOUND_MODEL_": {
@@ -39,8 +250,11 @@ def hyperthreading_trait(smt: bool) -> dict[str, bool]:
     return {os_traits.HW_CPU_HYPERTHREADING: smt}
 
 
-def emulator_traits(emulators: Sequence[Emulator], libvirt_version: int, qemu_version: int, *, vtpm: bool) -> dict[str, bool]:
-    """What guests of any of the emulators can be given. ``vtpm``: whether the operator lets them have emulated TPMs.
+def emulator_traits(
+    emulators: Sequence[Emulator], libvirt_version: int, qemu_version: int, *, vtpm: bool
+) -> dict[str, bool]:
+    """What guests of any of the emulators can be given. ``vtpm``: whether the operator lets them
+    have emulated TPMs.
 
     What neither libvirt lists nor its version tells has no trait, neither true nor false.
     """
@@ -50,13 +264,24 @@ def emulator_traits(emulators: Sequence[Emulator], libvirt_version: int, qemu_ve
         traits |= _chosen(prefix, listed) if listed is not None else {}
     for prefix, since in _BY_VERSION.items():
         listed = _listed(emulators, prefix)
-        has = {name for name, (libvirt, qemu) in since.items() if libvirt_version >= libvirt and qemu_version >= qemu}
+        has = {
+            name
+            for name, (libvirt, qemu) in since.items()
+            if libvirt_version >= libvirt and qemu_version >= qemu
+        }
         traits |= _chosen(prefix, has if listed is None else listed)
-    return traits | _viommu(emulators, libvirt_version) | _tpm(emulators, vtpm) | {os_traits.COMPUTE_NET_VIRTIO_PACKED: True}
+    return (
+        traits
+        | _viommu(emulators, libvirt_version)
+        | _tpm(emulators, vtpm)
+        | {os_traits.COMPUTE_NET_VIRTIO_PACKED: True}
+    )
 
 
 def tpm_secret_traits(allowed: Collection[str]) -> dict[str, bool]:
-    """Where the secret of a guest's emulated TPM may be kept: the operator's word alone, because no emulator knows."""
+    """Where the secret of a guest's emulated TPM may be kept: the operator's word alone, because no
+    emulator knows.
+    """
     return _chosen("COMPUTE_SECURITY_TPM_SECRET_SECURITY_", allowed)
 
 
@@ -69,7 +294,9 @@ def _listed(emulators: Iterable[Emulator], prefix: str) -> set[str] | None:
 def _viommu(emulators: Sequence[Emulator], libvirt_version: int) -> dict[str, bool]:
     models = _listed(emulators, "COMPUTE_VIOMMU_MODEL_")
     if models is None:
-        models = {model for one in emulators if (model := _VIOMMU_OF_ARCHITECTURE.get(one.architecture))}
+        models = {
+            model for one in emulators if (model := _VIOMMU_OF_ARCHITECTURE.get(one.architecture))
+        }
         models |= {"VIRTIO"} if libvirt_version >= _VIOMMU_VIRTIO else set()
     return _chosen("COMPUTE_VIOMMU_MODEL_", models | ({"AUTO"} if models else set()))
 
@@ -86,7 +313,9 @@ def _tpm(emulators: Sequence[Emulator], vtpm: bool) -> dict[str, bool]:
 
 
 def _chosen(prefix: str, words: Iterable[str]) -> dict[str, bool]:
-    """All standard traits that begin with ``prefix``: true those that one of ``words`` is; a word that is no trait is dropped."""
+    """All standard traits that begin with ``prefix``: true those that one of ``words`` is; a word
+    that is no trait is dropped.
+    """
     has = {prefix + word.upper().replace("-", "_") for word in words}
     return {trait: trait in has for trait in _standard(prefix)}
 

@@ -1,9 +1,14 @@
-"""Reading XML that libvirtd sent, which is not to be trusted: it may be cut off, unescaped, huge, deep, or made to harm."""
+"""Reading XML that libvirtd sent, which is not to be trusted: it may be cut off, unescaped, huge,
+deep, or made to harm.
+"""
 
 import re
+from collections.abc import Callable
 from xml.etree import ElementTree
 
 from agent.errors import DriverError
+from agent.model.cpu_list import parse_cpu_list
+from agent.model.devices import PciAddress
 from agent.model.names import printable
 
 # libvirt's own limit of a text in an answer (REMOTE_STRING_MAX).
@@ -23,7 +28,9 @@ def fault(what: str, why: str) -> DriverError:
 
 
 class _Builder(ElementTree.TreeBuilder):
-    """Refuses a document type, and so all entities, which can be declared nowhere else. The parser tells what is one and what is a guest's own text."""
+    """Refuses a document type, and so all entities, which can be declared nowhere else. The parser
+    tells what is one and what is a guest's own text.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__()
@@ -36,7 +43,8 @@ class _Builder(ElementTree.TreeBuilder):
 def parse(text: str, what: str, root: str) -> Element:
     """The element ``root`` that ``text`` is. ``what`` names the text in errors.
 
-    :raises DriverError: it is no well-formed XML, is another element, is too large or too deep, or has a document type.
+    :raises DriverError: it is no well-formed XML, is another element, is too large or too deep, or
+        has a document type.
     """
     if len(text) > LARGEST:
         raise fault(what, f"its XML has {len(text)} characters, more than {LARGEST}")
@@ -71,7 +79,9 @@ def child(parent: Element, path: str, what: str) -> Element:
 
 
 def text_of(parent: Element, path: str) -> str:
-    """The text of the first element at ``path``, without blanks around it; empty if there is none."""
+    """The text of the first element at ``path``, without blanks around it; empty if
+    there is none.
+    """
     return (parent.findtext(path) or "").strip()
 
 
@@ -108,3 +118,123 @@ def number(text: str | None, what: str, most: int) -> int:
 
 def _shown(text: str | None) -> str:
     return "nothing" if text is None else repr(text if len(text) <= 40 else f"{text[:40]}...")
+
+
+_NAME = re.compile(r"pci_([0-9a-f]{4,8})_([0-9a-f]{2})_([0-9a-f]{2})_([0-7])")
+
+
+def from_attributes(element: Element, what: str) -> PciAddress:
+    """The address in the attributes of an ``<address>``.
+
+    :raises DriverError: a part is missing, no number, or too large.
+    """
+    return _address(element.get, what)
+
+
+def from_elements(capability: Element, what: str) -> PciAddress:
+    """The address in the elements of a ``pci`` capability; raises as :func:`from_attributes`."""
+    return _address(capability.findtext, what)
+
+
+def from_name(name: str) -> PciAddress | None:
+    """The address in the name of a node device; None if that is none of a PCI function, or of a
+    libvirt that names them otherwise.
+    """
+    match = _NAME.fullmatch(name)
+    if match is None or int(match[3], 16) > 0x1F:
+        return None
+    return PciAddress(*(int(part, 16) for part in match.groups()))
+
+
+def _address(part: Callable[[str], str | None], what: str) -> PciAddress:
+    return PciAddress(
+        number(part("domain"), f"{what}: domain", 0xFFFFFFFF),
+        number(part("bus"), f"{what}: bus", 0xFF),
+        number(part("slot"), f"{what}: slot", 0x1F),
+        number(part("function"), f"{what}: function", 0x7),
+    )
+
+
+_BYTES: dict[str, int] = {"b": 1, "bytes": 1} | {
+    unit: base**power
+    for power, letter in enumerate("KMGT", start=1)
+    for unit, base in (
+        (letter, 1024),
+        (letter.lower(), 1024),
+        (f"{letter}iB", 1024),
+        (f"{letter}B", 1000),
+    )
+}
+
+
+def kib_of(text: str | None, unit: str | None, what: str) -> int:
+    """The amount in KiB, rounded down; KiB is meant where no unit is given.
+
+    :raises DriverError: it is no amount.
+    """
+    factor = _BYTES.get(unit or "KiB")
+    if factor is None:
+        raise fault(what, f"{(unit or '')[:20]!r} is no unit of memory")
+    return natural(text, what) * factor // 1024
+
+
+def mib_up(kib: int) -> int:
+    """KiB in MiB, rounded up: what a guest takes."""
+    return -(-kib // 1024)
+
+
+# libvirt knows no CPU with this number or above (VIR_DOMAIN_CPUMASK_LEN).
+MOST = 16384
+# All of them, one by one.
+LONGEST = MOST * 6
+# The lists of the largest guests and hosts come to a tenth of it; a document that was made to harm
+# could come to billions.
+MOST_IN_ALL = 1 << 20
+
+_SPAN = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?")
+
+
+class NumberLists:
+    """The lists of one document. One that comes again is the same set."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, frozenset[int]] = {}
+        self._left = MOST_IN_ALL
+
+    def read(self, text: str, what: str) -> frozenset[int]:
+        """The numbers of a list that is not empty. ``what`` names it in errors.
+
+        :raises DriverError: it is no such list, is empty, has a number that no CPU has, or there
+            were too many before it.
+        """
+        if text not in self._known:
+            try:
+                self._known[text] = self._parsed(text.strip())
+            except ValueError as error:
+                raise fault(what, str(error)) from error
+        return self._known[text]
+
+    def one(self, text: str | None, what: str) -> int | None:
+        """The only number of a list; None if it has several, or there is no list. Raises as
+        :meth:`read`.
+        """
+        return only_one(self.read(text, what)) if text else None
+
+    def _parsed(self, text: str) -> frozenset[int]:
+        if len(text) > LONGEST:
+            raise ValueError(f"a list of {len(text)} characters is too long")
+        spans = _SPAN.findall(text)
+        if any(len(number) > 5 or int(number or 0) >= MOST for span in spans for number in span):
+            raise ValueError(f"{text[:40]!r} names more than libvirt knows, {MOST}")
+        self._left -= sum(max(int(last or first) - int(first), 0) + 1 for first, last in spans)
+        if self._left < 0:
+            raise ValueError(f"the lists name more than {MOST_IN_ALL} in all")
+        numbers = parse_cpu_list(text)
+        if not numbers:
+            raise ValueError("the list is empty")
+        return numbers
+
+
+def only_one(numbers: frozenset[int]) -> int | None:
+    """The number, if there is just one."""
+    return next(iter(numbers)) if len(numbers) == 1 else None

@@ -1,4 +1,6 @@
-"""An agent whose Placement is away goes on promising room, as fast as before, and tells Placement of everything once it is back."""
+"""An agent whose Placement is away goes on promising room, as fast as before, and tells Placement
+of everything once it is back.
+"""
 
 import random
 import time
@@ -60,8 +62,11 @@ def hanging(placement: HttpPlacement) -> Iterator[None]:
 def claim(host: ComputeHost) -> Callable[[ApiClient], Document]:
     """The call that claims room for a new guest."""
     wanted = {
-        "id": str(uuid4()), "node": host.identity, "instance": {"uuid": str(uuid4()), "project_id": PROJECT, "user_id": USER}, "flavor": asdict(F1),
-    }  # fmt: skip
+        "id": str(uuid4()),
+        "node": host.identity,
+        "instance": {"uuid": str(uuid4()), "project_id": PROJECT, "user_id": USER},
+        "flavor": asdict(F1),
+    }
     return lambda client: client.create_claim(wanted)
 
 
@@ -75,7 +80,9 @@ def seconds_of_a_claim(host: ComputeHost) -> float:
     return taken
 
 
-def compared(host: ComputeHost, states: Mapping[str, Callable[[], AbstractContextManager[None]]]) -> Mapping[str, float]:
+def compared(
+    host: ComputeHost, states: Mapping[str, Callable[[], AbstractContextManager[None]]]
+) -> Mapping[str, float]:
     """How long a claim takes in each state of Placement, as a ratio to the first one."""
     ratios: dict[str, list[float]] = {state: [] for state in states}
     for _ in range(REPETITIONS):
@@ -90,7 +97,9 @@ def compared(host: ComputeHost, states: Mapping[str, Callable[[], AbstractContex
     return found
 
 
-def _median_seconds(host: ComputeHost, entered: Callable[[], AbstractContextManager[None]]) -> float:
+def _median_seconds(
+    host: ComputeHost, entered: Callable[[], AbstractContextManager[None]]
+) -> float:
     """Of the claims of one block."""
     with entered():
         end, samples = time.monotonic() + BLOCK, [seconds_of_a_claim(host)]
@@ -100,16 +109,22 @@ def _median_seconds(host: ComputeHost, entered: Callable[[], AbstractContextMana
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["as it runs", "started while it is away"])
-def test_claims_are_as_fast_without_placement(host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy, restarted: bool) -> None:
+def test_claims_are_as_fast_without_placement(
+    host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy, restarted: bool
+) -> None:
     if restarted:
         with proxy.down():
             host.crash()
             ask(host, claim(host))
-    ratios = compared(host, {"there": nullcontext, "away": proxy.down, "hanging": lambda: hanging(http_placement)})
+    ratios = compared(
+        host, {"there": nullcontext, "away": proxy.down, "hanging": lambda: hanging(http_placement)}
+    )
     assert max(ratios.values()) <= RATIO, ratios
 
 
-def test_no_claim_waits_for_an_answer_of_placement(host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
+def test_no_claim_waits_for_an_answer_of_placement(
+    host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy
+) -> None:
     proxy.clear()
     with hanging(http_placement):
         end, samples = time.monotonic() + PERIOD + 1, [seconds_of_a_claim(host)]
@@ -128,8 +143,12 @@ def is_dirty(host: ComputeHost) -> bool:
 
 
 @pytest.mark.parametrize("restarted", [False, True], ids=["as it runs", "started while it is away"])
-def test_all_is_published_within_a_period_of_its_return(host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy, restarted: bool) -> None:
-    leaving, staying, coming = (Guest(http_placement, PLAIN, random.Random(number)) for number in range(3))
+def test_all_is_published_within_a_period_of_its_return(
+    host: ComputeHost, http_placement: HttpPlacement, proxy: FaultProxy, restarted: bool
+) -> None:
+    leaving, staying, coming = (
+        Guest(http_placement, PLAIN, random.Random(number)) for number in range(3)
+    )
     for guest in (leaving, staying):
         guest.build(host)
     until(lambda: host.is_well() and not is_dirty(host), lambda: host.log[-4000:])
@@ -140,16 +159,25 @@ def test_all_is_published_within_a_period_of_its_return(host: ComputeHost, http_
         coming.build(host)
         leaving.end()
         host.file.write_text(host_file(host.node, units=20))
-        until(lambda: f"cannot connect to {proxy.url}" in host.trouble, lambda: host.trouble or "it is well")
+        until(
+            lambda: f"cannot connect to {proxy.url}" in host.trouble,
+            lambda: host.trouble or "it is well",
+        )
         assert is_dirty(host)
     until(lambda: host.is_well() and not is_dirty(host), lambda: host.log[-4000:], PERIOD + GRACE)
     assert http_placement.other.inventory(host.identity)[UNITS]["total"] == 20
-    held = {uuid: one["allocations"] for uuid, one in http_placement.dump()["consumers"].items() if one["allocations"]}
+    held = {
+        uuid: one["allocations"]
+        for uuid, one in http_placement.dump()["consumers"].items()
+        if one["allocations"]
+    }
     assert held == {**staying.allocations, **coming.allocations}
     assert host.bugs == []
 
 
-def test_an_agent_that_has_never_seen_placement_makes_claims(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_an_agent_that_has_never_seen_placement_makes_claims(
+    http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path
+) -> None:
     host = ComputeHost(tmp_path / "a", "agent-a", "node-a", http_placement.credentials(proxy.url))
     try:
         with proxy.down():
@@ -157,7 +185,9 @@ def test_an_agent_that_has_never_seen_placement_makes_claims(http_placement: Htt
             until(lambda: host.has_identity)
             ask(host, claim(host))
             assert http_placement.other.tree(host.identity) == []
-        until(lambda: host.is_well() and not is_dirty(host), lambda: host.log[-4000:], PERIOD + GRACE)
+        until(
+            lambda: host.is_well() and not is_dirty(host), lambda: host.log[-4000:], PERIOD + GRACE
+        )
         assert http_placement.other.inventory(host.identity)[UNITS]["total"] == 16
     finally:
         host.kill()

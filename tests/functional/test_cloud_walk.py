@@ -1,6 +1,8 @@
-"""Two hosts, with a store each or one for both, on a random walk through all that a cloud does to them; each step is held against an account of its own.
+"""Two hosts, with a store each or one for both, on a random walk through all that a cloud does to
+them; each step is held against an account of its own.
 
-A failure tells its seed and its last steps. PYTHONHASHSEED=0 CLOUD_SEED=7 CLOUD_STEPS=2000 walks seed 7 of the soak again; CLOUD_LAST: how many steps are told.
+A failure tells its seed and its last steps. PYTHONHASHSEED=0 CLOUD_SEED=7 CLOUD_STEPS=2000 walks
+seed 7 of the soak again; CLOUD_LAST: how many steps are told.
 """
 
 import gc
@@ -28,7 +30,9 @@ Walked = Callable[[str | None, int], None]
 
 @pytest.fixture
 def walked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Walked]:
-    """Walk on a database, or on two stores if that is None. Whatever is tried again is tried at once."""
+    """Walk on a database, or on two stores if that is None. Whatever is tried again is tried at
+    once.
+    """
     for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
         monkeypatch.setattr(retry, wait, 0.0)
     time = Time()
@@ -38,7 +42,8 @@ def walked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Walked]:
     from tests.support.placement import PlacementServer
 
     placement = PlacementServer()
-    # An eighth of the time would go into schemas of Placement's own, which it has checked anew for each request.
+    # An eighth of the time would go into schemas of Placement's own, which it has checked anew for
+    # each request.
     monkeypatch.setattr(jsonschema.validators.validator_for({}), "check_schema", lambda *_: None)
     # And another one into looking again and again for garbage among what was imported.
     gc.collect()
@@ -54,11 +59,15 @@ def walked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Walked]:
 
 @pytest.mark.timeout(900 if STEPS <= 120 else 0)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_hosts_with_a_store_each_lose_nothing_and_give_nothing_twice(walked: Walked, seed: int) -> None:
+def test_hosts_with_a_store_each_lose_nothing_and_give_nothing_twice(
+    walked: Walked, seed: int
+) -> None:
     walked(None, seed)
 
 
 @pytest.mark.timeout(900 if STEPS <= 120 else 0)
 @pytest.mark.parametrize("seed", SEEDS)
-def test_hosts_with_one_store_lose_nothing_and_give_nothing_twice(walked: Walked, seed: int, postgresql_place: "Place") -> None:
+def test_hosts_with_one_store_lose_nothing_and_give_nothing_twice(
+    walked: Walked, seed: int, postgresql_place: "Place"
+) -> None:
     walked(postgresql_place.url, seed)

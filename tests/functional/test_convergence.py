@@ -24,7 +24,11 @@ EXAMPLES = int(os.environ.get("CONVERGENCE_EXAMPLES", "80"))
 # Shrinking takes minutes, which CI has not: set this to see the smallest example that fails.
 SHRINK = (Phase.shrink,) if os.environ.get("CONVERGENCE_SHRINK") else ()
 # What the agent itself puts on every root.
-AGENTS_OWN = {"COMPUTE_NODE", "OWNER_NOVA", "CUSTOM_COMPUTE_NODE_AGENT_0E1D2C3B_4A59_4687_8796_000000000009"}
+AGENTS_OWN = {
+    "COMPUTE_NODE",
+    "OWNER_NOVA",
+    "CUSTOM_COMPUTE_NODE_AGENT_0E1D2C3B_4A59_4687_8796_000000000009",
+}
 
 
 def uuid_of(name: str) -> str:
@@ -87,14 +91,21 @@ class Others:
             other.set_aggregates(uuid, other.aggregates(uuid) | {THEIR_AGGREGATE})
             self.aggregates.setdefault(uuid, set()).add(THEIR_AGGREGATE)
         stocked = [(uuid_of(one.name), name) for one in tree for name in one.inventory]
-        self.on_ours = [other.claim({uuid: {name: 1}}) for place in meddling.consumers if stocked for uuid, name in [stocked[place % len(stocked)]]]
+        self.on_ours = [
+            other.claim({uuid: {name: 1}})
+            for place in meddling.consumers
+            if stocked
+            for uuid, name in [stocked[place % len(stocked)]]
+        ]
         self.consumers += self.on_ours
         self.before = self.state()
 
     def state(self) -> Any:
         """Their providers, and all that any consumer holds."""
         dump = self.placement.dump()
-        providers = {uuid: {**dump["providers"][uuid], "generation": None} for uuid in self.children}
+        providers = {
+            uuid: {**dump["providers"][uuid], "generation": None} for uuid in self.children
+        }
         return providers, {uuid: dump["consumers"][uuid] for uuid in self.consumers}
 
     def release(self) -> None:
@@ -128,7 +139,9 @@ def assert_is(placement: Any, tree: Tree, others: Others) -> None:
         assert there["name"] == one.name
         assert there["parent"] == (None if one.parent is None else uuid_of(one.parent))
         assert there["inventories"] == dict(one.inventory)
-        assert set(there["traits"]) == one.traits | others.traits.get(uuid, set()) | (AGENTS_OWN if uuid == ROOT else set())
+        assert set(there["traits"]) == one.traits | others.traits.get(uuid, set()) | (
+            AGENTS_OWN if uuid == ROOT else set()
+        )
         assert set(there["aggregates"]) == one.aggregates | others.aggregates.get(uuid, set())
 
 
@@ -136,19 +149,38 @@ def survives(others: Others, tree: Tree, placement: Any) -> None:
     """Forget what others had put on a provider of ours that goes away: it goes with it."""
     stays = {uuid_of(one.name) for one in tree} | kept_for(placement.dump(), others.children)
     others.traits = {uuid: traits for uuid, traits in others.traits.items() if uuid in stays}
-    others.aggregates = {uuid: aggregates for uuid, aggregates in others.aggregates.items() if uuid in stays}
+    others.aggregates = {
+        uuid: aggregates for uuid, aggregates in others.aggregates.items() if uuid in stays
+    }
 
 
 @settings(
-    max_examples=EXAMPLES, derandomize=True, database=None, deadline=None, phases=(Phase.explicit, Phase.generate, *SHRINK),
+    max_examples=EXAMPLES,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate, *SHRINK),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)  # fmt: skip
-@given(first=trees(), second=trees(), meddling=meddlings(), disturbing=st.lists(disturbances(), min_size=1, max_size=4))
-def converges(placement: Any, hits: Counter[str], first: Tree, second: Tree, meddling: Meddling, disturbing: list[Disturbance]) -> None:
+)
+@given(
+    first=trees(),
+    second=trees(),
+    meddling=meddlings(),
+    disturbing=st.lists(disturbances(), min_size=1, max_size=4),
+)
+def converges(
+    placement: Any,
+    hits: Counter[str],
+    first: Tree,
+    second: Tree,
+    meddling: Meddling,
+    disturbing: list[Disturbance],
+) -> None:
     placement.reset()
     with host(placement) as agent:
         agent.driver.interface.script = shape_of(first)
-        # Each kind in its turn, early enough that every run comes to it: dice alone would leave some out.
+        # Each kind in its turn, early enough that every run comes to it: dice alone would leave
+        # some out.
         kind = KINDS[hits.total() % len(KINDS)]
         with disturbed(placement, Disturbance(kind, disturbing[0].at % 3), hits):
             agent.report()

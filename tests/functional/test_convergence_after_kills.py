@@ -19,7 +19,14 @@ from tests.support.system import AgentCommand
 
 EXAMPLES = int(os.environ.get("CONVERGENCE_KILLS", "8"))
 NODE = "node-a"
-FAULTS = [faults.cut(), faults.cut(applied=True), faults.answer(503), faults.answer(503, applied=True), faults.html(502), faults.delay(0.2)]
+FAULTS = [
+    faults.cut(),
+    faults.cut(applied=True),
+    faults.answer(503),
+    faults.answer(503, applied=True),
+    faults.html(502),
+    faults.delay(0.2),
+]
 
 
 def host_file(tree: Tree) -> str:
@@ -27,7 +34,11 @@ def host_file(tree: Tree) -> str:
     providers = []
     for one in tree:
         above = {"parent": one.parent} if one.parent else {}
-        contents = {"inventories": one.inventory, "traits": sorted(one.traits), "aggregates": sorted(one.aggregates)}
+        contents = {
+            "inventories": one.inventory,
+            "traits": sorted(one.traits),
+            "aggregates": sorted(one.aggregates),
+        }
         providers.append({"name": one.name, **above, **contents})
     return json.dumps({"providers": providers})
 
@@ -37,10 +48,20 @@ def any_tree(dice: random.Random) -> Tree:
     names = dice.sample([name for name in ODD if "$" not in name], dice.randint(4, 6))
     tree = [Wanted(NODE, None, {"VCPU": total(dice.randint(2, 64))})]
     for name in names:
-        inventory = {one: total(dice.randint(2, 64)) for one in dice.sample(OUR_CLASSES, dice.randint(0, 2))}
+        inventory = {
+            one: total(dice.randint(2, 64)) for one in dice.sample(OUR_CLASSES, dice.randint(0, 2))
+        }
         traits = frozenset(dice.sample(OUR_TRAITS, dice.randint(0, 2)))
         parents = [one.name for one in tree][-3:]
-        tree.append(Wanted(name, dice.choice(parents), inventory, traits, frozenset(dice.sample(OUR_AGGREGATES, dice.randint(0, 1)))))
+        tree.append(
+            Wanted(
+                name,
+                dice.choice(parents),
+                inventory,
+                traits,
+                frozenset(dice.sample(OUR_AGGREGATES, dice.randint(0, 1))),
+            )
+        )
     return tuple(tree)
 
 
@@ -53,7 +74,9 @@ def killed_at(command: AgentCommand, seconds: float) -> None:
 
 
 def assert_settles(command: AgentCommand) -> None:
-    """Run until nothing goes wrong any more: what the killed agent had sent may still lock Placement's SQLite file."""
+    """Run until nothing goes wrong any more: what the killed agent had sent may still lock
+    Placement's SQLite file.
+    """
     for _ in range(5):
         result = command.run("--once")
         if result.code == 0:
@@ -66,13 +89,21 @@ def own(state: Any, tree: Tree) -> dict[str, Any]:
     names = {one.name for one in tree}
     uuids = {uuid: one["name"] for uuid, one in state["providers"].items()}
     return {
-        one["name"]: (uuids.get(one["parent"]), one["inventories"], set(one["traits"]) - {"COMPUTE_NODE", "OWNER_NOVA"}, set(one["aggregates"]))
-        for one in state["providers"].values() if one["name"] in names
-    }  # fmt: skip
+        one["name"]: (
+            uuids.get(one["parent"]),
+            one["inventories"],
+            set(one["traits"]) - {"COMPUTE_NODE", "OWNER_NOVA"},
+            set(one["aggregates"]),
+        )
+        for one in state["providers"].values()
+        if one["name"] in names
+    }
 
 
 @pytest.mark.timeout(0 if EXAMPLES > 15 else 900)
-def test_a_killed_agent_ends_where_an_undisturbed_one_would(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> None:
+def test_a_killed_agent_ends_where_an_undisturbed_one_would(
+    http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path
+) -> None:
     killed = 0
     for number in range(EXAMPLES):
         dice = random.Random(number)
@@ -97,14 +128,27 @@ def test_a_killed_agent_ends_where_an_undisturbed_one_would(http_placement: Http
             assert_settles(command)
             mark = {"CUSTOM_COMPUTE_NODE_AGENT_NODE_A"}
             wanted = {
-                one.name: (one.parent, dict(one.inventory), one.traits | (mark if one.parent is None else set()), set(one.aggregates)) for one in tree
-            }  # fmt: skip
+                one.name: (
+                    one.parent,
+                    dict(one.inventory),
+                    one.traits | (mark if one.parent is None else set()),
+                    set(one.aggregates),
+                )
+                for one in tree
+            }
             assert own(http_placement.dump(), tree) == wanted
             if theirs is None:
-                root = next(uuid for uuid, one in http_placement.dump()["providers"].items() if one["name"] == NODE)
+                root = next(
+                    uuid
+                    for uuid, one in http_placement.dump()["providers"].items()
+                    if one["name"] == NODE
+                )
                 theirs = other.create_provider("theirs", parent=root)
                 other.set_inventory(theirs, {"CUSTOM_THEIR_CLASS": 4})
                 other.claim({theirs: {"CUSTOM_THEIR_CLASS": 1}})
                 before = http_placement.dump()["providers"][theirs]
-        assert {**http_placement.dump()["providers"][theirs], "parent": None} == {**before, "parent": None}
+        assert {**http_placement.dump()["providers"][theirs], "parent": None} == {
+            **before,
+            "parent": None,
+        }
     assert killed == 4 * EXAMPLES

@@ -1,4 +1,6 @@
-"""The daemon as a process of its own, with a test in systemd's place and the real Placement over HTTP."""
+"""The daemon as a process of its own, with a test in systemd's place and the real Placement over
+HTTP.
+"""
 
 import json
 import re
@@ -16,7 +18,10 @@ from tests.support.service_manager import STOP, Service, until
 from tests.support.system import AgentCommand, AgentHere
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000d001"
-HOST = "uuid: {root}\nproviders:\n- name: $NODE\n  inventories:\n    VCPU: {{total: {vcpus}}}\n- name: $NODE_NUMA0\n  inventories:\n    PCPU: {{total: 4}}\n"
+HOST = (
+    "uuid: {root}\nproviders:\n- name: $NODE\n  inventories:\n    VCPU: {{total: {vcpus}}}\n- "
+    "name: $NODE_NUMA0\n  inventories:\n    PCPU: {{total: 4}}\n"
+)
 
 
 class Host:
@@ -26,12 +31,20 @@ class Host:
         self.folder, self.file = folder, folder / "host.yaml"
         self.config: dict[str, dict[str, Any]] = {
             "DEFAULT": {
-                "compute_driver": "fake.file", "host": "node-a", "state_path": folder / "nova", "update_resources_interval": 1,
+                "compute_driver": "fake.file",
+                "host": "node-a",
+                "state_path": folder / "nova",
+                "update_resources_interval": 1,
                 "log_file": folder / "agent.log",
             },
             "fake": {"host_file": self.file},
-            "placement": {"auth_type": "admin_token", "endpoint": url, "token": "a-token", "max_in_flight": 1},
-        }  # fmt: skip
+            "placement": {
+                "auth_type": "admin_token",
+                "endpoint": url,
+                "token": "a-token",
+                "max_in_flight": 1,
+            },
+        }
         self.command = AgentCommand(folder, self.config)
         self.service = Service(self.command, watchdog)
         self.has(8)
@@ -90,11 +103,15 @@ def test_an_edit_of_the_host_file_shows_one_period_later(host, http_placement):
         until(lambda: service.status == "ready: 1 in-sync", lambda: service)
         http_placement.clear()
         until(lambda: http_placement.count() >= 2)
-        assert {one.target for one in http_placement.requests} == {f"/resource_providers?in_tree={ROOT}"}, "a quiet period costs one request"
+        assert {one.target for one in http_placement.requests} == {
+            f"/resource_providers?in_tree={ROOT}"
+        }, "a quiet period costs one request"
         ended_well(service)
 
 
-def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_lost(host, http_placement):
+def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_lost(
+    host, http_placement
+):
     with host.service.running() as service:
         service.wait_for("READY", "1")
         consumer = http_placement.other.claim({ROOT: {"VCPU": 2}})
@@ -106,7 +123,9 @@ def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_
         http_placement.start()
         service.wait_for("STATUS", "ready: 1 in-sync", since=back)
         assert vcpus(http_placement) == 16
-        assert http_placement.other.allocations(consumer)["allocations"][ROOT]["resources"] == {"VCPU": 2}
+        assert http_placement.other.allocations(consumer)["allocations"][ROOT]["resources"] == {
+            "VCPU": 2
+        }
         assert http_placement.dump()["consumers"] == before["consumers"]
         assert http_placement.dump()["providers"].keys() == before["providers"].keys()
         assert not service.said("READY", since=lost.at), "it never stopped being up"
@@ -114,7 +133,9 @@ def test_a_killed_and_restarted_placement_is_degraded_then_ready_and_nothing_is_
     assert len(re.findall("WARNING.*cannot connect to", service.log)) == 1, service.log
 
 
-def test_it_starts_before_placement_is_up_and_needs_one_audit_when_it_is(host, http_placement, proxy):
+def test_it_starts_before_placement_is_up_and_needs_one_audit_when_it_is(
+    host, http_placement, proxy
+):
     host.set("placement", endpoint=proxy.url)
     proxy.stop()
     with host.service.running() as service:
@@ -125,7 +146,9 @@ def test_it_starts_before_placement_is_up_and_needs_one_audit_when_it_is(host, h
         proxy.start()
         service.wait_for("STATUS", "ready: 1 changed")
         assert vcpus(http_placement) == 8
-        assert [one.path for one in proxy.requests].count("/") == 1, "the first audit that got through was the only one needed"
+        assert [one.path for one in proxy.requests].count("/") == 1, (
+            "the first audit that got through was the only one needed"
+        )
         ended_well(service)
 
 
@@ -139,7 +162,9 @@ def test_sigterm_ends_it_at_once_while_it_pauses_because_placement_is_down(host,
         assert (code, seconds < STOP) == (0, True)
 
 
-def test_a_hanging_placement_shows_in_the_watchdog_and_sigterm_ends_it_all_the_same(http_placement, proxy, tmp_path):
+def test_a_hanging_placement_shows_in_the_watchdog_and_sigterm_ends_it_all_the_same(
+    http_placement, proxy, tmp_path
+):
     host = Host(tmp_path / "agent", proxy.url, watchdog=0.6)
     with host.service.running() as service:
         service.wait_for("STATUS", "ready: 1 in-sync")
@@ -165,7 +190,10 @@ def test_a_driver_call_that_hangs_does_not_stop_the_loop_and_is_seen(http_placem
     with host.service.running(PYTHONPATH=f"{CHECKOUT}:{site}") as service:
         service.wait_for("STATUS", "ready")
         hang.touch()
-        hung = service.wait_for("STATUS", "degraded: 1 failed; driver hanging: facts of node node-a did not answer within 4 s")
+        hung = service.wait_for(
+            "STATUS",
+            "degraded: 1 failed; driver hanging: facts of node node-a did not answer within 4 s",
+        )
         service.wait_for("WATCHDOG", "1", since=hung.at)
         hang.unlink()
         service.wait_for("STATUS", "ready: 1 in-sync", since=hung.at)
@@ -174,7 +202,11 @@ def test_a_driver_call_that_hangs_does_not_stop_the_loop_and_is_seen(http_placem
         assert "hanging driver calls: 1" in again.says["STATUS"]
         code, seconds = service.stop()
         assert (code, seconds < STOP) == (0, True)
-    warnings = [line for line in service.log.splitlines() if "WARNING agent.service.problem_log" in line and "did not answer" in line]
+    warnings = [
+        line
+        for line in service.log.splitlines()
+        if "WARNING agent.service.problem_log" in line and "did not answer" in line
+    ]
     assert len(warnings) == 2, "once for each time, not for each audit"
     assert service.log.count("node node-a: well again") == 1
     assert service.log.count("the driver did not stop") == 1
@@ -187,27 +219,45 @@ def test_a_driver_whose_backend_starts_later_is_waited_for(http_placement, tmp_p
     absent = host.folder / hanging_driver.ABSENT
     absent.touch()
     with host.service.running(PYTHONPATH=f"{CHECKOUT}:{site}") as service:
-        assert service.wait_for("READY", "1").says["STATUS"] == "degraded: the backend does not answer"
+        assert (
+            service.wait_for("READY", "1").says["STATUS"] == "degraded: the backend does not answer"
+        )
         assert not http_placement.requests
         absent.unlink()
         service.wait_for("STATUS", "ready: 1 changed")
         ended_well(service)
 
 
-def test_what_a_driver_tells_of_a_node_is_seen_within_seconds_by_one_audit_of_that_node(http_placement, tmp_path):
+def test_what_a_driver_tells_of_a_node_is_seen_within_seconds_by_one_audit_of_that_node(
+    http_placement, tmp_path
+):
     host = Host(tmp_path / "agent", http_placement.url)
-    host.set("DEFAULT", compute_driver=telling_driver.NAME, update_resources_interval=-1, host="node-[a]*")
+    host.set(
+        "DEFAULT",
+        compute_driver=telling_driver.NAME,
+        update_resources_interval=-1,
+        host="node-[a]*",
+    )
     site = telling_driver.install(host.folder)
     with host.service.running(PYTHONPATH=f"{CHECKOUT}:{site}") as service:
-        assert f"hanging driver calls: {telling_driver.HANGING}" in service.wait_for("READY", "1").says["STATUS"]
+        assert (
+            f"hanging driver calls: {telling_driver.HANGING}"
+            in service.wait_for("READY", "1").says["STATUS"]
+        )
         assert vcpus(http_placement) == 8
         http_placement.clear()
         host.has(12)
         (host.folder / telling_driver.CHANGED).touch()
         until(lambda: vcpus(http_placement) == 12, lambda: service)
         time.sleep(1.5)
-        reads = [one for one in http_placement.requests if one.target == f"/resource_providers?in_tree={ROOT}"]
-        assert len(reads) < 10, "a thousand changes of one moment are one audit, or a few where the machine is slow"
+        reads = [
+            one
+            for one in http_placement.requests
+            if one.target == f"/resource_providers?in_tree={ROOT}"
+        ]
+        assert len(reads) < 10, (
+            "a thousand changes of one moment are one audit, or a few where the machine is slow"
+        )
         assert service.stop()[0] == 0
 
 
@@ -226,19 +276,28 @@ def test_sighup_takes_a_good_configuration_and_reads_everything_again(host, http
         assert reloading.at <= ready.at
         service.wait_for("STATUS", "ready: 1 changed", since=ready.at)
         assert vcpus(http_placement) == 24
-        read = {one.path.rpartition("/")[2] for one in http_placement.requests if one.method == "GET"}
-        assert read >= {"inventories", "traits", "aggregates"}, "what generations cannot show was read too"
+        read = {
+            one.path.rpartition("/")[2] for one in http_placement.requests if one.method == "GET"
+        }
+        assert read >= {"inventories", "traits", "aggregates"}, (
+            "what generations cannot show was read too"
+        )
         until(lambda: " DEBUG agent.service.daemon " in service.log)
         ended_well(service)
 
 
-def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(host, http_placement):
+def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(
+    host, http_placement
+):
     with host.service.running() as service:
         service.wait_for("STATUS", "ready: 1 in-sync")
         host.set("compute", cpu_shared_set="0-x", workers="many")
         host.set("fake", host_file=host.folder / "nowhere.yaml")
         asked = service.reload()
-        assert "the new configuration is refused" in service.wait_for("READY", "1", since=asked).says["STATUS"]
+        assert (
+            "the new configuration is refused"
+            in service.wait_for("READY", "1", since=asked).says["STATUS"]
+        )
         assert re.search("ERROR agent.service.daemon .*the old one stays: .*workers", service.log)
         host.set("compute", workers=2)
         asked = service.reload()
@@ -247,11 +306,16 @@ def test_sighup_refuses_a_bad_configuration_whole_and_goes_on_with_the_old_one(h
         asked = service.reload()
         service.wait_for("READY", "1", since=asked)
         for option in ("cpu_shared_set", "nowhere.yaml", "\\[store\\] path"):
-            assert re.search(f"ERROR agent.service.daemon .*refused, the old one stays: .*{option}", service.log), service.log
+            assert re.search(
+                f"ERROR agent.service.daemon .*refused, the old one stays: .*{option}", service.log
+            ), service.log
         http_placement.clear()
         host.has(10)
         until(lambda: vcpus(http_placement) == 10, lambda: service)
-        until(lambda: re.match("ready: .*; the new configuration is refused: ", service.status), lambda: service)
+        until(
+            lambda: re.match("ready: .*; the new configuration is refused: ", service.status),
+            lambda: service,
+        )
         host.config["store"] = {}
         host.set("compute", cpu_shared_set="0")
         host.set("fake", host_file=host.file)
@@ -282,12 +346,14 @@ def test_nobody_else_uses_the_store_while_it_runs(host):
         for arguments in ((), ("--once",)):
             refused = AgentHere(host.folder, host.config).run(*arguments)
             assert refused.code == 1
-            assert f"in use by another run of the agent, pid {service.process.pid}" in refused.stderr
+            assert (
+                f"in use by another run of the agent, pid {service.process.pid}" in refused.stderr
+            )
         ended_well(service)
     assert AgentHere(host.folder, host.config).run("--once").code == 0
 
 
-# --- starts that are refused: exit 1, the reason on stderr --------------------------------------------------------
+# --- starts that are refused: exit 1, the reason on stderr ----------------------------------------
 
 
 @pytest.fixture
@@ -319,7 +385,9 @@ def test_everything_wrong_with_its_configuration_is_told_at_once(host, refused):
 def test_what_ends_a_start_is_told_in_the_log_too_and_once_where_stderr_is_the_log(host, refused):
     host.set("store", connection="postgresql://agent@127.0.0.1:1/agent")
     told = refused()
-    (line,) = [one for one in (host.folder / "agent.log").read_text().splitlines() if "cannot start" in one]
+    (line,) = [
+        one for one in (host.folder / "agent.log").read_text().splitlines() if "cannot start" in one
+    ]
     assert " ERROR " in line
     assert "the agent cannot start: [store] connection: the store" in line
     assert "check that the database server runs" in line
@@ -335,8 +403,21 @@ def test_wrong_credentials_end_it(host, refused, proxy):
 
 
 def test_a_placement_that_is_too_old_ends_it(host, refused, proxy):
-    old = {"id": "v1.0", "max_version": "1.20", "min_version": "1.0", "status": "CURRENT", "links": []}
-    proxy.faults.add(faults.Action("old", reply=faults.Reply(200, json.dumps({"versions": [old]}).encode(), {"Content-Type": "application/json"})))
+    old = {
+        "id": "v1.0",
+        "max_version": "1.20",
+        "min_version": "1.0",
+        "status": "CURRENT",
+        "links": [],
+    }
+    proxy.faults.add(
+        faults.Action(
+            "old",
+            reply=faults.Reply(
+                200, json.dumps({"versions": [old]}).encode(), {"Content-Type": "application/json"}
+            ),
+        )
+    )
     host.config["placement"]["endpoint"] = proxy.url
     assert "needs placement 1.30, server offers 1.20" in refused()
 

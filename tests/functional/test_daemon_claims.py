@@ -1,4 +1,6 @@
-"""Claims at a daemon of its own: over its socket, from its start, through crashes and reloads, until they are published."""
+"""Claims at a daemon of its own: over its socket, from its start, through crashes and reloads,
+until they are published.
+"""
 
 import json
 import re
@@ -8,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.support.service_manager import PATIENCE, Service, until
 from tests.support.site import flavor_body, instance_body
 from tests.support.system import AgentCommand
@@ -26,15 +28,26 @@ class Host:
         (folder / "host.yaml").write_text(HOST)
         self.config = {
             "DEFAULT": {
-                "compute_driver": "fake.file", "host": "node-a", "state_path": folder / "nova", "update_resources_interval": -1,
+                "compute_driver": "fake.file",
+                "host": "node-a",
+                "state_path": folder / "nova",
+                "update_resources_interval": -1,
                 "log_file": folder / "agent.log",
             },
             "fake": {"host_file": folder / "host.yaml"},
             "compute": {"monitors": "cpu,memory"},
-            "placement": {"auth_type": "admin_token", "endpoint": url, "token": "a-token", "max_in_flight": 1},
-        }  # fmt: skip
+            "placement": {
+                "auth_type": "admin_token",
+                "endpoint": url,
+                "token": "a-token",
+                "max_in_flight": 1,
+            },
+        }
         self.command = AgentCommand(folder, self.config)
-        self.service, self.client = Service(self.command), ApiClient(self.command.socket, timeout=PATIENCE)
+        self.service, self.client = (
+            Service(self.command),
+            ApiClient(self.command.socket, timeout=PATIENCE),
+        )
 
     def answers(self, ask):
         """What is answered as soon as the daemon can."""
@@ -51,7 +64,13 @@ class Host:
         return until(asked, lambda: self.service)
 
     def claim(self, name, flavor=F1, **more):
-        body = {"id": uuid_of(f"claim-{name}"), "node": ROOT, "instance": instance_body(name), "flavor": flavor_body(flavor), **more}
+        body = {
+            "id": uuid_of(f"claim-{name}"),
+            "node": ROOT,
+            "instance": instance_body(name),
+            "flavor": flavor_body(flavor),
+            **more,
+        }
         return self.client.create_claim(body)
 
     @property
@@ -87,7 +106,11 @@ def test_what_placement_would_still_give_is_what_it_then_gives(host, http_placem
 
     def offered():
         (found,) = host.command.run("resources", "--format", "json").json["resources"]
-        return {one["resource_class"]: one for one in found["placement"] if one["provider"]["uuid"] == ROOT}
+        return {
+            one["resource_class"]: one
+            for one in found["placement"]
+            if one["provider"]["uuid"] == ROOT
+        }
 
     with host.service.running():
         host.answers(host.client.readiness)
@@ -100,7 +123,9 @@ def test_what_placement_would_still_give_is_what_it_then_gives(host, http_placem
     assert {name: one["used"] for name, one in found.items()} == held
     assert found["VCPU"]["free"] == 8 * 3.5 - F1.vcpus
     for name, one in found.items():
-        assert {key: inventories[name][key] for key in ("used", "total", "reserved", "allocation_ratio")}.items() <= one.items()
+        assert {
+            key: inventories[name][key] for key in ("used", "total", "reserved", "allocation_ratio")
+        }.items() <= one.items()
         # Several consumers, because one may not have more than the host itself has.
         rest = one["free"]
         while rest:
@@ -110,18 +135,29 @@ def test_what_placement_would_still_give_is_what_it_then_gives(host, http_placem
         assert not http_placement.other.can_claim({ROOT: {name: 1}}, str(uuid4()))
 
 
-def test_a_device_for_one_time_use_is_reserved_although_its_agent_was_killed_between_claim_and_publishing(host, place, http_placement):
+def test_a_device_for_one_time_use_is_reserved_although_its_agent_was_killed_between_claim_and_publishing(
+    host, place, http_placement
+):
     device = "0000:81:00.0"
     if place.url is not None:
         host.config["store"] = {"connection": place.url}
 
     def reserved():
-        (card,) = (one for one in http_placement.dump()["providers"].values() if one["name"] == f"node-a_{device}")
+        (card,) = (
+            one
+            for one in http_placement.dump()["providers"].values()
+            if one["name"] == f"node-a_{device}"
+        )
         return card["inventories"]["CUSTOM_PCI_8086_1533"]["reserved"]
 
     host_file = host.config["fake"]["host_file"]
-    host_file.write_text(f"{HOST}pci: [{{address: '{device}', vendor_id: '8086', product_id: '1533'}}]\n")
-    host.config["pci"] = {"device_spec": json.dumps({"address": device, "one_time_use": True}), "report_in_placement": True}
+    host_file.write_text(
+        f"{HOST}pci: [{{address: '{device}', vendor_id: '8086', product_id: '1533'}}]\n"
+    )
+    host.config["pci"] = {
+        "device_spec": json.dumps({"address": device, "one_time_use": True}),
+        "report_in_placement": True,
+    }
     host.command.configure(host.config)
     wanted = {"devices": [{"id": uuid_of("gpu"), "count": 1, "spec": {"address": device}}]}
     with host.service.running():
@@ -164,9 +200,14 @@ def test_claims_go_on_while_placement_is_away_and_through_a_reload(host, http_pl
         assert host.records["usage"]["memory_mb_used"] == 1024 + 8192
 
 
-def test_a_node_that_is_refused_at_the_first_audit_does_not_end_the_daemon_and_is_tried_when_somebody_asks(host, http_placement):
+def test_a_node_that_is_refused_at_the_first_audit_does_not_end_the_daemon_and_is_tried_when_somebody_asks(
+    host, http_placement
+):
     """Else systemd starts it again every ten seconds, and each start asks for the same reshape."""
-    cells = "".join(f"- {{id: {cell}, cpus: {first}-{first + 3}, memory_mib: 32768}}\n" for cell, first in ((0, 0), (1, 4)))
+    cells = "".join(
+        f"- {{id: {cell}, cpus: {first}-{first + 3}, memory_mib: 32768}}\n"
+        for cell, first in ((0, 0), (1, 4))
+    )
     (host.command.folder / "host.yaml").write_text(f"{HOST}cells:\n{cells}")
     host.config["compute"]["tree_layout"] = "flat"
     host.command.configure(host.config)
@@ -177,12 +218,18 @@ def test_a_node_that_is_refused_at_the_first_audit_does_not_end_the_daemon_and_i
     with host.service.running() as service:
         assert unknown in service.wait_for("READY", "1").says["STATUS"]
         assert host.client.node(ROOT)["state"] == "refused"
-        assert host.claim("i1", replace(F1, extra_specs={"hw:numa_nodes": "1"}))["state"] == "held", "it is counted all the same"
+        assert (
+            host.claim("i1", replace(F1, extra_specs={"hw:numa_nodes": "1"}))["state"] == "held"
+        ), "it is counted all the same"
         until(lambda: host.client.node(ROOT)["usage"]["memory_mb_used"] == 2560, lambda: service)
         http_placement.other.release(unknown)
         for nodes in ([ROOT], []):
-            report = host.answers(lambda nodes=nodes: host.client.audit_report(host.client.request_audit(nodes), 30))
-            assert [one["state"] for one in report["nodes"]] == ["changed" if nodes else "in-sync"], report["nodes"][0]["errors"]
+            report = host.answers(
+                lambda nodes=nodes: host.client.audit_report(host.client.request_audit(nodes), 30)
+            )
+            assert [one["state"] for one in report["nodes"]] == [
+                "changed" if nodes else "in-sync"
+            ], report["nodes"][0]["errors"]
         assert host.service.stop()[0] == 0
     assert "Traceback" not in host.service.log
 
@@ -198,14 +245,20 @@ def test_the_commands_ask_the_daemon(host, tmp_path):
         shown = host.command.run("resources").stdout
         assert re.search(r"memory MiB\s+2560\s+65536\s+512", shown), shown
     left = host.command.run("claims", "--format", "json").json
-    assert (left["source"], left["claims"]) == ("store", [{key: value for key, value in made.json["claim"].items() if key != "repeated"}])
+    assert (left["source"], left["claims"]) == (
+        "store",
+        [{key: value for key, value in made.json["claim"].items() if key != "repeated"}],
+    )
 
 
 def test_the_monitors_are_polled_before_each_audit_of_all(host):
     with host.service.running():
         host.answers(host.client.readiness)
         monitors = {one["monitor"]: one for one in host.client.node(ROOT)["monitors"]}
-        assert {name: one["status"] for name, one in monitors.items()} == {"cpu": "ok", "memory": "ok"}
+        assert {name: one["status"] for name, one in monitors.items()} == {
+            "cpu": "ok",
+            "memory": "ok",
+        }
         assert 'compute_node_agent_monitor_up{monitor="memory"} 1.0' in host.client.metrics()
         host.answers(lambda: host.client.audit_report(host.client.request_audit(), 30))
         later = {one["monitor"]: one for one in host.client.node(ROOT)["monitors"]}

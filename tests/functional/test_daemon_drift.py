@@ -1,10 +1,12 @@
-"""What drifts is known for as long as it does: shown by status, drift, the API and the figures, also while Placement is away."""
+"""What drifts is known for as long as it does: shown by status, drift, the API and the figures,
+also while Placement is away.
+"""
 
 import re
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.functional.test_daemon import HOST, ROOT, Host
 from tests.support.http_placement import HttpPlacement
 from tests.support.proxy import FaultProxy
@@ -23,7 +25,10 @@ def write(host, *more):
 
 def figures(client: ApiClient) -> dict[str, float]:
     lines = client.metrics().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    }
 
 
 @pytest.fixture
@@ -39,20 +44,31 @@ def node(client):
     return found
 
 
-def test_drift_stays_during_an_outage_and_goes_once_it_is_mended(host: Host, proxy: FaultProxy) -> None:
+def test_drift_stays_during_an_outage_and_goes_once_it_is_mended(
+    host: Host, proxy: FaultProxy
+) -> None:
     write(host, STRANGER)
     agent, client = AgentHere(host.folder, host.config), ApiClient(host.command.socket)
     with host.service.running() as service:
         until(lambda: (found := node(client)) and found["state"] == "in-sync", lambda: service)
         well = node(client)
-        assert (well["drift"], well["drift_kinds"], well["drift_warnings"]) == (1, {"unknown-domain": 1}, 1)
+        assert (well["drift"], well["drift_kinds"], well["drift_warnings"]) == (
+            1,
+            {"unknown-domain": 1},
+            1,
+        )
         assert well["last_good_audit_at"] == well["audited_at"]
         before = figures(client)
         status = agent.run("status", "--detailed-exitcode")
         assert status.code == 2
         assert "drift: 1 unknown-domain" in status.stdout
         assert agent.run("status").code == 0
-        assert before['compute_node_agent_node_drift{kind="unknown-domain",node="node-a",severity="warning"}'] == 1
+        assert (
+            before[
+                'compute_node_agent_node_drift{kind="unknown-domain",node="node-a",severity="warning"}'
+            ]
+            == 1
+        )
 
         with proxy.down():
             until(lambda: (found := node(client)) and found["state"] == "failed", lambda: service)
@@ -64,15 +80,36 @@ def test_drift_stays_during_an_outage_and_goes_once_it_is_mended(host: Host, pro
             assert shown["last_good_audit_at"] == away["last_good_audit_at"]
             found = figures(client)
             assert found['compute_node_agent_drift{kind="unknown-domain"}'] == 1
-            assert found['compute_node_agent_node_drift{kind="unknown-domain",node="node-a",severity="warning"}'] == 1
+            assert (
+                found[
+                    'compute_node_agent_node_drift{kind="unknown-domain",node="node-a",severity="warning"}'
+                ]
+                == 1
+            )
             assert found['compute_node_agent_node_state{node="node-a",state="failed"}'] == 1
             for beginning in ("", "node_"):
                 label = '{node="node-a"}' if beginning else ""
-                last, good = (found[f"compute_node_agent_{beginning}last_{word}timestamp_seconds{label}"] for word in ("audit_", "good_audit_"))
-                assert before[f"compute_node_agent_{beginning}last_good_audit_timestamp_seconds{label}"] <= good < last
+                last, good = (
+                    found[f"compute_node_agent_{beginning}last_{word}timestamp_seconds{label}"]
+                    for word in ("audit_", "good_audit_")
+                )
+                assert (
+                    before[
+                        f"compute_node_agent_{beginning}last_good_audit_timestamp_seconds{label}"
+                    ]
+                    <= good
+                    < last
+                )
             status = agent.run("status", "--detailed-exitcode", "--format", "json")
-            assert (status.code, status.json["exit_code"], status.json["nodes"][0]["drift_kinds"]) == (2, 2, {"unknown-domain": 1})
-            assert re.search(r"drift: 1 unknown-domain.*last well \d+ s ago", " ".join(agent.run("status").stdout.split()))
+            assert (
+                status.code,
+                status.json["exit_code"],
+                status.json["nodes"][0]["drift_kinds"],
+            ) == (2, 2, {"unknown-domain": 1})
+            assert re.search(
+                r"drift: 1 unknown-domain.*last well \d+ s ago",
+                " ".join(agent.run("status").stdout.split()),
+            )
 
             drift = agent.run("drift", "--node", "node-?", "--detailed-exitcode")
             assert drift.code == 2
@@ -80,12 +117,17 @@ def test_drift_stays_during_an_outage_and_goes_once_it_is_mended(host: Host, pro
             assert "agent guests import" in " ".join(drift.stdout.split())
             assert "last well" in drift.stdout
             (listed,) = agent.run("drift", "--format", "json").json["nodes"]
-            assert [(one["kind"], one["consumer"], bool(one["remedy"])) for one in listed["drift"]] == [("unknown-domain", GUEST, True)]
+            assert [
+                (one["kind"], one["consumer"], bool(one["remedy"])) for one in listed["drift"]
+            ] == [("unknown-domain", GUEST, True)]
             unknown = agent.run("drift", "--node", "node-x", "--format", "json")
             assert (unknown.code, unknown.json["errors"][0]["remedy"]) == (1, "it has node-a")
 
         write(host)
-        until(lambda: (found := node(client)) and found["state"] == "in-sync" and not found["drift"], lambda: service)
+        until(
+            lambda: (found := node(client)) and found["state"] == "in-sync" and not found["drift"],
+            lambda: service,
+        )
         assert figures(client)['compute_node_agent_drift{kind="unknown-domain"}'] == 0
         until(lambda: agent.run("status", "--detailed-exitcode").code == 0)
         assert "no drift" in agent.run("drift").stdout

@@ -1,4 +1,6 @@
-"""Operator's files and the daemon: they are taken as a whole or not at all, and nothing is lost by a bad one (provider-config.md 5, 6)."""
+"""Operator's files and the daemon: they are taken as a whole or not at all, and nothing is lost by
+a bad one (provider-config.md 5, 6).
+"""
 
 import json
 
@@ -19,25 +21,43 @@ class Host:
         folder.mkdir(exist_ok=True)
         self.host_file = folder / "host.yaml"
         self.has(8)
-        self.command = AgentCommand(folder, {
-            "DEFAULT": {
-                "compute_driver": "fake.file", "host": "node-a", "state_path": folder / "nova", "update_resources_interval": 1,
-                "log_file": folder / "agent.log",
+        self.command = AgentCommand(
+            folder,
+            {
+                "DEFAULT": {
+                    "compute_driver": "fake.file",
+                    "host": "node-a",
+                    "state_path": folder / "nova",
+                    "update_resources_interval": 1,
+                    "log_file": folder / "agent.log",
+                },
+                "fake": {"host_file": self.host_file},
+                "placement": {
+                    "auth_type": "admin_token",
+                    "endpoint": placement.url,
+                    "token": "a-token",
+                    "max_in_flight": 1,
+                },
+                "compute": {"provider_config_location": self.files.folder},
             },
-            "fake": {"host_file": self.host_file},
-            "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "a-token", "max_in_flight": 1},
-            "compute": {"provider_config_location": self.files.folder},
-        })  # fmt: skip
+        )
         self.service = Service(self.command)
 
     def has(self, vcpus):
-        self.host_file.write_text(f"uuid: {ROOT}\nproviders: [{{name: $NODE, inventories: {{VCPU: {{total: {vcpus}}}}}}}]\n")
+        self.host_file.write_text(
+            f"uuid: {ROOT}\nproviders: [{{name: $NODE, inventories: {{VCPU: {{total: "
+            f"{vcpus}}}}}}}]\n"
+        )
 
     def vcpus(self):
         return self.placement.other.inventory(ROOT)["VCPU"]["total"]
 
     def customs(self):
-        return {name for name in self.placement.other.traits(ROOT) if name.startswith("CUSTOM_") and "AGENT" not in name}
+        return {
+            name
+            for name in self.placement.other.traits(ROOT)
+            if name.startswith("CUSTOM_") and "AGENT" not in name
+        }
 
 
 @pytest.fixture
@@ -51,7 +71,9 @@ def test_s_21_a_reload_takes_good_files_and_refuses_bad_ones_as_a_whole(host):
         service.wait_for("READY", "1")
         assert host.customs() == {"CUSTOM_A"}
         host.files.write("a.yaml", default("CUSTOM_B"))
-        broken = host.files.write("b.yaml", by_name("gpu", "HW_GPU_API_VULKAN", CUSTOM_L={"total": -3}))
+        broken = host.files.write(
+            "b.yaml", by_name("gpu", "HW_GPU_API_VULKAN", CUSTOM_L={"total": -3})
+        )
         refused = host.command.run("reload")
         assert (refused.code, refused.stdout) == (1, "")
         assert f"{broken}:1:" in refused.stderr
@@ -95,7 +117,9 @@ def test_while_it_runs_a_check_shows_what_other_files_would_change(host, tmp_pat
         before = host.placement.dump()
         other = ProviderFiles(tmp_path / "other")
         other.write("a.yaml", default("CUSTOM_B"))
-        found = host.command.run("provider-config", "check", "--format", "json", "--detailed-exitcode", str(other.folder))
+        found = host.command.run(
+            "provider-config", "check", "--format", "json", "--detailed-exitcode", str(other.folder)
+        )
         assert found.code == 2, found
         (node,) = found.json["nodes"]
         inventory, traits = [one for one in node["operations"] if one["op"].startswith("set-")]

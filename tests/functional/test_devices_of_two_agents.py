@@ -1,4 +1,6 @@
-"""Guests contend for the two devices of each of two hosts while their agents are killed: a device never has two holders."""
+"""Guests contend for the two devices of each of two hosts while their agents are killed: a device
+never has two holders.
+"""
 
 import os
 import random
@@ -29,7 +31,9 @@ class Contest:
         self.waited = 0
 
     def turns(self, dice: random.Random) -> None:
-        """One contender: has a guest built with a device, looks that it keeps it for a while, and gives it up."""
+        """One contender: has a guest built with a device, looks that it keeps it for a while, and
+        gives it up.
+        """
         for _ in range(TURNS):
             guest = self._winner(dice)
             owner, (address,) = guest.owner, guest.devices()
@@ -38,7 +42,10 @@ class Contest:
             time.sleep(dice.uniform(0, 0.3))
             assert guest.devices() == [address]
             held = guest.held()
-            assert {self._name(owner, uuid) for uuid in held} == {owner.node, f"{owner.node}_{address}"}
+            assert {self._name(owner, uuid) for uuid in held} == {
+                owner.node,
+                f"{owner.node}_{address}",
+            }
             self._given_up(owner, address, guest)
             guest.end()
 
@@ -54,7 +61,9 @@ class Contest:
     def _taken(self, host: ComputeHost, address: str, guest: Guest) -> None:
         assert address in GPUS
         with self._lock:
-            assert (host.name, address) not in self._holders, f"{address} of {host.name} has two holders"
+            assert (host.name, address) not in self._holders, (
+                f"{address} of {host.name} has two holders"
+            )
             self._holders[host.name, address] = guest.uuid
 
     def _given_up(self, host: ComputeHost, address: str, guest: Guest) -> None:
@@ -62,7 +71,11 @@ class Contest:
             assert self._holders.pop((host.name, address)) == guest.uuid
 
     def _name(self, host: ComputeHost, provider: str) -> str:
-        return next(str(one["name"]) for one in self.cloud.placement.other.tree(host.identity) if one["uuid"] == provider)
+        return next(
+            str(one["name"])
+            for one in self.cloud.placement.other.tree(host.identity)
+            if one["uuid"] == provider
+        )
 
 
 @pytest.fixture
@@ -75,7 +88,9 @@ def cloud(http_placement: HttpPlacement, postgresql: PostgreSQL, tmp_path: Path)
 def test_a_device_has_one_holder_whoever_is_killed_when(cloud: Cloud) -> None:
     contest, dice = Contest(cloud), random.Random(4)
     with ThreadPoolExecutor(CONTENDERS) as pool:
-        under_way = [pool.submit(contest.turns, random.Random(number)) for number in range(CONTENDERS)]
+        under_way = [
+            pool.submit(contest.turns, random.Random(number)) for number in range(CONTENDERS)
+        ]
         killed = killing(cloud, dice, under_way)
         for one in under_way:
             one.result()

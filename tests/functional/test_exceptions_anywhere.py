@@ -1,7 +1,8 @@
-"""One daemon, and in each step of its work each exception once: it tells of it, goes on, and the next pass mends what was left.
+"""One daemon, and in each step of its work each exception once: it tells of it, goes on, and the
+next pass mends what was left.
 
-Everything is in this process: the real loop, core, store and local API, and the real Placement; the test is systemd and the operator.
-EVERY_EXCEPTION=1 raises every exception in every step.
+Everything is in this process: the real loop, core, store and local API, and the real Placement; the
+test is systemd and the operator. EVERY_EXCEPTION=1 raises every exception in every step.
 """
 
 import contextlib
@@ -20,42 +21,45 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import agent.audit.fleet
 import agent.audit.node_audit
 import agent.service.daemon
-import agent.audit.fleet
 from agent import bootstrap
-from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.metrics import Metrics
+from agent.api.receive_buffer import ReceiveBuffer
 from agent.api.server import WORKERS, LocalServer
 from agent.api.unix_http import UnixConnection
 from agent.cli.configuration import load
 from agent.cli.main import run
 from agent.cli.parser import parse
-from agent.service.daemon import Daemon
 from agent.driver.worker import DriverWorker
 from agent.errors import DriverError
-from agent.service.problem_log import ProblemLog
 from agent.placement.client import PlacementClient
 from agent.placement.node_state import NodePlacementState
 from agent.placement.server import Server
 from agent.placement.transport import Exchange, Timeouts, Transport
+from agent.service import runtime, schedule
+from agent.service.daemon import Daemon
 from agent.service.daemon_service import DaemonService
+from agent.service.problem_log import ProblemLog
 from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker.usage_step import UsageStep
 from drivers.fake.file import FileDriver
-from drivers.libvirt import event_loop
+from drivers.libvirt import binding
 from drivers.libvirt.debouncer import Debouncer
 from tests.support.ini import write_config
 from tests.support.local_api import api_here
 from tests.support.service_manager import until
 from tests.unit.test_daemon import Manager, Operator
-from agent.service import schedule, dirty_nodes, runtime
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-00000000e001"
 LAYOUTS = (
     "  inventories:\n    VCPU: {total: 8}\n",
-    "  inventories:\n    VCPU: {total: 12}\n  traits: [CUSTOM_SEEN]\n- name: $NODE_CHILD\n  inventories:\n    VGPU: {total: 2}\n",
+    (
+        "  inventories:\n    VCPU: {total: 12}\n  traits: [CUSTOM_SEEN]\n- name: $NODE_CHILD\n  "
+        "inventories:\n    VGPU: {total: 2}\n"
+    ),
 )
 EXCEPTIONS = (MemoryError, RecursionError, KeyError)
 EVERY = bool(os.environ.get("EVERY_EXCEPTION"))
@@ -64,8 +68,9 @@ GENEROUS = 120
 
 
 class Step(NamedTuple):
-    """Where the exception is raised, and what makes the daemon come by: a ``change`` of the host, a guest's ``claim``, an ``audit`` or a
-    ``reload`` asked for, or a ``reread`` of everything, which a reload brings too.
+    """Where the exception is raised, and what makes the daemon come by: a ``change`` of the host, a
+    guest's ``claim``, an ``audit`` or a ``reload`` asked for, or a ``reread`` of everything, which
+    a reload brings too.
     """
 
     owner: Any
@@ -118,7 +123,7 @@ STEPS = {
     "what the API shows": Step(DaemonService, "audited"),
     "when it is due": Step(schedule.Schedule, "succeeded"),
     "publishing": Step(agent.audit.fleet.Fleet, "run", by="claim"),
-    "what waits to be published": Step(dirty_nodes.DirtyNodes, "take", by="claim"),
+    "what waits to be published": Step(schedule.DirtyNodes, "take", by="claim"),
     "an audit that was asked for": Step(agent.audit.fleet.Fleet, "run", by="audit"),
     "the answer to who asked": Step(agent.service.daemon, "report_document", by="audit"),
     "reading the configuration": Step(agent.service.daemon, "load", by="reload"),
@@ -126,13 +131,16 @@ STEPS = {
     "who may do what": Step(agent.service.daemon.Access, "from_options", by="reload"),
     "a driver's start": Step(FileDriver, "start", by="reload"),
     "a driver's end": Step(FileDriver, "stop", by="reload"),
-}  # fmt: skip
+}
 
 
 def cases() -> Iterator[tuple[str, type[BaseException]]]:
     """In an ordinary run one exception a step, in turn."""
     for number, title in enumerate(STEPS):
-        yield from ((title, exception) for exception in (EXCEPTIONS if EVERY else [EXCEPTIONS[number % len(EXCEPTIONS)]]))
+        yield from (
+            (title, exception)
+            for exception in (EXCEPTIONS if EVERY else [EXCEPTIONS[number % len(EXCEPTIONS)]])
+        )
 
 
 class Trap:
@@ -155,14 +163,31 @@ class Trap:
             return called(*args, **options)
 
         wrapped.__name__ = step.name
-        return type(original)(wrapped) if isinstance(original, classmethod | staticmethod) else wrapped
+        return (
+            type(original)(wrapped) if isinstance(original, classmethod | staticmethod) else wrapped
+        )
 
 
 class Walk:
-    """Called whenever the daemon listens: sets a trap, waits until somebody fell into it and all is well again, sets the next."""
+    """Called whenever the daemon listens: sets a trap, waits until somebody fell into it and all is
+    well again, sets the next.
+    """
 
-    def __init__(self, folder: Path, trap: Trap, manager: Manager, placement: Any, log: pytest.LogCaptureFixture) -> None:
-        self.folder, self.trap, self.manager, self.placement, self.log = folder, trap, manager, placement, log
+    def __init__(
+        self,
+        folder: Path,
+        trap: Trap,
+        manager: Manager,
+        placement: Any,
+        log: pytest.LogCaptureFixture,
+    ) -> None:
+        self.folder, self.trap, self.manager, self.placement, self.log = (
+            folder,
+            trap,
+            manager,
+            placement,
+            log,
+        )
         self.daemon: Daemon
         self.left = list(cases())
         self.layout, self.done, self.faults = 0, 0, list[str]()
@@ -194,24 +219,41 @@ class Walk:
             self._change()
         elif time.monotonic() - self._since > GENEROUS:
             last = [text for kind, text in self.manager.told if kind in ("ready", "status")][-1:]
-            self.faults.append(f"{self._now}: after {GENEROUS} s {'nobody came by' if self.trap.set_for else 'not well'}: {last}")
+            self.faults.append(
+                f"{self._now}: after {GENEROUS} s "
+                f"{'nobody came by' if self.trap.set_for else 'not well'}: {last}"
+            )
             operator.stop = True
         operator.stop |= bool(self.faults) or (self._now is None and not self.left)
 
     def _settled(self) -> bool:
         """Whether the last thing that was said is that all is as it should be, and it is."""
-        last = [text for kind, text in self.manager.told[self._after :] if kind in ("ready", "status")][-1:]
+        last = [
+            text for kind, text in self.manager.told[self._after :] if kind in ("ready", "status")
+        ][-1:]
         if not last or not last[0].startswith("ready: 1 in-sync"):
             return False
-        inventories = {one["name"]: {name: had["total"] for name, had in one["inventories"].items()} for one in self.placement.dump()["providers"].values()}
-        return inventories == ({"node-a": {"VCPU": 8}}, {"node-a": {"VCPU": 12}, "node-a_CHILD": {"VGPU": 2}})[self.layout]
+        inventories = {
+            one["name"]: {name: had["total"] for name, had in one["inventories"].items()}
+            for one in self.placement.dump()["providers"].values()
+        }
+        return (
+            inventories
+            == ({"node-a": {"VCPU": 8}}, {"node-a": {"VCPU": 12}, "node-a_CHILD": {"VGPU": 2}})[
+                self.layout
+            ]
+        )
 
     def _next(self, operator: Operator) -> None:
         if not self.left:
             return
         self._now = title, exception = self.left.pop(0)
         self._fallen, self._after = False, len(self.manager.told)
-        self._since, self._told, self._logged = time.monotonic(), len(self.manager.told), len(self.log.records)
+        self._since, self._told, self._logged = (
+            time.monotonic(),
+            len(self.manager.told),
+            len(self.log.records),
+        )
         self.trap.exception, self.trap.set_for = exception, title
         by = STEPS[title].by
         if by == "change":
@@ -229,8 +271,17 @@ class Walk:
     def _look_back(self, title: str, exception: type[BaseException]) -> None:
         kind, what = exception.__name__, f"{title}, {exception.__name__}"
         said = [text for _, text in self.manager.told[self._told :]]
-        told = [text for text in said if kind in text and (text.startswith("degraded: ") or ": the new configuration is refused: " in text)]
-        logged = [one for one in self.log.records[self._logged :] if kind in one.getMessage() or (one.exc_info and one.exc_info[0] is exception)]
+        told = [
+            text
+            for text in said
+            if kind in text
+            and (text.startswith("degraded: ") or ": the new configuration is refused: " in text)
+        ]
+        logged = [
+            one
+            for one in self.log.records[self._logged :]
+            if kind in one.getMessage() or (one.exc_info and one.exc_info[0] is exception)
+        ]
         if not told and STEPS[title].name != "stop":
             self.faults.append(f"{what}: not in the state: {said}")
         if not logged:
@@ -251,7 +302,9 @@ class Walk:
 
 
 def kinds_of_threads() -> Counter[str]:
-    """How many threads there are of each name, without the numbers that make some of them unique."""
+    """How many threads there are of each name, without the numbers that make some of
+    them unique.
+    """
     return Counter(re.sub(r"\d+", "", one.name) for one in threading.enumerate())
 
 
@@ -269,9 +322,15 @@ def ask(path: Path, target: str) -> tuple[int, bytes]:
     return found
 
 
-def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is_in_sync(placement, tmp_path, monkeypatch, caplog):
+def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is_in_sync(
+    placement, tmp_path, monkeypatch, caplog
+):
     config = {
-        "DEFAULT": {"compute_driver": "fake.file", "host": "node-a", "state_path": tmp_path / "nova"},
+        "DEFAULT": {
+            "compute_driver": "fake.file",
+            "host": "node-a",
+            "state_path": tmp_path / "nova",
+        },
         "fake": {"host_file": tmp_path / "host.yaml"},
         "store": {"path": tmp_path / "store"},
         "api": {"socket": tmp_path / "agent.sock"},
@@ -279,9 +338,15 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
     }
     file = write_config(tmp_path / "agent.conf", config)
     write_layout(tmp_path, 0)
-    monkeypatch.setattr(bootstrap, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
+    monkeypatch.setattr(
+        bootstrap,
+        "http",
+        lambda _conf, cancelled: Transport(
+            placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
+        ),
+    )
     monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
-    monkeypatch.setattr(dirty_nodes, "GATHERING", 0.001)
+    monkeypatch.setattr(schedule, "GATHERING", 0.001)
     monkeypatch.setattr(agent.service.daemon, "TURN", 0.01)
     monkeypatch.setattr(agent.service.daemon, "load", load, raising=False)
     caplog.set_level(logging.WARNING)
@@ -291,29 +356,58 @@ def test_whatever_is_raised_wherever_the_daemon_tells_of_it_and_the_next_pass_is
     def reread():
         return agent.service.daemon.load(parse(["--config-file", str(file)]), {})
 
-    walk.daemon = Daemon(load(parse(["--config-file", str(file)]), {}), reread, lambda _conf: None, lambda _conf, _usable: None, manager, Operator(walk))
+    walk.daemon = Daemon(
+        load(parse(["--config-file", str(file)]), {}),
+        reread,
+        lambda _conf: None,
+        lambda _conf, _usable: None,
+        manager,
+        Operator(walk),
+    )
     walk.daemon.run()
     assert walk.faults == []
     assert walk.done == len(list(cases()))
 
 
-# --- agent --once ------------------------------------------------------------------------------------------------------
+# --- agent --once ---------------------------------------------------------------------------------
 
 IN_ONCE = (
-    "the list of nodes", "the audit's own place", "the report of a pass", "a driver that answers", "what is promised", "the mirror", "the desired tree",
-    "the flush", "sending", "a node's report", "the journal", "a driver's end",
-)  # fmt: skip
+    "the list of nodes",
+    "the audit's own place",
+    "the report of a pass",
+    "a driver that answers",
+    "what is promised",
+    "the mirror",
+    "the desired tree",
+    "the flush",
+    "sending",
+    "a node's report",
+    "the journal",
+    "a driver's end",
+)
 
 
-def test_whatever_is_raised_in_a_run_of_once_is_told_in_one_document_and_the_next_run_is_well(placement, tmp_path, monkeypatch, capsys):
+def test_whatever_is_raised_in_a_run_of_once_is_told_in_one_document_and_the_next_run_is_well(
+    placement, tmp_path, monkeypatch, capsys
+):
     config = {
-        "DEFAULT": {"compute_driver": "fake.file", "host": "node-a", "state_path": tmp_path / "nova"},
+        "DEFAULT": {
+            "compute_driver": "fake.file",
+            "host": "node-a",
+            "state_path": tmp_path / "nova",
+        },
         "fake": {"host_file": tmp_path / "host.yaml"},
         "store": {"path": tmp_path / "store"},
         "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "t"},
     }
     file = write_config(tmp_path / "agent.conf", config)
-    monkeypatch.setattr(bootstrap, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
+    monkeypatch.setattr(
+        bootstrap,
+        "http",
+        lambda _conf, cancelled: Transport(
+            placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
+        ),
+    )
     monkeypatch.setattr(agent.service.daemon, "load", load, raising=False)
     trap, faults, layouts = Trap(monkeypatch), [], [0]
 
@@ -337,20 +431,32 @@ def test_whatever_is_raised_in_a_run_of_once_is_told_in_one_document_and_the_nex
         if trap.set_for is not None:
             # That change had no use for the step; the way back has.
             code, document = changed()
-        errors = [*document["errors"], *(error for node in document["nodes"] for error in node["errors"])]
+        errors = [
+            *document["errors"],
+            *(error for node in document["nodes"] for error in node["errors"]),
+        ]
         kind = exception.__name__
-        told = code in (1, 3) and document["exit_code"] == code and any(kind in one["message"] for one in errors)
+        told = (
+            code in (1, 3)
+            and document["exit_code"] == code
+            and any(kind in one["message"] for one in errors)
+        )
         # A driver that does not stop has done its work.
         if trap.set_for is not None or not (told or (code, title) == (0, "a driver's end")):
             faults.append(f"{title}, {kind}: {code} {errors}")
         trap.set_for = None
         again, honest = once()
-        if (again, [one["state"] for one in honest["nodes"]]) not in ((0, ["in-sync"]), (0, ["changed"])):
-            faults.append(f"{title}, {kind}, afterwards: {again} {honest['errors']} {honest['nodes']}")
+        if (again, [one["state"] for one in honest["nodes"]]) not in (
+            (0, ["in-sync"]),
+            (0, ["changed"]),
+        ):
+            faults.append(
+                f"{title}, {kind}, afterwards: {again} {honest['errors']} {honest['nodes']}"
+            )
     assert faults == []
 
 
-# --- the local API -----------------------------------------------------------------------------------------------------
+# --- the local API --------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -371,7 +477,15 @@ def test_no_exception_in_a_handler_takes_a_thread_of_the_api_along(exception, ap
     assert [api.call("GET", "/v1/nodes").status for _ in range(2 * WORKERS)] == [200] * 2 * WORKERS
 
 
-@pytest.mark.parametrize(("owner", "name"), [(LocalServer, "_wait_for"), (LocalServer, "forget"), (ReceiveBuffer, "receive"), (Metrics, "answered")])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (LocalServer, "_wait_for"),
+        (LocalServer, "forget"),
+        (ReceiveBuffer, "receive"),
+        (Metrics, "answered"),
+    ],
+)
 def test_no_exception_beside_a_handler_takes_the_api_along(owner, name, api, monkeypatch):
     def raises(*_arguments: Any) -> Any:
         raise MemoryError
@@ -416,10 +530,12 @@ def test_a_listener_for_figures_whose_thread_has_ended_begins_anew():
         assert api.api._figures is not before
         assert after is not None
         assert after.is_alive()
-        until(lambda: kinds_of_threads() == threads, lambda: (kinds_of_threads(), threads), GENEROUS)
+        until(
+            lambda: kinds_of_threads() == threads, lambda: (kinds_of_threads(), threads), GENEROUS
+        )
 
 
-# --- threads -----------------------------------------------------------------------------------------------------------
+# --- threads --------------------------------------------------------------------------------------
 
 
 def test_a_thread_that_an_exception_ends_is_told_in_the_log(caplog):
@@ -441,7 +557,9 @@ def test_a_driver_call_for_which_there_is_no_thread_is_an_error_of_the_driver(mo
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    with pytest.raises(DriverError, match="driver d: nodes was not called: can't start new thread") as caught:
+    with pytest.raises(
+        DriverError, match="driver d: nodes was not called: can't start new thread"
+    ) as caught:
         DriverWorker("d").call(FileDriver.nodes, deadline=1)
     assert "TasksMax" in caught.value.remedy
 
@@ -490,8 +608,8 @@ def test_libvirts_event_loop_goes_on_after_an_exception(monkeypatch, caplog):
                 raise RuntimeError("virEventRunDefaultImpl() failed")
             raise SystemExit
 
-    monkeypatch.setattr(event_loop, "binding", lambda: Binding)
-    monkeypatch.setattr(event_loop, "PAUSE", 0)
+    monkeypatch.setattr(binding, "binding", lambda: Binding)
+    monkeypatch.setattr(binding, "PAUSE", 0)
     with pytest.raises(SystemExit):
-        event_loop._run()
+        binding._run()
     assert len([one for one in caplog.records if one.exc_info]) == 1

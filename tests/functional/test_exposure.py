@@ -1,4 +1,6 @@
-"""What others on the host may read or write of the agent's is told, and a link in the lock's place is not followed."""
+"""What others on the host may read or write of the agent's is told, and a link in the lock's place
+is not followed.
+"""
 
 import os
 
@@ -10,10 +12,19 @@ from tests.support.system import AgentHere
 
 @pytest.fixture
 def command(tmp_path):
-    return AgentHere(tmp_path / "agent", {
-        "DEFAULT": {"compute_driver": "fake", "host": "node-a", "state_path": "/nonexistent"},
-        "placement": {"auth_type": "password", "auth_url": "http://127.0.0.1:1/", "username": "u", "password": "p4ss", "project_name": "p"},
-    })  # fmt: skip
+    return AgentHere(
+        tmp_path / "agent",
+        {
+            "DEFAULT": {"compute_driver": "fake", "host": "node-a", "state_path": "/nonexistent"},
+            "placement": {
+                "auth_type": "password",
+                "auth_url": "http://127.0.0.1:1/",
+                "username": "u",
+                "password": "p4ss",
+                "project_name": "p",
+            },
+        },
+    )
 
 
 def warnings(command):
@@ -30,14 +41,18 @@ def test_a_configuration_with_a_password_that_everybody_may_read_is_told(command
     assert f"chmod o-r {command.config_file}" in line
 
 
-@pytest.mark.parametrize("url", ["http://t0ken@127.0.0.1:1/", "http://u@example.org:p4ss@127.0.0.1:1/"])
+@pytest.mark.parametrize(
+    "url", ["http://t0ken@127.0.0.1:1/", "http://u@example.org:p4ss@127.0.0.1:1/"]
+)
 def test_a_configuration_with_a_secret_in_a_url_that_everybody_may_read_is_told(command, url):
     command.store.mkdir(mode=0o700)
     text = command.config_file.read_text()
     command.config_file.write_text(text.replace("password = p4ss", f"endpoint_override = {url}"))
     command.config_file.chmod(0o644)
     (line,) = warnings(command)
-    assert line.startswith(f"{command.config_file} can be read by everybody, and holds [placement] endpoint_override: ")
+    assert line.startswith(
+        f"{command.config_file} can be read by everybody, and holds [placement] endpoint_override: "
+    )
 
 
 @pytest.mark.parametrize(("mode", "who"), [(0o777, "others"), (0o770, "others"), (0o755, None)])

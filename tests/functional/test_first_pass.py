@@ -1,9 +1,11 @@
-"""A daemon in its first pass over many nodes, on an empty store: a claim on a node that the pass has not reached has to wait, and is not denied."""
+"""A daemon in its first pass over many nodes, on an empty store: a claim on a node that the pass
+has not reached has to wait, and is not denied.
+"""
 
 import json
 import threading
 
-from agent.api.client import ApiProblem, ApiClient
+from agent.api.client import ApiClient, ApiProblem
 from agent.api.unix_http import UnixConnection
 from drivers.fake.baremetal import baremetal_uuid
 from tests.support.faults import Action
@@ -16,7 +18,12 @@ COUNT = 4
 
 
 def claim_on(node):
-    return {"id": uuid_of(f"claim-{node}"), "node": node, "instance": instance_body(node), "flavor": flavor_body(F1)}
+    return {
+        "id": uuid_of(f"claim-{node}"),
+        "node": node,
+        "instance": instance_body(node),
+        "flavor": flavor_body(F1),
+    }
 
 
 def ask(path, body):
@@ -29,13 +36,28 @@ def ask(path, body):
     return answer, document
 
 
-def test_a_node_that_the_first_pass_has_not_reached_is_waited_for_and_one_that_is_not_listed_is_unknown(http_placement, proxy, tmp_path):
-    command = AgentCommand(tmp_path / "agent", {
-        "DEFAULT": {"compute_driver": "fake.baremetal", "host": "node-a", "state_path": "/nonexistent", "update_resources_interval": -1},
-        "fake": {"baremetal_nodes": COUNT},
-        "compute": {"workers": 1},
-        "placement": {"auth_type": "admin_token", "endpoint": proxy.url, "token": "t", "max_in_flight": 1},
-    })  # fmt: skip
+def test_a_node_that_the_first_pass_has_not_reached_is_waited_for_and_one_that_is_not_listed_is_unknown(
+    http_placement, proxy, tmp_path
+):
+    command = AgentCommand(
+        tmp_path / "agent",
+        {
+            "DEFAULT": {
+                "compute_driver": "fake.baremetal",
+                "host": "node-a",
+                "state_path": "/nonexistent",
+                "update_resources_interval": -1,
+            },
+            "fake": {"baremetal_nodes": COUNT},
+            "compute": {"workers": 1},
+            "placement": {
+                "auth_type": "admin_token",
+                "endpoint": proxy.url,
+                "token": "t",
+                "max_in_flight": 1,
+            },
+        },
+    )
     service, client = Service(command), ApiClient(command.socket)
     made, goes_on = [], threading.Event()
 
@@ -44,14 +66,26 @@ def test_a_node_that_the_first_pass_has_not_reached_is_waited_for_and_one_that_i
         if len(made) == 3:
             goes_on.wait(240)
 
-    proxy.faults.add(Action("a pass that stands still", before=third_waits), method="POST", path="^/resource_providers$", times=None)
+    proxy.faults.add(
+        Action("a pass that stands still", before=third_waits),
+        method="POST",
+        path="^/resource_providers$",
+        times=None,
+    )
     try:
         with service.running():
             until(lambda: len(made) == 3, lambda: service)
             (left,) = {baremetal_uuid(index) for index in range(COUNT)} - set(made)
-            for node, code, status, retry_after in ((left, "node.not-ready", 503, "1"), (uuid_of("nobody's"), "node.unknown", 404, None)):
+            for node, code, status, retry_after in (
+                (left, "node.not-ready", 503, "1"),
+                (uuid_of("nobody's"), "node.unknown", 404, None),
+            ):
                 answer, problem = ask(command.socket, claim_on(node))
-                assert (answer.status, problem["code"], answer.getheader("Retry-After")) == (status, code, retry_after)
+                assert (answer.status, problem["code"], answer.getheader("Retry-After")) == (
+                    status,
+                    code,
+                    retry_after,
+                )
             assert client.create_claim(claim_on(made[0]))["state"] == "held"
             goes_on.set()
             until(lambda: len(made) == COUNT, lambda: service)

@@ -1,4 +1,6 @@
-"""A daemon that is killed again and again while it claims: what it has acknowledged is there, what was given back is not, and all is counted once."""
+"""A daemon that is killed again and again while it claims: what it has acknowledged is there, what
+was given back is not, and all is counted once.
+"""
 
 import itertools
 import random
@@ -76,14 +78,24 @@ def load(host, account, failures):
 
 
 @pytest.mark.parametrize("rounds", [2, pytest.param(200, marks=pytest.mark.soak)])
-def test_no_acknowledged_claim_is_lost_when_the_daemon_is_killed_under_load(http_placement, tmp_path, rounds):
-    host, account, chance, failures = Host(tmp_path / "agent", http_placement.url), Account(), random.Random(0), []
+def test_no_acknowledged_claim_is_lost_when_the_daemon_is_killed_under_load(
+    http_placement, tmp_path, rounds
+):
+    host, account, chance, failures = (
+        Host(tmp_path / "agent", http_placement.url),
+        Account(),
+        random.Random(0),
+        [],
+    )
     for _ in range(rounds):
         with host.service.running() as service:
             host.answers(host.client.readiness)
             account.check(host)
             before = account.acknowledged
-            threads = [threading.Thread(target=load, args=[host, account, failures]) for _ in range(THREADS)]
+            threads = [
+                threading.Thread(target=load, args=[host, account, failures])
+                for _ in range(THREADS)
+            ]
             for thread in threads:
                 thread.start()
             until(lambda: account.acknowledged > before + 10 or failures, lambda: service)  # noqa: B023 - waited for at once

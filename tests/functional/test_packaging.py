@@ -1,4 +1,6 @@
-"""The package: what is in sdist and wheel, and the agent installed from the wheel alone. Needs a package index."""
+"""The package: what is in sdist and wheel, and the agent installed from the wheel alone. Needs a
+package index.
+"""
 
 import os
 import re
@@ -19,16 +21,32 @@ from tests.support.ini import write_config
 from tests.support.system import FOREIGN_VARIABLES, Result
 
 # one worker for all, because each would build and install by itself
-pytestmark = [pytest.mark.packaging, pytest.mark.timeout(1800), pytest.mark.xdist_group("packaging")]
+pytestmark = [
+    pytest.mark.packaging,
+    pytest.mark.timeout(1800),
+    pytest.mark.xdist_group("packaging"),
+]
 
 NOT_SOURCE = shutil.ignore_patterns(".?*", "build", "_build", "dist", "*.egg-info", "__pycache__")
 
-DATA = ("agent/api/openapi.yaml", "agent/provider_config/provider-config.schema.json", "drivers/fake/host.schema.json")
+DATA = (
+    "agent/api/openapi.yaml",
+    "agent/provider_config/provider-config.schema.json",
+    "drivers/fake/host.schema.json",
+)
 
 
 def run(*command: str | Path, cwd: Path) -> str:
     """What a command printed; it must succeed."""
-    done = subprocess.run(command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, f"{command} -> {done.returncode}\n{done.stdout[-4000:]}"
     return done.stdout
 
@@ -52,7 +70,18 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         archive.extraction_filter = getattr(tarfile, "data_filter", None)
         archive.extractall(folder)
     (source,) = folder.iterdir()
-    run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder / "dist", ".", cwd=source)
+    run(
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--wheel-dir",
+        folder / "dist",
+        ".",
+        cwd=source,
+    )
     (built,) = (folder / "dist").iterdir()
     return built
 
@@ -67,11 +96,20 @@ class Installed:
 
     def agent(self, *arguments: str, cwd: Path) -> Result:
         """Run its ``agent``."""
-        environment = {name: value for name, value in os.environ.items() if not name.startswith((*FOREIGN_VARIABLES, "PYTHON"))}
+        environment = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith((*FOREIGN_VARIABLES, "PYTHON"))
+        }
         done = subprocess.run(
-            [self._bin / "agent", *arguments], cwd=cwd, env={**environment, "HOME": str(cwd)},
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False,
-        )  # fmt: skip
+            [self._bin / "agent", *arguments],
+            cwd=cwd,
+            env={**environment, "HOME": str(cwd)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         return Result(arguments, done.returncode, done.stdout, done.stderr)
 
 
@@ -82,33 +120,52 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 def modules(*packages: str) -> Sequence[str]:
     """The Python files of the checkout's packages."""
-    return sorted(str(path.relative_to(CHECKOUT)) for package in packages for path in (CHECKOUT / package).rglob("*.py"))
+    return sorted(
+        str(path.relative_to(CHECKOUT))
+        for package in packages
+        for path in (CHECKOUT / package).rglob("*.py")
+    )
 
 
 def test_the_sdist_has_what_packagers_build_test_and_install(sdist: Path) -> None:
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {
-        "LICENSE", "README.md", "Makefile", "tox.ini", "bindep.txt", "etc/agent.conf.sample", "etc/hosts/nested.yaml",
-        "systemd/compute-node-agent.service", "docs/conf.py", "tests/conftest.py", *modules("agent", "drivers", "tests", "bench"),
-    } <= names  # fmt: skip
+        "LICENSE",
+        "README.md",
+        "Makefile",
+        "tox.ini",
+        "bindep.txt",
+        "etc/agent.conf.sample",
+        "etc/hosts/nested.yaml",
+        "systemd/compute-node-agent.service",
+        "docs/conf.py",
+        "tests/conftest.py",
+        *modules("agent", "drivers", "tests", "bench"),
+    } <= names
 
 
 def test_the_wheel_has_both_packages_whole_and_nothing_besides(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    of_the_package = {name for name in names if not re.match(r"compute_node_agent-[^/]*\.dist-info/", name)}
+    of_the_package = {
+        name for name in names if not re.match(r"compute_node_agent-[^/]*\.dist-info/", name)
+    }
     assert of_the_package == {*modules("agent", "drivers"), *DATA}
     assert "agent/store/alembic/versions/0001_first.py" in of_the_package
     assert any(name.endswith("/LICENSE") for name in names)
 
 
-def test_the_version_of_an_installed_agent_is_that_of_its_wheel(installed: Installed, wheel: Path, tmp_path: Path) -> None:
+def test_the_version_of_an_installed_agent_is_that_of_its_wheel(
+    installed: Installed, wheel: Path, tmp_path: Path
+) -> None:
     result = installed.agent("--version", cwd=tmp_path)
     assert (result.code, result.stdout) == (0, f"agent {wheel.name.split('-')[1]}\n"), result
 
 
-def test_an_agent_without_extras_keeps_a_placement_over_http_true(installed: Installed, http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_an_agent_without_extras_keeps_a_placement_over_http_true(
+    installed: Installed, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     config = write_config(
         tmp_path / "agent.conf",
         {
@@ -118,16 +175,29 @@ def test_an_agent_without_extras_keeps_a_placement_over_http_true(installed: Ins
             "placement": {**http_placement.credentials(), "max_in_flight": 1},
         },
     )
-    first = installed.agent("--config-file", str(config), "--once", "--format", "json", cwd=tmp_path)
+    first = installed.agent(
+        "--config-file", str(config), "--once", "--format", "json", cwd=tmp_path
+    )
     assert (first.code, [node["state"] for node in first.json["nodes"]]) == (0, ["changed"]), first
     (root,) = http_placement.other.tree(first.json["nodes"][0]["uuid"])
     assert root["name"] == "node-a"
-    second = installed.agent("--config-file", str(config), "--once", "--detailed-exitcode", cwd=tmp_path)
+    second = installed.agent(
+        "--config-file", str(config), "--once", "--detailed-exitcode", cwd=tmp_path
+    )
     assert second.code == 0, second
     assert "in-sync" in second.stdout
 
 
-def test_an_agent_without_extras_says_what_the_embedded_placement_needs(installed: Installed, tmp_path: Path) -> None:
-    result = installed.agent("--once", "--config-file", "/dev/null", "--store-path", str(tmp_path / "store"), cwd=tmp_path)
+def test_an_agent_without_extras_says_what_the_embedded_placement_needs(
+    installed: Installed, tmp_path: Path
+) -> None:
+    result = installed.agent(
+        "--once",
+        "--config-file",
+        "/dev/null",
+        "--store-path",
+        str(tmp_path / "store"),
+        cwd=tmp_path,
+    )
     assert (result.code, result.stdout) == (1, ""), result
     assert "compute-node-agent[embedded]" in result.stderr

@@ -1,4 +1,6 @@
-"""How many requests each case costs, counted at Placement's side: exact numbers, for trees of 1 to 513 providers (73, unless under soak)."""
+"""How many requests each case costs, counted at Placement's side: exact numbers, for trees of 1 to
+513 providers (73, unless under soak).
+"""
 
 import itertools
 import shutil
@@ -18,7 +20,16 @@ from agent.model.provider_tree import ProviderTree
 from agent.placement import clock, retry
 from agent.placement.mirror import Freshness
 from tests.support import faults
-from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, Shape, new_uuid, shaped, total
+from tests.support.agent import (
+    NAME,
+    ROOT,
+    AgentUnderTest,
+    ScriptedDriver,
+    Shape,
+    new_uuid,
+    shaped,
+    total,
+)
 from tests.support.consumer_book import Book
 from tests.support.other_client import PROJECT, USER
 from tests.support.placement import PlacementServer
@@ -43,7 +54,10 @@ class Size:
     @property
     def devices(self) -> Mapping[str, str]:
         """Device to cell."""
-        return {f"D{number}": f"N{number % CELLS}" for number in range(max(0, self.providers - 1 - CELLS))}
+        return {
+            f"D{number}": f"N{number % CELLS}"
+            for number in range(max(0, self.providers - 1 - CELLS))
+        }
 
     @property
     def last(self) -> str:
@@ -63,7 +77,12 @@ SIZES = [
 ORDINARY, LARGEST = SIZES[:-1], SIZES[-1]
 CASES = [*ORDINARY, pytest.param(LARGEST, marks=pytest.mark.soak)]
 CONSUMERS = [0, 100]
-CLAIM = {"allocations": {ROOT: {"resources": {"VCPU": 1, "MEMORY_MB": 512}}}, "project_id": PROJECT, "user_id": USER, "consumer_generation": None}
+CLAIM = {
+    "allocations": {ROOT: {"resources": {"VCPU": 1, "MEMORY_MB": 512}}},
+    "project_id": PROJECT,
+    "user_id": USER,
+    "consumer_generation": None,
+}
 
 Inventories = dict[str, dict[str, Any]]
 
@@ -71,19 +90,29 @@ Inventories = dict[str, dict[str, Any]]
 def inventories(size: Size) -> dict[str, Inventories]:
     """What each provider has."""
     root = {"VCPU": total(256), "MEMORY_MB": total(1048576), "VGPU": total(4)}
-    return {NAME: root, **{name: {"PCPU": total(8)} for name in size.cells}, **{name: {"CUSTOM_DEVICE": total(4)} for name in size.devices}}
+    return {
+        NAME: root,
+        **{name: {"PCPU": total(8)} for name in size.cells},
+        **{name: {"CUSTOM_DEVICE": total(4)} for name in size.devices},
+    }
 
 
 def traits(size: Size) -> dict[str, tuple[str, ...]]:
     """The traits of every cell, and of the first device below each."""
-    return dict.fromkeys(size.cells, ("HW_NUMA_ROOT",)) | {f"D{cell}": ("CUSTOM_FIRST",) for cell in range(CELLS) if size.devices}
+    return dict.fromkeys(size.cells, ("HW_NUMA_ROOT",)) | {
+        f"D{cell}": ("CUSTOM_FIRST",) for cell in range(CELLS) if size.devices
+    }
 
 
 def shape_of(size: Size, changed: Mapping[str, Inventories] | None = None) -> Shape:
     """The tree, with the inventories of some providers changed."""
     have = inventories(size) | (changed or {})
     parents = dict.fromkeys(size.cells, NAME) | dict(size.devices)
-    return shaped(have[NAME], {name: (parent, have[name]) for name, parent in parents.items()}, traits=traits(size))
+    return shaped(
+        have[NAME],
+        {name: (parent, have[name]) for name, parent in parents.items()},
+        traits=traits(size),
+    )
 
 
 def grown(size: Size) -> Inventories:
@@ -97,7 +126,9 @@ def uuid_of(name: str) -> str:
 
 @dataclass(frozen=True)
 class Built:
-    """A host after its first pass, and one cycle after consumers came: Placement's state and the agent's."""
+    """A host after its first pass, and one cycle after consumers came: Placement's state and the
+    agent's.
+    """
 
     size: Size
     consumers: int
@@ -116,7 +147,12 @@ def build(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Build]:
 
     def build(size: Size, consumers: int) -> Built:
         if (size.providers, consumers) not in made:
-            made[size.providers, consumers] = _built(size, consumers, tmp_path_factory.mktemp("host"), build(size, 0) if consumers else None)
+            made[size.providers, consumers] = _built(
+                size,
+                consumers,
+                tmp_path_factory.mktemp("host"),
+                build(size, 0) if consumers else None,
+            )
         return made[size.providers, consumers]
 
     yield build
@@ -129,7 +165,9 @@ def _built(size: Size, consumers: int, folder: Path, start: Built | None) -> Bui
     if start:
         placement.restore(start.database)
         shutil.copytree(start.folder, folder, dirs_exist_ok=True)
-        placement.other.call("POST", "/allocations", {new_uuid(): dict(CLAIM) for _ in range(consumers)})
+        placement.other.call(
+            "POST", "/allocations", {new_uuid(): dict(CLAIM) for _ in range(consumers)}
+        )
     agent = AgentUnderTest(placement, folder, ScriptedDriver(shape_of(size)))
     report = agent.once()
     assert report.state == ("in-sync" if start else "changed")
@@ -150,7 +188,9 @@ def size(request: pytest.FixtureRequest) -> Size:
 
 
 @pytest.fixture
-def agent(build: Build, size: Size, consumers: int, placement: PlacementServer, tmp_path: Path) -> Iterator[AgentUnderTest]:
+def agent(
+    build: Build, size: Size, consumers: int, placement: PlacementServer, tmp_path: Path
+) -> Iterator[AgentUnderTest]:
     """A settled host in a process that has just started again and found everything in sync."""
     built = build(size, consumers)
     placement.restore(built.database)
@@ -172,7 +212,9 @@ def test_the_first_pass_on_an_empty_placement(build: Build, size: Size) -> None:
     assert build(size, 0).first == size.first <= size.providers + size.traits + 5 + size.names
 
 
-def test_the_largest_tree_costs_no_more_after_its_first_pass(build: Build, placement: PlacementServer, tmp_path: Path) -> None:
+def test_the_largest_tree_costs_no_more_after_its_first_pass(
+    build: Build, placement: PlacementServer, tmp_path: Path
+) -> None:
     built = build(LARGEST, 0)
     assert built.first == LARGEST.first
     placement.restore(built.database)
@@ -199,20 +241,26 @@ def test_a_restart_is_one_request(agent: AgentUnderTest, placement: PlacementSer
     assert placement.count() == 1
 
 
-def test_a_restart_without_the_saved_mirror_reads_everything_once(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
+def test_a_restart_without_the_saved_mirror_reads_everything_once(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size
+) -> None:
     agent.stop()
     shutil.rmtree(agent.folder)
     assert agent.once().state == "in-sync"
     assert placement.count() == placement.count("GET") == 3 * size.providers + 2
 
 
-def test_one_changed_inventory_is_two_requests(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
+def test_one_changed_inventory_is_two_requests(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size
+) -> None:
     agent.driver.interface.script = shape_of(size, {size.last: grown(size)})
     assert agent.cycle().state == "changed"
     assert placement.count() == 2
 
 
-def test_one_changed_set_of_traits_is_two_requests(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_one_changed_set_of_traits_is_two_requests(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     # The first time costs one list more, because this Placement was never asked for that name.
     for supported, requests in ((True, 3), (False, 2), (True, 2)):
         agent.driver.interface.capabilities = {"COMPUTE_TRUSTED_CERTS": supported}
@@ -221,19 +269,26 @@ def test_one_changed_set_of_traits_is_two_requests(agent: AgentUnderTest, placem
         assert placement.count() == requests
 
 
-def test_a_conflict_costs_one_structure_and_the_reading_of_what_moved(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
+def test_a_conflict_costs_one_structure_and_the_reading_of_what_moved(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size
+) -> None:
     def meddle(_: object) -> None:
-        placement.other.set_traits(uuid_of(size.last), placement.other.traits(uuid_of(size.last)) | {"CUSTOM_SOMEBODY"})
+        placement.other.set_traits(
+            uuid_of(size.last), placement.other.traits(uuid_of(size.last)) | {"CUSTOM_SOMEBODY"}
+        )
 
     agent.driver.interface.script = shape_of(size, {size.last: grown(size)})
     placement.faults.add(faults.before(meddle), method="PUT", path="/inventories$")
     report = agent.cycle()
     assert (report.state, report.attempts) == ("changed", 2)
-    # A pass and its write as always; then one structure GET, three reads of the one that moved, and the write again.
+    # A pass and its write as always; then one structure GET, three reads of the one that moved, and
+    # the write again.
     assert placement.count() == 2 + 1 + 3 + 1
 
 
-def test_the_recovery_after_an_outage_is_one_request(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_the_recovery_after_an_outage_is_one_request(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     placement.faults.add(faults.refused(), times=None)
     for _ in range(3):
         assert agent.cycle().state == "failed"
@@ -255,7 +310,9 @@ def book(agent: AgentUnderTest, placement: PlacementServer) -> Book:
 
 
 @pytest.mark.usefixtures("book")
-def test_with_records_a_steady_pass_and_a_restart_are_one_request(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_with_records_a_steady_pass_and_a_restart_are_one_request(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     for following in (agent.cycle, agent.cycle, agent.once):
         assert following().state == "in-sync"
         assert placement.count() == 1
@@ -263,7 +320,9 @@ def test_with_records_a_steady_pass_and_a_restart_are_one_request(agent: AgentUn
 
 
 @pytest.mark.usefixtures("book")
-def test_with_records_a_provider_that_moved_is_one_request_more(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_with_records_a_provider_that_moved_is_one_request_more(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     placement.other.claim({ROOT: {"VCPU": 1}})
     assert agent.cycle().state == "in-sync"
     # The structure, three readings of what moved, and who holds what of it.
@@ -271,7 +330,9 @@ def test_with_records_a_provider_that_moved_is_one_request_more(agent: AgentUnde
 
 
 @pytest.mark.usefixtures("book")
-def test_with_records_everything_read_again_is_four_requests_a_provider(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
+def test_with_records_everything_read_again_is_four_requests_a_provider(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size
+) -> None:
     assert agent.once(reread=True).state == "in-sync"
     assert placement.count() == placement.count("GET") == 4 * size.providers + 2
     placement.clear()
@@ -284,13 +345,19 @@ def test_with_records_everything_read_again_is_four_requests_a_provider(agent: A
     assert placement.count() == placement.count("GET") == 4 * size.providers + 1
 
 
-def test_with_records_the_first_pass_costs_no_more_and_the_second_is_one_request(placement: PlacementServer, tmp_path: Path, size: Size) -> None:
-    agent, book = AgentUnderTest(placement, tmp_path, ScriptedDriver(shape_of(size))), Book(tmp_path, ROOT)
+def test_with_records_the_first_pass_costs_no_more_and_the_second_is_one_request(
+    placement: PlacementServer, tmp_path: Path, size: Size
+) -> None:
+    agent, book = (
+        AgentUnderTest(placement, tmp_path, ScriptedDriver(shape_of(size))),
+        Book(tmp_path, ROOT),
+    )
     book.instance(guest := new_uuid())
     assert agent.once().state == "changed"
     assert placement.count() == size.first
     book.claim(guest)
-    # A guest that seems to hold nothing is asked for once by each process, because it may have got something since the tree was read.
+    # A guest that seems to hold nothing is asked for once by each process, because it may have got
+    # something since the tree was read.
     for following, asked in ((agent.once, 1), (agent.cycle, 1), (agent.cycle, 0)):
         placement.clear()
         assert [one.kind for one in following().drift] == ["missing-allocation"]
@@ -298,7 +365,9 @@ def test_with_records_the_first_pass_costs_no_more_and_the_second_is_one_request
     agent.stop()
 
 
-def test_a_removal_is_two_requests_a_consumer(agent: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+def test_a_removal_is_two_requests_a_consumer(
+    agent: AgentUnderTest, placement: PlacementServer, book: Book
+) -> None:
     gone = [placement.other.claim({ROOT: {"VCPU": 1}}) for _ in range(3)]
     agent.cycle()
     for one in gone:
@@ -313,7 +382,9 @@ def test_a_removal_is_two_requests_a_consumer(agent: AgentUnderTest, placement: 
     assert placement.count() == 1 + 3 + 1
 
 
-def test_a_foreign_child_that_goes_away_is_no_request_more(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
+def test_a_foreign_child_that_goes_away_is_no_request_more(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size
+) -> None:
     theirs = placement.other.create_provider("bandwidth", parent=uuid_of(size.last))
     assert agent.cycle().state == "in-sync"
     # Others' allocations move the root beside it.
@@ -360,11 +431,17 @@ def test_with_records_the_holders_of_root_and_cells_are_each_asked_for_within_co
             assert one.path.endswith("/allocations")
             asked.setdefault(one.path.split("/")[2], [0]).append(seconds)
     assert asked.keys() == wanted
-    assert all(later - sooner <= 600 + 60 for times in asked.values() for sooner, later in itertools.pairwise([*times, 3 * 600 - 60]))
+    assert all(
+        later - sooner <= 600 + 60
+        for times in asked.values()
+        for sooner, later in itertools.pairwise([*times, 3 * 600 - 60])
+    )
 
 
 @pytest.mark.usefixtures("book")
-def test_consumers_refresh_0_never_asks_again(agent: AgentUnderTest, placement: PlacementServer, at: Callable[[float], None]) -> None:
+def test_consumers_refresh_0_never_asks_again(
+    agent: AgentUnderTest, placement: PlacementServer, at: Callable[[float], None]
+) -> None:
     agent.stop()
     agent.freshness = Freshness(consumers=0)
     for seconds in (60, 3600, 86400):
@@ -374,7 +451,9 @@ def test_consumers_refresh_0_never_asks_again(agent: AgentUnderTest, placement: 
         assert placement.count() == 1
 
 
-def test_without_records_nobody_is_asked_who_holds_what(agent: AgentUnderTest, placement: PlacementServer, at: Callable[[float], None]) -> None:
+def test_without_records_nobody_is_asked_who_holds_what(
+    agent: AgentUnderTest, placement: PlacementServer, at: Callable[[float], None]
+) -> None:
     for seconds in (60, 3600, 86400):
         at(seconds)
         placement.clear()
@@ -382,19 +461,25 @@ def test_without_records_nobody_is_asked_who_holds_what(agent: AgentUnderTest, p
         assert placement.count() == 1
 
 
-def test_many_guests_whose_amounts_stay_wrong_cost_few_requests_a_pass(agent: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+def test_many_guests_whose_amounts_stay_wrong_cost_few_requests_a_pass(
+    agent: AgentUnderTest, placement: PlacementServer, book: Book
+) -> None:
     for _ in range(20):
         book.tracked(placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 2048}}))
     placement.clear()
     asked = []
     for _ in range(3):
         assert [one.kind for one in agent.cycle().drift].count("allocation-mismatch") == 20
-        asked.append(len([one for one in placement.requests if one.path.startswith("/allocations/")]))
+        asked.append(
+            len([one for one in placement.requests if one.path.startswith("/allocations/")])
+        )
         placement.clear()
     assert asked == [20, 8, 8]
 
 
-def test_something_held_is_one_request_more(agent: AgentUnderTest, placement: PlacementServer, size: Size) -> None:
+def test_something_held_is_one_request_more(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size
+) -> None:
     *rest, gone = inventories(size)[size.last].items()
     placement.other.claim({uuid_of(size.last): {gone[0]: 1}})
     agent.driver.interface.script = shape_of(size, {size.last: dict(rest)})
@@ -406,17 +491,23 @@ def test_something_held_is_one_request_more(agent: AgentUnderTest, placement: Pl
 
 
 class Splitting(ScriptedDriver):
-    """In nova's style: the tree as it is, then VCPU moved from the root to two new cells, and a provider dropped."""
+    """In nova's style: the tree as it is, then VCPU moved from the root to two new cells, and a
+    provider dropped.
+    """
 
     drops: str | None = None
 
-    def update_provider_tree(self, provider_tree: ProviderTree, nodename: str, allocations: dict[str, Any] | None = None) -> None:
+    def update_provider_tree(
+        self, provider_tree: ProviderTree, nodename: str, allocations: dict[str, Any] | None = None
+    ) -> None:
         if provider_tree.exists("C0"):
             return
         if allocations is None:
             raise ReshapeNeeded
         root = provider_tree.data(nodename)
-        provider_tree.update_inventory(nodename, {name: record for name, record in root.inventory.items() if name != "VCPU"})
+        provider_tree.update_inventory(
+            nodename, {name: record for name, record in root.inventory.items() if name != "VCPU"}
+        )
         cells = [provider_tree.new_child(f"C{number}", nodename) for number in range(2)]
         for cell in cells:
             provider_tree.update_inventory(cell, {"VCPU": total(128)})
@@ -425,22 +516,33 @@ class Splitting(ScriptedDriver):
             provider_tree.remove(self.drops)
         for number, record in enumerate(allocations.values()):
             held = record["allocations"]
-            held[cells[number % 2]] = {"resources": {"VCPU": held[root.uuid]["resources"].pop("VCPU")}}
+            held[cells[number % 2]] = {
+                "resources": {"VCPU": held[root.uuid]["resources"].pop("VCPU")}
+            }
 
 
-def test_a_reshape_from_the_root_to_two_cells(agent: AgentUnderTest, placement: PlacementServer, size: Size, consumers: int) -> None:
+def test_a_reshape_from_the_root_to_two_cells(
+    agent: AgentUnderTest, placement: PlacementServer, size: Size, consumers: int
+) -> None:
     agent.driver.interface = Splitting()
     agent.driver.interface.drops = size.last if size.providers > 1 else None
     report = agent.once()
     assert (report.state, report.attempts, report.errors) == ("changed", 1, ())
     stocked, made, dropped = size.providers, 2, int(size.providers > 1)
-    # The structure, I lists of consumers, C consumers, one list of traits; P_new POSTs, the reshape, one re-read, D deletes, P_new sets of traits.
-    assert placement.count() == consumers + stocked + 2 * made + dropped + 4 <= consumers + stocked + 2 * made + dropped + 6
+    # The structure, I lists of consumers, C consumers, one list of traits; P_new POSTs, the
+    # reshape, one re-read, D deletes, P_new sets of traits.
+    assert (
+        placement.count()
+        == consumers + stocked + 2 * made + dropped + 4
+        <= consumers + stocked + 2 * made + dropped + 6
+    )
     assert len([one for one in placement.requests if one.path == "/reshaper"]) == 1
     cells = [child_uuid(ROOT, "C0"), child_uuid(ROOT, "C1")]
     held = [one["allocations"] for one in placement.dump()["consumers"].values()]
     assert len(held) == consumers
-    assert all(one in [{ROOT: {"MEMORY_MB": 512}, cell: {"VCPU": 1}} for cell in cells] for one in held)
+    assert all(
+        one in [{ROOT: {"MEMORY_MB": 512}, cell: {"VCPU": 1}} for cell in cells] for one in held
+    )
 
 
 NODES = 200
@@ -448,8 +550,13 @@ NODES = 200
 
 @pytest.fixture
 def metal(placement: PlacementServer, tmp_path: Path) -> Iterator[AgentUnderTest]:
-    nodes = {str(uuid.uuid5(uuid.NAMESPACE_DNS, f"metal-{number}")): f"metal-{number}" for number in range(NODES)}
-    agent = AgentUnderTest(placement, tmp_path, ScriptedDriver(shaped({"CUSTOM_METAL": total(1)}), nodes))
+    nodes = {
+        str(uuid.uuid5(uuid.NAMESPACE_DNS, f"metal-{number}")): f"metal-{number}"
+        for number in range(NODES)
+    }
+    agent = AgentUnderTest(
+        placement, tmp_path, ScriptedDriver(shaped({"CUSTOM_METAL": total(1)}), nodes)
+    )
     yield agent
     agent.stop()
 
@@ -457,7 +564,8 @@ def metal(placement: PlacementServer, tmp_path: Path) -> Iterator[AgentUnderTest
 def test_many_bare_metal_nodes(metal: AgentUnderTest, placement: PlacementServer) -> None:
     first = metal.period(start=True)
     assert {node.state for node in first.nodes} == {"changed"}
-    # Discovery, one list of roots, one list of traits; the agent's trait and the class; POST, inventory and traits a node.
+    # Discovery, one list of roots, one list of traits; the agent's trait and the class; POST,
+    # inventory and traits a node.
     assert placement.count() == 3 * NODES + 3 + 2 <= 3 * NODES + 5 + 2
     for following in (metal.period, metal.period, metal.report):
         placement.clear()

@@ -20,7 +20,15 @@ SECRET = "hunter2-Zq"
 NOWHERE = f"http://agent:{SECRET}@127.0.0.1:1"
 BY_TOKEN = f"http://{SECRET}@127.0.0.1:1"
 COMMANDS = (("--once", "--debug"), ("config", "check", "--format", "json"))
-OTHERS = (("--once", "--format", "json"), ("tree",), ("claims", "--offline"), ("identity", "show"), ("db", "upgrade"), ("pci", "check"), ("guests", "list"))
+OTHERS = (
+    ("--once", "--format", "json"),
+    ("tree",),
+    ("claims", "--offline"),
+    ("identity", "show"),
+    ("db", "upgrade"),
+    ("pci", "check"),
+    ("guests", "list"),
+)
 
 
 class Said:
@@ -38,27 +46,81 @@ class Said:
 
 def keystone_there(url: str) -> dict[str, object]:
     return {
-        "auth_type": "password", "auth_url": url, "username": "agent", "password": SECRET, "project_name": "service", "user_domain_id": "default",
+        "auth_type": "password",
+        "auth_url": url,
+        "username": "agent",
+        "password": SECRET,
+        "project_name": "service",
+        "user_domain_id": "default",
         "project_domain_id": "default",
-    }  # fmt: skip
+    }
 
 
 SETUPS = {
     "an identity service that is away": {"placement": keystone_there(f"{NOWHERE}/v3")},
-    "a Placement that is away": {"placement": {"auth_type": "admin_token", "endpoint": f"{NOWHERE}/placement", "token": SECRET}},
-    "another address of Placement": {"placement": {**keystone_there("http://127.0.0.1:1/v3"), "endpoint_override": f"{NOWHERE}/placement"}},
-    "a Placement that is away, with a token": {"placement": {"auth_type": "admin_token", "endpoint": f"{BY_TOKEN}/placement", "token": SECRET}},
-    "an identity service that is away, with a token": {"placement": keystone_there(f"{BY_TOKEN}/v3")},
-    "a database that is away": {"store": {"connection": f"postgresql://agent:{SECRET}@127.0.0.1:1/nova?connect_timeout=2&password={SECRET}"}},
-    "no URL of a database": {"store": {"connection": f"postgresql:/agent:{SECRET}@127.0.0.1:x/nova"}},
-    "another kind of database": {"store": {"connection": f"mysql+pymysql://agent:{SECRET}@127.0.0.1/nova"}},
-    "a libvirt that is away": {"DEFAULT": {"compute_driver": "libvirt"}, "libvirt": {"connection_uri": f"qemu+tcp://agent:{SECRET}@127.0.0.1:1/system"}},
-    "a libvirt of no kind": {"DEFAULT": {"compute_driver": "libvirt"}, "libvirt": {"connection_uri": f"nonesuch://agent:{SECRET}@127.0.0.1:1/system"}},
-    "an ironic that is away": {
-        "DEFAULT": {"compute_driver": "ironic"}, "compute": {"start_deadline": 2, "nodes_deadline": 2}, "ironic": keystone_there(f"{NOWHERE}/v3"),
+    "a Placement that is away": {
+        "placement": {
+            "auth_type": "admin_token",
+            "endpoint": f"{NOWHERE}/placement",
+            "token": SECRET,
+        }
     },
-    "an option that is none": {"placement": {"auth_type": "admin_token", "endpoint": NOWHERE, "token": SECRET, "passwort": SECRET}},
-    "a number that is none": {"placement": {"auth_type": "admin_token", "endpoint": NOWHERE, "token": SECRET, "read_timeout": f"{NOWHERE}/x"}},
+    "another address of Placement": {
+        "placement": {
+            **keystone_there("http://127.0.0.1:1/v3"),
+            "endpoint_override": f"{NOWHERE}/placement",
+        }
+    },
+    "a Placement that is away, with a token": {
+        "placement": {
+            "auth_type": "admin_token",
+            "endpoint": f"{BY_TOKEN}/placement",
+            "token": SECRET,
+        }
+    },
+    "an identity service that is away, with a token": {
+        "placement": keystone_there(f"{BY_TOKEN}/v3")
+    },
+    "a database that is away": {
+        "store": {
+            "connection": f"postgresql://agent:{SECRET}@127.0.0.1:1/nova?connect_timeout=2&password={SECRET}"
+        }
+    },
+    "no URL of a database": {
+        "store": {"connection": f"postgresql:/agent:{SECRET}@127.0.0.1:x/nova"}
+    },
+    "another kind of database": {
+        "store": {"connection": f"mysql+pymysql://agent:{SECRET}@127.0.0.1/nova"}
+    },
+    "a libvirt that is away": {
+        "DEFAULT": {"compute_driver": "libvirt"},
+        "libvirt": {"connection_uri": f"qemu+tcp://agent:{SECRET}@127.0.0.1:1/system"},
+    },
+    "a libvirt of no kind": {
+        "DEFAULT": {"compute_driver": "libvirt"},
+        "libvirt": {"connection_uri": f"nonesuch://agent:{SECRET}@127.0.0.1:1/system"},
+    },
+    "an ironic that is away": {
+        "DEFAULT": {"compute_driver": "ironic"},
+        "compute": {"start_deadline": 2, "nodes_deadline": 2},
+        "ironic": keystone_there(f"{NOWHERE}/v3"),
+    },
+    "an option that is none": {
+        "placement": {
+            "auth_type": "admin_token",
+            "endpoint": NOWHERE,
+            "token": SECRET,
+            "passwort": SECRET,
+        }
+    },
+    "a number that is none": {
+        "placement": {
+            "auth_type": "admin_token",
+            "endpoint": NOWHERE,
+            "token": SECRET,
+            "read_timeout": f"{NOWHERE}/x",
+        }
+    },
 }
 
 
@@ -66,13 +128,34 @@ SETUPS = {
 def test_no_command_says_a_password(setup, tmp_path, monkeypatch):
     base = {
         "DEFAULT": {"compute_driver": "fake", "host": "node-a", "state_path": "/nonexistent"},
-        "placement": {"auth_type": "admin_token", "endpoint": "http://127.0.0.1:1/placement", "token": SECRET},
+        "placement": {
+            "auth_type": "admin_token",
+            "endpoint": "http://127.0.0.1:1/placement",
+            "token": SECRET,
+        },
     }
-    config = {group: {**base.get(group, {}), **options} for group, options in (base | SETUPS[setup]).items()}
+    config = {
+        group: {**base.get(group, {}), **options}
+        for group, options in (base | SETUPS[setup]).items()
+    }
     command, said = AgentHere(tmp_path / "agent", config), Said()
-    proxies = {"http_proxy": f"http://proxy:{SECRET}@127.0.0.1:1", "https_proxy": f"http://proxy:{SECRET}@127.0.0.1:1"} if "away" in setup else {}
+    proxies = (
+        {
+            "http_proxy": f"http://proxy:{SECRET}@127.0.0.1:1",
+            "https_proxy": f"http://proxy:{SECRET}@127.0.0.1:1",
+        }
+        if "away" in setup
+        else {}
+    )
     logging.getLogger().setLevel(logging.WARNING)
-    for arguments in (*COMMANDS, *(OTHERS if setup in ("an identity service that is away", "a database that is away") else ())):
+    for arguments in (
+        *COMMANDS,
+        *(
+            OTHERS
+            if setup in ("an identity service that is away", "a database that is away")
+            else ()
+        ),
+    ):
         result = command.run(*arguments, env=proxies)
         said.look(f"{' '.join(arguments)}: stdout", result.stdout)
         said.look(f"{' '.join(arguments)}: stderr", result.stderr)
@@ -82,20 +165,41 @@ def test_no_command_says_a_password(setup, tmp_path, monkeypatch):
     assert said.faults == []
 
 
-@pytest.mark.parametrize(("user", "shown"), [(f"agent:{SECRET}", "agent:***"), (SECRET, "***")], ids=["a password", "a token"])
-def test_no_daemon_keeps_or_tells_the_password_in_the_address_of_its_placement(user, shown, http_placement, tmp_path):
-    host, said = Host(tmp_path / "agent", http_placement.url.replace("http://", f"http://{user}@")), Said()
+@pytest.mark.parametrize(
+    ("user", "shown"),
+    [(f"agent:{SECRET}", "agent:***"), (SECRET, "***")],
+    ids=["a password", "a token"],
+)
+def test_no_daemon_keeps_or_tells_the_password_in_the_address_of_its_placement(
+    user, shown, http_placement, tmp_path
+):
+    host, said = (
+        Host(tmp_path / "agent", http_placement.url.replace("http://", f"http://{user}@")),
+        Said(),
+    )
     host.set("DEFAULT", debug=True)
     with host.service.running() as service:
         service.wait_for("READY", "1")
-        for target in ("/v1/nodes", f"/v1/nodes/{ROOT}", f"/v1/nodes/{ROOT}/tree", "/metrics", "/readyz"):
+        for target in (
+            "/v1/nodes",
+            f"/v1/nodes/{ROOT}",
+            f"/v1/nodes/{ROOT}/tree",
+            "/metrics",
+            "/readyz",
+        ):
             connection = UnixConnection(host.command.socket, 30)
             connection.request("GET", target)
             answer = connection.getresponse()
             assert answer.status == 200, target
             said.look(target, answer.read())
             connection.close()
-        for arguments in (["status"], ["tree"], ["tree", "--format", "json"], ["--once", "--dry-run", "--debug"], ["--once", "--dry-run", "--format", "json"]):
+        for arguments in (
+            ["status"],
+            ["tree"],
+            ["tree", "--format", "json"],
+            ["--once", "--dry-run", "--debug"],
+            ["--once", "--dry-run", "--format", "json"],
+        ):
             result = host.command.run(*arguments)
             said.look(f"{' '.join(arguments)}: stdout", result.stdout)
             said.look(f"{' '.join(arguments)}: stderr", result.stderr)
@@ -111,7 +215,9 @@ def test_no_daemon_keeps_or_tells_the_password_in_the_address_of_its_placement(u
         if file.is_file():
             said.look(str(file), file.read_bytes())
     with contextlib.closing(sqlite3.connect(host.command.store / "store.sqlite")) as store:
-        assert [row[0] for row in store.execute("SELECT endpoint FROM endpoint")] == [http_placement.url.replace("http://", f"http://{shown}@")]
+        assert [row[0] for row in store.execute("SELECT endpoint FROM endpoint")] == [
+            http_placement.url.replace("http://", f"http://{shown}@")
+        ]
     assert said.faults == []
 
 
@@ -123,7 +229,15 @@ def test_a_traceback_in_the_log_has_no_password():
         try:
             raise ValueError(f"no good: {error.request.url}") from error
         except ValueError as outer:
-            record = logging.LogRecord("n", logging.ERROR, "f", 1, "asked %s", (f"{NOWHERE}/y",), (type(outer), outer, outer.__traceback__))
+            record = logging.LogRecord(
+                "n",
+                logging.ERROR,
+                "f",
+                1,
+                "asked %s",
+                (f"{NOWHERE}/y",),
+                (type(outer), outer, outer.__traceback__),
+            )
     text = Masking(logging.Formatter("%(message)s")).format(record)
     assert SECRET not in text
     assert "Traceback" in text
@@ -135,7 +249,9 @@ def test_what_a_library_quotes_cannot_move_the_cursor_of_whoever_reads_the_log()
     try:
         raise OSError("said \x1b[2J\r and \u202e\nso")
     except OSError as error:
-        record = logging.LogRecord("n", logging.ERROR, "f", 1, "lost \x07", (), (type(error), error, error.__traceback__))
+        record = logging.LogRecord(
+            "n", logging.ERROR, "f", 1, "lost \x07", (), (type(error), error, error.__traceback__)
+        )
     formatter = Masking(logging.Formatter("%(message)s"))
     text = formatter.format(record)
     assert text.startswith("lost \\x07\nTraceback")
@@ -146,29 +262,34 @@ def test_what_a_library_quotes_cannot_move_the_cursor_of_whoever_reads_the_log()
     assert "\x1b[2J" not in coloured
 
 
-@pytest.mark.parametrize(("text", "shown"), [
-    ("postgresql://u:p@h/d", "postgresql://u:***@h/d"),
-    ("http://u:p:q@h", "http://u:***@h"),
-    ("http://u:p@q@h/x", "http://u:***@h/x"),
-    ("http://:p@h", "http://:***@h"),
-    ("http://token@h:80/a@b", "http://***@h:80/a@b"),
-    ("http://to@ken@h", "http://***@h"),
-    ("http://token:@h", "http://***@h"),
-    ("http://u@example.org:p@h/x", "http://u@example.org:***@h/x"),
-    ("http://[::1]:80/a@b and http://@h", "http://[::1]:80/a@b and http://@h"),
-    ("http://h:80/p?x=y:z@w", "http://h:80/p?x=y:z@w"),
-    ("no such://thing", "no such://thing"),
-    ("postgresql://h/d?user=u&password=p&x=y", "postgresql://h/d?user=u&password=***&x=y"),
-    ("host=h password='p q' user=u", "host=h password=*** user=u"),
-    ("a http://u:p@h and ftp://v:q@i/", "a http://u:***@h and ftp://v:***@i/"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://u:p@h/d", "postgresql://u:***@h/d"),
+        ("http://u:p:q@h", "http://u:***@h"),
+        ("http://u:p@q@h/x", "http://u:***@h/x"),
+        ("http://:p@h", "http://:***@h"),
+        ("http://token@h:80/a@b", "http://***@h:80/a@b"),
+        ("http://to@ken@h", "http://***@h"),
+        ("http://token:@h", "http://***@h"),
+        ("http://u@example.org:p@h/x", "http://u@example.org:***@h/x"),
+        ("http://[::1]:80/a@b and http://@h", "http://[::1]:80/a@b and http://@h"),
+        ("http://h:80/p?x=y:z@w", "http://h:80/p?x=y:z@w"),
+        ("no such://thing", "no such://thing"),
+        ("postgresql://h/d?user=u&password=p&x=y", "postgresql://h/d?user=u&password=***&x=y"),
+        ("host=h password='p q' user=u", "host=h password=*** user=u"),
+        ("a http://u:p@h and ftp://v:q@i/", "a http://u:***@h and ftp://v:***@i/"),
+    ],
+)
 def test_what_is_masked(text, shown):
     assert masked(text) == shown
     assert AgentError(text, text).message == AgentError(text, text).remedy == shown
 
 
 def test_an_error_of_a_database_has_no_password():
-    engine = create_engine(f"postgresql+psycopg://agent:{SECRET}@127.0.0.1:1/nova?password={SECRET}")
+    engine = create_engine(
+        f"postgresql+psycopg://agent:{SECRET}@127.0.0.1:1/nova?password={SECRET}"
+    )
     with pytest.raises(Exception) as caught:
         engine.connect()
     assert SECRET not in json.dumps(masked(str(caught.value)))

@@ -1,4 +1,6 @@
-"""The store under kill -9 and on a full disk: what was saved stays, what was not is not there in part."""
+"""The store under kill -9 and on a full disk: what was saved stays, what was not is not there in
+part.
+"""
 
 import os
 import random
@@ -15,16 +17,24 @@ from typing import TYPE_CHECKING
 import pytest
 
 from agent.errors import StoreError
-from agent.model.record_changes import RecordChanges
 from agent.model.journal import Journal, Ownership
 from agent.model.names import ProviderUuid
+from agent.model.node_records import RecordChanges
 from agent.store.identity import establish
 from agent.store.lock import RunLock
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
 from tests.support.store_place import Place
 from tests.unit.store.record_samples import claim, device, grown, instance, node, unit, write
-from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names_in, node_view, uuid_of
+from tests.unit.store.trees import (
+    ENDPOINT,
+    ROOT,
+    contents,
+    folder_state,
+    names_in,
+    node_view,
+    uuid_of,
+)
 
 if TYPE_CHECKING:
     from tests.support.postgresql import PostgreSQL
@@ -62,7 +72,7 @@ from collections import deque
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from agent.model.record_changes import Changes
+from agent.model.node_records import Changes
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, instance
@@ -95,9 +105,13 @@ with open_store(Path(sys.argv[1]), sys.argv[2] or None) as store:
 
 
 @contextmanager
-def writing(folder: Path, program: str = WRITER, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def writing(
+    folder: Path, program: str = WRITER, *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
     """A process that saves until it is killed."""
-    with subprocess.Popen([sys.executable, "-c", program, str(folder), *arguments], stdout=subprocess.PIPE, text=True) as writer:
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(folder), *arguments], stdout=subprocess.PIPE, text=True
+    ) as writer:
         yield writer
         writer.kill()
     assert writer.returncode == -9
@@ -133,13 +147,20 @@ def _check_records(place: Place, node: ProviderUuid) -> int:
 
 def _node_with_devices_and_units(place: Place) -> ProviderUuid:
     here = node()
-    devices, units = (device(here, f"0000:00:0{n}.0") for n in range(4)), (unit(here, f"ns{n}") for n in range(4))
+    devices, units = (
+        (device(here, f"0000:00:0{n}.0") for n in range(4)),
+        (unit(here, f"ns{n}") for n in range(4)),
+    )
     with place.open() as store:
-        write(Records(store), RecordChanges(nodes=(here,), devices=tuple(devices), units=tuple(units)))
+        write(
+            Records(store), RecordChanges(nodes=(here,), devices=tuple(devices), units=tuple(units))
+        )
     return here.uuid
 
 
-def test_after_kill_9_every_operation_that_was_told_is_there_and_each_is_whole(place: Place) -> None:
+def test_after_kill_9_every_operation_that_was_told_is_there_and_each_is_whole(
+    place: Place,
+) -> None:
     here, done = _node_with_devices_and_units(place), 0
     for _ in range(6):
         with writing(place.folder, CLAIMER, place.url or "", here) as claimer:
@@ -154,11 +175,22 @@ def test_after_kill_9_every_operation_that_was_told_is_there_and_each_is_whole(p
     assert done > 12
 
 
-def test_after_its_server_was_killed_every_operation_that_was_told_is_there_and_each_is_whole(postgresql: "PostgreSQL", postgresql_place: Place) -> None:
+def test_after_its_server_was_killed_every_operation_that_was_told_is_there_and_each_is_whole(
+    postgresql: "PostgreSQL", postgresql_place: Place
+) -> None:
     here, done = _node_with_devices_and_units(postgresql_place), 0
-    command = [sys.executable, "-c", CLAIMER, str(postgresql_place.folder), str(postgresql_place.url), here]
+    command = [
+        sys.executable,
+        "-c",
+        CLAIMER,
+        str(postgresql_place.folder),
+        str(postgresql_place.url),
+        here,
+    ]
     for _ in range(3):
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as claimer:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        ) as claimer:
             assert claimer.stdout is not None
             said = [claimer.stdout.readline() for _ in range(3)]
             time.sleep(random.random() * 0.2)
@@ -185,7 +217,16 @@ def test_after_kill_9_the_last_save_is_there_and_whole(tmp_path: Path) -> None:
     for attempt in range(6):
         said = _killed_at_its_saves(folder)
         identities |= {line for line in said if line.startswith("identity")}
-        last = max([saves, *(int(line.split()[1]) for line in said if line.startswith("saved") and line.endswith("\n"))])
+        last = max(
+            [
+                saves,
+                *(
+                    int(line.split()[1])
+                    for line in said
+                    if line.startswith("saved") and line.endswith("\n")
+                ),
+            ]
+        )
         opening = open_store if attempt % 2 else open_read_only
         with opening(folder) as store:
             view, journal = store.view(ENDPOINT, ROOT), store.journal(ROOT)
@@ -194,7 +235,10 @@ def test_after_kill_9_the_last_save_is_there_and_whole(tmp_path: Path) -> None:
         assert found is not None
         assert last <= found <= last + 1
         assert contents(view) == contents(node_view(cells=found % 50, generation=found))
-        assert journal in [Journal({uuid_of(f"{kept} {n}"): Ownership() for n in range(5)}) for kept in (found, found - 1)]
+        assert journal in [
+            Journal({uuid_of(f"{kept} {n}"): Ownership() for n in range(5)})
+            for kept in (found, found - 1)
+        ]
         saves = found
     assert saves > 6
     assert len(identities) == 1
@@ -209,7 +253,9 @@ def test_after_kill_9_at_any_moment_of_its_birth_a_store_opens(tmp_path: Path) -
         with RunLock(folder), open_store(folder) as store:
             identity = establish(folder, tmp_path / "none", "host", store)
             assert (folder / "compute_id").read_text() == f"{identity}\n"
-        assert {"compute_id", "lock", "store.sqlite"} == {name for name in names_in(folder) if not name.startswith(".compute_id.")}
+        assert {"compute_id", "lock", "store.sqlite"} == {
+            name for name in names_in(folder) if not name.startswith(".compute_id.")
+        }
 
 
 @contextmanager
@@ -239,9 +285,15 @@ def test_a_full_disk_is_reported_and_leaves_what_was_saved(tmp_path: Path) -> No
         assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=500, generation=9))
 
 
-def test_records_that_find_no_room_are_not_there_in_part_and_can_be_written_later(tmp_path: Path) -> None:
+def test_records_that_find_no_room_are_not_there_in_part_and_can_be_written_later(
+    tmp_path: Path,
+) -> None:
     here, guests = node(), [instance() for _ in range(200)]
-    wanted = RecordChanges(nodes=(grown(here),), instances=tuple(guests), claims=tuple(claim(one, here) for one in guests))
+    wanted = RecordChanges(
+        nodes=(grown(here),),
+        instances=tuple(guests),
+        claims=tuple(claim(one, here) for one in guests),
+    )
     with open_store(tmp_path) as store:
         records = Records(store)
         write(records, RecordChanges(nodes=(here,)))
@@ -261,10 +313,16 @@ def test_records_that_find_no_room_are_not_there_in_part_and_can_be_written_late
 
 
 def test_a_journal_that_could_not_be_saved_is_saved_later(tmp_path: Path) -> None:
-    old, new = Journal({ROOT: Ownership()}), Journal({uuid_of(str(n)): Ownership() for n in range(300)}, adopted=True)
+    old, new = (
+        Journal({ROOT: Ownership()}),
+        Journal({uuid_of(str(n)): Ownership() for n in range(300)}, adopted=True),
+    )
     with open_store(tmp_path) as store:
         version = store.save_journal(ROOT, old).version
-        with file_size_limit((tmp_path / "store.sqlite-wal").stat().st_size + 100), pytest.raises(StoreError):
+        with (
+            file_size_limit((tmp_path / "store.sqlite-wal").stat().st_size + 100),
+            pytest.raises(StoreError),
+        ):
             store.save_journal(ROOT, replace(new, version=version))
         assert store.journal(ROOT) == old
         store.save_journal(ROOT, replace(new, version=version))

@@ -1,4 +1,5 @@
-"""A store whose bytes a disk, a tool or a hand has changed: it is refused with a remedy, or what makes no sense is set aside and the rest counts.
+"""A store whose bytes a disk, a tool or a hand has changed: it is refused with a remedy, or what
+makes no sense is set aside and the rest counts.
 
 DAMAGE_SEED=7 repeats the damage of that number, in the files that are made anew.
 """
@@ -15,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StoreError
-from agent.model.record_changes import RecordChanges
+from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, device, instance, node, write
@@ -33,15 +34,27 @@ KEPT: set[tuple[str, str]] = set()
 
 
 def fill(folder: Path) -> None:
-    """A store with a node, its tree, its devices and its guests; left as a crash leaves it in ``crashed``, whole in ``stopped``."""
+    """A store with a node, its tree, its devices and its guests; left as a crash leaves it in
+    ``crashed``, whole in ``stopped``.
+    """
     with open_store(folder / "stopped") as store:
         store.save_view(ENDPOINT, ROOT, None, VIEW)
         devices = tuple(device(HERE, f"0000:00:{number:02x}.0") for number in range(8))
-        write(Records(store), RecordChanges(nodes=(HERE,), instances=tuple(GUESTS[:100]), claims=tuple(CLAIMS[:100]), devices=devices))
+        write(
+            Records(store),
+            RecordChanges(
+                nodes=(HERE,),
+                instances=tuple(GUESTS[:100]),
+                claims=tuple(CLAIMS[:100]),
+                devices=devices,
+            ),
+        )
     shutil.copytree(folder / "stopped", folder / "running")
     with open_store(folder / "running") as store:
         for number in range(100, 120):
-            write(Records(store), RecordChanges(instances=(GUESTS[number],), claims=(CLAIMS[number],)))
+            write(
+                Records(store), RecordChanges(instances=(GUESTS[number],), claims=(CLAIMS[number],))
+            )
         shutil.copytree(folder / "running", folder / "crashed")
         with Records(store).reading() as reading:
             KEPT.update(told(reading.load(HERE.uuid)))
@@ -59,18 +72,32 @@ def bits(chance: random.Random, data: bytearray) -> bytearray:
 
 def page(chance: random.Random, data: bytearray) -> bytearray:
     start = chance.randrange(0, len(data), PAGE)
-    data[start : start + PAGE] = chance.choice([bytes(PAGE), chance.randbytes(PAGE), b"\xff" * PAGE])
+    data[start : start + PAGE] = chance.choice(
+        [bytes(PAGE), chance.randbytes(PAGE), b"\xff" * PAGE]
+    )
     return data
 
 
 def swapped(chance: random.Random, data: bytearray) -> bytearray:
     one, other = (chance.randrange(0, max(1, len(data) - PAGE), PAGE) for _ in range(2))
-    data[one : one + PAGE], data[other : other + PAGE] = data[other : other + PAGE], data[one : one + PAGE]
+    data[one : one + PAGE], data[other : other + PAGE] = (
+        data[other : other + PAGE],
+        data[one : one + PAGE],
+    )
     return data
 
 
 def truncated(chance: random.Random, data: bytearray) -> bytearray:
-    return data[: chance.choice([chance.randrange(len(data)), chance.randrange(0, len(data), PAGE), chance.randrange(100), 0])]
+    return data[
+        : chance.choice(
+            [
+                chance.randrange(len(data)),
+                chance.randrange(0, len(data), PAGE),
+                chance.randrange(100),
+                0,
+            ]
+        )
+    ]
 
 
 def longer(chance: random.Random, data: bytearray) -> bytearray:
@@ -89,13 +116,17 @@ def harmed(folder: Path, chance: random.Random, to: Path) -> str:
     """A copy of one of the stores, with damage to one of its files. Returns what was done."""
     state, damage = chance.choice(["stopped", "crashed", "crashed"]), chance.choice(DAMAGES)
     shutil.copytree(folder / state, to)
-    file = to / chance.choice(["store.sqlite", "store.sqlite-wal"] if state == "crashed" else ["store.sqlite"])
+    file = to / chance.choice(
+        ["store.sqlite", "store.sqlite-wal"] if state == "crashed" else ["store.sqlite"]
+    )
     file.write_bytes(damage(chance, bytearray(file.read_bytes())))
     return f"{state} {file.name} {damage.__name__}"
 
 
 def outcome(folder: Path, *, stopped: bool) -> str:
-    """What becomes of a damaged store: never anything but a refusal with a remedy, or a store that works, also once more."""
+    """What becomes of a damaged store: never anything but a refusal with a remedy, or a store that
+    works, also once more.
+    """
     found = opened(folder, stopped=stopped)
     if found != "refused":
         with closing(sqlite3.connect(folder / "store.sqlite")) as connection:
@@ -136,17 +167,25 @@ def read(records, store, *, stopped: bool) -> str:
     assert {one.id for one in after.claims} > {one.id for one in loaded.claims}
     if loaded.damaged:
         return "records set aside"
-    held, known = ({one for one in records_ if one[0] not in OWN} for records_ in (told(loaded), KEPT))
+    held, known = (
+        {one for one in records_ if one[0] not in OWN} for records_ in (told(loaded), KEPT)
+    )
     if kept is None or contents(kept) != contents(VIEW) or not held <= known:
         return "other values"
     # After a stop nothing was claimed any more.
     last = {one.id for one in CLAIMS[100:]} | {one.uuid for one in GUESTS[100:]}
-    return "whole" if held == known or (stopped and held == {one for one in known if one[0] not in last}) else "without the last"
+    return (
+        "whole"
+        if held == known or (stopped and held == {one for one in known if one[0] not in last})
+        else "without the last"
+    )
 
 
 def told(loaded) -> set[tuple[str, str]]:
     """What is counted of the records of a node."""
-    return {(one.id, repr(one)) for one in loaded.claims} | {(one.uuid, repr(one)) for one in loaded.instances}
+    return {(one.id, repr(one)) for one in loaded.claims} | {
+        (one.uuid, repr(one)) for one in loaded.instances
+    }
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +195,11 @@ def stores(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("where", "told"), [(0.3, True), (None, False), (-PAGE, False)], ids=["in the middle", "nowhere", "the last frame"])
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [(0.3, True), (None, False), (-PAGE, False)],
+    ids=["in the middle", "nowhere", "the last frame"],
+)
 def test_what_a_damaged_log_has_lost_is_told(stores, tmp_path, caplog, where, told):
     shutil.copytree(stores / "crashed", tmp_path / "crashed")
     log = tmp_path / "crashed" / "store.sqlite-wal"

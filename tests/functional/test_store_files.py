@@ -1,4 +1,6 @@
-"""The store's files under a real daemon: moved, restored, replaced and removed, before a start and while it runs."""
+"""The store's files under a real daemon: moved, restored, replaced and removed, before a start and
+while it runs.
+"""
 
 import resource
 import shutil
@@ -36,7 +38,9 @@ def claimed(host):
 
 
 def killed_with_claims(host, *names):
-    """A daemon that has made these claims and was killed, so that they are only in its write-ahead log."""
+    """A daemon that has made these claims and was killed, so that they are only in its write-ahead
+    log.
+    """
     with host.service.running() as service:
         host.answers(host.client.readiness)
         for name in names:
@@ -96,7 +100,9 @@ def test_what_a_crash_left_in_the_log_is_there_after_it(host):
     assert set_aside(host) == []
 
 
-def test_a_backup_of_a_running_daemon_is_restored_with_all_that_was_claimed_before_it(host, tmp_path):
+def test_a_backup_of_a_running_daemon_is_restored_with_all_that_was_claimed_before_it(
+    host, tmp_path
+):
     backup = tmp_path / "backup.sqlite"
     with host.service.running() as service:
         host.answers(host.client.readiness)
@@ -138,7 +144,9 @@ def without_log(host, _tmp_path):
     store_file(host).with_name("store.sqlite-wal").unlink()
 
 
-@pytest.mark.parametrize("harm", [replaced, overwritten, removed, without_log], ids=lambda harm: harm.__name__)
+@pytest.mark.parametrize(
+    "harm", [replaced, overwritten, removed, without_log], ids=lambda harm: harm.__name__
+)
 def test_nothing_is_acknowledged_that_is_not_in_the_file_at_the_path(host, tmp_path, harm):
     host.config["DEFAULT"]["update_resources_interval"] = 1
     host.command.configure(host.config)
@@ -150,7 +158,9 @@ def test_nothing_is_acknowledged_that_is_not_in_the_file_at_the_path(host, tmp_p
             host.claim("i2")
         assert (caught.value.status, caught.value.code) == (503, "store.unusable")
         assert "while the agent runs" in caught.value.message
-        until(lambda: [one["state"] for one in host.client.nodes()] == ["degraded"], lambda: service)
+        until(
+            lambda: [one["state"] for one in host.client.nodes()] == ["degraded"], lambda: service
+        )
         with pytest.raises(ApiProblem) as caught:
             host.client.readiness()
         assert "while the agent runs" in str(caught.value.problem["reasons"])
@@ -171,7 +181,9 @@ def test_a_disk_that_takes_nothing_makes_the_agent_unready_though_nothing_is_to_
         until(lambda: [one["state"] for one in host.client.nodes()] == ["in-sync"], lambda: service)
         before = resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(service.process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
-        until(lambda: [one["state"] for one in host.client.nodes()] == ["degraded"], lambda: service)
+        until(
+            lambda: [one["state"] for one in host.client.nodes()] == ["degraded"], lambda: service
+        )
         with pytest.raises(ApiProblem) as caught:
             host.client.readiness()
         assert caught.value.status == 503

@@ -27,7 +27,9 @@ def tool(name: str) -> str:
 
 def run(*command: str | Path) -> str:
     """Standard output of a command that has nothing to complain about."""
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"})
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "LC_ALL": "C"}
+    )
     assert (done.returncode, done.stderr) == (0, ""), f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -54,7 +56,14 @@ def test_verification_would_see_a_command_that_is_not_there(unit):
 
 
 def test_the_service_stays_locked_up(unit):
-    run(tool("systemd-analyze"), "security", "--offline=yes", "--no-pager", f"--threshold={EXPOSURE}", unit)
+    run(
+        tool("systemd-analyze"),
+        "security",
+        "--offline=yes",
+        "--no-pager",
+        f"--threshold={EXPOSURE}",
+        unit,
+    )
 
 
 def test_the_drop_in_for_libvirt_is_clean_beside_the_unit(unit, tmp_path):
@@ -71,11 +80,19 @@ def test_the_drop_in_for_libvirt_is_clean_beside_the_unit(unit, tmp_path):
 def test_user_and_folders_are_made_as_the_unit_needs_them(unit, tmp_path):
     sysusers, tmpfiles = tool("systemd-sysusers"), tool("systemd-tmpfiles")
     if os.geteuid() != 0:
-        backends.missing("other users", backends.AS_ROOT, "only root can make the folders of another user")
+        backends.missing(
+            "other users", backends.AS_ROOT, "only root can make the folders of another user"
+        )
     root = tmp_path / "root"
     (root / "etc").mkdir(parents=True)
-    subprocess.run([sysusers, f"--root={root}", FILES / f"{NAME}.sysusers"], capture_output=True, check=True)
-    (uid, gid) = next(line.split(":")[2:4] for line in (root / "etc" / "passwd").read_text().splitlines() if line.startswith(f"{NAME}:"))
+    subprocess.run(
+        [sysusers, f"--root={root}", FILES / f"{NAME}.sysusers"], capture_output=True, check=True
+    )
+    (uid, gid) = next(
+        line.split(":")[2:4]
+        for line in (root / "etc" / "passwd").read_text().splitlines()
+        if line.startswith(f"{NAME}:")
+    )
     run(tmpfiles, "--create", f"--root={root}", FILES / f"{NAME}.tmpfiles")
 
     def seen(path: str) -> tuple[str, int, int]:

@@ -1,4 +1,5 @@
-"""Two hosts, each with an agent of its own, on one Placement: guests move between them while agents are killed.
+"""Two hosts, each with an agent of its own, on one Placement: guests move between them while agents
+are killed.
 
 The hosts have stores of their own, as is the default, or one PostgreSQL.
 """
@@ -28,22 +29,28 @@ LIVE_ENDS: tuple[MoveStep, ...] = ("finish", "abort")
 
 
 @pytest.fixture(params=["own stores", "one store"])
-def cloud(request: pytest.FixtureRequest, http_placement: HttpPlacement, tmp_path: Path) -> Iterator[Cloud]:
+def cloud(
+    request: pytest.FixtureRequest, http_placement: HttpPlacement, tmp_path: Path
+) -> Iterator[Cloud]:
     shared = request.getfixturevalue("postgresql") if request.param == "one store" else None
     with cloud_on(tmp_path, http_placement, shared) as found:
         yield found
 
 
 @pytest.fixture
-def shared_cloud(http_placement: HttpPlacement, postgresql: PostgreSQL, tmp_path: Path) -> Iterator[Cloud]:
+def shared_cloud(
+    http_placement: HttpPlacement, postgresql: PostgreSQL, tmp_path: Path
+) -> Iterator[Cloud]:
     with cloud_on(tmp_path, http_placement, postgresql) as found:
         yield found
 
 
-# --- what an orchestrator does ------------------------------------------------------------------------------------------
+# --- what an orchestrator does --------------------------------------------------------------------
 
 
-def cold(guest: Guest, source: ComputeHost, dest: ComputeHost, end: MoveStep, *, resize: bool) -> None:
+def cold(
+    guest: Guest, source: ComputeHost, dest: ComputeHost, end: MoveStep, *, resize: bool
+) -> None:
     """A resize, or a cold migration; confirmed, reverted, or given up on the way."""
     flavor = guest.kind.large if resize else None
     guest.becomes(source, task_state="resize_prep")
@@ -78,7 +85,9 @@ def live(guest: Guest, source: ComputeHost, dest: ComputeHost, end: MoveStep) ->
 
 
 def evacuations(guests: Sequence[Guest], dead: ComputeHost, dest: ComputeHost) -> None:
-    """The host dies with three guests: one is elsewhere when it comes back, one is on its way, one cannot be had elsewhere."""
+    """The host dies with three guests: one is elsewhere when it comes back, one is on its way, one
+    cannot be had elsewhere.
+    """
     gone, going, staying = guests
     with dead.down():
         for guest in guests:
@@ -88,7 +97,9 @@ def evacuations(guests: Sequence[Guest], dead: ComputeHost, dest: ComputeHost) -
         staying.stayed(staying.step("abort", dest))
         staying.remove_share(dest)
     dead.wait_until_well()
-    assert going.held() == going.allocations[going.uuid], "the host that came back took a share that may still be needed"
+    assert going.held() == going.allocations[going.uuid], (
+        "the host that came back took a share that may still be needed"
+    )
     for guest in guests:
         guest.told(dead)
     gone.step("finish", dead)
@@ -100,7 +111,9 @@ def evacuations(guests: Sequence[Guest], dead: ComputeHost, dest: ComputeHost) -
 
 
 def evacuated(guest: Guest, source: ComputeHost, dest: ComputeHost, end: MoveStep) -> None:
-    """An evacuation of a guest whose host is told of all of it; the host that it does not stay on gives up its share."""
+    """An evacuation of a guest whose host is told of all of it; the host that it does not stay on
+    gives up its share.
+    """
     guest.leave("evacuation", dest)
     guest.becomes(dest, task_state="rebuilding")
     guest.told(source)
@@ -118,8 +131,16 @@ def _rebuilt(guest: Guest, dest: ComputeHost, *source: ComputeHost) -> None:
     guest.becomes(dest, task_state=None)
 
 
-def there_and_back(guest: Guest, hosts: Sequence[ComputeHost], scenario: Callable[..., None], ends: Sequence[MoveStep], **how: bool) -> None:
-    """From the first to the second and back, twice, with every end that leaves it where it was before the one that takes it along."""
+def there_and_back(
+    guest: Guest,
+    hosts: Sequence[ComputeHost],
+    scenario: Callable[..., None],
+    ends: Sequence[MoveStep],
+    **how: bool,
+) -> None:
+    """From the first to the second and back, twice, with every end that leaves it where it was
+    before the one that takes it along.
+    """
     source, dest = hosts
     for _ in range(4):
         for end in ends:
@@ -127,16 +148,27 @@ def there_and_back(guest: Guest, hosts: Sequence[ComputeHost], scenario: Callabl
         source, dest = dest, source
 
 
-def played(cloud: Cloud, dice: random.Random, pool: ThreadPoolExecutor) -> tuple[list[Guest], list[Future[None]]]:
+def played(
+    cloud: Cloud, dice: random.Random, pool: ThreadPoolExecutor
+) -> tuple[list[Guest], list[Future[None]]]:
     """Every kind of move, all at once: the guests, and what goes on with them."""
     guests: list[Guest] = []
     under_way: list[Future[None]] = []
 
-    def play(scenario: Callable[..., None], end: MoveStep, *, same: bool = False, **how: bool) -> None:
+    def play(
+        scenario: Callable[..., None], end: MoveStep, *, same: bool = False, **how: bool
+    ) -> None:
         source, dest = dice.sample(cloud.both, 2)
         guest = cloud.guest(dice.choice(KINDS), dice)
         guests.append(guest)
-        under_way.append(pool.submit(_built_and, [guest], source, lambda: scenario(guest, source, source if same else dest, end, **how)))
+        under_way.append(
+            pool.submit(
+                _built_and,
+                [guest],
+                source,
+                lambda: scenario(guest, source, source if same else dest, end, **how),
+            )
+        )
 
     for cold_end in COLD_ENDS:
         play(cold, cold_end, resize=True)
@@ -146,7 +178,9 @@ def played(cloud: Cloud, dice: random.Random, pool: ThreadPoolExecutor) -> tuple
         play(live, live_end)
     evacuated = [cloud.guest(kind, dice) for kind in dice.sample(KINDS, 3)]
     guests += evacuated
-    under_way.append(pool.submit(_built_and, evacuated, cloud.a, lambda: evacuations(evacuated, *cloud.both)))
+    under_way.append(
+        pool.submit(_built_and, evacuated, cloud.a, lambda: evacuations(evacuated, *cloud.both))
+    )
     return guests, under_way
 
 
@@ -177,9 +211,11 @@ def test_moves_end_exactly_whoever_is_killed_when(cloud: Cloud) -> None:
 def test_a_guest_comes_back_as_often_as_it_likes_by_every_kind_of_move(cloud: Cloud) -> None:
     dice = random.Random(0)
     scenarios = (
-        (cold, ("revert", "abort", "confirm"), {"resize": True}), (cold, ("abort", "revert", "confirm"), {"resize": False}),
-        (live, ("abort", "finish"), {}), (evacuated, ("abort", "finish"), {}),
-    )  # fmt: skip
+        (cold, ("revert", "abort", "confirm"), {"resize": True}),
+        (cold, ("abort", "revert", "confirm"), {"resize": False}),
+        (live, ("abort", "finish"), {}),
+        (evacuated, ("abort", "finish"), {}),
+    )
     with ThreadPoolExecutor(4) as pool:
         guests, under_way = [], []
         for scenario, ends, how in scenarios:
@@ -222,7 +258,11 @@ def test_a_copied_identity_is_refused_until_its_owner_lets_go(shared_cloud: Clou
     c.wait_until_well()
     until(lambda: c.summary()["usage"]["instances"] == 1, lambda: c.log)
     assert cloud.records(c).node.host == c.name
-    marks = {one for one in cloud.placement.other.traits(c.identity) if one.startswith("CUSTOM_COMPUTE_NODE_AGENT")}
+    marks = {
+        one
+        for one in cloud.placement.other.traits(c.identity)
+        if one.startswith("CUSTOM_COMPUTE_NODE_AGENT")
+    }
     assert marks == {"CUSTOM_COMPUTE_NODE_AGENT_AGENT_C"}
     refused(a, holder=c)
     c.crash()

@@ -1,7 +1,9 @@
-"""Fits whose time grew with the number of like devices, or with all sets of cells: seconds to minutes each, on hosts of today.
+"""Fits whose time grew with the number of like devices, or with all sets of cells: seconds to
+minutes each, on hosts of today.
 
-The search went through devices, and gave them out anew for every set of cells. Now it goes through lots of like devices, and leaves out
-whole families of sets. The rows are those of the bench; steps are bounded where they are counted, so that no row depends on time.
+The search went through devices, and gave them out anew for every set of cells. Now it goes through
+lots of like devices, and leaves out whole families of sets. The rows are those of the bench; steps
+are bounded where they are counted, so that no row depends on time.
 """
 
 import pytest
@@ -11,9 +13,16 @@ from bench.numa_fit import CASES, Case, of_chance
 
 @pytest.mark.parametrize("case", CASES, ids=lambda one: one.name)
 def test_every_row_of_the_bench_is_decided(case: Case) -> None:
-    expected = {"impossible": "no: devices", "9 VFs wanted": "no: devices", "PCI unsatisfiable": "no: devices", "one cell full": "no: matching"}
+    expected = {
+        "impossible": "no: devices",
+        "9 VFs wanted": "no: devices",
+        "PCI unsatisfiable": "no: devices",
+        "one cell full": "no: matching",
+    }
     networks = {"physnet on a full cell": "no: networks", "30 networks": "no: networks"}
-    words = next((said for part, said in {**expected, **networks}.items() if part in case.name), "fits")
+    words = next(
+        (said for part, said in {**expected, **networks}.items() if part in case.name), "fits"
+    )
     assert case.fit() == words
 
 

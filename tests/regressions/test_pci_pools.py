@@ -1,8 +1,10 @@
-"""Four faults of the older device tracker, which kept pools beside the devices and mended them step by step.
+"""Four faults of the older device tracker, which kept pools beside the devices and mended them step
+by step.
 
-What a refused claim had taken came back without its relatives; the test whether all fits looked at counts, and not at what excludes
-each other; a device that was given back after it had vanished left its card in no pool; and a device that changed its cell stayed in
-the pool of the old one, so that its removal failed, and with it each further look at the host. Here what is free follows from the
+What a refused claim had taken came back without its relatives; the test whether all fits looked at
+counts, and not at what excludes each other; a device that was given back after it had vanished left
+its card in no pool; and a device that changed its cell stayed in the pool of the old one, so that
+its removal failed, and with it each further look at the host. Here what is free follows from the
 devices alone. The scenarios are pci.md 60 and 68-71.
 """
 
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.tracker.errors import ResourcesUnavailable
 from tests.support.device_host import DeviceHost
 from tests.support.placement import PlacementServer
@@ -21,12 +23,16 @@ from tests.unit.pci import scene
 EVERYTHING = {"vendor_id": "8086"}
 PF, FIRST, SECOND = "0000:81:00.0", "0000:81:00.1", "0000:81:00.2"
 FAMILY = {
-    PF: scene.physical(PF, FIRST, SECOND), FIRST: scene.virtual(FIRST, PF), SECOND: scene.virtual(SECOND, PF),
-}  # fmt: skip
+    PF: scene.physical(PF, FIRST, SECOND),
+    FIRST: scene.virtual(FIRST, PF),
+    SECOND: scene.virtual(SECOND, PF),
+}
 
 
 def of_product(product: str, count: int, **more: str) -> DeviceRequest:
-    return DeviceRequest(f"{count} x {product}", count, {"vendor_id": "8086", "product_id": product, **more})
+    return DeviceRequest(
+        f"{count} x {product}", count, {"vendor_id": "8086", "product_id": product, **more}
+    )
 
 
 @pytest.fixture
@@ -39,8 +45,14 @@ def family(placement: PlacementServer, tmp_path: Path) -> Iterator[DeviceHost]:
     host.stop()
 
 
-@pytest.mark.parametrize("missing", [of_product("ffff", 1), of_product("154c", 3)], ids=["no such device", "one too many"])
-def test_s_60_s_68_a_refused_claim_gives_back_a_function_and_its_card(family: DeviceHost, missing: DeviceRequest) -> None:
+@pytest.mark.parametrize(
+    "missing",
+    [of_product("ffff", 1), of_product("154c", 3)],
+    ids=["no such device", "one too many"],
+)
+def test_s_60_s_68_a_refused_claim_gives_back_a_function_and_its_card(
+    family: DeviceHost, missing: DeviceRequest
+) -> None:
     with pytest.raises(ResourcesUnavailable):
         family.ask("S1", of_product("154c", 1), missing)
     assert (family.free, family.holders) == ({PF, FIRST, SECOND}, {})
@@ -49,7 +61,9 @@ def test_s_60_s_68_a_refused_claim_gives_back_a_function_and_its_card(family: De
 
 
 @pytest.mark.parametrize("turn", [1, -1])
-def test_s_69_a_card_and_its_own_functions_do_not_fit_together(family: DeviceHost, turn: int) -> None:
+def test_s_69_a_card_and_its_own_functions_do_not_fit_together(
+    family: DeviceHost, turn: int
+) -> None:
     wanted = (of_product("1572", 1, type="type-PF"), of_product("154c", 2))[::turn]
     with pytest.raises(ResourcesUnavailable) as caught:
         family.ask("S1", *wanted)
@@ -57,7 +71,9 @@ def test_s_69_a_card_and_its_own_functions_do_not_fit_together(family: DeviceHos
     assert (family.free, family.holders) == ({PF, FIRST, SECOND}, {})
 
 
-def test_s_70_a_function_that_vanished_and_is_given_back_leaves_its_card_to_be_had(family: DeviceHost) -> None:
+def test_s_70_a_function_that_vanished_and_is_given_back_leaves_its_card_to_be_had(
+    family: DeviceHost,
+) -> None:
     family.claim("S1", SECOND)
     del family.devices[SECOND]
     family.cycle()
@@ -67,7 +83,9 @@ def test_s_70_a_function_that_vanished_and_is_given_back_leaves_its_card_to_be_h
     family.claim("S2", PF)
 
 
-def test_s_71_a_free_device_that_changes_its_cell_is_had_there_and_may_go(family: DeviceHost) -> None:
+def test_s_71_a_free_device_that_changes_its_cell_is_had_there_and_may_go(
+    family: DeviceHost,
+) -> None:
     plain = "0000:82:00.0"
     family.devices[plain] = scene.plain(plain, numa_node=0)
     family.cycle()

@@ -1,4 +1,6 @@
-"""The agent in the test's process: real store, real core, a driver that the test writes by the line."""
+"""The agent in the test's process: real store, real core, a driver that the test writes by the
+line.
+"""
 
 import threading
 import time
@@ -10,12 +12,11 @@ from typing import Any
 from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 
+from agent.audit.fleet import Fleet
 from agent.audit.node_audit import AuditContext
 from agent.audit.run import AuditOptions
-from agent.tree.policy import Policy
 from agent.driver.interface import HostContext
 from agent.driver.worker import DriverWorker
-from agent.audit.fleet import Fleet
 from agent.model.facts import HostFacts
 from agent.model.operation import Operation
 from agent.model.provider_tree import ProviderTree
@@ -29,10 +30,11 @@ from agent.provider_config.entry import ProviderConfig
 from agent.provider_config.folder import read_folder
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
-from agent.tracker.usage_step import UsageSettings
 from agent.tracker.node_record import Agent
 from agent.tracker.reconcile import ReconcileRules
 from agent.tracker.services import build_tracker_services
+from agent.tracker.usage_step import UsageSettings
+from agent.tree.policy import Policy
 from tests.support.placement import SERVICE_ROLES, Placement
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
@@ -50,7 +52,9 @@ class ScriptedDriver:
         self.script: Shape = shape or (lambda _tree: None)
         self.managed = dict(nodes or {ROOT: NAME})
         self.capabilities: dict[str, bool] = {}
-        self.facts_of: Callable[[str], HostFacts] = lambda name: HostFacts(name, time.time(), "scripted")
+        self.facts_of: Callable[[str], HostFacts] = lambda name: HostFacts(
+            name, time.time(), "scripted"
+        )
         self.calls = 0
 
     def start(self, host: HostContext) -> None:
@@ -77,9 +81,13 @@ class ScriptedDriver:
 
 
 class AgentUnderTest:
-    """One host's agent on a Placement. ``once`` is a fresh process over the same store; ``cycle`` the same process."""
+    """One host's agent on a Placement. ``once`` is a fresh process over the same store; ``cycle``
+    the same process.
+    """
 
-    def __init__(self, placement: Placement, folder: Path, driver: Any = None, **options: Any) -> None:
+    def __init__(
+        self, placement: Placement, folder: Path, driver: Any = None, **options: Any
+    ) -> None:
         self.placement, self.folder = placement, folder
         self.driver = driver or ScriptedDriver()
         self.policy: Policy = options.pop("policy", Policy())
@@ -104,19 +112,45 @@ class AgentUnderTest:
 
     def _start(self, *, dry_run: bool = False) -> Fleet:
         session = self.session or self.placement.session(self.roles)
-        adapter = Adapter(session, service_type="placement", **({"endpoint_override": self.url} if self.url else {}))
-        transport = Transport(adapter, timeouts=Timeouts(5, self.read_timeout, self.read_timeout), max_in_flight=self.max_in_flight, cancelled=self.cancelled)
+        adapter = Adapter(
+            session,
+            service_type="placement",
+            **({"endpoint_override": self.url} if self.url else {}),
+        )
+        transport = Transport(
+            adapter,
+            timeouts=Timeouts(5, self.read_timeout, self.read_timeout),
+            max_in_flight=self.max_in_flight,
+            cancelled=self.cancelled,
+        )
         self._store = (open_read_only if dry_run else open_store)(self.folder, self.connection)
         server = Server(transport, "http", self._store, keep=not dry_run)
-        settings = UsageSettings(Agent(self.host, None, LEASE), self.policy, ReconcileRules(), self.pci.rows, self.pci.misfits, self.pci.aliases)
+        settings = UsageSettings(
+            Agent(self.host, None, LEASE),
+            self.policy,
+            ReconcileRules(),
+            self.pci.rows,
+            self.pci.misfits,
+            self.pci.aliases,
+        )
         self.records = Records(self.through(self._store))
-        self.tracking = build_tracker_services(self.records, settings, self.clock, lambda _node: None)
+        self.tracking = build_tracker_services(
+            self.records, settings, self.clock, lambda _node: None
+        )
         config = read_folder(self.provider_files) if self.provider_files else ProviderConfig()
         worker = DriverWorker("scripted")
         context = AuditContext(
-            server, self.driver, worker, self.policy, self.identity, self.cancelled, freshness=self.freshness, records=self.tracking, provider_config=config,
+            server,
+            self.driver,
+            worker,
+            self.policy,
+            self.identity,
+            self.cancelled,
+            freshness=self.freshness,
+            records=self.tracking,
+            provider_config=config,
             pci=self.pci,
-        )  # fmt: skip
+        )
         return Fleet(context, "scripted", self.host, 4)
 
     def stop(self) -> None:
@@ -161,11 +195,25 @@ class AgentUnderTest:
 
 def total(amount: int, **fields: Any) -> dict[str, Any]:
     """A complete inventory record."""
-    return {"total": amount, "reserved": 0, "min_unit": 1, "max_unit": amount, "step_size": 1, "allocation_ratio": 1.0, **fields}
+    return {
+        "total": amount,
+        "reserved": 0,
+        "min_unit": 1,
+        "max_unit": amount,
+        "step_size": 1,
+        "allocation_ratio": 1.0,
+        **fields,
+    }
 
 
-def shaped(inventories: Mapping[str, Mapping[str, Any]], children: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None, **more: Any) -> Shape:
-    """A shape: the root's inventories, and children as name → (parent's name, inventories); ``traits``: name → traits."""
+def shaped(
+    inventories: Mapping[str, Mapping[str, Any]],
+    children: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
+    **more: Any,
+) -> Shape:
+    """A shape: the root's inventories, and children as name → (parent's name, inventories);
+    ``traits``: name → traits.
+    """
 
     def shape(tree: ProviderTree) -> None:
         root = tree.roots[0].uuid

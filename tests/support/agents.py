@@ -3,18 +3,18 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from agent.model.assignable_unit import AssignableUnit
+from agent.model.devices import DeviceRecord
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
+from agent.model.unit_record import AssignableUnit
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
-from agent.tracker.usage_step import UsageSettings
 from agent.tracker.node_record import Agent as Identity
-from agent.tracker.node_view import NodeView
+from agent.tracker.node_state import NodeView
 from agent.tracker.reconcile import ReconcileRules
 from agent.tracker.services import build_tracker_services
+from agent.tracker.usage_step import UsageSettings
 from tests.support.promised import CELLS, PF, SHARED, TYPES, VFS, Shown
 from tests.support.tracking import NUMA_RESERVED, PMEM, Time, numa_cells, uuid_of
 
@@ -23,7 +23,9 @@ CORES = ((4, 5), (6, 7), (12, 13), (14, 15))
 
 
 class Agent:
-    """One agent. All its nodes have two cells, a card, a PF with two VFs, and two units, as far as they are ``shown``."""
+    """One agent. All its nodes have two cells, a card, a PF with two VFs, and two units, as far as
+    they are ``shown``.
+    """
 
     def __init__(self, name: str, nodes: Iterable[str], records: Records, time: Time) -> None:
         self.name, self.records, self._time = name, records, time
@@ -34,7 +36,12 @@ class Agent:
     def restart(self) -> None:
         """Forget all that is only in memory."""
         policy = replace(NUMA_RESERVED, host=HostPolicy(SHARED, frozenset().union(*CELLS)))
-        settings = UsageSettings(Identity(self.name, "192.0.2.1", HOUR / 12), policy, ReconcileRules(stranded_after=HOUR), self._devices)
+        settings = UsageSettings(
+            Identity(self.name, "192.0.2.1", HOUR / 12),
+            policy,
+            ReconcileRules(stranded_after=HOUR),
+            self._devices,
+        )
         made = build_tracker_services(self.records, settings, self._time, lambda _node: None)
         self.tracker, self.audits = made.tracker, made.audits
 
@@ -43,10 +50,18 @@ class Agent:
         shown = self.shown[node]
         cores = [[cpu for cpu in core if cpu in shown.online] for core in CORES]
         facts = HostFacts(
-            self.nodes[node], self._time(), "test", cpu=CpuFacts(shown.online), memory_mib=32768, disk_gib=500, numa=numa_cells(filter(None, cores)),
-            units=None if shown.units is None else tuple(AssignableUnit(PMEM, one) for one in sorted(shown.units)),
+            self.nodes[node],
+            self._time(),
+            "test",
+            cpu=CpuFacts(shown.online),
+            memory_mib=32768,
+            disk_gib=500,
+            numa=numa_cells(filter(None, cores)),
+            units=None
+            if shown.units is None
+            else tuple(AssignableUnit(PMEM, one) for one in sorted(shown.units)),
             incomplete={"units": "not read"} if shown.units is None else {},
-        )  # fmt: skip
+        )
         return self.audits.audit(node, facts, ProviderTree(), start=start, dry_run=dry_run)
 
     def _devices(self, node: ProviderUuid, _facts: HostFacts) -> tuple[DeviceRecord, ...] | None:
@@ -56,5 +71,10 @@ class Agent:
 
 def _device(node: ProviderUuid, address: str) -> DeviceRecord:
     return DeviceRecord(
-        node=node, address=address, vendor_id="8086", product_id="1563", type=TYPES[address], parent=PF if address in VFS else None,
-    )  # fmt: skip
+        node=node,
+        address=address,
+        vendor_id="8086",
+        product_id="1563",
+        type=TYPES[address],
+        parent=PF if address in VFS else None,
+    )

@@ -1,4 +1,6 @@
-"""Where operations on allocations happen: two nodes and a shared store, consumers, and a client of its own for each operation."""
+"""Where operations on allocations happen: two nodes and a shared store, consumers, and a client of
+its own for each operation.
+"""
 
 import threading
 from collections.abc import Mapping
@@ -6,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from agent.placement.allocations.candidates import AllocationRequest
 from agent.placement.allocations.claim import Owner
-from agent.placement.allocations.request import AllocationRequest
 from agent.placement.client import PlacementClient
 from agent.placement.transport import Timeouts, Transport
 from tests.support.other_client import PROJECT, USER
@@ -32,17 +34,39 @@ Holdings = Mapping[str, Mapping[str, int]]
 
 def request(holdings: Holdings, version: str = "1.36", **more: Any) -> AllocationRequest:
     """What Placement would offer for these amounts."""
-    return AllocationRequest({"allocations": {uuid: {"resources": dict(amounts)} for uuid, amounts in holdings.items()}, **more}, version)
+    return AllocationRequest(
+        {
+            "allocations": {
+                uuid: {"resources": dict(amounts)} for uuid, amounts in holdings.items()
+            },
+            **more,
+        },
+        version,
+    )
 
 
-def record(holdings: Holdings, generation: int, project: str = PROJECT, user: str = USER) -> dict[str, Any]:
+def record(
+    holdings: Holdings, generation: int, project: str = PROJECT, user: str = USER
+) -> dict[str, Any]:
     """A consumer as ``Placement.dump`` shows it."""
-    return {"generation": generation, "project_id": project, "user_id": user, "allocations": {uuid: dict(some) for uuid, some in holdings.items()}}
+    return {
+        "generation": generation,
+        "project_id": project,
+        "user_id": user,
+        "allocations": {uuid: dict(some) for uuid, some in holdings.items()},
+    }
 
 
-def client_of(placement: PlacementServer, cancelled: threading.Event | None = None) -> PlacementClient:
+def client_of(
+    placement: PlacementServer, cancelled: threading.Event | None = None
+) -> PlacementClient:
     """A client for one operation."""
-    transport = Transport(placement.adapter(), timeouts=Timeouts(5, 5, 5), max_in_flight=1, cancelled=cancelled or threading.Event())
+    transport = Transport(
+        placement.adapter(),
+        timeouts=Timeouts(5, 5, 5),
+        max_in_flight=1,
+        cancelled=cancelled or threading.Event(),
+    )
     return PlacementClient(transport.exchange("req-00000000-0000-4000-8000-000000000001"))
 
 
@@ -54,11 +78,17 @@ class Scene:
         self.cancelled = threading.Event()
         other = self.other
         for uuid, parent, inventory in (
-            (R, None, {"VCPU": 16, "PCPU": 8, "MEMORY_MB": 16384}), (N0, R, {"HUGE": 8}), (PF0, N0, {"SRIOV_NET_VF": 4}),
-            (H, None, {"VCPU": 16, "PCPU": 8, "MEMORY_MB": 16384}), (SS, None, {"DISK_GB": 1000}),
-        ):  # fmt: skip
+            (R, None, {"VCPU": 16, "PCPU": 8, "MEMORY_MB": 16384}),
+            (N0, R, {"HUGE": 8}),
+            (PF0, N0, {"SRIOV_NET_VF": 4}),
+            (H, None, {"VCPU": 16, "PCPU": 8, "MEMORY_MB": 16384}),
+            (SS, None, {"DISK_GB": 1000}),
+        ):
             other.create_provider(NAMES[uuid], uuid, parent)
-            other.set_inventory(uuid, {name.replace("HUGE", "CUSTOM_HUGE"): amount for name, amount in inventory.items()})
+            other.set_inventory(
+                uuid,
+                {name.replace("HUGE", "CUSTOM_HUGE"): amount for name, amount in inventory.items()},
+            )
         other.set_traits(SS, ["MISC_SHARES_VIA_AGGREGATE"])
         for uuid in (R, H, SS):
             other.set_aggregates(uuid, [A])
@@ -84,14 +114,22 @@ class Scene:
         """The requests since the beginning."""
         return traffic(self.placement.requests, NAMES)
 
-    def settled(self, consumers: Mapping[str, Mapping[str, Any] | None] | None = None, moved: Mapping[str, int] | None = None) -> None:
-        """Check all that is left: ``consumers`` as given (``None``: gone) and every other as before; and so every provider,
-        but for generations ``moved`` by so much; versions and log are clean.
-        """  # fmt: skip
+    def settled(
+        self,
+        consumers: Mapping[str, Mapping[str, Any] | None] | None = None,
+        moved: Mapping[str, int] | None = None,
+    ) -> None:
+        """Check all that is left: ``consumers`` as given (``None``: gone) and every other as
+        before; and so every provider, but for generations ``moved`` by so much; versions and log
+        are clean.
+        """
         left, changed = self.placement.dump(), consumers or {}
         expected = {**self.before["consumers"], **changed}
         assert left["consumers"] == {uuid: one for uuid, one in expected.items() if one is not None}
         for uuid, one in self.before["providers"].items():
-            assert left["providers"][uuid] == {**one, "generation": one["generation"] + (moved or {}).get(uuid, 0)}, NAMES[uuid]
+            assert left["providers"][uuid] == {
+                **one,
+                "generation": one["generation"] + (moved or {}).get(uuid, 0),
+            }, NAMES[uuid]
         assert left["providers"].keys() == self.before["providers"].keys()
         clean(self.placement, self.log)

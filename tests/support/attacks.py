@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from agent.api.client import ApiProblem, ApiClient
+from agent.api.client import ApiClient, ApiProblem
 from agent.api.unix_http import UnixConnection
 from tests.support.tracking import guest
 
 BODIES = {
     "faulty items": b'{"nodes": [' + b"1," * 500_000 + b"1]}",
     "empty objects": b'{"nodes": [' + b"{}," * 340_000 + b"{}]}",
-    "a name twice": json.dumps({str(number): 1 for number in range(80_000)})[:-1].encode() + b', "79999": 1}',
+    "a name twice": json.dumps({str(number): 1 for number in range(80_000)})[:-1].encode()
+    + b', "79999": 1}',
     "as many values as are read": b'{"nodes": [' + b"{}," * 19_000 + b"{}]}",
-    "as many names as are read": json.dumps({"x" * 30 + str(number): 1 for number in range(19_000)}).encode(),
+    "as many names as are read": json.dumps(
+        {"x" * 30 + str(number): 1 for number in range(19_000)}
+    ).encode(),
     "one name": json.dumps({"x" * 1_000_000: 1}).encode(),
     "one text": json.dumps({"nodes": ["x" * 1_000_000]}).encode(),
     "escapes": b'{"nodes": ["' + b"\\u0000" * 170_000 + b'"]}',
@@ -29,20 +32,34 @@ BODIES = {
     "depth": b'{"nodes": ' + b"[" * 500_000 + b"]" * 500_000 + b"}",
 }
 SHAPES = [
-    b"GARBAGE\r\n\r\n", b"\r\n\r\n\r\n", b"\x16\x03\x01\x02\x00\r\n\r\n", b"\0" * 40_000, b"GET /healthz HTTP/1.1\n\n", b"GET /healthz HTTP/9.9\r\n\r\n",
-    b"GET /%00%ff HTTP/1.1\r\n\r\n", b"GET /" + b"a" * 33_000, b"GET /healthz HTTP/1.1\r\n" + b"X: a\r\n" * 6_000 + b"\r\n",
-    b"POST /v1/audits HTTP/1.1\r\nContent-Length: -5\r\n\r\n", b"POST /v1/audits HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
-    b"POST /v1/audits HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n", b"CONNECT localhost:80 HTTP/1.1\r\n\r\n",
-]  # fmt: skip
+    b"GARBAGE\r\n\r\n",
+    b"\r\n\r\n\r\n",
+    b"\x16\x03\x01\x02\x00\r\n\r\n",
+    b"\0" * 40_000,
+    b"GET /healthz HTTP/1.1\n\n",
+    b"GET /healthz HTTP/9.9\r\n\r\n",
+    b"GET /%00%ff HTTP/1.1\r\n\r\n",
+    b"GET /" + b"a" * 33_000,
+    b"GET /healthz HTTP/1.1\r\n" + b"X: a\r\n" * 6_000 + b"\r\n",
+    b"POST /v1/audits HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+    b"POST /v1/audits HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}",
+    b"POST /v1/audits HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nffffffff\r\n",
+    b"CONNECT localhost:80 HTTP/1.1\r\n\r\n",
+]
 # What each of so many connections says and leaves at that.
 UNFINISHED = {
     "1,000 idle connections": (b"", 1000),
     "1,000 heads that never end": (b"GET /healthz HTTP/1.1\r\nX: ", 1000),
     "200 bodies of 1 MB that never end": (
-        b"POST /v1/audits HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{" + b" " * 900_000, 200,
+        b"POST /v1/audits HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n{"
+        + b" " * 900_000,
+        200,
     ),
-    "100 connections of 100 requests each, one behind the other": (b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 100, 100),
-}  # fmt: skip
+    "100 connections of 100 requests each, one behind the other": (
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n" * 100,
+        100,
+    ),
+}
 CLIENTS, FLOODERS, BODIES_AT_ONCE = 24, 16, 4
 # In seconds.
 PAUSE = 1.0
@@ -61,7 +78,11 @@ def post(path: Path, target: str, body: bytes) -> tuple[int, bytes, dict[str, st
     connection = UnixConnection(path, 120)
     connection.request("POST", target, body, {"Content-Type": "application/json"})
     answer = connection.getresponse()
-    found = answer.status, answer.read(), {name.lower(): value for name, value in answer.getheaders()}
+    found = (
+        answer.status,
+        answer.read(),
+        {name.lower(): value for name, value in answer.getheaders()},
+    )
     connection.close()
     return found
 

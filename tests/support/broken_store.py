@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from agent.errors import StoreError
-from agent.model.record_changes import RecordChanges
 from agent.model.names import ProviderUuid
+from agent.model.node_records import RecordChanges
 from agent.store.reading import RecordReader
 from agent.store.records import Records, Transaction
 from tests.support.tracking import Host
@@ -24,7 +24,9 @@ class BrokenRecords(Records):
         self.moment: Moment | None = None
 
     def break_at(self, moment: Moment, happens: Callable[[], object]) -> None:
-        """At this moment of the next transaction that comes so far ``happens`` is called, once; it may raise."""
+        """At this moment of the next transaction that comes so far ``happens`` is called, once; it
+        may raise.
+        """
         self.moment, self._happens = moment, happens
 
     def reading(self) -> AbstractContextManager[RecordReader]:

@@ -23,28 +23,55 @@ class Authority:
     """Signs certificates, which it leaves in ``folder``."""
 
     def __init__(self, folder: Path, name: str = "authority") -> None:
-        self._folder, self._name = folder, x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._folder, self._name = (
+            folder,
+            x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]),
+        )
         self._key = ec.generate_private_key(ec.SECP256R1())
         now = datetime.datetime.now(datetime.UTC)
-        made = self._builder(self._name, self._key, now - datetime.timedelta(days=900), now + datetime.timedelta(days=900))
+        made = self._builder(
+            self._name,
+            self._key,
+            now - datetime.timedelta(days=900),
+            now + datetime.timedelta(days=900),
+        )
         made = made.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         self.bundle = folder / f"{name}.pem"
-        self.bundle.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        self.bundle.write_bytes(
+            made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
 
     def _builder(
-        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, start: datetime.datetime, end: datetime.datetime
+        self,
+        subject: x509.Name,
+        key: ec.EllipticCurvePrivateKey,
+        start: datetime.datetime,
+        end: datetime.datetime,
     ) -> x509.CertificateBuilder:
-        return x509.CertificateBuilder(self._name, subject, key.public_key(), x509.random_serial_number(), start, end)
+        return x509.CertificateBuilder(
+            self._name, subject, key.public_key(), x509.random_serial_number(), start, end
+        )
 
     def pair(self, name: str, *, address: str = "127.0.0.1", days: int = 30) -> Pair:
         """A certificate for an address; with negative ``days``, one that ended so long ago."""
         key, now = ec.generate_private_key(ec.SECP256R1()), datetime.datetime.now(datetime.UTC)
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        made = self._builder(subject, key, now - datetime.timedelta(days=800), now + datetime.timedelta(days=days))
-        made = made.add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
+        made = self._builder(
+            subject, key, now - datetime.timedelta(days=800), now + datetime.timedelta(days=days)
+        )
+        made = made.add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]),
+            critical=False,
+        )
         pair = Pair(self._folder / f"{name}.crt", self._folder / f"{name}.key")
-        pair.certificate.write_bytes(made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+        pair.certificate.write_bytes(
+            made.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+        )
         pair.key.write_bytes(
-            key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-        )  # fmt: skip
+            key.private_bytes(
+                serialization.Encoding.PEM,
+                serialization.PrivateFormat.PKCS8,
+                serialization.NoEncryption(),
+            )
+        )
         return pair

@@ -1,4 +1,6 @@
-"""A server process of the tests' own: started with a handshake, stopped by its pid, gone when the tests are gone."""
+"""A server process of the tests' own: started with a handshake, stopped by its pid, gone when the
+tests are gone.
+"""
 
 import json
 import os
@@ -20,8 +22,9 @@ READY = "READY "
 class Child:
     """``python -m <module>`` with one JSON document of options on its standard input.
 
-    The child prints ``READY <port>`` once it serves, and ends when its standard input does: so a test run that is
-    killed leaves nothing behind. What it prints besides goes to the file ``output``.
+    The child prints ``READY <port>`` once it serves, and ends when its standard input does: so a
+    test run that is killed leaves nothing behind. What it prints besides goes to the file
+    ``output``.
     """
 
     def __init__(self, module: str, output: Path, *, start_deadline: float = 300.0) -> None:
@@ -39,7 +42,9 @@ class Child:
     def running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    def start(self, options: Mapping[str, Any], environment: Mapping[str, str] | None = None) -> int:
+    def start(
+        self, options: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    ) -> int:
         """Start and wait until it serves; the port on loopback."""
         assert not self.running, f"{self._module} is running already"
         with self._output.open("ab") as output:
@@ -68,7 +73,9 @@ class Child:
             if not line:
                 break
         self.kill()
-        raise AssertionError(f"{self._module} did not start; it said:\n{self._output.read_text()[-4000:]}")
+        raise AssertionError(
+            f"{self._module} did not start; it said:\n{self._output.read_text()[-4000:]}"
+        )
 
     def stop(self) -> None:
         """SIGTERM, and SIGKILL when that is not enough."""

@@ -1,4 +1,6 @@
-"""A process that claims F1 for i1 on HA and goes no further than a given moment of its transaction; then it waits to be killed."""
+"""A process that claims F1 for i1 on HA and goes no further than a given moment of its transaction;
+then it waits to be killed.
+"""
 
 import threading
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""Two hosts, each with an agent of its own, on one Placement, and on one PostgreSQL or stores of their own; and what has to be so when all is over."""
+"""Two hosts, each with an agent of its own, on one Placement, and on one PostgreSQL or stores of
+their own; and what has to be so when all is over.
+"""
 
 import random
 import time
@@ -7,7 +9,7 @@ from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from agent.model.amounts import Amounts
+from agent.model.flavor import Amounts
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.node_records import NodeRecords
 from agent.store.reading import RecordReader
@@ -24,7 +26,9 @@ KILLS = 4
 
 
 class Cloud:
-    """Hosts A and B, whose agents run, on ``placement`` and the database at ``url``; None for stores of their own."""
+    """Hosts A and B, whose agents run, on ``placement`` and the database at ``url``; None for
+    stores of their own.
+    """
 
     def __init__(self, folder: Path, placement: HttpPlacement, url: str | None) -> None:
         self.folder, self.placement, self.url = folder, placement, url
@@ -32,7 +36,13 @@ class Cloud:
 
     def host(self, name: str, node: str | None = None) -> ComputeHost:
         """A host of this cloud."""
-        return ComputeHost(self.folder / name, f"agent-{name}", node or f"node-{name}", self.placement.credentials(), self.url)
+        return ComputeHost(
+            self.folder / name,
+            f"agent-{name}",
+            node or f"node-{name}",
+            self.placement.credentials(),
+            self.url,
+        )
 
     @property
     def both(self) -> tuple[ComputeHost, ComputeHost]:
@@ -56,24 +66,43 @@ class Cloud:
 
     def allocations(self) -> dict[str, object]:
         """Who holds what in Placement."""
-        return {uuid: one["allocations"] for uuid, one in self.placement.dump()["consumers"].items() if one["allocations"]}
+        return {
+            uuid: one["allocations"]
+            for uuid, one in self.placement.dump()["consumers"].items()
+            if one["allocations"]
+        }
 
-    # --- what has to be so in the end -----------------------------------------------------------------------------
+    # --- what has to be so in the end -------------------------------------------------------------
 
     def is_exact(self, guests: Sequence[Guest]) -> None:
         """Everything is as it should be, with these guests and no other."""
         for host in self.both:
             # One may have been killed last of all.
             host.wait_until_well()
-        wanted = {consumer: held for guest in guests for consumer, held in guest.allocations.items()}
-        until(lambda: self.allocations() == wanted, lambda: f"{self.allocations()}\nis not\n{wanted}\n{self._logs()}", PATIENCE)
+        wanted = {
+            consumer: held for guest in guests for consumer, held in guest.allocations.items()
+        }
+        until(
+            lambda: self.allocations() == wanted,
+            lambda: f"{self.allocations()}\nis not\n{wanted}\n{self._logs()}",
+            PATIENCE,
+        )
         for host in self.both:
             mine = [guest for guest in guests if guest.owner is host]
             usage = {
-                **{f"{name}_used": amount for name, amount in self._used(mine).items()}, "instances": len(mine), "claims": len(mine), "migrations": 0,
-            }  # fmt: skip
-            until(lambda: host.summary()["usage"] == usage, lambda: f"{host.summary()['usage']} is not {usage}\n{self._logs()}", PATIENCE)  # noqa: B023
-            until(lambda: host.is_well() and not self.records(host).node.dirty, self._logs, PATIENCE)  # noqa: B023
+                **{f"{name}_used": amount for name, amount in self._used(mine).items()},
+                "instances": len(mine),
+                "claims": len(mine),
+                "migrations": 0,
+            }
+            until(
+                lambda: host.summary()["usage"] == usage,
+                lambda: f"{host.summary()['usage']} is not {usage}\n{self._logs()}",
+                PATIENCE,
+            )  # noqa: B023
+            until(
+                lambda: host.is_well() and not self.records(host).node.dirty, self._logs, PATIENCE
+            )  # noqa: B023
             self._are_exact(host, {guest.uuid: guest for guest in mine})
             assert host.bugs == []
         ended = {uuid: how for guest in guests for uuid, how in guest.ended.items()}
@@ -93,18 +122,38 @@ class Cloud:
         assert records.node.host == host.name
         assert {one.uuid for one in records.instances} == guests.keys()
         for one in records.instances:
-            assert (one.host, one.vm_state, one.task_state, one.flavor) == (host.name, "active", None, guests[one.uuid].flavor)
+            assert (one.host, one.vm_state, one.task_state, one.flavor) == (
+                host.name,
+                "active",
+                None,
+                guests[one.uuid].flavor,
+            )
             assert (one.old_flavor, one.new_flavor) == (None, None)
         assert sorted(one.instance for one in records.claims) == sorted(guests)
         for claim in records.claims:
             flavor = guests[claim.instance].flavor
-            assert (claim.half, claim.migration, claim.flavor_id, claim.amounts) == ("only", None, flavor.id, flavor.amounts(volume_backed=False))
-        pins = [cpu for claim in records.claims for placed in claim.cells for cpu in placed.pinned_cpus]
-        assert len(pins) == len(set(pins)) == sum(one.flavor.vcpus for one in guests.values() if one.kind is PINNED)
+            assert (claim.half, claim.migration, claim.flavor_id, claim.amounts) == (
+                "only",
+                None,
+                flavor.id,
+                flavor.amounts(volume_backed=False),
+            )
+        pins = [
+            cpu for claim in records.claims for placed in claim.cells for cpu in placed.pinned_cpus
+        ]
+        assert (
+            len(pins)
+            == len(set(pins))
+            == sum(one.flavor.vcpus for one in guests.values() if one.kind is PINNED)
+        )
         holders = [unit.holder for unit in records.units if unit.holder is not None]
-        assert sorted(holders) == sorted(one.id for one in records.claims if guests[one.instance].kind is WITH_UNIT)
+        assert sorted(holders) == sorted(
+            one.id for one in records.claims if guests[one.instance].kind is WITH_UNIT
+        )
         users = [device.holder for device in records.devices if device.holder is not None]
-        assert sorted(users) == sorted(one.id for one in records.claims if guests[one.instance].kind.device)
+        assert sorted(users) == sorted(
+            one.id for one in records.claims if guests[one.instance].kind.device
+        )
 
     def records(self, host: ComputeHost) -> NodeRecords:
         """All that is on record of a host."""
@@ -130,8 +179,12 @@ class Cloud:
 
 
 @contextmanager
-def cloud_on(folder: Path, placement: HttpPlacement, postgresql: PostgreSQL | None) -> Iterator[Cloud]:
-    """A cloud whose agents are well, with a database of its own; None: whose hosts have stores of their own."""
+def cloud_on(
+    folder: Path, placement: HttpPlacement, postgresql: PostgreSQL | None
+) -> Iterator[Cloud]:
+    """A cloud whose agents are well, with a database of its own; None: whose hosts have stores of
+    their own.
+    """
     if postgresql is None:
         with Cloud(folder, placement, None).running() as cloud:
             yield cloud
@@ -143,11 +196,19 @@ def cloud_on(folder: Path, placement: HttpPlacement, postgresql: PostgreSQL | No
 
 
 def killing(cloud: Cloud, dice: random.Random, under_way: Sequence[Future[None]]) -> int:
-    """Kill one agent or the other, mostly when one has got somewhere again. Returns how often that was, while anything was under way."""
+    """Kill one agent or the other, mostly when one has got somewhere again. Returns how often that
+    was, while anything was under way.
+    """
     killed = 0
     while killed < KILLS and not all(one.done() for one in under_way):
         if dice.random() < 0.8:
-            until(lambda: all(one.done() for one in under_way) or any(host.is_well() for host in cloud.both), seconds=PATIENCE)
+            until(
+                lambda: (
+                    all(one.done() for one in under_way)
+                    or any(host.is_well() for host in cloud.both)
+                ),
+                seconds=PATIENCE,
+            )
         time.sleep(dice.uniform(0, 0.5))
         killed += dice.choice(cloud.both).crash()
     return killed

@@ -1,4 +1,6 @@
-"""Who has what on the hosts of a cloud, by what its orchestrator was answered: an account that knows the rules and not the code."""
+"""Who has what on the hosts of a cloud, by what its orchestrator was answered: an account that
+knows the rules and not the code.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
@@ -20,7 +22,9 @@ BY_ADDRESS = {address: name for name, address in NAMES.items()}
 
 @dataclass(frozen=True)
 class Share:
-    """One claim on a host. ``got``: None until it was seen. ``cells`` and ``cards``: those that its allocation names, if any."""
+    """One claim on a host. ``got``: None until it was seen. ``cells`` and ``cards``: those that its
+    allocation names, if any.
+    """
 
     guest: str
     host: str
@@ -40,10 +44,14 @@ class Share:
 
     @property
     def placed(self) -> dict[str, frozenset[str]]:
-        """What of its allocation is where, by class and by what is behind the node's name in those of the providers: what it has got says that."""
+        """What of its allocation is where, by class and by what is behind the node's name in those
+        of the providers: what it has got says that.
+        """
         got, found = self.got, dict[str, frozenset[str]]()
         if got is not None and got.cpus:
-            found["PCPU"] = frozenset(f"NUMA{number}" for number, cpus in enumerate(DEDICATED) if got.cpus & cpus)
+            found["PCPU"] = frozenset(
+                f"NUMA{number}" for number, cpus in enumerate(DEDICATED) if got.cpus & cpus
+            )
         if got is not None and self.kind.device is not None:
             found[self.kind.device] = frozenset(_card(one).upper() for one in got.devices)
         return found
@@ -51,28 +59,60 @@ class Share:
     @property
     def things(self) -> frozenset[str]:
         """The devices and units that it has got."""
-        return frozenset() if self.got is None else frozenset(BY_ADDRESS[one] for one in self.got.devices) | self.got.units
+        return (
+            frozenset()
+            if self.got is None
+            else frozenset(BY_ADDRESS[one] for one in self.got.devices) | self.got.units
+        )
 
     def wrong(self, claim: Claim) -> str:
         """What of a claim is not as here."""
-        found = (claim.instance, claim.half, claim.state, claim.migration, claim.flavor_id, claim.amounts)
-        wanted = (self.guest, self.half, self.state, self.move, self.flavor.id, self.flavor.amounts(volume_backed=False))
-        return "" if found == wanted else f"claim {claim.id} of {self.host}: {found} instead of {wanted}"
+        found = (
+            claim.instance,
+            claim.half,
+            claim.state,
+            claim.migration,
+            claim.flavor_id,
+            claim.amounts,
+        )
+        wanted = (
+            self.guest,
+            self.half,
+            self.state,
+            self.move,
+            self.flavor.id,
+            self.flavor.amounts(volume_backed=False),
+        )
+        return (
+            ""
+            if found == wanted
+            else f"claim {claim.id} of {self.host}: {found} instead of {wanted}"
+        )
 
     def wrong_kind(self, got: Got) -> str:
         """What of the things that a claim has got is not what was asked for."""
         devices = Counter(CLASS_OF[BY_ADDRESS[one]] for one in got.devices)
-        enough = len(got.cpus) == self.pins and devices == Counter(filter(None, [self.kind.device])) and len(got.units) == self.kind.units
+        enough = (
+            len(got.cpus) == self.pins
+            and devices == Counter(filter(None, [self.kind.device]))
+            and len(got.units) == self.kind.units
+        )
         placed = [number for number, cpus in enumerate(DEDICATED) if got.cpus & cpus]
         one_cell = len(placed) <= 1 and (not self.cells or {*placed} <= self.cells)
         on_cards = not self.cards or {_card(one) for one in got.devices} <= self.cards
         asked = f"{self.flavor.id}, cells {sorted(self.cells)}, cards {sorted(self.cards)}"
-        return "" if enough and one_cell and on_cards else f"{self.guest} on {self.host} got {got} for {asked}"
+        return (
+            ""
+            if enough and one_cell and on_cards
+            else f"{self.guest} on {self.host} got {got} for {asked}"
+        )
 
 
 @dataclass
 class CloudAccount:
-    """``shares``: by the ids of their claims. ``over``: consumers and hosts whose agents have just been told that nothing is needed of what is held there."""
+    """``shares``: by the ids of their claims. ``over``: consumers and hosts whose agents have just
+    been told that nothing is needed of what is held there.
+    """
 
     shares: dict[str, Share] = field(default_factory=dict)
     over: set[tuple[str, str]] = field(default_factory=set)
@@ -81,11 +121,15 @@ class CloudAccount:
         """Another one, of the same."""
         return CloudAccount(dict(self.shares), set(self.over))
 
-    # --- what is done ---------------------------------------------------------------------------------------------
+    # --- what is done -----------------------------------------------------------------------------
 
     def of(self, guest: str, host: str | None = None, half: Half | None = None) -> list[str]:
         """The claims of a guest."""
-        return [id for id, one in self.shares.items() if one.guest == guest and host in (None, one.host) and half in (None, one.half)]
+        return [
+            id
+            for id, one in self.shares.items()
+            if one.guest == guest and host in (None, one.host) and half in (None, one.half)
+        ]
 
     def change(self, ids: Iterable[str], **fields: Any) -> None:
         """Those claims become so."""
@@ -97,7 +141,7 @@ class CloudAccount:
         for id in ids:
             self.shares.pop(id, None)
 
-    # --- what there is --------------------------------------------------------------------------------------------
+    # --- what there is ----------------------------------------------------------------------------
 
     def wrong(self, records: Mapping[str, NodeRecords]) -> list[str]:
         """What of the records of the hosts is not as here."""
@@ -105,12 +149,23 @@ class CloudAccount:
         for host, node in records.items():
             claims = {one.id: one for one in node.claims}
             wanted = {id: one for id, one in self.shares.items() if one.host == host}
-            found += [f"{host} lost claim {id}: {wanted[id]}" for id in wanted.keys() - claims.keys()]
-            found += [f"{host} has claim {id}, which is over: {claims[id]}" for id in claims.keys() - wanted.keys()]
+            found += [
+                f"{host} lost claim {id}: {wanted[id]}" for id in wanted.keys() - claims.keys()
+            ]
+            found += [
+                f"{host} has claim {id}, which is over: {claims[id]}"
+                for id in claims.keys() - wanted.keys()
+            ]
             for id in wanted.keys() & claims.keys():
                 got = got_of(claims[id], node)
                 wrong = wanted[id].wrong(claims[id]) or wanted[id].wrong_kind(got)
-                found += [wrong] if wrong else [f"claim {id} has {got} instead of {wanted[id].got}"] if wanted[id].got not in (None, got) else []
+                found += (
+                    [wrong]
+                    if wrong
+                    else [f"claim {id} has {got} instead of {wanted[id].got}"]
+                    if wanted[id].got not in (None, got)
+                    else []
+                )
             found += _twice(node)
             found += [f"damaged: {node.damaged}"] if node.damaged else []
         return found
@@ -124,19 +179,47 @@ class CloudAccount:
 
     def has_room(self, host: str, share: Share, lost: Collection[str]) -> bool:
         """Whether the host could give a claim what it asks for, beside what others have."""
-        others = [one.got for one in self.shares.values() if one.host == host and one.got is not None]
+        others = [
+            one.got for one in self.shares.values() if one.host == host and one.got is not None
+        ]
         cpus = frozenset[int]().union(*(one.cpus for one in others))
-        cells = [cell - cpus for number, cell in enumerate(DEDICATED) if not share.cells or number in share.cells]
-        held = {BY_ADDRESS[address] for one in others for address in one.devices} | {unit for one in others for unit in one.units}
-        there = [one for one in CLASS_OF if one not in held and one not in lost and (one not in NAMES or not share.cards or _card(NAMES[one]) in share.cards)]
+        cells = [
+            cell - cpus
+            for number, cell in enumerate(DEDICATED)
+            if not share.cells or number in share.cells
+        ]
+        held = {BY_ADDRESS[address] for one in others for address in one.devices} | {
+            unit for one in others for unit in one.units
+        }
+        there = [
+            one
+            for one in CLASS_OF
+            if one not in held
+            and one not in lost
+            and (one not in NAMES or not share.cards or _card(NAMES[one]) in share.cards)
+        ]
         free = Counter(CLASS_OF[one] for one in there)
-        wanted = Counter({name: amount for name, amount in share.kind.resources(share.flavor).items() if name in CLASS_OF.values()})
+        wanted = Counter(
+            {
+                name: amount
+                for name, amount in share.kind.resources(share.flavor).items()
+                if name in CLASS_OF.values()
+            }
+        )
         return (not share.pins or any(len(cell) >= share.pins for cell in cells)) and wanted <= free
 
     def used(self, host: str) -> tuple[int, int, int]:
         """Memory, CPUs and disk in all, MiB."""
-        amounts = [one.flavor.amounts(volume_backed=False) for one in self.shares.values() if one.host == host]
-        return sum(one.memory_mb for one in amounts), sum(one.vcpus for one in amounts), sum(one.disk_mb for one in amounts)
+        amounts = [
+            one.flavor.amounts(volume_backed=False)
+            for one in self.shares.values()
+            if one.host == host
+        ]
+        return (
+            sum(one.memory_mb for one in amounts),
+            sum(one.vcpus for one in amounts),
+            sum(one.disk_mb for one in amounts),
+        )
 
 
 def _card(address: str) -> str:
@@ -150,6 +233,15 @@ def _twice(node: NodeRecords) -> list[str]:
     wrong = []
     for what in ("cpus", "devices", "units"):
         each = Counter(one for found in got for one in getattr(found, what))
-        wrong += [f"{what} {one} of {node.node.name} has {amount} holders" for one, amount in each.items() if amount > 1]
-    holders = {one.holder for one in (*node.devices, *node.units)} - {None, *(one.id for one in node.claims)}
-    return wrong + [f"claims {holders} of {node.node.name} are over and hold something" for _ in holders]
+        wrong += [
+            f"{what} {one} of {node.node.name} has {amount} holders"
+            for one, amount in each.items()
+            if amount > 1
+        ]
+    holders = {one.holder for one in (*node.devices, *node.units)} - {
+        None,
+        *(one.id for one in node.claims),
+    }
+    return wrong + [
+        f"claims {holders} of {node.node.name} are over and hold something" for _ in holders
+    ]

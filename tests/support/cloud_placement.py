@@ -1,4 +1,6 @@
-"""What Placement has to have of the hosts of a cloud, provider by provider: who holds what, and what each provider offers."""
+"""What Placement has to have of the hosts of a cloud, provider by provider: who holds what, and
+what each provider offers.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -21,14 +23,17 @@ Offered = dict[tuple[str, str], float]
 class Holdings:
     """Who holds what in Placement, by consumer and host.
 
-    ``over``: consumers and hosts whose share nobody needs any more, so that an agent may remove it, and in the end has to.
+    ``over``: consumers and hosts whose share nobody needs any more, so that an agent may remove it,
+    and in the end has to.
     """
 
     shares: dict[str, dict[str, Held]] = field(default_factory=dict)
     over: set[tuple[str, str]] = field(default_factory=set)
 
     def wrong(self, found: Mapping[str, Mapping[str, Held]], moved: Moved) -> list[str]:
-        """What somebody has lost or got; a share that is over may be gone, and another be of other providers of its host if ``moved`` says so."""
+        """What somebody has lost or got; a share that is over may be gone, and another be of other
+        providers of its host if ``moved`` says so.
+        """
         wrong = []
         for consumer in sorted(self.shares.keys() | found.keys()):
             mine = self.shares.get(consumer, {})
@@ -38,7 +43,12 @@ class Holdings:
                     del mine[host]
                     # What he holds there later he may need.
                     self.over.remove((consumer, host))
-                elif there is not None and wanted is not None and there != wanted and moved(consumer, host, wanted, there):
+                elif (
+                    there is not None
+                    and wanted is not None
+                    and there != wanted
+                    and moved(consumer, host, wanted, there)
+                ):
                     mine[host] = there
                 elif there != wanted:
                     wrong.append(f"consumer {consumer} holds {there} of {host} instead of {wanted}")
@@ -46,33 +56,59 @@ class Holdings:
 
     def left(self) -> list[str]:
         """What somebody still holds although it is over."""
-        return [f"consumer {consumer} still holds {self.shares[consumer][host]} of {host}" for consumer, host in sorted(self.over)
-                if host in self.shares.get(consumer, {})]  # fmt: skip
+        return [
+            f"consumer {consumer} still holds {self.shares[consumer][host]} of {host}"
+            for consumer, host in sorted(self.over)
+            if host in self.shares.get(consumer, {})
+        ]
 
 
 @dataclass
 class Offers:
-    """What the providers of each host offered when they were looked at last. Only a pass changes that, and to nothing but what the host has."""
+    """What the providers of each host offered when they were looked at last. Only a pass changes
+    that, and to nothing but what the host has.
+    """
 
     last: dict[str, Offered] = field(default_factory=dict)
 
-    def wrong(self, host: WalkedHost, found: Offered, layouts: Collection[Layout], *, calm: bool, held: Collection[str]) -> Iterator[str]:
+    def wrong(
+        self,
+        host: WalkedHost,
+        found: Offered,
+        layouts: Collection[Layout],
+        *,
+        calm: bool,
+        held: Collection[str],
+    ) -> Iterator[str]:
         """What of the providers of a host is not as it should be.
 
-        ``layouts``: those of the agents that have had the node in hand; ``calm``: and nothing was in the way of the last one, the host's own.
-        ``held``: the devices and units that guests have.
+        ``layouts``: those of the agents that have had the node in hand; ``calm``: and nothing was
+        in the way of the last one, the host's own. ``held``: the devices and units that guests
+        have.
         """
-        before, wanted = self.last.get(host.name, {}), [host.offers(one) for one in ([host.layout] if calm else layouts)]
+        before, wanted = (
+            self.last.get(host.name, {}),
+            [host.offers(one) for one in ([host.layout] if calm else layouts)],
+        )
         self.last[host.name] = found
-        for key in sorted(before.keys() | found.keys() | {one for offers in wanted for one in offers}):
+        for key in sorted(
+            before.keys() | found.keys() | {one for offers in wanted for one in offers}
+        ):
             # What is gone and held may be counted for as long as it is.
             kept = sum(1 for one in host.lost & set(held) if DEVICES[one] == key)
-            right = {offers.get(key, 0.0) + more for offers in wanted for more in (0, kept)} | (set() if calm else {before.get(key, 0.0)})
+            right = {offers.get(key, 0.0) + more for offers in wanted for more in (0, kept)} | (
+                set() if calm else {before.get(key, 0.0)}
+            )
             if (now := found.get(key, 0.0)) not in right:
-                yield f"provider {key[0]!r} of {host.name} offers {now} of {key[1]} instead of {sorted(right)}"
+                yield (
+                    f"provider {key[0]!r} of {host.name} offers {now} of {key[1]} instead of "
+                    f"{sorted(right)}"
+                )
 
 
-def by_host(allocations: Resources, hosts: Mapping[str, str], names: Mapping[str, str]) -> dict[str, Held]:
+def by_host(
+    allocations: Resources, hosts: Mapping[str, str], names: Mapping[str, str]
+) -> dict[str, Held]:
     """What somebody holds of each host. ``hosts`` and ``names``: of each provider."""
     found: dict[str, Held] = {}
     for provider, held in allocations.items():

@@ -1,4 +1,6 @@
-"""Walks two hosts, their agents, their guests and their Placement through all that may happen, and holds every step against an account of its own."""
+"""Walks two hosts, their agents, their guests and their Placement through all that may happen, and
+holds every step against an account of its own.
+"""
 
 import contextlib
 import os
@@ -11,13 +13,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID
 
-from agent.api.client import ApiProblem, ApiUnreachable, ApiClient, MoveStep
-from agent.tree.policy import Layout
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable, MoveStep
 from agent.model.node_records import NodeRecords
 from agent.model.report import NodeReport
 from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.errors import TrackerError
+from agent.tree.policy import Layout
 from tests.support.cloud_account import CloudAccount, Share
 from tests.support.cloud_placement import Held, Holdings, Offered, Offers, by_host, offered
 from tests.support.crash import Crash
@@ -42,20 +44,42 @@ PASSES = 6
 LATER = ("node.elsewhere", "node.not-ready", "node.unavailable")
 """Refusals that pass."""
 ACTIONS = {
-    "go on": 50, "begin": 14, "audit": 16, "kill": 3, "start": 6, "wait": 3, "lose something": 2, "find something": 3, "fall silent": 1, "meddle": 4,
-    "lose a lease": 1, "settle": 1,
-}  # fmt: skip
+    "go on": 50,
+    "begin": 14,
+    "audit": 16,
+    "kill": 3,
+    "start": 6,
+    "wait": 3,
+    "lose something": 2,
+    "find something": 3,
+    "fall silent": 1,
+    "meddle": 4,
+    "lose a lease": 1,
+    "settle": 1,
+}
 """How often each is done."""
 
 
 class CloudWalk:
-    """``shared``: both hosts have the store at ``url``; else each has one of its own. All that happens follows from ``seed``."""
+    """``shared``: both hosts have the store at ``url``; else each has one of its own. All that
+    happens follows from ``seed``.
+    """
 
-    def __init__(self, placement: PlacementServer, folder: Path, url: str | None, seed: int, time: Time) -> None:
-        self.placement, self.folder, self.url, self.seed, self.time = placement, folder, url, seed, time
+    def __init__(
+        self, placement: PlacementServer, folder: Path, url: str | None, seed: int, time: Time
+    ) -> None:
+        self.placement, self.folder, self.url, self.seed, self.time = (
+            placement,
+            folder,
+            url,
+            seed,
+            time,
+        )
         self.shared = url is not None
         self.dice = random.Random(seed)
-        self.hosts = tuple(WalkedHost(name, placement, folder / name, url, time) for name in ("a", "b"))
+        self.hosts = tuple(
+            WalkedHost(name, placement, folder / name, url, time) for name in ("a", "b")
+        )
         self.guests: list[WalkedGuest] = []
         self.account, self.holdings, self.offers = CloudAccount(), Holdings(), Offers()
         self.passed: dict[str, set[Layout]] = {}
@@ -74,7 +98,7 @@ class CloudWalk:
         self._looking = contextlib.ExitStack()
         self._readers: dict[str, Records] = {}
 
-    # --- the walk -------------------------------------------------------------------------------------------------
+    # --- the walk ---------------------------------------------------------------------------------
 
     def go(self, steps: int) -> None:
         """So many steps, and then everything has to come to rest."""
@@ -93,7 +117,9 @@ class CloudWalk:
         except (Exception, Crash) as error:
             lines = "\n".join(self.told)
             stores = "one store" if self.shared else "two stores"
-            raise AssertionError(f"CLOUD_SEED={self.seed}, {stores}, step {self.step}:\n{lines}\n{error}") from error
+            raise AssertionError(
+                f"CLOUD_SEED={self.seed}, {stores}, step {self.step}:\n{lines}\n{error}"
+            ) from error
         finally:
             self._looking.close()
             for host in self.hosts:
@@ -109,10 +135,14 @@ class CloudWalk:
         """For whoever has to find out why."""
         self.told.append(f"{self.step:5} {what}")
 
-    # --- guests ---------------------------------------------------------------------------------------------------
+    # --- guests -----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        if busy := [one for one in self.guests if one.script is not None and (one.waits is None or one.waits.serves)]:
+        if busy := [
+            one
+            for one in self.guests
+            if one.script is not None and (one.waits is None or one.waits.serves)
+        ]:
             self._advance(self.dice.choice(busy))
 
     def _advance(self, guest: WalkedGuest) -> None:
@@ -127,11 +157,17 @@ class CloudWalk:
 
     def _begin(self) -> None:
         """Something new with a guest, or its end whatever goes on."""
-        busy, idle = [one for one in self.guests if one.script is not None], [one for one in self.guests if one.script is None]
+        busy, idle = (
+            [one for one in self.guests if one.script is not None],
+            [one for one in self.guests if one.script is None],
+        )
         if busy and self.dice.random() < 0.1:
             self._ends(self.dice.choice(busy))
         elif len(self.guests) < MOST_GUESTS and (not idle or self.dice.random() < 0.4):
-            guest, host = WalkedGuest(self, self.dice.choice(KINDS), self._more_dice()), self.dice.choice(self.hosts)
+            guest, host = (
+                WalkedGuest(self, self.dice.choice(KINDS), self._more_dice()),
+                self.dice.choice(self.hosts),
+            )
             guest.owner = host  # type: ignore[assignment]
             self.guests.append(guest)
             self._begins(guest, f"build on {host.name}", guest.built(host))
@@ -147,15 +183,32 @@ class CloudWalk:
         if what == "end":
             self._ends(guest)
         elif what == "resize":
-            dest, flavor = dice.choice(self.hosts), guest.kind.small if guest.flavor == guest.kind.large else guest.kind.large
-            self._begins(guest, f"resize to {dest.name}, {cold_end}", guest.moved_cold(dest, flavor, cold_end))
+            dest, flavor = (
+                dice.choice(self.hosts),
+                guest.kind.small if guest.flavor == guest.kind.large else guest.kind.large,
+            )
+            self._begins(
+                guest,
+                f"resize to {dest.name}, {cold_end}",
+                guest.moved_cold(dest, flavor, cold_end),
+            )
         elif what == "cold":
-            self._begins(guest, f"migrate to {other.name}, {cold_end}", guest.moved_cold(other, None, cold_end))
+            self._begins(
+                guest,
+                f"migrate to {other.name}, {cold_end}",
+                guest.moved_cold(other, None, cold_end),
+            )
         elif what == "live":
-            self._begins(guest, f"migrate live to {other.name}, {live_end}", guest.moved_live(other, live_end))
+            self._begins(
+                guest,
+                f"migrate live to {other.name}, {live_end}",
+                guest.moved_live(other, live_end),
+            )
         elif not other.dead:
             self._dies(source)
-            self._begins(guest, f"evacuate to {other.name}, {live_end}", guest.evacuated(other, live_end))
+            self._begins(
+                guest, f"evacuate to {other.name}, {live_end}", guest.evacuated(other, live_end)
+            )
 
     def _ends(self, guest: WalkedGuest) -> None:
         self._begins(guest, "delete", guest.deleted())
@@ -165,18 +218,31 @@ class CloudWalk:
         self.tell(f"{guest}: {what}")
         guest.script = script
 
-    # --- hosts ----------------------------------------------------------------------------------------------------
+    # --- hosts ------------------------------------------------------------------------------------
 
     def _audit(self) -> None:
         if up := [one for one in self.hosts if one.up]:
             self._audits(self.dice.choice(up), self._disturbance())
 
-    def _audits(self, host: WalkedHost, disturbance: Disturbance | None = None, *, start: bool = False, back: bool = False) -> None:
-        """A pass, or the first one of a new process; the process may end in it. ``back``: with the layout that it had before."""
+    def _audits(
+        self,
+        host: WalkedHost,
+        disturbance: Disturbance | None = None,
+        *,
+        start: bool = False,
+        back: bool = False,
+    ) -> None:
+        """A pass, or the first one of a new process; the process may end in it. ``back``: with the
+        layout that it had before.
+        """
         fault = self._fault() if disturbance is None else None
         host.strikes(fault)
         self._passes(host, host.layout)
-        trouble = disturbed(self.placement, disturbance, self.met) if disturbance is not None else contextlib.nullcontext()
+        trouble = (
+            disturbed(self.placement, disturbance, self.met)
+            if disturbance is not None
+            else contextlib.nullcontext()
+        )
         done = False
         with trouble, contextlib.suppress(Crash):
             report = host.start() if start else host.audit()
@@ -185,9 +251,14 @@ class CloudWalk:
             host.kill()
         host.strikes(None)
         how = _told_of(report) if done else "the end of the process"
-        self.tell(f"{'start' if start else 'audit'} of {host.name} {host.layout}: {how}{f', with {disturbance or fault}' if disturbance or fault else ''}")
+        self.tell(
+            f"{'start' if start else 'audit'} of {host.name} {host.layout}: "
+            f"{how}{f', with {disturbance or fault}' if disturbance or fault else ''}"
+        )
         self.met[f"pass: {report.state if done else 'crash'}"] += 1
-        calm = done and disturbance is None and fault is None and host.answers and self.rival is None
+        calm = (
+            done and disturbance is None and fault is None and host.answers and self.rival is None
+        )
         refused = done and report.state == "refused" and self._strangers(host)
         well = done and report.state in ("in-sync", "changed")
         assert not calm or host.lost or refused or well, (report.errors, report.drift)
@@ -200,7 +271,9 @@ class CloudWalk:
             self._audits(host, start=True, back=True)
 
     def _passes(self, host: WalkedHost, layout: Layout, *, calm: bool = False) -> None:
-        """An agent has the node in hand, which may change what its providers offer. ``calm``: and nothing is in its way."""
+        """An agent has the node in hand, which may change what its providers offer. ``calm``: and
+        nothing is in its way.
+        """
         self.passed.setdefault(host.name, set()).add(layout)
         self.calm.discard(host.name)
         if calm:
@@ -209,10 +282,18 @@ class CloudWalk:
                 self.lossy.discard(host.name)
 
     def _strangers(self, host: WalkedHost) -> set[str]:
-        """Who holds something there that no record of the host tells of, so that nobody knows of which cell."""
+        """Who holds something there that no record of the host tells of, so that nobody knows of
+        which cell.
+        """
         known = {one.guest for one in self.account.shares.values() if one.host == host.name}
-        known |= {one.move for one in self.account.shares.values() if one.host == host.name and one.half == "old" and one.move}
-        return {consumer for consumer, held in self.holdings.shares.items() if host.name in held} - known
+        known |= {
+            one.move
+            for one in self.account.shares.values()
+            if one.host == host.name and one.half == "old" and one.move
+        }
+        return {
+            consumer for consumer, held in self.holdings.shares.items() if host.name in held
+        } - known
 
     def _kill(self) -> None:
         host = self.dice.choice(self.hosts)
@@ -263,7 +344,7 @@ class CloudWalk:
         host.answers = False
         self.tell(f"{host.name} cannot list its devices")
 
-    # --- others ---------------------------------------------------------------------------------------------------
+    # --- others -----------------------------------------------------------------------------------
 
     def _meddle(self) -> None:
         """Somebody else does something in Placement: to what is his, or beside what is ours."""
@@ -273,7 +354,9 @@ class CloudWalk:
         what = self.dice.choice(["child", "trait", "consumer", "consumer", "go", "go"])
         self.tell(f"others: {what}")
         if what == "child" and len(self.children) < 3:
-            child = other.create_provider(f"theirs {len(self.children)}", str(self._uuid()), parent=self.dice.choice(ours))
+            child = other.create_provider(
+                f"theirs {len(self.children)}", str(self._uuid()), parent=self.dice.choice(ours)
+            )
             other.set_inventory(child, {THEIR_CLASS: 2})
             consumer = other.claim({child: {THEIR_CLASS: 1}}, str(self._uuid()))
             self.children[child] = self._child(self.placement.dump()["providers"][child])
@@ -292,9 +375,15 @@ class CloudWalk:
 
     def _theirs_of(self, provider: str, dump: Mapping[str, Any]) -> None:
         """A consumer that no record knows takes a little of a provider."""
-        classes = [name for name in dump["providers"][provider]["inventories"] if name in ("VCPU", "MEMORY_MB", "PCPU")]
+        classes = [
+            name
+            for name in dump["providers"][provider]["inventories"]
+            if name in ("VCPU", "MEMORY_MB", "PCPU")
+        ]
         consumer = str(self._uuid())
-        if classes and self.placement.other.can_claim({provider: {self.dice.choice(classes): 1}}, consumer):
+        if classes and self.placement.other.can_claim(
+            {provider: {self.dice.choice(classes): 1}}, consumer
+        ):
             self._theirs(consumer)
 
     def _theirs(self, consumer: str) -> None:
@@ -302,7 +391,9 @@ class CloudWalk:
         self.wrote(consumer)
 
     def _lose_a_lease(self) -> None:
-        """An agent that has a copy of a host's identity takes the node over once its lease has run out, and gives it back."""
+        """An agent that has a copy of a host's identity takes the node over once its lease has run
+        out, and gives it back.
+        """
         if self.rival is None:
             self.rival = self._rivalry(self.dice.choice(self.hosts))
         if next(self.rival, None) is None:
@@ -310,7 +401,14 @@ class CloudWalk:
 
     def _rivalry(self, host: WalkedHost) -> Generator[str, None, None]:
         self.time.pass_by(LEASE + 1)
-        rival = WalkedHost(f"rival-{self.step}", self.placement, host.folder, self.url, self.time, node=host.node.removeprefix("node-"))
+        rival = WalkedHost(
+            f"rival-{self.step}",
+            self.placement,
+            host.folder,
+            self.url,
+            self.time,
+            node=host.node.removeprefix("node-"),
+        )
         rival.layout = self.dice.choice(["flat", "nested"])
         rival.lost, rival.domains, rival.answers = host.lost, host.domains, host.answers
         self._passes(host, rival.layout)
@@ -324,7 +422,7 @@ class CloudWalk:
         rival.stop()
         self.tell(f"{rival.name} lets go")
 
-    # --- what scripts do ------------------------------------------------------------------------------------------
+    # --- what scripts do --------------------------------------------------------------------------
 
     def tells(self, host: WalkedHost, other: WalkedHost) -> bool:
         """Whether what is said to one agent is on record of the other's node as well."""
@@ -334,14 +432,29 @@ class CloudWalk:
         """The host cells of these providers, as far as its agent counts by cells now."""
         names = {uuid: one["name"] for uuid, one in self.placement.dump()["providers"].items()}
         found = [name for uuid in allocations if "_NUMA" in (name := names.get(uuid, ""))]
-        return frozenset(int(name.partition("_NUMA")[2]) for name in found) if host.layout == "nested" else frozenset()
+        return (
+            frozenset(int(name.partition("_NUMA")[2]) for name in found)
+            if host.layout == "nested"
+            else frozenset()
+        )
 
     def cards(self, allocations: Mapping[str, Any], kind: Kind) -> frozenset[str]:
-        """The addresses of the cards of which a guest of that kind has its device, as far as they are still there."""
+        """The addresses of the cards of which a guest of that kind has its device, as far as they
+        are still there.
+        """
         names = {uuid: one["name"] for uuid, one in self.placement.dump()["providers"].items()}
-        return frozenset(names[uuid].rpartition("_")[2].lower() for uuid, one in allocations.items() if kind.device in one["resources"] and uuid in names)
+        return frozenset(
+            names[uuid].rpartition("_")[2].lower()
+            for uuid, one in allocations.items()
+            if kind.device in one["resources"] and uuid in names
+        )
 
-    def attempt(self, host: WalkedHost, call: Callable[[ApiClient], object], change: Callable[[CloudAccount], object]) -> tuple[bool, ApiProblem | None]:
+    def attempt(
+        self,
+        host: WalkedHost,
+        call: Callable[[ApiClient], object],
+        change: Callable[[CloudAccount], object],
+    ) -> tuple[bool, ApiProblem | None]:
         """Ask once. Returns whether there was an answer, and a refusal for want of room."""
         after = self.account.copy()
         change(after)
@@ -375,9 +488,15 @@ class CloudWalk:
         return False, None
 
     def _took(self, after: CloudAccount) -> None:
-        """That is how it is now; what is over with it agents may remove before its orchestrator says any more."""
+        """That is how it is now; what is over with it agents may remove before its orchestrator
+        says any more.
+        """
         self.account = after
-        self.holdings.over |= {(consumer, host) for consumer, host in after.over if host in self.holdings.shares.get(consumer, {})}
+        self.holdings.over |= {
+            (consumer, host)
+            for consumer, host in after.over
+            if host in self.holdings.shares.get(consumer, {})
+        }
         after.over.clear()
 
     def wrote(self, *consumers: str) -> None:
@@ -385,18 +504,26 @@ class CloudWalk:
         dump = self.placement.dump()
         hosts = self._hosts_of(dump)
         for one in consumers:
-            self.holdings.shares[one] = by_host(dump["consumers"].get(one, {"allocations": {}})["allocations"], hosts, _names(dump))
-            self.holdings.over = {(consumer, host) for consumer, host in self.holdings.over if consumer != one or host in self.holdings.shares[one]}
+            self.holdings.shares[one] = by_host(
+                dump["consumers"].get(one, {"allocations": {}})["allocations"], hosts, _names(dump)
+            )
+            self.holdings.over = {
+                (consumer, host)
+                for consumer, host in self.holdings.over
+                if consumer != one or host in self.holdings.shares[one]
+            }
 
     def is_over(self, consumer: str, *hosts: WalkedHost) -> None:
         """What somebody holds there nobody needs any more."""
-        self.holdings.over |= {(consumer, host.name) for host in hosts if self.holds(consumer, host)}
+        self.holdings.over |= {
+            (consumer, host.name) for host in hosts if self.holds(consumer, host)
+        }
 
     def holds(self, consumer: str, host: WalkedHost) -> bool:
         """Whether somebody holds anything there still."""
         return host.name in self.holdings.shares.get(consumer, {})
 
-    # --- what always holds ----------------------------------------------------------------------------------------
+    # --- what always holds ------------------------------------------------------------------------
 
     def check(self) -> None:
         """Records, memory and Placement are as the account says."""
@@ -405,39 +532,71 @@ class CloudWalk:
         self.account.saw(records)
         wrong += [line for host in self.hosts if host.serves for line in self._memory(host)]
         hosts, names = self._hosts_of(dump), _names(dump)
-        held = {uuid: by_host(one["allocations"], hosts, names) for uuid, one in dump["consumers"].items() if one["allocations"]}
+        held = {
+            uuid: by_host(one["allocations"], hosts, names)
+            for uuid, one in dump["consumers"].items()
+            if one["allocations"]
+        }
         wrong += self.holdings.wrong(held, self._may_be_moved)
-        wrong += [line for consumer, of in held.items() for host in of for line in self._misplaced(consumer, host, of[host])]
+        wrong += [
+            line
+            for consumer, of in held.items()
+            for host in of
+            for line in self._misplaced(consumer, host, of[host])
+        ]
         wrong += [line for host in self.hosts for line in self._offers(host, dump, hosts)]
-        wrong += [f"{uuid} of somebody else is not as it was" for uuid, one in self.children.items() if self._child(dump["providers"].get(uuid)) != one]
-        wrong += [f"{uuid} has lost a trait of somebody else" for uuid in self.traits if THEIR_TRAIT not in dump["providers"][uuid]["traits"]]
+        wrong += [
+            f"{uuid} of somebody else is not as it was"
+            for uuid, one in self.children.items()
+            if self._child(dump["providers"].get(uuid)) != one
+        ]
+        wrong += [
+            f"{uuid} has lost a trait of somebody else"
+            for uuid in self.traits
+            if THEIR_TRAIT not in dump["providers"][uuid]["traits"]
+        ]
         wrong += self._overcommitted(dump, hosts)
         self.passed.clear()
         self.calm.clear()
         assert not wrong, "\n".join(wrong)
 
     def _may_be_moved(self, consumer: str, host: str, before: Held, after: Held) -> bool:
-        """Whether a pass may have moved what somebody holds there: dedicated CPUs between root and cells, devices to the card of those that he has."""
-        if host not in self.passed or sum(before.values(), Counter()) != sum(after.values(), Counter()):
+        """Whether a pass may have moved what somebody holds there: dedicated CPUs between root and
+        cells, devices to the card of those that he has.
+        """
+        if host not in self.passed or sum(before.values(), Counter()) != sum(
+            after.values(), Counter()
+        ):
             return False
         share = self._share_of(consumer, host)
         for name in {*sum(before.values(), Counter())}:
             was, now = _places(before, name), _places(after, name)
-            right = ("" in was) != ("" in now) if name == "PCPU" else share is not None and share.placed.get(name) == now
+            right = (
+                ("" in was) != ("" in now)
+                if name == "PCPU"
+                else share is not None and share.placed.get(name) == now
+            )
             if was != now and not right:
                 return False
         return True
 
     def _misplaced(self, consumer: str, host: str, held: Held) -> Iterator[str]:
-        """What of that which somebody holds is of another cell or card than that which his claim has."""
+        """What of that which somebody holds is of another cell or card than that which his claim
+        has.
+        """
         share = self._share_of(consumer, host)
         for name, wanted in share.placed.items() if share is not None else ():
             found = _places(held, name)
             if found and "" not in found and found != wanted:
-                yield f"consumer {consumer} holds {name} of {sorted(found)} of {host}, and {share} has {sorted(wanted)}"
+                yield (
+                    f"consumer {consumer} holds {name} of {sorted(found)} of {host}, and {share} "
+                    f"has {sorted(wanted)}"
+                )
 
     def _share_of(self, consumer: str, host: str) -> Share | None:
-        """The claim on a host for which somebody holds something there, if there is just one that it can be for."""
+        """The claim on a host for which somebody holds something there, if there is just one that
+        it can be for.
+        """
         if (consumer, host) in self.holdings.over:
             return None
         shares = [one for one in self.account.shares.values() if one.host == host]
@@ -452,14 +611,30 @@ class CloudWalk:
                 return own[0] if len(own) == 1 else None
         return None
 
-    def _offers(self, host: WalkedHost, dump: Mapping[str, Any], hosts: Mapping[str, str]) -> Iterator[str]:
-        """What its providers offer in all is what it has; with what is held of each of them that says what is free."""
+    def _offers(
+        self, host: WalkedHost, dump: Mapping[str, Any], hosts: Mapping[str, str]
+    ) -> Iterator[str]:
+        """What its providers offer in all is what it has; with what is held of each of them that
+        says what is free.
+        """
         found: Offered = {}
         for uuid, one in dump["providers"].items():
             if hosts.get(uuid) == host.name and uuid not in self.children:
-                found.update({(_behind(one["name"]), name): offered(record) for name, record in one["inventories"].items()})
-        held = {one for share in self.account.shares.values() if share.host == host.name and share.got for one in share.things}
-        yield from self.offers.wrong(host, found, self.passed.get(host.name, set()), calm=host.name in self.calm, held=held)
+                found.update(
+                    {
+                        (_behind(one["name"]), name): offered(record)
+                        for name, record in one["inventories"].items()
+                    }
+                )
+        held = {
+            one
+            for share in self.account.shares.values()
+            if share.host == host.name and share.got
+            for one in share.things
+        }
+        yield from self.offers.wrong(
+            host, found, self.passed.get(host.name, set()), calm=host.name in self.calm, held=held
+        )
 
     def _memory(self, host: WalkedHost) -> Iterator[str]:
         tracking = host.agent.tracking
@@ -467,26 +642,44 @@ class CloudWalk:
             state = tracking.tracker.view(host.identity)
         except TrackerError:
             return
-        settled(cast(Any, SimpleNamespace(node=host.identity, records=host.agent.records, tracker=tracking.tracker)))
+        settled(
+            cast(
+                Any,
+                SimpleNamespace(
+                    node=host.identity, records=host.agent.records, tracker=tracking.tracker
+                ),
+            )
+        )
         used, reserved = state.used, state.host.reserved
-        found = used.memory_mb - reserved.memory_mb, used.vcpus - reserved.vcpus, used.disk_mb - reserved.disk_mb
+        found = (
+            used.memory_mb - reserved.memory_mb,
+            used.vcpus - reserved.vcpus,
+            used.disk_mb - reserved.disk_mb,
+        )
         if found != self.account.used(host.name):
             yield f"{host.name} counts {found} instead of {self.account.used(host.name)}"
 
     def _overcommitted(self, dump: Mapping[str, Any], hosts: Mapping[str, str]) -> Iterator[str]:
         used = _used(dump)
         for uuid, one in dump["providers"].items():
-            for name, record in one["inventories"].items() if hosts.get(uuid) not in self.lossy else ():
+            for name, record in (
+                one["inventories"].items() if hosts.get(uuid) not in self.lossy else ()
+            ):
                 if used[uuid, name] > offered(record):
-                    yield f"{one['name']} has {offered(record)} of {name}, and {used[uuid, name]} are allocated"
+                    yield (
+                        f"{one['name']} has {offered(record)} of {name}, and {used[uuid, name]} "
+                        "are allocated"
+                    )
 
-    # --- rest -----------------------------------------------------------------------------------------------------
+    # --- rest -------------------------------------------------------------------------------------
 
     def _settle(self) -> None:
         self.settle()
 
     def settle(self) -> None:
-        """Nothing disturbs any more, and all comes to its end: then everything is exact, and quiet."""
+        """Nothing disturbs any more, and all comes to its end: then everything is
+        exact, and quiet.
+        """
         self.tell("rest")
         while self.rival is not None:
             self._lose_a_lease()
@@ -499,7 +692,9 @@ class CloudWalk:
             if not any(one.script for one in self.guests) and not self.holdings.left():
                 break
         self._faults = calm
-        assert not (left := [*map(str, (one for one in self.guests if one.script)), *self.holdings.left()]), left
+        assert not (
+            left := [*map(str, (one for one in self.guests if one.script)), *self.holdings.left()]
+        ), left
         for host in self.hosts:
             self._is_quiet(host)
 
@@ -514,28 +709,50 @@ class CloudWalk:
     def _is_quiet(self, host: WalkedHost) -> None:
         """Nothing is left to do or to tell of it, and guests can have all that nobody has."""
         for _ in range(PASSES):
-            # What somebody took away moves no generation, and is found when it is asked for in turn.
+            # What somebody took away moves no generation, and is found when it is asked for in
+            # turn.
             self.time.pass_by(REFRESH)
             report = host.audit()
             self._passes(host, host.layout, calm=True)
         self.check()
-        drift = [one for one in report.drift if one.consumer not in self.others and one.provider not in self.children]
-        assert (report.state, drift, list(report.errors)) == ("in-sync", [], []), (host.name, report.state, drift, report.errors)
+        drift = [
+            one
+            for one in report.drift
+            if one.consumer not in self.others and one.provider not in self.children
+        ]
+        assert (report.state, drift, list(report.errors)) == ("in-sync", [], []), (
+            host.name,
+            report.state,
+            drift,
+            report.errors,
+        )
         self.placement.clear()
         host.audit()
-        assert (self.placement.writes(), self.placement.count()) == ([], min(self.placement.count(), 2)), self.placement.lines()
+        assert (self.placement.writes(), self.placement.count()) == (
+            [],
+            min(self.placement.count(), 2),
+        ), self.placement.lines()
         self._passes(host, host.layout, calm=True)
         self.check()
         dump = self.placement.dump()
-        marks = [one for one in dump["providers"][host.identity]["traits"] if one.startswith("CUSTOM_COMPUTE_NODE_AGENT_")]
+        marks = [
+            one
+            for one in dump["providers"][host.identity]["traits"]
+            if one.startswith("CUSTOM_COMPUTE_NODE_AGENT_")
+        ]
         assert len(marks) == 1, marks
         for guest in self.guests:
             if guest.host is host:
                 found = host.client.instance(guest.uuid)
-                assert (found["host"], found["vm_state"], found["task_state"], found["flavor"]["id"], found["new_flavor"]) == (
-                    host.name, "active", None, guest.flavor.id, None), found  # fmt: skip
+                assert (
+                    found["host"],
+                    found["vm_state"],
+                    found["task_state"],
+                    found["flavor"]["id"],
+                    found["new_flavor"],
+                ) == (host.name, "active", None, guest.flavor.id, None), found
 
-    # --- parts ----------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def records(self) -> dict[str, NodeRecords]:
         """What is on record of each host."""
@@ -549,7 +766,9 @@ class CloudWalk:
 
     def _open(self) -> None:
         for host in self.hosts:
-            store = self._looking.enter_context(open_store(host.folder if self.url is None else self.folder / "look", self.url))
+            store = self._looking.enter_context(
+                open_store(host.folder if self.url is None else self.folder / "look", self.url)
+            )
             self._readers[host.name] = Records(store)
 
     def _hosts_of(self, dump: Mapping[str, Any]) -> dict[str, str]:
@@ -564,7 +783,12 @@ class CloudWalk:
 
     @staticmethod
     def _child(provider: Mapping[str, Any] | None) -> Any:
-        return provider and (provider["name"], provider["inventories"], provider["traits"], provider["aggregates"])
+        return provider and (
+            provider["name"],
+            provider["inventories"],
+            provider["traits"],
+            provider["aggregates"],
+        )
 
     def _fault(self) -> Fault | None:
         """What happens to the next write."""
@@ -572,7 +796,9 @@ class CloudWalk:
             return None
         kind: FaultKind = self.dice.choice(["crash", "crash", "failure", "conflict"])
         # Nobody is faster once the commit is through.
-        return Fault(kind, self.dice.choice([0, 1, 2, 3, *([AFTER_COMMIT] if kind != "conflict" else [])]))
+        return Fault(
+            kind, self.dice.choice([0, 1, 2, 3, *([AFTER_COMMIT] if kind != "conflict" else [])])
+        )
 
     def _disturbance(self) -> Disturbance | None:
         """What happens to a pass."""
@@ -580,7 +806,9 @@ class CloudWalk:
             return None
         if self.dice.random() < 0.3:
             return Disturbance(self.dice.choice(SAVE_KINDS), self.dice.randint(0, 2))
-        return Disturbance(self.dice.choice(sorted(FAULTS)), self.dice.choice([0, 0, 1, 2, 3, 5, 8]))
+        return Disturbance(
+            self.dice.choice(sorted(FAULTS)), self.dice.choice([0, 0, 1, 2, 3, 5, 8])
+        )
 
     def _more_dice(self) -> random.Random:
         return random.Random(self.dice.random())
@@ -613,5 +841,7 @@ def _behind(name: str) -> str:
 
 
 def _places(held: Held, name: str) -> frozenset[str]:
-    """The providers of which somebody has something of a class, by what is behind the node's name in theirs."""
+    """The providers of which somebody has something of a class, by what is behind the node's name
+    in theirs.
+    """
     return frozenset(_behind(provider) for provider, amounts in held.items() if amounts[name])

@@ -1,4 +1,6 @@
-"""Contenders for the last of something: threads of this process and processes of their own, on one store, round after round."""
+"""Contenders for the last of something: threads of this process and processes of their own, on one
+store, round after round.
+"""
 
 import multiprocessing
 from collections.abc import Callable, Mapping
@@ -7,14 +9,25 @@ from multiprocessing.synchronize import Barrier
 from pathlib import Path
 
 from agent.errors import AgentError
-from agent.model.assignable_unit import AssignableUnit
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
+from agent.model.unit_record import AssignableUnit
 from agent.numa.host_policy import HostPolicy
 from agent.store.store import open_store
 from agent.tracker.errors import ResourcesUnavailable
-from tests.support.tracking import DEDICATED, FM, NUMA_RESERVED, PMEM, Host, World, device, numa_cells, pmem_of, settled
+from tests.support.tracking import (
+    DEDICATED,
+    FM,
+    NUMA_RESERVED,
+    PMEM,
+    Host,
+    World,
+    device,
+    numa_cells,
+    pmem_of,
+    settled,
+)
 
 THREADS, PROCESSES = 8, 4
 PATIENCE = 120.0
@@ -32,7 +45,14 @@ CLAIMS: Mapping[str, Callable[[Host, str], object]] = {
 def host_of_last_ones(world: World) -> Host:
     """A host that has one dedicated CPU, one unit and one device."""
     facts = HostFacts(
-        "HL", world.time(), "test", cpu=CpuFacts(frozenset(range(16))), memory_mib=32768, disk_gib=500, numa=numa_cells(), units=(AssignableUnit(PMEM, "ns_0"),)
+        "HL",
+        world.time(),
+        "test",
+        cpu=CpuFacts(frozenset(range(16))),
+        memory_mib=32768,
+        disk_gib=500,
+        numa=numa_cells(),
+        units=(AssignableUnit(PMEM, "ns_0"),),
     )
     sets = HostPolicy(frozenset(range(4)), frozenset({4}))
     host = Host("HL", world.records, world.time, facts, policy=NUMA_RESERVED, cells=sets)
@@ -41,8 +61,11 @@ def host_of_last_ones(world: World) -> Host:
     return host
 
 
-def contended(folder: Path, connection: str | None, prize: str, rounds: int) -> list[tuple[str, ...]]:
-    """Have all contenders claim the same at the same moment, and the winner give it back, ``rounds`` times.
+def contended(
+    folder: Path, connection: str | None, prize: str, rounds: int
+) -> list[tuple[str, ...]]:
+    """Have all contenders claim the same at the same moment, and the winner give it back,
+    ``rounds`` times.
 
     Returns what each of them got, round by round: ``WON``, ``REFUSED``, or what went wrong.
     """
@@ -54,9 +77,15 @@ def contended(folder: Path, connection: str | None, prize: str, rounds: int) -> 
         ProcessPoolExecutor(PROCESSES, spawned, _meet_at, (barrier,)) as processes,
     ):
         host = host_of_last_ones(World(store))
-        contenders = [processes.submit(_process, folder, connection, prize, rounds, f"process-{number}") for number in range(PROCESSES)]
+        contenders = [
+            processes.submit(_process, folder, connection, prize, rounds, f"process-{number}")
+            for number in range(PROCESSES)
+        ]
         _meet_at(barrier)
-        contenders += [threads.submit(_contend, host, prize, rounds, f"thread-{number}") for number in range(THREADS)]
+        contenders += [
+            threads.submit(_contend, host, prize, rounds, f"thread-{number}")
+            for number in range(THREADS)
+        ]
         found = list(zip(*(one.result() for one in contenders), strict=True))
         settled(host)
     return found

@@ -1,4 +1,6 @@
-"""Disturbances of one run of the agent: a crash at the n-th boundary, or a fault at the n-th request."""
+"""Disturbances of one run of the agent: a crash at the n-th boundary, or a fault at the n-th
+request.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -52,14 +54,22 @@ def disturbances() -> st.SearchStrategy[Disturbance]:
     """Any kind at any boundary; crashes as often as all faults together."""
     # Every run has the first few requests, and few have many.
     requests = st.one_of(st.integers(0, 5), st.integers(0, REQUESTS))
-    crashes = st.builds(Disturbance, st.sampled_from(("crash-before-request", "crash-after-request")), requests)
+    crashes = st.builds(
+        Disturbance, st.sampled_from(("crash-before-request", "crash-after-request")), requests
+    )
     saves = st.builds(Disturbance, st.sampled_from(SAVE_KINDS), st.integers(0, SAVED))
-    return st.one_of(crashes, saves, st.builds(Disturbance, st.sampled_from(sorted(FAULTS)), requests))
+    return st.one_of(
+        crashes, saves, st.builds(Disturbance, st.sampled_from(sorted(FAULTS)), requests)
+    )
 
 
 @contextmanager
-def disturbed(placement: PlacementServer, disturbance: Disturbance, hits: Counter[str]) -> Iterator[None]:
-    """Let the disturbance happen; a crash ends the block, and is not raised. Counted in ``hits`` if it came to happen."""
+def disturbed(
+    placement: PlacementServer, disturbance: Disturbance, hits: Counter[str]
+) -> Iterator[None]:
+    """Let the disturbance happen; a crash ends the block, and is not raised. Counted in ``hits`` if
+    it came to happen.
+    """
     saves = {name: getattr(Store, name) for name in SAVES}
     left = disturbance.at
     before = disturbance.kind == "crash-before-save"

@@ -1,6 +1,8 @@
-"""Who has which device of which node: an account of its own, kept by the rules and not with the tracker's code.
+"""Who has which device of which node: an account of its own, kept by the rules and not with the
+tracker's code.
 
-It tells whether an operation is refused and which rows there are afterwards, but not which of several devices a guest gets.
+It tells whether an operation is refused and which rows there are afterwards, but not which of
+several devices a guest gets.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +27,9 @@ class Row:
 
 @dataclass
 class HostAccount:
-    """``there``: the devices that the host has; ``numa``: the cell of each card; ``answers``: whether it can list them."""
+    """``there``: the devices that the host has; ``numa``: the cell of each card; ``answers``:
+    whether it can list them.
+    """
 
     there: set[str]
     numa: dict[str, int | None]
@@ -35,7 +39,11 @@ class HostAccount:
     def offered(self, choices: Mapping[str, str], card: str | None = None) -> dict[str, Meaning]:
         """What is offered now, of one card or of all."""
         cards = [card] if card else choices
-        means = {device: one for card in cards for device, one in OFFERS[card][choices[card]].means.items()}
+        means = {
+            device: one
+            for card in cards
+            for device, one in OFFERS[card][choices[card]].means.items()
+        }
         return {device: one for device, one in means.items() if device in self.there}
 
     def audit(self, choices: Mapping[str, str]) -> None:
@@ -44,27 +52,53 @@ class HostAccount:
             return
         offered = self.offered(choices)
         cards = {card_of(device) for device in offered}
-        shown = {device: self._row(device, offered.get(device)) for device in self.there if card_of(device) in cards}
-        held = {device: replace(one, present=device in offered) for device, one in self.rows.items() if one.holder}
+        shown = {
+            device: self._row(device, offered.get(device))
+            for device in self.there
+            if card_of(device) in cards
+        }
+        held = {
+            device: replace(one, present=device in offered)
+            for device, one in self.rows.items()
+            if one.holder
+        }
         self.rows = {**shown, **held}
 
     def _row(self, device: str, meaning: Meaning | None) -> Row:
-        return Row("guests" if meaning else "nobody", self.numa[card_of(device)], bool(meaning and meaning.network))
+        return Row(
+            "guests" if meaning else "nobody",
+            self.numa[card_of(device)],
+            bool(meaning and meaning.network),
+        )
 
     def held(self, card: str) -> dict[str, Row]:
         """The devices of a card that guests have, of those that Placement may count."""
-        return {device: one for device, one in sorted(self.rows.items()) if one.holder and not one.network and card_of(device) == card}
+        return {
+            device: one
+            for device, one in sorted(self.rows.items())
+            if one.holder and not one.network and card_of(device) == card
+        }
 
     def free(self) -> set[str]:
         """The devices that can be had."""
         held = {device for device, one in self.rows.items() if one.holder}
-        blocked = held | {card_of(device) for device in held} | {device for card in held for device in CARDS.get(card, ())}
-        return {device for device, one in self.rows.items() if one.present and one.serves == "guests" and device not in blocked}
+        blocked = (
+            held
+            | {card_of(device) for device in held}
+            | {device for card in held for device in CARDS.get(card, ())}
+        )
+        return {
+            device
+            for device, one in self.rows.items()
+            if one.present and one.serves == "guests" and device not in blocked
+        }
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Devices by an alias. ``cards``: of which the scheduler took them, one for each; empty if it did not say."""
+    """Devices by an alias. ``cards``: of which the scheduler took them, one for each; empty if it
+    did not say.
+    """
 
     alias: str
     count: int
@@ -81,7 +115,9 @@ def _seated(slots: Sequence[tuple[str, str | None]], free: frozenset[str]) -> bo
     if not slots:
         return True
     (alias, card), rest = slots[0], slots[1:]
-    wanted = (one for one in sorted(free) if one[0] == KINDS[alias] and card in (None, card_of(one)))
+    wanted = (
+        one for one in sorted(free) if one[0] == KINDS[alias] and card in (None, card_of(one))
+    )
     return any(_seated(rest, free - {one, card_of(one), *CARDS.get(one, ())}) for one in wanted)
 
 
@@ -125,7 +161,7 @@ class DeviceAccount:
     moves: dict[str, Move] = field(default_factory=dict)
     gone: set[str] = field(default_factory=set)
 
-    # --- claims -------------------------------------------------------------------------------------------------------
+    # --- claims -----------------------------------------------------------------------------------
 
     def claim(self, id: str, guest: str, node: str, asked: tuple[Asked, ...]) -> None:
         """Room for a new guest."""
@@ -158,7 +194,11 @@ class DeviceAccount:
     def delete(self, guest: str) -> None:
         """It is no more."""
         self.release(self.of(guest))
-        self.moves |= {id: replace(one, status="error") for id, one in self.moves.items() if one.guest == guest and self.going_on(id)}
+        self.moves |= {
+            id: replace(one, status="error")
+            for id, one in self.moves.items()
+            if one.guest == guest and self.going_on(id)
+        }
         del self.guests[guest]
         self.gone.add(guest)
 
@@ -166,7 +206,7 @@ class DeviceAccount:
         """It gives back what it got beside its room."""
         self._free([one for one in self.of(guest) if one.purpose == "devices" and one.node == node])
 
-    # --- moves --------------------------------------------------------------------------------------------------------
+    # --- moves ------------------------------------------------------------------------------------
 
     def move(self, id: str, type: str, guest: str, dest: str, asked: tuple[Asked, ...]) -> None:
         """Room at the destination."""
@@ -183,13 +223,18 @@ class DeviceAccount:
         one, at_once = self.moves[id], self.moves[id].type in AT_ONCE
         if at_once:
             self.release(self._halves(id, "old"))
-        self.claims[id] = replace(self.claims[id], state="consumed", **({"half": "only", "move": None} if at_once else {}))
+        self.claims[id] = replace(
+            self.claims[id], state="consumed", **({"half": "only", "move": None} if at_once else {})
+        )
         here = [claim for claim in self.of(one.guest) if claim.node == one.dest]
         for claim in here:
             if claim.purpose == "devices" and claim.state == "held":
                 self.claims[claim.id] = replace(claim, state="consumed")
         self._state([claim.id for claim in here], "allocated")
-        self.moves[id], self.guests[one.guest] = replace(one, status="completed" if at_once else "arrived"), one.dest
+        self.moves[id], self.guests[one.guest] = (
+            replace(one, status="completed" if at_once else "arrived"),
+            one.dest,
+        )
 
     def confirm(self, id: str) -> None:
         """It stays."""
@@ -209,7 +254,7 @@ class DeviceAccount:
         """Whether a move is not over."""
         return self.moves[id].status in ("begun", "arrived")
 
-    # --- who has what -------------------------------------------------------------------------------------------------
+    # --- who has what -----------------------------------------------------------------------------
 
     def of(self, guest: str) -> list[Claim]:
         """The claims of a guest."""
@@ -218,22 +263,34 @@ class DeviceAccount:
     def settled(self, node: str) -> set[str]:
         """The guests that are on the node, and neither coming nor going."""
         here = [one for one in self.claims.values() if one.node == node]
-        return {one.guest for one in here} - {one.guest for one in here if one.half != "only" or one.state != "consumed"}
+        return {one.guest for one in here} - {
+            one.guest for one in here if one.half != "only" or one.state != "consumed"
+        }
 
     def amounts(self, node: str, card: str) -> dict[str, int]:
         """How many of the card's devices each guest has."""
-        owners = [self.claims[one.holder].guest for one in self.hosts[node].held(card).values() if one.holder]
+        owners = [
+            self.claims[one.holder].guest
+            for one in self.hosts[node].held(card).values()
+            if one.holder
+        ]
         return {owner: owners.count(owner) for owner in owners}
 
     def got(self, id: str, devices: Iterable[str]) -> None:
         """A claim was seen to have got these."""
         claim, rows = self.claims[id], self.hosts[self.claims[id].node].rows
-        waits = claim.purpose == "devices" or (claim.id in self.moves and self.moves[claim.id].type == "live-migration")
+        waits = claim.purpose == "devices" or (
+            claim.id in self.moves and self.moves[claim.id].type == "live-migration"
+        )
         for device in devices:
-            rows[device] = replace(rows[device], holder=id, state="claimed" if waits else "allocated")
+            rows[device] = replace(
+                rows[device], holder=id, state="claimed" if waits else "allocated"
+            )
 
     def release(self, claims: Iterable[Claim]) -> None:
-        """The claims are given back; where a guest has nothing else, what it got there afterwards too."""
+        """The claims are given back; where a guest has nothing else, what it got there afterwards
+        too.
+        """
         ended = list(claims)
         self._free(ended)
         for guest in {one.guest for one in ended}:
@@ -253,7 +310,11 @@ class DeviceAccount:
     def _state(self, ids: Iterable[str], state: str) -> None:
         held = {*ids}
         for host in self.hosts.values():
-            host.rows |= {device: replace(one, state=state) for device, one in host.rows.items() if one.holder in held}
+            host.rows |= {
+                device: replace(one, state=state)
+                for device, one in host.rows.items()
+                if one.holder in held
+            }
 
     def _halves(self, move: str, half: str) -> list[Claim]:
         return [one for one in self.claims.values() if (one.move, one.half) == (move, half)]
@@ -263,8 +324,12 @@ class DeviceAccount:
             raise Refused
 
 
-def with_cards(asked: Iterable[tuple[str, int]], allocated: Mapping[str, Mapping[str, int]]) -> tuple[Asked, ...]:
-    """What is asked for, with the cards that the scheduler took it from. ``allocated``: of each card, by class."""
+def with_cards(
+    asked: Iterable[tuple[str, int]], allocated: Mapping[str, Mapping[str, int]]
+) -> tuple[Asked, ...]:
+    """What is asked for, with the cards that the scheduler took it from. ``allocated``: of each
+    card, by class.
+    """
     left = {name: list(_each(allocated, name)) for name in COUNTED_BY.values()}
     found = []
     for alias, count in asked:

@@ -1,4 +1,6 @@
-"""What an operator may say of each card of a host, and what that comes to: as the rules have it, not by the agent's code."""
+"""What an operator may say of each card of a host, and what that comes to: as the rules have it,
+not by the agent's code.
+"""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -7,7 +9,13 @@ from typing import Any
 from tests.unit.pci import scene
 
 NAMES = {**scene.NAMES, "V22": "0000:81:02.3", "PX": "0000:83:00.0"}
-CARDS: Mapping[str, tuple[str, ...]] = {"P0": (), "P1": (), "PX": (), "F2": ("V20", "V21", "V22"), "F3": ("V30", "V31", "V32", "V33")}
+CARDS: Mapping[str, tuple[str, ...]] = {
+    "P0": (),
+    "P1": (),
+    "PX": (),
+    "F2": ("V20", "V21", "V22"),
+    "F3": ("V30", "V31", "V32", "V33"),
+}
 """The virtual functions that a card may have."""
 PRODUCTS = {"P": "1533", "F": "1572", "V": "154c"}
 PLAIN, PF, VF = (f"CUSTOM_PCI_8086_{PRODUCTS[kind].upper()}" for kind in "PFV")
@@ -15,7 +23,9 @@ PLAIN, PF, VF = (f"CUSTOM_PCI_8086_{PRODUCTS[kind].upper()}" for kind in "PFV")
 
 @dataclass(frozen=True)
 class Meaning:
-    """What a device is to Placement. ``network``: it is the networking's to count; ``once``: it is for one guest."""
+    """What a device is to Placement. ``network``: it is the networking's to count; ``once``: it is
+    for one guest.
+    """
 
     resource_class: str
     traits: frozenset[str] = frozenset()
@@ -25,7 +35,9 @@ class Meaning:
 
 @dataclass(frozen=True)
 class Offer:
-    """``values`` of device_spec about one card, and what each device of it is by them; the others are not offered."""
+    """``values`` of device_spec about one card, and what each device of it is by them; the others
+    are not offered.
+    """
 
     values: tuple[Mapping[str, Any], ...] = ()
     means: Mapping[str, Meaning] = field(default_factory=dict)
@@ -34,45 +46,69 @@ class Offer:
 NONE = Offer()
 
 
-def _one(name: str, value: Mapping[str, Any], resource_class: str, *traits: str, **more: Any) -> Offer:
-    return Offer(({"address": NAMES[name], **value},), {name: Meaning(resource_class, frozenset(traits), **more)})
+def _one(
+    name: str, value: Mapping[str, Any], resource_class: str, *traits: str, **more: Any
+) -> Offer:
+    return Offer(
+        ({"address": NAMES[name], **value},),
+        {name: Meaning(resource_class, frozenset(traits), **more)},
+    )
 
 
-def _functions(card: str, value: Mapping[str, Any], resource_class: str = VF, *traits: str, **more: Any) -> Offer:
+def _functions(
+    card: str, value: Mapping[str, Any], resource_class: str = VF, *traits: str, **more: Any
+) -> Offer:
     """All virtual functions of a card."""
     meaning = Meaning(resource_class, frozenset(traits), **more)
-    return Offer(({"product_id": "154c", "address": NAMES[card][:-1] + "*", **value},), dict.fromkeys(CARDS[card], meaning))
+    return Offer(
+        ({"product_id": "154c", "address": NAMES[card][:-1] + "*", **value},),
+        dict.fromkeys(CARDS[card], meaning),
+    )
 
 
 def _whole(card: str) -> Offer:
     """By its address alone: with virtual functions nobody can tell what is meant."""
-    return Offer(({"address": NAMES[card]},), {card: Meaning(PF), **dict.fromkeys(CARDS[card], Meaning(VF))})
+    return Offer(
+        ({"address": NAMES[card]},), {card: Meaning(PF), **dict.fromkeys(CARDS[card], Meaning(VF))}
+    )
 
 
 _SOME = {"address": {"bus": "82", "slot": "03", "function": "[1-2]"}}
 OFFERS: Mapping[str, Mapping[str, Offer]] = {
     "P0": {
-        "none": NONE, "plain": _one("P0", {}, PLAIN), "gpu": _one("P0", {"resource_class": "pgpu", "traits": "purple"}, "PGPU", "CUSTOM_PURPLE"),
+        "none": NONE,
+        "plain": _one("P0", {}, PLAIN),
+        "gpu": _one("P0", {"resource_class": "pgpu", "traits": "purple"}, "PGPU", "CUSTOM_PURPLE"),
         "once": _one("P0", {"one_time_use": True}, PLAIN, "HW_PCI_ONE_TIME_USE", once=True),
         "migratable": _one("P0", {"live_migratable": "yes"}, PLAIN, "HW_PCI_LIVE_MIGRATABLE"),
     },
-    "P1": {"none": NONE, "plain": _one("P1", {}, PLAIN), "gpu": _one("P1", {"resource_class": "pgpu"}, "PGPU")},
+    "P1": {
+        "none": NONE,
+        "plain": _one("P1", {}, PLAIN),
+        "gpu": _one("P1", {"resource_class": "pgpu"}, "PGPU"),
+    },
     "PX": {"none": NONE, "plain": _one("PX", {"traits": "blue"}, PLAIN, "CUSTOM_BLUE")},
     "F2": {
-        "none": NONE, "physical": _one("F2", {"product_id": "1572"}, PF), "virtual": _functions("F2", {}),
+        "none": NONE,
+        "physical": _one("F2", {"product_id": "1572"}, PF),
+        "virtual": _functions("F2", {}),
         "coloured": _functions("F2", {"traits": "blue, big"}, VF, "CUSTOM_BLUE", "CUSTOM_BIG"),
         "named": _functions("F2", {"resource_class": "fast"}, "CUSTOM_FAST"),
-        "networking": _functions("F2", {"physical_network": "physnet1"}, network=True), "whole": _whole("F2"),
+        "networking": _functions("F2", {"physical_network": "physnet1"}, network=True),
+        "whole": _whole("F2"),
     },
     "F3": {
-        "none": NONE, "physical": _one("F3", {"product_id": "1572"}, PF), "virtual": _functions("F3", {}),
+        "none": NONE,
+        "physical": _one("F3", {"product_id": "1572"}, PF),
+        "virtual": _functions("F3", {}),
         "some": Offer((_SOME,), dict.fromkeys(("V30", "V31"), Meaning(VF))),
         "mixed": Offer(
             ({"address": NAMES["V30"], "resource_class": "x"}, *_functions("F3", {}).values),
             {**_functions("F3", {}).means, "V30": Meaning("CUSTOM_X")},
-        ), "whole": _whole("F3"),
+        ),
+        "whole": _whole("F3"),
     },
-}  # fmt: skip
+}
 
 
 def card_of(device: str) -> str:

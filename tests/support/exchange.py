@@ -12,7 +12,9 @@ OBSERVER_HEADER = "X-Test-Observer"
 
 @dataclass
 class Exchange:
-    """A request in the order of arrival; ``status`` stays ``None`` when no answer was given to the client."""
+    """A request in the order of arrival; ``status`` stays ``None`` when no answer was given to the
+    client.
+    """
 
     method: str
     path: str
@@ -48,8 +50,12 @@ class Exchange:
         return json.dumps(asdict(self))
 
 
-def arrived(method: str, path: str, query: str, headers: Mapping[str, str], body: bytes) -> Exchange:
-    """The exchange of a request that has just come in; ``path`` is decoded, ``headers`` ignore upper and lower case."""
+def arrived(
+    method: str, path: str, query: str, headers: Mapping[str, str], body: bytes
+) -> Exchange:
+    """The exchange of a request that has just come in; ``path`` is decoded, ``headers`` ignore
+    upper and lower case.
+    """
     version = headers.get("OpenStack-API-Version")
     return Exchange(
         method=method,
@@ -108,7 +114,9 @@ class LogReader:
         return [exchange for exchange in self.requests if exchange.is_write]
 
     def lines(self) -> list[str]:
-        """One line a request, for comparing traffic: ``PUT /resource_providers/<uuid>/traits -> 200``."""
+        """One line a request, for comparing traffic: ``PUT /resource_providers/<uuid>/traits ->
+        200``.
+        """
         return [str(exchange) for exchange in self.requests]
 
 

@@ -1,4 +1,6 @@
-"""What can go wrong between a client and Placement: which request it hits, and what happens to it."""
+"""What can go wrong between a client and Placement: which request it hits, and what
+happens to it.
+"""
 
 import enum
 import json
@@ -27,7 +29,9 @@ class Loss(enum.Enum):
     HALF = "connection closed in the middle of the answer"
 
 
-NEVER_CONNECTED = frozenset({Loss.REFUSED, Loss.CONNECT_TIMEOUT, Loss.UNRESOLVED, Loss.NO_ROUTE, Loss.BAD_CERTIFICATE})
+NEVER_CONNECTED = frozenset(
+    {Loss.REFUSED, Loss.CONNECT_TIMEOUT, Loss.UNRESOLVED, Loss.NO_ROUTE, Loss.BAD_CERTIFICATE}
+)
 
 
 @dataclass(frozen=True)
@@ -41,9 +45,11 @@ class Reply:
 
 @dataclass(frozen=True)
 class Action:
-    """What happens to a request. In this order: ``delay`` (seconds), ``before``, Placement, ``after``, the answer, which ``rewrite`` makes another.
+    """What happens to a request. In this order: ``delay`` (seconds), ``before``, Placement,
+    ``after``, the answer, which ``rewrite`` makes another.
 
-    Placement handles the request when nothing takes its place (no loss, no reply) or when ``applied`` is set.
+    Placement handles the request when nothing takes its place (no loss, no reply) or when
+    ``applied`` is set.
     """
 
     name: str
@@ -57,7 +63,9 @@ class Action:
 
     def __post_init__(self) -> None:
         if self.applied and self.loss in NEVER_CONNECTED:
-            raise ValueError(f"{self.name}: a request that never connected cannot have been applied")
+            raise ValueError(
+                f"{self.name}: a request that never connected cannot have been applied"
+            )
 
     @property
     def reaches(self) -> bool:
@@ -91,7 +99,9 @@ def bad_certificate() -> Action:
 
 
 def cut(*, applied: bool = False) -> Action:
-    """The connection is closed without an answer, before Placement saw the request or after it was applied."""
+    """The connection is closed without an answer, before Placement saw the request or after it was
+    applied.
+    """
     return Action("cut", loss=Loss.CUT, applied=applied)
 
 
@@ -119,23 +129,41 @@ def answer(
     applied: bool = False,
 ) -> Action:
     """An error in Placement's own form. ``applied``: although Placement did what was asked."""
-    error = {"status": status, "title": _phrase(status), "detail": detail, "request_id": "req-injected"}
+    error = {
+        "status": status,
+        "title": _phrase(status),
+        "detail": detail,
+        "request_id": "req-injected",
+    }
     if code is not None:
         error["code"] = code
     body = json.dumps({"errors": [error]}).encode()
-    sent = {"Content-Type": "application/json", "x-openstack-request-id": "req-injected", **(headers or {})}
+    sent = {
+        "Content-Type": "application/json",
+        "x-openstack-request-id": "req-injected",
+        **(headers or {}),
+    }
     return Action(f"answer-{status}", reply=Reply(status, body, sent), applied=applied)
 
 
 def html(status: int, *, applied: bool = False) -> Action:
     """The error page of something in front of Placement: no JSON, no request id."""
-    page = f"<html><head><title>{status} {_phrase(status)}</title></head><body>\n<h1>{_phrase(status)}</h1></body></html>\n"
-    return Action(f"html-{status}", reply=Reply(status, page.encode(), {"Content-Type": "text/html"}), applied=applied)
+    page = (
+        f"<html><head><title>{status} "
+        f"{_phrase(status)}</title></head><body>\n<h1>{_phrase(status)}</h1></body></html>\n"
+    )
+    return Action(
+        f"html-{status}",
+        reply=Reply(status, page.encode(), {"Content-Type": "text/html"}),
+        applied=applied,
+    )
 
 
 def many_headers() -> Action:
     """An answer with more headers than Python's HTTP reads."""
-    return Action("many-headers", reply=Reply(200, b"{}", {f"X-{number}": "1" for number in range(101)}))
+    return Action(
+        "many-headers", reply=Reply(200, b"{}", {f"X-{number}": "1" for number in range(101)})
+    )
 
 
 def delay(seconds: float) -> Action:
@@ -144,12 +172,18 @@ def delay(seconds: float) -> Action:
 
 
 def rewritten(change: Callable[[Any], Any], name: str = "rewritten") -> Action:
-    """Placement's own answer with another body: what ``change`` makes of it, which is bytes, or anything that JSON can tell."""
+    """Placement's own answer with another body: what ``change`` makes of it, which is bytes, or
+    anything that JSON can tell.
+    """
 
     def rewrite(reply: Reply) -> Reply:
         made = change(json.loads(reply.body)) if reply.body else reply.body
-        headers = {name: value for name, value in reply.headers.items() if name.lower() != "content-length"}
-        return Reply(reply.status, made if isinstance(made, bytes) else json.dumps(made).encode(), headers)
+        headers = {
+            name: value for name, value in reply.headers.items() if name.lower() != "content-length"
+        }
+        return Reply(
+            reply.status, made if isinstance(made, bytes) else json.dumps(made).encode(), headers
+        )
 
     return Action(name, rewrite=rewrite)
 
@@ -160,7 +194,9 @@ def before(call: Callable[[Exchange], object]) -> Action:
 
 
 def after(call: Callable[[Exchange], object]) -> Action:
-    """Somebody else acts just after Placement handled the request, before the client has the answer."""
+    """Somebody else acts just after Placement handled the request, before the client has the
+    answer.
+    """
     return Action("after", after=call)
 
 
@@ -218,8 +254,8 @@ class Faults:
     ) -> Rule:
         """Hit requests of ``method`` whose path and query match the regular expression ``path``.
 
-        ``skip`` matching requests pass first; then ``times`` are hit (``None``: all), each with ``probability``. Of
-        several actions the seeded dice choose.
+        ``skip`` matching requests pass first; then ``times`` are hit (``None``: all), each with
+        ``probability``. Of several actions the seeded dice choose.
         """
         actions = [action] if isinstance(action, Action) else list(action)
         for each in actions:
@@ -254,7 +290,12 @@ class Outcome:
     loss: Loss | None
 
 
-def carry_out(action: Action | None, exchange: Exchange, handle: Callable[[], Reply], sleep: Callable[[float], Any]) -> Outcome:
+def carry_out(
+    action: Action | None,
+    exchange: Exchange,
+    handle: Callable[[], Reply],
+    sleep: Callable[[float], Any],
+) -> Outcome:
     """Run one request through an action; ``handle`` is Placement. Both transports go this way.
 
     The exchange is completed: whether Placement was reached, and the status the client gets.
@@ -278,5 +319,7 @@ def carry_out(action: Action | None, exchange: Exchange, handle: Callable[[], Re
         loss = Loss.CUT  # because an answer without a body has no middle to break off in
     if reply is not None and loss is None:
         exchange.status = reply.status
-        exchange.server_request_id = {name.lower(): value for name, value in reply.headers.items()}.get("x-openstack-request-id")
+        exchange.server_request_id = {
+            name.lower(): value for name, value in reply.headers.items()
+        }.get("x-openstack-request-id")
     return Outcome(reply, loss)

@@ -1,4 +1,6 @@
-"""A store in which one write goes wrong: before any of its statements, before its commit, or after it."""
+"""A store in which one write goes wrong: before any of its statements, before its commit, or after
+it.
+"""
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -8,21 +10,26 @@ from typing import Any, Literal
 from sqlalchemy import Connection
 
 from agent.errors import RecordConflict, StoreError
-from agent.store.metadata import METADATA
+from agent.store.schema import METADATA
 from agent.store.store import Store
 from tests.support.crash import Crash
 
 Kind = Literal["crash", "failure", "conflict"]
 AFTER_COMMIT = -1
-KINDS = {"crash": Crash, "failure": lambda: StoreError("the disk is gone", "bring it back"), "conflict": lambda: RecordConflict("somebody was faster")}
+KINDS = {
+    "crash": Crash,
+    "failure": lambda: StoreError("the disk is gone", "bring it back"),
+    "conflict": lambda: RecordConflict("somebody was faster"),
+}
 
 
 @dataclass
 class Fault:
-    """What happens to the next write: ``kind`` before its statement number ``at``, but before its commit at the latest, or
-    after its commit. ``struck``: it has happened.
+    """What happens to the next write: ``kind`` before its statement number ``at``, but before its
+    commit at the latest, or after its commit. ``struck``: it has happened.
 
-    A ``crash`` is the end of the process, a ``failure`` an error that it survives, a ``conflict`` another writer.
+    A ``crash`` is the end of the process, a ``failure`` an error that it survives, a ``conflict``
+    another writer.
     """
 
     kind: Kind
@@ -65,7 +72,13 @@ class FaultyStore:
     def dump(self) -> dict[str, list[tuple[Any, ...]]]:
         """All rows of all tables."""
         with self._store.reading() as connection:
-            return {table.name: [tuple(row) for row in connection.execute(table.select().order_by(*table.primary_key))] for table in METADATA.sorted_tables}
+            return {
+                table.name: [
+                    tuple(row)
+                    for row in connection.execute(table.select().order_by(*table.primary_key))
+                ]
+                for table in METADATA.sorted_tables
+            }
 
     def empty(self) -> None:
         """Remove all rows."""

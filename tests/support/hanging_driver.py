@@ -1,4 +1,6 @@
-"""A driver from another distribution than the agent's: ``fake.file`` with a backend that stops answering when told to."""
+"""A driver from another distribution than the agent's: ``fake.file`` with a backend that stops
+answering when told to.
+"""
 
 import time
 from pathlib import Path

@@ -8,7 +8,9 @@ from agent.conf import options
 from agent.driver.interface import HostContext
 from drivers.host import HostDriver
 
-CONTEXT = HostContext(name="compute-1", identity="5f1c3f9e-6b1a-4d38-9d5e-0d6f2f4d7d10", state_path=Path("state"))
+CONTEXT = HostContext(
+    name="compute-1", identity="5f1c3f9e-6b1a-4d38-9d5e-0d6f2f4d7d10", state_path=Path("state")
+)
 
 
 def host_conf(sysfs_root: Path, instances_path: Path = Path("/")) -> cfg.ConfigOpts:

@@ -18,8 +18,9 @@ from tests.support.placement import PREFIX, SERVICE_ROLES, Placement, noauth_ses
 class HttpPlacement(Placement):
     """Started, stopped, killed and started again at will; the port and the database stay.
 
-    ``keystone`` holds the ``[keystone_authtoken]`` of a server that asks keystone, and ``admin_session`` then makes
-    the session for the test's own requests. ``requests`` are those Placement answered, in the order of the answers.
+    ``keystone`` holds the ``[keystone_authtoken]`` of a server that asks keystone, and
+    ``admin_session`` then makes the session for the test's own requests. ``requests`` are those
+    Placement answered, in the order of the answers.
     """
 
     def __init__(
@@ -40,7 +41,10 @@ class HttpPlacement(Placement):
         self._config = write_config(
             folder / "placement.conf",
             {
-                "placement_database": {"connection": f"sqlite:///{self._database}", "sqlite_synchronous": False},
+                "placement_database": {
+                    "connection": f"sqlite:///{self._database}",
+                    "sqlite_synchronous": False,
+                },
                 "api": {"auth_strategy": "keystone" if keystone else "noauth2"},
                 **(keystone or {}),
             },
@@ -124,5 +128,8 @@ class HttpPlacement(Placement):
 
     @staticmethod
     def _copy(source: Path, target: Path) -> None:
-        with contextlib.closing(sqlite3.connect(source)) as old, contextlib.closing(sqlite3.connect(target)) as new:
+        with (
+            contextlib.closing(sqlite3.connect(source)) as old,
+            contextlib.closing(sqlite3.connect(target)) as new,
+        ):
             old.backup(new)

@@ -14,7 +14,9 @@ def write_config(path: Path, config: Config) -> Path:
     for group, options in config.items():
         lines.append(f"[{group}]")
         for option, value in options.items():
-            values = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+            values = (
+                value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+            )
             lines += [f"{option} = {_escaped(each)}" for each in values]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n")

@@ -1,4 +1,6 @@
-"""The real ironic on loopback: API and conductor in one process, SQLite, fake hardware, no message bus."""
+"""The real ironic on loopback: API and conductor in one process, SQLite, fake hardware, no message
+bus.
+"""
 
 import os
 import signal
@@ -19,18 +21,34 @@ from tests.support.ini import Config, Value, write_config
 
 USER, PASSWORD = "agent", "a $ecret % of the tests"
 VERSION = "1.109"
-FAKES = ("bios", "boot", "console", "deploy", "firmware", "inspect", "management", "power", "raid", "rescue", "vendor")
+FAKES = (
+    "bios",
+    "boot",
+    "console",
+    "deploy",
+    "firmware",
+    "inspect",
+    "management",
+    "power",
+    "raid",
+    "rescue",
+    "vendor",
+)
 SOON = 60.0
 
 
 class Ironic:
-    """Started, stopped, killed and held at will; port and database stay. ``page``: the longest page that it gives.
+    """Started, stopped, killed and held at will; port and database stay. ``page``: the longest page
+    that it gives.
 
-    ``basic``: it asks for a user and a password. ``group``: the conductor's group, empty for the default one; ironic takes
-    no node of a group without a conductor. ``slow``: deployments and cleanings take so many seconds.
+    ``basic``: it asks for a user and a password. ``group``: the conductor's group, empty for the
+    default one; ironic takes no node of a group without a conductor. ``slow``: deployments and
+    cleanings take so many seconds.
     """
 
-    def __init__(self, folder: Path, *, basic: bool = False, group: str = "", page: int = 1000, slow: int = 0) -> None:
+    def __init__(
+        self, folder: Path, *, basic: bool = False, group: str = "", page: int = 1000, slow: int = 0
+    ) -> None:
         self.port = _free_port()
         self._basic, self._folder, self._group = basic, folder, group
         self._database, self._group_file = folder / "ironic.sqlite", folder / "ironic.group"
@@ -55,7 +73,11 @@ class Ironic:
 
     def start(self) -> None:
         """Serve, on the same port as ever."""
-        names = {"config_file": self._config, "database": self._database, "group_file": self._group_file}
+        names = {
+            "config_file": self._config,
+            "database": self._database,
+            "group_file": self._group_file,
+        }
         self._child.start({**{name: str(path) for name, path in names.items()}, "port": self.port})
 
     def stop(self) -> None:
@@ -76,14 +98,25 @@ class Ironic:
         """``[ironic]`` of a client, of this server or of a proxy's ``url`` in front of it."""
         endpoint = url or self.url
         if self._basic:
-            return {"auth_type": "http_basic", "username": USER, "password": PASSWORD, "endpoint_override": endpoint}
+            return {
+                "auth_type": "http_basic",
+                "username": USER,
+                "password": PASSWORD,
+                "endpoint_override": endpoint,
+            }
         return {"auth_type": "none", "endpoint_override": endpoint}
 
-    # --- what operators and deployers do --------------------------------------------------------------------------
+    # --- what operators and deployers do ----------------------------------------------------------
 
     def create(self, resource_class: str | None = "baremetal-gold", **fields: Any) -> str:
         """A node that is powered off and enrolled; its uuid."""
-        body = {"driver": "fake-hardware", "uuid": str(uuid.uuid4()), "resource_class": resource_class, "conductor_group": self._group, **fields}
+        body = {
+            "driver": "fake-hardware",
+            "uuid": str(uuid.uuid4()),
+            "resource_class": resource_class,
+            "conductor_group": self._group,
+            **fields,
+        }
         node: str = self._call("POST", "/nodes", body)["uuid"]
         return node
 
@@ -102,8 +135,17 @@ class Ironic:
 
     def set(self, node: str, **fields: Any) -> None:
         """Give fields other values; None takes one away."""
-        gone = [{"op": "remove", "path": f"/{name}"} for name, value in fields.items() if value is None]
-        changes = [*gone, *({"op": "add", "path": f"/{name}", "value": value} for name, value in fields.items() if value is not None)]
+        gone = [
+            {"op": "remove", "path": f"/{name}"} for name, value in fields.items() if value is None
+        ]
+        changes = [
+            *gone,
+            *(
+                {"op": "add", "path": f"/{name}", "value": value}
+                for name, value in fields.items()
+                if value is not None
+            ),
+        ]
         self._patiently(lambda: self._call("PATCH", f"/nodes/{node}", changes))
 
     def set_traits(self, node: str, *traits: str) -> None:
@@ -114,12 +156,16 @@ class Ironic:
 
     def power(self, node: str, target: str) -> None:
         """``on`` or ``off``, and wait until it is."""
-        self._patiently(lambda: self._call("PUT", f"/nodes/{node}/states/power", {"target": f"power {target}"}))
+        self._patiently(
+            lambda: self._call("PUT", f"/nodes/{node}/states/power", {"target": f"power {target}"})
+        )
         self.wait(node, lambda now: now["power_state"] == f"power {target}")
 
     def provision(self, node: str, target: str, *until: str) -> None:
         """Ask for a change of state, and wait until it is one of ``until``."""
-        self._patiently(lambda: self._call("PUT", f"/nodes/{node}/states/provision", {"target": target}))
+        self._patiently(
+            lambda: self._call("PUT", f"/nodes/{node}/states/provision", {"target": target})
+        )
         if until:
             self.wait(node, lambda now: now["provision_state"] in until)
 
@@ -145,10 +191,13 @@ class Ironic:
         """Until the node is as it should be, and nobody works on it."""
         end = time.monotonic() + SOON
         while not (reached(now := self.node(node)) and not now["reservation"]):
-            assert time.monotonic() < end, f"node {node} stays in {now['provision_state']}, {now['power_state']}: {now['last_error']}"
+            assert time.monotonic() < end, (
+                f"node {node} stays in {now['provision_state']}, {now['power_state']}: "
+                f"{now['last_error']}"
+            )
             time.sleep(0.05)
 
-    # --- parts ----------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def _patiently(self, work: Callable[[], object]) -> None:
         """Again and again while the conductor works on the node."""
@@ -158,7 +207,9 @@ class Ironic:
                 work()
                 return
             except requests.HTTPError as error:
-                assert error.response.status_code == 409 and time.monotonic() < end, error.response.text
+                assert error.response.status_code == 409 and time.monotonic() < end, (
+                    error.response.text
+                )
                 time.sleep(0.1)
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
@@ -189,9 +240,16 @@ class Ironic:
             },
             "api": {"host_ip": "127.0.0.1", "port": self.port, "max_limit": page},
             "database": {"connection": f"sqlite:///{self._database}", "sqlite_synchronous": False},
-            "conductor": {"automated_clean": False, "sync_power_state_interval": 60, "conductor_group": group},
+            "conductor": {
+                "automated_clean": False,
+                "sync_power_state_interval": 60,
+                "conductor_group": group,
+            },
             "deploy": {"http_root": folder / "http"},
-            "pxe": {name: folder / name for name in ("tftp_root", "images_path", "instance_master_path", "tftp_master_path")},
+            "pxe": {
+                name: folder / name
+                for name in ("tftp_root", "images_path", "instance_master_path", "tftp_master_path")
+            },
             "oslo_concurrency": {"lock_path": folder / "lock"},
             "service_catalog": {"auth_type": "none", "endpoint_override": self.url},
             "fake": {"deploy_delay": slow},

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.model.record_changes import RecordChanges
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationStatus, MigrationType
 from agent.model.names import ConsumerUuid
+from agent.model.node_records import RecordChanges
 from agent.tracker.requests import DeviceClaim
 from tests.support.tracking import Host, World, guest, uuid_of
 
@@ -29,7 +29,7 @@ class Journey:
         """The id of its move."""
         return Host.move_id(self.name)
 
-    # --- the steps --------------------------------------------------------------------------------------------
+    # --- the steps --------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """The guest has arrived, as the destination says."""
@@ -55,23 +55,38 @@ class Journey:
     def port(self, host: Host) -> str:
         """Claim a device on ``host`` for the guest; returns the claim's id."""
         id = uuid_of(f"port-of-{self.name}-on-{host.name}")
-        host.tracker.claim_devices(DeviceClaim(id=id, node=host.node, instance=guest(self.name), devices=ANY_DEVICE))
+        host.tracker.claim_devices(
+            DeviceClaim(id=id, node=host.node, instance=guest(self.name), devices=ANY_DEVICE)
+        )
         return id
 
     def become(self, **states: Any) -> None:
-        """Whatever else writes records writes these of the instance's, without a word to the tracker."""
+        """Whatever else writes records writes these of the instance's, without a word to the
+        tracker.
+        """
         self.write(lambda: RecordChanges(instances=(replace(self.instance, **states),)))
 
     def migration_becomes(self, status: MigrationStatus) -> None:
         """Whatever else writes records writes how far the move is."""
         self.write(lambda: RecordChanges(migrations=(replace(self.migration, status=status),)))
 
-    def recorded(self, name: str, kind: MigrationType, status: MigrationStatus = "accepted", **fields: Any) -> Migration:
-        """The record of another move of the guest, which is written without a word to the tracker."""
+    def recorded(
+        self, name: str, kind: MigrationType, status: MigrationStatus = "accepted", **fields: Any
+    ) -> Migration:
+        """The record of another move of the guest, which is written without a word to
+        the tracker.
+        """
         made = Migration(
-            uuid=guest(name), instance=guest(self.name), type=kind, status=status, source_compute=self.source.name, source_node=self.source.node,
-            created_at=self.world.time(), updated_at=self.world.time(), **fields,
-        )  # fmt: skip
+            uuid=guest(name),
+            instance=guest(self.name),
+            type=kind,
+            status=status,
+            source_compute=self.source.name,
+            source_node=self.source.node,
+            created_at=self.world.time(),
+            updated_at=self.world.time(),
+            **fields,
+        )
         self.write(lambda: RecordChanges(migrations=(made,)))
         return made
 
@@ -80,11 +95,13 @@ class Journey:
         with self.world.records.transaction([self.source.node, self.dest.node]) as transaction:
             transaction.write(changes())
 
-    # --- what there is ----------------------------------------------------------------------------------------
+    # --- what there is ----------------------------------------------------------------------------
 
     @property
     def usages(self) -> tuple[str, str]:
-        """What source and destination count; the same when both were audited, and when both were started anew."""
+        """What source and destination count; the same when both were audited, and when both were
+        started anew.
+        """
         found = self.source.usage, self.dest.usage
         for start in (False, True):
             for host in (self.source, self.dest):
@@ -98,7 +115,11 @@ class Journey:
     def claims(self) -> set[tuple[str, str, str | None]]:
         """Host, half and flavor of the guest's open claims of room."""
         names = {self.source.node: self.source.name, self.dest.node: self.dest.name}
-        return {(names[one.node], one.half, one.flavor_id) for one in self.dest.claims(self.name) if one.purpose != "devices"}
+        return {
+            (names[one.node], one.half, one.flavor_id)
+            for one in self.dest.claims(self.name)
+            if one.purpose != "devices"
+        }
 
     @property
     def instance(self) -> Instance:
@@ -126,6 +147,12 @@ class Journey:
         return found.status
 
     def holders(self, host: Host) -> dict[str, tuple[str, bool]]:
-        """The devices of ``host`` that are held, with their states and whether the guest has them."""
+        """The devices of ``host`` that are held, with their states and whether the
+        guest has them.
+        """
         mine = {one.id for one in host.claims(self.name)}
-        return {one.address: (one.state, one.holder in mine) for one in host.tracker.view(host.node).devices.values() if one.holder is not None}
+        return {
+            one.address: (one.state, one.holder in mine)
+            for one in host.tracker.view(host.node).devices.values()
+            if one.holder is not None
+        }

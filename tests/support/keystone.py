@@ -38,7 +38,10 @@ class Keystone:
             folder / "keystone.conf",
             {
                 "DEFAULT": {"log_file": folder / "keystone.log"},
-                "database": {"connection": f"sqlite:///{self._database}", "sqlite_synchronous": False},
+                "database": {
+                    "connection": f"sqlite:///{self._database}",
+                    "sqlite_synchronous": False,
+                },
                 "token": {"provider": "fernet"},
                 "fernet_tokens": {"key_repository": self._keys},
                 "fernet_receipts": {"key_repository": self._keys},
@@ -60,11 +63,19 @@ class Keystone:
         return self._child.running
 
     def start(self) -> None:
-        """Serve, on the port of the last time; the first start makes the database, users and the placement service."""
+        """Serve, on the port of the last time; the first start makes the database, users and the
+        placement service.
+        """
         first = self.port == 0
         if first:
             self.invalidate_tokens()
-        options = {"config_file": str(self._config), "database": str(self._database), "password": PASSWORD, "port": self.port, "threads": 4}
+        options = {
+            "config_file": str(self._config),
+            "database": str(self._database),
+            "password": PASSWORD,
+            "port": self.port,
+            "threads": 4,
+        }
         self.port = self._child.start(options)
         if first:
             self._populate()
@@ -83,10 +94,12 @@ class Keystone:
     def resume(self) -> None:
         self._child.resume()
 
-    # --- for clients ----------------------------------------------------------------------------------------------
+    # --- for clients ------------------------------------------------------------------------------
 
     def credentials(self, user: str = AGENT) -> dict[str, Value]:
-        """The options of keystoneauth's password plugin, as in ``[placement]`` or ``[keystone_authtoken]``."""
+        """The options of keystoneauth's password plugin, as in ``[placement]`` or
+        ``[keystone_authtoken]``.
+        """
         return {
             "auth_type": "password",
             "auth_url": self.url,
@@ -103,20 +116,37 @@ class Keystone:
         return Session(auth=v3.Password(**options))
 
     def for_placement(self) -> Config:
-        """What a Placement that asks this keystone must have in its configuration; it asks about every token anew."""
-        return {"keystone_authtoken": {**self.credentials(PLACEMENT), "token_cache_time": -1, "http_request_max_retries": 0}}
+        """What a Placement that asks this keystone must have in its configuration; it asks about
+        every token anew.
+        """
+        return {
+            "keystone_authtoken": {
+                **self.credentials(PLACEMENT),
+                "token_cache_time": -1,
+                "http_request_max_retries": 0,
+            }
+        }
 
-    # --- what can go wrong ----------------------------------------------------------------------------------------
+    # --- what can go wrong ------------------------------------------------------------------------
 
     def register_placement(self, url: str, region: str = REGION, interface: str = "public") -> None:
         """Put an endpoint of placement into the catalog, in place of any other."""
         self.unregister_placement()
-        endpoint = {"service_id": self._ids["service"], "interface": interface, "region_id": region, "url": url}
+        endpoint = {
+            "service_id": self._ids["service"],
+            "interface": interface,
+            "region_id": region,
+            "url": url,
+        }
         self._call("POST", "/endpoints", {"endpoint": endpoint})
 
     def unregister_placement(self) -> None:
-        """Take placement's endpoints out of the catalog; tokens issued from now on do not have them."""
-        for endpoint in self._call("GET", f"/endpoints?service_id={self._ids['service']}")["endpoints"]:
+        """Take placement's endpoints out of the catalog; tokens issued from now on do not have
+        them.
+        """
+        for endpoint in self._call("GET", f"/endpoints?service_id={self._ids['service']}")[
+            "endpoints"
+        ]:
             self._call("DELETE", f"/endpoints/{endpoint['id']}")
 
     def restore(self, placement_url: str) -> None:
@@ -152,14 +182,24 @@ class Keystone:
         self._call("PATCH", f"/users/{self._ids[user]}", {"user": {"enabled": enabled}})
 
     def _populate(self) -> None:
-        project = self._call("POST", "/projects", {"project": {"name": PROJECT, "domain_id": DEFAULT_DOMAIN}})["project"]["id"]
+        project = self._call(
+            "POST", "/projects", {"project": {"name": PROJECT, "domain_id": DEFAULT_DOMAIN}}
+        )["project"]["id"]
         roles = {role["name"]: role["id"] for role in self._call("GET", "/roles")["roles"]}
         for name, granted in USERS.items():
-            user = self._call("POST", "/users", {"user": {"name": name, "password": PASSWORD, "domain_id": DEFAULT_DOMAIN}})
+            user = self._call(
+                "POST",
+                "/users",
+                {"user": {"name": name, "password": PASSWORD, "domain_id": DEFAULT_DOMAIN}},
+            )
             self._ids[name] = user["user"]["id"]
             for role in granted:
-                self._call("PUT", f"/projects/{project}/users/{self._ids[name]}/roles/{roles[role]}")
-        service = self._call("POST", "/services", {"service": {"type": "placement", "name": "placement"}})
+                self._call(
+                    "PUT", f"/projects/{project}/users/{self._ids[name]}/roles/{roles[role]}"
+                )
+        service = self._call(
+            "POST", "/services", {"service": {"type": "placement", "name": "placement"}}
+        )
         self._ids["service"] = service["service"]["id"]
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
@@ -170,6 +210,11 @@ class Keystone:
     @functools.cached_property
     def _admin(self) -> Adapter:
         auth = v3.Password(
-            self.url, username="admin", password=PASSWORD, project_name="admin", user_domain_id=DEFAULT_DOMAIN, project_domain_id=DEFAULT_DOMAIN
+            self.url,
+            username="admin",
+            password=PASSWORD,
+            project_name="admin",
+            user_domain_id=DEFAULT_DOMAIN,
+            project_domain_id=DEFAULT_DOMAIN,
         )
         return Adapter(Session(auth=auth), endpoint_override=self.url)

@@ -1,4 +1,6 @@
-"""What a libvirtd answers, made for tests: a host with most of what can be odd, and nothing wrong."""
+"""What a libvirtd answers, made for tests: a host with most of what can be odd, and
+nothing wrong.
+"""
 
 from dataclasses import replace
 from pathlib import Path
@@ -6,14 +8,17 @@ from typing import Any
 
 from agent.model.domain import DomainState
 from agent.model.facts import HostFacts
-from drivers.libvirt.raw_capabilities import RawCapabilities, DeviceAnswer, DomainAnswer
 from drivers.libvirt.facts import facts_of
+from drivers.libvirt.raw_capabilities import DeviceAnswer, DomainAnswer, RawCapabilities
 
 FIXTURES = Path(__file__).parents[1] / "unit" / "drivers" / "libvirt" / "xml"
 
 ONLINE = frozenset({0, 1, 2, 3, 4, 5, 8})
 MDEV = "c6e54b2d-9a0f-4d0e-8a4c-2f3e4d5c6b7a"
-VPD = "<capability type='vpd'><name>Card</name><fields access='readonly'><serial_number>{}</serial_number></fields></capability>"
+VPD = (
+    "<capability type='vpd'><name>Card</name><fields "
+    "access='readonly'><serial_number>{}</serial_number></fields></capability>"
+)
 
 
 def fixture(name: str) -> str:
@@ -27,7 +32,13 @@ def node_name(address: str) -> str:
 
 
 def pci(
-    address: str, ids: str = "8086:1572", parent: str = "computer", more: str = "", driver: str = "", class_code: str = "0x020000", cell: int | None = None
+    address: str,
+    ids: str = "8086:1572",
+    parent: str = "computer",
+    more: str = "",
+    driver: str = "",
+    class_code: str = "0x020000",
+    cell: int | None = None,
 ) -> DeviceAnswer:
     """A PCI function; ``more``: XML within its capability."""
     domain, bus, rest = address.split(":")
@@ -35,11 +46,13 @@ def pci(
     vendor, product = ids.split(":")
     numa = "" if cell is None else f"<numa node='{cell}'/>"
     return DeviceAnswer(
-        node_name(address), parent,
-        f"<device><name>{node_name(address)}</name><parent>{parent}</parent>{f'<driver><name>{driver}</name></driver>' if driver else ''}"
-        f"<capability type='pci'><class>{class_code}</class><domain>{int(domain, 16)}</domain><bus>{int(bus, 16)}</bus><slot>{int(slot, 16)}</slot>"
-        f"<function>{int(function, 16)}</function><product id='0x{product}'>A &amp; B</product><vendor id='0x{vendor}'/>{more}{numa}</capability></device>",
-    )  # fmt: skip
+        node_name(address),
+        parent,
+        f"<device><name>{node_name(address)}</name><parent>{parent}</parent>{f'<driver><name>{driver}</name></driver>' if driver else ''}<capability "
+        f"type='pci'><class>{class_code}</class><domain>{int(domain, 16)}</domain><bus>{int(bus, 16)}</bus><slot>{int(slot, 16)}</slot><function>{int(function, 16)}</function><product "
+        f"id='0x{product}'>A &amp; B</product><vendor "
+        f"id='0x{vendor}'/>{more}{numa}</capability></device>",
+    )
 
 
 def address_xml(address: str) -> str:
@@ -51,55 +64,109 @@ def address_xml(address: str) -> str:
 
 def physical(address: str, most: int, *functions: str, **more: Any) -> DeviceAnswer:
     """A PF with those VFs."""
-    return pci(address, more=f"<capability type='virt_functions' maxCount='{most}'>{''.join(map(address_xml, functions))}</capability>", **more)
+    return pci(
+        address,
+        more=(
+            "<capability type='virt_functions' "
+            f"maxCount='{most}'>{''.join(map(address_xml, functions))}</capability>"
+        ),
+        **more,
+    )
 
 
 def virtual(address: str, of: str, **more: Any) -> DeviceAnswer:
     """A VF."""
-    return pci(address, **{"ids": "8086:154c", **more}, more=f"<capability type='phys_function'>{address_xml(of)}</capability>")
+    return pci(
+        address,
+        **{"ids": "8086:154c", **more},
+        more=f"<capability type='phys_function'>{address_xml(of)}</capability>",
+    )
 
 
-def net(name: str, of: str, mac: str = "3c:fd:fe:00:00:01", state: str = "down", features: str = "") -> DeviceAnswer:
+def net(
+    name: str, of: str, mac: str = "3c:fd:fe:00:00:01", state: str = "down", features: str = ""
+) -> DeviceAnswer:
     """A network interface of a PCI function."""
     parent = node_name(of)
     offload = "".join(f"<feature name='{one}'/>" for one in features.split())
     return DeviceAnswer(
-        f"net_{name}_{mac.replace(':', '_')}", parent,
-        f"<device><name>net</name><parent>{parent}</parent><capability type='net'><interface>{name}</interface><address>{mac}</address>"
+        f"net_{name}_{mac.replace(':', '_')}",
+        parent,
+        f"<device><name>net</name><parent>{parent}</parent><capability "
+        f"type='net'><interface>{name}</interface><address>{mac}</address>"
         f"<link state='{state}'/>{offload}<capability type='80203'/></capability></device>",
-    )  # fmt: skip
+    )
 
 
 def vdpa(number: int, of: str) -> DeviceAnswer:
     """A vDPA device of a VF."""
     return DeviceAnswer(
-        f"vdpa_vdpa{number}", node_name(of),
-        f"<device><name>vdpa_vdpa{number}</name><capability type='vdpa'><chardev>/dev/vhost-vdpa-{number}</chardev></capability></device>",
-    )  # fmt: skip
+        f"vdpa_vdpa{number}",
+        node_name(of),
+        (
+            f"<device><name>vdpa_vdpa{number}</name><capability "
+            f"type='vdpa'><chardev>/dev/vhost-vdpa-{number}</chardev></capability></device>"
+        ),
+    )
 
 
 def cuttable(address: str, **available: int) -> DeviceAnswer:
-    """A PCI function that can be cut into mediated devices: of each type so many more (an underscore stands for a dash)."""
+    """A PCI function that can be cut into mediated devices: of each type so many more (an
+    underscore stands for a dash).
+    """
     types = "".join(
-        f"<type id='{name.replace('_', '-')}'><name>T</name><deviceAPI>vfio-pci</deviceAPI><availableInstances>{count}</availableInstances></type>"
+        (
+            "<type "
+            f"id='{name.replace('_', '-')}'><name>T</name><deviceAPI>vfio-pci</deviceAPI><availableInstances>{count}</availableInstances></type>"
+        )
         for name, count in available.items()
     )
-    return pci(address, "10de:1eb8", class_code="0x030200", more=f"<capability type='mdev_types'>{types}</capability>", cell=0)
+    return pci(
+        address,
+        "10de:1eb8",
+        class_code="0x030200",
+        more=f"<capability type='mdev_types'>{types}</capability>",
+        cell=0,
+    )
 
 
-def mdev(uuid: str, mdev_type: str, of: str | None = None, parent: str = "computer", path: str = "") -> DeviceAnswer:
-    """A mediated device of a PCI function, or of something else; called as newer libvirts do where the function is given."""
-    name = f"mdev_{uuid.replace('-', '_')}" + (f"_{node_name(of).removeprefix('pci_')}" if of else "")
+def mdev(
+    uuid: str, mdev_type: str, of: str | None = None, parent: str = "computer", path: str = ""
+) -> DeviceAnswer:
+    """A mediated device of a PCI function, or of something else; called as newer libvirts do where
+    the function is given.
+    """
+    name = f"mdev_{uuid.replace('-', '_')}" + (
+        f"_{node_name(of).removeprefix('pci_')}" if of else ""
+    )
     where = f"<path>{path}</path>" if path else ""
     return DeviceAnswer(
-        name, node_name(of) if of else parent,
-        f"<device><name>{name}</name>{where}<capability type='mdev'><type id='{mdev_type}'/><iommuGroup number='1'/></capability></device>",
-    )  # fmt: skip
+        name,
+        node_name(of) if of else parent,
+        (
+            f"<device><name>{name}</name>{where}<capability type='mdev'><type "
+            f"id='{mdev_type}'/><iommuGroup number='1'/></capability></device>"
+        ),
+    )
 
 
-PF, VF_0, VF_1, BRIDGE, WIDE, GPU = "0000:3b:00.0", "0000:3b:02.0", "0000:3b:02.1", "0000:00:1f.0", "10000:00:04.0", "0000:06:00.0"
+PF, VF_0, VF_1, BRIDGE, WIDE, GPU = (
+    "0000:3b:00.0",
+    "0000:3b:02.0",
+    "0000:3b:02.1",
+    "0000:00:1f.0",
+    "10000:00:04.0",
+    "0000:06:00.0",
+)
 DEVICES = (
-    DeviceAnswer("computer", None, "<device><name>computer</name><capability type='system'><product>P</product></capability></device>"),
+    DeviceAnswer(
+        "computer",
+        None,
+        (
+            "<device><name>computer</name><capability "
+            "type='system'><product>P</product></capability></device>"
+        ),
+    ),
     pci(BRIDGE, "8086:a1c1", class_code="0x060100"),
     physical(PF, 4, VF_0, VF_1, cell=0, driver="i40e"),
     virtual(VF_0, PF, cell=0, driver="vfio-pci"),
@@ -114,24 +181,55 @@ DEVICES = (
 )
 
 
-def domain(name: str, state: DomainState = "running", xml: str | None = None, uuid: str | None = None) -> DomainAnswer:
+def domain(
+    name: str, state: DomainState = "running", xml: str | None = None, uuid: str | None = None
+) -> DomainAnswer:
     """A guest, from the fixture of that name if no XML is given."""
     text = fixture(f"{name}.xml") if xml is None else xml
-    return DomainAnswer(uuid or text.partition("<uuid>")[2].partition("</uuid>")[0], name, state, text)
+    return DomainAnswer(
+        uuid or text.partition("<uuid>")[2].partition("</uuid>")[0], name, state, text
+    )
 
 
 def answers(**changes: Any) -> RawCapabilities:
     """All of it; ``changes`` are fields of :class:`Answers`."""
     whole = RawCapabilities(
-        libvirt_version=10_000_000, hypervisor_version=8_002_000, hypervisor_type="QEMU", hostname="compute-1",
-        info=("x86_64", 31913, 7, 2500, 1, 1, 4, 2), online=ONLINE, capabilities=fixture("capabilities.xml"),
-        expanded=("<cpu><model fallback='allow'>Cascadelake-Server</model><feature policy='require' name='vmx'/><feature name='avx2'/></cpu>",),
-        domain_capabilities={("x86_64", "q35"): fixture("emulator.xml")}, devices=DEVICES,
-        domains=(domain("pinned_guest"), domain("floating_guest", "paused")), disk_gib=439,
-    )  # fmt: skip
+        libvirt_version=10_000_000,
+        hypervisor_version=8_002_000,
+        hypervisor_type="QEMU",
+        hostname="compute-1",
+        info=("x86_64", 31913, 7, 2500, 1, 1, 4, 2),
+        online=ONLINE,
+        capabilities=fixture("capabilities.xml"),
+        expanded=(
+            (
+                "<cpu><model fallback='allow'>Cascadelake-Server</model><feature policy='require' "
+                "name='vmx'/><feature name='avx2'/></cpu>"
+            ),
+        ),
+        domain_capabilities={("x86_64", "q35"): fixture("emulator.xml")},
+        devices=DEVICES,
+        domains=(domain("pinned_guest"), domain("floating_guest", "paused")),
+        disk_gib=439,
+    )
     return replace(whole, **changes)
 
 
-def facts(told: RawCapabilities, *cpu_flags: str, vtpm: bool = True, file_backed_memory_mib: int = 0, **more: Any) -> HostFacts:
+def facts(
+    told: RawCapabilities,
+    *cpu_flags: str,
+    vtpm: bool = True,
+    file_backed_memory_mib: int = 0,
+    **more: Any,
+) -> HostFacts:
     """What comes of the answers."""
-    return facts_of(told, "compute-1", 1000.0, cpu_flags=cpu_flags, vtpm=vtpm, tpm_secrets=(), file_backed_memory_mib=file_backed_memory_mib, **more)
+    return facts_of(
+        told,
+        "compute-1",
+        1000.0,
+        cpu_flags=cpu_flags,
+        vtpm=vtpm,
+        tpm_secrets=(),
+        file_backed_memory_mib=file_backed_memory_mib,
+        **more,
+    )

@@ -42,11 +42,20 @@ def guest_uuid(name: str) -> str:
     return uuid_of(name)
 
 
-def guest_xml(name: str, memory: int = 16, vcpus: int = 1, *, nova: bool = False, more: str = "") -> str:
-    """A guest with so many MiB; ``nova``: with what nova writes beside it; ``more``: XML within it."""
+def guest_xml(
+    name: str, memory: int = 16, vcpus: int = 1, *, nova: bool = False, more: str = ""
+) -> str:
+    """A guest with so many MiB; ``nova``: with what nova writes beside it; ``more``:
+    XML within it.
+    """
     values: Mapping[str, Any] = {"name": name, "memory": memory, "vcpus": vcpus}
     ids = {one: uuid_of(one) for one in ("flavor", "user", "project", "image")}
-    return GUEST.format(**values, uuid=guest_uuid(name), metadata=METADATA.format(**values, **ids) if nova else "", more=more)
+    return GUEST.format(
+        **values,
+        uuid=guest_uuid(name),
+        metadata=METADATA.format(**values, **ids) if nova else "",
+        more=more,
+    )
 
 
 def libvirt_conf(uri: str, **overrides: Any) -> cfg.ConfigOpts:
@@ -61,7 +70,9 @@ def libvirt_conf(uri: str, **overrides: Any) -> cfg.ConfigOpts:
 
 
 @contextmanager
-def started(uri: str, changed: Callable[[str], None] = lambda _node: None, **overrides: Any) -> Iterator[LibvirtDriver]:
+def started(
+    uri: str, changed: Callable[[str], None] = lambda _node: None, **overrides: Any
+) -> Iterator[LibvirtDriver]:
     """A driver that has passed ``start``, and is stopped at the end."""
     driver = LibvirtDriver(libvirt_conf(uri, **overrides))
     driver.start(HostContext("compute-1", IDENTITY, Path("state")))

@@ -1,4 +1,6 @@
-"""A real libvirtd with QEMU in a folder of its own, over this machine's /sys or a recording of another's."""
+"""A real libvirtd with QEMU in a folder of its own, over this machine's /sys or a recording of
+another's.
+"""
 
 import contextlib
 import importlib.util
@@ -19,7 +21,11 @@ LIBVIRTD = "/usr/sbin/libvirtd"
 QEMU = "/usr/bin/qemu-system-x86_64"
 BINDING = "gcc libvirt-dev pkg-config python3-dev"
 """The Debian packages that the Python binding is built with, by ``make test``."""
-PACKAGES = {LIBVIRTD: "libvirt-daemon libvirt-daemon-driver-qemu", QEMU: "qemu-system-x86", "/usr/bin/unshare": "util-linux"}
+PACKAGES = {
+    LIBVIRTD: "libvirt-daemon libvirt-daemon-driver-qemu",
+    QEMU: "qemu-system-x86",
+    "/usr/bin/unshare": "util-linux",
+}
 """Each program that is run, with the Debian packages that bring it."""
 START_DEADLINE = 120.0
 
@@ -44,12 +50,23 @@ log_outputs = "2:file:{folder}/libvirtd.log"
 host_uuid = "{uuid}"
 """
 
-# What libvirtd keeps in fixed places, each by a folder of ours that is mounted over it where only this libvirtd sees it.
-PLACES = {"run": "/run/libvirt", "lib": "/var/lib/libvirt", "cache": "/var/cache/libvirt", "log": "/var/log/libvirt", "etc": "/etc/libvirt"}
+# What libvirtd keeps in fixed places, each by a folder of ours that is mounted over it where only
+# this libvirtd sees it.
+PLACES = {
+    "run": "/run/libvirt",
+    "lib": "/var/lib/libvirt",
+    "cache": "/var/cache/libvirt",
+    "log": "/var/log/libvirt",
+    "etc": "/etc/libvirt",
+}
 
-# Debian makes this account with another package; libvirtd wants it although it runs guests as root here.
+# Debian makes this account with another package; libvirtd wants it although it runs guests as root
+# here.
 ACCOUNT = "libvirt-qemu"
-ACCOUNTS = {"/etc/passwd": f"{ACCOUNT}:x:64055:64055::/nonexistent:/bin/false\n", "/etc/group": f"{ACCOUNT}:x:64055:\n"}
+ACCOUNTS = {
+    "/etc/passwd": f"{ACCOUNT}:x:64055:64055::/nonexistent:/bin/false\n",
+    "/etc/group": f"{ACCOUNT}:x:64055:\n",
+}
 
 CAPABILITIES: "tempfile.TemporaryDirectory[str] | None" = None
 """What libvirtd learned of QEMU, which takes it seconds: kept for the next one of this process."""
@@ -65,17 +82,27 @@ def binding() -> ModuleType:
 
 
 def module() -> ModuleType:
-    """The Python binding; without it, or without libvirtd and QEMU, the test is skipped or fails."""
-    absent = {program: package for program, package in PACKAGES.items() if not Path(program).exists()}
+    """The Python binding; without it, or without libvirtd and QEMU, the test is skipped
+    or fails.
+    """
+    absent = {
+        program: package for program, package in PACKAGES.items() if not Path(program).exists()
+    }
     if importlib.util.find_spec("libvirt") is None:
         absent["Python module libvirt"] = BINDING
     if absent:
-        backends.missing("libvirtd with QEMU", f"apt-get install {' '.join(absent.values())}", f"there is no {', '.join(absent)}")
+        backends.missing(
+            "libvirtd with QEMU",
+            f"apt-get install {' '.join(absent.values())}",
+            f"there is no {', '.join(absent)}",
+        )
     return binding()
 
 
 class Libvirtd:
-    """One libvirtd. ``sysfs``: a folder that stands for /sys, as a recording has it; then devices can be plugged, see :meth:`uevent`."""
+    """One libvirtd. ``sysfs``: a folder that stands for /sys, as a recording has it; then devices
+    can be plugged, see :meth:`uevent`.
+    """
 
     def __init__(self, sysfs: Path | None = None) -> None:
         module()
@@ -89,10 +116,14 @@ class Libvirtd:
         if CAPABILITIES is not None:
             shutil.copytree(CAPABILITIES.name, self.folder / "cache", dirs_exist_ok=True)
         (self.folder / "etc" / "qemu.conf").write_text(QEMU_CONF)
-        (self.folder / "libvirtd.conf").write_text(LIBVIRTD_CONF.format(folder=self.folder, uuid="3f1c2b52-8b2e-4e6a-9a5f-7b0c5d2f9e11"))
+        (self.folder / "libvirtd.conf").write_text(
+            LIBVIRTD_CONF.format(folder=self.folder, uuid="3f1c2b52-8b2e-4e6a-9a5f-7b0c5d2f9e11")
+        )
         for place, line in ACCOUNTS.items():
             text = Path(place).read_text()
-            (self.folder / Path(place).name).write_text(text if f"\n{ACCOUNT}:" in text else text + line)
+            (self.folder / Path(place).name).write_text(
+                text if f"\n{ACCOUNT}:" in text else text + line
+            )
 
     @property
     def pid(self) -> int:
@@ -110,26 +141,51 @@ class Libvirtd:
         """Start it, and wait until it answers."""
         # A /run of its own, because only root could make the folder in the machine's.
         mounts = ["mount -t tmpfs none /run"]
-        mounts += [f"mkdir -p {place}; mount --bind {self.folder}/{name} {place}" for name, place in PLACES.items()]
+        mounts += [
+            f"mkdir -p {place}; mount --bind {self.folder}/{name} {place}"
+            for name, place in PLACES.items()
+        ]
         mounts += [f"mount --bind {self.folder}/{Path(place).name} {place}" for place in ACCOUNTS]
         if self._sysfs is not None:
             whole = (self._sysfs / "bus" / "pci").is_dir()
-            parts = [""] if whole else [one for one in ("devices/system/node", "devices/system/cpu") if (self._sysfs / one).is_dir()]
-            mounts += [f"mount --bind '{self._sysfs / part}' '{Path('/sys') / part}'" for part in parts]
-        daemon = f"exec {LIBVIRTD} --config {self.folder}/libvirtd.conf --pid-file {self.folder}/libvirtd.pid --timeout 0"
+            parts = (
+                [""]
+                if whole
+                else [
+                    one
+                    for one in ("devices/system/node", "devices/system/cpu")
+                    if (self._sysfs / one).is_dir()
+                ]
+            )
+            mounts += [
+                f"mount --bind '{self._sysfs / part}' '{Path('/sys') / part}'" for part in parts
+            ]
+        daemon = (
+            f"exec {LIBVIRTD} --config {self.folder}/libvirtd.conf --pid-file "
+            f"{self.folder}/libvirtd.pid --timeout 0"
+        )
         # A plain user is root in a namespace of its own.
-        unshare = ["unshare", "--mount", *([] if os.geteuid() == 0 else ["--user", "--map-root-user"])]
+        unshare = [
+            "unshare",
+            "--mount",
+            *([] if os.geteuid() == 0 else ["--user", "--map-root-user"]),
+        ]
         if self._sysfs is not None:
-            # libudev listens only where a udev is at work; and nobody else is to hear of devices that this machine does not have.
+            # libudev listens only where a udev is at work; and nobody else is to hear of devices
+            # that this machine does not have.
             mounts.append("mkdir /run/udev; touch /run/udev/control")
             unshare.append("--net")
         output = (self.folder / "output").open("ab")
         with output:
             self._process = subprocess.Popen(
-                [*unshare, "sh", "-ec", "\n".join([*mounts, daemon])], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                [*unshare, "sh", "-ec", "\n".join([*mounts, daemon])],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
                 # Because no udev knows a recording's devices.
-                env={**os.environ, "SYSTEMD_DEVICE_VERIFY_SYSFS": "0"}, start_new_session=True,
-            )  # fmt: skip
+                env={**os.environ, "SYSTEMD_DEVICE_VERIFY_SYSFS": "0"},
+                start_new_session=True,
+            )
         self._wait()
         self._keep_capabilities()
 
@@ -150,10 +206,31 @@ class Libvirtd:
         os.kill(self.pid, signal.SIGCONT)
 
     def uevent(self, action: str, folder: str, **properties: str) -> None:
-        """Tell it, as udev would, that the device of this folder of its /sys has come (``add``) or gone (``remove``)."""
-        text = json.dumps({"ACTION": action, "DEVPATH": f"/{folder}", "SEQNUM": str(time.monotonic_ns()), **properties})
-        enter = ["nsenter", "--target", str(self.pid), "--net", *([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"])]
-        subprocess.run([*enter, sys.executable, str(Path(__file__).with_name("send_uevent.py"))], input=text, text=True, check=True, timeout=30)
+        """Tell it, as udev would, that the device of this folder of its /sys has come (``add``) or
+        gone (``remove``).
+        """
+        text = json.dumps(
+            {
+                "ACTION": action,
+                "DEVPATH": f"/{folder}",
+                "SEQNUM": str(time.monotonic_ns()),
+                **properties,
+            }
+        )
+        enter = [
+            "nsenter",
+            "--target",
+            str(self.pid),
+            "--net",
+            *([] if os.geteuid() == 0 else ["--user", "--preserve-credentials"]),
+        ]
+        subprocess.run(
+            [*enter, sys.executable, str(Path(__file__).with_name("send_uevent.py"))],
+            input=text,
+            text=True,
+            check=True,
+            timeout=30,
+        )
 
     def recover(self) -> None:
         """Whatever was done to it, it runs."""
@@ -164,7 +241,10 @@ class Libvirtd:
 
     def guests(self) -> dict[str, int]:
         """The processes of the guests that run, by the guests' names."""
-        return {file.stem: int(file.read_text()) for file in (self.folder / "run" / "qemu").glob("*.pid")}
+        return {
+            file.stem: int(file.read_text())
+            for file in (self.folder / "run" / "qemu").glob("*.pid")
+        }
 
     def remove(self) -> None:
         """End it and its guests, and remove what they leave."""
@@ -199,9 +279,18 @@ class Libvirtd:
                 output = (self.folder / "output").read_text(errors="replace")
                 if self._process.poll() is not None:
                     self._process = None
-                    remedy = "it does not start here; REQUIRE_BACKENDS=1 makes tests fail with what it says"
-                    backends.missing("a libvirtd of its own", remedy, f"libvirtd does not start: {output} {self.log}")
-                assert time.monotonic() < end, f"libvirtd does not answer: {error} {output} {self.log}"
+                    remedy = (
+                        "it does not start here; REQUIRE_BACKENDS=1 makes tests fail with what it "
+                        "says"
+                    )
+                    backends.missing(
+                        "a libvirtd of its own",
+                        remedy,
+                        f"libvirtd does not start: {output} {self.log}",
+                    )
+                assert time.monotonic() < end, (
+                    f"libvirtd does not answer: {error} {output} {self.log}"
+                )
                 time.sleep(0.05)
             else:
                 connection.close()

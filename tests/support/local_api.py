@@ -1,4 +1,6 @@
-"""The local API in the test's process, on a socket of its own, in front of the daemon's own service."""
+"""The local API in the test's process, on a socket of its own, in front of the daemon's own
+service.
+"""
 
 import contextlib
 import json
@@ -12,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.api.client import ApiClient
-from agent.api.description import read
+from agent.api.description import RequestSchema, read, registered
 from agent.api.local_api import LocalApi
-from agent.api.schema import RequestSchema, registered
 from agent.api.unix_http import UnixConnection
 from agent.cli.configuration import load
 from agent.cli.options import Options, Override, Source
@@ -52,8 +53,14 @@ class Described:
     def check(self, method: str, target: str, answer: Answer) -> None:
         """The answer is as described; fails if the operation is not."""
         template = self._template(target.partition("?")[0])
-        responses = self.document["paths"][template][method.lower()]["responses"] if template else {}
-        found = responses.get(str(answer.status)) or responses.get("default") or {"$ref": "#/components/responses/Problem"}
+        responses = (
+            self.document["paths"][template][method.lower()]["responses"] if template else {}
+        )
+        found = (
+            responses.get(str(answer.status))
+            or responses.get("default")
+            or {"$ref": "#/components/responses/Problem"}
+        )
         if "$ref" in found:
             found = self.document["components"]["responses"][found["$ref"].rpartition("/")[2]]
         if "content" not in found:
@@ -62,14 +69,20 @@ class Described:
         media_type = answer.headers["content-type"].partition(";")[0]
         assert media_type in found["content"], answer
         if media_type.endswith("json"):
-            faults = list(RequestSchema(found["content"][media_type]["schema"], self._registry).faults(answer.json))
+            faults = list(
+                RequestSchema(found["content"][media_type]["schema"], self._registry).faults(
+                    answer.json
+                )
+            )
             assert not faults, (faults, answer)
 
     def _template(self, path: str) -> str | None:
         parts = path.split("/")
         for template in self.document["paths"]:
             wanted = template.split("/")
-            if len(wanted) == len(parts) and all(one in (part, "{uuid}", "{id}") for one, part in zip(wanted, parts, strict=True)):
+            if len(wanted) == len(parts) and all(
+                one in (part, "{uuid}", "{id}") for one, part in zip(wanted, parts, strict=True)
+            ):
                 return str(template)
         return None
 
@@ -82,14 +95,30 @@ class ApiHere:
         self.client = ApiClient(path)
         self._described = Described()
 
-    def call(self, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None, *, checked: bool = True) -> Answer:
-        """One request; ``body`` is sent as JSON unless it is bytes. The answer has to be as openapi.yaml says, if ``checked``."""
-        content = body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+    def call(
+        self,
+        method: str,
+        target: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+        *,
+        checked: bool = True,
+    ) -> Answer:
+        """One request; ``body`` is sent as JSON unless it is bytes. The answer has to be as
+        openapi.yaml says, if ``checked``.
+        """
+        content = (
+            body if isinstance(body, bytes) else None if body is None else json.dumps(body).encode()
+        )
         own = {"Content-Type": "application/json"} if content else {}
         connection = UnixConnection(self.path, 30)
         connection.request(method, target, content, {**own, **(headers or {})})
         response = connection.getresponse()
-        answer = Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, response.read())
+        answer = Answer(
+            response.status,
+            {name.lower(): value for name, value in response.getheaders()},
+            response.read(),
+        )
         connection.close()
         if checked:
             self._described.check(method, target, answer)
@@ -113,7 +142,9 @@ class ApiHere:
 
     @contextlib.contextmanager
     def answering(self, report: bytes = b"{}") -> Iterator[None]:
-        """Play the daemon's loop: audits that are asked for have ``report``, and every configuration is good."""
+        """Play the daemon's loop: audits that are asked for have ``report``, and every
+        configuration is good.
+        """
         done = threading.Event()
 
         def loop() -> None:
@@ -134,15 +165,21 @@ class ApiHere:
 
 @contextlib.contextmanager
 def api_here(folder: Path | None = None, **options: str) -> Iterator[ApiHere]:
-    """An API with these options of ``[api]``; its socket is in ``folder``, or in one that everybody may enter."""
+    """An API with these options of ``[api]``; its socket is in ``folder``, or in one that everybody
+    may enter.
+    """
     with contextlib.ExitStack() as stack:
         if folder is None:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agent-")))
             folder.chmod(0o755)
         path = folder / "agent.sock"
-        overrides = tuple(Override("api", name, value) for name, value in {"socket": str(path), **options}.items())
+        overrides = tuple(
+            Override("api", name, value) for name, value in {"socket": str(path), **options}.items()
+        )
         service = DaemonService(lambda: None)
-        api = LocalApi(load(Options(sources=(Source(Path(os.devnull)),), overrides=overrides), {}), service)
+        api = LocalApi(
+            load(Options(sources=(Source(Path(os.devnull)),), overrides=overrides), {}), service
+        )
         api.start()
         try:
             yield ApiHere(path, service, api)

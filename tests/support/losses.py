@@ -1,4 +1,6 @@
-"""What requests raises for a lost connection, built without one: the same classes, causes and texts as from a socket."""
+"""What requests raises for a lost connection, built without one: the same classes, causes and texts
+as from a socket.
+"""
 
 import errno
 import os
@@ -17,8 +19,14 @@ from tests.support.faults import Loss
 
 
 def loss_error(loss: Loss, request: requests.PreparedRequest) -> exceptions.RequestException:
-    """The exception a client gets for any loss but ``HALF``, which is only found while the body is read."""
-    return _broken(loss, request) if loss in (Loss.CUT, Loss.RESET, Loss.READ_TIMEOUT) else _not_connected(loss, request)
+    """The exception a client gets for any loss but ``HALF``, which is only found while the body is
+    read.
+    """
+    return (
+        _broken(loss, request)
+        if loss in (Loss.CUT, Loss.RESET, Loss.READ_TIMEOUT)
+        else _not_connected(loss, request)
+    )
 
 
 def _not_connected(loss: Loss, request: requests.PreparedRequest) -> exceptions.RequestException:
@@ -30,7 +38,9 @@ def _not_connected(loss: Loss, request: requests.PreparedRequest) -> exceptions.
     kind: type[exceptions.ConnectionError] = exceptions.ConnectionError
     if loss is Loss.CONNECT_TIMEOUT:
         system = TimeoutError("timed out")
-        reason = urllib3_errors.ConnectTimeoutError(connection, f"Connection to {host} timed out. (connect timeout=5)")
+        reason = urllib3_errors.ConnectTimeoutError(
+            connection, f"Connection to {host} timed out. (connect timeout=5)"
+        )
         kind = exceptions.ConnectTimeout
     elif loss is Loss.UNRESOLVED:
         system = socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -43,7 +53,9 @@ def _not_connected(loss: Loss, request: requests.PreparedRequest) -> exceptions.
     else:
         number = errno.ECONNREFUSED if loss is Loss.REFUSED else errno.EHOSTUNREACH
         system = OSError(number, os.strerror(number))
-        reason = urllib3_errors.NewConnectionError(connection, f"Failed to establish a new connection: {system}")
+        reason = urllib3_errors.NewConnectionError(
+            connection, f"Failed to establish a new connection: {system}"
+        )
     reason.__cause__ = system
     retried = urllib3_errors.MaxRetryError(HTTPConnectionPool(host, port), parts.path, reason)
     retried.__cause__ = reason
@@ -54,7 +66,9 @@ def _broken(loss: Loss, request: requests.PreparedRequest) -> exceptions.Request
     parts = urlsplit(str(request.url))
     if loss is Loss.READ_TIMEOUT:
         pool = HTTPConnectionPool(str(parts.hostname), parts.port or 80)
-        late = urllib3_errors.ReadTimeoutError(pool, parts.path, "Read timed out. (read timeout=60)")
+        late = urllib3_errors.ReadTimeoutError(
+            pool, parts.path, "Read timed out. (read timeout=60)"
+        )
         late.__cause__ = TimeoutError("timed out")
         return _outermost(exceptions.ReadTimeout, late, request)
     system: OSError = RemoteDisconnected("Remote end closed connection without response")

@@ -1,6 +1,8 @@
-"""Asks nova's own LibvirtDriver what it would have in Placement, with one configuration file after another. Run by a Python that has nova and libvirt.
+"""Asks nova's own LibvirtDriver what it would have in Placement, with one configuration file after
+another. Run by a Python that has nova and libvirt.
 
-Prints a JSON object for each file, a line each: the providers by their names, or why nova does not start with it.
+Prints a JSON object for each file, a line each: the providers by their names, or why nova does not
+start with it.
 """
 
 import json
@@ -23,15 +25,23 @@ ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 
 
 def told(file: str) -> dict[str, Any]:
-    """What nova tells of the host with this configuration, without devices of [pci]: its tracker adds those."""
+    """What nova tells of the host with this configuration, without devices of [pci]: its tracker
+    adds those.
+    """
     conf = nova.conf.CONF
     conf([], project="nova", default_config_files=[file])
     objects.register_all()
-    for context in [one for one in vars(sys.modules["nova.privsep"]).values() if isinstance(one, priv_context.PrivContext)]:
+    for context in [
+        one
+        for one in vars(sys.modules["nova.privsep"]).values()
+        if isinstance(one, priv_context.PrivContext)
+    ]:
         # Without a helper of its own, because there is nothing here that needs one.
         context.set_client_mode(False)
     # There is no database, and so nothing that was pinned before.
-    objects.ComputeNode.get_by_nodename = classmethod(lambda *_, **__: objects.ComputeNode(numa_topology=None))
+    objects.ComputeNode.get_by_nodename = classmethod(
+        lambda *_, **__: objects.ComputeNode(numa_topology=None)
+    )
     driver = libvirt_driver.LibvirtDriver(fake.FakeVirtAPI())
     driver.init_host("host")
     (node,) = driver.get_available_nodes()
@@ -45,11 +55,18 @@ def told(file: str) -> dict[str, Any]:
     tree.update_traits(node, traits)
     found = {one: tree.data(one) for one in tree.get_provider_uuids()}
     names = {uuid: data.name.removeprefix(node).lstrip("_") for uuid, data in found.items()}
-    return {"providers": {names[uuid]: {"inventories": data.inventory, "traits": sorted(data.traits)} for uuid, data in found.items()}}
+    return {
+        "providers": {
+            names[uuid]: {"inventories": data.inventory, "traits": sorted(data.traits)}
+            for uuid, data in found.items()
+        }
+    }
 
 
 def in_child(file: str) -> str:
-    """The same from a process of its own, because nova keeps much for as long as a process lasts."""
+    """The same from a process of its own, because nova keeps much for as long as a
+    process lasts.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,6 @@
-"""Plays scheduler and conductor of a cloud: writes allocations in Placement, and calls the agents again until they answer."""
+"""Plays scheduler and conductor of a cloud: writes allocations in Placement, and calls the agents
+again until they answer.
+"""
 
 import random
 import time
@@ -8,7 +10,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlencode
 from uuid import uuid4
 
-from agent.api.client import ApiProblem, ApiUnreachable, ApiClient, MoveStep
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable, MoveStep
 from agent.model.flavor import Flavor
 from agent.model.migration import MigrationType
 from tests.support.compute_host import GPU, PATIENCE, UNITS, VF, ComputeHost
@@ -27,7 +29,9 @@ PAUSE = 0.05
 
 @dataclass(frozen=True)
 class Kind:
-    """A sort of guest: as it is built, as it is resized, and how many units it has either way, or the class of the device that it has."""
+    """A sort of guest: as it is built, as it is resized, and how many units it has either way, or
+    the class of the device that it has.
+    """
 
     small: Flavor
     large: Flavor
@@ -38,12 +42,17 @@ class Kind:
         """What a scheduler asks of Placement for it."""
         cpus = "PCPU" if flavor.extra_specs.get("hw:cpu_policy") == "dedicated" else "VCPU"
         disk_gb = -(-flavor.amounts(volume_backed=False).disk_mb // 1024)
-        more = {**({UNITS: self.units} if self.units else {}), **({self.device: 1} if self.device else {})}
+        more = {
+            **({UNITS: self.units} if self.units else {}),
+            **({self.device: 1} if self.device else {}),
+        }
         return {cpus: flavor.vcpus, "MEMORY_MB": flavor.memory_mb, "DISK_GB": disk_gb, **more}
 
 
 def _with(alias: str, flavor: Flavor) -> Flavor:
-    return replace(flavor, id=f"{flavor.id}-{alias}", extra_specs={"pci_passthrough:alias": f"{alias}:1"})
+    return replace(
+        flavor, id=f"{flavor.id}-{alias}", extra_specs={"pci_passthrough:alias": f"{alias}:1"}
+    )
 
 
 PLAIN = Kind(F1, F3)
@@ -55,7 +64,9 @@ KINDS = (PLAIN, PINNED, WITH_UNIT, WITH_FUNCTION)
 
 
 def ask(host: ComputeHost, call: Callable[[ApiClient], Found]) -> Found:
-    """What the call answers; made again as long as no answer comes, or none but that it is too early."""
+    """What the call answers; made again as long as no answer comes, or none but that it is too
+    early.
+    """
     end = time.monotonic() + PATIENCE
     while True:
         try:
@@ -70,7 +81,8 @@ def ask(host: ComputeHost, call: Callable[[ApiClient], Found]) -> Found:
 class Guest:
     """One guest, and what the orchestrator does for it and remembers of it.
 
-    ``dice`` decides which calls it makes twice. ``allocations``: what each of its consumers is to hold in the end.
+    ``dice`` decides which calls it makes twice. ``allocations``: what each of its consumers is to
+    hold in the end.
     """
 
     def __init__(self, placement: Placement, kind: Kind, dice: random.Random) -> None:
@@ -86,7 +98,7 @@ class Guest:
         self._kind_of_move: MigrationType = "resize"
         self.ended: dict[str, tuple[str, str]] = {}
 
-    # --- building and ending --------------------------------------------------------------------------------------
+    # --- building and ending ----------------------------------------------------------------------
 
     def build(self, host: ComputeHost) -> None:
         """Have it built."""
@@ -104,9 +116,12 @@ class Guest:
 
     def _build(self, host: ComputeHost) -> None:
         body = {
-            "id": self.claim, "node": host.identity, "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
-            "flavor": asdict(self.flavor), "allocations": self._told(host),
-        }  # fmt: skip
+            "id": self.claim,
+            "node": host.identity,
+            "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
+            "flavor": asdict(self.flavor),
+            "allocations": self._told(host),
+        }
         self._ask(host, lambda client: client.create_claim(body))
         self.owner = host
         self.becomes(host, vm_state="active")
@@ -115,16 +130,22 @@ class Guest:
         """The addresses of the devices that its claim holds, as its host's agent says."""
         owner = self.owner
         assert owner is not None
-        return [one["address"] for one in ask(owner, lambda client: client.claim(self.claim))["devices"]]
+        return [
+            one["address"] for one in ask(owner, lambda client: client.claim(self.claim))["devices"]
+        ]
 
     def becomes(self, host: ComputeHost, **states: Any) -> None:
-        """Tell the agent of a host what has become of it. Who gets no answer looks what is there before he asks again."""
+        """Tell the agent of a host what has become of it. Who gets no answer looks what is there
+        before he asks again.
+        """
         while True:
             found = ask(host, lambda client: client.instance(self.uuid))
             if all(found[name] == state for name, state in states.items()):
                 return
             try:
-                ask(host, lambda client: client.update_instance(self.uuid, found["version"], states))  # noqa: B023 - called at once
+                ask(
+                    host, lambda client: client.update_instance(self.uuid, found["version"], states)
+                )  # noqa: B023 - called at once
                 return
             except ApiProblem as problem:
                 if problem.code != "record.changed":
@@ -136,7 +157,7 @@ class Guest:
         self.becomes(self.owner, deleted=True)
         self.allocations.clear()
 
-    # --- moving ---------------------------------------------------------------------------------------------------
+    # --- moving -----------------------------------------------------------------------------------
 
     def leave(self, kind: MigrationType, dest: ComputeHost, flavor: Flavor | None = None) -> None:
         """Have room made for it at ``dest``, and tell its host, unless that is dead.
@@ -153,11 +174,24 @@ class Guest:
             self._placement.move(self.uuid, self._migration)
             self.allocations[self._migration] = self.allocations.pop(self.uuid)
             self._hold(arriving)
-        described = {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER, "host": source.name, "node": source.identity, "flavor": asdict(self.flavor)}
+        described = {
+            "uuid": self.uuid,
+            "project_id": PROJECT,
+            "user_id": USER,
+            "host": source.name,
+            "node": source.identity,
+            "flavor": asdict(self.flavor),
+        }
         self._asked = {
-            "id": self._move, "type": kind, "node": dest.identity, "host": dest.name, "instance": described,
-            "migration": self._migration, "allocations": self._told(dest), **({"flavor": asdict(flavor)} if flavor else {}),
-        }  # fmt: skip
+            "id": self._move,
+            "type": kind,
+            "node": dest.identity,
+            "host": dest.name,
+            "instance": described,
+            "migration": self._migration,
+            "allocations": self._told(dest),
+            **({"flavor": asdict(flavor)} if flavor else {}),
+        }
         self.told(dest, *([source] if kind != "evacuation" else []))
 
     def told(self, *hosts: ComputeHost) -> None:
@@ -166,8 +200,15 @@ class Guest:
             self._ask(host, lambda client: client.create_move(self._asked))
 
     def step(self, step: MoveStep, *hosts: ComputeHost) -> str:
-        """Take the move a step further, by the agents of these hosts; what the migration's status is then, wherever it is kept."""
-        (status,) = {self._ask(host, lambda client: client.take_move(self._move, step))["migration"]["status"] for host in hosts}
+        """Take the move a step further, by the agents of these hosts; what the migration's status
+        is then, wherever it is kept.
+        """
+        (status,) = {
+            self._ask(host, lambda client: client.take_move(self._move, step))["migration"][
+                "status"
+            ]
+            for host in hosts
+        }
         return str(status)
 
     def arrived(self, host: ComputeHost, status: str, flavor: Flavor | None = None) -> None:
@@ -191,16 +232,25 @@ class Guest:
     def loses_share(self, host: ComputeHost) -> None:
         """What it holds on a host is to go."""
         mine = {one["uuid"] for one in self._placement.tree(host.identity)}
-        self.allocations[self.uuid] = {provider: held for provider, held in self.allocations[self.uuid].items() if provider not in mine}
+        self.allocations[self.uuid] = {
+            provider: held
+            for provider, held in self.allocations[self.uuid].items()
+            if provider not in mine
+        }
 
     def held(self) -> Resources:
         """What it holds in Placement now."""
-        return {provider: one["resources"] for provider, one in self._placement.allocations(self.uuid)["allocations"].items()}
+        return {
+            provider: one["resources"]
+            for provider, one in self._placement.allocations(self.uuid)["allocations"].items()
+        }
 
-    # --- parts ----------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def _ask(self, host: ComputeHost, call: Callable[[ApiClient], Found]) -> Found:
-        """What the call answers; made twice now and then, as by somebody who did not hear the first answer."""
+        """What the call answers; made twice now and then, as by somebody who did not hear the first
+        answer.
+        """
         answer = ask(host, call)
         return ask(host, call) if self._dice.random() < 0.2 else answer
 
@@ -211,10 +261,17 @@ class Guest:
 
     def _offers(self, host: ComputeHost, flavor: Flavor) -> list[Resources]:
         """What Placement offers, if anything: the first choice."""
-        wanted = ",".join(f"{name}:{amount}" for name, amount in self.kind.resources(flavor).items())
+        wanted = ",".join(
+            f"{name}:{amount}" for name, amount in self.kind.resources(flavor).items()
+        )
         query = urlencode({"resources": wanted, "in_tree": host.identity, "limit": 1})
-        found = self._placement.call("GET", f"/allocation_candidates?{query}").json()["allocation_requests"]
-        return [{provider: one["resources"] for provider, one in offer["allocations"].items()} for offer in found]
+        found = self._placement.call("GET", f"/allocation_candidates?{query}").json()[
+            "allocation_requests"
+        ]
+        return [
+            {provider: one["resources"] for provider, one in offer["allocations"].items()}
+            for offer in found
+        ]
 
     def _hold(self, allocations: Resources) -> None:
         """Have the guest hold exactly that."""
@@ -223,4 +280,7 @@ class Guest:
 
     def _told(self, host: ComputeHost) -> dict[str, Any]:
         """The allocations as an agent is told of them."""
-        return {provider: {"resources": dict(held)} for provider, held in self.allocations[self.uuid].items()}
+        return {
+            provider: {"resources": dict(held)}
+            for provider, held in self.allocations[self.uuid].items()
+        }

@@ -1,4 +1,6 @@
-"""Somebody else who uses the same Placement: prepares a test's state and interferes, by plain REST."""
+"""Somebody else who uses the same Placement: prepares a test's state and interferes, by
+plain REST.
+"""
 
 import uuid
 from collections.abc import Iterable, Mapping
@@ -17,22 +19,38 @@ class OtherClient:
 
     def __init__(self, session: Session, url: str, version: str = "1.37") -> None:
         self.version = version
-        self.adapter = Adapter(session, endpoint_override=url, service_type="placement", default_microversion=version, raise_exc=False)
+        self.adapter = Adapter(
+            session,
+            endpoint_override=url,
+            service_type="placement",
+            default_microversion=version,
+            raise_exc=False,
+        )
 
-    def call(self, method: str, path: str, body: Any = None, expect: Iterable[int] = (200, 201, 204)) -> requests.Response:
+    def call(
+        self, method: str, path: str, body: Any = None, expect: Iterable[int] = (200, 201, 204)
+    ) -> requests.Response:
         """One request; any other status than those expected fails the test."""
         extra = {} if body is None else {"json": body}
         response: requests.Response = self.adapter.request(path, method, **extra)
-        assert response.status_code in expect, f"{method} {path} -> {response.status_code} {response.text}"
+        assert response.status_code in expect, (
+            f"{method} {path} -> {response.status_code} {response.text}"
+        )
         return response
 
-    # --- providers ------------------------------------------------------------------------------------------------
+    # --- providers --------------------------------------------------------------------------------
 
-    def create_provider(self, name: str, provider: str | None = None, parent: str | None = None) -> str:
+    def create_provider(
+        self, name: str, provider: str | None = None, parent: str | None = None
+    ) -> str:
         """Create a provider; its uuid."""
         provider = provider or str(uuid.uuid4())
         body = {"uuid": provider, "name": name}
-        self.call("POST", "/resource_providers", body if parent is None else body | {"parent_provider_uuid": parent})
+        self.call(
+            "POST",
+            "/resource_providers",
+            body if parent is None else body | {"parent_provider_uuid": parent},
+        )
         return provider
 
     def provider(self, provider: str) -> dict[str, Any]:
@@ -42,7 +60,9 @@ class OtherClient:
 
     def tree(self, provider: str) -> list[dict[str, Any]]:
         """The providers of the tree that has this member, empty when there is none."""
-        found: list[dict[str, Any]] = self.call("GET", f"/resource_providers?in_tree={provider}").json()["resource_providers"]
+        found: list[dict[str, Any]] = self.call(
+            "GET", f"/resource_providers?in_tree={provider}"
+        ).json()["resource_providers"]
         return found
 
     def generation(self, provider: str) -> int:
@@ -53,25 +73,34 @@ class OtherClient:
 
     def reparent(self, provider: str, parent: str | None) -> None:
         name = self.provider(provider)["name"]
-        self.call("PUT", f"/resource_providers/{provider}", {"name": name, "parent_provider_uuid": parent})
+        self.call(
+            "PUT", f"/resource_providers/{provider}", {"name": name, "parent_provider_uuid": parent}
+        )
 
     def delete_provider(self, provider: str) -> None:
         self.call("DELETE", f"/resource_providers/{provider}")
 
-    # --- what a provider has --------------------------------------------------------------------------------------
+    # --- what a provider has ----------------------------------------------------------------------
 
     def set_inventory(self, provider: str, inventory: Mapping[str, int | Mapping[str, Any]]) -> int:
-        """Replace the inventory, ``{"VCPU": 8}`` or ``{"VCPU": {"total": 8, "reserved": 1}}``; the new generation."""
+        """Replace the inventory, ``{"VCPU": 8}`` or ``{"VCPU": {"total": 8, "reserved": 1}}``; the
+        new generation.
+        """
         for resource_class in inventory:
             if resource_class.startswith("CUSTOM_"):
                 self.call("PUT", f"/resource_classes/{resource_class}")
-        records = {name: {"total": record} if isinstance(record, int) else dict(record) for name, record in inventory.items()}
+        records = {
+            name: {"total": record} if isinstance(record, int) else dict(record)
+            for name, record in inventory.items()
+        }
         body = {"resource_provider_generation": self.generation(provider), "inventories": records}
         return self._put(provider, "inventories", body)
 
     def inventory(self, provider: str) -> dict[str, dict[str, Any]]:
         """``{class: {six fields}}``."""
-        found: dict[str, dict[str, Any]] = self.call("GET", f"/resource_providers/{provider}/inventories").json()["inventories"]
+        found: dict[str, dict[str, Any]] = self.call(
+            "GET", f"/resource_providers/{provider}/inventories"
+        ).json()["inventories"]
         return found
 
     def set_traits(self, provider: str, traits: Iterable[str]) -> int:
@@ -88,19 +117,26 @@ class OtherClient:
 
     def set_aggregates(self, provider: str, aggregates: Iterable[str]) -> int:
         """Replace the aggregates; the new generation."""
-        body = {"resource_provider_generation": self.generation(provider), "aggregates": sorted(aggregates)}
+        body = {
+            "resource_provider_generation": self.generation(provider),
+            "aggregates": sorted(aggregates),
+        }
         return self._put(provider, "aggregates", body)
 
     def aggregates(self, provider: str) -> set[str]:
-        return set(self.call("GET", f"/resource_providers/{provider}/aggregates").json()["aggregates"])
+        return set(
+            self.call("GET", f"/resource_providers/{provider}/aggregates").json()["aggregates"]
+        )
 
     def _put(self, provider: str, what: str, body: Mapping[str, Any]) -> int:
         answer = self.call("PUT", f"/resource_providers/{provider}/{what}", body).json()
         return int(answer["resource_provider_generation"])
 
-    # --- consumers ------------------------------------------------------------------------------------------------
+    # --- consumers --------------------------------------------------------------------------------
 
-    def claim(self, allocations: Mapping[str, Mapping[str, int]], consumer: str | None = None) -> str:
+    def claim(
+        self, allocations: Mapping[str, Mapping[str, int]], consumer: str | None = None
+    ) -> str:
         """Give a consumer exactly these allocations, ``{provider: {class: amount}}``; its uuid."""
         consumer = consumer or str(uuid.uuid4())
         self._claim(allocations, consumer, (204,))
@@ -110,9 +146,13 @@ class OtherClient:
         """As :meth:`claim`; returns whether there was enough."""
         return self._claim(allocations, consumer, (204, 409)) == 204
 
-    def _claim(self, allocations: Mapping[str, Mapping[str, int]], consumer: str, expect: Iterable[int]) -> int:
+    def _claim(
+        self, allocations: Mapping[str, Mapping[str, int]], consumer: str, expect: Iterable[int]
+    ) -> int:
         body = {
-            "allocations": {provider: {"resources": dict(amounts)} for provider, amounts in allocations.items()},
+            "allocations": {
+                provider: {"resources": dict(amounts)} for provider, amounts in allocations.items()
+            },
             "project_id": PROJECT,
             "user_id": USER,
             "consumer_generation": self.allocations(consumer).get("consumer_generation"),
@@ -120,12 +160,23 @@ class OtherClient:
         return self.call("PUT", f"/allocations/{consumer}", body, expect).status_code
 
     def move(self, source: str, target: str, expect: Iterable[int] = (204,)) -> int:
-        """Give ``target`` all that ``source`` holds, and nothing else, at once; the status of the answer."""
+        """Give ``target`` all that ``source`` holds, and nothing else, at once; the status of the
+        answer.
+        """
         held, there = self.allocations(source), self.allocations(target)
-        arriving = {"allocations": {provider: {"resources": one["resources"]} for provider, one in held["allocations"].items()}}
+        arriving = {
+            "allocations": {
+                provider: {"resources": one["resources"]}
+                for provider, one in held["allocations"].items()
+            }
+        }
         owner = {"project_id": held["project_id"], "user_id": held["user_id"]}
         bodies = {
-            source: {"allocations": {}, **owner, "consumer_generation": held["consumer_generation"]},
+            source: {
+                "allocations": {},
+                **owner,
+                "consumer_generation": held["consumer_generation"],
+            },
             target: {**arriving, **owner, "consumer_generation": there.get("consumer_generation")},
         }
         return self.call("POST", "/allocations", bodies, expect).status_code

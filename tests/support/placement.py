@@ -1,4 +1,6 @@
-"""The real Placement for tests: inside the test's process, with no socket, every request logged and disturbable."""
+"""The real Placement for tests: inside the test's process, with no socket, every request logged and
+disturbable.
+"""
 
 import contextlib
 import functools
@@ -40,21 +42,34 @@ class Placement(LogReader):
     max_version: str | None
 
     def session(self, roles: str = SERVICE_ROLES) -> Session:
-        """A keystoneauth session of a client; ``roles="admin"`` lacks the role that reshapes need."""
+        """A keystoneauth session of a client; ``roles="admin"`` lacks the role that
+        reshapes need.
+        """
         raise NotImplementedError
 
     def adapter(self, roles: str = SERVICE_ROLES, version: str | None = None) -> Adapter:
         """The same as an adapter, with an optional default microversion."""
-        return Adapter(self.session(roles), service_type="placement", default_microversion=version, raise_exc=False)
+        return Adapter(
+            self.session(roles),
+            service_type="placement",
+            default_microversion=version,
+            raise_exc=False,
+        )
 
     @functools.cached_property
     def other(self) -> OtherClient:
         """Another client of this Placement, unseen by the log and the faults."""
-        version = "1.37" if self.max_version is None or _number(self.max_version) >= _number("1.37") else self.max_version
+        version = (
+            "1.37"
+            if self.max_version is None or _number(self.max_version) >= _number("1.37")
+            else self.max_version
+        )
         return OtherClient(observer_session(self.session()), self.url, version)
 
     def credentials(self, url: str | None = None, *, service_role: bool = True) -> dict[str, str]:
-        """``[placement]`` of a client without keystone, of this server or of a proxy's ``url`` in front of it."""
+        """``[placement]`` of a client without keystone, of this server or of a proxy's ``url`` in
+        front of it.
+        """
         token = "a-token" if service_role else placement_app.ADMIN_ONLY_TOKEN
         return {"auth_type": "admin_token", "endpoint": url or self.url, "token": token}
 
@@ -64,7 +79,9 @@ class Placement(LogReader):
 
 
 class PlacementServer(Placement):
-    """A Placement of its own, empty at first. Any number live side by side; requests are handled one at a time."""
+    """A Placement of its own, empty at first. Any number live side by side; requests are handled
+    one at a time.
+    """
 
     def __init__(self, max_version: str | None = None) -> None:
         self.url = f"http://placement.test{PREFIX}"
@@ -72,7 +89,9 @@ class PlacementServer(Placement):
         self.faults = Faults()
         self._log = RequestLog()
         self._database = placement_app.memory_database()
-        transport = WSGITransport(placement_app.application(max_version), self.url, self._serving, self._log, self.faults)
+        transport = WSGITransport(
+            placement_app.application(max_version), self.url, self._serving, self._log, self.faults
+        )
         self._http = requests.Session()
         self._http.trust_env = False
         self._http.mount(self.url, transport)
@@ -106,7 +125,8 @@ class PlacementServer(Placement):
         """Have the state of a snapshot, of this server or another."""
         with placement_app.ONE_AT_A_TIME:
             target = placement_app.connection_of(self._database)
-            # A cursor that nobody has finished yet would keep the database locked, and the copy waiting for ever.
+            # A cursor that nobody has finished yet would keep the database locked, and the copy
+            # waiting for ever.
             gc.collect()
             target.rollback()
             snapshot.backup(target, sleep=0.01)

@@ -1,4 +1,6 @@
-"""Builds the real Placement: its WSGI application and an empty database with its schema, traits and classes."""
+"""Builds the real Placement: its WSGI application and an empty database with its schema, traits and
+classes.
+"""
 
 import contextlib
 import functools
@@ -30,8 +32,8 @@ ONE_AT_A_TIME = threading.RLock()
 def configuration(file: Path) -> cfg.ConfigOpts:
     """Placement's options from this file only.
 
-    A file and not overrides, because Placement's option groups are objects of the process, and an override of one
-    configuration would be one of all.
+    A file and not overrides, because Placement's option groups are objects of the process, and an
+    override of one configuration would be one of all.
     """
     conf = cfg.ConfigOpts()
     placement_conf.register_opts(conf)
@@ -41,10 +43,20 @@ def configuration(file: Path) -> cfg.ConfigOpts:
 
 @functools.cache
 def application(max_version: str | None = None) -> WSGIApp:
-    """Placement's WSGI application without a database of its own: call it inside ``serving_from``."""
+    """Placement's WSGI application without a database of its own: call it inside
+    ``serving_from``.
+    """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "placement.conf"
-        conf = configuration(write_config(file, {"placement_database": {"connection": "sqlite://"}, "api": {"auth_strategy": "noauth2"}}))
+        conf = configuration(
+            write_config(
+                file,
+                {
+                    "placement_database": {"connection": "sqlite://"},
+                    "api": {"auth_strategy": "noauth2"},
+                },
+            )
+        )
     with capped(max_version):
         app: WSGIApp = deploy.deploy(conf)
     policy.init(conf)
@@ -52,7 +64,8 @@ def application(max_version: str | None = None) -> WSGIApp:
 
 
 def with_roles(app: WSGIApp) -> WSGIApp:
-    """Let any token but ``ADMIN_ONLY_TOKEN`` have the role service too, unless the request names its roles itself.
+    """Let any token but ``ADMIN_ONLY_TOKEN`` have the role service too, unless the request names
+    its roles itself.
 
     Without keystone Placement takes roles from a header, which a configuration file cannot set.
     """
@@ -80,7 +93,9 @@ def capped(max_version: str | None) -> Iterator[None]:
 
 @contextlib.contextmanager
 def serving_from(manager: Any) -> Iterator[None]:
-    """Inside, Placement works on the database of ``manager``, whatever else this process configured for it."""
+    """Inside, Placement works on the database of ``manager``, whatever else this process configured
+    for it.
+    """
     with ONE_AT_A_TIME:
         undo = db_api.placement_context_manager.patch_factory(manager)
         try:
@@ -90,7 +105,9 @@ def serving_from(manager: Any) -> Iterator[None]:
 
 
 def memory_database() -> Any:
-    """An empty in-memory database as oslo.db's context manager; one connection, shared by all threads."""
+    """An empty in-memory database as oslo.db's context manager; one connection, shared by all
+    threads.
+    """
     manager = enginefacade.transaction_context()
     manager.configure(connection="sqlite://", max_retries=0)
     copy_template(connection_of(manager))

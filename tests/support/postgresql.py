@@ -1,4 +1,6 @@
-"""A real PostgreSQL: a private cluster in a folder of its own, on a Unix socket only, gone when the tests are gone."""
+"""A real PostgreSQL: a private cluster in a folder of its own, on a Unix socket only, gone when the
+tests are gone.
+"""
 
 import contextlib
 import ctypes
@@ -26,7 +28,8 @@ NOBODY = 65534
 START_DEADLINE = 120.0
 PR_SET_PDEATHSIG = 1
 
-# Without fsync, because a crash of the machine is none of the tests' business; kill -9 of any process is.
+# Without fsync, because a crash of the machine is none of the tests' business; kill -9 of any
+# process is.
 SETTINGS = {
     "listen_addresses": "''",
     "fsync": "off",
@@ -40,34 +43,56 @@ DURABLE = {"fsync": "on", "full_page_writes": "on"}
 
 
 def require() -> Path:
-    """The folder of the newest server's programs; without one the present test is skipped, or fails."""
+    """The folder of the newest server's programs; without one the present test is skipped, or
+    fails.
+    """
     found = sorted(BINARIES.glob("*/bin/postgres"), key=lambda program: int(program.parts[-3]))
     if not found:
-        backends.missing("PostgreSQL", "apt-get install postgresql", f"there is no PostgreSQL in {BINARIES}")
+        backends.missing(
+            "PostgreSQL", "apt-get install postgresql", f"there is no PostgreSQL in {BINARIES}"
+        )
     return found[-1].parent
 
 
 class PostgreSQL:
-    """A cluster. Databases are made and dropped in it; it may be killed and started again, and keeps them.
+    """A cluster. Databases are made and dropped in it; it may be killed and started again, and
+    keeps them.
 
     ``durable``: it also keeps them if the machine crashes, which takes time.
     """
 
     def __init__(self, *, durable: bool = False) -> None:
         self._binaries = require()
-        # Not below pytest's own folder, because that one is closed to anybody else, and too long for a socket's name.
+        # Not below pytest's own folder, because that one is closed to anybody else, and too long
+        # for a socket's name.
         self.folder = Path(tempfile.mkdtemp(prefix="cnag-pg-"))
         self._process: subprocess.Popen[bytes] | None = None
         self._number = 0
         self._uid = NOBODY if os.geteuid() == 0 else os.geteuid()
         os.chown(self.folder, self._uid, -1)
-        self._run("initdb", "--no-sync", "--encoding=UTF8", "--locale=C", "--auth=trust", f"--username={USER}", str(self._data))
-        (self._data / "pg_hba.conf").write_text(f"local all {ASKED} scram-sha-256\nlocal all {USER} trust\n")
+        self._run(
+            "initdb",
+            "--no-sync",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--auth=trust",
+            f"--username={USER}",
+            str(self._data),
+        )
+        (self._data / "pg_hba.conf").write_text(
+            f"local all {ASKED} scram-sha-256\nlocal all {USER} trust\n"
+        )
         settings = {**SETTINGS, **(DURABLE if durable else {})}
-        (self._data / "postgresql.conf").write_text("".join(f"{name} = {value}\n" for name, value in settings.items()))
+        (self._data / "postgresql.conf").write_text(
+            "".join(f"{name} = {value}\n" for name, value in settings.items())
+        )
         self.start()
         with self.connected() as connection:
-            connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(sql.Identifier(ASKED), sql.Literal(PASSWORD)))
+            connection.execute(
+                sql.SQL("CREATE ROLE {} LOGIN PASSWORD {}").format(
+                    sql.Identifier(ASKED), sql.Literal(PASSWORD)
+                )
+            )
 
     @property
     def _data(self) -> Path:
@@ -95,13 +120,19 @@ class PostgreSQL:
         self._number += 1
         name = f"test_{self._number}"
         with self.connected() as connection:
-            connection.execute(sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)))
+            connection.execute(
+                sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(
+                    sql.Identifier(name), sql.Identifier(template)
+                )
+            )
         return name
 
     def drop(self, database: str) -> None:
         """Drop a database; who is connected to it loses the connection."""
         with self.connected() as connection:
-            connection.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database)))
+            connection.execute(
+                sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database))
+            )
 
     def start(self) -> None:
         """Serve; after a kill that includes recovery."""
@@ -111,13 +142,20 @@ class PostgreSQL:
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(
                 [self._binaries / "postgres", "-D", self._data, "-k", self.folder],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.folder, user=self._uid,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.folder,
+                user=self._uid,
                 preexec_fn=lambda: kernel.prctl(PR_SET_PDEATHSIG, signal.SIGQUIT),
-            )  # fmt: skip
+            )
         deadline = time.monotonic() + START_DEADLINE
         while not self._answers():
             if not self.running or time.monotonic() > deadline:
-                raise AssertionError(f"PostgreSQL did not start; it said:\n{(self.folder / 'log').read_text()[-4000:]}")
+                raise AssertionError(
+                    "PostgreSQL did not start; it "
+                    f"said:\n{(self.folder / 'log').read_text()[-4000:]}"
+                )
             time.sleep(0.02)
 
     def stop(self) -> None:
@@ -165,5 +203,12 @@ class PostgreSQL:
                 process.wait(20)
 
     def _run(self, program: str, *arguments: str) -> None:
-        done = subprocess.run([self._binaries / program, *arguments], capture_output=True, text=True, cwd=self.folder, user=self._uid, check=False)
+        done = subprocess.run(
+            [self._binaries / program, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=self.folder,
+            user=self._uid,
+            check=False,
+        )
         assert done.returncode == 0, f"{program}: {done.stdout}{done.stderr}"

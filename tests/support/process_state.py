@@ -8,9 +8,18 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def undone() -> Iterator[None]:
-    """Inside, logging and the hook for uncaught exceptions may be changed; afterwards they are as they were."""
+    """Inside, logging and the hook for uncaught exceptions may be changed; afterwards they are as
+    they were.
+    """
     hook, handlers = sys.excepthook, logging.getLogger().handlers[:]
-    loggers = [logging.getLogger(), *(one for one in logging.Logger.manager.loggerDict.values() if isinstance(one, logging.Logger))]
+    loggers = [
+        logging.getLogger(),
+        *(
+            one
+            for one in logging.Logger.manager.loggerDict.values()
+            if isinstance(one, logging.Logger)
+        ),
+    ]
     levels = [(logger, logger.level) for logger in loggers]
     try:
         yield

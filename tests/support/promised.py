@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.model.amounts import NOTHING, Amounts
-from agent.model.flavor import Flavor
+from agent.model.flavor import NOTHING, Amounts, Flavor
 from agent.model.names import ProviderUuid
 
 SHARED = frozenset({*range(4), *range(8, 12)})
@@ -14,9 +13,15 @@ DEVICES: Mapping[str, tuple[str, ...]] = {"type-PF": (PF,), "type-VF": VFS, "typ
 TYPES = {address: kind for kind, addresses in DEVICES.items() for address in addresses}
 UNITS = ("ns_0", "ns_1")
 
-# Kinds of moves that wait for no confirmation, and how they end; and how each kind ends that is given up.
+# Kinds of moves that wait for no confirmation, and how they end; and how each kind ends that is
+# given up.
 AT_ONCE = {"live-migration": "completed", "evacuation": "done"}
-GIVEN_UP = {"resize": "cancelled", "migration": "cancelled", "live-migration": "cancelled", "evacuation": "failed"}
+GIVEN_UP = {
+    "resize": "cancelled",
+    "migration": "cancelled",
+    "live-migration": "cancelled",
+    "evacuation": "failed",
+}
 STAYS = ("confirmed", "completed", "done")
 # Of one that has arrived; after "confirming" there is no way back.
 WAITING = ("finished", "confirming")
@@ -33,7 +38,9 @@ class Refused(Exception):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What a guest asks for beside its flavor: a device of each of some types, units; ``vcpus``: the most that may be used of the node then."""
+    """What a guest asks for beside its flavor: a device of each of some types, units; ``vcpus``:
+    the most that may be used of the node then.
+    """
 
     devices: tuple[str, ...] = ()
     units: int = 0
@@ -51,7 +58,9 @@ class Got:
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """One claim. ``got``: None until it was seen; ``attached``: its devices are in use; ``hour``: of its last change."""
+    """One claim. ``got``: None until it was seen; ``attached``: its devices are in use; ``hour``:
+    of its last change.
+    """
 
     id: str
     purpose: str
@@ -88,7 +97,11 @@ class Guest:
 
     @property
     def removed(self) -> bool:
-        return self.deleted or self.vm_state == "deleted" or (self.vm_state == "shelved_offloaded" and self.task_state != "spawning")
+        return (
+            self.deleted
+            or self.vm_state == "deleted"
+            or (self.vm_state == "shelved_offloaded" and self.task_state != "spawning")
+        )
 
     @property
     def on_the_way(self) -> bool:

@@ -23,7 +23,9 @@ def default(*traits: str, **records: Any) -> dict[str, Any]:
     return by_uuid("$COMPUTE_NODE", *traits, **records)
 
 
-def _entry(identification: Mapping[str, str], traits: Sequence[str], records: Mapping[str, Any]) -> dict[str, Any]:
+def _entry(
+    identification: Mapping[str, str], traits: Sequence[str], records: Mapping[str, Any]
+) -> dict[str, Any]:
     entry: dict[str, Any] = {"identification": identification}
     if records:
         entry["inventories"] = {"additional": [{name: record} for name, record in records.items()]}
@@ -42,7 +44,12 @@ class ProviderFiles:
     def write(self, name: str, *entries: Mapping[str, Any], version: str = VERSION) -> Path:
         """A right file."""
         # JSON is YAML, and its strings are quoted, so that a version stays text.
-        return self.text(name, json.dumps({"meta": {"schema_version": version}, "providers": entries}, ensure_ascii=False))
+        return self.text(
+            name,
+            json.dumps(
+                {"meta": {"schema_version": version}, "providers": entries}, ensure_ascii=False
+            ),
+        )
 
     def text(self, name: str, text: str) -> Path:
         """A file of any content, there all at once."""

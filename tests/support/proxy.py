@@ -13,15 +13,17 @@ from urllib.parse import unquote, urlsplit
 from tests.support.exchange import OBSERVER_HEADER, Exchange, LogReader, RequestLog, arrived
 from tests.support.faults import NEVER_CONNECTED, Faults, Loss, Outcome, Reply, carry_out
 
-HOP_BY_HOP = frozenset({"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"})
+HOP_BY_HOP = frozenset(
+    {"connection", "keep-alive", "transfer-encoding", "content-length", "date", "server"}
+)
 UPSTREAM_TIMEOUT = 300.0
 
 
 class FaultProxy(LogReader):
     """Passes every request on to ``target_url`` unless a fault hits it; logs what comes in.
 
-    A single request can be cut, reset, held for ever, answered or disturbed (``faults``); refusing a connection is
-    the whole proxy's: ``down()``.
+    A single request can be cut, reset, held for ever, answered or disturbed (``faults``); refusing
+    a connection is the whole proxy's: ``down()``.
     """
 
     def __init__(self, target_url: str) -> None:
@@ -50,7 +52,9 @@ class FaultProxy(LogReader):
         self.stopping.clear()
         self._server = _Server(("127.0.0.1", self._port), self)
         self._port = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
 
     def stop(self) -> None:
         """Refuse new connections, close those there are, let held requests go."""
@@ -70,24 +74,41 @@ class FaultProxy(LogReader):
         finally:
             self.start()
 
-    def handle(self, method: str, raw_path: str, headers: Mapping[str, str], body: bytes) -> Outcome:
+    def handle(
+        self, method: str, raw_path: str, headers: Mapping[str, str], body: bytes
+    ) -> Outcome:
         """Carry out one request."""
         if OBSERVER_HEADER in headers:
             return Outcome(self._forward(method, raw_path, headers, body), None)
         parts = urlsplit(raw_path)
-        exchange = arrived(method, unquote(parts.path.removeprefix(self._target.path)), parts.query, headers, body)
+        exchange = arrived(
+            method, unquote(parts.path.removeprefix(self._target.path)), parts.query, headers, body
+        )
         action = self.faults.hit(exchange)
         self._log.append(exchange)
-        return carry_out(action, exchange, lambda: self._forward(method, raw_path, headers, body), self.stopping.wait)
+        return carry_out(
+            action,
+            exchange,
+            lambda: self._forward(method, raw_path, headers, body),
+            self.stopping.wait,
+        )
 
-    def _forward(self, method: str, raw_path: str, headers: Mapping[str, str], body: bytes) -> Reply:
-        connection = HTTPConnection(str(self._target.hostname), self._target.port, timeout=UPSTREAM_TIMEOUT)
+    def _forward(
+        self, method: str, raw_path: str, headers: Mapping[str, str], body: bytes
+    ) -> Reply:
+        connection = HTTPConnection(
+            str(self._target.hostname), self._target.port, timeout=UPSTREAM_TIMEOUT
+        )
         with contextlib.closing(connection):
-            passed_on = {name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP}
+            passed_on = {
+                name: value for name, value in headers.items() if name.lower() not in HOP_BY_HOP
+            }
             connection.request(method, raw_path, body=body or None, headers=passed_on)
             answer = connection.getresponse()
             content = answer.read()
-            kept = {name: value for name, value in answer.getheaders() if name.lower() not in HOP_BY_HOP}
+            kept = {
+                name: value for name, value in answer.getheaders() if name.lower() not in HOP_BY_HOP
+            }
             return Reply(answer.status, content, kept)
 
 
@@ -113,7 +134,8 @@ class _Server(ThreadingHTTPServer):
             reset = request in self.to_reset
             self.to_reset.discard(request)
         if reset:
-            # a close without shutdown, with nothing allowed to linger, is what makes the kernel send RST
+            # a close without shutdown, with nothing allowed to linger, is what makes the kernel
+            # send RST
             request.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.close_request(request)
         else:
@@ -140,7 +162,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             outcome = self.server.proxy.handle(self.command, self.path, self.headers, body)
         except (OSError, HTTPException):
-            # because a Placement that went away closes the connection on a client that talks to it directly
+            # because a Placement that went away closes the connection on a client that talks to it
+            # directly
             outcome = Outcome(None, Loss.CUT)
         if outcome.loss is None or outcome.loss is Loss.HALF:
             self._answer(outcome)
@@ -161,7 +184,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(reply.body)))
         self.end_headers()
-        self.wfile.write(reply.body[: len(reply.body) // 2] if outcome.loss is Loss.HALF else reply.body)
+        self.wfile.write(
+            reply.body[: len(reply.body) // 2] if outcome.loss is Loss.HALF else reply.body
+        )
 
     def _hold(self) -> None:
         """Say nothing until the client or the test has enough."""

@@ -14,13 +14,16 @@ OUR_TRAITS = ("HW_NUMA_ROOT", "HW_CPU_X86_AVX2", "CUSTOM_T1", "CUSTOM_T2")
 OUR_AGGREGATES = tuple(f"aaaaaaaa-0000-4000-8000-00000000000{n}" for n in range(3))
 THEIR_TRAITS = ("CUSTOM_THEIRS", "STORAGE_DISK_SSD")
 THEIR_AGGREGATE = "bbbbbbbb-0000-4000-8000-000000000001"
-# What hosts, devices and people are called: with everything that means something in a URL, a query or a shell.
+# What hosts, devices and people are called: with everything that means something in a URL, a query
+# or a shell.
 ODD = ("rack 7", "a&b=c", "a#b", "50%", "c+d", "x/y", "Ünï", "名前", "?q", "'\"", "$NODE")
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """One provider that a driver wants; ``parent`` is another one's name, None for the root itself."""
+    """One provider that a driver wants; ``parent`` is another one's name, None for the
+    root itself.
+    """
 
     name: str
     parent: str | None
@@ -39,7 +42,10 @@ def shape_of(tree: Tree) -> Any:
         for one in tree:
             if one.parent is not None and not target.exists(one.name):
                 target.new_child(one.name, one.parent)
-            elif one.parent is not None and target.provider(one.name).parent_uuid != target.provider(one.parent).uuid:
+            elif (
+                one.parent is not None
+                and target.provider(one.name).parent_uuid != target.provider(one.parent).uuid
+            ):
                 target.reparent(one.name, one.parent)
             target.update_inventory(one.name, one.inventory)
             target.add_traits(one.name, *one.traits)
@@ -50,7 +56,9 @@ def shape_of(tree: Tree) -> Any:
 
 @st.composite
 def trees(draw: st.DrawFn) -> Tree:
-    """A root and up to seven children, up to four deep, their names out of a small pool so that two trees share some."""
+    """A root and up to seven children, up to four deep, their names out of a small pool so that two
+    trees share some.
+    """
     names = draw(st.lists(st.sampled_from(ODD), max_size=7, unique=True))
     depth, tree = {NAME: 0}, [_wanted(draw, NAME, None)]
     for name in names:
@@ -62,14 +70,25 @@ def trees(draw: st.DrawFn) -> Tree:
 
 def _wanted(draw: st.DrawFn, name: str, parent: str | None) -> Wanted:
     classes = draw(st.lists(st.sampled_from(OUR_CLASSES), max_size=3, unique=True))
-    inventory = {one: total(draw(st.integers(2, 64)), allocation_ratio=draw(st.sampled_from((1.0, 4.0)))) for one in classes}
+    inventory = {
+        one: total(draw(st.integers(2, 64)), allocation_ratio=draw(st.sampled_from((1.0, 4.0))))
+        for one in classes
+    }
     traits = draw(st.frozensets(st.sampled_from(OUR_TRAITS), max_size=3))
-    return Wanted(name, parent, inventory, traits, draw(st.frozensets(st.sampled_from(OUR_AGGREGATES), max_size=2)))
+    return Wanted(
+        name,
+        parent,
+        inventory,
+        traits,
+        draw(st.frozensets(st.sampled_from(OUR_AGGREGATES), max_size=2)),
+    )
 
 
 @dataclass(frozen=True)
 class Meddling:
-    """What others put into a tree: by index of the provider, wrapped around if the tree is smaller."""
+    """What others put into a tree: by index of the provider, wrapped around if the tree
+    is smaller.
+    """
 
     children: tuple[int, ...]
     traits: tuple[tuple[int, str], ...]

@@ -1,7 +1,9 @@
-"""An ironic that is not there: what ironic 39.0.0 answered once, given again for as many nodes as a test wants.
+"""An ironic that is not there: what ironic 39.0.0 answered once, given again for as many nodes as a
+test wants.
 
-A node of its list was recorded with API 1.46, as were the 404 and the headers; only uuids, states and the next page's link are
-made here. For thousands of nodes, which the real one takes minutes to make.
+A node of its list was recorded with API 1.46, as were the 404 and the headers; only uuids, states
+and the next page's link are made here. For thousands of nodes, which the real one takes minutes to
+make.
 """
 
 import json
@@ -21,7 +23,13 @@ HEADERS = {
     "X-OpenStack-Ironic-API-Version": "1.46",
     "Content-Type": "application/json",
 }
-PROPERTIES = {"cpus": "8", "memory_mb": "16384", "local_gb": "500", "cpu_arch": "x86_64", "capabilities": "boot_mode:uefi"}
+PROPERTIES = {
+    "cpus": "8",
+    "memory_mb": "16384",
+    "local_gb": "500",
+    "cpu_arch": "x86_64",
+    "capabilities": "boot_mode:uefi",
+}
 
 
 def node_uuid(number: int) -> str:
@@ -30,7 +38,9 @@ def node_uuid(number: int) -> str:
 
 
 class RecordedIronic:
-    """``number`` available nodes, ``page`` of them in an answer. ``highest``: the version that it offers."""
+    """``number`` available nodes, ``page`` of them in an answer. ``highest``: the version that it
+    offers.
+    """
 
     def __init__(self, number: int, *, page: int = 1000, highest: str = "1.115") -> None:
         self.nodes = {node_uuid(one): self._node(node_uuid(one)) for one in range(number)}
@@ -47,7 +57,9 @@ class RecordedIronic:
         return {"auth_type": "none", "endpoint_override": self.url}
 
     def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
+        threading.Thread(
+            target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True
+        ).start()
 
     def stop(self) -> None:
         self._server.shutdown()
@@ -56,7 +68,15 @@ class RecordedIronic:
     def answer(self, path: str, query: Mapping[str, list[str]]) -> tuple[int, Any]:
         """Status and body."""
         if path == "/v1":
-            return 200, {"id": "v1", "version": {"id": "v1", "status": "CURRENT", "min_version": "1.1", "version": self.highest}}
+            return 200, {
+                "id": "v1",
+                "version": {
+                    "id": "v1",
+                    "status": "CURRENT",
+                    "min_version": "1.1",
+                    "version": self.highest,
+                },
+            }
         if path == "/v1/nodes":
             return self._list(query)
         asked = path.removeprefix("/v1/nodes/")
@@ -71,21 +91,36 @@ class RecordedIronic:
         shown = uuids[begin : begin + self.page]
         body: dict[str, Any] = {"nodes": [self.nodes[one] for one in shown]}
         if len(shown) == self.page:
-            body["next"] = f"http://ironic.internal:6385/v1/nodes?sort_key=id&sort_dir=asc&limit={self.page}&marker={shown[-1]}"
+            body["next"] = (
+                f"http://ironic.internal:6385/v1/nodes?sort_key=id&sort_dir=asc&limit={self.page}&marker={shown[-1]}"
+            )
         return 200, body
 
     @staticmethod
     def _missing(asked: str) -> tuple[int, Any]:
-        said = {"faultcode": "Client", "faultstring": f"Node {asked} could not be found.", "debuginfo": None}
+        said = {
+            "faultcode": "Client",
+            "faultstring": f"Node {asked} could not be found.",
+            "debuginfo": None,
+        }
         return 404, {"error_message": json.dumps(said)}
 
     def _node(self, uuid: str) -> dict[str, Any]:
         links = [{"href": f"http://ironic.internal:6385/v1/nodes/{uuid}", "rel": "self"}]
         return {
-            "uuid": uuid, "power_state": "power off", "target_power_state": None, "provision_state": "available", "target_provision_state": None,
-            "last_error": None, "maintenance": False, "properties": dict(PROPERTIES), "instance_uuid": None, "traits": ["CUSTOM_RAID", "HW_CPU_X86_VMX"],
-            "resource_class": "baremetal-gold", "links": links,
-        }  # fmt: skip
+            "uuid": uuid,
+            "power_state": "power off",
+            "target_power_state": None,
+            "provision_state": "available",
+            "target_provision_state": None,
+            "last_error": None,
+            "maintenance": False,
+            "properties": dict(PROPERTIES),
+            "instance_uuid": None,
+            "traits": ["CUSTOM_RAID", "HW_CPU_X86_VMX"],
+            "resource_class": "baremetal-gold",
+            "links": links,
+        }
 
 
 class _Server(ThreadingHTTPServer):
@@ -106,7 +141,10 @@ class _Handler(BaseHTTPRequestHandler):
         status, body = self.server.ironic.answer(parts.path, parse_qs(parts.query))
         content = json.dumps(body).encode()
         self.send_response_only(status)
-        for name, value in {**HEADERS, "X-OpenStack-Ironic-API-Maximum-Version": self.server.ironic.highest}.items():
+        for name, value in {
+            **HEADERS,
+            "X-OpenStack-Ironic-API-Maximum-Version": self.server.ironic.highest,
+        }.items():
             self.send_header(name, value)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

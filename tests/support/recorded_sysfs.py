@@ -1,4 +1,6 @@
-"""Builds small recordings of /sys: what the kernel would show of a made-up host, file by file and link by link."""
+"""Builds small recordings of /sys: what the kernel would show of a made-up host, file by file and
+link by link.
+"""
 
 import os
 import shutil
@@ -8,7 +10,9 @@ from typing import Self
 
 
 def cpu_map(cpus: Iterable[int], words: int = 1) -> str:
-    """The kernel's hexadecimal map of ``cpus``, at least ``words`` words of 32 bits, the highest first."""
+    """The kernel's hexadecimal map of ``cpus``, at least ``words`` words of 32 bits, the highest
+    first.
+    """
     bits = sum(1 << cpu for cpu in set(cpus))
     words = max(words, (bits.bit_length() + 31) // 32)
     return ",".join(f"{bits >> 32 * word & 0xFFFFFFFF:08x}" for word in reversed(range(words)))
@@ -43,8 +47,17 @@ class RecordedSysfs:
         """Remove one file or link."""
         (self.root / path).unlink()
 
-    def cpu(self, number: int, threads: Iterable[int] | None = None, package: int = 0, online: bool = True, form: str = "list") -> None:
-        """One CPU; ``form``: ``list`` or ``map`` for the old names, ``core_list`` or ``core_map`` for the new ones."""
+    def cpu(
+        self,
+        number: int,
+        threads: Iterable[int] | None = None,
+        package: int = 0,
+        online: bool = True,
+        form: str = "list",
+    ) -> None:
+        """One CPU; ``form``: ``list`` or ``map`` for the old names, ``core_list`` or ``core_map``
+        for the new ones.
+        """
         folder = f"devices/system/cpu/cpu{number}"
         self.write(f"{folder}/online", "1" if online else "0")
         if not online:
@@ -67,28 +80,59 @@ class RecordedSysfs:
         """The kernel's list of the cells that are online."""
         self.write("devices/system/node/online", text)
 
-    def cell(self, number: int, cpus: Iterable[int], memory_kib: int, distances: Iterable[int], form: str = "list") -> None:
+    def cell(
+        self,
+        number: int,
+        cpus: Iterable[int],
+        memory_kib: int,
+        distances: Iterable[int],
+        form: str = "list",
+    ) -> None:
         """One cell; ``form``: ``list`` or ``map`` of its CPUs."""
         folder = f"devices/system/node/node{number}"
         members = list(cpus)
-        self.write(f"{folder}/cpulist" if form == "list" else f"{folder}/cpumap", cpu_list(members) if form == "list" else cpu_map(members))
-        self.write(f"{folder}/meminfo", f"Node {number} MemTotal:       {memory_kib} kB\nNode {number} MemFree:        {memory_kib // 2} kB")
+        self.write(
+            f"{folder}/cpulist" if form == "list" else f"{folder}/cpumap",
+            cpu_list(members) if form == "list" else cpu_map(members),
+        )
+        self.write(
+            f"{folder}/meminfo",
+            (
+                f"Node {number} MemTotal:       {memory_kib} kB\nNode {number} MemFree:        "
+                f"{memory_kib // 2} kB"
+            ),
+        )
         self.write(f"{folder}/distance", " ".join(map(str, distances)))
 
     def pages(self, cell: int | None, pools: Mapping[int, tuple[int, int]]) -> None:
         """Huge pages of a cell, or of the whole host: size in KiB to total and free."""
-        folder = "kernel/mm/hugepages" if cell is None else f"devices/system/node/node{cell}/hugepages"
+        folder = (
+            "kernel/mm/hugepages" if cell is None else f"devices/system/node/node{cell}/hugepages"
+        )
         for size, (total, free) in pools.items():
             self.write(f"{folder}/hugepages-{size}kB/nr_hugepages", str(total))
             self.write(f"{folder}/hugepages-{size}kB/free_hugepages", str(free))
 
     def pci(
-        self, address: str, ids: str = "8086:1572", class_code: str = "0x020000", cell: int = -1, vfs: int | None = None, driver: str | None = None
+        self,
+        address: str,
+        ids: str = "8086:1572",
+        class_code: str = "0x020000",
+        cell: int = -1,
+        vfs: int | None = None,
+        driver: str | None = None,
     ) -> str:
-        """One PCI function, as a folder below its bus and a link to it; ``vfs``: how many VFs it could have."""
+        """One PCI function, as a folder below its bus and a link to it; ``vfs``: how many VFs it
+        could have.
+        """
         folder = f"devices/pci{address.rpartition(':')[0]}/{address}"
         vendor, product = ids.split(":")
-        files = {"vendor": f"0x{vendor}", "device": f"0x{product}", "class": class_code, "numa_node": str(cell)}
+        files = {
+            "vendor": f"0x{vendor}",
+            "device": f"0x{product}",
+            "class": class_code,
+            "numa_node": str(cell),
+        }
         if vfs is not None:
             files |= {"sriov_totalvfs": str(vfs), "sriov_numvfs": "0"}
         for name, text in files.items():
@@ -98,16 +142,23 @@ class RecordedSysfs:
         self.link(f"bus/pci/devices/{address}", f"../../../{folder}")
         return folder
 
-    def virtual_function(self, physical: str, number: int, address: str, ids: str = "8086:154c", cell: int = -1) -> str:
+    def virtual_function(
+        self, physical: str, number: int, address: str, ids: str = "8086:154c", cell: int = -1
+    ) -> str:
         """One VF of the PF, with the links between the two."""
         folder = self.pci(address, ids, cell=cell)
         self.link(f"{folder}/physfn", f"../{physical}")
         pf_folder = os.path.realpath(self.root / "bus/pci/devices" / physical)
-        self.link(str(Path(pf_folder).relative_to(self.root.resolve()) / f"virtfn{number}"), f"../{address}")
+        self.link(
+            str(Path(pf_folder).relative_to(self.root.resolve()) / f"virtfn{number}"),
+            f"../{address}",
+        )
         return folder
 
     def enable_virtual_functions(self, physical: str, count: int, product: str) -> None:
-        """What the kernel does when ``count`` is written to the PF's ``sriov_numvfs``: all that were there go, and so many come."""
+        """What the kernel does when ``count`` is written to the PF's ``sriov_numvfs``: all that
+        were there go, and so many come.
+        """
         bus = self.root / "bus/pci/devices"
         folder = (bus / physical).resolve()
         for link in folder.glob("virtfn*"):
@@ -116,43 +167,76 @@ class RecordedSysfs:
             link.unlink()
         for number in range(count):
             cell = int((folder / "numa_node").read_text())
-            self.virtual_function(physical, number, f"{physical.rpartition(':')[0]}:02.{number}", f"8086:{product}", cell)
+            self.virtual_function(
+                physical,
+                number,
+                f"{physical.rpartition(':')[0]}:02.{number}",
+                f"8086:{product}",
+                cell,
+            )
         (folder / "sriov_numvfs").write_text(f"{count}\n")
 
     def mediated(self, parent: str, types: Mapping[str, int], devices: Mapping[str, str]) -> None:
-        """Let the PCI function be cut into mediated devices: how many more there could be of each type, and the type of each that exists."""
-        folder = str((self.root / "bus/pci/devices" / parent).resolve().relative_to(self.root.resolve()))
+        """Let the PCI function be cut into mediated devices: how many more there could be of each
+        type, and the type of each that exists.
+        """
+        folder = str(
+            (self.root / "bus/pci/devices" / parent).resolve().relative_to(self.root.resolve())
+        )
         self.link(f"class/mdev_bus/{parent}", f"../../{folder}")
         self.link(f"{folder}/subsystem", os.path.relpath("bus/pci", folder))
         for name, available in types.items():
-            for file, text in (("name", name), ("device_api", "vfio-pci"), ("available_instances", str(available))):
+            for file, text in (
+                ("name", name),
+                ("device_api", "vfio-pci"),
+                ("available_instances", str(available)),
+            ):
                 self.write(f"{folder}/mdev_supported_types/{name}/{file}", text)
         for number, (uuid, name) in enumerate(devices.items()):
             self.write(f"{folder}/{uuid}/uevent", "")
             self.write(f"kernel/iommu_groups/{number}/name", "")
-            links = {"mdev_type": f"{folder}/mdev_supported_types/{name}", "subsystem": "bus/mdev", "iommu_group": f"kernel/iommu_groups/{number}"}
+            links = {
+                "mdev_type": f"{folder}/mdev_supported_types/{name}",
+                "subsystem": "bus/mdev",
+                "iommu_group": f"kernel/iommu_groups/{number}",
+            }
             for link, target in links.items():
                 self.link(f"{folder}/{uuid}/{link}", os.path.relpath(target, f"{folder}/{uuid}"))
             self.link(f"{folder}/mdev_supported_types/{name}/devices/{uuid}", f"../../../{uuid}")
             self.link(f"bus/mdev/devices/{uuid}", f"../../../{folder}/{uuid}")
 
     def for_libvirt(self) -> Self:
-        """Add what a kernel has besides, and libvirtd, libnuma and libudev look for: CPUs that exist, cores and dies, maps of cells, words on devices."""
-        cpus = sorted(int(folder.name.removeprefix("cpu")) for folder in (self.root / "devices/system/cpu").glob("cpu[0-9]*"))
+        """Add what a kernel has besides, and libvirtd, libnuma and libudev look for: CPUs that
+        exist, cores and dies, maps of cells, words on devices.
+        """
+        cpus = sorted(
+            int(folder.name.removeprefix("cpu"))
+            for folder in (self.root / "devices/system/cpu").glob("cpu[0-9]*")
+        )
         self.write("devices/system/cpu/present", f"{cpus[0]}-{cpus[-1]}")
         for cpu in cpus:
             topology = self.root / f"devices/system/cpu/cpu{cpu}/topology"
             if topology.is_dir():
                 threads = (topology / "thread_siblings_list").read_text().strip()
-                self.write(f"devices/system/cpu/cpu{cpu}/topology/core_id", threads.partition(",")[0])
+                self.write(
+                    f"devices/system/cpu/cpu{cpu}/topology/core_id", threads.partition(",")[0]
+                )
                 self.write(f"devices/system/cpu/cpu{cpu}/topology/die_id", "0")
         for listed in (self.root / "devices/system/node").glob("node*/cpulist"):
             members = listed.read_text().replace(",", " ").split()
-            self.write(f"devices/system/node/{listed.parent.name}/cpumap", cpu_map(map(int, members)))
+            self.write(
+                f"devices/system/node/{listed.parent.name}/cpumap", cpu_map(map(int, members))
+            )
         for link in (self.root / "bus/pci/devices").iterdir():
             folder = str(link.resolve().relative_to(self.root.resolve()))
-            vendor, device, kind = ((link / name).read_text().strip().removeprefix("0x") for name in ("vendor", "device", "class"))
-            self.write(f"{folder}/uevent", f"PCI_CLASS={kind.lstrip('0')}\nPCI_ID={vendor}:{device}\nPCI_SLOT_NAME={link.name}".upper())
+            vendor, device, kind = (
+                (link / name).read_text().strip().removeprefix("0x")
+                for name in ("vendor", "device", "class")
+            )
+            self.write(
+                f"{folder}/uevent",
+                f"PCI_CLASS={kind.lstrip('0')}\nPCI_ID={vendor}:{device}\nPCI_SLOT_NAME={link.name}".upper(),
+            )
             self.write(f"{folder}/config", bytes(256))
             self.link(f"{folder}/subsystem", os.path.relpath("bus/pci", folder))
         return self
@@ -161,8 +245,9 @@ class RecordedSysfs:
 def smt_host(root: Path) -> RecordedSysfs:
     """A host with most of what can be odd, and nothing wrong.
 
-    Cell 0: CPUs 0-3, threads 0+2 and 1+3, package 0. Cell 8: CPUs 4-7, 6 and 7 offline, package 1. Cell 250: memory
-    only. Cell 9: a CPU and no memory. Huge pages on cell 0 and 8; a PF with two of four VFs; a function in a 32-bit domain.
+    Cell 0: CPUs 0-3, threads 0+2 and 1+3, package 0. Cell 8: CPUs 4-7, 6 and 7 offline, package 1.
+    Cell 250: memory only. Cell 9: a CPU and no memory. Huge pages on cell 0 and 8; a PF with two of
+    four VFs; a function in a 32-bit domain.
     """
     tree = RecordedSysfs(root)
     for cpu, threads in {0: (0, 2), 1: (1, 3), 2: (0, 2), 3: (1, 3)}.items():

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import select
 
 from agent.errors import AgentError
-from agent.store.metadata import METADATA
+from agent.store.schema import METADATA
 from tests.support.tracking import World
 
 
@@ -16,13 +16,18 @@ def rows(world: World) -> Mapping[str, list[tuple[Any, ...]]]:
     """Every row of every table."""
     with world.store.reading() as connection:
         return {
-            table.name: [tuple(row) for row in connection.execute(select(table).order_by(*table.primary_key))] for table in METADATA.sorted_tables
-        }  # fmt: skip
+            table.name: [
+                tuple(row) for row in connection.execute(select(table).order_by(*table.primary_key))
+            ]
+            for table in METADATA.sorted_tables
+        }
 
 
 @contextmanager
 def refused(world: World, code: str) -> Iterator[pytest.ExceptionInfo[AgentError]]:
-    """What is done here is refused with ``code``, and nothing is written; the error is told with a remedy."""
+    """What is done here is refused with ``code``, and nothing is written; the error is told with a
+    remedy.
+    """
     before = rows(world)
     with pytest.raises(AgentError) as caught:
         yield caught

@@ -1,4 +1,6 @@
-"""A node full of guests, some on their way elsewhere, laid out in one way or another; what each of them holds is worked out here once more."""
+"""A node full of guests, some on their way elsewhere, laid out in one way or another; what each of
+them holds is worked out here once more.
+"""
 
 import shutil
 import sqlite3
@@ -8,11 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from agent.tree.mdev_policy import MdevPolicy, MdevType
-from agent.tree.policy import Policy
 from agent.model.claim import Claim
-from agent.model.device_request import DeviceRequest
-from agent.model.devices import PciDevice
+from agent.model.devices import DeviceRequest, PciDevice
 from agent.model.encryption import EncryptionFacts
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
@@ -27,6 +26,8 @@ from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.requests import InstanceClaim, MoveClaim
 from agent.tracker.updates import InstanceUpdate
+from agent.tree.mdev_policy import MdevPolicy, MdevType
+from agent.tree.policy import Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, parent
 from tests.support.other_client import PROJECT, USER
@@ -34,7 +35,12 @@ from tests.support.placement import PlacementServer
 from tests.support.tracking import Host, guest, instance, uuid_of
 from tests.unit.pci import scene
 
-SEV, VGPU, CONTEXT, PAGES = f"{NAME}_amd_sev", "VGPU", "MEM_ENCRYPTION_CONTEXT", "CUSTOM_MEMORY_PAGE_2048"
+SEV, VGPU, CONTEXT, PAGES = (
+    f"{NAME}_amd_sev",
+    "VGPU",
+    "MEM_ENCRYPTION_CONTEXT",
+    "CUSTOM_MEMORY_PAGE_2048",
+)
 STORAGE, AGGREGATE, ELSEWHERE = uuid_of("storage"), uuid_of("aggregate"), uuid_of("network")
 EVERY_SEVENTH = 7
 """One guest of so many is on its way elsewhere, and a migration holds what it leaves behind; and another one is resized."""
@@ -47,10 +53,17 @@ _PLACED = {"hw:numa_nodes": "1"}
 _PINNED = {"hw:cpu_policy": "dedicated"}
 FLOATING = Flavor("floating", "floating", 1, 512, root_gb=1)
 SHARED = Flavor("shared", "shared", 1, 512, root_gb=1, extra_specs=_PLACED)
-PAGED = Flavor("paged", "paged", 2, 512, root_gb=1, extra_specs={**_PLACED, "hw:mem_page_size": "2048"})
+PAGED = Flavor(
+    "paged", "paged", 2, 512, root_gb=1, extra_specs={**_PLACED, "hw:mem_page_size": "2048"}
+)
 PINNED = Flavor("pinned", "pinned", 1, 512, root_gb=1, extra_specs=_PINNED)
 SPLIT = Flavor("split", "split", 2, 1024, root_gb=2, extra_specs={**_PINNED, "hw:numa_nodes": "2"})
-ISOLATED = replace(PINNED, id="isolated", name="isolated", extra_specs={**_PINNED, "hw:emulator_threads_policy": "isolate"})
+ISOLATED = replace(
+    PINNED,
+    id="isolated",
+    name="isolated",
+    extra_specs={**_PINNED, "hw:emulator_threads_policy": "isolate"},
+)
 MIXED = (FLOATING, SPLIT, PAGED, PINNED, ISOLATED)
 """A guest of each kind, one of which is on no cell."""
 STRICT = (SHARED, SPLIT, PAGED, PINNED, ISOLATED)
@@ -59,7 +72,11 @@ _CPUS = 80
 _CELLS = tuple(frozenset(range(first, first + _CPUS)) for first in (0, _CPUS))
 _SHARED = frozenset(cpu for cell in _CELLS for cpu in sorted(cell)[:16])
 SETS = HostPolicy(_SHARED, (_CELLS[0] | _CELLS[1]) - _SHARED)
-TOPOLOGY = Topology(tuple(Cell(number, cpus, 131072, (PagePool(2048, 16384),)) for number, cpus in enumerate(_CELLS)))
+TOPOLOGY = Topology(
+    tuple(
+        Cell(number, cpus, 131072, (PagePool(2048, 16384),)) for number, cpus in enumerate(_CELLS)
+    )
+)
 
 _FUNCTIONS = 25
 _CARDS = tuple(f"0000:a{number}:00.0" for number in range(4))
@@ -81,9 +98,11 @@ def _devices() -> Iterator[PciDevice]:
 
 DEVICES = tuple(_devices())
 
+
 @dataclass(frozen=True)
 class Layout:
-    """What the operator says. ``sets``: of CPUs; ``shared``: whether a storage in the node's aggregate shares its disk.
+    """What the operator says. ``sets``: of CPUs; ``shared``: whether a storage in the node's
+    aggregate shares its disk.
 
     ``devices``: whether guests can have virtual functions; ``reported``: and they are counted.
     """
@@ -99,14 +118,21 @@ class Layout:
 
     @property
     def pci(self) -> PciSettings:
-        return PciSettings(scene.specs({"product_id": "154c"}, report=self.reported) if self.devices else (), report=self.reported)
+        return PciSettings(
+            scene.specs({"product_id": "154c"}, report=self.reported) if self.devices else (),
+            report=self.reported,
+        )
 
     @property
     def policy(self) -> Policy:
         return Policy(
-            SETS if self.sets else HostPolicy(), layout="nested" if self.nested else "flat", strict=self.strict, page_classes=self.pages,
-            on_root=self.on_root, mdev=MdevPolicy((MdevType(T1),)),
-        )  # fmt: skip
+            SETS if self.sets else HostPolicy(),
+            layout="nested" if self.nested else "flat",
+            strict=self.strict,
+            page_classes=self.pages,
+            on_root=self.on_root,
+            mdev=MdevPolicy((MdevType(T1),)),
+        )
 
 
 @dataclass(frozen=True)
@@ -131,10 +157,18 @@ class Holder:
 
         for one in self.cells:
             cell = f"{NAME}_NUMA{one.host_cell}" if layout.nested else NAME
-            put(cell if layout.sets or layout.strict else NAME, "PCPU" if layout.sets else "VCPU", len(one.pinned_cpus))
+            put(
+                cell if layout.sets or layout.strict else NAME,
+                "PCPU" if layout.sets else "VCPU",
+                len(one.pinned_cpus),
+            )
             put(cell if layout.strict else NAME, "VCPU", len(one.cell.shared))
             put(cell if layout.strict else NAME, "MEMORY_MB", one.cell.memory_mib)
-            put(cell, PAGES, one.cell.memory_mib if layout.pages and one.page_size_kib == 2048 else 0)
+            put(
+                cell,
+                PAGES,
+                one.cell.memory_mib if layout.pages and one.page_size_kib == 2048 else 0,
+            )
         if not self.cells:
             put(NAME, "VCPU", self.flavor.vcpus)
             put(NAME, "MEMORY_MB", self.flavor.memory_mb)
@@ -142,17 +176,26 @@ class Holder:
         for device in self.parents:
             put(NAME if VGPU in layout.on_root else device, VGPU, 1)
         put(NAME if CONTEXT in layout.on_root else SEV, CONTEXT, self.number % 2)
-        if layout.reported and self.number < len(_CARDS) * _FUNCTIONS and self.uuid == guest(f"g{self.number}"):
+        if (
+            layout.reported
+            and self.number < len(_CARDS) * _FUNCTIONS
+            and self.uuid == guest(f"g{self.number}")
+        ):
             # Who is on the move is healed when it is over.
             put(f"{NAME}_{_CARDS[self.number % len(_CARDS)].upper()}", VF, 1)
         put("network", "IPV4_ADDRESS", 1)
-        counted = {place: {name: amount for name, amount in one.items() if amount} for place, one in found.items()}
+        counted = {
+            place: {name: amount for name, amount in one.items() if amount}
+            for place, one in found.items()
+        }
         return {place: one for place, one in counted.items() if one}
 
 
 @dataclass
 class ReshapeHost:
-    """The node, its agent's folder and Placement. ``holders``: all that hold something of it, by uuid."""
+    """The node, its agent's folder and Placement. ``holders``: all that hold something of it, by
+    uuid.
+    """
 
     placement: PlacementServer
     folder: Path
@@ -161,27 +204,52 @@ class ReshapeHost:
     agent: AgentUnderTest | None = None
 
     def facts(self, name: str) -> HostFacts:
-        """What the host shows: guests have mediated devices whether they are on their way or not."""
+        """What the host shows: guests have mediated devices whether they are on their
+        way or not.
+        """
         owners: dict[str, list[str]] = {CHILD_06: [], CHILD_07: []}
         for number, devices in {one.number: one.parents for one in self.holders.values()}.items():
             for device in devices:
                 owners[device].append(guest(f"g{number}"))
-        parents = tuple(parent(name, {T1: 200 - len(owners[child])}, owners[child]) for name, child in ((P06, CHILD_06), (P07, CHILD_07)))
+        parents = tuple(
+            parent(name, {T1: 200 - len(owners[child])}, owners[child])
+            for name, child in ((P06, CHILD_06), (P07, CHILD_07))
+        )
         return HostFacts(
-            name, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(2 * _CPUS))), memory_mib=TOPOLOGY.memory_mib, disk_gib=5000, numa=TOPOLOGY,
-            mdev=parents, encryption=EncryptionFacts({"sev": 500}), pci=DEVICES if self.layout.devices else (),
-        )  # fmt: skip
+            name,
+            time.time(),
+            "QEMU",
+            cpu=CpuFacts(frozenset(range(2 * _CPUS))),
+            memory_mib=TOPOLOGY.memory_mib,
+            disk_gib=5000,
+            numa=TOPOLOGY,
+            mdev=parents,
+            encryption=EncryptionFacts({"sev": 500}),
+            pci=DEVICES if self.layout.devices else (),
+        )
 
     def start(self, layout: Layout | None = None, *, asking: bool = False) -> AgentUnderTest:
-        """A new process, not yet begun, with the configuration of ``layout``. ``asking``: it asks who shares, whenever that was asked before."""
+        """A new process, not yet begun, with the configuration of ``layout``. ``asking``: it asks
+        who shares, whenever that was asked before.
+        """
         self.layout = layout or self.layout
-        # Who shares is asked no more often than operators say: what is new has come to be known meanwhile.
-        freshness = Freshness(sharing=0.001) if self.share(self.layout.shared) or asking else Freshness()
+        # Who shares is asked no more often than operators say: what is new has come to be known
+        # meanwhile.
+        freshness = (
+            Freshness(sharing=0.001) if self.share(self.layout.shared) or asking else Freshness()
+        )
         if self.agent is not None:
             self.agent.stop()
         driver = ScriptedDriver()
         driver.facts_of = self.facts
-        self.agent = AgentUnderTest(self.placement, self.folder, driver, policy=self.layout.policy, pci=self.layout.pci, freshness=freshness)
+        self.agent = AgentUnderTest(
+            self.placement,
+            self.folder,
+            driver,
+            policy=self.layout.policy,
+            pci=self.layout.pci,
+            freshness=freshness,
+        )
         return self.agent
 
     def stop(self) -> None:
@@ -189,12 +257,15 @@ class ReshapeHost:
         if self.agent is not None:
             self.agent.stop()
 
-    # --- who else there is ------------------------------------------------------------------------------------------
+    # --- who else there is ------------------------------------------------------------------------
 
     def prepare(self) -> None:
         """Others' providers: a storage, and a network of which every guest has an address."""
         other = self.placement.other
-        for name, uuid, inventory in (("storage", STORAGE, {"DISK_GB": 9000}), ("network", ELSEWHERE, {"IPV4_ADDRESS": 9000})):
+        for name, uuid, inventory in (
+            ("storage", STORAGE, {"DISK_GB": 9000}),
+            ("network", ELSEWHERE, {"IPV4_ADDRESS": 9000}),
+        ):
             other.create_provider(name, uuid)
             other.set_inventory(uuid, inventory)
         other.set_traits(STORAGE, ["MISC_SHARES_VIA_AGGREGATE"])
@@ -206,10 +277,12 @@ class ReshapeHost:
         self.placement.other.set_aggregates(STORAGE, [AGGREGATE] if shared else [])
         return True
 
-    # --- guests -----------------------------------------------------------------------------------------------------
+    # --- guests -----------------------------------------------------------------------------------
 
     def fill(self, count: int, flavors: Sequence[Flavor]) -> None:
-        """Have ``count`` guests with claims, some of them moving, and what they hold in Placement. Ends the process."""
+        """Have ``count`` guests with claims, some of them moving, and what they hold in Placement.
+        Ends the process.
+        """
         assert self.agent is not None
         for number in range(count):
             self._claim(number, flavors[number % len(flavors)])
@@ -223,7 +296,9 @@ class ReshapeHost:
         self.allocate(self.holders.values(), self.layout)
 
     def arrive(self, number: int, flavor: Flavor, layout: Layout) -> None:
-        """One guest more, while the agent runs, by what the scheduler sees while the node is still laid out as ``layout``."""
+        """One guest more, while the agent runs, by what the scheduler sees while the node is still
+        laid out as ``layout``.
+        """
         claim = self._claim(number, flavor)
         self.holders[claim.instance] = Holder(claim.instance, number, claim.cells, flavor)
         self.allocate([self.holders[claim.instance]], layout)
@@ -241,20 +316,46 @@ class ReshapeHost:
         devices: tuple[DeviceRequest, ...] = ()
         if self.layout.devices and number < len(_CARDS) * _FUNCTIONS:
             devices = (DeviceRequest(uuid_of(f"device-{name}"), 1, {"address": _function(number)}),)
-        request = InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=instance(name, flavor), devices=devices)
+        request = InstanceClaim(
+            id=uuid_of(f"claim-{name}"),
+            node=ProviderUuid(ROOT),
+            instance=instance(name, flavor),
+            devices=devices,
+        )
         claim = tracker.claim(request).claim
         tracker.update(guest(name), InstanceUpdate(vm_state="active"))
         return claim
 
     def _resize(self, number: int, flavor: Flavor) -> None:
-        """Have a guest resized where it is: it holds what it is to become, and its migration what it was."""
+        """Have a guest resized where it is: it holds what it is to become, and its migration what
+        it was.
+        """
         assert self.agent is not None
-        name, tracker, bigger = f"g{number}", self.agent.tracking.tracker, replace(flavor, id="resized")
+        name, tracker, bigger = (
+            f"g{number}",
+            self.agent.tracking.tracker,
+            replace(flavor, id="resized"),
+        )
         tracker.update(guest(name), InstanceUpdate(task_state="resize_prep"))
-        tracker.claim_move(MoveClaim(id=Host.move_id(name), type="resize", node=ProviderUuid(ROOT), instance=instance(name, flavor), flavor=bigger))
+        tracker.claim_move(
+            MoveClaim(
+                id=Host.move_id(name),
+                type="resize",
+                node=ProviderUuid(ROOT),
+                instance=instance(name, flavor),
+                flavor=bigger,
+            )
+        )
 
     def _send_away(self, records: Records, numbers: Sequence[int]) -> None:
-        away = Host("node-b", records, clock.now, self.facts("node-b"), policy=self.layout.policy, cells=self.layout.policy.host)  # type: ignore[arg-type]
+        away = Host(
+            "node-b",
+            records,
+            clock.now,
+            self.facts("node-b"),
+            policy=self.layout.policy,
+            cells=self.layout.policy.host,
+        )  # type: ignore[arg-type]
         away.audit(start=True)
         for number in numbers:
             away.move(f"g{number}", "live-migration")
@@ -267,20 +368,30 @@ class ReshapeHost:
         numbers = {guest(f"g{number}"): number for number in range(len(loaded.claims))}
         flavors = {one.uuid: one.flavor for one in loaded.instances}
         for one in loaded.claims:
-            uuid = one.migration if one.migration is not None and one.half == "old" else one.instance
-            self.holders[uuid] = Holder(uuid, numbers[one.instance], one.cells, flavors[one.instance])
+            uuid = (
+                one.migration if one.migration is not None and one.half == "old" else one.instance
+            )
+            self.holders[uuid] = Holder(
+                uuid, numbers[one.instance], one.cells, flavors[one.instance]
+            )
 
-    # --- what they hold ---------------------------------------------------------------------------------------------
+    # --- what they hold ---------------------------------------------------------------------------
 
     def allocate(self, holders: Iterable[Holder], layout: Layout) -> None:
         """Give each what it holds where the node is laid out so, as the scheduler does."""
         uuids = {one["name"]: uuid for uuid, one in self.placement.dump()["providers"].items()}
         bodies = {
             one.uuid: {
-                "allocations": {uuids[place]: {"resources": amounts} for place, amounts in one.held(layout).items()},
-                "project_id": PROJECT, "user_id": USER, "consumer_generation": None,
-            } for one in holders
-        }  # fmt: skip
+                "allocations": {
+                    uuids[place]: {"resources": amounts}
+                    for place, amounts in one.held(layout).items()
+                },
+                "project_id": PROJECT,
+                "user_id": USER,
+                "consumer_generation": None,
+            }
+            for one in holders
+        }
         self.placement.other.call("POST", "/allocations", bodies)
 
     def held(self) -> dict[str, dict[str, dict[str, int]]]:
@@ -289,8 +400,9 @@ class ReshapeHost:
         names = {uuid: one["name"] for uuid, one in dump["providers"].items()}
         return {
             consumer: {names[uuid]: dict(amounts) for uuid, amounts in one["allocations"].items()}
-            for consumer, one in dump["consumers"].items() if one["allocations"]
-        }  # fmt: skip
+            for consumer, one in dump["consumers"].items()
+            if one["allocations"]
+        }
 
     def wanted(self, layout: Layout) -> dict[str, dict[str, dict[str, int]]]:
         """What each should hold where the node is laid out so."""
@@ -321,7 +433,9 @@ class Kept:
         return ReshapeHost(placement, folder, self.layout, dict(self.holders))
 
 
-def populated(placement: PlacementServer, folder: Path, layout: Layout, flavors: Sequence[Flavor], count: int) -> ReshapeHost:
+def populated(
+    placement: PlacementServer, folder: Path, layout: Layout, flavors: Sequence[Flavor], count: int
+) -> ReshapeHost:
     """A host of ``layout`` with ``count`` consumers, known to an agent that has ended."""
     host = ReshapeHost(placement, folder, layout)
     host.prepare()

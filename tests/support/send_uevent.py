@@ -1,6 +1,8 @@
-"""Sends what udev sends to all who listen when a device comes or goes; a process of its own, to be run in their network namespace.
+"""Sends what udev sends to all who listen when a device comes or goes; a process of its own, to be
+run in their network namespace.
 
-The properties come as a JSON object on standard input. It imports nothing of the tests, because it may run as somebody else.
+The properties come as a JSON object on standard input. It imports nothing of the tests, because it
+may run as somebody else.
 """
 
 import json
@@ -15,7 +17,9 @@ MAGIC = 0xFEEDCAFE
 
 
 def message(properties: dict[str, str]) -> bytes:
-    """The message, as libudev has it: a header with no hashes, by which others filter, and the properties."""
+    """The message, as libudev has it: a header with no hashes, by which others filter, and the
+    properties.
+    """
     body = b"".join(f"{name}={value}".encode() + b"\0" for name, value in properties.items())
     head = struct.Struct("=8s4s3I16x")
     return head.pack(b"libudev\0", struct.pack(">I", MAGIC), head.size, head.size, len(body)) + body

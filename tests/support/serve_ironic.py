@@ -1,4 +1,6 @@
-"""The process behind ``Ironic``: starts the real ironic, which leads a group of its own, and ends all of it with its parent."""
+"""The process behind ``Ironic``: starts the real ironic, which leads a group of its own, and ends
+all of it with its parent.
+"""
 
 import json
 import os
@@ -31,7 +33,8 @@ def main() -> None:
 
 
 def _end_with_parent(group: int) -> None:
-    # raw reads, because a buffered reader in a daemon thread holds a lock that stops an orderly exit
+    # raw reads, because a buffered reader in a daemon thread holds a lock that stops an orderly
+    # exit
     while os.read(0, 1):
         pass
     _end(group)
@@ -43,9 +46,23 @@ def _end(group: int) -> NoReturn:
 
 
 def _run(command: str, config_file: str, *arguments: str) -> "subprocess.Popen[bytes]":
-    program = f"import sys; sys.argv[0] = 'ironic'; from ironic.command.{command} import main; sys.exit(main())"
-    words = [sys.executable, "-W", "ignore", "-c", program, "--config-file", config_file, *arguments]
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)
+    program = (
+        f"import sys; sys.argv[0] = 'ironic'; from ironic.command.{command} import main; "
+        "sys.exit(main())"
+    )
+    words = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-c",
+        program,
+        "--config-file",
+        config_file,
+        *arguments,
+    ]
+    return subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
+    )
 
 
 def _wait_until_it_listens(port: int, server: "subprocess.Popen[bytes]") -> None:

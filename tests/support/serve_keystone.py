@@ -1,4 +1,6 @@
-"""The process behind ``Keystone``: the real keystone, with its database made and bootstrapped on the first start."""
+"""The process behind ``Keystone``: the real keystone, with its database made and bootstrapped on
+the first start.
+"""
 
 import subprocess
 import sys
@@ -27,14 +29,20 @@ def make_app(config_file: str, database: Path, password: str, port: int) -> Any:
 
 def _manage(config_file: str, *command: str) -> None:
     program = "from keystone.cmd.manage import main; main()"
-    subprocess.run([sys.executable, "-W", "ignore", "-c", program, "--config-file", config_file, *command], check=True, stdout=sys.stderr)
+    subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", program, "--config-file", config_file, *command],
+        check=True,
+        stdout=sys.stderr,
+    )
 
 
 def main() -> None:
     """Options: config_file, database, password, port, threads."""
     options = serve.options_from_parent()
     serve.serve(
-        lambda port: make_app(options["config_file"], Path(options["database"]), options["password"], port),
+        lambda port: make_app(
+            options["config_file"], Path(options["database"]), options["password"], port
+        ),
         options["port"],
         threads=options["threads"],
     )

@@ -1,4 +1,6 @@
-"""The process behind ``HttpPlacement``: the real Placement on a SQLite file, with a log of the requests it handles."""
+"""The process behind ``HttpPlacement``: the real Placement on a SQLite file, with a log of the
+requests it handles.
+"""
 
 import io
 import threading
@@ -16,8 +18,8 @@ from tests.support.exchange import OBSERVER_HEADER, arrived
 class Recorder:
     """WSGI middleware that writes down one line for each request answered.
 
-    Any number may be under way, but Placement gets one at a time, because SQLite does not let two transactions write,
-    and Placement says 500 then.
+    Any number may be under way, but Placement gets one at a time, because SQLite does not let two
+    transactions write, and Placement says 500 then.
     """
 
     def __init__(self, app: placement_app.WSGIApp, file: Path) -> None:
@@ -35,7 +37,9 @@ class Recorder:
             return self._app(environ, start_response)
         body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
         environ["wsgi.input"] = io.BytesIO(body)
-        exchange = arrived(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"], headers, body)
+        exchange = arrived(
+            environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"], headers, body
+        )
         exchange.reached = True
 
         def start(status: str, answered: list[tuple[str, str]], *rest: Any) -> Any:
@@ -60,7 +64,9 @@ def main() -> None:
     if conf.api.auth_strategy == "noauth2":
         placement = placement_app.with_roles(placement)
     app = Recorder(placement, Path(options["log"]))
-    serve.serve(lambda _port: app, options["port"], threads=options["threads"], prefix=options["prefix"])
+    serve.serve(
+        lambda _port: app, options["port"], threads=options["threads"], prefix=options["prefix"]
+    )
 
 
 if __name__ == "__main__":

@@ -32,13 +32,18 @@ class Message:
 
 
 class Service:
-    """The daemon of ``command`` as a unit of Type=notify; ``watchdog`` is its WatchdogSec, 0 for none."""
+    """The daemon of ``command`` as a unit of Type=notify; ``watchdog`` is its WatchdogSec, 0 for
+    none.
+    """
 
     def __init__(self, command: AgentCommand, watchdog: float = 0) -> None:
         self.command = command
         self.log_file = command.folder / "agent.log"
         self._name = f"compute-node-agent-{uuid.uuid4()}"
-        self._environment = {"NOTIFY_SOCKET": f"@{self._name}", "WATCHDOG_USEC": str(int(watchdog * 1_000_000))}
+        self._environment = {
+            "NOTIFY_SOCKET": f"@{self._name}",
+            "WATCHDOG_USEC": str(int(watchdog * 1_000_000)),
+        }
         self._messages: list[Message] = []
         self._process: subprocess.Popen[str] | None = None
 
@@ -50,11 +55,14 @@ class Service:
             listener = threading.Thread(target=self._listen, args=[channel], daemon=True)
             listener.start()
             try:
-                with self.command.started(env={**self._environment, **environment}) as self._process:
+                with self.command.started(
+                    env={**self._environment, **environment}
+                ) as self._process:
                     yield self
             finally:
-                # A service that is gone says nothing more, so this ends the listener; after a failure too, because one
-                # that is left behind reads from whatever socket gets the number of its own.
+                # A service that is gone says nothing more, so this ends the listener; after a
+                # failure too, because one that is left behind reads from whatever socket gets the
+                # number of its own.
                 with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
                     end.sendto(b"", f"\0{self._name}")
                 listener.join()
@@ -69,16 +77,22 @@ class Service:
         assert self._process is not None, "the service is not running"
         return self._process
 
-    # --- what it says -----------------------------------------------------------------------------------------
+    # --- what it says -----------------------------------------------------------------------------
 
     def said(self, *names: str, since: float = 0.0) -> list[Message]:
         """The messages that assign one of ``names``, or all messages."""
-        return [one for one in self._messages if one.at >= since and (not names or set(names) & one.says.keys())]
+        return [
+            one
+            for one in self._messages
+            if one.at >= since and (not names or set(names) & one.says.keys())
+        ]
 
     @property
     def status(self) -> str:
         """The latest status line."""
-        return next((one.says["STATUS"] for one in reversed(self._messages) if "STATUS" in one.says), "")
+        return next(
+            (one.says["STATUS"] for one in reversed(self._messages) if "STATUS" in one.says), ""
+        )
 
     @property
     def log(self) -> str:
@@ -89,7 +103,14 @@ class Service:
         """The first message since then whose assignment ``name`` has ``value`` in it."""
 
         def found() -> Message | None:
-            return next((one for one in self._messages if one.at >= since and value in one.says.get(name, "\0")), None)
+            return next(
+                (
+                    one
+                    for one in self._messages
+                    if one.at >= since and value in one.says.get(name, "\0")
+                ),
+                None,
+            )
 
         message = until(found, lambda: f"{name} with {value!r}: {self}")
         assert message is not None
@@ -97,9 +118,16 @@ class Service:
 
     def __str__(self) -> str:
         state = "runs" if self.process.poll() is None else f"ended with {self.process.returncode}"
-        return "\n".join([f"the service {state}; it said", *(str(dict(one.says)) for one in self._messages), "and logged", self.log])
+        return "\n".join(
+            [
+                f"the service {state}; it said",
+                *(str(dict(one.says)) for one in self._messages),
+                "and logged",
+                self.log,
+            ]
+        )
 
-    # --- what is done to it -----------------------------------------------------------------------------------
+    # --- what is done to it -----------------------------------------------------------------------
 
     def reload(self) -> float:
         """SIGHUP. Returns when that was, by the monotonic clock."""
@@ -120,7 +148,11 @@ class Service:
         self.process.wait(PATIENCE)
 
 
-def until(look: Callable[[], Found], describe: Callable[[], object] = lambda: "it did not happen", seconds: float = PATIENCE) -> Found:
+def until(
+    look: Callable[[], Found],
+    describe: Callable[[], object] = lambda: "it did not happen",
+    seconds: float = PATIENCE,
+) -> Found:
     """What ``look`` returns, as soon as that is true."""
     end = time.monotonic() + seconds
     while not (found := look()):

@@ -1,4 +1,6 @@
-"""What every scenario must leave behind: the final-state checks (a) to (h) of the specification, in one call."""
+"""What every scenario must leave behind: the final-state checks (a) to (h) of the specification, in
+one call.
+"""
 
 import logging
 import re
@@ -27,7 +29,9 @@ LONGEST_LINE = 600
 
 @dataclass(frozen=True)
 class Want:
-    """A provider as it should be: all its records with their six fields, its parent by name (``None``: a root)."""
+    """A provider as it should be: all its records with their six fields, its parent by name
+    (``None``: a root).
+    """
 
     inventory: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     parent: str | None = None
@@ -35,21 +39,33 @@ class Want:
     aggregates: Collection[str] = ()
 
 
-def node(inventory: Mapping[str, Mapping[str, Any]], *traits: str, aggregates: Collection[str] = ()) -> Want:
+def node(
+    inventory: Mapping[str, Mapping[str, Any]], *traits: str, aggregates: Collection[str] = ()
+) -> Want:
     """A node's root: ``traits`` beside those that the agent keeps there."""
     return Want(inventory, None, ROOT_TRAITS | set(traits), aggregates)
 
 
 def settled(
-    agent: AgentUnderTest, placement: Placement, log: pytest.LogCaptureFixture, want: Mapping[str, Want], *, before: Mapping[str, Any] | None = None,
-    gone: Collection[str] = (), consumers: Mapping[str, Any] | None = None, reads: int | tuple[int, int] = 1, state: str = "in-sync",
-) -> None:  # fmt: skip
-    """Check everything; the last thing that a test does, because the following cycles are in the log afterwards.
+    agent: AgentUnderTest,
+    placement: Placement,
+    log: pytest.LogCaptureFixture,
+    want: Mapping[str, Want],
+    *,
+    before: Mapping[str, Any] | None = None,
+    gone: Collection[str] = (),
+    consumers: Mapping[str, Any] | None = None,
+    reads: int | tuple[int, int] = 1,
+    state: str = "in-sync",
+) -> None:
+    """Check everything; the last thing that a test does, because the following cycles are in the
+    log afterwards.
 
-    ``want`` has the providers that were involved, by name, and ``gone`` those that vanished; every other is exactly as in
-    ``before``, a ``placement.dump()``, its generation included, and so is every consumer unless ``consumers`` are given.
-    ``reads``: how many requests the next cycle costs and, if that is another number, the first of a new process;
-    ``state``: in which they leave the nodes.
+    ``want`` has the providers that were involved, by name, and ``gone`` those that vanished; every
+    other is exactly as in ``before``, a ``placement.dump()``, its generation included, and so is
+    every consumer unless ``consumers`` are given. ``reads``: how many requests the next cycle costs
+    and, if that is another number, the first of a new process; ``state``: in which they leave the
+    nodes.
     """
     left = placement.dump()
     _providers(left, want, before or {"providers": {}}, gone)
@@ -61,29 +77,54 @@ def settled(
 
 
 def clean(placement: Placement, log: pytest.LogCaptureFixture) -> None:
-    """Checks (f) and (h) alone, for a test whose next cycle cannot be quiet because what is wrong is tried again."""
+    """Checks (f) and (h) alone, for a test whose next cycle cannot be quiet because what is wrong
+    is tried again.
+    """
     _versions(placement)
     _silent(log.records)
 
 
-def _providers(left: Mapping[str, Any], want: Mapping[str, Want], before: Mapping[str, Any], gone: Collection[str]) -> None:
+def _providers(
+    left: Mapping[str, Any],
+    want: Mapping[str, Want],
+    before: Mapping[str, Any],
+    gone: Collection[str],
+) -> None:
     names = {uuid: one["name"] for uuid, one in left["providers"].items()}
     involved = {
-        one["name"]: Want(one["inventories"], names.get(one["parent"]), set(one["traits"]), set(one["aggregates"]))
-        for one in left["providers"].values() if one["name"] in want
-    }  # fmt: skip
-    assert involved == {name: Want(one.inventory, one.parent, set(one.traits), set(one.aggregates)) for name, one in want.items()}
+        one["name"]: Want(
+            one["inventories"], names.get(one["parent"]), set(one["traits"]), set(one["aggregates"])
+        )
+        for one in left["providers"].values()
+        if one["name"] in want
+    }
+    assert involved == {
+        name: Want(one.inventory, one.parent, set(one.traits), set(one.aggregates))
+        for name, one in want.items()
+    }
     others = {uuid: one for uuid, one in left["providers"].items() if one["name"] not in want}
-    assert others == {uuid: one for uuid, one in before["providers"].items() if one["name"] not in {*want, *gone}}
+    assert others == {
+        uuid: one for uuid, one in before["providers"].items() if one["name"] not in {*want, *gone}
+    }
 
 
 def _versions(placement: Placement) -> None:
-    """No request without a microversion, but the one that asks which there are, or without a global request id."""
+    """No request without a microversion, but the one that asks which there are, or without a global
+    request id.
+    """
     assert [str(one) for one in placement.requests if one.version is None and one.path != "/"] == []
-    assert [str(one) for one in placement.requests if not (one.request_id or "").startswith("req-")] == []
+    assert [
+        str(one) for one in placement.requests if not (one.request_id or "").startswith("req-")
+    ] == []
 
 
-def _quiet(agent: AgentUnderTest, placement: Placement, left: Mapping[str, Any], reads: tuple[int, int], state: str) -> None:
+def _quiet(
+    agent: AgentUnderTest,
+    placement: Placement,
+    left: Mapping[str, Any],
+    reads: tuple[int, int],
+    state: str,
+) -> None:
     """The next cycle of the process writes nothing, nor does the first of a new one."""
     for following, allowed in zip((agent.period, agent.report), reads, strict=True):
         placement.clear()
@@ -99,10 +140,16 @@ TRACEBACK = "whose traceback is told this once:\n"
 
 def _silent(records: Iterable[logging.LogRecord]) -> None:
     """No secret and no whole tree in what the agent logged."""
-    lines = [record.getMessage() for record in records if record.name.partition(".")[0] in ("agent", "drivers")]
+    lines = [
+        record.getMessage()
+        for record in records
+        if record.name.partition(".")[0] in ("agent", "drivers")
+    ]
     assert [line for line in lines if any(secret in line for secret in SECRETS)] == []
     # A query may be long: it names providers and aggregates, and has nothing of what is in them.
-    assert [line for line in lines if len(QUERY.sub("", line.partition(TRACEBACK)[0])) > LONGEST_LINE] == []
+    assert [
+        line for line in lines if len(QUERY.sub("", line.partition(TRACEBACK)[0])) > LONGEST_LINE
+    ] == []
     # Lines of a traceback are indented, so that nobody takes them for lines of the log.
     below = [line.split("\n")[1:] for line in lines]
     assert [line for some in below for line in some if not line.startswith("    ")] == []

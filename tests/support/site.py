@@ -1,4 +1,6 @@
-"""The local API over real records: hosts with a tracker, a Placement, and the bodies of requests about their guests."""
+"""The local API over real records: hosts with a tracker, a Placement, and the bodies of requests
+about their guests.
+"""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -9,7 +11,6 @@ from typing import Any, cast
 
 from agent.api.record_views import RecordViews
 from agent.audit.node_audit import AuditContext
-from agent.tree.policy import Policy
 from agent.driver.interface import Driver
 from agent.driver.worker import DriverWorker
 from agent.model.flavor import Flavor
@@ -17,9 +18,9 @@ from agent.placement import clock
 from agent.placement.server import Server
 from agent.placement.transport import Timeouts, Transport
 from agent.store.store import open_store
-from agent.tracker.instance_hosts import InstanceHosts
+from agent.tracker.services import InstanceHosts, TrackerServices
 from agent.tracker.shared_lease import SharedLease
-from agent.tracker.services import TrackerServices
+from agent.tree.policy import Policy
 from tests.support.local_api import Answer, ApiHere, api_here
 from tests.support.placement import PlacementServer
 from tests.support.refusals import rows
@@ -40,17 +41,38 @@ class Site:
 
     def serve(self, host: Host, *, audited: bool = True) -> Host:
         """The agent of ``host`` answers from now on."""
-        transport = Transport(self.placement.adapter(), timeouts=Timeouts(5, 5, 5), max_in_flight=1, cancelled=threading.Event())
+        transport = Transport(
+            self.placement.adapter(),
+            timeouts=Timeouts(5, 5, 5),
+            max_in_flight=1,
+            cancelled=threading.Event(),
+        )
         server = Server(transport, "http", self.world.store)
         # No audit of the whole host is made here, so that no driver is ever asked.
         driver, worker = cast(Driver, object()), DriverWorker("none")
-        shared = SharedLease(host.records, host.name, 300, clock.now), InstanceHosts(host.records, host.name)
+        shared = (
+            SharedLease(host.records, host.name, 300, clock.now),
+            InstanceHosts(host.records, host.name),
+        )
         records = TrackerServices(host.tracker, host.audits, host.book, *shared)
         self.api.service.opened(RecordViews(host.records, host.name))
-        self.api.service.serves(AuditContext(server, driver, worker, Policy(), host.name, threading.Event(), records=records), audited=audited)
+        self.api.service.serves(
+            AuditContext(
+                server, driver, worker, Policy(), host.name, threading.Event(), records=records
+            ),
+            audited=audited,
+        )
         return host
 
-    def refused(self, code: str, status: int, method: str, target: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+    def refused(
+        self,
+        code: str,
+        status: int,
+        method: str,
+        target: str,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
         """The answer to a request that is refused so, and changes nothing at all."""
         before = rows(self.world)
         answer = self.call(method, target, body, headers)
@@ -63,21 +85,27 @@ def with_devices(host: Host) -> Host:
     """Two GPUs, and a network card with two virtual functions."""
     card = device(host, CARD, "type-PF")
     host.devices = (
-        card, *(device(host, one, "type-VF", CARD) for one in FUNCTIONS), *(device(host, one, tags={"kind": "gpu"}) for one in GPUS),
-    )  # fmt: skip
+        card,
+        *(device(host, one, "type-VF", CARD) for one in FUNCTIONS),
+        *(device(host, one, tags={"kind": "gpu"}) for one in GPUS),
+    )
     host.audit()
     return host
 
 
 @contextmanager
-def site_here(folder: Path, placement: PlacementServer, api: ApiHere | None = None) -> Iterator[Site]:
-    """A site without hosts; its records are in ``folder``. ``api``: one that others have used before, to save half a second."""
+def site_here(
+    folder: Path, placement: PlacementServer, api: ApiHere | None = None
+) -> Iterator[Site]:
+    """A site without hosts; its records are in ``folder``. ``api``: one that others have used
+    before, to save half a second.
+    """
     with ExitStack() as stack:
         store = stack.enter_context(open_store(folder / "state"))
         yield Site(api or stack.enter_context(api_here()), World(store), placement)
 
 
-# --- bodies -----------------------------------------------------------------------------------------------------------
+# --- bodies ---------------------------------------------------------------------------------------
 
 
 def flavor_body(flavor: Flavor) -> Body:
@@ -92,20 +120,38 @@ def instance_body(name: str, **fields: Any) -> Body:
 
 def claim_body(host: Host, name: str, flavor: Flavor = F1, **fields: Any) -> Body:
     """A claim of room for the instance called ``name``, called ``claim-<name>``."""
-    body = {"id": uuid_of(f"claim-{name}"), "node": host.node, "instance": instance_body(name), "flavor": flavor_body(flavor)}
+    body = {
+        "id": uuid_of(f"claim-{name}"),
+        "node": host.node,
+        "instance": instance_body(name),
+        "flavor": flavor_body(flavor),
+    }
     return {**body, **fields}
 
 
-def move_body(host: Host, name: str, kind: str, flavor: Flavor | None = None, **fields: Any) -> Body:
+def move_body(
+    host: Host, name: str, kind: str, flavor: Flavor | None = None, **fields: Any
+) -> Body:
     """A move of the instance to the host, called ``move-<name>``."""
-    body = {"id": uuid_of(f"move-{name}"), "type": kind, "node": host.node, "instance": instance_body(name)}
+    body = {
+        "id": uuid_of(f"move-{name}"),
+        "type": kind,
+        "node": host.node,
+        "instance": instance_body(name),
+    }
     return {**body, **({"flavor": flavor_body(flavor)} if flavor is not None else {}), **fields}
 
 
 def devices_body(host: Host, name: str, *addresses: str, **fields: Any) -> Body:
     """A claim of devices by their addresses, called ``devices-<name>``."""
     wanted = [{"id": uuid_of(one), "count": 1, "spec": {"address": one}} for one in addresses]
-    return {"id": uuid_of(f"devices-{name}"), "node": host.node, "instance": guest(name), "devices": wanted, **fields}
+    return {
+        "id": uuid_of(f"devices-{name}"),
+        "node": host.node,
+        "instance": guest(name),
+        "devices": wanted,
+        **fields,
+    }
 
 
 def allocated(host: Host, **amounts: int) -> Body:

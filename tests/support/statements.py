@@ -1,4 +1,6 @@
-"""What is asked of a database, counted: cost without a clock, because a clock measures the machine too."""
+"""What is asked of a database, counted: cost without a clock, because a clock measures the machine
+too.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

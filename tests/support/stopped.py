@@ -1,7 +1,7 @@
 """Hold processes, for certain.
 
-``kill`` returns before a process of several threads has stopped: on a busy machine one of them may answer a request that comes
-after it.
+``kill`` returns before a process of several threads has stopped: on a busy machine one of them may
+answer a request that comes after it.
 """
 
 import os
@@ -23,7 +23,13 @@ def stop(pid: int) -> None:
 def stop_group(group: int) -> None:
     """The same for each process of a group."""
     os.killpg(group, signal.SIGSTOP)
-    _wait_for([int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit() and _group_of(int(one.name)) == group])
+    _wait_for(
+        [
+            int(one.name)
+            for one in Path("/proc").iterdir()
+            if one.name.isdigit() and _group_of(int(one.name)) == group
+        ]
+    )
 
 
 def _wait_for(pids: list[int]) -> None:
@@ -41,7 +47,11 @@ def _group_of(pid: int) -> int | None:
 
 def _halted(pid: int) -> bool:
     with suppress(FileNotFoundError, ProcessLookupError):
-        # The name of a thread stands in brackets and may contain anything; its state follows the last one.
-        states = {one.read_text().rpartition(")")[2].split()[0] for one in Path(f"/proc/{pid}/task").glob("*/stat")}
+        # The name of a thread stands in brackets and may contain anything; its state follows the
+        # last one.
+        states = {
+            one.read_text().rpartition(")")[2].split()[0]
+            for one in Path(f"/proc/{pid}/task").glob("*/stat")
+        }
         return states <= HALTED
     return True

@@ -1,4 +1,6 @@
-"""A place for a store, in SQLite or PostgreSQL, and what a test does there behind the store's back."""
+"""A place for a store, in SQLite or PostgreSQL, and what a test does there behind the
+store's back.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

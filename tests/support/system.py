@@ -1,4 +1,6 @@
-"""Runs the agent's command line as users do: a process of its own, a configuration file, an exit code, two streams."""
+"""Runs the agent's command line as users do: a process of its own, a configuration file, an exit
+code, two streams.
+"""
 
 import contextlib
 import io
@@ -36,17 +38,22 @@ class Result:
         try:
             return json.loads(self.stdout)
         except ValueError as error:
-            raise AssertionError(f"standard output is no JSON document ({error})\n{self}") from error
+            raise AssertionError(
+                f"standard output is no JSON document ({error})\n{self}"
+            ) from error
 
     def __repr__(self) -> str:
-        return f"agent {' '.join(self.arguments)} -> {self.code}\n--- stdout\n{self.stdout}\n--- stderr\n{self.stderr}"
+        return (
+            f"agent {' '.join(self.arguments)} -> {self.code}\n--- stdout\n{self.stdout}\n--- "
+            f"stderr\n{self.stderr}"
+        )
 
 
 class AgentCommand:
     """The ``agent`` command with a folder of its own for configuration, store and home.
 
-    ``config`` is ``{group: {option: value}}``; ``[store] path`` is the folder's ``store`` and ``[api] socket``
-    its ``agent.sock`` unless given.
+    ``config`` is ``{group: {option: value}}``; ``[store] path`` is the folder's ``store`` and
+    ``[api] socket`` its ``agent.sock`` unless given.
     """
 
     def __init__(self, folder: Path, config: Config | None = None) -> None:
@@ -62,7 +69,9 @@ class AgentCommand:
         api = {"socket": self.socket, **config.get("api", {})}
         write_config(self.config_file, {**config, "store": store, "api": api})
 
-    def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 120.0) -> Result:
+    def run(
+        self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 120.0
+    ) -> Result:
         """Run to the end; a run longer than ``timeout`` seconds fails the test."""
         with self.started(*arguments, env=env) as process:
             try:
@@ -70,11 +79,15 @@ class AgentCommand:
             except subprocess.TimeoutExpired as error:
                 process.kill()
                 stdout, stderr = process.communicate()
-                raise AssertionError(f"not done in {timeout} s\n{Result(arguments, -9, stdout, stderr)}") from error
+                raise AssertionError(
+                    f"not done in {timeout} s\n{Result(arguments, -9, stdout, stderr)}"
+                ) from error
             return Result(arguments, process.returncode, stdout, stderr)
 
     @contextlib.contextmanager
-    def started(self, *arguments: str, env: Mapping[str, str] | None = None) -> Iterator["subprocess.Popen[str]"]:
+    def started(
+        self, *arguments: str, env: Mapping[str, str] | None = None
+    ) -> Iterator["subprocess.Popen[str]"]:
         """A running agent, for signals and kills; what is left of it is killed at the end."""
         process = subprocess.Popen(
             [sys.executable, "-m", "agent", "--config-file", str(self.config_file), *arguments],
@@ -92,14 +105,28 @@ class AgentCommand:
                 process.kill()
 
     def _environment(self, extra: Mapping[str, str]) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN_VARIABLES)}
-        return {**kept, "HOME": str(self.folder), "NO_PROXY": "*", "PYTHONPATH": str(CHECKOUT), **extra}
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(FOREIGN_VARIABLES)
+        }
+        return {
+            **kept,
+            "HOME": str(self.folder),
+            "NO_PROXY": "*",
+            "PYTHONPATH": str(CHECKOUT),
+            **extra,
+        }
 
 
 class AgentHere(AgentCommand):
-    """The same in the test's own process, a second faster: for what needs neither signals nor an embedded Placement."""
+    """The same in the test's own process, a second faster: for what needs neither signals nor an
+    embedded Placement.
+    """
 
-    def run(self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 120.0) -> Result:
+    def run(
+        self, *arguments: str, env: Mapping[str, str] | None = None, timeout: float = 120.0
+    ) -> Result:
         """Run to the end; ``timeout`` is not looked at."""
         streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
         with contextlib.ExitStack() as stack:

@@ -1,4 +1,6 @@
-"""A driver from another distribution than the agent's: ``fake.file`` that tells of a change when told to."""
+"""A driver from another distribution than the agent's: ``fake.file`` that tells of a change when
+told to.
+"""
 
 import threading
 import time

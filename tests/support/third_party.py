@@ -1,4 +1,6 @@
-"""A driver as somebody else writes one: nothing but the interface. Tests put their own faults in place of its methods."""
+"""A driver as somebody else writes one: nothing but the interface. Tests put their own faults in
+place of its methods.
+"""
 
 import os
 import time
@@ -16,7 +18,9 @@ MODULE_THAT_FAILS = "raise ValueError('a module\\nthat fails')\n"
 
 
 class ThirdPartyDriver:
-    """One node with 4 CPUs and 2048 MiB; named by ``[DEFAULT] host``, or by the environment's ``THIRD_PARTY_NODE``."""
+    """One node with 4 CPUs and 2048 MiB; named by ``[DEFAULT] host``, or by the environment's
+    ``THIRD_PARTY_NODE``.
+    """
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._host: HostContext | None = None
@@ -32,7 +36,14 @@ class ThirdPartyDriver:
         return {UUID: os.environ.get("THIRD_PARTY_NODE") or self._host.name}
 
     def facts(self, name: str) -> HostFacts:
-        return HostFacts(name, time.time(), "third-party", cpu=CpuFacts(frozenset(range(4)), "x86_64"), memory_mib=2048, disk_gib=0)
+        return HostFacts(
+            name,
+            time.time(),
+            "third-party",
+            cpu=CpuFacts(frozenset(range(4)), "x86_64"),
+            memory_mib=2048,
+            disk_gib=0,
+        )
 
     def is_node_deleted(self, name: str) -> bool:
         return False

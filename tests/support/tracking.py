@@ -1,4 +1,6 @@
-"""Hosts whose trackers share one store, with the nodes and flavors that the scenarios of resource tracking speak of."""
+"""Hosts whose trackers share one store, with the nodes and flavors that the scenarios of resource
+tracking speak of.
+"""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -7,32 +9,31 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import NAMESPACE_DNS, uuid5
 
-from agent.tree.policy import Policy
-from agent.model.assignable_unit import AssignableUnit
 from agent.model.claim import Claim
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.domain import Domain
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
-from agent.model.device_record import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell, Topology
+from agent.model.unit_record import AssignableUnit
 from agent.numa.host_policy import HostPolicy
 from agent.store.records import Records
 from agent.store.store import Store
-from agent.tracker.stored_consumer_records import StoredConsumerRecords
-from agent.tracker.stored_state import PlannedChange
-from agent.tracker.usage_step import UsageStep, UsageSettings
-from agent.tracker.node_record import Agent
-from agent.tracker.node_view import NodeView
-from agent.tracker.reconcile import ReconcileRules
-from agent.tracker.requests import InstanceClaim, ClaimLimits, MoveClaim
+from agent.tracker.consumer_records import StoredConsumerRecords
 from agent.tracker.node_entry import Listed, NodeEntry
+from agent.tracker.node_record import Agent
+from agent.tracker.node_state import NodeView
+from agent.tracker.reconcile import ReconcileRules
+from agent.tracker.requests import ClaimLimits, InstanceClaim, MoveClaim
+from agent.tracker.stored_state import PlannedChange
 from agent.tracker.tracker import Tracker
 from agent.tracker.updates import InstanceUpdate
+from agent.tracker.usage_step import UsageSettings, UsageStep
+from agent.tree.policy import Policy
 
 DEDICATED = {"hw:cpu_policy": "dedicated"}
 F1 = Flavor("f1", "F1", 1, 2048, root_gb=20)
@@ -40,7 +41,9 @@ F2 = Flavor("f2", "F2", 2, 4096, root_gb=40, ephemeral_gb=10, swap_mb=512)
 F3 = Flavor("f3", "F3", 4, 8192, root_gb=80, swap_mb=1024)
 FN = Flavor("fn", "FN", 2, 4096, root_gb=10, extra_specs=DEDICATED)
 FN4 = Flavor("fn4", "FN4", 4, 8192, root_gb=10, extra_specs=DEDICATED)
-FI = Flavor("fi", "FI", 1, 2048, root_gb=10, extra_specs={**DEDICATED, "hw:cpu_thread_policy": "isolate"})
+FI = Flavor(
+    "fi", "FI", 1, 2048, root_gb=10, extra_specs={**DEDICATED, "hw:cpu_thread_policy": "isolate"}
+)
 FG = Flavor("fg", "FG", 2, 4096, root_gb=20)
 FM = Flavor("fm", "FM", 1, 2048, root_gb=10)
 PMEM = "CUSTOM_PMEM_NAMESPACE_4GB"
@@ -64,7 +67,9 @@ def instance(name: str, flavor: Flavor, **fields: Any) -> Instance:
     return Instance(uuid=guest(name), project_id="project", user_id="user", flavor=flavor, **fields)
 
 
-def numa_cells(siblings: Iterable[Iterable[int]] = ((4, 5), (6, 7), (12, 13), (14, 15))) -> Topology:
+def numa_cells(
+    siblings: Iterable[Iterable[int]] = ((4, 5), (6, 7), (12, 13), (14, 15)),
+) -> Topology:
     """Two cells of 8 CPUs and 16 GiB."""
     groups = [frozenset(one) for one in siblings]
 
@@ -113,13 +118,22 @@ class Host:
         slots: dict[ProviderUuid, NodeEntry] = {}
         listed = Listed()
         agent = Agent(self.name, "192.0.2.1", self.lease_seconds)
-        settings = UsageSettings(agent, replace(self.policy, host=self.cells), self.rules, lambda _node, _facts: self.devices)
+        settings = UsageSettings(
+            agent,
+            replace(self.policy, host=self.cells),
+            self.rules,
+            lambda _node, _facts: self.devices,
+        )
         self.audits = UsageStep(self.records, slots, listed, settings, self.time)
-        self.tracker = Tracker(self.records, slots, listed, self.time, self.changed.append, self.name)
+        self.tracker = Tracker(
+            self.records, slots, listed, self.time, self.changed.append, self.name
+        )
         self.book = StoredConsumerRecords(self.records, slots, self.name)
 
     def beside(self, name: str) -> "Host":
-        """Another node of this host's agent, audited; what only one process has in memory both share."""
+        """Another node of this host's agent, audited; what only one process has in memory both
+        share.
+        """
         other = copy(self)
         other.node, other.facts = ProviderUuid(uuid_of(name)), replace(self.facts, name=name)
         other.audit(start=True)
@@ -130,29 +144,63 @@ class Host:
         self.facts = replace(self.facts, taken_at=self.time(), **facts)
         return self.audits.audit(self.node, self.facts, ProviderTree(), start=start)
 
-    # --- operations -------------------------------------------------------------------------------------------
+    # --- operations -------------------------------------------------------------------------------
 
-    def claim(self, name: str, flavor: Flavor, *, id: str | None = None, allocations: Mapping[str, Any] | None = None,
-              devices: tuple[DeviceRequest, ...] = (), limits: ClaimLimits | None = None, **fields: Any) -> PlannedChange:  # fmt: skip
-        """Claim room for the instance called ``name``; the claim is called as the instance unless ``id`` says otherwise."""
+    def claim(
+        self,
+        name: str,
+        flavor: Flavor,
+        *,
+        id: str | None = None,
+        allocations: Mapping[str, Any] | None = None,
+        devices: tuple[DeviceRequest, ...] = (),
+        limits: ClaimLimits | None = None,
+        **fields: Any,
+    ) -> PlannedChange:
+        """Claim room for the instance called ``name``; the claim is called as the instance unless
+        ``id`` says otherwise.
+        """
         return self.tracker.claim(
             InstanceClaim(
-                id=uuid_of(id or f"claim-{name}"), node=self.node, instance=instance(name, flavor, **fields), limits=limits or ClaimLimits(),
-                allocations=allocations or {}, devices=devices,
+                id=uuid_of(id or f"claim-{name}"),
+                node=self.node,
+                instance=instance(name, flavor, **fields),
+                limits=limits or ClaimLimits(),
+                allocations=allocations or {},
+                devices=devices,
             )
-        )  # fmt: skip
+        )
 
     def abort(self, name: str) -> PlannedChange:
         """Abort the claim that :meth:`claim` made for ``name``."""
         return self.tracker.abort(uuid_of(f"claim-{name}"))
 
-    def move(self, name: str, kind: MigrationType, flavor: Flavor | None = None, *, id: str | None = None, migration: Migration | None = None,
-             known: Instance | None = None, **fields: Any) -> PlannedChange:  # fmt: skip
-        """Claim room for a move of ``name`` to here; the move is called ``move-<name>`` unless ``id`` says otherwise."""
+    def move(
+        self,
+        name: str,
+        kind: MigrationType,
+        flavor: Flavor | None = None,
+        *,
+        id: str | None = None,
+        migration: Migration | None = None,
+        known: Instance | None = None,
+        **fields: Any,
+    ) -> PlannedChange:
+        """Claim room for a move of ``name`` to here; the move is called ``move-<name>`` unless
+        ``id`` says otherwise.
+        """
         found = known or self.instance(name)
         assert found is not None
         return self.tracker.claim_move(
-            MoveClaim(id=self.move_id(name, id), type=kind, node=self.node, instance=replace(found, version=0), flavor=flavor, migration=migration, **fields)
+            MoveClaim(
+                id=self.move_id(name, id),
+                type=kind,
+                node=self.node,
+                instance=replace(found, version=0),
+                flavor=flavor,
+                migration=migration,
+                **fields,
+            )
         )
 
     @staticmethod
@@ -164,11 +212,13 @@ class Host:
         """Tell the tracker of an instance's new state."""
         return self.tracker.update(guest(name), InstanceUpdate(**states))
 
-    # --- what there is ----------------------------------------------------------------------------------------
+    # --- what there is ----------------------------------------------------------------------------
 
     @property
     def usage(self) -> str:
-        """Memory/CPUs/disk in MiB that are used of the node, as memory has it; and checked against the records."""
+        """Memory/CPUs/disk in MiB that are used of the node, as memory has it; and checked against
+        the records.
+        """
         state = self.tracker.view(self.node)
         settled(self)
         return f"{state.used.memory_mb}/{state.used.vcpus}/{state.used.disk_mb}"
@@ -196,7 +246,9 @@ class Host:
 
 
 def settled(host: Host) -> None:
-    """What always holds: usage is what is reserved and the open claims' sum; what is held is held by one open claim."""
+    """What always holds: usage is what is reserved and the open claims' sum; what is held is held
+    by one open claim.
+    """
     with host.records.reading() as reading:
         records = reading.load(host.node)
     assert records is not None
@@ -209,9 +261,17 @@ def settled(host: Host) -> None:
     assert all((one.holder is None) == (one.state == "available") for one in records.devices)
     assert dict(state.claims) == {one.id: one for one in records.claims}
     assert dict(state.devices) == {one.address: one for one in records.devices}
-    assert {key: one.holder for key, one in state.units.items()} == {(one.provider, one.resource_class, one.identifier): one.holder for one in records.units}
+    assert {key: one.holder for key, one in state.units.items()} == {
+        (one.provider, one.resource_class, one.identifier): one.holder for one in records.units
+    }
     assert state.instances.keys() == {one.uuid for one in records.instances}
-    pins = [cpu for one in records.claims if one.id not in state.uncounted for placed in one.cells for cpu in placed.pinned_cpus]
+    pins = [
+        cpu
+        for one in records.claims
+        if one.id not in state.uncounted
+        for placed in one.cells
+        for cpu in placed.pinned_cpus
+    ]
     assert len(pins) == len(set(pins))
     assert set(pins) == {cpu for cell in state.cells for cpu in cell.pinned}
 
@@ -223,19 +283,42 @@ class World:
         self.store, self.records, self.time = store, Records(store), Time()
 
     def plain(self, name: str, **fields: Any) -> Host:
-        """A host without cells: 65536 MiB, 32 CPUs, 1000 GiB; 512 MiB, one CPU and 2048 MiB of disk are reserved."""
-        facts = HostFacts(name, self.time(), "test", cpu=CpuFacts(frozenset(range(32))), memory_mib=65536, disk_gib=1000)
+        """A host without cells: 65536 MiB, 32 CPUs, 1000 GiB; 512 MiB, one CPU and 2048 MiB of disk
+        are reserved.
+        """
+        facts = HostFacts(
+            name,
+            self.time(),
+            "test",
+            cpu=CpuFacts(frozenset(range(32))),
+            memory_mib=65536,
+            disk_gib=1000,
+        )
         return self._audited(Host(name, self.records, self.time, facts, **fields))
 
     def numa(self, name: str = "HN", topology: Topology | None = None, **fields: Any) -> Host:
-        """A host of two cells: CPUs 0-3 and 8-11 are shared, 4-7 and 12-15 dedicated; 512 MiB are reserved."""
+        """A host of two cells: CPUs 0-3 and 8-11 are shared, 4-7 and 12-15 dedicated; 512 MiB are
+        reserved.
+        """
         facts = HostFacts(
-            name, self.time(), "test", cpu=CpuFacts(frozenset(range(16))), memory_mib=32768, disk_gib=500, numa=topology or numa_cells()
+            name,
+            self.time(),
+            "test",
+            cpu=CpuFacts(frozenset(range(16))),
+            memory_mib=32768,
+            disk_gib=500,
+            numa=topology or numa_cells(),
         )
-        sets = HostPolicy(frozenset({*range(4), *range(8, 12)}), frozenset({*range(4, 8), *range(12, 16)}))
-        return self._audited(Host(name, self.records, self.time, facts, policy=NUMA_RESERVED, cells=sets, **fields))
+        sets = HostPolicy(
+            frozenset({*range(4), *range(8, 12)}), frozenset({*range(4, 8), *range(12, 16)})
+        )
+        return self._audited(
+            Host(name, self.records, self.time, facts, policy=NUMA_RESERVED, cells=sets, **fields)
+        )
 
-    def pmem(self, name: str = "HM", units: tuple[str, ...] = ("ns_0", "ns_1"), **fields: Any) -> Host:
+    def pmem(
+        self, name: str = "HM", units: tuple[str, ...] = ("ns_0", "ns_1"), **fields: Any
+    ) -> Host:
         """A plain host with persistent-memory namespaces."""
         host = self.plain(name, **fields)
         host.audit(units=tuple(AssignableUnit(PMEM, one) for one in units))
@@ -247,9 +330,19 @@ class World:
         return host
 
 
-def device(host: Host, address: str, kind: str = "type-PCI", parent: str | None = None, **fields: Any) -> DeviceRecord:
+def device(
+    host: Host, address: str, kind: str = "type-PCI", parent: str | None = None, **fields: Any
+) -> DeviceRecord:
     """A device of a host, as its driver shows it."""
-    return DeviceRecord(node=host.node, address=address, vendor_id="8086", product_id="1563", type=kind, parent=parent, **fields)  # type: ignore[arg-type]
+    return DeviceRecord(
+        node=host.node,
+        address=address,
+        vendor_id="8086",
+        product_id="1563",
+        type=kind,
+        parent=parent,
+        **fields,
+    )  # type: ignore[arg-type]
 
 
 def pmem_of(host: Host, count: int = 1) -> Mapping[str, Any]:
@@ -279,5 +372,3 @@ def race(*actions: Callable[[], object]) -> list[object]:
     for thread in threads:
         thread.join()
     return list(results)
-
-

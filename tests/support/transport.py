@@ -1,4 +1,6 @@
-"""A requests transport that hands requests to a WSGI application: no socket, no thread, the real exceptions."""
+"""A requests transport that hands requests to a WSGI application: no socket, no thread, the real
+exceptions.
+"""
 
 import io
 import time
@@ -21,12 +23,17 @@ from tests.support.losses import loss_error
 class WSGITransport(HTTPAdapter):
     """Mount it on a ``requests.Session``; every request under ``base_url`` goes to ``app``.
 
-    ``serving`` is entered around each call of the application. Requests are logged and disturbed by ``faults``
-    unless they carry the observer's header.
+    ``serving`` is entered around each call of the application. Requests are logged and disturbed by
+    ``faults`` unless they carry the observer's header.
     """
 
     def __init__(
-        self, app: Any, base_url: str, serving: Callable[[], AbstractContextManager[None]], log: RequestLog, faults: Faults
+        self,
+        app: Any,
+        base_url: str,
+        serving: Callable[[], AbstractContextManager[None]],
+        log: RequestLog,
+        faults: Faults,
     ) -> None:
         super().__init__()
         self._app = app
@@ -35,7 +42,9 @@ class WSGITransport(HTTPAdapter):
         self._log = log
         self._faults = faults
 
-    def send(self, request: requests.PreparedRequest, *_args: Any, **_kwargs: Any) -> requests.Response:
+    def send(
+        self, request: requests.PreparedRequest, *_args: Any, **_kwargs: Any
+    ) -> requests.Response:
         """Answer a request as requests' own transport does, or raise what it raises."""
         body = request.body or b""
         content = body.encode() if isinstance(body, str) else bytes(body)
@@ -45,16 +54,22 @@ class WSGITransport(HTTPAdapter):
         exchange = arrived(str(request.method), unquote(path), query, request.headers, content)
         action = self._faults.hit(exchange)
         self._log.append(exchange)
-        outcome = carry_out(action, exchange, lambda: self._handle(request, path, query, content), time.sleep)
+        outcome = carry_out(
+            action, exchange, lambda: self._handle(request, path, query, content), time.sleep
+        )
         return self._deliver(request, outcome)
 
     def _target(self, url: str) -> tuple[str, str]:
         parts = urlsplit(url)
         return parts.path.removeprefix(urlsplit(self._base_url).path) or "/", parts.query
 
-    def _handle(self, request: requests.PreparedRequest, path: str, query: str, body: bytes) -> Reply:
+    def _handle(
+        self, request: requests.PreparedRequest, path: str, query: str, body: bytes
+    ) -> Reply:
         target = f"{path}?{query}" if query else path
-        wsgi = webob.Request.blank(target, base_url=self._base_url, method=request.method, body=body)
+        wsgi = webob.Request.blank(
+            target, base_url=self._base_url, method=request.method, body=body
+        )
         for name, value in request.headers.items():
             wsgi.headers[name] = _text(value)
         with self._serving():

@@ -1,4 +1,6 @@
-"""Records that fail on purpose: a commit that does not come through, a reading that is out of date."""
+"""Records that fail on purpose: a commit that does not come through, a reading that is
+out of date.
+"""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -13,7 +15,8 @@ from agent.store.store import Store
 class UnsoundRecords(Records):
     """``failures``: so many of the next transactions are undone with an error at their end.
 
-    ``outdated``: what the next transactions see of their node instead of what there is, as if it changed after they read it.
+    ``outdated``: what the next transactions see of their node instead of what there is, as if it
+    changed after they read it.
     """
 
     def __init__(self, store: Store) -> None:

@@ -1,6 +1,8 @@
-"""A guest of a walk, and what its orchestrator does for it: scripts that rest between any two writes, and ask again what was not answered.
+"""A guest of a walk, and what its orchestrator does for it: scripts that rest between any two
+writes, and ask again what was not answered.
 
-A script is a generator. It yields wherever something else may happen; whoever waits for a dead host yields until that is back.
+A script is a generator. It yields wherever something else may happen; whoever waits for a dead host
+yields until that is back.
 """
 
 import random
@@ -9,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from agent.api.client import ApiProblem, ApiClient, MoveStep
+from agent.api.client import ApiClient, ApiProblem, MoveStep
 from agent.model.flavor import Flavor
 from agent.model.migration import MigrationType
 from tests.support.cloud_account import CloudAccount, Share
@@ -30,7 +32,9 @@ def _nothing(_account: CloudAccount) -> None:
 
 
 class WalkedGuest(Guest):
-    """``script``: what goes on with it; ``waits``: for which host. ``gone``: it is no more, or never came."""
+    """``script``: what goes on with it; ``waits``: for which host. ``gone``: it is no more, or
+    never came.
+    """
 
     def __init__(self, walk: "CloudWalk", kind: Kind, dice: random.Random) -> None:
         super().__init__(walk.placement, kind, dice)
@@ -56,13 +60,18 @@ class WalkedGuest(Guest):
         return self._migration
 
     def holds_by_migration(self, host: str) -> bool:
-        """Whether its migration holds something of a host that is for it, so that what it holds itself is for something else."""
-        return host in self.walk.holdings.shares.get(self._migration, {}) and (self._migration, host) not in self.walk.holdings.over
+        """Whether its migration holds something of a host that is for it, so that what it holds
+        itself is for something else.
+        """
+        return (
+            host in self.walk.holdings.shares.get(self._migration, {})
+            and (self._migration, host) not in self.walk.holdings.over
+        )
 
     def __str__(self) -> str:
         return f"{self.uuid[:8]} ({self.flavor.id})"
 
-    # --- building and ending --------------------------------------------------------------------------------------
+    # --- building and ending ----------------------------------------------------------------------
 
     def built(self, host: WalkedHost) -> Script:
         """It is built, or it turns out that it cannot be."""
@@ -73,27 +82,50 @@ class WalkedGuest(Guest):
         told = self._told(host)
 
         def share() -> Share:
-            return Share(self.uuid, host.name, self.kind, self.flavor, cells=self.walk.cells(host, told), cards=self.walk.cards(told, self.kind))
+            return Share(
+                self.uuid,
+                host.name,
+                self.kind,
+                self.flavor,
+                cells=self.walk.cells(host, told),
+                cards=self.walk.cards(told, self.kind),
+            )
 
         body = {
-            "id": self.claim, "node": host.identity, "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
-            "flavor": asdict(self.flavor), "allocations": told,
-        }  # fmt: skip
-        if not (yield from self._claimed(host, share, lambda client: client.create_claim(body), lambda one: one.shares.update({self.claim: share()}))):
+            "id": self.claim,
+            "node": host.identity,
+            "instance": {"uuid": self.uuid, "project_id": PROJECT, "user_id": USER},
+            "flavor": asdict(self.flavor),
+            "allocations": told,
+        }
+        if not (
+            yield from self._claimed(
+                host,
+                share,
+                lambda client: client.create_claim(body),
+                lambda one: one.shares.update({self.claim: share()}),
+            )
+        ):
             self._releases(self.uuid)
             self.gone = True
             return
         self.owner = host
         yield "claimed"
         if self._dice.random() < 0.15:
-            yield from self._until_answered(host, lambda client: client.abort_claim(self.claim), lambda one: one.release([self.claim]))
+            yield from self._until_answered(
+                host,
+                lambda client: client.abort_claim(self.claim),
+                lambda one: one.release([self.claim]),
+            )
             yield "not built"
             self._releases(self.uuid)
             self.gone = True
             return
         self._runs_on(host)
         yield "running"
-        yield from self._becomes(host, lambda one: one.change([self.claim], state="consumed"), vm_state="active")
+        yield from self._becomes(
+            host, lambda one: one.change([self.claim], state="consumed"), vm_state="active"
+        )
 
     def deleted(self) -> Script:
         """It is deleted, whatever it was about."""
@@ -103,11 +135,21 @@ class WalkedGuest(Guest):
             host.domains.pop(self.uuid, None)
         yield "destroyed"
         # What its migration holds goes by the agents if that is on record where it holds it.
-        known, told = True, {one.host for one in self.walk.account.shares.values() if one.move == self._migration}
-        over = {host.name for host in self.walk.hosts if (self._migration, host.name) in self.walk.holdings.over}
+        known, told = (
+            True,
+            {one.host for one in self.walk.account.shares.values() if one.move == self._migration},
+        )
+        over = {
+            host.name
+            for host in self.walk.hosts
+            if (self._migration, host.name) in self.walk.holdings.over
+        }
         if self._by_agents is None:
-            # Only before it was deleted for the first time does that tell what agents were told of the move.
-            self._by_agents = self.walk.holdings.shares.get(self._migration, {}).keys() <= told | over
+            # Only before it was deleted for the first time does that tell what agents were told of
+            # the move.
+            self._by_agents = (
+                self.walk.holdings.shares.get(self._migration, {}).keys() <= told | over
+            )
         for consumer in (self.uuid, self._migration):
             self.walk.is_over(consumer, *self.walk.hosts)
         for host in ends:
@@ -133,7 +175,7 @@ class WalkedGuest(Guest):
             return False
         return True
 
-    # --- moving ---------------------------------------------------------------------------------------------------
+    # --- moving -----------------------------------------------------------------------------------
 
     def moved_cold(self, dest: WalkedHost, flavor: Flavor | None, end: MoveStep) -> Script:
         """A resize or a cold migration."""
@@ -214,16 +256,22 @@ class WalkedGuest(Guest):
         yield from self._departs()
         yield from self._takes("finish", source)
         if self._dice.random() < 0.5:
-            yield from self._until_answered(source, lambda client: client.remove_allocation(self.uuid, "node"))
+            yield from self._until_answered(
+                source, lambda client: client.remove_allocation(self.uuid, "node")
+            )
         while self.walk.holds(self.uuid, source):
             yield "still holds the source"
         self.allocations[self.uuid] = self.held()
         self.dest = self.source = None
 
-    # --- parts of moves -------------------------------------------------------------------------------------------
+    # --- parts of moves ---------------------------------------------------------------------------
 
-    def _leaves(self, type: MigrationType, dest: WalkedHost, flavor: Flavor | None) -> Generator[str, None, bool]:
-        """Room is made for it at ``dest``. Returns whether there is any; if not, all is as it was."""
+    def _leaves(
+        self, type: MigrationType, dest: WalkedHost, flavor: Flavor | None
+    ) -> Generator[str, None, bool]:
+        """Room is made for it at ``dest``. Returns whether there is any; if not, all is
+        as it was.
+        """
         source, walk, new = self.host, self.walk, flavor or self.flavor
         self._kind_of_move, self._move, self._migration = type, self._new_uuid(), self._new_uuid()
         if type != "evacuation":
@@ -239,22 +287,46 @@ class WalkedGuest(Guest):
         told = self._told(dest)
 
         def share() -> Share:
-            return Share(self.uuid, dest.name, self.kind, new, "new", move=self._migration, cells=walk.cells(dest, told), cards=walk.cards(told, self.kind))
+            return Share(
+                self.uuid,
+                dest.name,
+                self.kind,
+                new,
+                "new",
+                move=self._migration,
+                cells=walk.cells(dest, told),
+                cards=walk.cards(told, self.kind),
+            )
 
         self._request = {
-            "id": self._move, "type": type, "node": dest.identity, "host": dest.name, "migration": self._migration, "allocations": told,
+            "id": self._move,
+            "type": type,
+            "node": dest.identity,
+            "host": dest.name,
+            "migration": self._migration,
+            "allocations": told,
             "instance": {
-                "uuid": self.uuid, "project_id": PROJECT, "user_id": USER, "host": source.name, "node": source.identity, "vm_state": "active",
+                "uuid": self.uuid,
+                "project_id": PROJECT,
+                "user_id": USER,
+                "host": source.name,
+                "node": source.identity,
+                "vm_state": "active",
                 "flavor": asdict(self.flavor),
-            }, **({"flavor": asdict(flavor)} if flavor else {}),
-        }  # fmt: skip
+            },
+            **({"flavor": asdict(flavor)} if flavor else {}),
+        }
 
         def change(account: CloudAccount) -> None:
             if walk.tells(dest, source):
                 self._leaves_behind(account)
             account.shares[self._move] = share()
 
-        if not (yield from self._claimed(dest, share, lambda client: client.create_move(self._request), change)):
+        if not (
+            yield from self._claimed(
+                dest, share, lambda client: client.create_move(self._request), change
+            )
+        ):
             if type == "evacuation":
                 self._loses(dest)
             self._goes_back()
@@ -271,7 +343,9 @@ class WalkedGuest(Guest):
             yield f"departs at {self.source.name}"
             # On one store that is a repetition.
             change: Change = _nothing if self.walk.shared else self._leaves_behind
-            yield from self._until_answered(self.source, lambda client: client.create_move(self._request), change)
+            yield from self._until_answered(
+                self.source, lambda client: client.create_move(self._request), change
+            )
 
     def _leaves_behind(self, account: CloudAccount) -> None:
         """What it has at the source waits for the end of the move."""
@@ -281,7 +355,12 @@ class WalkedGuest(Guest):
 
     def _takes(self, step: MoveStep, *hosts: WalkedHost) -> Script:
         """Take the move a step further, at both ends."""
-        source, dest, move, at_once = self.source, self.dest, self._move, self._kind_of_move in AT_ONCE
+        source, dest, move, at_once = (
+            self.source,
+            self.dest,
+            self._move,
+            self._kind_of_move in AT_ONCE,
+        )
         assert source is not None
         assert dest is not None
         walk = self.walk
@@ -290,10 +369,19 @@ class WalkedGuest(Guest):
             def change(account: CloudAccount) -> None:
                 old = account.of(self.uuid, source.name, "old") if walk.tells(host, source) else []
                 new = [move] if walk.tells(host, dest) else []
-                if walk.tells(host, source) and (step == "confirm" or (step == "finish" and at_once)):
-                    account.over.add((self.uuid if self._kind_of_move == "evacuation" else self._migration, source.name))
+                if walk.tells(host, source) and (
+                    step == "confirm" or (step == "finish" and at_once)
+                ):
+                    account.over.add(
+                        (
+                            self.uuid if self._kind_of_move == "evacuation" else self._migration,
+                            source.name,
+                        )
+                    )
                 if step == "finish":
-                    account.change(new, state="consumed", **({"half": "only", "move": None} if at_once else {}))
+                    account.change(
+                        new, state="consumed", **({"half": "only", "move": None} if at_once else {})
+                    )
                     account.release(old if at_once else [])
                 elif step == "confirm":
                     account.change(new, half="only", move=None)
@@ -307,7 +395,11 @@ class WalkedGuest(Guest):
         for host in hosts or dict.fromkeys([dest, source]):
             yield f"{step} at {host.name}"
             repeated = walk.shared and host is not dest
-            yield from self._until_answered(host, lambda client: client.take_move(move, step), _nothing if repeated else at(host))
+            yield from self._until_answered(
+                host,
+                lambda client: client.take_move(move, step),
+                _nothing if repeated else at(host),
+            )
 
     def _has_moved(self, dest: WalkedHost) -> Script:
         """It stays there; what its migration holds is nobody's."""
@@ -341,7 +433,7 @@ class WalkedGuest(Guest):
         self._placement.claim(self.allocations[self.uuid], self.uuid)
         self.walk.wrote(self.uuid)
 
-    # --- parts ----------------------------------------------------------------------------------------------------
+    # --- parts ------------------------------------------------------------------------------------
 
     def _scheduled_on(self, host: WalkedHost, flavor: Flavor) -> bool:
         """Whether Placement has room for it there; then it holds that, beside what it has."""
@@ -357,7 +449,11 @@ class WalkedGuest(Guest):
     def _told(self, host: Any) -> dict[str, Any]:
         """The allocations on one host, as its agent is told of them."""
         mine = {one["uuid"] for one in self._placement.tree(host.identity)}
-        return {provider: {"resources": dict(held)} for provider, held in self.held().items() if provider in mine}
+        return {
+            provider: {"resources": dict(held)}
+            for provider, held in self.held().items()
+            if provider in mine
+        }
 
     def _releases(self, consumer: str) -> None:
         if consumer and self._placement.allocations(consumer)["allocations"]:
@@ -378,7 +474,9 @@ class WalkedGuest(Guest):
     def _runs_on(self, host: WalkedHost) -> None:
         host.shows(self.uuid, self.flavor.memory_mb, self.flavor.vcpus)
 
-    def _until_answered(self, host: WalkedHost, call: Callable[[ApiClient], object], change: Change = _nothing) -> Generator[str, None, ApiProblem | None]:
+    def _until_answered(
+        self, host: WalkedHost, call: Callable[[ApiClient], object], change: Change = _nothing
+    ) -> Generator[str, None, ApiProblem | None]:
         """Ask until there is an answer. Returns the refusal if there is no room."""
         while True:
             yield from self._until_serving(host)
@@ -387,10 +485,20 @@ class WalkedGuest(Guest):
                 return refusal
             yield f"asks {host.name} again"
 
-    def _claimed(self, host: WalkedHost, share: Callable[[], Share], call: Callable[[ApiClient], object], change: Change) -> Generator[str, None, bool]:
-        """Ask for room. Returns whether there is any, as there has to be if the account knows of some."""
+    def _claimed(
+        self,
+        host: WalkedHost,
+        share: Callable[[], Share],
+        call: Callable[[ApiClient], object],
+        change: Change,
+    ) -> Generator[str, None, bool]:
+        """Ask for room. Returns whether there is any, as there has to be if the account knows of
+        some.
+        """
         refusal = yield from self._until_answered(host, call, change)
-        assert refusal is None or not self.walk.account.has_room(host.name, share(), host.lost), f"refused although there is room: {refusal}, {refusal.problem}"
+        assert refusal is None or not self.walk.account.has_room(host.name, share(), host.lost), (
+            f"refused although there is room: {refusal}, {refusal.problem}"
+        )
         return refusal is None
 
     def _becomes(self, host: WalkedHost, change: Change = _nothing, **states: Any) -> Script:

@@ -19,7 +19,17 @@ def asked():
 def test_the_same_that_waits_serves_everybody(asked):
     first = asked.ask(["b", "a"], dry_run=False)
     assert asked.ask(["a", "b", "a"], dry_run=False) == first
-    assert len({first, asked.ask([], dry_run=False), asked.ask(["a", "b"], dry_run=True), asked.ask(["a"], dry_run=False)}) == 4
+    assert (
+        len(
+            {
+                first,
+                asked.ask([], dry_run=False),
+                asked.ask(["a", "b"], dry_run=True),
+                asked.ask(["a"], dry_run=False),
+            }
+        )
+        == 4
+    )
     assert len(asked.woken) == 4, "who was served already needs no wake"
 
 
@@ -46,7 +56,11 @@ def test_it_is_queued_then_running_then_done(asked):
     states.append(asked.look(audit, 0))
     asked.answer(taken, b"{}")
     states.append(asked.look(audit, 0))
-    assert [(one.state, one.report) for one in states] == [("queued", None), ("running", None), ("done", b"{}")]
+    assert [(one.state, one.report) for one in states] == [
+        ("queued", None),
+        ("running", None),
+        ("done", b"{}"),
+    ]
 
 
 def test_whoever_waits_hears_at_once_when_it_is_done(asked):

@@ -1,4 +1,6 @@
-"""The daemon's loop in this process: the real core on a real Placement, the test in place of signals and of systemd."""
+"""The daemon's loop in this process: the real core on a real Placement, the test in place of
+signals and of systemd.
+"""
 
 import gc
 import threading
@@ -13,17 +15,17 @@ from sqlalchemy import select
 from agent import bootstrap
 from agent.cli.configuration import load
 from agent.cli.parser import parse
-from agent.service.daemon import Daemon
 from agent.errors import ConfigError, ReshapeNeeded
 from agent.model.report import AgentState
 from agent.placement import clock
 from agent.placement.transport import Timeouts, Transport
+from agent.service import daemon, runtime, schedule
+from agent.service.daemon import Daemon
 from agent.store.record_schema import LEASE
 from agent.store.store import open_read_only
 from tests.support import faults
 from tests.support.ini import write_config
 from tests.support.tracking import Time
-from agent.service import daemon, schedule, runtime
 
 
 class Manager:
@@ -71,18 +73,30 @@ class Operator:
 
 @pytest.fixture
 def service(placement, tmp_path, monkeypatch):
-    """Run the daemon until ``script`` stops it, with due times a millisecond apart; what systemd was told."""
+    """Run the daemon until ``script`` stops it, with due times a millisecond apart; what systemd
+    was told.
+    """
     host_file = tmp_path / "host.yaml"
     host_file.write_text("providers:\n- name: $NODE\n  inventories:\n    VCPU: {total: 8}\n")
     config = {
-        "DEFAULT": {"compute_driver": "fake.file", "host": "node-a", "state_path": tmp_path / "nova"},
+        "DEFAULT": {
+            "compute_driver": "fake.file",
+            "host": "node-a",
+            "state_path": tmp_path / "nova",
+        },
         "fake": {"host_file": host_file},
         "store": {"path": tmp_path / "store"},
         "api": {"socket": tmp_path / "agent.sock"},
         "placement": {"auth_type": "admin_token", "endpoint": placement.url, "token": "t"},
     }
     file = write_config(tmp_path / "agent.conf", config)
-    monkeypatch.setattr(bootstrap, "http", lambda _conf, cancelled: Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled))
+    monkeypatch.setattr(
+        bootstrap,
+        "http",
+        lambda _conf, cancelled: Transport(
+            placement.adapter(), timeouts=Timeouts(), max_in_flight=1, cancelled=cancelled
+        ),
+    )
     monkeypatch.setattr(schedule, "DEFAULT_INTERVAL", 0.001)
     manager = Manager()
 
@@ -90,9 +104,18 @@ def service(placement, tmp_path, monkeypatch):
         def reread():
             return load(parse(["--config-file", str(file)]), {})
 
-        Daemon(reread(), reread, lambda _conf: None, lambda _conf, _usable: None, manager, Operator(script)).run()
+        Daemon(
+            reread(),
+            reread,
+            lambda _conf: None,
+            lambda _conf, _usable: None,
+            manager,
+            Operator(script),
+        ).run()
         # Whatever systemd is told begins with a word that docs/states.md has.
-        assert {text.partition(":")[0] for _, text in manager.told if text} <= set(get_args(AgentState))
+        assert {text.partition(":")[0] for _, text in manager.told if text} <= set(
+            get_args(AgentState)
+        )
         return manager
 
     run.manager = manager
@@ -100,7 +123,13 @@ def service(placement, tmp_path, monkeypatch):
 
 
 def audits(manager: Manager) -> int:
-    return len([text for kind, text in manager.told if kind in ("ready", "status") and text.startswith(("ready:", "degraded:"))])
+    return len(
+        [
+            text
+            for kind, text in manager.told
+            if kind in ("ready", "status") and text.startswith(("ready:", "degraded:"))
+        ]
+    )
 
 
 def test_a_thousand_audits_leave_nothing_behind(service, placement):
@@ -110,25 +139,37 @@ def test_a_thousand_audits_leave_nothing_behind(service, placement):
         done = audits(service.manager)
         if done == 1 and not measured:
             measured[1] = None
-            # From here on Placement's answer is always the same, and is not worked out a thousand times.
+            # From here on Placement's answer is always the same, and is not worked out a thousand
+            # times.
             (tree,) = {one.target for one in placement.requests if "in_tree" in one.target}
-            same = faults.Reply(200, placement.other.call("GET", tree).content, {"Content-Type": "application/json"})
+            same = faults.Reply(
+                200, placement.other.call("GET", tree).content, {"Content-Type": "application/json"}
+            )
             placement.faults.add(faults.Action("the same again", reply=same), times=None)
         if done in (200, 1000) and done not in measured:
             placement.clear()
             gc.collect()
             service.manager.told = service.manager.told[-1:] * done
-            measured[done] = (threading.active_count(), psutil.Process().num_fds(), len(gc.get_objects()))
+            measured[done] = (
+                threading.active_count(),
+                psutil.Process().num_fds(),
+                len(gc.get_objects()),
+            )
         operator.stop = done >= 1000
 
     service(script)
-    (threads, files, objects), (threads_later, files_later, objects_later) = measured[200], measured[1000]
+    (threads, files, objects), (threads_later, files_later, objects_later) = (
+        measured[200],
+        measured[1000],
+    )
     assert (threads_later, files_later) == (threads, files)
     assert objects_later - objects < 300
 
 
 def test_many_reloads_leave_nothing_behind(service):
-    """Threads of what was replaced, and of audits, end by themselves, but only when they get a processor: the least that was seen is what stays."""
+    """Threads of what was replaced, and of audits, end by themselves, but only when they get a
+    processor: the least that was seen is what stays.
+    """
     seen, end = {3: [], 12: []}, []
 
     def nothing_left():
@@ -158,7 +199,9 @@ def test_it_is_ready_once_the_first_audit_is_through_and_listens_to_the_end(serv
     assert [one.method for one in placement.requests].count("POST") == 1
 
 
-def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(service, placement, monkeypatch):
+def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(
+    service, placement, monkeypatch
+):
     monkeypatch.setattr(daemon, "PATIENCE", 0.5)
     monkeypatch.setattr(daemon, "TURN", 0.02)
     placement.faults.add(faults.delay(1.5), times=1)
@@ -166,7 +209,9 @@ def test_a_first_audit_that_takes_long_does_not_keep_systemd_waiting(service, pl
     ready, status = manager.of("ready"), manager.of("status")
     # On a busy machine something else may take as long before.
     assert "takes longer than" in ready[0]
-    assert any(text.startswith("starting: an audit takes longer than") for text in (*ready, *status))
+    assert any(
+        text.startswith("starting: an audit takes longer than") for text in (*ready, *status)
+    )
     assert status[-1] == "ready: 1 changed"
 
 
@@ -190,7 +235,9 @@ def test_after_stop_nothing_more_is_sent(service, placement, monkeypatch):
     placement.faults.add(faults.delay(0.3), path="/")
     manager = service(lambda operator: setattr(operator, "stop", placement.count() >= 1))
     assert [one.path for one in placement.requests] == ["/"]
-    assert [kind for kind, _ in manager.told if kind != "watchdog"] == ["status", "stopping"], "and nobody is told of a degraded service"
+    assert [kind for kind, _ in manager.told if kind != "watchdog"] == ["status", "stopping"], (
+        "and nobody is told of a degraded service"
+    )
 
 
 def test_a_full_reread_that_was_asked_for_outlasts_an_outage(service, placement):
@@ -203,7 +250,11 @@ def test_a_full_reread_that_was_asked_for_outlasts_an_outage(service, placement)
             placement.clear()
             placement.faults.add(faults.answer(503), times=None)
             operator.reload = True
-        elif "asked" in phases and any("degraded" in text for text in service.manager.of("status")) and "back" not in phases:
+        elif (
+            "asked" in phases
+            and any("degraded" in text for text in service.manager.of("status"))
+            and "back" not in phases
+        ):
             phases.append("back")
             placement.faults.clear()
             placement.clear()
@@ -213,7 +264,9 @@ def test_a_full_reread_that_was_asked_for_outlasts_an_outage(service, placement)
     assert any(one.path.endswith("/inventories") for one in placement.requests)
 
 
-def test_a_refused_configuration_stays_in_the_status_until_a_good_one_comes(service, monkeypatch, tmp_path):
+def test_a_refused_configuration_stays_in_the_status_until_a_good_one_comes(
+    service, monkeypatch, tmp_path
+):
     good = (tmp_path / "agent.conf").read_text
     phases = []
 
@@ -230,8 +283,14 @@ def test_a_refused_configuration_stays_in_the_status_until_a_good_one_comes(serv
         operator.stop = len(phases) == 2 and statuses[-1] == "ready: 1 in-sync"
 
     manager = service(script)
-    assert [text.split(":")[1] for text in manager.of("ready")[1:]] == [" the new configuration is refused", " the configuration was reloaded"]
-    assert any(text.startswith("ready: 1 in-sync; the new configuration is refused: ") for text in manager.of("status"))
+    assert [text.split(":")[1] for text in manager.of("ready")[1:]] == [
+        " the new configuration is refused",
+        " the configuration was reloaded",
+    ]
+    assert any(
+        text.startswith("ready: 1 in-sync; the new configuration is refused: ")
+        for text in manager.of("status")
+    )
 
 
 def test_a_log_that_cannot_be_set_up_refuses_the_configuration(service, monkeypatch):
@@ -244,14 +303,20 @@ def test_a_log_that_cannot_be_set_up_refuses_the_configuration(service, monkeypa
             raise ConfigError("the log cannot be set up")
 
     original = Daemon.__init__
-    monkeypatch.setattr(Daemon, "__init__", lambda self, conf, reread, _set_up, *rest: original(self, conf, reread, set_up_log, *rest))
+    monkeypatch.setattr(
+        Daemon,
+        "__init__",
+        lambda self, conf, reread, _set_up, *rest: original(self, conf, reread, set_up_log, *rest),
+    )
 
     def script(operator):
         operator.reload = audits(service.manager) >= 1 and not service.manager.of("reloading")
         operator.stop = audits(service.manager) >= 3
 
     manager = service(script)
-    assert "ready: the new configuration is refused: the log cannot be set up" in manager.of("ready")
+    assert "ready: the new configuration is refused: the log cannot be set up" in manager.of(
+        "ready"
+    )
     assert len(set_up) == 2
     assert set_up[0] is not set_up[1]
 
@@ -268,7 +333,10 @@ def test_a_start_at_which_every_node_is_refused_goes_on(service, monkeypatch):
 
     monkeypatch.setattr(FileDriver, "shape", shape)
     manager = service(script)
-    assert "asks for a reshape of node-a although it was given the allocations" in manager.of("ready")[0]
+    assert (
+        "asks for a reshape of node-a although it was given the allocations"
+        in manager.of("ready")[0]
+    )
     assert all(text.startswith("degraded: 1 refused; ") for text in manager.of("status")[1:-1])
 
 
@@ -298,7 +366,9 @@ def test_nobody_takes_the_node_over_while_a_reload_takes_long(service, monkeypat
 
     def script(operator):
         operator.reload = audits(service.manager) >= 1 and not service.manager.of("reloading")
-        operator.stop = len(starts) >= 2 and "ready: the configuration was reloaded" in service.manager.of("ready")
+        operator.stop = len(
+            starts
+        ) >= 2 and "ready: the configuration was reloaded" in service.manager.of("ready")
 
     monkeypatch.setattr(FileDriver, "start", slow)
     service(script)

@@ -9,9 +9,9 @@ import pytest
 import requests
 
 from agent import deadline
-from agent.http.bounded import bounded_session
 from agent.deadline import DeadlinePassed
-from agent.tracker.fair_lock import FairLock
+from agent.http.bounded import bounded_session
+from agent.tracker.node_entry import FairLock
 
 
 def test_without_a_deadline_nothing_is_bounded():
@@ -42,7 +42,11 @@ def test_other_threads_have_deadlines_of_their_own():
 def test_a_lock_that_others_keep_is_waited_for_until_the_deadline(lock):
     with deadline.held(lock, "the store"):
         begun = time.monotonic()
-        with pytest.raises(DeadlinePassed, match="the store could not be had"), deadline.within(0.1), deadline.held(lock, "the store"):
+        with (
+            pytest.raises(DeadlinePassed, match="the store could not be had"),
+            deadline.within(0.1),
+            deadline.held(lock, "the store"),
+        ):
             pass
         assert time.monotonic() - begun >= 0.1
     with deadline.within(10), deadline.held(lock, "the store"):
@@ -75,5 +79,8 @@ def test_a_server_that_does_not_answer_is_waited_for_until_the_deadline(timeout)
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
         with deadline.within(0.2), pytest.raises(requests.exceptions.ReadTimeout):
             bounded_session().get(url, timeout=timeout)
-        with deadline.within(0), pytest.raises(requests.exceptions.ConnectTimeout, match="no time left"):
+        with (
+            deadline.within(0),
+            pytest.raises(requests.exceptions.ConnectTimeout, match="no time left"),
+        ):
             bounded_session().get(url, timeout=timeout)

@@ -55,7 +55,9 @@ def test_any_other_error_names_driver_call_and_node_with_control_characters_esca
         DriverWorker("some").call(facts, deadline=5, node="node\n7")
     message = caught.value.message
     assert "\n" not in message
-    assert all(part in message for part in ("driver some", "facts", "node\\n7", "KeyError", "second"))
+    assert all(
+        part in message for part in ("driver some", "facts", "node\\n7", "KeyError", "second")
+    )
     assert isinstance(caught.value.__cause__, KeyError)
 
 
@@ -102,7 +104,10 @@ def test_a_shutdown_ends_waiting_at_once(backend):
 def test_many_threads_may_call_at_once():
     worker = DriverWorker("some")
     results = []
-    threads = [threading.Thread(target=lambda n=n: results.append(worker.call(lambda: n, deadline=5))) for n in range(16)]
+    threads = [
+        threading.Thread(target=lambda n=n: results.append(worker.call(lambda: n, deadline=5)))
+        for n in range(16)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

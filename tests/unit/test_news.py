@@ -15,7 +15,9 @@ TAKEN = Problem("placement.name-conflict", "the name is held by another", "renam
 
 
 def node(*errors, state=None, name="n", drift=()):
-    return NodeReport(name, "u", "fake", state or ("failed" if errors else "in-sync"), errors=errors, drift=drift)
+    return NodeReport(
+        name, "u", "fake", state or ("failed" if errors else "in-sync"), errors=errors, drift=drift
+    )
 
 
 class Clock:
@@ -63,7 +65,9 @@ def test_one_more_trouble_is_told_and_one_less_is_not_yet_the_end(told):
 
 def test_each_node_has_its_own_news(told):
     told(node(BROKEN, name="a"), node(name="b"))
-    assert told(node(BROKEN, name="a"), node(BROKEN, name="b")) == [("WARNING", "node b: it is broken (mend it)")]
+    assert told(node(BROKEN, name="a"), node(BROKEN, name="b")) == [
+        ("WARNING", "node b: it is broken (mend it)")
+    ]
     assert told(node(name="a"), node(BROKEN, name="b")) == [("INFO", "node a: well again")]
 
 
@@ -87,19 +91,28 @@ def test_a_node_that_is_degraded_without_a_word_is_not_well_again(told):
 
 def test_drift_is_told_too_unless_it_is_told_elsewhere(told):
     drift = [
-        Drift("adoption-needed", "warning", "not adopted", "adopt it"), Drift("foreign-provider", "info", "foreign", "none"),
-        Drift("overcommitted", "warning", "too much", "move"), Drift("identity", "warning", BROKEN.message, ""),
-    ]  # fmt: skip
-    assert told(node(BROKEN, drift=drift)) == [("WARNING", "node n: it is broken (mend it)"), ("WARNING", "node n: not adopted (adopt it)")]
+        Drift("adoption-needed", "warning", "not adopted", "adopt it"),
+        Drift("foreign-provider", "info", "foreign", "none"),
+        Drift("overcommitted", "warning", "too much", "move"),
+        Drift("identity", "warning", BROKEN.message, ""),
+    ]
+    assert told(node(BROKEN, drift=drift)) == [
+        ("WARNING", "node n: it is broken (mend it)"),
+        ("WARNING", "node n: not adopted (adopt it)"),
+    ]
 
 
 @pytest.mark.parametrize(
     ("code", "level"),
     [
-        ("driver.failed", "WARNING"), ("placement.name-conflict", "ERROR"), ("placement.identity-conflict", "ERROR"),
-        ("reshape.needed", "ERROR"), ("reshape.failed", "CRITICAL"), ("agent.standing-by", "INFO"),
+        ("driver.failed", "WARNING"),
+        ("placement.name-conflict", "ERROR"),
+        ("placement.identity-conflict", "ERROR"),
+        ("reshape.needed", "ERROR"),
+        ("reshape.failed", "CRITICAL"),
+        ("agent.standing-by", "INFO"),
     ],
-)  # fmt: skip
+)
 def test_the_level_says_how_bad_it_is(told, code, level):
     assert told(node(Problem(code, "wrong", ""))) == [(level, "node n: wrong")]
 

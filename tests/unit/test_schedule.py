@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from agent.service.schedule import Schedule
 from agent.service import schedule
+from agent.service.schedule import Schedule
 
 
 @pytest.fixture

@@ -9,10 +9,10 @@ import pytest
 from agent.api.errors import Stopping, Unready, Unwell
 from agent.errors import ConfigError, DriverTimeout
 from agent.model.report import Problem
+from agent.service import daemon_service as module
 from agent.service.daemon_service import DaemonService
 from agent.tracker.errors import UnknownNode
 from tests.unit.render.reports import ROOT, node, report
-from agent.service import daemon_service as module
 
 WELL = report(nodes=(node(state="in-sync", errors=()),))
 OTHER = "11111111-9b1d-4a9c-8a0e-0d6b6c1f7a11"
@@ -34,13 +34,19 @@ def reasons(service):
 def test_it_is_not_ready_before_all_nodes_were_audited(service):
     assert reasons(service) == ["starting: no audit is through yet"]
     service.audited(WELL, whole=False)
-    assert reasons(service) == ["starting: no audit is through yet"], "one of them says nothing of the others"
+    assert reasons(service) == ["starting: no audit is through yet"], (
+        "one of them says nothing of the others"
+    )
     service.audited(WELL, whole=True)
     service.check_readiness()
 
 
 def test_every_node_that_is_not_well_is_a_reason(service):
-    nodes = (node(), node(name="node-2", uuid=OTHER, state="failed", errors=()), node(name="node-3", uuid=OTHER.replace("1", "2"), state="changed", errors=()))
+    nodes = (
+        node(),
+        node(name="node-2", uuid=OTHER, state="failed", errors=()),
+        node(name="node-3", uuid=OTHER.replace("1", "2"), state="changed", errors=()),
+    )
     service.audited(report(nodes=nodes), whole=True)
     assert reasons(service) == ["node node-1: degraded: somebody else wrote", "node node-2: failed"]
     service.audited(WELL, whole=False)
@@ -49,7 +55,10 @@ def test_every_node_that_is_not_well_is_a_reason(service):
 
 def test_an_audit_that_could_not_begin_leaves_the_nodes_as_they_were_and_is_a_reason(service):
     service.audited(WELL, whole=True)
-    service.audited(report(nodes=(), errors=(Problem("driver.not-ready", "the backend does not answer", ""),)), whole=True)
+    service.audited(
+        report(nodes=(), errors=(Problem("driver.not-ready", "the backend does not answer", ""),)),
+        whole=True,
+    )
     assert reasons(service) == ["the backend does not answer"]
     assert [one["uuid"] for one in service.nodes()] == [ROOT]
 
@@ -86,7 +95,12 @@ def test_work_that_gets_nowhere_is_unwell_and_slow_work_is_not(service, monkeypa
 def test_when_it_stops_everything_says_so(service):
     service.audited(WELL, whole=True)
     service.stops()
-    for ask in (service.check_health, service.check_readiness, service.reload, lambda: service.request_audit([], dry_run=False)):
+    for ask in (
+        service.check_health,
+        service.check_readiness,
+        service.reload,
+        lambda: service.request_audit([], dry_run=False),
+    ):
         with pytest.raises(Stopping):
             ask()
 
@@ -124,7 +138,9 @@ def test_everybody_who_asks_for_a_reload_hears_how_the_next_one_went(service):
 
 def test_who_asks_while_the_files_are_being_read_gets_a_reading_of_their_own(service):
     heard = []
-    threads = [threading.Thread(target=lambda: (service.reload(), heard.append(True))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: (service.reload(), heard.append(True))) for _ in range(2)
+    ]
     threads[0].start()
     while not service.reload_wanted:
         time.sleep(0.01)

@@ -1,16 +1,26 @@
-"""Nodes that were well need no audit as long as they are as they were, and one from time to time all the same."""
+"""Nodes that were well need no audit as long as they are as they were, and one from time to time
+all the same.
+"""
 
 from collections.abc import Hashable
 from dataclasses import replace
 
 import pytest
 
-from agent.model.report import Drift, NodeReport, Problem
 from agent.audit.unchanged_nodes import UnchangedNodes
+from agent.model.report import Drift, NodeReport, Problem
 from tests.unit.render.reports import node as shown
 
 LOW, HIGH = "00000000-0000-4000-8000-000000000001", "ffff0000-0000-4000-8000-000000000001"
-WELL = NodeReport("n", LOW, "ironic", "changed", outcomes=shown().outcomes, requests={"GET": 3}, seconds={"total": 1.0})
+WELL = NodeReport(
+    "n",
+    LOW,
+    "ironic",
+    "changed",
+    outcomes=shown().outcomes,
+    requests={"GET": 3},
+    seconds={"total": 1.0},
+)
 
 
 class Nodes(UnchangedNodes):
@@ -35,7 +45,12 @@ def nodes() -> Nodes:
 
 def test_what_was_well_is_in_sync_without_an_audit_and_nothing_of_the_last_one_counts_again(nodes):
     report = nodes.at(1)
-    assert (report.state, report.outcomes, report.requests, report.seconds) == ("in-sync", (), {}, {})
+    assert (report.state, report.outcomes, report.requests, report.seconds) == (
+        "in-sync",
+        (),
+        {},
+        {},
+    )
     assert (report.name, report.tree) == (WELL.name, WELL.tree)
 
 
@@ -52,11 +67,14 @@ def test_each_node_has_its_own_time_within_the_second_half_of_the_interval(nodes
 @pytest.mark.parametrize(
     "unwell",
     [
-        {"state": "failed"}, {"state": "degraded"}, {"state": "refused"}, {"errors": (Problem("x", "wrong", ""),)},
+        {"state": "failed"},
+        {"state": "degraded"},
+        {"state": "refused"},
+        {"errors": (Problem("x", "wrong", ""),)},
         {"drift": (Drift("held-device", "info", "waits", ""),)},
     ],
     ids=["failed", "degraded", "refused", "error", "drift"],
-)  # fmt: skip
+)
 def test_a_node_that_is_not_quite_well_is_audited_every_time(nodes, unwell):
     nodes.audited(LOW, "as it was", replace(WELL, **unwell))
     assert nodes.at(1) is None

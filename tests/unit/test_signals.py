@@ -16,11 +16,15 @@ def signals():
 
 
 def send(number):
-    # to the thread of the tests, because pytest-xdist has one more in this process, and that one does not leave signals to it
+    # to the thread of the tests, because pytest-xdist has one more in this process, and that one
+    # does not leave signals to it
     signal.pthread_kill(threading.main_thread().ident, number)
 
 
-@pytest.mark.parametrize(("number", "stop", "reload"), [(signal.SIGTERM, True, False), (signal.SIGINT, True, False), (signal.SIGHUP, False, True)])
+@pytest.mark.parametrize(
+    ("number", "stop", "reload"),
+    [(signal.SIGTERM, True, False), (signal.SIGINT, True, False), (signal.SIGHUP, False, True)],
+)
 def test_each_signal_has_its_meaning(signals, number, stop, reload):
     send(number)
     assert not (signals.stop or signals.reload), "nothing happens before it is asked for"

@@ -1,1 +1,3 @@
-"""The API's JSON documents about records: what is asked, as the tracker takes it, and what is kept, as it is shown."""
+"""The API's JSON documents about records: what is asked, as the tracker takes it, and what is kept,
+as it is shown.
+"""

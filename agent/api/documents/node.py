@@ -5,20 +5,80 @@ from dataclasses import asdict
 from operator import attrgetter
 from typing import Any
 
-from agent.api.documents.records import JsonObject, unit_document
+from agent.api.documents.records import JsonObject, cell_document, unit_document
+from agent.errors import AgentError
 from agent.model.compute_node import ComputeNode
+from agent.model.devices import DeviceRecord
 from agent.model.facts import CpuFacts
-from agent.model.device_record import DeviceRecord
 from agent.model.mdev import MdevSource
+from agent.model.names import printable
 from agent.numa.host import HostCell
 from agent.pci.choice import free_devices
+from agent.tracker.accounted import stats
+from agent.tracker.errors import GuestsUntold
+from agent.tracker.guest_import import GuestImport, ObservedGuest
 from agent.tracker.node_state import NodeState
-from agent.tracker.stats import stats
+
+
+def node_guests(state: NodeState, found: GuestImport) -> JsonObject:
+    """All guests of the node; among the errors, that these may not be all."""
+    name, why = state.node.name, state.host.guests_untold
+    untold = (
+        [
+            GuestsUntold(
+                f"node {printable(name)}: there may be more guests: {printable(why)}",
+                "see agent status",
+            )
+        ]
+        if why
+        else []
+    )
+    return {
+        "name": name,
+        "uuid": state.node.uuid,
+        "guests": [_guest(one) for one in found.guests],
+        "errors": [_error(one) for one in untold],
+    }
+
+
+def node_without_guests(uuid: str, name: str, error: AgentError) -> JsonObject:
+    """A node of which nobody can tell."""
+    return {"name": name, "uuid": uuid, "guests": [], "errors": [_error(error)]}
+
+
+def _guest(one: ObservedGuest) -> JsonObject:
+    guest, origin = one.guest, one.guest.origin
+    return {
+        "uuid": guest.uuid,
+        "name": guest.name,
+        "state": guest.state,
+        "memory_mb": guest.memory_mib,
+        "vcpus": guest.vcpus,
+        "cells": [cell_document(cell) for cell in guest.cells],
+        "devices": [str(address) for address in guest.devices],
+        "flavor": origin.flavor.name if origin is not None else None,
+        "project_id": origin.project_id if origin is not None else None,
+        "user_id": origin.user_id if origin is not None else None,
+        "outcome": one.outcome,
+        "claim": one.claim,
+        "refusals": [
+            {"reason": refusal.reason, "remedy": refusal.remedy} for refusal in one.refusals
+        ],
+    }
+
+
+def _error(error: AgentError) -> JsonObject:
+    return {"code": error.code, "message": error.message, "remedy": error.remedy}
 
 
 def node_records(state: NodeState) -> JsonObject:
-    """The sums of the node's records, what the host has, and all that keeps anybody from knowing what is free."""
-    node, providers = state.node, {cell: provider for provider, cell in state.host.cell_providers.items()}
+    """The sums of the node's records, what the host has, and all that keeps anybody from knowing
+    what is free.
+    """
+    node, providers = (
+        state.node,
+        {cell: provider for provider, cell in state.host.cell_providers.items()},
+    )
     return {
         **_described(node),
         "usage": asdict(state.usage),
@@ -42,8 +102,16 @@ def _described(node: ComputeNode) -> JsonObject:
         "host_ip": node.host_ip,
         "hypervisor_type": node.hypervisor_type,
         "hypervisor_version": node.hypervisor_version,
-        "total": {"vcpus": node.vcpus, "memory_mb": node.memory_mb, "disk_mb": None if node.local_gb is None else node.local_gb * 1024},
-        "ratios": {"vcpus": node.cpu_allocation_ratio, "memory_mb": node.ram_allocation_ratio, "disk_mb": node.disk_allocation_ratio},
+        "total": {
+            "vcpus": node.vcpus,
+            "memory_mb": node.memory_mb,
+            "disk_mb": None if node.local_gb is None else node.local_gb * 1024,
+        },
+        "ratios": {
+            "vcpus": node.cpu_allocation_ratio,
+            "memory_mb": node.ram_allocation_ratio,
+            "disk_mb": node.disk_allocation_ratio,
+        },
         "failed_builds": node.failed_builds,
         "dirty": node.dirty,
         "version": node.version,
@@ -51,17 +119,30 @@ def _described(node: ComputeNode) -> JsonObject:
 
 
 def _free(state: NodeState) -> JsonObject:
-    """What is not promised, without any overcommitment; less than nothing where that is used. Null: nobody knows the total."""
+    """What is not promised, without any overcommitment; less than nothing where that is used. Null:
+    nobody knows the total.
+    """
     node, used = state.node, state.used
     disk_mb = None if node.local_gb is None else node.local_gb * 1024
-    pairs = {"memory_mb": (node.memory_mb, used.memory_mb), "vcpus": (node.vcpus, used.vcpus), "disk_mb": (disk_mb, used.disk_mb)}
-    return {name: None if total is None else total - amount for name, (total, amount) in pairs.items()}
+    pairs = {
+        "memory_mb": (node.memory_mb, used.memory_mb),
+        "vcpus": (node.vcpus, used.vcpus),
+        "disk_mb": (disk_mb, used.disk_mb),
+    }
+    return {
+        name: None if total is None else total - amount for name, (total, amount) in pairs.items()
+    }
 
 
 def _cpu(cpu: CpuFacts | None) -> JsonObject | None:
     if cpu is None:
         return None
-    return {"architecture": cpu.architecture, "vendor": cpu.vendor, "model": cpu.model, "features": sorted(cpu.features)}
+    return {
+        "architecture": cpu.architecture,
+        "vendor": cpu.vendor,
+        "model": cpu.model,
+        "features": sorted(cpu.features),
+    }
 
 
 def _cell(cell: HostCell, provider: str | None) -> JsonObject:
@@ -85,19 +166,40 @@ def _cell(cell: HostCell, provider: str | None) -> JsonObject:
 
 
 def _pools(state: NodeState) -> list[JsonObject]:
-    """The devices that guests can ask for: those together that no request can tell apart, and how many of them are free."""
+    """The devices that guests can ask for: those together that no request can tell apart, and how
+    many of them are free.
+    """
     free = {one.address for one in free_devices(state.devices)}
     pools: dict[tuple[Any, ...], list[DeviceRecord]] = {}
-    for one in sorted((one for one in state.devices.values() if one.present and one.serves == "guests"), key=attrgetter("address")):
+    for one in sorted(
+        (one for one in state.devices.values() if one.present and one.serves == "guests"),
+        key=attrgetter("address"),
+    ):
         provider = state.host.device_providers.get(one.address)
-        key = (one.parent or one.address, one.type, one.vendor_id, one.product_id, one.numa_node, tuple(sorted(one.tags.items())), provider)
+        key = (
+            one.parent or one.address,
+            one.type,
+            one.vendor_id,
+            one.product_id,
+            one.numa_node,
+            tuple(sorted(one.tags.items())),
+            provider,
+        )
         pools.setdefault(key, []).append(one)
     return [
         {
-            "parent": parent, "type": kind, "vendor_id": vendor, "product_id": product, "numa_node": cell, "tags": dict(tags), "provider": provider,
-            "total": len(some), "free": sum(one.address in free for one in some),
-        } for (parent, kind, vendor, product, cell, tags, provider), some in pools.items()
-    ]  # fmt: skip
+            "parent": parent,
+            "type": kind,
+            "vendor_id": vendor,
+            "product_id": product,
+            "numa_node": cell,
+            "tags": dict(tags),
+            "provider": provider,
+            "total": len(some),
+            "free": sum(one.address in free for one in some),
+        }
+        for (parent, kind, vendor, product, cell, tags, provider), some in pools.items()
+    ]
 
 
 def _tallied(state: NodeState) -> Mapping[str, Any]:
@@ -111,4 +213,11 @@ def _tallied(state: NodeState) -> Mapping[str, Any]:
 def _mdevs(source: MdevSource, state: NodeState) -> JsonObject:
     """A parent of mediated devices, and how many of its devices claims have."""
     shares = (one for claim in state.claims.values() for one in claim.mdevs)
-    return {**asdict(source), "claimed": sum(one.count for one in shares if (one.parent, one.resource_class) == (source.parent, source.resource_class))}
+    return {
+        **asdict(source),
+        "claimed": sum(
+            one.count
+            for one in shares
+            if (one.parent, one.resource_class) == (source.parent, source.resource_class)
+        ),
+    }

@@ -1,21 +1,30 @@
-"""Records as clients see them: the model's names and values, without what only the agent itself needs."""
+"""Records as clients see them: the model's names and values, without what only the agent itself
+needs.
+"""
 
 from collections.abc import Collection
 from dataclasses import asdict
 from typing import Any
 
-from agent.model.unit_record import UnitRecord
 from agent.model.claim import Claim
+from agent.model.devices import DeviceRecord
 from agent.model.guest import PlacedCell
-from agent.model.device_record import DeviceRecord
 from agent.model.instance import Instance
 from agent.model.migration import Migration
+from agent.model.unit_record import UnitRecord
 
 JsonObject = dict[str, Any]
 
 
-def claim_document(claim: Claim, devices: Collection[DeviceRecord], units: Collection[UnitRecord], node_name: str | None) -> JsonObject:
-    """A claim with what it holds of ``devices`` and ``units``. ``node_name``: of its node, if that is known here."""
+def claim_document(
+    claim: Claim,
+    devices: Collection[DeviceRecord],
+    units: Collection[UnitRecord],
+    node_name: str | None,
+) -> JsonObject:
+    """A claim with what it holds of ``devices`` and ``units``. ``node_name``: of its node, if that
+    is known here.
+    """
     return {
         "id": claim.id,
         "purpose": claim.purpose,

@@ -1,9 +1,11 @@
-"""What clients ask of the tracker: documents, valid by openapi.yaml, as the tracker's own requests."""
+"""What clients ask of the tracker: documents, valid by openapi.yaml, as the tracker's
+own requests.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.migration import Migration
@@ -11,19 +13,34 @@ from agent.model.names import ConsumerUuid, ProviderUuid, number_of
 from agent.numa.fit import Networks
 from agent.numa.pair import CellLimits as CellLimits
 from agent.tracker.errors import InvalidDevices
-from agent.tracker.requests import UNTOLD, DeviceClaim, InstanceClaim, ClaimLimits, MoveClaim, Resources
+from agent.tracker.requests import (
+    UNTOLD,
+    ClaimLimits,
+    DeviceClaim,
+    InstanceClaim,
+    MoveClaim,
+    Resources,
+)
 from agent.tracker.updates import InstanceUpdate
 
 Document = Mapping[str, Any]
 
-# What a port of such a type has to be; of the other types anything that needs not be asked for by name.
-OF_VNIC = {"direct-physical": {"type": "type-PF"}, "vdpa": {"type": "vdpa"}, "remote-managed": {"remote_managed": "true"}}
+# What a port of such a type has to be; of the other types anything that needs not be asked for by
+# name.
+OF_VNIC = {
+    "direct-physical": {"type": "type-PF"},
+    "vdpa": {"type": "vdpa"},
+    "remote-managed": {"remote_managed": "true"},
+}
 
 
 def instance_claim(asked: Document) -> InstanceClaim:
     """Room for a new guest."""
     return InstanceClaim(
-        id=asked["id"], node=ProviderUuid(asked["node"]), instance=_instance(asked["instance"], _flavor(asked["flavor"])), **_conditions(asked)
+        id=asked["id"],
+        node=ProviderUuid(asked["node"]),
+        instance=_instance(asked["instance"], _flavor(asked["flavor"])),
+        **_conditions(asked),
     )
 
 
@@ -34,16 +51,27 @@ def move_claim(asked: Document) -> MoveClaim:
     # Only a guest that was built moves.
     described = _instance({"vm_state": "active", **instance}, current)
     return MoveClaim(
-        id=asked["id"], type=asked["type"], node=ProviderUuid(asked["node"]), host=asked.get("host"), instance=described, told=frozenset(instance),
-        flavor=_flavor(asked["flavor"]) if "flavor" in asked else None, migration=_migration(asked),
-        told_migration=_told_migration(asked), page_size_kib=asked.get("page_size_kib"), **_conditions(asked),
-    )  # fmt: skip
+        id=asked["id"],
+        type=asked["type"],
+        node=ProviderUuid(asked["node"]),
+        host=asked.get("host"),
+        instance=described,
+        told=frozenset(instance),
+        flavor=_flavor(asked["flavor"]) if "flavor" in asked else None,
+        migration=_migration(asked),
+        told_migration=_told_migration(asked),
+        page_size_kib=asked.get("page_size_kib"),
+        **_conditions(asked),
+    )
 
 
 def device_claim(asked: Document) -> DeviceClaim:
     """Devices for a guest that is there."""
     return DeviceClaim(
-        id=asked["id"], node=ProviderUuid(asked["node"]), instance=ConsumerUuid(asked["instance"]), devices=_devices(asked["devices"])
+        id=asked["id"],
+        node=ProviderUuid(asked["node"]),
+        instance=ConsumerUuid(asked["instance"]),
+        devices=_devices(asked["devices"]),
     )
 
 
@@ -54,12 +82,19 @@ def instance_update(asked: Document, version: int) -> InstanceUpdate:
 
 def _conditions(asked: Document) -> dict[str, Any]:
     """What a claim of a guest and one of a move have in common."""
-    allocations: Resources = {ProviderUuid(uuid): dict(entry["resources"]) for uuid, entry in asked.get("allocations", {}).items()}
+    allocations: Resources = {
+        ProviderUuid(uuid): dict(entry["resources"])
+        for uuid, entry in asked.get("allocations", {}).items()
+    }
     networks = asked.get("networks", {})
     return {
-        "limits": _limits(asked.get("limits", {})), "allocations": allocations, "devices": _devices(asked.get("devices", ())),
-        "networks": Networks(frozenset(networks.get("physnets", ())), networks.get("tunneled", False)),
-    }  # fmt: skip
+        "limits": _limits(asked.get("limits", {})),
+        "allocations": allocations,
+        "devices": _devices(asked.get("devices", ())),
+        "networks": Networks(
+            frozenset(networks.get("physnets", ())), networks.get("tunneled", False)
+        ),
+    }
 
 
 def _flavor(given: Document) -> Flavor:
@@ -78,10 +113,15 @@ def _migration(asked: Document) -> Migration | None:
     told: Document = {"uuid": given} if isinstance(given, str) else given
     instance = asked["instance"]
     return Migration(
-        uuid=ConsumerUuid(told["uuid"]), instance=ConsumerUuid(instance["uuid"]), type=asked["type"], status=told.get("status", "accepted"),
-        source_compute=told.get("source_compute", instance.get("host")), source_node=told.get("source_node", instance.get("node")),
-        hidden=told.get("hidden", False), cross_cell_move=told.get("cross_cell_move", False),
-    )  # fmt: skip
+        uuid=ConsumerUuid(told["uuid"]),
+        instance=ConsumerUuid(instance["uuid"]),
+        type=asked["type"],
+        status=told.get("status", "accepted"),
+        source_compute=told.get("source_compute", instance.get("host")),
+        source_node=told.get("source_node", instance.get("node")),
+        hidden=told.get("hidden", False),
+        cross_cell_move=told.get("cross_cell_move", False),
+    )
 
 
 def _told_migration(asked: Document) -> frozenset[str]:
@@ -92,7 +132,11 @@ def _told_migration(asked: Document) -> frozenset[str]:
 
 def _limits(given: Document) -> ClaimLimits:
     numa = given.get("numa")
-    cells = None if numa is None else CellLimits(float(numa["cpu_allocation_ratio"]), float(numa["ram_allocation_ratio"]))
+    cells = (
+        None
+        if numa is None
+        else CellLimits(float(numa["cpu_allocation_ratio"]), float(numa["ram_allocation_ratio"]))
+    )
     return ClaimLimits(given.get("memory_mb"), given.get("vcpus"), given.get("disk_mb"), cells)
 
 
@@ -103,19 +147,28 @@ def _devices(given: Sequence[Document]) -> tuple[DeviceRequest, ...]:
 def _device(given: Document) -> DeviceRequest:
     """Devices, with what their port needs of them in each of the specs.
 
-    :raises InvalidDevices: port and spec say the same thing, or there are not as many providers as devices.
+    :raises InvalidDevices: port and spec say the same thing, or there are not as many providers as
+        devices.
     """
     port, providers = _of_port(given.get("port", {})), given.get("providers", ())
     spec, *others = (dict(one) for one in (given["spec"], *given.get("alternatives", ())))
     if twice := sorted({name for one in (spec, *others) for name in one.keys() & port.keys()}):
-        raise InvalidDevices(f"devices {given['id']}: port and spec both give {', '.join(twice)}", "say it in one of them")
+        raise InvalidDevices(
+            f"devices {given['id']}: port and spec both give {', '.join(twice)}",
+            "say it in one of them",
+        )
     if providers and len(providers) != given["count"]:
         what = f"{number_of(len(providers), 'provider')} for {number_of(given['count'], 'device')}"
         raise InvalidDevices(f"devices {given['id']}: {what}", "give one provider a device")
     return DeviceRequest(
-        given["id"], given["count"], {**spec, **port}, alternatives=tuple({**one, **port} for one in others), policy=given.get("numa_policy"),
-        resource_class=given.get("resource_class"), providers=tuple(ProviderUuid(one) for one in providers),
-    )  # fmt: skip
+        given["id"],
+        given["count"],
+        {**spec, **port},
+        alternatives=tuple({**one, **port} for one in others),
+        policy=given.get("numa_policy"),
+        resource_class=given.get("resource_class"),
+        providers=tuple(ProviderUuid(one) for one in providers),
+    )
 
 
 def _of_port(port: Document) -> dict[str, str]:

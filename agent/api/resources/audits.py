@@ -8,7 +8,9 @@ from falcon import Request, Response
 from agent.api.service import Audit, Service
 from agent.api.wait_limit import WaitLimit
 
-_WAIT = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.ASCII | re.IGNORECASE)
+_WAIT = re.compile(
+    r"(?:^|[,;])\s*wait\s*=\s*\"?([0-9]{1,9})\"?\s*(?:$|[,;])", re.ASCII | re.IGNORECASE
+)
 # In seconds; whoever wants to wait longer asks again.
 LONGEST_WAIT = 300
 RETRY_AFTER = "1"
@@ -42,7 +44,9 @@ class AuditsResource:
     def on_post(self, request: Request, response: Response) -> None:
         """Audit now."""
         asked = request.context.body
-        audit_id = self._service.request_audit(asked.get("nodes", ()), dry_run=asked.get("dry_run", False))
+        audit_id = self._service.request_audit(
+            asked.get("nodes", ()), dry_run=asked.get("dry_run", False)
+        )
         self._waiting.answer(request, response, audit_id)
 
 

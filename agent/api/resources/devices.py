@@ -3,14 +3,14 @@
 import falcon
 from falcon import Request, Response
 
-from agent.api.timed_tracker import TimedTracker
 from agent.api.documents.requests import device_claim
 from agent.api.resources.guests import chosen_nodes
 from agent.api.service import Service
+from agent.api.timed_tracker import TimedTracker
 from agent.model.names import ConsumerUuid, printable
 from agent.tracker.errors import UnknownDevice
-from agent.tracker.stored_state import PlannedChange
 from agent.tracker.node_state import NodeState
+from agent.tracker.stored_state import PlannedChange
 from agent.tracker.tracker import Tracker
 
 
@@ -42,11 +42,19 @@ class CleanedDeviceResource:
             found = [one for one in found if len(found) == 1 or address in one.devices]
             if len(found) != 1:
                 names = ", ".join(printable(one.node.name) for one in found) or "no node"
-                raise UnknownDevice(f"device {printable(address)} is on {names}", "say the node" if found else "see GET /v1/devices for their addresses")
+                raise UnknownDevice(
+                    f"device {printable(address)} is on {names}",
+                    "say the node" if found else "see GET /v1/devices for their addresses",
+                )
             return found[0], tracker.clean(found[0].node.uuid, address)
 
         state, changed = self._timed_tracker.done("clean-device", work)
-        response.media = {"node": state.node.uuid, "node_name": printable(state.node.name), "address": address, "repeated": not changed}
+        response.media = {
+            "node": state.node.uuid,
+            "node_name": printable(state.node.name),
+            "address": address,
+            "repeated": not changed,
+        }
 
 
 class DeviceClaimsResource:
@@ -58,7 +66,9 @@ class DeviceClaimsResource:
     def on_post(self, request: Request, response: Response) -> None:
         """Promise devices to a guest that is there."""
         wanted = device_claim(request.context.body)
-        planned = self._timed_tracker.done("claim-devices", lambda tracker: tracker.claim_devices(wanted))
+        planned = self._timed_tracker.done(
+            "claim-devices", lambda tracker: tracker.claim_devices(wanted)
+        )
         response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
         response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
 
@@ -69,7 +79,9 @@ class DeviceClaimsResource:
 
         def work(tracker: Tracker) -> int:
             nodes = self._service.records().places(instance) & set(tracker.nodes())
-            return sum(tracker.free_devices(node, instance, query["state"]) for node in sorted(nodes))
+            return sum(
+                tracker.free_devices(node, instance, query["state"]) for node in sorted(nodes)
+            )
 
         response.media = {"released": self._timed_tracker.done("free-devices", work)}
 
@@ -84,7 +96,8 @@ class DeviceClaimResource:
         """Give the devices back."""
 
         def work(tracker: Tracker) -> PlannedChange:
-            # What a claim is for never changes; the same of a guest's claim would give the guest's room away.
+            # What a claim is for never changes; the same of a guest's claim would give the guest's
+            # room away.
             self._service.records().claim(id, "devices")
             return tracker.abort(id)
 

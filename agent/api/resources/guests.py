@@ -5,10 +5,10 @@ from fnmatch import fnmatchcase
 
 from falcon import Request, Response
 
-from agent.api.timed_tracker import TimedTracker
-from agent.api.documents.guests import node_guests, node_without_guests
+from agent.api.documents.node import node_guests, node_without_guests
 from agent.api.documents.records import JsonObject, instance_document
 from agent.api.service import Service
+from agent.api.timed_tracker import TimedTracker
 from agent.errors import AgentError
 from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.tracker.claims import check_ready
@@ -27,7 +27,11 @@ class GuestsResource:
     def on_get(self, _request: Request, response: Response) -> None:
         """All of them, by node."""
         tracker = self._service.tracker()
-        response.media = {"nodes": [_node(tracker, uuid, tracker.foreseen_import) for uuid in chosen_nodes(tracker, ())]}
+        response.media = {
+            "nodes": [
+                _node(tracker, uuid, tracker.foreseen_import) for uuid in chosen_nodes(tracker, ())
+            ]
+        }
 
 
 class GuestImportsResource:
@@ -37,17 +41,27 @@ class GuestImportsResource:
         self._service, self._timed_tracker = service, timed_tracker
 
     def on_post(self, request: Request, response: Response) -> None:
-        """Make records of those that have none; a node that cannot be asked does not keep the others from it."""
+        """Make records of those that have none; a node that cannot be asked does not keep the
+        others from it.
+        """
         asked = request.context.body
         tracker, dry_run = self._service.tracker(), asked.get("dry_run", False)
 
         def imported(state: NodeState) -> GuestImport:
             if not dry_run:
-                return self._timed_tracker.done("import-guests", lambda tracker: tracker.import_guests(state.node.uuid))
+                return self._timed_tracker.done(
+                    "import-guests", lambda tracker: tracker.import_guests(state.node.uuid)
+                )
             check_ready(state)
             return tracker.foreseen_import(state)
 
-        response.media = {"dry_run": dry_run, "nodes": [_node(tracker, uuid, imported) for uuid in chosen_nodes(tracker, asked.get("nodes", ()))]}
+        response.media = {
+            "dry_run": dry_run,
+            "nodes": [
+                _node(tracker, uuid, imported)
+                for uuid in chosen_nodes(tracker, asked.get("nodes", ()))
+            ],
+        }
 
 
 class GuestResource:
@@ -58,7 +72,11 @@ class GuestResource:
 
     def on_delete(self, _request: Request, response: Response, uuid: str) -> None:
         """End its record."""
-        response.media = instance_document(self._timed_tracker.done("forget-guest", lambda tracker: tracker.forget(ConsumerUuid(uuid))))
+        response.media = instance_document(
+            self._timed_tracker.done(
+                "forget-guest", lambda tracker: tracker.forget(ConsumerUuid(uuid))
+            )
+        )
 
 
 def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
@@ -66,15 +84,25 @@ def chosen_nodes(tracker: Tracker, wanted: Sequence[str]) -> list[ProviderUuid]:
 
     :raises UnknownNode: one of them means nothing.
     """
-    names = {**dict.fromkeys(tracker.nodes(), ""), **{one.node.uuid: one.node.name for one in tracker.remembered()}}
-    meant = {one: [uuid for uuid, name in names.items() if one == uuid or fnmatchcase(name, one)] for one in wanted}
+    names = {
+        **dict.fromkeys(tracker.nodes(), ""),
+        **{one.node.uuid: one.node.name for one in tracker.remembered()},
+    }
+    meant = {
+        one: [uuid for uuid, name in names.items() if one == uuid or fnmatchcase(name, one)]
+        for one in wanted
+    }
     for one, found in meant.items():
         if not found:
-            raise UnknownNode(f"no node {printable(one)} here", "see agent status for the nodes of this host")
+            raise UnknownNode(
+                f"no node {printable(one)} here", "see agent status for the nodes of this host"
+            )
     return sorted({uuid for found in meant.values() for uuid in found} if wanted else names)
 
 
-def _node(tracker: Tracker, uuid: ProviderUuid, look: Callable[[NodeState], GuestImport]) -> JsonObject:
+def _node(
+    tracker: Tracker, uuid: ProviderUuid, look: Callable[[NodeState], GuestImport]
+) -> JsonObject:
     name = str(uuid)
     try:
         state = tracker.view(uuid)

@@ -3,16 +3,49 @@
 import falcon
 from falcon import Request, Response
 
-from agent.api.timed_tracker import TimedTracker
-from agent.api.documents.requests import instance_update
 from agent.api.documents.records import JsonObject, instance_document
+from agent.api.documents.requests import instance_claim, instance_update
 from agent.api.service import Service
+from agent.api.timed_tracker import TimedTracker
 from agent.api.wait_limit import WaitLimit
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.placement.allocations.change import remove_from_one
-from agent.placement.allocations.delete import delete_forced
+from agent.placement.allocations.change import delete_forced, remove_from_one
 from agent.placement.allocations.errors import ConsumerNotFound
 from agent.tracker.tracker import Tracker
+
+
+class ClaimsResource:
+    """/v1/claims."""
+
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
+
+    def on_get(self, request: Request, response: Response) -> None:
+        """A page of those that are open."""
+        response.media = self._service.records().claims(request.context.query)
+
+    def on_post(self, request: Request, response: Response) -> None:
+        """Promise a new guest its room."""
+        wanted = instance_claim(request.context.body)
+        planned = self._timed_tracker.done("claim", lambda tracker: tracker.claim(wanted))
+        response.status = falcon.HTTP_200 if planned.repeated else falcon.HTTP_201
+        response.media = {**self._service.records().claim(wanted.id), "repeated": planned.repeated}
+
+
+class ClaimResource:
+    """/v1/claims/{id}."""
+
+    def __init__(self, service: Service, timed_tracker: TimedTracker) -> None:
+        self._service, self._timed_tracker = service, timed_tracker
+
+    def on_get(self, _request: Request, response: Response, id: str) -> None:
+        """The claim."""
+        response.media = self._service.records().claim(id)
+
+    def on_delete(self, _request: Request, response: Response, id: str) -> None:
+        """Give it back."""
+        planned = self._timed_tracker.done("abort", lambda tracker: tracker.abort(id))
+        response.media = {**self._service.records().claim(id), "repeated": planned.repeated}
 
 
 class InstancesResource:
@@ -38,8 +71,17 @@ class InstanceResource:
 
     def on_patch(self, request: Request, response: Response, uuid: str) -> None:
         """Take note of its new state."""
-        update = instance_update(request.context.body, int(request.context.header["If-Match"].strip('"')))
-        _show(response, instance_document(self._timed_tracker.done("update", lambda tracker: tracker.update(ConsumerUuid(uuid), update))))
+        update = instance_update(
+            request.context.body, int(request.context.header["If-Match"].strip('"'))
+        )
+        _show(
+            response,
+            instance_document(
+                self._timed_tracker.done(
+                    "update", lambda tracker: tracker.update(ConsumerUuid(uuid), update)
+                )
+            ),
+        )
 
 
 class AllocationResource:

@@ -19,9 +19,8 @@ from agent.cli.output import write, write_document, write_problems
 from agent.cli.unknown_options import Unknown, unknown_options
 from agent.conf.default import host_name
 from agent.errors import AgentError, ConfigError
-from agent.model.exit_codes import DONE, FAILED
 from agent.model.names import printable
-from agent.model.report import Problem, Report
+from agent.model.report import DONE, FAILED, Problem, Report
 from agent.render.json_report import report_document
 from agent.version import agent_version
 
@@ -45,14 +44,23 @@ def run(_conf: cfg.ConfigOpts, options: Options) -> int:
     """Check all that can be checked without touching anything."""
     read = read_configuration(options)
     found = check_configuration(read.conf, Event(), daemon=False) if read.whole else None
-    errors = [*read.errors, *(found.errors if found else ()), *(_of_folders(read.conf) if read.whole else ())]
-    unknown = unknown_options(read.conf, read.files, complete=found is not None and found.parts is not None)
+    errors = [
+        *read.errors,
+        *(found.errors if found else ()),
+        *(_of_folders(read.conf) if read.whole else ()),
+    ]
+    unknown = unknown_options(
+        read.conf, read.files, complete=found is not None and found.parts is not None
+    )
     warnings = [*map(str, unknown), *exposures(read.conf, [file.path for file in read.files])]
     warnings += found.parts.warnings if found and found.parts else ()
     told = [(error, _place(error, read)) for error in errors]
     problems = [Problem(error.code, error.message, error.remedy) for error in errors]
     code = FAILED if problems else DONE
-    rows = [*map(_row_of_unknown, unknown), *(_row(problem, place) for problem, (_, place) in zip(problems, told, strict=True))]
+    rows = [
+        *map(_row_of_unknown, unknown),
+        *(_row(problem, place) for problem, (_, place) in zip(problems, told, strict=True)),
+    ]
     if options.as_document:
         write_document(_document(read, problems, warnings, rows, code), options)
         return code
@@ -61,18 +69,43 @@ def run(_conf: cfg.ConfigOpts, options: Options) -> int:
         write_problems(problems, [_shown(error, place) for error, place in told])
     else:
         files = [str(file.path) for file in read.files]
-        write(f"nothing wrong in {', '.join(files) if files else 'the defaults: no configuration file was found'}\n")
+        write(
+            "nothing wrong in "
+            f"{', '.join(files) if files else 'the defaults: no configuration file was found'}\n"
+        )
     return code
 
 
-def _document(read: Configuration, problems: Sequence[Problem], warnings: Sequence[str], rows: Sequence[dict[str, Any]], code: int) -> dict[str, Any]:
+def _document(
+    read: Configuration,
+    problems: Sequence[Problem],
+    warnings: Sequence[str],
+    rows: Sequence[dict[str, Any]],
+    code: int,
+) -> dict[str, Any]:
     """With errors it is the report of a run that came to nothing, and more."""
     files = [str(file.path) for file in read.files]
     if not problems:
-        return {"schema": SCHEMA, "files": files, "warnings": warnings, "problems": rows, "errors": [], "exit_code": code}
+        return {
+            "schema": SCHEMA,
+            "files": files,
+            "warnings": warnings,
+            "problems": rows,
+            "errors": [],
+            "exit_code": code,
+        }
     conf = read.conf
     mode = "embedded" if conf.placement.backend == "embedded" else "http"
-    report = Report(agent_version(), host_name(conf), mode, None, None, dry_run=False, errors=problems, exit_code=code)  # type: ignore[arg-type]
+    report = Report(
+        agent_version(),
+        host_name(conf),
+        mode,
+        None,
+        None,
+        dry_run=False,
+        errors=problems,
+        exit_code=code,
+    )  # type: ignore[arg-type]
     return {**report_document(report), "files": files, "warnings": warnings, "problems": rows}
 
 
@@ -81,18 +114,31 @@ def _of_folders(conf: cfg.ConfigOpts) -> Iterator[ConfigError]:
     store = Path(conf.store.path)
     about = f"[store] path = {printable(str(store))}"
     if store.exists() and not store.is_dir():
-        yield ConfigError(f"{about}: it is no folder", "name a folder; the agent makes it if it is not there")
+        yield ConfigError(
+            f"{about}: it is no folder", "name a folder; the agent makes it if it is not there"
+        )
     elif store.exists() and not os.access(store, os.R_OK | os.W_OK | os.X_OK):
-        yield ConfigError(f"{about}: this user may not read and write it", "give it to the agent's user, or run this check as that one")
+        yield ConfigError(
+            f"{about}: this user may not read and write it",
+            "give it to the agent's user, or run this check as that one",
+        )
     if conf.log_config_append and not os.access(conf.log_config_append, os.R_OK):
-        yield ConfigError(f"[DEFAULT] log_config_append = {printable(conf.log_config_append)}: it cannot be read", "name a file that is there, or remove it")
+        yield ConfigError(
+            f"[DEFAULT] log_config_append = {printable(conf.log_config_append)}: it cannot be read",
+            "name a file that is there, or remove it",
+        )
 
 
 def _place(error: AgentError, read: Configuration) -> _Place:
-    """Where the error comes from: what it says itself, else where the option is set that its message is about."""
+    """Where the error comes from: what it says itself, else where the option is set that its
+    message is about.
+    """
     told = error.data
     named = _ABOUT.search(error.message)
-    section, option = told.get("group") or (named and named["section"]), told.get("option") if "group" in told else (named and named["option"])
+    section, option = (
+        told.get("group") or (named and named["section"]),
+        told.get("option") if "group" in told else (named and named["option"]),
+    )
     if told.get("file"):
         return _Place(told["file"], told.get("line"), section, option)
     if not (section and option):
@@ -100,24 +146,54 @@ def _place(error: AgentError, read: Configuration) -> _Place:
     group = None if section == "DEFAULT" else section
     for info, registered in read.conf._all_opt_infos():
         # The host's name is in a group of its own, called DEFAULT.
-        if info["opt"].dest == option and (registered.name if registered and registered.name != "DEFAULT" else None) == group:
+        if (
+            info["opt"].dest == option
+            and (registered.name if registered and registered.name != "DEFAULT" else None) == group
+        ):
             number = _NUMBER.match(str(told.get("place", "")))
-            found = origin(info["opt"], group, read.files, os.environ, int(number[1]) if number else None)
+            found = origin(
+                info["opt"], group, read.files, os.environ, int(number[1]) if number else None
+            )
             file, _, line = found.place.rpartition(":") if found else ("", "", "")
-            return _Place(file, int(line), section, option) if line.isdecimal() else _Place(None, None, section, option)
+            return (
+                _Place(file, int(line), section, option)
+                if line.isdecimal()
+                else _Place(None, None, section, option)
+            )
     return _Place(None, None, section, option)
 
 
 def _shown(error: AgentError, place: _Place) -> str:
     """The place for people, empty if the message has it."""
-    return f"{place.file}:{place.line}" if place.file and place.line and printable(place.file) not in error.message else ""
+    return (
+        f"{place.file}:{place.line}"
+        if place.file and place.line and printable(place.file) not in error.message
+        else ""
+    )
 
 
 def _row(problem: Problem, place: _Place) -> dict[str, Any]:
-    where = {"file": place.file, "line": place.line, "section": place.section, "option": place.option}
-    return {"severity": "error", **where, "code": problem.code, "message": problem.message, "remedy": problem.remedy}
+    where = {
+        "file": place.file,
+        "line": place.line,
+        "section": place.section,
+        "option": place.option,
+    }
+    return {
+        "severity": "error",
+        **where,
+        "code": problem.code,
+        "message": problem.message,
+        "remedy": problem.remedy,
+    }
 
 
 def _row_of_unknown(one: Unknown) -> dict[str, Any]:
     where = {"file": one.file, "line": one.line, "section": one.section, "option": one.option}
-    return {"severity": "warning", **where, "code": "config.unknown", "message": one.message, "remedy": one.remedy}
+    return {
+        "severity": "warning",
+        **where,
+        "code": "config.unknown",
+        "message": one.message,
+        "remedy": one.remedy,
+    }

@@ -24,9 +24,13 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     with open_read_only(folder, conf.store.connection) as store:
         found = identity.find(folder, Path(conf.state_path), host, store)
     if found is None:
-        raise IdentityError(f"[store] path {folder}: host {host} has no identity yet", "agent --once makes one")
+        raise IdentityError(
+            f"[store] path {folder}: host {host} has no identity yet", "agent --once makes one"
+        )
     if options.as_document:
-        write_document({"schema": SCHEMA, "host": host, "uuid": found, "errors": [], "exit_code": 0}, options)
+        write_document(
+            {"schema": SCHEMA, "host": host, "uuid": found, "errors": [], "exit_code": 0}, options
+        )
     else:
         write(f"{found}\n")
     return 0

@@ -1,28 +1,63 @@
-"""``agent pci check``: which of the devices that are there each object of ``[pci] device_spec`` offers."""
+"""``agent pci check``: which of the devices that are there each object of ``[pci] device_spec``
+offers.
+"""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from threading import Event
+from typing import Any
 
 from oslo_config import cfg
+from rich.text import Text
 
-from agent.bootstrap import start_driver, build_components, open_run_store
+from agent.bootstrap import build_components, open_run_store, start_driver
+from agent.cli.daemon_client import client
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
-from agent.tree.reported_cards import cards, problems
+from agent.cli.record_lists import show_one
 from agent.driver.answers import chosen_nodes, managed_nodes, node_facts
 from agent.errors import AgentError, ConfigError, ConfigErrors, DriverError
-from agent.model.exit_codes import DONE, FAILED, PARTLY
+from agent.model.devices import PciAddress
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid, printable
-from agent.pci.matching import matched
-from agent.pci.present_devices import PresentDevices
+from agent.model.report import DONE, FAILED, PARTLY
+from agent.pci.matching import PresentDevices, matched
 from agent.pci.settings import PciSettings
-from agent.render.json_report import error_rows
-from agent.render.look import look_of
-from agent.render.pci_document import Document, aliases_document, devices_document
-from agent.render.pci_lines import render_pci_check
-from agent.render.problems import problems_of
+from agent.render.json_report import error_rows, problems_of
+from agent.render.look import Look, look_of
+from agent.render.pci_document import Document, aliases_document, devices_document, render_pci_check
+from agent.tree.reported_cards import cards, problems
+
+
+def mark_devices_cleaned(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Tell the agent that somebody has cleaned a device.
+
+    :raises ConfigError: that is no address, or several nodes are named.
+    :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
+    """
+    try:
+        address = PciAddress.parse(options.arguments["address"])
+    except ValueError as error:
+        raise ConfigError(str(error), "write it as 0000:81:00.0") from error
+    if len(options.nodes) > 1:
+        raise ConfigError("--node names several nodes", "name the one that has the device")
+    return show_one(
+        options,
+        "device",
+        client(conf).report_cleaned_device(str(address), *options.nodes),
+        _cleaned_lines,
+    )
+
+
+def _cleaned_lines(documents: Sequence[Mapping[str, Any]], _look: Look) -> list[Text]:
+    return [
+        Text(
+            f"device {one['address']} of node {one['node_name']} ({one['node']}) is clean; "
+            "guests can have it again"
+        )
+        for one in documents
+    ]
+
 
 SCHEMA = "compute-node-agent/pci-check/1"
 
@@ -30,26 +65,45 @@ Facts = Callable[[str], HostFacts]
 
 
 def check_pci(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Check the whole configuration, and show what it offers of the devices that the driver finds now.
+    """Check the whole configuration, and show what it offers of the devices that the driver finds
+    now.
 
     :raises AgentError: the configuration is wrong, or the driver does not tell its nodes.
     """
     cancelled = Event()
     parts = build_components(conf, cancelled, daemon=False)
-    with open_run_store(conf, dry_run=True) as store, start_driver(conf, parts, store, cancelled, dry_run=True) as provisional:
+    with (
+        open_run_store(conf, dry_run=True) as store,
+        start_driver(conf, parts, store, cancelled, dry_run=True) as provisional,
+    ):
         driver = parts.driver, parts.worker, parts.driver_name
-        found, errors = chosen_nodes(managed_nodes(*driver, conf.compute.facts_deadline), options.nodes, parts.driver_name)
+        found, errors = chosen_nodes(
+            managed_nodes(*driver, conf.compute.facts_deadline), options.nodes, parts.driver_name
+        )
         if errors:
             raise ConfigErrors(errors)
-        nodes = [_node(uuid, name, lambda node: node_facts(*driver, node, conf.compute.facts_deadline), parts.pci) for uuid, name in found.items()]
+        nodes = [
+            _node(
+                uuid,
+                name,
+                lambda node: node_facts(*driver, node, conf.compute.facts_deadline),
+                parts.pci,
+            )
+            for uuid, name in found.items()
+        ]
     if provisional:
         nodes = [{**one, "uuid": None} for one in nodes]
     wrong = [one for one in nodes if one["errors"]]
     code = DONE if not wrong else PARTLY if len(wrong) < len(nodes) else FAILED
     document = {
-        "schema": SCHEMA, "notice": "; ".join(parts.notes), "report_in_placement": parts.pci.report, "nodes": nodes,
-        "aliases": aliases_document(parts.pci.aliases), "errors": [], "exit_code": code,
-    }  # fmt: skip
+        "schema": SCHEMA,
+        "notice": "; ".join(parts.notes),
+        "report_in_placement": parts.pci.report,
+        "nodes": nodes,
+        "aliases": aliases_document(parts.pci.aliases),
+        "errors": [],
+        "exit_code": code,
+    }
     if options.as_document:
         write_document(document, options)
     else:
@@ -63,12 +117,22 @@ def _node(uuid: str, name: str, facts_of: Facts, settings: PciSettings) -> Docum
     try:
         facts = facts_of(name)
         if not facts.complete("pci"):
-            raise DriverError(f"node {printable(name)}: its devices could not be read fully: {printable(facts.incomplete['pci'])}", "see to the host first")
+            raise DriverError(
+                (
+                    f"node {printable(name)}: its devices could not be read fully: "
+                    f"{printable(facts.incomplete['pci'])}"
+                ),
+                "see to the host first",
+            )
     except AgentError as error:
         return {**nothing, "errors": error_rows(problems_of(error))}
     wrong = tuple(_wrong(facts, settings))
     errors = error_rows(problems_of(ConfigErrors(wrong))) if wrong else []
-    return {**nothing, **devices_document(ProviderUuid(uuid), facts.pci or (), settings), "errors": errors}
+    return {
+        **nothing,
+        **devices_document(ProviderUuid(uuid), facts.pci or (), settings),
+        "errors": errors,
+    }
 
 
 def _wrong(facts: HostFacts, settings: PciSettings) -> Iterator[ConfigError]:

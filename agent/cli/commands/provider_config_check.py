@@ -1,7 +1,10 @@
-"""``agent provider-config check``: everything wrong with the files that add to providers, and what right ones would change."""
+"""``agent provider-config check``: everything wrong with the files that add to providers, and what
+right ones would change.
+"""
 
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +12,72 @@ from oslo_config import cfg
 
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
-from agent.cli.provider_config_changes import changes
-from agent.tree.policy import Policy
 from agent.errors import ConfigError, ConfigErrors, StoreError
-from agent.model.exit_codes import exit_code
-from agent.model.names import printable
-from agent.model.report import NodeReport, Problem
-from agent.provider_config.absences import absence, absent
-from agent.provider_config.entry import Entry, Key, ProviderConfig
+from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.names import ProviderUuid, printable
+from agent.model.report import NodeReport, NodeState, Outcome, Problem, exit_code
+from agent.placement.merge import Merge, Use
+from agent.placement.merge_inputs import MergeInputs
+from agent.placement.plan import make_plan
+from agent.provider_config.entry import Entry, Key, ProviderConfig, absence, absent
 from agent.provider_config.folder import folder_of, read_folder
+from agent.render.json_report import problems_of
 from agent.render.look import look_of
-from agent.render.problems import problems_of
 from agent.render.provider_config_check import Checked, check_document, render_check
-from agent.store.store import open_read_only
+from agent.store.store import Store, open_read_only
+from agent.tree.policy import Policy
+from agent.tree.provider_files import put_operators_files
+
+
+def changes(
+    store: Store, config: ProviderConfig, owner_trait: str
+) -> Iterator[tuple[NodeReport, frozenset[Key]]]:
+    """Each node that the agent has audited, with what would be sent and what is wrong, and which
+    entries have a provider there.
+    """
+    for endpoint, root in store.views():
+        view = store.view(endpoint, root)
+        if view is not None and view.tree.exists(root) and store.journal(root).owns(root):
+            yield _node(
+                store,
+                view,
+                root,
+                store.capabilities(endpoint) or ServerCapabilities(endpoint, "1.30"),
+                config,
+                owner_trait,
+            )
+
+
+def _node(
+    store: Store,
+    view: PlacementView,
+    root: ProviderUuid,
+    capabilities: ServerCapabilities,
+    config: ProviderConfig,
+    owner_trait: str,
+) -> tuple[NodeReport, frozenset[Key]]:
+    # As if the node had been found just as it was.
+    base, journal = view.tree.scoped(root), store.journal(root)
+    by = MergeInputs.of(view, journal, base, base.copy(), root)
+    applied = put_operators_files(config, by, owner_trait)
+    # Nobody was asked whether what is held is free by now.
+    held = {uuid: dict.fromkeys(classes, Use(1)) for uuid, classes in journal.held.items()}
+    target = Merge(
+        replace(by, desired=applied.tree), capabilities, held, applied.configured
+    ).target()
+    outcomes = tuple(Outcome(one) for one in make_plan(view, target, capabilities, root).operations)
+    problems = tuple(problem for one in applied.problems for problem in problems_of(one))
+    state: NodeState = "degraded" if problems else "pending" if outcomes else "in-sync"
+    return NodeReport(
+        view.tree.name_of(root),
+        root,
+        "",
+        state,
+        outcomes=outcomes,
+        tree=target.tree,
+        errors=problems,
+    ), applied.found
+
 
 UNSEEN = "no node was audited yet, so that nothing can be said of what would change"
 
@@ -35,10 +91,17 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     found, note = _found(conf, config)
     nodes = [node for node, _keys in found]
     checked = Checked(
-        folder=printable(str(config.folder or "")), files=config.files, entries=[_document(one) for one in config.entries],
-        warnings=[*(problem for one in config.warnings for problem in problems_of(one)), *_absences(config, found)],
-        nodes=nodes, note=note, exit_code=exit_code(nodes, detailed=options.detailed_exitcode),
-    )  # fmt: skip
+        folder=printable(str(config.folder or "")),
+        files=config.files,
+        entries=[_document(one) for one in config.entries],
+        warnings=[
+            *(problem for one in config.warnings for problem in problems_of(one)),
+            *_absences(config, found),
+        ],
+        nodes=nodes,
+        note=note,
+        exit_code=exit_code(nodes, detailed=options.detailed_exitcode),
+    )
     if options.as_document:
         write_document(check_document(checked), options)
     else:
@@ -50,11 +113,19 @@ def _read(conf: cfg.ConfigOpts, named: str | None) -> ProviderConfig:
     folder = Path(named) if named else folder_of(conf)
     # One that is configured may be missing, one that somebody names may not.
     if named and folder is not None and not folder.is_dir():
-        raise ConfigErrors([ConfigError(f"{printable(named)}: there is no such folder", "name the folder of the files")])
+        raise ConfigErrors(
+            [
+                ConfigError(
+                    f"{printable(named)}: there is no such folder", "name the folder of the files"
+                )
+            ]
+        )
     return read_folder(folder) if folder else ProviderConfig()
 
 
-def _found(conf: cfg.ConfigOpts, config: ProviderConfig) -> tuple[Sequence[tuple[NodeReport, frozenset[Key]]], str]:
+def _found(
+    conf: cfg.ConfigOpts, config: ProviderConfig
+) -> tuple[Sequence[tuple[NodeReport, frozenset[Key]]], str]:
     """Every known node, and what to say if there is none."""
     owner_trait = Policy.from_options(conf).owner_trait
     try:
@@ -65,15 +136,24 @@ def _found(conf: cfg.ConfigOpts, config: ProviderConfig) -> tuple[Sequence[tuple
     return found, "" if found else UNSEEN
 
 
-def _absences(config: ProviderConfig, found: Sequence[tuple[NodeReport, frozenset[Key]]]) -> Iterator[Problem]:
+def _absences(
+    config: ProviderConfig, found: Sequence[tuple[NodeReport, frozenset[Key]]]
+) -> Iterator[Problem]:
     if found:
         keys: frozenset[Key] = frozenset().union(*(keys for _node, keys in found))
         names = {provider.name for node, _keys in found for provider in node.tree.providers()}
-        yield from (Problem("provider-config.absent", absence(one, names), "") for one in absent(config, keys))
+        yield from (
+            Problem("provider-config.absent", absence(one, names), "")
+            for one in absent(config, keys)
+        )
 
 
 def _document(entry: Entry) -> dict[str, Any]:
     return {
-        "file": entry.file, "line": entry.place.line, "column": entry.place.column, "identification": {entry.key.by: entry.key.value},
-        "inventories": {name: dict(record) for name, record in sorted(entry.inventories.items())}, "traits": sorted(entry.traits),
-    }  # fmt: skip
+        "file": entry.file,
+        "line": entry.place.line,
+        "column": entry.place.column,
+        "identification": {entry.key.by: entry.key.value},
+        "inventories": {name: dict(record) for name, record in sorted(entry.inventories.items())},
+        "traits": sorted(entry.traits),
+    }

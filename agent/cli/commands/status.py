@@ -2,28 +2,101 @@
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from oslo_config import cfg
 
-from agent.api.client import ApiProblem, ApiClient
-from agent.cli.daemon_client import from_daemon
+from agent.api.client import ApiClient, ApiProblem
+from agent.cli.daemon_client import chosen_nodes, client, from_daemon
 from agent.cli.options import Options
 from agent.cli.output import write, write_document
-from agent.model.exit_codes import CHANGED, DONE, FAILED
+from agent.errors import ConfigError, ConfigErrors
+from agent.model.names import printable
+from agent.model.report import CHANGED, DONE, FAILED
 from agent.render.look import look_of
-from agent.render.status import render_status
+from agent.render.status import render_drift, render_status
 from agent.store.store import Store, open_read_only
+
+RELOAD_SCHEMA = "compute-node-agent/reload/1"
+
+
+def reload_configuration(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Have the daemon read its configuration again.
+
+    :raises ConfigErrors: everything that is wrong with it; the daemon goes on with the old one.
+    :raises ApiProblem, ApiUnreachable: the daemon refuses, or there is none.
+    """
+    try:
+        status = client(conf).reload()
+    except ApiProblem as problem:
+        if problem.code != ConfigError.code:
+            raise
+        parts = problem.parts or [problem.problem]
+        raise ConfigErrors(
+            [ConfigError(str(one.get("detail", "")), str(one.get("remedy", ""))) for one in parts]
+        ) from problem
+    if options.as_document:
+        write_document(
+            {"schema": RELOAD_SCHEMA, "status": status, "errors": [], "exit_code": 0}, options
+        )
+    else:
+        write(f"the configuration was reloaded; {printable(status)}\n")
+    return 0
+
+
+DRIFT_SCHEMA = "compute-node-agent/drift/1"
+_SHOWN = ("name", "uuid", "state", "audited_at", "last_good_audit_at", "drift", "errors")
+
+
+def show_drift(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show it, of all nodes or of those that ``--node`` names. It is what the last audit has found
+    that could look.
+
+    :raises ApiProblem, ApiUnreachable: no daemon runs, or it does not tell.
+    :raises ConfigError: there is no such node.
+    """
+    nodes = _drift_nodes(client(conf), options.nodes)
+    found = any(one["severity"] == "warning" for node in nodes for one in node["drift"])
+    code = CHANGED if found and options.detailed_exitcode else DONE
+    if options.as_document:
+        write_document(
+            {"schema": DRIFT_SCHEMA, "nodes": nodes, "errors": [], "exit_code": code}, options
+        )
+    else:
+        write(render_drift(nodes, time.time(), look_of(sys.stdout)))
+    return code
+
+
+def _drift_nodes(daemon: ApiClient, wanted: Sequence[str]) -> Sequence[Mapping[str, Any]]:
+    chosen = chosen_nodes(list(daemon.nodes()), wanted)
+    # Only of these more is asked, because there may be thousands.
+    return [
+        {key: node[key] for key in _SHOWN}
+        for node in (
+            daemon.node(one["uuid"]) if one["drift"] else {**one, "drift": []} for one in chosen
+        )
+    ]
+
 
 STATUS_SCHEMA = "compute-node-agent/status/1"
 # What only a daemon can tell of a node.
-_UNKNOWN = ("driver", "state", "audited_at", "last_good_audit_at", "usage", "drift", "drift_kinds", "drift_warnings")
+_UNKNOWN = (
+    "driver",
+    "state",
+    "audited_at",
+    "last_good_audit_at",
+    "usage",
+    "drift",
+    "drift_kinds",
+    "drift_warnings",
+)
 
 
 def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Show it. That a node is not well is told, and is no failure of this command unless ``--detailed-exitcode`` asks for it.
+    """Show it. That a node is not well is told, and is no failure of this command unless
+    ``--detailed-exitcode`` asks for it.
 
     :raises StoreError: no daemon runs, and the store cannot be read.
     :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
@@ -36,15 +109,29 @@ def show_status(conf: cfg.ConfigOpts, options: Options) -> int:
     if options.as_document:
         write_document({"schema": STATUS_SCHEMA, **found, "errors": [], "exit_code": code}, options)
     else:
-        write(render_status(found["daemon"], found["nodes"], time.time(), look_of(sys.stdout), as_table=options.format == "table"))
+        write(
+            render_status(
+                found["daemon"],
+                found["nodes"],
+                time.time(),
+                look_of(sys.stdout),
+                as_table=options.format == "table",
+            )
+        )
     return code
 
 
 def _code(found: Mapping[str, Any]) -> int:
-    """For scripts: whether the daemon answers, all is well and nothing drifts that is to be seen to."""
+    """For scripts: whether the daemon answers, all is well and nothing drifts that is to be seen
+    to.
+    """
     if found["daemon"] is None:
         return FAILED
-    return DONE if found["daemon"]["ready"] and not any(node["drift_warnings"] for node in found["nodes"]) else CHANGED
+    return (
+        DONE
+        if found["daemon"]["ready"] and not any(node["drift_warnings"] for node in found["nodes"])
+        else CHANGED
+    )
 
 
 def _of_daemon(client: ApiClient) -> dict[str, Any]:
@@ -54,7 +141,10 @@ def _of_daemon(client: ApiClient) -> dict[str, Any]:
         if problem.status != 503:
             raise
         ready, status, reasons = False, problem.message, list(problem.problem.get("reasons", ()))
-    return {"daemon": {"ready": ready, "status": status, "reasons": reasons}, "nodes": list(client.nodes())}
+    return {
+        "daemon": {"ready": ready, "status": status, "reasons": reasons},
+        "nodes": list(client.nodes()),
+    }
 
 
 def _of_store(store: Store) -> Iterator[dict[str, Any]]:
@@ -63,4 +153,10 @@ def _of_store(store: Store) -> Iterator[dict[str, Any]]:
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root):
             unknown: dict[str, Any] = dict.fromkeys(_UNKNOWN)
-            yield {"name": view.tree.name_of(root), "uuid": root, **unknown, "providers": len(view.tree.get_provider_uuids(root)), "errors": []}
+            yield {
+                "name": view.tree.name_of(root),
+                "uuid": root,
+                **unknown,
+                "providers": len(view.tree.get_provider_uuids(root)),
+                "errors": [],
+            }

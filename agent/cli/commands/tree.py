@@ -1,4 +1,6 @@
-"""``agent tree``: the provider trees as the daemon, or without one the store, knows them from Placement."""
+"""``agent tree``: the provider trees as the daemon, or without one the store, knows them from
+Placement.
+"""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -32,17 +34,28 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     if not found:
         with open_read_only(Path(conf.store.path), conf.store.connection) as store:
             found, place = list(stored_trees(store)), f"store {store}"
-    chosen = [one for one in found if not options.nodes or any(_matches(one, name) for name in options.nodes)]
+    chosen = [
+        one
+        for one in found
+        if not options.nodes or any(_matches(one, name) for name in options.nodes)
+    ]
     missing = [name for name in options.nodes if not any(_matches(one, name) for one in found)]
     if missing:
-        raise StoreError(f"--node {missing[0]}: no such tree in the {place}", f"it has {', '.join(one.name for one in found[:10]) or 'none'}")
+        raise StoreError(
+            f"--node {missing[0]}: no such tree in the {place}",
+            f"it has {', '.join(one.name for one in found[:10]) or 'none'}",
+        )
     if not chosen:
         raise StoreError(f"no tree in the {place}", "agent --once puts one there")
     if options.as_document:
         write_document(tree_document(chosen), options)
     else:
         look = look_of(sys.stdout, wide=options.wide)
-        write(render_tree_table(chosen, look) if options.format == "table" or len(chosen) > TREES_AT_MOST else render_trees(chosen, look))
+        write(
+            render_tree_table(chosen, look)
+            if options.format == "table" or len(chosen) > TREES_AT_MOST
+            else render_trees(chosen, look)
+        )
     return 0
 
 
@@ -54,11 +67,33 @@ def _read(document: Mapping[str, Any]) -> StoredTree:
     """The tree that the daemon shows as a document."""
     tree, rows = ProviderTree(), document["tree"]
     for row in rows:
-        inventory = {name: {key: value for key, value in record.items() if key != "used"} for name, record in row["inventories"].items()}
-        tree.insert(Provider(row["uuid"], row["name"], row["generation"], row["parent"], inventory, frozenset(row["traits"]), frozenset(row["aggregates"])))
-    used = {row["uuid"]: {name: record["used"] for name, record in row["inventories"].items() if record["used"] is not None} for row in rows}
+        inventory = {
+            name: {key: value for key, value in record.items() if key != "used"}
+            for name, record in row["inventories"].items()
+        }
+        tree.insert(
+            Provider(
+                row["uuid"],
+                row["name"],
+                row["generation"],
+                row["parent"],
+                inventory,
+                frozenset(row["traits"]),
+                frozenset(row["aggregates"]),
+            )
+        )
+    used = {
+        row["uuid"]: {
+            name: record["used"]
+            for name, record in row["inventories"].items()
+            if record["used"] is not None
+        }
+        for row in rows
+    }
     owned = frozenset(row["uuid"] for row in rows if row["owned"])
-    return StoredTree(document["name"], document["uuid"], document["endpoint"] or "", tree, owned, used)
+    return StoredTree(
+        document["name"], document["uuid"], document["endpoint"] or "", tree, owned, used
+    )
 
 
 def stored_trees(store: Store) -> Iterator[StoredTree]:
@@ -66,7 +101,13 @@ def stored_trees(store: Store) -> Iterator[StoredTree]:
     for endpoint, root in store.views():
         view = store.view(endpoint, root)
         if view is not None and view.tree.exists(root):
-            yield StoredTree(view.tree.name_of(root), root, endpoint, view.tree, frozenset(store.journal(root).providers))
+            yield StoredTree(
+                view.tree.name_of(root),
+                root,
+                endpoint,
+                view.tree,
+                frozenset(store.journal(root).providers),
+            )
 
 
 def _matches(one: StoredTree, wanted: str) -> bool:

@@ -1,4 +1,6 @@
-"""Hosts in aggregates: a provider becomes a member of one, or is one no longer; other members and aggregates stay."""
+"""Hosts in aggregates: a provider becomes a member of one, or is one no longer; other members and
+aggregates stay.
+"""
 
 from collections.abc import Callable
 
@@ -14,18 +16,24 @@ from agent.placement.client import PlacementClient
 Aggregates = frozenset[str]
 
 
-def add_host(client: PlacementClient, aggregate: str, *, host: str | None = None, provider: str | None = None) -> bool:
-    """Put a host, by its name or its provider's uuid, into an aggregate. Returns whether it was not in it before.
+def add_host(
+    client: PlacementClient, aggregate: str, *, host: str | None = None, provider: str | None = None
+) -> bool:
+    """Put a host, by its name or its provider's uuid, into an aggregate. Returns whether it was not
+    in it before.
 
     :raises ProviderNotFound: there is no such host.
-    :raises BadRequest: neither or both of host and provider are given, or they make no sense; it is a ``ValueError`` too.
+    :raises BadRequest: neither or both of host and provider are given, or they make no sense; it is
+        a ``ValueError`` too.
     :raises OutOfRetries: somebody else was faster every time.
     """
     one = provider_uuid(aggregate, "aggregate")
     return _edited(client, _provider(client, host, provider), lambda present: present | {one})
 
 
-def remove_host(client: PlacementClient, aggregate: str, *, host: str | None = None, provider: str | None = None) -> bool:
+def remove_host(
+    client: PlacementClient, aggregate: str, *, host: str | None = None, provider: str | None = None
+) -> bool:
     """Take a host out of an aggregate. Returns whether it was in it.
 
     :raises ProviderNotFound, BadRequest, OutOfRetries: as :func:`add_host`.
@@ -36,11 +44,20 @@ def remove_host(client: PlacementClient, aggregate: str, *, host: str | None = N
 
 def _provider(client: PlacementClient, host: str | None, provider: str | None) -> ProviderUuid:
     if (host is None) == (provider is None):
-        raise BadRequest("one of host and provider has to be given", "give the host's name or the provider's uuid")
-    return provider_uuid(provider) if provider is not None else provider_by_name(client, host or "").uuid
+        raise BadRequest(
+            "one of host and provider has to be given",
+            "give the host's name or the provider's uuid",
+        )
+    return (
+        provider_uuid(provider)
+        if provider is not None
+        else provider_by_name(client, host or "").uuid
+    )
 
 
-def _edited(client: PlacementClient, provider: ProviderUuid, edit: Callable[[Aggregates], Aggregates]) -> bool:
+def _edited(
+    client: PlacementClient, provider: ProviderUuid, edit: Callable[[Aggregates], Aggregates]
+) -> bool:
     def attempt() -> bool:
         try:
             generation, present = client.aggregates(provider)
@@ -54,7 +71,9 @@ def _edited(client: PlacementClient, provider: ProviderUuid, edit: Callable[[Agg
     return repeated(client, attempt, f"provider {provider}")
 
 
-def _write(client: PlacementClient, provider: ProviderUuid, generation: int, wanted: Aggregates) -> None:
+def _write(
+    client: PlacementClient, provider: ProviderUuid, generation: int, wanted: Aggregates
+) -> None:
     try:
         client.set_aggregates(provider, generation, wanted)
     except PlacementError as error:
@@ -64,7 +83,11 @@ def _write(client: PlacementClient, provider: ProviderUuid, generation: int, wan
 
 def _meaning(error: PlacementRefused, provider: ProviderUuid) -> PlacementError:
     if error.status == 404:
-        return ProviderNotFound(f"there is no provider {printable(provider)}", "check the host's name or uuid", provider=provider)
+        return ProviderNotFound(
+            f"there is no provider {printable(provider)}",
+            "check the host's name or uuid",
+            provider=provider,
+        )
     if codes.is_conflict(error):
         return GenerationConflict(f"provider {provider} was changed meanwhile")
     return error

@@ -1,10 +1,20 @@
-"""Input, checked before anything is sent: what is right comes back in its normal form, what is wrong all at once."""
+"""Input, checked before anything is sent: what is right comes back in its normal form, what is
+wrong all at once.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from agent.model.allocation import Allocation, Holdings
-from agent.model.names import MAX_PROVIDER_NAME, ConsumerUuid, ProviderUuid, is_token, is_uuid, normal_uuid, printable
+from agent.model.names import (
+    MAX_PROVIDER_NAME,
+    ConsumerUuid,
+    ProviderUuid,
+    is_token,
+    is_uuid,
+    normal_uuid,
+    printable,
+)
 from agent.placement.allocations.errors import BadRequest
 
 LARGEST = 2147483647
@@ -49,7 +59,13 @@ def provider_name(name: str) -> str:
     :raises BadRequest: it is empty or too long.
     """
     if not 1 <= len(name) <= MAX_PROVIDER_NAME:
-        raise BadRequest(f"the provider's name has {len(name)} characters, Placement takes 1 to {MAX_PROVIDER_NAME}", REMEDY)
+        raise BadRequest(
+            (
+                f"the provider's name has {len(name)} characters, Placement takes 1 to "
+                f"{MAX_PROVIDER_NAME}"
+            ),
+            REMEDY,
+        )
     return name
 
 
@@ -61,7 +77,9 @@ def owner_problems(project_id: Any, user_id: Any) -> Iterator[str]:
 
 
 def holdings_problems(holdings: Any) -> Iterator[str]:
-    """What is wrong with amounts by provider and class: nothing may be empty, zero, negative or huge."""
+    """What is wrong with amounts by provider and class: nothing may be empty, zero, negative or
+    huge.
+    """
     if not isinstance(holdings, Mapping):
         yield "the amounts are no mapping of providers"
         return
@@ -80,11 +98,15 @@ def amount_problems(name: Any, amount: Any) -> Iterator[str]:
         yield f"{quoted(name)} is no resource class"
     # A bool is an int, and none of Placement's.
     if not isinstance(amount, int) or isinstance(amount, bool) or not 1 <= amount <= LARGEST:
-        yield f"the amount {quoted(amount)} of {quoted(name)} is no whole number from 1 to {LARGEST}"
+        yield (
+            f"the amount {quoted(amount)} of {quoted(name)} is no whole number from 1 to {LARGEST}"
+        )
 
 
 def normal_holdings(holdings: Holdings) -> dict[ProviderUuid, dict[str, int]]:
-    """Right amounts with their providers in normal form; one that stands there in two spellings is one."""
+    """Right amounts with their providers in normal form; one that stands there in two spellings is
+    one.
+    """
     normal: dict[ProviderUuid, dict[str, int]] = {}
     for provider, resources in holdings.items():
         there = normal.setdefault(normal_uuid(provider), {})

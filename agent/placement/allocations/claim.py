@@ -1,4 +1,6 @@
-"""Claim: a consumer gets what one of several allocation requests names, or keeps its source beside it; and put."""
+"""Claim: a consumer gets what one of several allocation requests names, or keeps its source beside
+it; and put.
+"""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -7,10 +9,16 @@ from typing import Any
 
 from agent.model.allocation import Allocation, Holdings
 from agent.model.names import ConsumerUuid
-from agent.placement.allocations.arithmetic import Doubling, doubled
-from agent.placement.allocations.checks import consumer_uuid, normal_holdings, owner_problems, record_problems, refuse
+from agent.placement.allocations.candidates import AllocationRequest
+from agent.placement.allocations.change import Doubling, doubled
+from agent.placement.allocations.checks import (
+    consumer_uuid,
+    normal_holdings,
+    owner_problems,
+    record_problems,
+    refuse,
+)
 from agent.placement.allocations.errors import ConsumerChanged, NotEnoughRoom
-from agent.placement.allocations.request import AllocationRequest
 from agent.placement.allocations.writing import generation_of, write_decided
 from agent.placement.client import PlacementClient
 
@@ -35,12 +43,19 @@ class Claimed:
 
 
 def claim(
-    client: PlacementClient, consumer: str, requests: Sequence[AllocationRequest], owner: Owner, *, doubling: Doubling, generation: int | None = None,
-) -> Claimed:  # fmt: skip
-    """Give ``consumer`` what the first of ``requests`` with room names. ``doubling``: what if it holds something already.
+    client: PlacementClient,
+    consumer: str,
+    requests: Sequence[AllocationRequest],
+    owner: Owner,
+    *,
+    doubling: Doubling,
+    generation: int | None = None,
+) -> Claimed:
+    """Give ``consumer`` what the first of ``requests`` with room names. ``doubling``: what if it
+    holds something already.
 
-    ``generation`` is the consumer's, if the caller decided at an earlier one than the present. Claiming again what is
-    claimed already sends nothing but a GET.
+    ``generation`` is the consumer's, if the caller decided at an earlier one than the present.
+    Claiming again what is claimed already sends nothing but a GET.
 
     :raises NotEnoughRoom: none of the requests fits.
     :raises ConsumerChanged: the consumer holds something that the caller did not count on.
@@ -61,36 +76,66 @@ def claim(
 
 
 def _problems(requests: Sequence[AllocationRequest], owner: Owner) -> list[str]:
-    wrong = [*owner_problems(owner.project_id, owner.user_id), *(one for request in requests for one in request.problems())]
+    wrong = [
+        *owner_problems(owner.project_id, owner.user_id),
+        *(one for request in requests for one in request.problems()),
+    ]
     if not requests:
         wrong.append("there is no allocation request to claim")
     if not wrong:
         wrong += [
-            f"an allocation request of microversion {one.version} is written {'with' if one.needs_type else 'without'} a consumer type"
-            for one in requests if one.needs_type != bool(owner.consumer_type)
-        ]  # fmt: skip
+            (
+                f"an allocation request of microversion {one.version} is written "
+                f"{'with' if one.needs_type else 'without'} a consumer type"
+            )
+            for one in requests
+            if one.needs_type != bool(owner.consumer_type)
+        ]
     return wrong
 
 
 def _claim(
-    client: PlacementClient, consumer: ConsumerUuid, request: AllocationRequest, owner: Owner, held: Allocation | None, doubling: Doubling, generation: int | None,
-) -> Claimed:  # fmt: skip
+    client: PlacementClient,
+    consumer: ConsumerUuid,
+    request: AllocationRequest,
+    owner: Owner,
+    held: Allocation | None,
+    doubling: Doubling,
+    generation: int | None,
+) -> Claimed:
     wanted, extra = _wanted(consumer, request, held, doubling)
     claimed = Claimed(request, wanted)
-    if held is not None and held.resources == wanted and (held.project_id, held.user_id) == (owner.project_id, owner.user_id):
+    if (
+        held is not None
+        and held.resources == wanted
+        and (held.project_id, held.user_id) == (owner.project_id, owner.user_id)
+    ):
         return claimed
     present = generation_of(held) if generation is None else generation
-    record = Allocation(consumer, wanted, owner.project_id, owner.user_id, present, consumer_type=owner.consumer_type)
+    record = Allocation(
+        consumer,
+        wanted,
+        owner.project_id,
+        owner.user_id,
+        present,
+        consumer_type=owner.consumer_type,
+    )
     write_decided(client, record, request.version, extra)
     return claimed
 
 
-def _wanted(consumer: ConsumerUuid, request: AllocationRequest, held: Allocation | None, doubling: Doubling) -> tuple[Holdings, Mapping[str, Any]]:
+def _wanted(
+    consumer: ConsumerUuid, request: AllocationRequest, held: Allocation | None, doubling: Doubling
+) -> tuple[Holdings, Mapping[str, Any]]:
     """What the consumer is to hold, and what goes into the body as it was read."""
     if held is None or (doubling is Doubling.REFUSE and held.resources == request.resources):
         return request.resources, request.body
     if doubling is Doubling.REFUSE:
-        raise ConsumerChanged(f"consumer {consumer} holds something already", "look at it, and decide anew", consumer=consumer)
+        raise ConsumerChanged(
+            f"consumer {consumer} holds something already",
+            "look at it, and decide anew",
+            consumer=consumer,
+        )
     if doubling is Doubling.SUM and _is_in(request.resources, held.resources):
         return held.resources, request.body
     body = {key: value for key, value in request.body.items() if key != "allocations"}
@@ -98,9 +143,19 @@ def _wanted(consumer: ConsumerUuid, request: AllocationRequest, held: Allocation
 
 
 def _is_in(wanted: Holdings, held: Holdings) -> bool:
-    """Whether a move's destination is claimed already, beside the source: all of it is there, and a part of it can be nothing else."""
-    whole = all(held.get(uuid, {}).get(name, 0) >= amount for uuid, resources in wanted.items() for name, amount in resources.items())
-    return whole and bool(held.keys() - wanted.keys()) and any(held[uuid] == dict(resources) for uuid, resources in wanted.items())
+    """Whether a move's destination is claimed already, beside the source: all of it is there, and a
+    part of it can be nothing else.
+    """
+    whole = all(
+        held.get(uuid, {}).get(name, 0) >= amount
+        for uuid, resources in wanted.items()
+        for name, amount in resources.items()
+    )
+    return (
+        whole
+        and bool(held.keys() - wanted.keys())
+        and any(held[uuid] == dict(resources) for uuid, resources in wanted.items())
+    )
 
 
 def put(client: PlacementClient, record: Allocation) -> None:
@@ -109,4 +164,11 @@ def put(client: PlacementClient, record: Allocation) -> None:
     :raises ConsumerChanged, OutOfRetries, NotEnoughRoom, BadRequest: as :func:`claim`.
     """
     refuse(record_problems(record))
-    write_decided(client, replace(record, consumer=consumer_uuid(record.consumer), resources=normal_holdings(record.resources)))
+    write_decided(
+        client,
+        replace(
+            record,
+            consumer=consumer_uuid(record.consumer),
+            resources=normal_holdings(record.resources),
+        ),
+    )

@@ -1,20 +1,106 @@
-"""Taking a node out of service: its consumers let go of it, its providers go. What cannot go is told, not forced."""
+"""Taking a node out of service: its consumers let go of it, its providers go. What cannot go is
+told, not forced.
+"""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.errors import PlacementError
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.errors import PlacementError, PlacementRefused
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
+from agent.placement import codes
 from agent.placement.allocations.change import remove_from
 from agent.placement.allocations.checks import consumer_uuid, provider_uuid
-from agent.placement.allocations.deleting import delete_unused
-from agent.placement.allocations.errors import ConsumerNotFound
+from agent.placement.allocations.errors import ConsumerNotFound, ForeignProvider, ProviderInUse
 from agent.placement.answers import Row
 from agent.placement.client import PlacementClient
 from agent.placement.mirror import below
 
 LOG = logging.getLogger(__name__)
+
+
+def delete_unused(
+    client: PlacementClient,
+    rows: Sequence[Row],
+    owned: Collection[str] | None,
+    staying: Mapping[ProviderUuid, Sequence[ConsumerUuid]],
+) -> tuple[list[ProviderUuid], dict[ProviderUuid, PlacementError]]:
+    """Delete what can go, children first. Returns what is gone, in the order sent, and why the rest
+    is not.
+
+    ``rows``: parents before their children. ``owned``: the providers that may be deleted, ``None``
+    for all; ``staying``: who uses each.
+    """
+    deleted, kept = list[ProviderUuid](), dict[ProviderUuid, PlacementError]()
+    parents: set[ProviderUuid | None] = set()
+    for row in reversed(rows):
+        error = _obstacle(row, owned, staying[row.uuid], row.uuid in parents) or _refusal(
+            client, row
+        )
+        if error is None:
+            deleted.append(row.uuid)
+            continue
+        kept[row.uuid] = error
+        parents.add(row.parent_uuid)
+    return deleted, kept
+
+
+def _obstacle(
+    row: Row, owned: Collection[str] | None, consumers: Sequence[ConsumerUuid], is_parent: bool
+) -> PlacementError | None:
+    """Why the provider has to stay, ``None`` if nothing is known against it."""
+    name = f"provider {printable(row.name)} ({row.uuid})"
+    if owned is not None and row.uuid not in owned:
+        return ForeignProvider(
+            f"{name} was made by somebody else",
+            "have it deleted by whoever made it",
+            provider=row.uuid,
+        )
+    if consumers:
+        others = f" and {len(consumers) - 1} more" if len(consumers) > 1 else ""
+        return ProviderInUse(
+            f"{name} is in use by consumer {consumers[0]}{others}",
+            "move or delete what is there",
+            provider=row.uuid,
+        )
+    if is_parent:
+        return ProviderInUse(
+            f"{name} has children that stay", "see why they stay", provider=row.uuid
+        )
+    return None
+
+
+def _refusal(client: PlacementClient, row: Row) -> PlacementError | None:
+    """Delete the provider. ``None`` if it is gone, else why it is not."""
+    name = f"provider {printable(row.name)} ({row.uuid})"
+    try:
+        _delete(client, row.uuid)
+    except PlacementRefused as error:
+        if codes.is_in_use(error):
+            return ProviderInUse(
+                f"{name} is in use by somebody who came meanwhile",
+                "do the same again",
+                provider=row.uuid,
+            )
+        if error.placement_code == codes.HAS_CHILDREN:
+            return ProviderInUse(
+                f"{name} got a child meanwhile", "do the same again", provider=row.uuid
+            )
+        return error
+    except PlacementError as error:
+        return error
+    LOG.info("deleted %s", name)
+    return None
+
+
+def _delete(client: PlacementClient, uuid: ProviderUuid) -> None:
+    try:
+        client.delete_provider(uuid)
+    except PlacementError as error:
+        if not codes.may_be_applied(error):
+            raise
+        # That it is gone by now is as good.
+        client.delete_provider(uuid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +113,9 @@ class Released:
 
 @dataclass(frozen=True, slots=True)
 class Decommissioned:
-    """``deleted`` in the order sent; ``kept`` with the reason; ``unknown``: consumers there whom nobody named, by provider."""
+    """``deleted`` in the order sent; ``kept`` with the reason; ``unknown``: consumers there whom
+    nobody named, by provider.
+    """
 
     released: Released
     deleted: Sequence[ProviderUuid]
@@ -41,10 +129,11 @@ class Decommissioned:
 
 
 def evacuated_cleanup(client: PlacementClient, root: str, consumers: Iterable[str]) -> Released:
-    """Have consumers that were evacuated away let go of the tree at and below ``root``; their new hosts they keep.
+    """Have consumers that were evacuated away let go of the tree at and below ``root``; their new
+    hosts they keep.
 
-    They are those of a migration of type evacuation that is done, from this host and node, that do not run here. One
-    that cannot does not keep the others; one that holds nothing there is well.
+    They are those of a migration of type evacuation that is done, from this host and node, that do
+    not run here. One that cannot does not keep the others; one that holds nothing there is well.
 
     :raises BadRequest: the input makes no sense.
     """
@@ -52,7 +141,9 @@ def evacuated_cleanup(client: PlacementClient, root: str, consumers: Iterable[st
     return _released(client, uuids, below(client.tree(top), top)) if uuids else Released({}, {})
 
 
-def _released(client: PlacementClient, consumers: Iterable[ConsumerUuid], rows: Sequence[Row]) -> Released:
+def _released(
+    client: PlacementClient, consumers: Iterable[ConsumerUuid], rows: Sequence[Row]
+) -> Released:
     each, providers = dict.fromkeys(consumers, 0), frozenset(row.uuid for row in rows)
     if not providers:
         return Released(each, {})
@@ -69,25 +160,63 @@ def _released(client: PlacementClient, consumers: Iterable[ConsumerUuid], rows: 
 
 
 def decommission(
-    client: PlacementClient, root: str, *, known: Iterable[str], evacuated: Iterable[str] = (), owned: Collection[str] | None = None
-) -> Decommissioned:  # fmt: skip
+    client: PlacementClient,
+    root: str,
+    *,
+    known: Iterable[str],
+    evacuated: Iterable[str] = (),
+    owned: Collection[str] | None = None,
+) -> Decommissioned:
     """Delete the tree at and below ``root``. Once it is gone, the same again is a success.
 
-    ``known``: the consumers that belong to the node, and ``evacuated`` those that did; they keep what they hold elsewhere.
-    Any other is told, and stays. ``owned``: the providers that may be deleted, ``None`` for all of them; above one that
-    stays nothing is.
+    ``known``: the consumers that belong to the node, and ``evacuated`` those that did; they keep
+    what they hold elsewhere. Any other is told, and stays. ``owned``: the providers that may be
+    deleted, ``None`` for all of them; above one that stays nothing is.
 
     :raises BadRequest: the input makes no sense.
     """
     top = provider_uuid(root)
     ours = [consumer_uuid(one) for some in (known, evacuated) for one in some]
     rows = below(client.tree(top), top)
-    held = dict(zip((row.uuid for row in rows), client.exchange.each(lambda row: client.consumers(row.uuid), rows), strict=True))
+    held = dict(
+        zip(
+            (row.uuid for row in rows),
+            client.exchange.each(lambda row: client.consumers(row.uuid), rows),
+            strict=True,
+        )
+    )
     released = _released(client, ours, rows)
-    staying = {uuid: sorted(consumers.keys() - released.done.keys()) for uuid, consumers in held.items()}
+    staying = {
+        uuid: sorted(consumers.keys() - released.done.keys()) for uuid, consumers in held.items()
+    }
     unknown: dict[ConsumerUuid, list[ProviderUuid]] = {}
     for uuid, consumers in staying.items():
         for consumer in consumers:
             if consumer not in released.failed:
                 unknown.setdefault(consumer, []).append(uuid)
     return Decommissioned(released, *delete_unused(client, rows, owned, staying), unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class Retired:
+    """``found``: all that were meant, parents before their children; ``deleted`` in the order sent;
+    ``kept`` with the reason.
+    """
+
+    found: Sequence[Row]
+    deleted: Sequence[ProviderUuid]
+    kept: Mapping[ProviderUuid, PlacementError]
+
+
+def retire(
+    client: PlacementClient, root: ProviderUuid, trait: str, named: Callable[[str], bool]
+) -> Retired:
+    """Delete the providers below ``root`` that carry ``trait`` and whose name is ``named``, as far
+    as nobody uses them.
+    """
+    rows = [row for row in below(client.tree(root), root) if named(row.name)]
+    traits = client.exchange.each(lambda row: client.traits(row.uuid)[1], rows)
+    meant = [row for row, has in zip(rows, traits, strict=True) if trait in has]
+    held = client.exchange.each(lambda row: sorted(client.consumers(row.uuid)), meant)
+    staying = {row.uuid: consumers for row, consumers in zip(meant, held, strict=True)}
+    return Retired(meant, *delete_unused(client, meant, None, staying))

@@ -4,9 +4,22 @@ from dataclasses import dataclass, replace
 
 from agent.model.allocation import Allocation, Holdings
 from agent.model.names import ConsumerUuid
-from agent.placement.allocations.checks import consumer_uuid, holdings_problems, normal_holdings, owner_problems, refuse
+from agent.placement.allocations.checks import (
+    consumer_uuid,
+    holdings_problems,
+    normal_holdings,
+    owner_problems,
+    refuse,
+)
 from agent.placement.allocations.errors import NothingToMove, TargetBusy
-from agent.placement.allocations.writing import Guard, generation_of, holds, repeated, send, version_of
+from agent.placement.allocations.writing import (
+    Guard,
+    generation_of,
+    holds,
+    repeated,
+    send,
+    version_of,
+)
 from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 
 
@@ -19,13 +32,21 @@ class Moved:
 
 
 def move(
-    client: PlacementClient, source: str, target: str, *, expected: Holdings | None, overwrite: bool = False, project_id: str | None = None,
-    user_id: str | None = None, typed: bool = False,
-) -> Moved:  # fmt: skip
+    client: PlacementClient,
+    source: str,
+    target: str,
+    *,
+    expected: Holdings | None,
+    overwrite: bool = False,
+    project_id: str | None = None,
+    user_id: str | None = None,
+    typed: bool = False,
+) -> Moved:
     """Give ``target`` all that ``source`` holds, and with it the owner, unless another is given.
 
-    ``expected``: what the caller knows of it, by which a move that was done before is recognised. ``overwrite`` takes away
-    what the target holds. ``typed``: consumers have types here, and the target gets that of the source.
+    ``expected``: what the caller knows of it, by which a move that was done before is recognised.
+    ``overwrite`` takes away what the target holds. ``typed``: consumers have types here, and the
+    target gets that of the source.
 
     :raises NothingToMove: the source holds nothing, and the target not what was expected.
     :raises TargetBusy: the target holds something.
@@ -34,21 +55,38 @@ def move(
     :raises BadRequest: the input makes no sense.
     """
     one, other = consumer_uuid(source, "source"), consumer_uuid(target, "target")
-    wrong = [*holdings_problems(expected or {}), *owner_problems(*("unchanged" if one is None else one for one in (project_id, user_id)))]
+    wrong = [
+        *holdings_problems(expected or {}),
+        *owner_problems(*("unchanged" if one is None else one for one in (project_id, user_id))),
+    ]
     if one == other:
         wrong.append(f"source and target are both consumer {one}")
     refuse(wrong)
     given = None if expected is None else normal_holdings(expected)
-    return _Move(client, one, other, given, overwrite, (project_id, user_id), CONSUMER_TYPES if typed else ALLOCATIONS).run()
+    return _Move(
+        client,
+        one,
+        other,
+        given,
+        overwrite,
+        (project_id, user_id),
+        CONSUMER_TYPES if typed else ALLOCATIONS,
+    ).run()
 
 
 class _Move:
     """One move, over its attempts."""
 
     def __init__(
-        self, client: PlacementClient, source: ConsumerUuid, target: ConsumerUuid, expected: Holdings | None, overwrite: bool,
-        owner: tuple[str | None, str | None], version: str,
-    ) -> None:  # fmt: skip
+        self,
+        client: PlacementClient,
+        source: ConsumerUuid,
+        target: ConsumerUuid,
+        expected: Holdings | None,
+        overwrite: bool,
+        owner: tuple[str | None, str | None],
+        version: str,
+    ) -> None:
         self.client, self.source, self.target, self.expected = client, source, target, expected
         self.overwrite, self.owner, self.version = overwrite, owner, version
         self._guards: tuple[Guard, Guard] | None = None
@@ -61,10 +99,15 @@ class _Move:
         if held is None:
             return self._already(there)
         if there is not None and not self.overwrite:
-            raise TargetBusy(f"consumer {self.target} holds something already", "delete that first, or say that it is to be overwritten")
+            raise TargetBusy(
+                f"consumer {self.target} holds something already",
+                "delete that first, or say that it is to be overwritten",
+            )
         if self._guards is None:
             self._guards = Guard(held.generation), Guard(generation_of(there))
-        for guard, found, consumer in zip(self._guards, (held, there), (self.source, self.target), strict=True):
+        for guard, found, consumer in zip(
+            self._guards, (held, there), (self.source, self.target), strict=True
+        ):
             guard.check(consumer, found)
         arriving = self._arriving(held, self._guards[1].next())
         self.expected = arriving.resources
@@ -78,14 +121,27 @@ class _Move:
     def _already(self, there: Allocation | None) -> Moved:
         if there is not None and there.resources == self.expected:
             return Moved(there.resources, already=True)
-        does = "holds nothing either" if there is None else "does not hold what was to arrive" if self.expected else "holds something"
-        raise NothingToMove(f"consumer {self.source} holds nothing, and consumer {self.target} {does}", "check both uuids, or whether it was moved before")
+        does = (
+            "holds nothing either"
+            if there is None
+            else "does not hold what was to arrive"
+            if self.expected
+            else "holds something"
+        )
+        raise NothingToMove(
+            f"consumer {self.source} holds nothing, and consumer {self.target} {does}",
+            "check both uuids, or whether it was moved before",
+        )
 
     def _arriving(self, held: Allocation, generation: int | None) -> Allocation:
         project_id, user_id = self.owner
         return replace(
-            held, consumer=self.target, generation=generation, project_id=project_id or held.project_id, user_id=user_id or held.user_id
-        )  # fmt: skip
+            held,
+            consumer=self.target,
+            generation=generation,
+            project_id=project_id or held.project_id,
+            user_id=user_id or held.user_id,
+        )
 
     def _send(self, held: Allocation, arriving: Allocation) -> None:
         leaving = replace(held, resources={})
@@ -94,4 +150,8 @@ class _Move:
         def applied() -> bool:
             return self._read(self.source) is None and holds(self._read(self.target), arriving)
 
-        send(lambda: self.client.set_allocations(bodies, version_of(arriving)), applied, f"consumers {self.source} and {self.target}")
+        send(
+            lambda: self.client.set_allocations(bodies, version_of(arriving)),
+            applied,
+            f"consumers {self.source} and {self.target}",
+        )

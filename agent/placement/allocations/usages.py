@@ -25,7 +25,9 @@ class QuotaUsages:
     user: QuotaUsage | None
 
 
-def usages_for_limits(client: PlacementClient, project_id: str, user_id: str | None = None) -> Mapping[str, int]:
+def usages_for_limits(
+    client: PlacementClient, project_id: str, user_id: str | None = None
+) -> Mapping[str, int]:
     """How much of each class is allocated; a class that is not in it is not used.
 
     :raises UsagesFailed: Placement does not say.
@@ -39,14 +41,19 @@ def usages_for_limits(client: PlacementClient, project_id: str, user_id: str | N
         raise UsagesFailed(f"no usages: {error.message}", error.remedy) from error
 
 
-def usages_for_quota(client: PlacementClient, project_id: str, user_id: str | None = None) -> QuotaUsages:
+def usages_for_quota(
+    client: PlacementClient, project_id: str, user_id: str | None = None
+) -> QuotaUsages:
     """The same as quota counts.
 
     :raises UsagesFailed, PlacementUnreachable, BadRequest: as :func:`usages_for_limits`.
     """
     refuse(_problems(project_id, user_id))
     project = quota_usage(usages_for_limits(client, project_id))
-    return QuotaUsages(project, None if user_id is None else quota_usage(usages_for_limits(client, project_id, user_id)))
+    return QuotaUsages(
+        project,
+        None if user_id is None else quota_usage(usages_for_limits(client, project_id, user_id)),
+    )
 
 
 def quota_usage(usages: Mapping[str, int]) -> QuotaUsage:

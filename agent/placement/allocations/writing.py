@@ -1,7 +1,8 @@
-"""Writing what consumers hold: one request, what its answer means, and how often it is worth another.
+"""Writing what consumers hold: one request, what its answer means, and how often it is worth
+another.
 
-Placement has one code for a provider that was raced for and a consumer that changed; only reading the consumer again
-tells them apart. An answer that was lost is looked for in the same way.
+Placement has one code for a provider that was raced for and a consumer that changed; only reading
+the consumer again tells them apart. An answer that was lost is looked for in the same way.
 """
 
 import logging
@@ -13,19 +14,30 @@ from agent.errors import GenerationConflict, PlacementError, PlacementRefused
 from agent.model.allocation import Allocation
 from agent.model.names import ConsumerUuid
 from agent.placement import codes
-from agent.placement.allocations.errors import BadRequest, ConsumerChanged, NotEnoughRoom, OutOfRetries
+from agent.placement.allocations.errors import (
+    BadRequest,
+    ConsumerChanged,
+    NotEnoughRoom,
+    OutOfRetries,
+)
 from agent.placement.client import ALLOCATIONS, CONSUMER_TYPES, PlacementClient
 from agent.placement.retry import MAX_ATTEMPTS, conflict_policy
 
 LOG = logging.getLogger(__name__)
 NOTHING: Mapping[str, Any] = {}
-# The generation of a consumer that was made with nothing: no reader sees it, and a first claim is refused.
+# The generation of a consumer that was made with nothing: no reader sees it, and a first claim is
+# refused.
 PHANTOM = 0
 
 Result = TypeVar("Result")
 
 
-def repeated(client: PlacementClient, attempt: Callable[[], Result], about: str, exhausted: type[PlacementError] = OutOfRetries) -> Result:
+def repeated(
+    client: PlacementClient,
+    attempt: Callable[[], Result],
+    about: str,
+    exhausted: type[PlacementError] = OutOfRetries,
+) -> Result:
     """``attempt``, again after a wait for as long as it raises :class:`GenerationConflict`.
 
     :raises OutOfRetries: it did so at every attempt; or ``exhausted`` instead.
@@ -33,12 +45,20 @@ def repeated(client: PlacementClient, attempt: Callable[[], Result], about: str,
     try:
         result: Result = conflict_policy(client.exchange.transport.cancelled).call(attempt)
     except GenerationConflict as error:
-        raise exhausted(f"{about}: {error.message}, at each of {MAX_ATTEMPTS} attempts", "try again") from error
+        raise exhausted(
+            f"{about}: {error.message}, at each of {MAX_ATTEMPTS} attempts", "try again"
+        ) from error
     return result
 
 
-def write(client: PlacementClient, record: Allocation, version: str = "", extra: Mapping[str, Any] = NOTHING) -> None:
-    """Write all that a consumer holds, guarded by its generation. ``extra`` goes into the body beside it, or instead.
+def write(
+    client: PlacementClient,
+    record: Allocation,
+    version: str = "",
+    extra: Mapping[str, Any] = NOTHING,
+) -> None:
+    """Write all that a consumer holds, guarded by its generation. ``extra`` goes into the body
+    beside it, or instead.
 
     ``version`` is the one that the body is made for, if not the usual one.
 
@@ -47,7 +67,9 @@ def write(client: PlacementClient, record: Allocation, version: str = "", extra:
     :raises BadRequest: Placement cannot make sense of it.
     """
     send(
-        lambda: client.set_allocation(record.consumer, {**record.as_body(), **extra}, version or version_of(record)),
+        lambda: client.set_allocation(
+            record.consumer, {**record.as_body(), **extra}, version or version_of(record)
+        ),
         lambda: holds(client.allocation(record.consumer), record),
         f"consumer {record.consumer}",
     )
@@ -83,7 +105,10 @@ def _meaning(error: PlacementError, about: str) -> PlacementError:
     if codes.is_conflict(error):
         return GenerationConflict(f"{about} or a provider was changed meanwhile")
     if error.status == 409 and error.placement_code == codes.UNDEFINED:
-        return NotEnoughRoom(f"{about}: no room for it: {error.message}", "free something there, or ask for less or elsewhere")
+        return NotEnoughRoom(
+            f"{about}: no room for it: {error.message}",
+            "free something there, or ask for less or elsewhere",
+        )
     if error.status == 400:
         return BadRequest(f"{about}: {error.message}", "correct what was asked for")
     return error
@@ -93,11 +118,21 @@ def holds(found: Allocation | None, wanted: Allocation) -> bool:
     """Whether a consumer holds exactly what is ``wanted``, for the same owner."""
     if found is None:
         return not wanted.resources
-    return (found.resources, found.project_id, found.user_id) == (wanted.resources, wanted.project_id, wanted.user_id)
+    return (found.resources, found.project_id, found.user_id) == (
+        wanted.resources,
+        wanted.project_id,
+        wanted.user_id,
+    )
 
 
-def write_decided(client: PlacementClient, record: Allocation, version: str = "", extra: Mapping[str, Any] = NOTHING) -> None:
-    """Write what a caller has decided: the same body again while providers are raced for, and nothing once the consumer changed.
+def write_decided(
+    client: PlacementClient,
+    record: Allocation,
+    version: str = "",
+    extra: Mapping[str, Any] = NOTHING,
+) -> None:
+    """Write what a caller has decided: the same body again while providers are raced for, and
+    nothing once the consumer changed.
 
     :raises ConsumerChanged: it holds something else than when the caller decided.
     :raises OutOfRetries: providers were raced for at every attempt.
@@ -128,8 +163,9 @@ def version_of(record: Allocation) -> str:
 class Guard:
     """The generation to write a consumer with, at each attempt of one operation.
 
-    A consumer that should not exist, and that nobody sees, but with which a write is refused may be a phantom: that is
-    tried once, by the generation that phantoms have. One that is none refuses it, and nothing has happened.
+    A consumer that should not exist, and that nobody sees, but with which a write is refused may be
+    a phantom: that is tried once, by the generation that phantoms have. One that is none refuses
+    it, and nothing has happened.
     """
 
     def __init__(self, expected: int | None) -> None:
@@ -141,20 +177,29 @@ class Guard:
         self._attempts += 1
         return PHANTOM if self.expected is None and self._attempts == 2 else self.expected
 
-    def check(self, consumer: ConsumerUuid, found: Allocation | None, cause: Exception | None = None) -> None:
+    def check(
+        self, consumer: ConsumerUuid, found: Allocation | None, cause: Exception | None = None
+    ) -> None:
         """Look at what was read after a refusal.
 
         :raises ConsumerChanged: it is not what the guard expects.
         """
         if generation_of(found) != self.expected:
             became = "has gone" if found is None else "holds something else"
-            raise ConsumerChanged(f"consumer {consumer} {became} meanwhile", "look at it, and decide anew", consumer=consumer) from cause
+            raise ConsumerChanged(
+                f"consumer {consumer} {became} meanwhile",
+                "look at it, and decide anew",
+                consumer=consumer,
+            ) from cause
 
     @staticmethod
     def told(consumer: ConsumerUuid, generation: int | None) -> None:
         """Tell of a phantom that was written with ``generation``."""
         if generation == PHANTOM:
-            LOG.warning("consumer %s had a record without allocations, which another client left behind", consumer)
+            LOG.warning(
+                "consumer %s had a record without allocations, which another client left behind",
+                consumer,
+            )
 
 
 def generation_of(found: Allocation | None) -> int | None:

@@ -1,9 +1,10 @@
-"""What alembic runs to migrate: always on the connection that it was handed, in that connection's transaction."""
+"""What alembic runs to migrate: always on the connection that it was handed, in that connection's
+transaction.
+"""
 
 from alembic import context
 
-from agent.store.metadata import METADATA
-from agent.store.schema import VERSION_TABLE
+from agent.store.schema import METADATA, VERSION_TABLE
 
 context.configure(
     connection=context.config.attributes["connection"],

@@ -1,1 +1,3 @@
-"""What of the allocations moves when the tree counts things at another place or in another class than before."""
+"""What of the allocations moves when the tree counts things at another place or in another class
+than before.
+"""

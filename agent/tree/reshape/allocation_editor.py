@@ -1,4 +1,6 @@
-"""The allocations of a node's consumers while they are being moved, in the form in which drivers edit them too."""
+"""The allocations of a node's consumers while they are being moved, in the form in which drivers
+edit them too.
+"""
 
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
@@ -6,8 +8,53 @@ from typing import Any
 import os_resource_classes as orc
 
 from agent.driver.interface import Allocations
-from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.errors import ReshapeFailed
+from agent.model.names import ConsumerUuid, ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
+
+
+def check_room(
+    tree: ProviderTree, place: str, resource_class: str, consumer: str, share: int
+) -> None:
+    """``place``: the name or uuid of the provider in ``tree``.
+
+    :raises ReshapeFailed: it gives a consumer less, or not in such steps, or nothing of the class.
+    """
+    record = tree.provider(place).inventory.get(resource_class, {}) if tree.exists(place) else {}
+    # A driver need not write more than the total.
+    least, most, step = (
+        record.get("min_unit", 1),
+        record.get("max_unit", record.get("total", 0)),
+        record.get("step_size", 1),
+    )
+    if least <= share <= most and not share % step:
+        return
+    offers = (
+        f"gives a consumer {least} to {most} in steps of {step}" if record else "does not offer any"
+    )
+    name = printable(tree.name_of(place) if tree.exists(place) else place)
+    what = f"consumer {consumer} would have {share} {resource_class} of {name}, which {offers}"
+    raise ReshapeFailed(
+        what,
+        "give the host back what it offered before, or move or delete the consumer first",
+        consumer=consumer,
+    )
+
+
+MAX_NAMED = 5
+
+
+def failed(what: str, consumers: Iterable[str], remedy: str) -> ReshapeFailed:
+    """``what`` is wrong because of ``consumers``, of whom the message names the first."""
+    users = sorted(set(consumers))
+    more = f" and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
+    return ReshapeFailed(
+        f"{what} by {', '.join(users[:MAX_NAMED])}{more}",
+        remedy,
+        consumer=users[0],
+        consumers=tuple(users),
+    )
+
 
 OF_HOSTS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB})
 
@@ -16,7 +63,9 @@ Share = tuple[ConsumerUuid, ProviderUuid, int]
 
 
 class AllocationEditor:
-    """``allocations``: by consumer, edited in place. What is taken and not given again is noticed by the core."""
+    """``allocations``: by consumer, edited in place. What is taken and not given again is noticed
+    by the core.
+    """
 
     def __init__(self, allocations: Allocations) -> None:
         self._allocations = allocations
@@ -31,10 +80,16 @@ class AllocationEditor:
             if uuid in wanted and resources.get(resource_class)
         )
 
-    def holds_outside(self, consumer: str, tree: ProviderTree, besides: Container[ProviderUuid]) -> bool:
-        """Whether the consumer has CPUs, memory or disk of a provider that is neither in ``tree`` nor among ``besides``, as another host's are."""
+    def holds_outside(
+        self, consumer: str, tree: ProviderTree, besides: Container[ProviderUuid]
+    ) -> bool:
+        """Whether the consumer has CPUs, memory or disk of a provider that is neither in ``tree``
+        nor among ``besides``, as another host's are.
+        """
         return any(
-            not tree.exists(uuid) and ProviderUuid(uuid) not in besides and not resources.keys().isdisjoint(OF_HOSTS)
+            not tree.exists(uuid)
+            and ProviderUuid(uuid) not in besides
+            and not resources.keys().isdisjoint(OF_HOSTS)
             for uuid, resources in _entries(self._allocations[consumer]).items()
         )
 
@@ -47,7 +102,9 @@ class AllocationEditor:
 
     def give(self, consumer: str, provider: str, resource_class: str, amount: int) -> None:
         """Add so much to what the consumer has there."""
-        resources = self._allocations[consumer]["allocations"].setdefault(provider, {"resources": {}})["resources"]
+        resources = self._allocations[consumer]["allocations"].setdefault(
+            provider, {"resources": {}}
+        )["resources"]
         resources[resource_class] = resources.get(resource_class, 0) + amount
 
 

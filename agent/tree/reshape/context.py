@@ -1,17 +1,20 @@
-"""What is known of a node's guests when their allocations are moved: where they sit, and who shares with the node."""
+"""What is known of a node's guests when their allocations are moved: where they sit, and who shares
+with the node.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from agent.tree.policy import Policy
 from agent.model.facts import HostFacts
 from agent.model.guest import PlacedCell
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.tree.policy import Policy
 
 
 @dataclass(frozen=True, slots=True)
 class GuestPlaces:
-    """``cells``: of each consumer, an instance or the migration that holds for it, on which host cells it sits; none if it floats.
+    """``cells``: of each consumer, an instance or the migration that holds for it, on which host
+    cells it sits; none if it floats.
 
     ``moving``: for which instance each of those migrations holds.
     """
@@ -22,12 +25,18 @@ class GuestPlaces:
     @property
     def pinned(self) -> Mapping[ConsumerUuid, tuple[PlacedCell, ...]]:
         """Those with host CPUs of their own."""
-        return {consumer: cells for consumer, cells in self.cells.items() if any(one.pins for one in cells)}
+        return {
+            consumer: cells
+            for consumer, cells in self.cells.items()
+            if any(one.pins for one in cells)
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Providers outside of the tree that share DISK_GB. ``free``: how much each has left; ``former``: of those, which share it no more."""
+    """Providers outside of the tree that share DISK_GB. ``free``: how much each has left;
+    ``former``: of those, which share it no more.
+    """
 
     free: Mapping[ProviderUuid, int] = field(default_factory=dict)
     former: frozenset[ProviderUuid] = frozenset()
@@ -35,7 +44,9 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class ReshapeContext:
-    """All of it. ``start``: whether this is a start of the agent, when what can wait is moved as well."""
+    """All of it. ``start``: whether this is a start of the agent, when what can wait is moved as
+    well.
+    """
 
     facts: HostFacts
     policy: Policy = field(default_factory=Policy)

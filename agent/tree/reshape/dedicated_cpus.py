@@ -1,37 +1,59 @@
-"""Guests with dedicated CPUs that were counted as VCPU, from a time when there was no PCPU, and the way back."""
+"""Guests with dedicated CPUs that were counted as VCPU, from a time when there was no PCPU, and the
+way back.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
 
 import os_resource_classes as orc
 
-from agent.tree.cell_tree import cell_name
-from agent.tree.reshape.context import ReshapeContext
-from agent.tree.reshape.failing import failed
-from agent.tree.reshape.allocation_editor import AllocationEditor
-from agent.tree.reshape.places import Shifts
 from agent.errors import ReshapeFailed
 from agent.model.guest import PlacedCell
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
+from agent.tree.cell_tree import cell_name
+from agent.tree.reshape.allocation_editor import AllocationEditor, failed
+from agent.tree.reshape.context import ReshapeContext
+from agent.tree.reshape.places import Shifts
 
 
 def becomes_dedicated(shifts: Shifts, reshape_context: ReshapeContext) -> bool:
     """Whether the first PCPU of the node comes while guests are pinned: so far they hold VCPU."""
     pcpu = shifts[orc.PCPU]
-    return bool(shifts[orc.VCPU].before and not pcpu.before and pcpu.after and reshape_context.policy.host.dedicated and reshape_context.places.pinned)
+    return bool(
+        shifts[orc.VCPU].before
+        and not pcpu.before
+        and pcpu.after
+        and reshape_context.policy.host.dedicated
+        and reshape_context.places.pinned
+    )
 
 
 def becomes_shared(shifts: Shifts, reshape_context: ReshapeContext) -> bool:
-    """Whether the operator took the dedicated CPUs back, all of them: who holds PCPU will hold VCPU."""
+    """Whether the operator took the dedicated CPUs back, all of them: who holds PCPU will hold
+    VCPU.
+    """
     pcpu = shifts[orc.PCPU]
-    return bool(pcpu.before and not pcpu.after and shifts[orc.VCPU].after and reshape_context.policy.host.dedicated is None)
+    return bool(
+        pcpu.before
+        and not pcpu.after
+        and shifts[orc.VCPU].after
+        and reshape_context.policy.host.dedicated is None
+    )
 
 
-def swapped(shifts: Shifts, reshape_context: ReshapeContext, editor: AllocationEditor, present: ProviderTree, root: str) -> Shifts:
-    """Swap the classes in the ledger, each where it is in ``present``. Returns what is still to be moved, as if it had always been so.
+def swapped(
+    shifts: Shifts,
+    reshape_context: ReshapeContext,
+    editor: AllocationEditor,
+    present: ProviderTree,
+    root: str,
+) -> Shifts:
+    """Swap the classes in the ledger, each where it is in ``present``. Returns what is still to be
+    moved, as if it had always been so.
 
-    :raises ReshapeFailed: a guest has fewer VCPU than CPUs that it is pinned to, or VCPU would go while somebody has some.
+    :raises ReshapeFailed: a guest has fewer VCPU than CPUs that it is pinned to, or VCPU would go
+        while somebody has some.
     """
     vcpu, pcpu = shifts[orc.VCPU], shifts[orc.PCPU]
     if becomes_dedicated(shifts, reshape_context):
@@ -41,27 +63,55 @@ def swapped(shifts: Shifts, reshape_context: ReshapeContext, editor: AllocationE
         for consumer, provider, amount in editor.holders(orc.PCPU, pcpu.before):
             editor.take(consumer, provider, orc.PCPU, amount)
             editor.give(consumer, provider, orc.VCPU, amount)
-        vcpu, pcpu = replace(vcpu, before=vcpu.before | pcpu.before), replace(pcpu, before=frozenset())
-    if not vcpu.after and (users := [consumer for consumer, *_ in editor.holders(orc.VCPU, vcpu.before)]):
-        raise failed(f"VCPU of {printable(present.name_of(root))} would vanish while it is used", users, "set cpu_shared_set, or move them away first")
+        vcpu, pcpu = (
+            replace(vcpu, before=vcpu.before | pcpu.before),
+            replace(pcpu, before=frozenset()),
+        )
+    if not vcpu.after and (
+        users := [consumer for consumer, *_ in editor.holders(orc.VCPU, vcpu.before)]
+    ):
+        raise failed(
+            f"VCPU of {printable(present.name_of(root))} would vanish while it is used",
+            users,
+            "set cpu_shared_set, or move them away first",
+        )
     return {**shifts, orc.VCPU: vcpu, orc.PCPU: pcpu}
 
 
-def _dedicate(places: frozenset[ProviderUuid], reshape_context: ReshapeContext, editor: AllocationEditor, present: ProviderTree, root: str) -> None:
+def _dedicate(
+    places: frozenset[ProviderUuid],
+    reshape_context: ReshapeContext,
+    editor: AllocationEditor,
+    present: ProviderTree,
+    root: str,
+) -> None:
     name, pinned = present.name_of(root), reshape_context.places.pinned
     for consumer, provider, amount in editor.holders(orc.VCPU, places):
-        cells = [one for one in pinned.get(consumer, ()) if provider == root or present.name_of(provider) == cell_name(name, one.host_cell)]
+        cells = [
+            one
+            for one in pinned.get(consumer, ())
+            if provider == root or present.name_of(provider) == cell_name(name, one.host_cell)
+        ]
         count = _dedicated(cells, amount)
         if count > amount:
-            what = f"consumer {consumer} is pinned to {count} CPUs but holds only {amount} VCPU of {printable(name)}"
-            raise ReshapeFailed(what, "correct its allocation with agent allocation, and reload the agent", consumer=consumer)
+            what = (
+                f"consumer {consumer} is pinned to {count} CPUs but holds only {amount} VCPU of "
+                f"{printable(name)}"
+            )
+            raise ReshapeFailed(
+                what,
+                "correct its allocation with agent allocation, and reload the agent",
+                consumer=consumer,
+            )
         if count:
             editor.take(consumer, provider, orc.VCPU, count)
             editor.give(consumer, provider, orc.PCPU, count)
 
 
 def _dedicated(cells: Sequence[PlacedCell], amount: int) -> int:
-    """How much of ``amount`` are CPUs of its own: those that it is pinned to, and that of the emulator if it was counted."""
+    """How much of ``amount`` are CPUs of its own: those that it is pinned to, and that of the
+    emulator if it was counted.
+    """
     pins, emulator = sum(len(one.pins) for one in cells), sum(len(one.reserved) for one in cells)
     whole = sum(len(one.cell.cpus) for one in cells) + emulator
     return pins + emulator if amount == whole else pins

@@ -1,25 +1,32 @@
-"""All that moves when a node's tree is another than before: which of it, and to where. Pure but for the allocations, which are edited.
+"""All that moves when a node's tree is another than before: which of it, and to where. Pure but for
+the allocations, which are edited.
 
-R1 VGPU and R3 contexts of encryption between the root and its children; R2 VCPU of pinned guests and PCPU; R4 VCPU, PCPU,
-MEMORY_MB and page classes between the root and the cells; R6 DISK_GB between the root and shared storage. Devices are healed.
+R1 VGPU and R3 contexts of encryption between the root and its children; R2 VCPU of pinned guests
+and PCPU; R4 VCPU, PCPU, MEMORY_MB and page classes between the root and the cells; R6 DISK_GB
+between the root and shared storage. Devices are healed.
 """
 
-from agent.tree.reshape.between import cross
-from agent.tree.reshape.cells import counted_by_cells
-from agent.tree.reshape.dedicated_cpus import becomes_dedicated, becomes_shared, swapped
-from agent.tree.reshape.context import ReshapeContext
-from agent.tree.reshape.allocation_editor import AllocationEditor
-from agent.tree.reshape.places import Shift, Shifts, shifts
-from agent.tree.reshape.shared_disk import CLASS as DISK
-from agent.tree.reshape.shared_disk import becomes_local, move_disk
-from agent.tree.reshape.shared_disk import becomes_shared as disk_becomes_shared
 from agent.driver.interface import Allocations
 from agent.errors import ReshapeNeeded
 from agent.model.names import printable
 from agent.model.provider_tree import ProviderTree
+from agent.tree.reshape.allocation_editor import AllocationEditor
+from agent.tree.reshape.between import cross
+from agent.tree.reshape.context import ReshapeContext
+from agent.tree.reshape.dedicated_cpus import becomes_dedicated, becomes_shared, swapped
+from agent.tree.reshape.places import Shift, Shifts, counted_by_cells, shifts
+from agent.tree.reshape.shared_disk import CLASS as DISK
+from agent.tree.reshape.shared_disk import becomes_local, move_disk
+from agent.tree.reshape.shared_disk import becomes_shared as disk_becomes_shared
 
 
-def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, reshape_context: ReshapeContext, allocations: Allocations | None) -> None:
+def move_allocations(
+    tree: ProviderTree,
+    present: ProviderTree,
+    root: str,
+    reshape_context: ReshapeContext,
+    allocations: Allocations | None,
+) -> None:
     """Edit ``allocations`` so that they fit ``tree`` as they fit ``present``.
 
     :raises ReshapeNeeded: something moves, and ``allocations`` is None.
@@ -28,11 +35,17 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, resha
     if not present.exists(root):
         return
     found = shifts(present, tree, root)
-    what, perhaps = _moving(found, tree, root, reshape_context), _perhaps_moving(found, present, root, reshape_context)
+    what, perhaps = (
+        _moving(found, tree, root, reshape_context),
+        _perhaps_moving(found, present, root, reshape_context),
+    )
     if not what and not perhaps:
         return
     if allocations is None:
-        raise ReshapeNeeded(f"{' and '.join((*what, *perhaps))} of {printable(tree.name_of(root))}", only_if_held=not what)
+        raise ReshapeNeeded(
+            f"{' and '.join((*what, *perhaps))} of {printable(tree.name_of(root))}",
+            only_if_held=not what,
+        )
     editor = AllocationEditor(allocations)
     after_swap = swapped(found, reshape_context, editor, present, root)
     for name, shift in after_swap.items():
@@ -42,12 +55,19 @@ def move_allocations(tree: ProviderTree, present: ProviderTree, root: str, resha
         move_disk(found[DISK], tree, root, reshape_context, editor)
 
 
-def _moving(found: Shifts, tree: ProviderTree, root: str, reshape_context: ReshapeContext) -> list[str]:
+def _moving(
+    found: Shifts, tree: ProviderTree, root: str, reshape_context: ReshapeContext
+) -> list[str]:
     """What moves, in words; nothing, if nothing does."""
-    crossing = [name for name, shift in found.items() if name != DISK and _crosses(shift, root, reshape_context)]
+    crossing = [
+        name
+        for name, shift in found.items()
+        if name != DISK and _crosses(shift, root, reshape_context)
+    ]
     what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
     if not reshape_context.start:
-        # The sets are as they were at the start, when this was done. What is used of the root's disk is held there, and the storage may come and go.
+        # The sets are as they were at the start, when this was done. What is used of the root's
+        # disk is held there, and the storage may come and go.
         return what
     if becomes_dedicated(found, reshape_context):
         what.append("VCPU of pinned guests becomes PCPU")
@@ -59,18 +79,33 @@ def _moving(found: Shifts, tree: ProviderTree, root: str, reshape_context: Resha
 
 
 def _crosses(shift: Shift, root: str, reshape_context: ReshapeContext) -> bool:
-    """What goes back from children that are no cells, the operator wants back; else it is a driver's affair."""
-    wanted = root in shift.before or counted_by_cells(shift.resource_class) or shift.resource_class in reshape_context.policy.on_root
+    """What goes back from children that are no cells, the operator wants back; else it is a
+    driver's affair.
+    """
+    wanted = (
+        root in shift.before
+        or counted_by_cells(shift.resource_class)
+        or shift.resource_class in reshape_context.policy.on_root
+    )
     return wanted and shift.crosses(root)
 
 
-def _perhaps_moving(found: Shifts, present: ProviderTree, root: str, reshape_context: ReshapeContext) -> list[str]:
-    """What moves only if somebody holds it: worth a question at a start. While the agent runs, what is used is held where it is."""
+def _perhaps_moving(
+    found: Shifts, present: ProviderTree, root: str, reshape_context: ReshapeContext
+) -> list[str]:
+    """What moves only if somebody holds it: worth a question at a start. While the agent runs, what
+    is used is held where it is.
+    """
     perhaps: list[str] = []
-    # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it was shared before.
+    # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it
+    # was shared before.
     if reshape_context.start and becomes_local(found[DISK], present, root):
         perhaps.append("DISK_GB may come back from shared storage")
     # PCPU that goes may be of CPUs that are gone, and not of a set.
-    if reshape_context.start and becomes_shared(found, reshape_context) and not reshape_context.places.pinned:
+    if (
+        reshape_context.start
+        and becomes_shared(found, reshape_context)
+        and not reshape_context.places.pinned
+    ):
         perhaps.append("PCPU may become VCPU")
     return perhaps

@@ -1,15 +1,58 @@
 """Which providers of a node count a class, before a move and after it."""
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import os_resource_classes as orc
 
-from agent.tree.cell_tree import is_cell_name
-from agent.tree.encryption_tree import CLASS as CONTEXT
-from agent.tree.reshape.cells import counted_by_cells
+from agent.model.guest import PlacedCell
 from agent.model.names import ProviderUuid
 from agent.model.provider_tree import ProviderTree
+from agent.tree.cell_tree import OF_CELLS, cell_name, is_cell_name, page_size
+from agent.tree.children import CLASS as CONTEXT
+
+Count = Callable[[PlacedCell], int]
+
+
+def counts(resource_class: str) -> Iterator[Count]:
+    """The ways in which a cell's share of the class may have been counted.
+
+    The host CPU of an emulator is in PCPU or it is not; where there is no PCPU, pinned CPUs are in
+    VCPU.
+    """
+    if resource_class == orc.PCPU:
+        yield lambda one: len(one.pins) + len(one.reserved)
+        yield lambda one: len(one.pins)
+    elif resource_class == orc.VCPU:
+        yield lambda one: len(one.cell.shared)
+        yield lambda one: len(one.cell.cpus)
+        yield lambda one: len(one.cell.cpus) + len(one.reserved)
+    elif resource_class == orc.MEMORY_MB:
+        yield lambda one: one.cell.memory_mib
+    elif (size := page_size(resource_class)) is not None:
+        yield lambda one: one.cell.memory_mib if one.page_size_kib == size else 0
+
+
+def counted_by_cells(resource_class: str) -> bool:
+    """Whether the cells of a guest tell where its share of the class is."""
+    return resource_class in OF_CELLS or page_size(resource_class) is not None
+
+
+def shares(
+    resource_class: str, amount: int, cells: Sequence[PlacedCell], root: str
+) -> Mapping[str, int] | None:
+    """``amount`` by the names of the cells of the node called ``root``; None if the guest's cells
+    come to something else.
+    """
+    for count in counts(resource_class):
+        found = Counter[str]()
+        for one in cells:
+            found[cell_name(root, one.host_cell)] += count(one)
+        if sum(found.values()) == amount:
+            return {name: share for name, share in found.items() if share}
+    return None
+
 
 OF_CHILDREN = frozenset({orc.VGPU, CONTEXT})
 """What children count that are no cells."""
@@ -30,22 +73,33 @@ class Shift:
         return self.before - self.after
 
     def crosses(self, root: str) -> bool:
-        """Whether it goes from the root to its children or back; one that only loses a child stays where it is."""
-        return bool(self.before and self.after and self.left) and (root in self.before) != (root in self.after)
+        """Whether it goes from the root to its children or back; one that only loses a child stays
+        where it is.
+        """
+        return bool(self.before and self.after and self.left) and (root in self.before) != (
+            root in self.after
+        )
 
 
 Shifts = Mapping[str, Shift]
 
 
 def shifts(present: ProviderTree, tree: ProviderTree, root: str) -> Shifts:
-    """What becomes of each class, in the order of their names: of all that may move always, and of pages where there are some."""
+    """What becomes of each class, in the order of their names: of all that may move always, and of
+    pages where there are some.
+    """
     before, after = _places(present, root), _places(tree, root)
     names = sorted(ALWAYS | before.keys() | after.keys())
-    return {name: Shift(name, frozenset(before.get(name, ())), frozenset(after.get(name, ()))) for name in names}
+    return {
+        name: Shift(name, frozenset(before.get(name, ())), frozenset(after.get(name, ())))
+        for name in names
+    }
 
 
 def _places(tree: ProviderTree, root: str) -> dict[str, set[ProviderUuid]]:
-    """The node's providers by the classes that they count, as far as the core makes them so: the rest is their drivers' affair, and a storage's its own."""
+    """The node's providers by the classes that they count, as far as the core makes them so: the
+    rest is their drivers' affair, and a storage's its own.
+    """
     found: dict[str, set[ProviderUuid]] = {}
     name = tree.name_of(root) if tree.exists(root) else ""
     # In one walk, because every pass looks.
@@ -53,6 +107,10 @@ def _places(tree: ProviderTree, root: str) -> dict[str, set[ProviderUuid]]:
         one = tree.provider(uuid)
         is_place = uuid == root or is_cell_name(one.name, name)
         for resource_class in one.inventory:
-            if resource_class in OF_CHILDREN or (is_place and counted_by_cells(resource_class)) or (uuid == root and resource_class == orc.DISK_GB):
+            if (
+                resource_class in OF_CHILDREN
+                or (is_place and counted_by_cells(resource_class))
+                or (uuid == root and resource_class == orc.DISK_GB)
+            ):
                 found.setdefault(resource_class, set()).add(uuid)
     return found

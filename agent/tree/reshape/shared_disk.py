@@ -3,21 +3,23 @@
 import os_resource_classes as orc
 import os_traits
 
-from agent.tree.reshape.context import ReshapeContext
-from agent.tree.reshape.failing import failed
-from agent.tree.reshape.allocation_editor import AllocationEditor
-from agent.tree.reshape.places import Shift
-from agent.tree.reshape.room import check_room
 from agent.errors import ReshapeFailed
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import ProviderTree
+from agent.tree.reshape.allocation_editor import AllocationEditor, check_room, failed
+from agent.tree.reshape.context import ReshapeContext
+from agent.tree.reshape.places import Shift
 
 CLASS = orc.DISK_GB
 
 
 def sharing_providers(tree: ProviderTree) -> list[ProviderUuid]:
     """Those that share DISK_GB with the tree, by uuid."""
-    return sorted(one.uuid for one in tree.providers() if CLASS in one.inventory and os_traits.MISC_SHARES_VIA_AGGREGATE in one.traits)
+    return sorted(
+        one.uuid
+        for one in tree.providers()
+        if CLASS in one.inventory and os_traits.MISC_SHARES_VIA_AGGREGATE in one.traits
+    )
 
 
 def becomes_shared(disk: Shift, tree: ProviderTree) -> bool:
@@ -26,17 +28,28 @@ def becomes_shared(disk: Shift, tree: ProviderTree) -> bool:
 
 
 def becomes_local(disk: Shift, present: ProviderTree, root: str) -> bool:
-    """Whether a root that had no DISK_GB gets some: what guests have of it may still be counted where it was shared."""
-    known = present.exists(root) and any(present.has_inventory(uuid) for uuid in present.get_provider_uuids_in_tree(root))
+    """Whether a root that had no DISK_GB gets some: what guests have of it may still be counted
+    where it was shared.
+    """
+    known = present.exists(root) and any(
+        present.has_inventory(uuid) for uuid in present.get_provider_uuids_in_tree(root)
+    )
     return known and bool(disk.after and not disk.before)
 
 
-def move_disk(disk: Shift, tree: ProviderTree, root: str, reshape_context: ReshapeContext, editor: AllocationEditor) -> None:
+def move_disk(
+    disk: Shift,
+    tree: ProviderTree,
+    root: str,
+    reshape_context: ReshapeContext,
+    editor: AllocationEditor,
+) -> None:
     """Move what is allocated of it, if it is counted at another place than before.
 
     Not what a consumer has who holds something on another host: its disk is on that host's storage.
 
-    :raises ReshapeFailed: more is used than the storage has left, or than it gives one consumer, or there are several of them.
+    :raises ReshapeFailed: more is used than the storage has left, or than it gives one consumer, or
+        there are several of them.
     """
     name = printable(tree.name_of(root))
     if disk.after and not disk.before:
@@ -52,12 +65,24 @@ def move_disk(disk: Shift, tree: ProviderTree, root: str, reshape_context: Resha
         return
     if len(places) > 1:
         several = " and ".join(printable(tree.name_of(uuid)) for uuid in places)
-        what = f"DISK_GB of {name} would move to {several}, and nobody knows to which of them, while it is used"
-        raise failed(what, [consumer for consumer, *_ in moving], "have only one of them share with this host")
+        what = (
+            f"DISK_GB of {name} would move to {several}, and nobody knows to which of them, while "
+            "it is used"
+        )
+        raise failed(
+            what,
+            [consumer for consumer, *_ in moving],
+            "have only one of them share with this host",
+        )
     to, amount = places[0], sum(amount for *_, amount in moving)
     if amount > (free := reshape_context.sharing.free.get(to, 0)):
-        what = f"DISK_GB of {name} would move to {printable(tree.name_of(to))}, but {amount} are used and {free} are free there"
-        raise ReshapeFailed(what, "give it more room, or take it out of the aggregate of this host", provider=to)
+        what = (
+            f"DISK_GB of {name} would move to {printable(tree.name_of(to))}, but {amount} are "
+            f"used and {free} are free there"
+        )
+        raise ReshapeFailed(
+            what, "give it more room, or take it out of the aggregate of this host", provider=to
+        )
     for consumer, provider, share in moving:
         check_room(tree, to, CLASS, consumer, share)
         editor.take(consumer, provider, CLASS, share)

@@ -1,4 +1,6 @@
-"""Claims and health while somebody attacks the daemon's socket, or Placement hangs: as ratios to the calm case, with generous ends."""
+"""Claims and health while somebody attacks the daemon's socket, or Placement hangs: as ratios to
+the calm case, with generous ends.
+"""
 
 import contextlib
 import json
@@ -18,7 +20,8 @@ from tests.support.service_manager import until
 from tests.support.site import flavor_body, instance_body
 from tests.support.tracking import F1, guest, uuid_of
 
-# What a request may take, at the worst, beside those that attack: so many times the calm case, and these seconds for a busy machine.
+# What a request may take, at the worst, beside those that attack: so many times the calm case, and
+# these seconds for a busy machine.
 TIMES, SECONDS = 20, 5.0
 MEMORY_MIB = 60
 NUMBERS = count()
@@ -63,20 +66,31 @@ def resident(host, which="VmHWM"):
 
 
 def small_work(host):
-    """Seconds for an answer about health, and for a claim that is made and given back; the longest."""
+    """Seconds for an answer about health, and for a claim that is made and given back;
+    the longest.
+    """
     begun = time.monotonic()
     host.client.health()
     healthy = time.monotonic()
     number = next(NUMBERS)
     id = uuid_of(f"attacked-{number}")
-    host.client.create_claim({"id": id, "node": host.root, "instance": instance_body(f"a{number}"), "flavor": flavor_body(F1)})
+    host.client.create_claim(
+        {
+            "id": id,
+            "node": host.root,
+            "instance": instance_body(f"a{number}"),
+            "flavor": flavor_body(F1),
+        }
+    )
     host.client.abort_claim(id)
     return max(healthy - begun, (time.monotonic() - healthy) / 2)
 
 
 @contextlib.contextmanager
 def held(host, work=None):
-    """What is held while the block attacks: claims and health are answered nearly as fast as before, and memory stays."""
+    """What is held while the block attacks: claims and health are answered nearly as fast as
+    before, and memory stays.
+    """
     work = work or small_work
     calm = max(work(host) for _ in range(10))
     Path(f"/proc/{host.service.process.pid}/clear_refs").write_text("5")
@@ -107,7 +121,9 @@ def test_no_body_takes_time_or_memory_from_others(host):
     with held(host), ThreadPoolExecutor(4) as pool:
         for name, body in BODIES.items():
             assert len(body) <= 1024 * 1024 + 100_000, name
-            for status, answer, _ in pool.map(lambda one: post(host.command.socket, "/v1/audits", one), [body] * 4):
+            for status, answer, _ in pool.map(
+                lambda one: post(host.command.socket, "/v1/audits", one), [body] * 4
+            ):
                 problem = json.loads(answer)
                 assert status in (400, 413), (name, problem)
                 assert len(problem.get("errors", ())) <= 20
@@ -124,7 +140,9 @@ def test_a_placement_that_hangs_takes_no_more_than_half_of_the_threads(host, ser
         except ApiProblem as problem:
             ended.append(problem)
 
-    waiting = [threading.Thread(target=remove, args=[number], daemon=True) for number in range(2 * WORKERS)]
+    waiting = [
+        threading.Thread(target=remove, args=[number], daemon=True) for number in range(2 * WORKERS)
+    ]
     with held(host):
         for one in waiting:
             one.start()
@@ -155,7 +173,9 @@ def state(host):
     return time.monotonic() - begun
 
 
-def test_a_database_server_that_hangs_takes_no_thread_from_health_and_figures_and_is_waited_for_in_bounds(server, postgresql, tmp_path):
+def test_a_database_server_that_hangs_takes_no_thread_from_health_and_figures_and_is_waited_for_in_bounds(
+    server, postgresql, tmp_path
+):
     host = Host(tmp_path / "agent", server.url)
     database = postgresql.create()
     host.config["store"] = {"connection": postgresql.url(database)}
@@ -170,7 +190,10 @@ def test_a_database_server_that_hangs_takes_no_thread_from_health_and_figures_an
                 ended.append(problem)
 
         with postgresql.suspended():
-            waiting = [threading.Thread(target=claim, args=[number], daemon=True) for number in range(3 * WORKERS)]
+            waiting = [
+                threading.Thread(target=claim, args=[number], daemon=True)
+                for number in range(3 * WORKERS)
+            ]
             with held(host, state):
                 for one in waiting:
                     one.start()
@@ -185,7 +208,11 @@ def test_a_database_server_that_hangs_takes_no_thread_from_health_and_figures_an
         # A claim that was under way is made once, whatever became of it.
         for number in range(3 * WORKERS):
             host.answers(lambda: host.claim(f"s{number}"))  # noqa: B023 - asked at once
-        assert len({claim["instance"] for claim in host.client.claims()}) == len(list(host.client.claims())) == 3 * WORKERS
+        assert (
+            len({claim["instance"] for claim in host.client.claims()})
+            == len(list(host.client.claims()))
+            == 3 * WORKERS
+        )
     postgresql.drop(database)
 
 

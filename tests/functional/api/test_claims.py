@@ -1,11 +1,13 @@
-"""Claims of room for new guests over the socket. Every answer is held to openapi.yaml, every refusal leaves the database as it was."""
+"""Claims of room for new guests over the socket. Every answer is held to openapi.yaml, every
+refusal leaves the database as it was.
+"""
 
 from dataclasses import replace
 
 import pytest
 
 from agent.api.record_views import RecordViews
-from agent.model.record_changes import RecordChanges
+from agent.model.node_records import RecordChanges
 from agent.tracker.requests import InstanceClaim
 from tests.support.refusals import rows
 from tests.support.site import (
@@ -17,7 +19,7 @@ from tests.support.site import (
     claim_body,
     flavor_body,
     instance_body,
-)  # fmt: skip
+)
 from tests.support.tracking import F1, F3, FN, Host, domain, guest, instance, uuid_of
 from tests.support.unsound_records import UnsoundRecords
 
@@ -32,16 +34,26 @@ def gpu(count: int = 1) -> list[dict[str, object]]:
     return [{"id": uuid_of("gpu"), "count": count, "spec": {"kind": "gpu"}}]
 
 
-# --- what is promised -------------------------------------------------------------------------------------------------
+# --- what is promised -----------------------------------------------------------------------------
 
 
 def test_a_claim_shows_all_that_it_got(site, ha):
-    body = claim_body(ha, "i1", allocations=allocated(ha, VCPU=1, MEMORY_MB=2048, **PMEM_UNIT), devices=gpu())
+    body = claim_body(
+        ha, "i1", allocations=allocated(ha, VCPU=1, MEMORY_MB=2048, **PMEM_UNIT), devices=gpu()
+    )
     answer = site.call("POST", "/v1/claims", body)
     claim = answer.json
-    assert (answer.status, claim["repeated"], claim["state"], claim["half"], claim["purpose"]) == (201, False, "held", "only", "instance")
+    assert (answer.status, claim["repeated"], claim["state"], claim["half"], claim["purpose"]) == (
+        201,
+        False,
+        "held",
+        "only",
+        "instance",
+    )
     assert claim["amounts"] == {"memory_mb": 2048, "vcpus": 1, "disk_mb": 20480}
-    assert [(one["address"], one["state"], one["request"]) for one in claim["devices"]] == [(GPUS[0], "allocated", uuid_of("gpu"))]
+    assert [(one["address"], one["state"], one["request"]) for one in claim["devices"]] == [
+        (GPUS[0], "allocated", uuid_of("gpu"))
+    ]
     assert [one["identifier"] for one in claim["units"]] == ["ns_0"]
     assert ha.usage == "2560/2/22528"
     assert ha.changed == [ha.node]
@@ -50,7 +62,16 @@ def test_a_claim_shows_all_that_it_got(site, ha):
 def test_a_claim_on_cells_shows_its_pins(site):
     hn = site.serve(site.world.numa())
     claim = site.call("POST", "/v1/claims", claim_body(hn, "n1", FN)).json
-    assert claim["cells"] == [{"host_cell": 0, "memory_mb": 4096, "page_size_kib": 4, "shared": [], "pins": {"0": 4, "1": 5}, "emulator": []}]
+    assert claim["cells"] == [
+        {
+            "host_cell": 0,
+            "memory_mb": 4096,
+            "page_size_kib": 4,
+            "shared": [],
+            "pins": {"0": 4, "1": 5},
+            "emulator": [],
+        }
+    ]
     assert hn.pinned(0) == {4, 5}
 
 
@@ -66,12 +87,23 @@ def test_the_same_claim_again_is_the_same_and_another_of_its_id_is_refused(site,
 
 def test_a_claim_is_the_same_however_its_numbers_are_written(site, ha):
     site.call("POST", "/v1/claims", claim_body(ha, "i1", limits={"memory_mb": 65536}))
-    assert site.call("POST", "/v1/claims", claim_body(ha, "i1", limits={"memory_mb": 65536.0})).status == 200
+    assert (
+        site.call("POST", "/v1/claims", claim_body(ha, "i1", limits={"memory_mb": 65536.0})).status
+        == 200
+    )
 
 
 def test_what_a_caller_says_of_a_guest_is_kept(site, ha):
-    told = {"os_type": "linux", "vm_state": "active", "task_state": "spawning", "image_properties": {"hw_disk_bus": "virtio"}, "volume_backed": True}
-    claim = site.call("POST", "/v1/claims", claim_body(ha, "i1", instance=instance_body("i1", **told))).json
+    told = {
+        "os_type": "linux",
+        "vm_state": "active",
+        "task_state": "spawning",
+        "image_properties": {"hw_disk_bus": "virtio"},
+        "volume_backed": True,
+    }
+    claim = site.call(
+        "POST", "/v1/claims", claim_body(ha, "i1", instance=instance_body("i1", **told))
+    ).json
     assert claim["amounts"]["disk_mb"] == 0
     shown = site.call("GET", f"/v1/instances/{guest('i1')}").json
     assert {name: shown[name] for name in told} == told
@@ -79,25 +111,50 @@ def test_what_a_caller_says_of_a_guest_is_kept(site, ha):
 
 
 def test_limits_are_kept(site, ha):
-    site.call("POST", "/v1/claims", claim_body(ha, "i1", limits={"memory_mb": 4608, "vcpus": 3, "disk_mb": 43008}))
-    assert site.call("POST", "/v1/claims", claim_body(ha, "i2", limits={"memory_mb": 4608, "vcpus": 3, "disk_mb": 43008})).status == 201
+    site.call(
+        "POST",
+        "/v1/claims",
+        claim_body(ha, "i1", limits={"memory_mb": 4608, "vcpus": 3, "disk_mb": 43008}),
+    )
+    assert (
+        site.call(
+            "POST",
+            "/v1/claims",
+            claim_body(ha, "i2", limits={"memory_mb": 4608, "vcpus": 3, "disk_mb": 43008}),
+        ).status
+        == 201
+    )
 
 
 def test_limits_of_cells_are_kept(site):
     hn = site.serve(site.world.numa())
     body = claim_body(hn, "n1", replace(F1, memory_mb=16384, extra_specs={"hw:numa_nodes": "1"}))
     ratios = {"cpu_allocation_ratio": 1.0, "ram_allocation_ratio": 0.5}
-    site.refused("resources.unavailable", 409, "POST", "/v1/claims", {**body, "limits": {"numa": ratios}})
-    assert site.call("POST", "/v1/claims", {**body, "limits": {"numa": {**ratios, "ram_allocation_ratio": 1}}}).status == 201
+    site.refused(
+        "resources.unavailable", 409, "POST", "/v1/claims", {**body, "limits": {"numa": ratios}}
+    )
+    assert (
+        site.call(
+            "POST",
+            "/v1/claims",
+            {**body, "limits": {"numa": {**ratios, "ram_allocation_ratio": 1}}},
+        ).status
+        == 201
+    )
 
 
-# --- how it is given back ---------------------------------------------------------------------------------------------
+# --- how it is given back -------------------------------------------------------------------------
 
 
 def test_a_claim_is_given_back_once(site, ha):
     site.call("POST", "/v1/claims", claim_body(ha, "i1", devices=gpu()))
     gone = site.call("DELETE", claim_of("i1"))
-    assert (gone.status, gone.json["state"], gone.json["repeated"], gone.json["devices"]) == (200, "released", False, [])
+    assert (gone.status, gone.json["state"], gone.json["repeated"], gone.json["devices"]) == (
+        200,
+        "released",
+        False,
+        [],
+    )
     before = rows(site.world)
     again = site.call("DELETE", claim_of("i1"))
     assert (again.status, again.json) == (200, {**gone.json, "repeated": True})
@@ -117,7 +174,9 @@ def test_a_claim_that_was_given_back_is_not_promised_again_by_its_id(site, ha):
 
 
 @pytest.mark.parametrize("vm_state", ["active", "paused", "stopped", "shelved", "resized"])
-def test_the_room_of_a_guest_that_was_built_is_not_given_away_by_deleting_its_claim(site, ha, vm_state):
+def test_the_room_of_a_guest_that_was_built_is_not_given_away_by_deleting_its_claim(
+    site, ha, vm_state
+):
     site.call("POST", "/v1/claims", claim_body(ha, "i1"))
     ha.update("i1", vm_state=vm_state)
     answer = site.refused("state.wrong", 409, "DELETE", claim_of("i1"))
@@ -134,7 +193,9 @@ def test_the_room_of_a_guest_that_was_built_is_not_given_away_by_deleting_its_cl
 
 
 @pytest.mark.parametrize("state", ["running", "paused", "stopped"])
-def test_the_room_of_a_guest_that_the_hypervisor_runs_is_not_given_away_by_deleting_its_claim(site, ha, state):
+def test_the_room_of_a_guest_that_the_hypervisor_runs_is_not_given_away_by_deleting_its_claim(
+    site, ha, state
+):
     """Nobody has told that it was built."""
     site.call("POST", "/v1/claims", claim_body(ha, "i1"))
     ha.audit(domains=(domain("i1", 2048, 1, state=state),))
@@ -151,15 +212,22 @@ def test_a_claim_that_never_was_is_unknown(site, ha):
         site.refused("claim.unknown", 404, method, claim_of("nobody"))
 
 
-# --- lists ------------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------
 
 
 def test_claims_come_in_pages(site, ha):
-    ids = sorted(site.call("POST", "/v1/claims", claim_body(ha, f"i{number}")).json["id"] for number in range(5))
+    ids = sorted(
+        site.call("POST", "/v1/claims", claim_body(ha, f"i{number}")).json["id"]
+        for number in range(5)
+    )
     first = site.call("GET", "/v1/claims?limit=2").json
     second = site.call("GET", f"/v1/claims?limit=2&marker={first['next']}").json
     third = site.call("GET", f"/v1/claims?limit=2&marker={second['next']}").json
-    assert [[one["id"] for one in page["claims"]] for page in (first, second, third)] == [ids[:2], ids[2:4], ids[4:]]
+    assert [[one["id"] for one in page["claims"]] for page in (first, second, third)] == [
+        ids[:2],
+        ids[2:4],
+        ids[4:],
+    ]
     assert third["next"] is None
     assert [one["id"] for one in site.api.client.claims()] == ids
 
@@ -185,7 +253,7 @@ def test_another_hosts_claims_are_not_listed(site, ha):
     assert list(site.api.client.claims()) == []
 
 
-# --- refusals: each its own problem, and nothing written --------------------------------------------------------------
+# --- refusals: each its own problem, and nothing written ------------------------------------------
 
 
 def changed(**places: object) -> dict[str, object]:
@@ -206,45 +274,86 @@ def with_changes(body: dict[str, object], changes: dict[str, object]) -> dict[st
 @pytest.mark.parametrize(
     ("changes", "pointer"),
     [
-        (changed(flavor__memory_mb=-1), "/flavor/memory_mb"), (changed(flavor__memory_mb=HUGE), "/flavor/memory_mb"),
-        (changed(flavor__vcpus=0), "/flavor/vcpus"), (changed(flavor__vcpus=1.5), "/flavor/vcpus"), (changed(flavor__vcpus=True), "/flavor/vcpus"),
-        (changed(flavor__vcpus="1"), "/flavor/vcpus"), (changed(flavor__root_gb=10**30), "/flavor/root_gb"),
-        (changed(flavor__extra_specs={"a": 1}), "/flavor/extra_specs/a"), (changed(flavor__extra_specs={"a": "\x00"}), "/flavor/extra_specs/a"),
-        (changed(flavor__id=""), "/flavor/id"), (changed(flavor__more=1), "/flavor"), (changed(flavor=None), "/flavor"),
-        (changed(instance__vm_state="dancing"), "/instance/vm_state"), (changed(instance__task_state="dancing"), "/instance/task_state"),
-        (changed(instance__vm_state=None), "/instance/vm_state"), (changed(instance__uuid="i1"), "/instance/uuid"),
-        (changed(instance__uuid=guest("i1").upper()), "/instance/uuid"), (changed(instance__version=3), "/instance"),
-        (changed(instance__flavor=flavor_body(F1)), "/instance/flavor"), (changed(instance__node="HA"), "/instance/node"),
-        (changed(instance__launched_on="HB"), "/instance"), (changed(instance__project_id="a\nb"), "/instance/project_id"),
-        (changed(id="1"), "/id"), (changed(node="HA"), "/node"), (changed(node=None), "/node"), (changed(more=1), ""),
-        (changed(limits={"memory_mb": -1}), "/limits/memory_mb"), (changed(limits={"numa": {"cpu_allocation_ratio": 1}}), "/limits/numa"),
-        (changed(limits={"numa": {"cpu_allocation_ratio": 0, "ram_allocation_ratio": 1}}), "/limits/numa/cpu_allocation_ratio"),
+        (changed(flavor__memory_mb=-1), "/flavor/memory_mb"),
+        (changed(flavor__memory_mb=HUGE), "/flavor/memory_mb"),
+        (changed(flavor__vcpus=0), "/flavor/vcpus"),
+        (changed(flavor__vcpus=1.5), "/flavor/vcpus"),
+        (changed(flavor__vcpus=True), "/flavor/vcpus"),
+        (changed(flavor__vcpus="1"), "/flavor/vcpus"),
+        (changed(flavor__root_gb=10**30), "/flavor/root_gb"),
+        (changed(flavor__extra_specs={"a": 1}), "/flavor/extra_specs/a"),
+        (changed(flavor__extra_specs={"a": "\x00"}), "/flavor/extra_specs/a"),
+        (changed(flavor__id=""), "/flavor/id"),
+        (changed(flavor__more=1), "/flavor"),
+        (changed(flavor=None), "/flavor"),
+        (changed(instance__vm_state="dancing"), "/instance/vm_state"),
+        (changed(instance__task_state="dancing"), "/instance/task_state"),
+        (changed(instance__vm_state=None), "/instance/vm_state"),
+        (changed(instance__uuid="i1"), "/instance/uuid"),
+        (changed(instance__uuid=guest("i1").upper()), "/instance/uuid"),
+        (changed(instance__version=3), "/instance"),
+        (changed(instance__flavor=flavor_body(F1)), "/instance/flavor"),
+        (changed(instance__node="HA"), "/instance/node"),
+        (changed(instance__launched_on="HB"), "/instance"),
+        (changed(instance__project_id="a\nb"), "/instance/project_id"),
+        (changed(id="1"), "/id"),
+        (changed(node="HA"), "/node"),
+        (changed(node=None), "/node"),
+        (changed(more=1), ""),
+        (changed(limits={"memory_mb": -1}), "/limits/memory_mb"),
+        (changed(limits={"numa": {"cpu_allocation_ratio": 1}}), "/limits/numa"),
+        (
+            changed(limits={"numa": {"cpu_allocation_ratio": 0, "ram_allocation_ratio": 1}}),
+            "/limits/numa/cpu_allocation_ratio",
+        ),
         (changed(allocations={"HA": {"resources": {"VCPU": 1}}}), "/allocations"),
-        (changed(allocations={uuid_of("HA"): {"resources": {"VCPU": 0}}}), f"/allocations/{uuid_of('HA')}/resources/VCPU"),
-        (changed(allocations={uuid_of("HA"): {"resources": {"vcpu": 1}}}), f"/allocations/{uuid_of('HA')}/resources"),
+        (
+            changed(allocations={uuid_of("HA"): {"resources": {"VCPU": 0}}}),
+            f"/allocations/{uuid_of('HA')}/resources/VCPU",
+        ),
+        (
+            changed(allocations={uuid_of("HA"): {"resources": {"vcpu": 1}}}),
+            f"/allocations/{uuid_of('HA')}/resources",
+        ),
         (changed(devices=[{"id": uuid_of("gpu"), "count": 0, "spec": {}}]), "/devices/0/count"),
         (changed(devices=[{"id": uuid_of("gpu"), "count": 10**9, "spec": {}}]), "/devices/0/count"),
-        (changed(devices=[{"id": uuid_of("gpu"), "count": 1}]), "/devices/0"), (changed(devices=gpu() * 101), "/devices"),
+        (changed(devices=[{"id": uuid_of("gpu"), "count": 1}]), "/devices/0"),
+        (changed(devices=gpu() * 101), "/devices"),
     ],
     ids=lambda value: repr(value)[:60],
-)  # fmt: skip
+)
 def test_a_body_that_makes_no_sense_is_told_with_the_place(site, ha, changes, pointer):
-    answer = site.refused("request.invalid", 400, "POST", "/v1/claims", with_changes(claim_body(ha, "i1"), changes))
+    answer = site.refused(
+        "request.invalid", 400, "POST", "/v1/claims", with_changes(claim_body(ha, "i1"), changes)
+    )
     assert pointer in {one["pointer"] for one in answer.json["errors"]}
 
 
 def test_all_that_is_wrong_with_a_body_is_told_at_once(site, ha):
-    wrong = changed(flavor__memory_mb=-1, instance__vm_state="dancing", id="1", limits={"vcpus": "many"})
-    answer = site.refused("request.invalid", 400, "POST", "/v1/claims", with_changes(claim_body(ha, "i1"), wrong))
-    assert {one["pointer"] for one in answer.json["errors"]} == {"/flavor/memory_mb", "/instance/vm_state", "/id", "/limits/vcpus"}
+    wrong = changed(
+        flavor__memory_mb=-1, instance__vm_state="dancing", id="1", limits={"vcpus": "many"}
+    )
+    answer = site.refused(
+        "request.invalid", 400, "POST", "/v1/claims", with_changes(claim_body(ha, "i1"), wrong)
+    )
+    assert {one["pointer"] for one in answer.json["errors"]} == {
+        "/flavor/memory_mb",
+        "/instance/vm_state",
+        "/id",
+        "/limits/vcpus",
+    }
 
 
 def test_an_unknown_node_is_unknown(site, ha):
-    site.refused("node.unknown", 404, "POST", "/v1/claims", claim_body(ha, "i1", node=uuid_of("HX")))
+    site.refused(
+        "node.unknown", 404, "POST", "/v1/claims", claim_body(ha, "i1", node=uuid_of("HX"))
+    )
 
 
 def test_another_hosts_node_is_elsewhere(site, ha):
-    site.refused("node.elsewhere", 409, "POST", "/v1/claims", claim_body(site.world.plain("HB"), "i1"))
+    site.refused(
+        "node.elsewhere", 409, "POST", "/v1/claims", claim_body(site.world.plain("HB"), "i1")
+    )
 
 
 def test_a_node_that_was_removed_is_unknown(site, ha):
@@ -277,35 +386,57 @@ def test_a_degraded_node_promises_nothing_new(site):
 
 def test_a_guest_that_another_host_has_is_elsewhere(site, ha):
     site.world.plain("HB").claim("i1", F1)
-    site.refused("instance.elsewhere", 409, "POST", "/v1/claims", claim_body(ha, "i1", id=uuid_of("other")))
-    site.refused("instance.elsewhere", 409, "POST", "/v1/claims", claim_body(ha, "i2", instance=instance_body("i2", host="HB")))
+    site.refused(
+        "instance.elsewhere", 409, "POST", "/v1/claims", claim_body(ha, "i1", id=uuid_of("other"))
+    )
+    site.refused(
+        "instance.elsewhere",
+        409,
+        "POST",
+        "/v1/claims",
+        claim_body(ha, "i2", instance=instance_body("i2", host="HB")),
+    )
 
 
 def test_a_guest_has_one_claim(site, ha):
     site.call("POST", "/v1/claims", claim_body(ha, "i1"))
-    site.refused("instance.claimed", 409, "POST", "/v1/claims", claim_body(ha, "i1", id=uuid_of("other")))
+    site.refused(
+        "instance.claimed", 409, "POST", "/v1/claims", claim_body(ha, "i1", id=uuid_of("other"))
+    )
 
 
 def test_a_deleted_guest_is_in_the_wrong_state(site, ha):
     site.call("POST", "/v1/claims", claim_body(ha, "i1"))
     ha.update("i1", deleted=True)
-    site.refused("state.wrong", 409, "POST", "/v1/claims", claim_body(ha, "i1", id=uuid_of("other")))
+    site.refused(
+        "state.wrong", 409, "POST", "/v1/claims", claim_body(ha, "i1", id=uuid_of("other"))
+    )
 
 
 def test_every_reason_why_there_is_no_room_is_told(site, ha):
-    body = claim_body(ha, "i1", limits={"memory_mb": 100, "disk_mb": 200}, devices=gpu(3), allocations=allocated(ha, CUSTOM_PMEM_NAMESPACE_4GB=3))
+    body = claim_body(
+        ha,
+        "i1",
+        limits={"memory_mb": 100, "disk_mb": 200},
+        devices=gpu(3),
+        allocations=allocated(ha, CUSTOM_PMEM_NAMESPACE_4GB=3),
+    )
     answer = site.refused("resources.unavailable", 409, "POST", "/v1/claims", body)
     assert answer.json["reasons"] == [
-        "memory: 2560 MiB would be used, the limit is 100 MiB", "disk: 22528 MiB would be used, the limit is 200 MiB",
-        "3 devices with kind=gpu wanted, 2 free", "3 units of CUSTOM_PMEM_NAMESPACE_4GB wanted, 2 free",
-    ]  # fmt: skip
+        "memory: 2560 MiB would be used, the limit is 100 MiB",
+        "disk: 22528 MiB would be used, the limit is 200 MiB",
+        "3 devices with kind=gpu wanted, 2 free",
+        "3 units of CUSTOM_PMEM_NAMESPACE_4GB wanted, 2 free",
+    ]
 
 
 def test_a_device_has_one_holder(site, ha):
     wanted = [{"id": uuid_of("port"), "count": 1, "spec": {"address": FUNCTIONS[0]}}]
     site.call("POST", "/v1/claims", claim_body(ha, "i1", devices=wanted))
     for address in (FUNCTIONS[0], CARD):
-        body = claim_body(ha, "i2", devices=[{"id": uuid_of("port"), "count": 1, "spec": {"address": address}}])
+        body = claim_body(
+            ha, "i2", devices=[{"id": uuid_of("port"), "count": 1, "spec": {"address": address}}]
+        )
         answer = site.refused("resources.unavailable", 409, "POST", "/v1/claims", body)
         assert answer.json["reasons"] == [f"1 device with address={address} wanted, 0 free"]
 
@@ -313,15 +444,24 @@ def test_a_device_has_one_holder(site, ha):
 @pytest.mark.parametrize(
     ("specs", "image", "code"),
     [
-        ({"hw:numa_nodes": "0"}, {}, "request.topology"), ({"hw:numa_nodes": "-1"}, {}, "request.topology"),
-        ({"hw:cpu_policy": "none"}, {}, "request.topology"), ({"hw:mem_page_size": "fast"}, {}, "request.topology"),
+        ({"hw:numa_nodes": "0"}, {}, "request.topology"),
+        ({"hw:numa_nodes": "-1"}, {}, "request.topology"),
+        ({"hw:cpu_policy": "none"}, {}, "request.topology"),
+        ({"hw:mem_page_size": "fast"}, {}, "request.topology"),
         ({"hw:cpu_policy": "shared"}, {"hw_cpu_policy": "dedicated"}, "request.flavor-image"),
         ({"hw:mem_page_size": "small"}, {"hw_mem_page_size": "2MB"}, "request.flavor-image"),
     ],
-)  # fmt: skip
-def test_a_malformed_topology_and_a_contradicting_image_are_problems_of_their_own(site, specs, image, code):
+)
+def test_a_malformed_topology_and_a_contradicting_image_are_problems_of_their_own(
+    site, specs, image, code
+):
     hn = site.serve(site.world.numa())
-    body = claim_body(hn, "n1", replace(F1, extra_specs=specs), instance=instance_body("n1", image_properties=image))
+    body = claim_body(
+        hn,
+        "n1",
+        replace(F1, extra_specs=specs),
+        instance=instance_body("n1", image_properties=image),
+    )
     site.refused(code, 400, "POST", "/v1/claims", body)
 
 
@@ -335,7 +475,7 @@ def test_a_claim_that_cannot_be_stored_is_told_and_can_be_sent_again(site, tmp_p
     assert site.call("POST", "/v1/claims", claim_body(host, "i1")).status == 201
 
 
-# --- who answers ------------------------------------------------------------------------------------------------------
+# --- who answers ----------------------------------------------------------------------------------
 
 
 def test_before_the_driver_is_started_nothing_is_promised_but_records_are_shown(new_site):
@@ -367,5 +507,7 @@ def test_an_agent_that_stops_promises_nothing_more(new_site):
 
 
 def test_claims_made_here_and_in_the_process_are_the_same(site, ha):
-    ha.tracker.claim(InstanceClaim(id=uuid_of("claim-i1"), node=ha.node, instance=instance("i1", F1)))
+    ha.tracker.claim(
+        InstanceClaim(id=uuid_of("claim-i1"), node=ha.node, instance=instance("i1", F1))
+    )
     assert site.call("POST", "/v1/claims", claim_body(ha, "i1")).json["repeated"]

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from tests.support import faults, hanging_driver, stopped
 from tests.support.child import CHECKOUT
 from tests.support.service_manager import STOP, Service, until
@@ -24,12 +24,20 @@ class Host:
         self.file = folder / "host.yaml"
         self.config = {
             "DEFAULT": {
-                "compute_driver": "fake.file", "host": "node-a", "state_path": folder / "nova", "update_resources_interval": -1,
+                "compute_driver": "fake.file",
+                "host": "node-a",
+                "state_path": folder / "nova",
+                "update_resources_interval": -1,
                 "log_file": folder / "agent.log",
             },
             "fake": {"host_file": self.file},
-            "placement": {"auth_type": "admin_token", "endpoint": url, "token": "a-token", "max_in_flight": 1},
-        }  # fmt: skip
+            "placement": {
+                "auth_type": "admin_token",
+                "endpoint": url,
+                "token": "a-token",
+                "max_in_flight": 1,
+            },
+        }
         self.command = AgentCommand(folder, self.config)
         self.service = Service(self.command)
         self.client = ApiClient(self.command.socket)
@@ -94,7 +102,11 @@ def test_an_audit_that_is_asked_for_runs_at_once(host, http_placement):
         host.has(12)
         report = host.audited()
         assert [node["state"] for node in report["nodes"]] == ["changed"]
-        assert (report["schema"], report["dry_run"], report["exit_code"]) == ("compute-node-agent/report/1", False, 0)
+        assert (report["schema"], report["dry_run"], report["exit_code"]) == (
+            "compute-node-agent/report/1",
+            False,
+            0,
+        )
         assert vcpus(http_placement) == 12
         assert host.client.node(ROOT)["tree"] == report["nodes"][0]["tree"]
 
@@ -104,7 +116,9 @@ def test_whoever_asks_while_one_waits_gets_the_same(host, http_placement):
         host.ready()
         http_placement.suspend()
         first = host.client.request_audit()
-        until(lambda: host.client.request("GET", f"/v1/audits/{first}").document["state"] == "running")
+        until(
+            lambda: host.client.request("GET", f"/v1/audits/{first}").document["state"] == "running"
+        )
         host.has(16)
         others = {host.client.request_audit() for _ in range(5)}
         assert len(others) == 1
@@ -122,7 +136,11 @@ def test_a_dry_run_changes_nothing_and_the_daemon_has_learned_nothing_from_it(ho
         host.file.write_text(HOST.format(root=ROOT, vcpus=24) + "  traits: [CUSTOM_NEW]\n")
         report = host.audited(dry_run=True)
         (node,) = report["nodes"]
-        assert (report["dry_run"], node["state"], node["operations"] != []) == (True, "pending", True)
+        assert (report["dry_run"], node["state"], node["operations"] != []) == (
+            True,
+            "pending",
+            True,
+        )
         assert http_placement.dump() == before
         assert host.client.node(ROOT)["state"] == "changed", "the node is as its last audit left it"
         # The trait has to be made all the same, although the dry run has taken that for done.
@@ -145,7 +163,9 @@ def test_some_nodes_may_be_audited_by_name_or_uuid(host, http_placement):
 def test_waiting_for_a_report_in_the_request_itself(host):
     with host.service.running():
         host.ready()
-        answer = host.client.request("POST", "/v1/audits", {}, {"Prefer": "respond-async, wait=30"}, wait=30)
+        answer = host.client.request(
+            "POST", "/v1/audits", {}, {"Prefer": "respond-async, wait=30"}, wait=30
+        )
         assert (answer.status, answer.headers["preference-applied"]) == (200, "wait=30")
         again = host.client.request("GET", answer.headers["content-location"])
         assert again.document == answer.document
@@ -167,13 +187,21 @@ def test_the_figures_say_what_was_done(host, http_placement):
     with host.service.running():
         host.ready()
         host.audited()
-        figures = dict(line.rsplit(" ", 1) for line in host.client.metrics().splitlines() if not line.startswith("#"))
+        figures = dict(
+            line.rsplit(" ", 1)
+            for line in host.client.metrics().splitlines()
+            if not line.startswith("#")
+        )
     assert all(name.startswith("compute_node_agent_") for name in figures)
     assert float(figures['compute_node_agent_audits_total{state="changed"}']) == 1
     assert float(figures['compute_node_agent_audits_total{state="in-sync"}']) == 1
     assert float(figures['compute_node_agent_nodes{state="in-sync"}']) == 1
     assert float(figures["compute_node_agent_audit_seconds_count"]) == 2
-    sent = sum(float(value) for name, value in figures.items() if name.startswith("compute_node_agent_placement_requests_total"))
+    sent = sum(
+        float(value)
+        for name, value in figures.items()
+        if name.startswith("compute_node_agent_placement_requests_total")
+    )
     assert sent == http_placement.count()
     assert any(name.startswith("compute_node_agent_build_info{version=") for name in figures)
 
@@ -187,13 +215,19 @@ def test_s_37_devices_that_could_not_be_listed_are_counted_and_the_node_is_not_w
         assert (node["state"], node["operations"]) == ("degraded", [])
         with pytest.raises(ApiProblem, match="node-a"):
             host.client.readiness()
-        assert "compute_node_agent_pci_sync_failures_total 1.0" in host.client.metrics().splitlines()
+        assert (
+            "compute_node_agent_pci_sync_failures_total 1.0" in host.client.metrics().splitlines()
+        )
         host.has(8)
         assert host.audited()["nodes"][0]["state"] == "in-sync", service
-        assert "compute_node_agent_pci_sync_failures_total 1.0" in host.client.metrics().splitlines()
+        assert (
+            "compute_node_agent_pci_sync_failures_total 1.0" in host.client.metrics().splitlines()
+        )
 
 
-def test_a_reload_takes_a_good_configuration_and_tells_all_that_is_wrong_with_a_bad_one(host, http_placement):
+def test_a_reload_takes_a_good_configuration_and_tells_all_that_is_wrong_with_a_bad_one(
+    host, http_placement
+):
     with host.service.running() as service:
         host.ready()
         other = host.file.with_name("other.yaml")
@@ -214,7 +248,9 @@ def test_a_reload_keeps_the_socket_and_everybody_who_is_connected(host):
         host.ready()
         inode = host.command.socket.stat().st_ino
         waiting = []
-        thread = threading.Thread(target=lambda: waiting.append(host.client.audit_report(host.client.request_audit(), 30)))
+        thread = threading.Thread(
+            target=lambda: waiting.append(host.client.audit_report(host.client.request_audit(), 30))
+        )
         asked = service.reload()
         thread.start()
         service.wait_for("READY", "1", since=asked)
@@ -222,7 +258,9 @@ def test_a_reload_keeps_the_socket_and_everybody_who_is_connected(host):
         assert waiting[0] is not None
         assert host.command.socket.stat().st_ino == inode
         host.set("api", socket=host.file.with_name("other.sock"))
-        with pytest.raises(ApiProblem, match=r"\[api\] socket: changed, and in use for as long as the agent runs"):
+        with pytest.raises(
+            ApiProblem, match=r"\[api\] socket: changed, and in use for as long as the agent runs"
+        ):
             host.client.reload()
 
 
@@ -265,13 +303,19 @@ def test_at_the_end_nobody_is_left_waiting_and_the_socket_is_gone(host, http_pla
 
         def wait():
             try:
-                host.client.request("GET", f"/v1/audits/{running}", headers={"Prefer": "wait=60"}, wait=60)
+                host.client.request(
+                    "GET", f"/v1/audits/{running}", headers={"Prefer": "wait=60"}, wait=60
+                )
             except (ApiProblem, ApiUnreachable) as error:
                 outcome.append(error)
 
         waiter = threading.Thread(target=wait)
         waiter.start()
-        until(lambda: host.client.request("GET", f"/v1/audits/{running}").document["state"] == "running")
+        until(
+            lambda: (
+                host.client.request("GET", f"/v1/audits/{running}").document["state"] == "running"
+            )
+        )
         code, seconds = service.stop()
         http_placement.resume()
         waiter.join(60)
@@ -322,7 +366,7 @@ def test_a_driver_that_hangs_is_seen_by_everybody_who_looks(http_placement, tmp_
         host.ready()
 
 
-# --- the commands -------------------------------------------------------------------------------------------------
+# --- the commands ---------------------------------------------------------------------------------
 
 
 def test_status_and_tree_come_from_the_daemon_and_without_it_from_the_store(host, http_placement):
@@ -334,7 +378,10 @@ def test_status_and_tree_come_from_the_daemon_and_without_it_from_the_store(host
         document = host.command.run("status", "--format", "json").json
         assert document["daemon"]["ready"] is True
         assert [node["uuid"] for node in document["nodes"]] == [ROOT]
-        trees = [host.command.run("tree", *offline, "--format", "json").json for offline in ((), ("--offline",))]
+        trees = [
+            host.command.run("tree", *offline, "--format", "json").json
+            for offline in ((), ("--offline",))
+        ]
         assert trees[0] == trees[1]
         offline = host.command.run("status", "--offline", "--format", "json").json
         assert (offline["daemon"], [node["state"] for node in offline["nodes"]]) == (None, [None])
@@ -352,7 +399,9 @@ def test_the_daemons_tree_is_newer_than_the_stores(host):
         assert tree == host.client.tree(ROOT)["tree"]
         stopped.stop(service.process.pid)
         try:
-            assert json.loads(host.command.run("tree", "--offline", "--format", "json").stdout)["nodes"]
+            assert json.loads(host.command.run("tree", "--offline", "--format", "json").stdout)[
+                "nodes"
+            ]
         finally:
             service.process.send_signal(signal.SIGCONT)
 

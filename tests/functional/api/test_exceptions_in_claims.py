@@ -1,4 +1,6 @@
-"""An exception that nobody foresaw, in any step of a claim: it is answered, nothing is left half done, and the next claim is well."""
+"""An exception that nobody foresaw, in any step of a claim: it is answered, nothing is left half
+done, and the next claim is well.
+"""
 
 from typing import Any
 
@@ -47,7 +49,14 @@ AFTER_THE_COMMIT: dict[str, tuple[Any, str]] = {
 class Trap:
     """Raises ``exception`` where a step begins (or at the ``turn``-th time, from 1), once."""
 
-    def __init__(self, patch: pytest.MonkeyPatch, owner: Any, name: str, exception: type[Exception], turn: int = 1) -> None:
+    def __init__(
+        self,
+        patch: pytest.MonkeyPatch,
+        owner: Any,
+        name: str,
+        exception: type[Exception],
+        turn: int = 1,
+    ) -> None:
         self.left = turn
         original = getattr(owner, name)
 
@@ -71,12 +80,22 @@ def host(site: Site) -> Host:
 
 
 def body(host: Host, name: str) -> dict[str, Any]:
-    return claim_body(host, name, FN, devices=[{"id": uuid_of(f"gpu-{name}"), "count": 1, "spec": {"kind": "gpu"}}])
+    return claim_body(
+        host,
+        name,
+        FN,
+        devices=[{"id": uuid_of(f"gpu-{name}"), "count": 1, "spec": {"kind": "gpu"}}],
+    )
 
 
 def everything_of(host: Host) -> Any:
     """What memory has of the node, but for when it was written."""
-    return host.usage, host.pinned(0), host.pinned(1), {one.address: one.holder for one in host.tracker.view(host.node).devices.values()}
+    return (
+        host.usage,
+        host.pinned(0),
+        host.pinned(1),
+        {one.address: one.holder for one in host.tracker.view(host.node).devices.values()},
+    )
 
 
 def claim_fails(site: Site, host: Host, exception: type[Exception]) -> None:
@@ -89,7 +108,7 @@ def claim_fails(site: Site, host: Host, exception: type[Exception]) -> None:
 @pytest.mark.parametrize("step", BEFORE_THE_COMMIT)
 def test_an_exception_in_a_claim_leaves_nothing_of_it_and_the_next_one_is_well(
     step: str, exception: type[Exception], site: Site, host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     before, free = rows(site.world), everything_of(host)
     with monkeypatch.context() as patch:
         trap = Trap(patch, *BEFORE_THE_COMMIT[step], exception)
@@ -107,12 +126,19 @@ def test_an_exception_in_a_claim_leaves_nothing_of_it_and_the_next_one_is_well(
 @pytest.mark.parametrize("step", AFTER_THE_COMMIT)
 def test_a_claim_that_is_durable_when_an_exception_comes_is_whole_and_repeating_it_says_so(
     step: str, exception: type[Exception], site: Site, host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:  # fmt: skip
+) -> None:
     free = everything_of(host)
     with monkeypatch.context() as patch:
         owner, name = AFTER_THE_COMMIT[step]
-        # The file is looked at before the transaction and after it; the first transaction is broken off for what is worked out ahead.
-        trap = Trap(patch, host.tracker if name == "_changed" else owner, name, exception, turn=3 if name == "_check_file" else 1)
+        # The file is looked at before the transaction and after it; the first transaction is broken
+        # off for what is worked out ahead.
+        trap = Trap(
+            patch,
+            host.tracker if name == "_changed" else owner,
+            name,
+            exception,
+            turn=3 if name == "_check_file" else 1,
+        )
         claim_fails(site, host, exception)
         assert trap.left == 0
     assert everything_of(host) != free

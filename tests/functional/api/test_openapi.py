@@ -7,7 +7,7 @@ import pytest
 
 from agent.api.application import routes
 from agent.api.description import load, read
-from agent.model import claim, device_record, instance, migration, report
+from agent.model import claim, devices, instance, migration, report
 
 SCHEMAS = read()["components"]["schemas"]
 
@@ -28,13 +28,21 @@ def test_every_described_method_has_a_responder(api):
     for path, method, _ in operations():
         assert hasattr(served[path], f"on_{method}"), (path, method)
     described = {(path, f"on_{method}") for path, method, _ in operations()}
-    assert {(path, name) for path, resource in served.items() for name in dir(resource) if name.startswith("on_")} == described
+    assert {
+        (path, name)
+        for path, resource in served.items()
+        for name in dir(resource)
+        if name.startswith("on_")
+    } == described
 
 
 def test_every_operation_has_an_id_of_its_own_and_can_be_refused():
     ids = [operation["operationId"] for _, _, operation in operations()]
     assert len(set(ids)) == len(ids)
-    assert all(operation["responses"]["default"] == {"$ref": "#/components/responses/Problem"} for _, _, operation in operations())
+    assert all(
+        operation["responses"]["default"] == {"$ref": "#/components/responses/Problem"}
+        for _, _, operation in operations()
+    )
 
 
 def test_parameters_in_paths_are_those_that_are_declared():
@@ -51,10 +59,12 @@ def test_every_schema_is_used():
 @pytest.mark.parametrize(
     ("name", "literal"),
     [
-        ("VmState", instance.VmState), ("MigrationType", migration.MigrationType), ("MigrationStatus", migration.MigrationStatus),
+        ("VmState", instance.VmState),
+        ("MigrationType", migration.MigrationType),
+        ("MigrationStatus", migration.MigrationStatus),
         ("NodeState", report.NodeState),
     ],
-)  # fmt: skip
+)
 def test_enumerations_are_those_of_the_records(name, literal):
     assert SCHEMAS[name]["enum"] == list(get_args(literal))
 
@@ -66,9 +76,13 @@ def test_a_task_state_may_be_none_too():
 @pytest.mark.parametrize(
     ("schema", "field", "literal"),
     [
-        ("Claim", "purpose", claim.Purpose), ("Claim", "half", claim.Half), ("Claim", "state", claim.ClaimState),
-        ("Device", "type", device_record.DeviceType), ("Device", "state", device_record.DeviceState), ("Operation", "status", report.OperationStatus),
+        ("Claim", "purpose", claim.Purpose),
+        ("Claim", "half", claim.Half),
+        ("Claim", "state", claim.ClaimState),
+        ("Device", "type", devices.DeviceType),
+        ("Device", "state", devices.DeviceState),
+        ("Operation", "status", report.OperationStatus),
     ],
-)  # fmt: skip
+)
 def test_enumerations_within_records_are_those_of_the_records(schema, field, literal):
     assert SCHEMAS[schema]["properties"][field]["enum"] == list(get_args(literal))

@@ -1,4 +1,6 @@
-"""Who may do what: the user at the other end of the socket decides. Children of this test play the other users."""
+"""Who may do what: the user at the other end of the socket decides. Children of this test play the
+other users.
+"""
 
 import json
 import os
@@ -31,7 +33,9 @@ def _root():
 
 
 def as_nobody(path, request, group, groups=()):
-    """What a child hears that is nobody with these groups; the status is 0 if it cannot even connect."""
+    """What a child hears that is nobody with these groups; the status is 0 if it cannot even
+    connect.
+    """
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -60,7 +64,9 @@ def as_nobody(path, request, group, groups=()):
 
 @pytest.fixture(scope="module")
 def path():
-    """An API whose socket may be connected to by visitors, who may do nothing unless they are readers or writers too."""
+    """An API whose socket may be connected to by visitors, who may do nothing unless they are
+    readers or writers too.
+    """
     with api_here(group=str(VISITORS), read_group=str(READERS), write_group=str(WRITERS)) as api:
         yield api.path
 
@@ -69,7 +75,14 @@ def test_who_is_not_in_the_sockets_group_cannot_even_connect(path):
     assert as_nobody(path, GET, STRANGERS).status == 0
 
 
-@pytest.mark.parametrize("request_", [GET, POST, *(GET.replace(b"/healthz", path) for path in (b"/metrics", b"/readyz", b"/nowhere"))])
+@pytest.mark.parametrize(
+    "request_",
+    [
+        GET,
+        POST,
+        *(GET.replace(b"/healthz", path) for path in (b"/metrics", b"/readyz", b"/nowhere")),
+    ],
+)
 def test_who_is_in_no_group_of_the_apis_may_do_nothing(path, request_):
     assert as_nobody(path, request_, VISITORS) == Heard(403, "access.forbidden")
 
@@ -77,7 +90,9 @@ def test_who_is_in_no_group_of_the_apis_may_do_nothing(path, request_):
 def test_readers_may_look_and_not_touch(path):
     assert as_nobody(path, GET, VISITORS, [READERS]).status == 200
     assert as_nobody(path, POST, VISITORS, [READERS]) == Heard(403, "access.forbidden")
-    assert as_nobody(path, b"DELETE /healthz HTTP/1.1\r\nConnection: close\r\n\r\n", VISITORS, [READERS]) == Heard(403, "access.forbidden")
+    assert as_nobody(
+        path, b"DELETE /healthz HTTP/1.1\r\nConnection: close\r\n\r\n", VISITORS, [READERS]
+    ) == Heard(403, "access.forbidden")
 
 
 def test_writers_may_do_everything(path):
@@ -90,7 +105,9 @@ def test_the_main_group_of_a_process_counts_like_the_others(path):
 
 
 def test_a_header_that_claims_to_be_somebody_changes_nothing(path):
-    claiming = GET.replace(b"Host", b"X-Remote-Uid: 0\r\nX_REMOTE_UID: 0\r\nRemote-User: root\r\nHost")
+    claiming = GET.replace(
+        b"Host", b"X-Remote-Uid: 0\r\nX_REMOTE_UID: 0\r\nRemote-User: root\r\nHost"
+    )
     assert as_nobody(path, claiming, VISITORS).status == 403
 
 

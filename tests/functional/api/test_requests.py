@@ -25,22 +25,35 @@ def test_the_views_show_the_node(api):
 @pytest.mark.parametrize(
     ("method", "target", "status", "code"),
     [
-        ("GET", "/", 404, "request.path"), ("GET", "/v1/nonsense", 404, "request.path"), ("GET", "/v1/nodes/", 400, "request.invalid"),
-        ("GET", "/v1/%2e%2e/healthz", 404, "request.path"), ("GET", "/healthz%00", 404, "request.path"), ("GET", "/%ff%fe", 404, "request.path"),
-        ("GET", f"/v1/nodes/{NODE}%2Ftree", 400, "request.invalid"), ("GET", "/v1/nodes/%0a", 400, "request.invalid"),
-        ("GET", f"/v1/nodes/{NODE.upper()}", 400, "request.invalid"), ("GET", f"/v1/nodes/{NODE}%0a", 400, "request.invalid"),
-        ("GET", f"/v1/nodes/{NOBODY}", 404, "node.unknown"), ("GET", f"/v1/nodes/{NOBODY}/tree", 404, "node.unknown"),
+        ("GET", "/", 404, "request.path"),
+        ("GET", "/v1/nonsense", 404, "request.path"),
+        ("GET", "/v1/nodes/", 400, "request.invalid"),
+        ("GET", "/v1/%2e%2e/healthz", 404, "request.path"),
+        ("GET", "/healthz%00", 404, "request.path"),
+        ("GET", "/%ff%fe", 404, "request.path"),
+        ("GET", f"/v1/nodes/{NODE}%2Ftree", 400, "request.invalid"),
+        ("GET", "/v1/nodes/%0a", 400, "request.invalid"),
+        ("GET", f"/v1/nodes/{NODE.upper()}", 400, "request.invalid"),
+        ("GET", f"/v1/nodes/{NODE}%0a", 400, "request.invalid"),
+        ("GET", f"/v1/nodes/{NOBODY}", 404, "node.unknown"),
+        ("GET", f"/v1/nodes/{NOBODY}/tree", 404, "node.unknown"),
         ("GET", f"/v1/audits/{NOBODY}", 404, "audit.unknown"),
-        ("DELETE", "/v1/nodes", 405, "request.method"), ("PUT", "/healthz", 405, "request.method"), ("TRACE", "/healthz", 405, "request.method"),
+        ("DELETE", "/v1/nodes", 405, "request.method"),
+        ("PUT", "/healthz", 405, "request.method"),
+        ("TRACE", "/healthz", 405, "request.method"),
         ("BREW", "/healthz", 405, "request.method"),
-        ("GET", "/v1/nodes?limit=0", 400, "request.invalid"), ("GET", "/v1/nodes?limit=1001", 400, "request.invalid"),
-        ("GET", "/v1/nodes?limit=x", 400, "request.invalid"), ("GET", "/v1/nodes?limit=", 400, "request.invalid"),
-        ("GET", "/v1/nodes?limit=1&limit=2", 400, "request.invalid"), ("GET", "/v1/nodes?limit=%D9%A1", 400, "request.invalid"),
-        ("GET", "/v1/nodes?marker=x", 400, "request.invalid"), ("GET", "/v1/nodes?colour=red", 400, "request.invalid"),
+        ("GET", "/v1/nodes?limit=0", 400, "request.invalid"),
+        ("GET", "/v1/nodes?limit=1001", 400, "request.invalid"),
+        ("GET", "/v1/nodes?limit=x", 400, "request.invalid"),
+        ("GET", "/v1/nodes?limit=", 400, "request.invalid"),
+        ("GET", "/v1/nodes?limit=1&limit=2", 400, "request.invalid"),
+        ("GET", "/v1/nodes?limit=%D9%A1", 400, "request.invalid"),
+        ("GET", "/v1/nodes?marker=x", 400, "request.invalid"),
+        ("GET", "/v1/nodes?colour=red", 400, "request.invalid"),
         ("GET", "/v1/nodes?" + "&".join(f"a{n}=1" for n in range(100)), 400, "request.invalid"),
         ("GET", "/healthz?x=1", 400, "request.invalid"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_path_method_or_query_is_a_problem_of_its_own(api, method, target, status, code):
     answer = api.call(method, target, checked=code not in ("request.path", "request.method"))
     assert (answer.status, answer.code) == (status, code)
@@ -51,33 +64,59 @@ def test_a_bad_path_method_or_query_is_a_problem_of_its_own(api, method, target,
 @pytest.mark.parametrize(
     ("body", "headers", "status", "code"),
     [
-        (b"{", JSON, 400, "request.not-json"), (b"\xff\xfe", JSON, 400, "request.not-json"), (b"{} {}", JSON, 400, "request.not-json"),
-        (b'{"dry_run": NaN}', JSON, 400, "request.not-json"), (b'{"dry_run": Infinity}', JSON, 400, "request.not-json"),
-        (b'{"dry_run": 1e999}', JSON, 400, "request.not-json"), (b'{"dry_run": true, "dry_run": false}', JSON, 400, "request.not-json"),
-        (b'{"nodes": ["\\ud800"]}', JSON, 400, "request.not-json"), (b"[" * 10_000, JSON, 400, "request.not-json"),
+        (b"{", JSON, 400, "request.not-json"),
+        (b"\xff\xfe", JSON, 400, "request.not-json"),
+        (b"{} {}", JSON, 400, "request.not-json"),
+        (b'{"dry_run": NaN}', JSON, 400, "request.not-json"),
+        (b'{"dry_run": Infinity}', JSON, 400, "request.not-json"),
+        (b'{"dry_run": 1e999}', JSON, 400, "request.not-json"),
+        (b'{"dry_run": true, "dry_run": false}', JSON, 400, "request.not-json"),
+        (b'{"nodes": ["\\ud800"]}', JSON, 400, "request.not-json"),
+        (b"[" * 10_000, JSON, 400, "request.not-json"),
         (b"9" * 100_000, JSON, 400, "request.not-json"),
-        (b"null", JSON, 400, "request.invalid"), (b"[]", JSON, 400, "request.invalid"), (b'"x"', JSON, 400, "request.invalid"),
-        (b'{"nodes": []}', JSON, 400, "request.invalid"), (b'{"nodes": ["a\\u0000"]}', JSON, 400, "request.invalid"),
-        (b'{"nodes": ["a\\n"]}', JSON, 400, "request.invalid"), (b'{"nodes": ["' + b"a" * 201 + b'"]}', JSON, 400, "request.invalid"),
-        (b'{"dry_run": "yes"}', JSON, 400, "request.invalid"), (b'{"dry_run": 1}', JSON, 400, "request.invalid"), (b'{"x": 1}', JSON, 400, "request.invalid"),
-        (b"{}", {"Content-Type": "text/plain"}, 415, "request.media-type"), (b"{}", {"Content-Type": ""}, 415, "request.media-type"),
+        (b"null", JSON, 400, "request.invalid"),
+        (b"[]", JSON, 400, "request.invalid"),
+        (b'"x"', JSON, 400, "request.invalid"),
+        (b'{"nodes": []}', JSON, 400, "request.invalid"),
+        (b'{"nodes": ["a\\u0000"]}', JSON, 400, "request.invalid"),
+        (b'{"nodes": ["a\\n"]}', JSON, 400, "request.invalid"),
+        (b'{"nodes": ["' + b"a" * 201 + b'"]}', JSON, 400, "request.invalid"),
+        (b'{"dry_run": "yes"}', JSON, 400, "request.invalid"),
+        (b'{"dry_run": 1}', JSON, 400, "request.invalid"),
+        (b'{"x": 1}', JSON, 400, "request.invalid"),
+        (b"{}", {"Content-Type": "text/plain"}, 415, "request.media-type"),
+        (b"{}", {"Content-Type": ""}, 415, "request.media-type"),
         (b"a=1", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "request.media-type"),
         (b"{}", {"Content-Type": "application/json-patch+json"}, 415, "request.media-type"),
         (b"{}", {**JSON, "Prefer": "wait=\x01"}, 400, "request.invalid"),
         (b" " * (1024 * 1024 + 1), JSON, 413, "request.too-large"),
     ],
     ids=lambda value: repr(value)[:40],
-)  # fmt: skip
-def test_a_bad_body_is_a_problem_of_its_own_and_nothing_is_asked_for(api, body, headers, status, code):
+)
+def test_a_bad_body_is_a_problem_of_its_own_and_nothing_is_asked_for(
+    api, body, headers, status, code
+):
     answer = api.call("POST", "/v1/audits", body, headers)
     assert (answer.status, answer.code) == (status, code)
     assert not api.service.audits.waiting
 
 
 def test_everything_that_is_wrong_is_told_at_once_with_where_it_is(api):
-    answer = api.call("POST", "/v1/audits?a=1&b~/=2", {"nodes": ["ok", "", 7], "dry_run": 0, "more": 1}, {"Prefer": "w" * 101})
+    answer = api.call(
+        "POST",
+        "/v1/audits?a=1&b~/=2",
+        {"nodes": ["ok", "", 7], "dry_run": 0, "more": 1},
+        {"Prefer": "w" * 101},
+    )
     found = {(one["in"], one["pointer"]) for one in answer.json["errors"]}
-    assert found == {("query", ""), ("header", "/Prefer"), ("body", ""), ("body", "/nodes/1"), ("body", "/nodes/2"), ("body", "/dry_run")}
+    assert found == {
+        ("query", ""),
+        ("header", "/Prefer"),
+        ("body", ""),
+        ("body", "/nodes/1"),
+        ("body", "/nodes/2"),
+        ("body", "/dry_run"),
+    }
     assert all(one["detail"] for one in answer.json["errors"])
 
 
@@ -87,7 +126,9 @@ def test_a_long_bad_value_is_not_repeated_in_full(api):
 
 
 def test_a_charset_beside_the_media_type_is_fine(api):
-    answer = api.call("POST", "/v1/audits", b"{}", {"Content-Type": 'Application/JSON; charset="utf-8"'})
+    answer = api.call(
+        "POST", "/v1/audits", b"{}", {"Content-Type": 'Application/JSON; charset="utf-8"'}
+    )
     assert answer.status == 202
 
 
@@ -98,7 +139,10 @@ def test_a_body_where_none_is_expected_is_refused(api):
 
 def test_pages_follow_each_other_without_a_gap(api):
     one = report().nodes[0]
-    nodes = [replace(one, name=f"node-{n}", uuid=f"{n:08x}-0000-4000-8000-000000000000") for n in range(7)]
+    nodes = [
+        replace(one, name=f"node-{n}", uuid=f"{n:08x}-0000-4000-8000-000000000000")
+        for n in range(7)
+    ]
     api.service.audited(replace(report(), nodes=nodes), whole=True)
     seen, marker, pages = [], "", 0
     while marker is not None:
@@ -121,39 +165,70 @@ def test_an_unexpected_error_is_a_bug_and_the_next_request_is_answered(api, monk
     assert api.call("GET", "/healthz").status == 200
 
 
-# --- below the API: what is no request at all ---------------------------------------------------------------------
+# --- below the API: what is no request at all -----------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("data", "status", "code"),
     [
-        (b"GARBAGE\r\n\r\n", 400, "request.malformed"), (b"\r\n\r\n\r\n", 400, "request.malformed"),
+        (b"GARBAGE\r\n\r\n", 400, "request.malformed"),
+        (b"\r\n\r\n\r\n", 400, "request.malformed"),
         (b"\x16\x03\x01\x02\x00\r\n\r\n", 400, "request.malformed"),
-        (b"GET /healthz HTTP/1.1\n\n", 400, "request.malformed"), (b"get /healthz HTTP/1.1\r\n\r\n", 400, "request.malformed"),
-        (b"GET http://other/healthz HTTP/1.1\r\n\r\n", 400, "request.malformed"), (b"GET healthz HTTP/1.1\r\n\r\n", 400, "request.malformed"),
+        (b"GET /healthz HTTP/1.1\n\n", 400, "request.malformed"),
+        (b"get /healthz HTTP/1.1\r\n\r\n", 400, "request.malformed"),
+        (b"GET http://other/healthz HTTP/1.1\r\n\r\n", 400, "request.malformed"),
+        (b"GET healthz HTTP/1.1\r\n\r\n", 400, "request.malformed"),
         (b"GET /healthz HTTP/1.1\r\nno colon\r\n\r\n", 400, "request.malformed"),
         (b"POST /v1/audits HTTP/1.1\r\nContent-Length: many\r\n\r\n", 400, "request.malformed"),
         *(
-            (b"POST /v1/audits HTTP/1.1\r\nContent-Type: application/json\r\n" + lengths + b"\r\n\r\n{}", 400, "request.malformed")
+            (
+                b"POST /v1/audits HTTP/1.1\r\nContent-Type: application/json\r\n"
+                + lengths
+                + b"\r\n\r\n{}",
+                400,
+                "request.malformed",
+            )
             for lengths in (
-                b"Content-Length: -5", b"Content-Length: +2", b"Content-Length: 0_2", b"Content-Length:", b"Content-Length: 2, 2", b"Content-Length: 0x2",
-                b"Content-Length: 2\r\nContent-Length: 2", b"Content-Length: 2\r\ncontent-length: 1", b"Content-Length : 2", b"Content-Length: \xb2",
+                b"Content-Length: -5",
+                b"Content-Length: +2",
+                b"Content-Length: 0_2",
+                b"Content-Length:",
+                b"Content-Length: 2, 2",
+                b"Content-Length: 0x2",
+                b"Content-Length: 2\r\nContent-Length: 2",
+                b"Content-Length: 2\r\ncontent-length: 1",
+                b"Content-Length : 2",
+                b"Content-Length: \xb2",
                 b"X: a\r\n Content-Length: 2",
             )
         ),
         (b"GET /healthz HTTP/3.0\r\n\r\n", 505, "request.version"),
-        (b"POST /v1/audits HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", 411, "request.length"),
+        (
+            b"POST /v1/audits HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+            411,
+            "request.length",
+        ),
         (b"POST /v1/audits HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n", 411, "request.length"),
-        (b"POST /v1/audits HTTP/1.1\r\nContent-Length: 1048577\r\nExpect: 100-continue\r\n\r\n", 413, "request.too-large"),
-        (b"POST /v1/audits HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n", 413, "request.too-large"),
+        (
+            b"POST /v1/audits HTTP/1.1\r\nContent-Length: 1048577\r\nExpect: 100-continue\r\n\r\n",
+            413,
+            "request.too-large",
+        ),
+        (
+            b"POST /v1/audits HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+            413,
+            "request.too-large",
+        ),
         (b"GET /healthz HTTP/1.1\r\nX: " + b"a" * 33_000, 413, "request.too-large"),
         (b"GET /healthz HTTP/1.1\r\n" + b"X: a\r\n" * 6_000 + b"\r\n", 413, "request.too-large"),
         (b"GET /" + b"a" * 33_000, 414, "request.too-long"),
         (b"CONNECT localhost:80 HTTP/1.1\r\n\r\n", 405, "request.method"),
     ],
     ids=lambda value: repr(value)[:40],
-)  # fmt: skip
-def test_what_is_no_request_is_refused_with_a_problem_and_the_connection_is_closed(api, data, status, code):
+)
+def test_what_is_no_request_is_refused_with_a_problem_and_the_connection_is_closed(
+    api, data, status, code
+):
     head, _, body = api.raw(data).partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 %d " % status), head
     assert b"application/problem+json" in head

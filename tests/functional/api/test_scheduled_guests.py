@@ -1,4 +1,6 @@
-"""What Placement's candidates come to on a host with cells and SR-IOV: the scheduler allocates one, the agent claims it, and both count the same."""
+"""What Placement's candidates come to on a host with cells and SR-IOV: the scheduler allocates one,
+the agent claims it, and both count the same.
+"""
 
 import os
 import random
@@ -20,7 +22,9 @@ MODES = ("mixed", "strict")
 
 
 class Schedule:
-    """Guests that come, are resized and go. ``met``: what became of them, and why claims were refused."""
+    """Guests that come, are resized and go. ``met``: what became of them, and why claims were
+    refused.
+    """
 
     def __init__(self, host: ScheduledHost, seed: int) -> None:
         self.host, self.dice = host, random.Random(seed)
@@ -44,13 +48,25 @@ class Schedule:
         """A guest that rests gets another flavor on the same host, for now."""
         if not (resting := [one for one in self.guests.values() if one.move is None]):
             return
-        found, wanted, self.moves = self.dice.choice(resting), some_wanted(self.dice, strict=self.host.strict), self.moves + 1
+        found, wanted, self.moves = (
+            self.dice.choice(resting),
+            some_wanted(self.dice, strict=self.host.strict),
+            self.moves + 1,
+        )
         if (held := self._allocation(wanted)) is None:
             return
         why, move = self.host.refused_for(wanted, held), f"move-{self.moves}"
-        self._judge(self.host.resize(found.name, wanted, held, move, audited=self.dice.random() < 0.5), why, wanted, held)
+        self._judge(
+            self.host.resize(found.name, wanted, held, move, audited=self.dice.random() < 0.5),
+            why,
+            wanted,
+            held,
+        )
         if why is None:
-            found.held = {uuid_of(f"migration-{move}"): found.held[guest(found.name)], guest(found.name): held}
+            found.held = {
+                uuid_of(f"migration-{move}"): found.held[guest(found.name)],
+                guest(found.name): held,
+            }
             found.move, found.before, found.wanted = move, found.wanted, wanted
             self.met["resized"] += 1
 
@@ -61,12 +77,17 @@ class Schedule:
         found, confirmed = self.dice.choice(waiting), self.dice.random() < 0.5
         self.host.ends(found.name, str(found.move), confirmed=confirmed)
         old, new = found.held.values()
-        found.held, found.wanted = {guest(found.name): new if confirmed else old}, found.wanted if confirmed else found.before or found.wanted
+        found.held, found.wanted = (
+            {guest(found.name): new if confirmed else old},
+            found.wanted if confirmed else found.before or found.wanted,
+        )
         found.move = found.before = None
         self.met["confirmed" if confirmed else "reverted"] += 1
 
     def goes(self) -> None:
-        """A guest is deleted, whatever it was about; what it holds goes with it, or is left to the agent."""
+        """A guest is deleted, whatever it was about; what it holds goes with it, or is left to the
+        agent.
+        """
         if self.guests:
             found = self.guests.pop(self.dice.choice(sorted(self.guests)))
             self.host.becomes(found.name, deleted=True)
@@ -76,24 +97,39 @@ class Schedule:
 
     def _allocation(self, wanted: Wanted) -> Holdings | None:
         """Any of the candidates."""
-        offers = self.host.offers(wanted, isolated=self.dice.random() < 0.3, near=self.dice.random() < 0.5)
+        offers = self.host.offers(
+            wanted, isolated=self.dice.random() < 0.3, near=self.dice.random() < 0.5
+        )
         self.met["offered" if offers else "no candidate"] += 1
         return self.dice.choice(sorted(offers, key=str)) if offers else None
 
     def _judge(self, answer: Answer, why: str | None, wanted: Wanted, held: Holdings) -> None:
         """A claim is refused for a reason that there is, and for no other."""
         named = {self.host.names[uuid]: one for uuid, one in held.items()}
-        assert (answer.status, why) == (201, None) or (answer.status == 409 and why is not None), (why, answer, wanted, named)
+        assert (answer.status, why) == (201, None) or (answer.status == 409 and why is not None), (
+            why,
+            answer,
+            wanted,
+            named,
+        )
         if why is not None:
             assert answer.code == "resources.unavailable"
             self.met[f"refused: {why}"] += 1
 
     def is_exact(self) -> None:
-        """Each holds what it was allocated, and what is free of each provider Placement and the records know alike."""
+        """Each holds what it was allocated, and what is free of each provider Placement and the
+        records know alike.
+        """
         report = self.host.pass_()
         assert (report.drift, report.errors) == ((), ())
-        wanted = {consumer: held for one in self.guests.values() for consumer, held in one.held.items()}
-        found = {uuid: one["allocations"] for uuid, one in self.host.placement.dump()["consumers"].items() if one["allocations"]}
+        wanted = {
+            consumer: held for one in self.guests.values() for consumer, held in one.held.items()
+        }
+        found = {
+            uuid: one["allocations"]
+            for uuid, one in self.host.placement.dump()["consumers"].items()
+            if one["allocations"]
+        }
         assert found == wanted
         assert self.host.free_in_placement() == self.host.free_on_record()
 
@@ -109,12 +145,18 @@ def test_what_the_scheduler_allocates_can_be_claimed_and_what_is_free_of_each_pr
         while schedule.met["built"] < -(-GUESTS // len(MODES)):
             number += 1
             schedule.comes(f"g{number}")
-            for often, what in ((0.25, schedule.is_resized), (0.25, schedule.resize_ends), (0.35, schedule.goes), (0.2, host.cleaned)):
+            for often, what in (
+                (0.25, schedule.is_resized),
+                (0.25, schedule.resize_ends),
+                (0.35, schedule.goes),
+                (0.2, host.cleaned),
+            ):
                 if schedule.dice.random() < often:
                     what()
             if len(schedule.guests) > MOST:
                 schedule.goes()
-            # Claims come between two audits too, and before the agent has taken what deleted guests have left.
+            # Claims come between two audits too, and before the agent has taken what deleted guests
+            # have left.
             if schedule.dice.random() < 0.4:
                 schedule.is_exact()
         while schedule.guests:

@@ -1,11 +1,13 @@
-"""Requests that a machine makes up from openapi.yaml, good ones and bad ones, to a daemon over its socket."""
+"""Requests that a machine makes up from openapi.yaml, good ones and bad ones, to a daemon over its
+socket.
+"""
 
 import os
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from agent.api.client import ApiProblem, ApiUnreachable, ApiClient
+from agent.api.client import ApiClient, ApiProblem, ApiUnreachable
 from agent.api.description import read
 from tests.support import backends
 from tests.support.ini import Config
@@ -40,7 +42,12 @@ def daemon(_http_placement, tmp_path_factory):
     _http_placement.reset()
     folder = tmp_path_factory.mktemp("api")
     config: Config = {
-        "DEFAULT": {"compute_driver": "fake.pci", "host": "node-a", "state_path": folder / "nova", "log_file": folder / "agent.log"},
+        "DEFAULT": {
+            "compute_driver": "fake.pci",
+            "host": "node-a",
+            "state_path": folder / "nova",
+            "log_file": folder / "agent.log",
+        },
         "placement": {**_http_placement.credentials(), "max_in_flight": 1},
     }
     service = Service(AgentCommand(folder, config))
@@ -58,6 +65,8 @@ def talk(daemon):
 
 
 @described.parametrize()
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck)
+)
 def test_whatever_is_asked_the_answer_is_as_described(talk, case):
     case.call_and_validate(base_url="http://localhost", session=talk)

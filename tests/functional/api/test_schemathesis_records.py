@@ -1,4 +1,6 @@
-"""Requests that a machine makes up about nodes, guests and claims that there are: most of them do something."""
+"""Requests that a machine makes up about nodes, guests and claims that there are: most of them do
+something.
+"""
 
 import copy
 import os
@@ -26,7 +28,12 @@ EXAMPLES = 25 * int(os.environ.get("API_EXAMPLES", "12"))
 # Few, so that they meet.
 NODES = {"enum": [uuid_of("HA")]}
 INSTANCES = {"enum": [uuid_of(f"i{number}") for number in range(1, 12)]}
-CLAIMS = {"enum": [*(uuid_of(name) for name in ("claim-i1", "claim-i2", "move-i2")), *(uuid_of(f"claim {number}") for number in range(12))]}
+CLAIMS = {
+    "enum": [
+        *(uuid_of(name) for name in ("claim-i1", "claim-i2", "move-i2")),
+        *(uuid_of(f"claim {number}") for number in range(12)),
+    ]
+}
 KNOWN = {"uuid": INSTANCES, "id": CLAIMS, "node": NODES, "instance": INSTANCES}
 REQUESTS = ("NewClaim", "NewMove", "NewDeviceClaim", "NewInstance")
 
@@ -37,22 +44,41 @@ def narrowed() -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for name in REQUESTS:
         properties = schemas[name]["properties"]
-        properties.update({key: KNOWN[key] for key in KNOWN.keys() & properties.keys() if properties[key] == {"$ref": "#/components/schemas/Uuid"}})
-    schemas["NewInstance"]["properties"].update(host={"enum": [None, "HA"]}, node={"enum": [None, uuid_of("HA")]})
+        properties.update(
+            {
+                key: KNOWN[key]
+                for key in KNOWN.keys() & properties.keys()
+                if properties[key] == {"$ref": "#/components/schemas/Uuid"}
+            }
+        )
+    schemas["NewInstance"]["properties"].update(
+        host={"enum": [None, "HA"]}, node={"enum": [None, uuid_of("HA")]}
+    )
     schemas["ResourceClass"] = {"enum": [PMEM, "VCPU"]}
     schemas["Allocations"]["propertyNames"] = NODES
     # Enough for everybody most of the time.
     for name in ("memory_mb", "vcpus", "disk_mb"):
         schemas["Limits"]["properties"][name] = {"enum": [100_000]}
-    schemas["Flavor"]["properties"].update(vcpus={"enum": [1, 2]}, **{name: {"enum": [0, 1, 512]} for name in ("memory_mb", "root_gb", "swap_mb")})
+    schemas["Flavor"]["properties"].update(
+        vcpus={"enum": [1, 2]},
+        **{name: {"enum": [0, 1, 512]} for name in ("memory_mb", "root_gb", "swap_mb")},
+    )
     schemas["DeviceRequests"]["items"]["properties"]["count"] = {"enum": [1, 2]}
     schemas["DeviceRequests"]["maxItems"] = 1
-    schemas["Texts"] = {"type": "object", "properties": {"kind": {"const": "gpu"}}, "additionalProperties": False}
+    schemas["Texts"] = {
+        "type": "object",
+        "properties": {"kind": {"const": "gpu"}},
+        "additionalProperties": False,
+    }
     for path, item in document["paths"].items():
         of_path = NODES if "nodes" in path else INSTANCES if "{uuid}" in path else CLAIMS
-        item["parameters"] = [{**_resolved(document, one), "schema": of_path} for one in item.get("parameters", ())]
+        item["parameters"] = [
+            {**_resolved(document, one), "schema": of_path} for one in item.get("parameters", ())
+        ]
         for operation in (item[method] for method in item.keys() - {"parameters"}):
-            operation["parameters"] = [_narrowed(_resolved(document, one)) for one in operation.get("parameters", ())]
+            operation["parameters"] = [
+                _narrowed(_resolved(document, one)) for one in operation.get("parameters", ())
+            ]
     return document
 
 
@@ -63,20 +89,30 @@ def _narrowed(parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _resolved(document: dict[str, Any], parameter: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = document["components"]["parameters"][parameter["$ref"].rpartition("/")[2]] if "$ref" in parameter else parameter
+    found: dict[str, Any] = (
+        document["components"]["parameters"][parameter["$ref"].rpartition("/")[2]]
+        if "$ref" in parameter
+        else parameter
+    )
     return found
 
 
-described = schemathesis.openapi.from_dict(narrowed()).include(path_regex=r"^/v1/(claims|moves|devices|guests|instances|migrations|nodes)")
+described = schemathesis.openapi.from_dict(narrowed()).include(
+    path_regex=r"^/v1/(claims|moves|devices|guests|instances|migrations|nodes)"
+)
 described.config.generation.update(modes=[schemathesis.GenerationMode.POSITIVE])
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """HA with devices and units, i1 there and i2 about to be resized, and a guest that no record knows."""
+    """HA with devices and units, i1 there and i2 about to be resized, and a guest that no record
+    knows.
+    """
     with site_here(tmp_path_factory.mktemp("records"), PlacementServer()) as found:
         ha = found.serve(with_devices(found.world.pmem("HA")))
-        found.api.service.audited(report(nodes=(node(name="HA", uuid=ha.node, state="in-sync", errors=()),)), whole=True)
+        found.api.service.audited(
+            report(nodes=(node(name="HA", uuid=ha.node, state="in-sync", errors=()),)), whole=True
+        )
         for name in ("i1", "i2"):
             found.call("POST", "/v1/claims", claim_body(ha, name, F1))
         found.call("POST", "/v1/moves", move_body(ha, "i2", "resize", F3))
@@ -91,14 +127,24 @@ def talk(site):
 
 
 @given(case=described.as_strategy())
-@settings(max_examples=EXAMPLES, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+    phases=[Phase.generate],
+)
 def test_whatever_is_asked_the_answer_is_as_described_and_the_records_add_up(site, talk, case):
     _, ha = site
     case.call_and_validate(
-        base_url="http://localhost", session=talk,
+        base_url="http://localhost",
+        session=talk,
         checks=[
-            not_a_server_error, checks.status_code_conformance, checks.content_type_conformance, checks.response_headers_conformance,
+            not_a_server_error,
+            checks.status_code_conformance,
+            checks.content_type_conformance,
+            checks.response_headers_conformance,
             checks.response_schema_conformance,
         ],
-    )  # fmt: skip
+    )
     settled(ha)

@@ -10,7 +10,7 @@ import pytest
 
 from agent.api import connection as connection_module
 from agent.api import server
-from agent.tracker.fair_lock import FairLock
+from agent.tracker.node_entry import FairLock
 from tests.support.local_api import api_here
 from tests.support.service_manager import until
 
@@ -20,7 +20,9 @@ QUICK = 60.0
 
 @pytest.fixture(scope="module")
 def _api():
-    """One that waits for minutes for the rest of a request, so that whoever has to wait for that too is seen."""
+    """One that waits for minutes for the rest of a request, so that whoever has to wait for that
+    too is seen.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(server, "TIMEOUT", 10 * QUICK)
         with api_here() as api:
@@ -73,7 +75,10 @@ def test_more_silent_connections_than_threads_take_none(api, many):
 
 
 def test_requests_that_come_a_byte_at_a_time_take_no_thread(api, many):
-    slow = many(3 * server.WORKERS, b"POST /v1/audits HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{")
+    slow = many(
+        3 * server.WORKERS,
+        b"POST /v1/audits HTTP/1.1\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{",
+    )
     for connection in slow:
         connection.sendall(b" ")
     answered(api)
@@ -136,9 +141,13 @@ def test_clients_that_do_not_read_hold_no_thread_and_get_all_if_they_do_at_last(
             assert whole_answer(connection).startswith(b"HTTP/1.1 200")
 
 
-def test_pipelined_requests_are_answered_in_order_to_whoever_reads_slowly_and_says_no_more(api, monkeypatch):
+def test_pipelined_requests_are_answered_in_order_to_whoever_reads_slowly_and_says_no_more(
+    api, monkeypatch
+):
     numbers = iter(range(20))
-    monkeypatch.setattr(api.service, "nodes", lambda: [{"uuid": f"number {next(numbers)}", "more": "a" * 300_000}])
+    monkeypatch.setattr(
+        api.service, "nodes", lambda: [{"uuid": f"number {next(numbers)}", "more": "a" * 300_000}]
+    )
     with api.connect() as connection:
         connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: a\r\n\r\n" * 20)
         connection.shutdown(socket.SHUT_WR)
@@ -158,14 +167,24 @@ def test_a_client_that_does_not_read_does_not_keep_the_agent_from_ending(monkeyp
             for connection in unread:
                 connection.sendall(b"GET /v1/nodes HTTP/1.1\r\nHost: a\r\n\r\n")
             answered(api)
-        until(lambda: not [thread for thread in threading.enumerate() if thread.name in ("api sends", "api ends")])
+        until(
+            lambda: (
+                not [
+                    thread
+                    for thread in threading.enumerate()
+                    if thread.name in ("api sends", "api ends")
+                ]
+            )
+        )
         for connection in unread:
             with contextlib.suppress(ConnectionResetError):
                 while connection.recv(65536):
                     pass
 
 
-def test_more_requests_than_may_wait_are_refused_with_a_problem_and_nobody_leaves_anything_open(monkeypatch):
+def test_more_requests_than_may_wait_are_refused_with_a_problem_and_nobody_leaves_anything_open(
+    monkeypatch,
+):
     import psutil
 
     held = threading.Event()
@@ -204,7 +223,13 @@ def test_a_request_that_waits_for_others_has_its_answer_in_time(monkeypatch):
 
 
 def test_waiting_for_audits_leaves_threads_for_others(api):
-    threads = [threading.Thread(target=api.client.request, args=("POST", "/v1/audits", {"dry_run": True}, {"Prefer": "wait=60"})) for _ in range(20)]
+    threads = [
+        threading.Thread(
+            target=api.client.request,
+            args=("POST", "/v1/audits", {"dry_run": True}, {"Prefer": "wait=60"}),
+        )
+        for _ in range(20)
+    ]
     for thread in threads:
         thread.start()
     answered(api)
@@ -219,7 +244,12 @@ def test_a_client_that_goes_away_in_the_middle_leaves_nothing_behind(api):
 
     answered(api)
     before = psutil.Process().num_fds()
-    for said in (b"", b"GET /hea", b"GET /healthz HTTP/1.1\r\n\r\n", b"POST /v1/audits HTTP/1.1\r\nContent-Length: 50\r\n\r\n{"):
+    for said in (
+        b"",
+        b"GET /hea",
+        b"GET /healthz HTTP/1.1\r\n\r\n",
+        b"POST /v1/audits HTTP/1.1\r\nContent-Length: 50\r\n\r\n{",
+    ):
         for _ in range(25):
             with api.connect() as connection:
                 connection.sendall(said)

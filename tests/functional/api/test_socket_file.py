@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.api.client import ApiUnreachable, ApiClient
+from agent.api.client import ApiClient, ApiUnreachable
 from agent.api.errors import SocketUnusable
 from agent.api.socket_file import SocketFile
 from tests.support.local_api import api_here
@@ -71,7 +71,14 @@ def test_another_programs_socket_is_left_alone(tmp_path):
         assert path.exists()
 
 
-@pytest.mark.parametrize("make", [lambda path: path.write_text("mine"), lambda path: path.mkdir(), lambda path: path.symlink_to("nowhere")])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: path.write_text("mine"),
+        lambda path: path.mkdir(),
+        lambda path: path.symlink_to("nowhere"),
+    ],
+)
 def test_what_is_no_socket_is_left_alone(tmp_path, make):
     path = tmp_path / "agent.sock"
     make(path)
@@ -110,10 +117,19 @@ def test_of_two_that_start_at_once_on_a_socket_left_behind_one_wins(tmp_path):
     path = tmp_path / "agent.sock"
     script = (
         "import sys, pathlib, agent.api.socket_file as s\nsys.stdin.readline()\n"
-        "try:\n    held = s.SocketFile(pathlib.Path(sys.argv[1]), None)\nexcept s.SocketUnusable:\n    print('lost')\nelse:\n    print('won')\n"
+        "try:\n    held = s.SocketFile(pathlib.Path(sys.argv[1]), None)\nexcept "
+        "s.SocketUnusable:\n    print('lost')\nelse:\n    print('won')\n"
         "sys.stdout.flush()\nsys.stdin.readline()\n"
     )
-    starters = [subprocess.Popen([sys.executable, "-c", script, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    starters = [
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(6)
+    ]
     left_behind(path)
     for starter in starters:
         starter.stdin.write("\n")

@@ -1,4 +1,6 @@
-"""Fixtures of the command line: an agent on a real Placement over HTTP, in this process where another one adds nothing."""
+"""Fixtures of the command line: an agent on a real Placement over HTTP, in this process where
+another one adds nothing.
+"""
 
 from pathlib import Path
 

@@ -1,4 +1,6 @@
-"""What every bad input must come to: an exit code, one message with a remedy, one JSON document, nothing written."""
+"""What every bad input must come to: an exit code, one message with a remedy, one JSON document,
+nothing written.
+"""
 
 import re
 import sqlite3
@@ -19,17 +21,33 @@ DOCUMENT = ("schema", "agent", "placement", "dry_run", "nodes", "requests", "err
 
 def contents(folder: Path) -> dict[str, bytes]:
     """Every file below, but the run lock's, which has the pid of the last run in it."""
-    return {name: content for name, (*_, content) in all_of(folder).items() if (folder / name).is_file() and Path(name).name != "lock"}
+    return {
+        name: content
+        for name, (*_, content) in all_of(folder).items()
+        if (folder / name).is_file() and Path(name).name != "lock"
+    }
 
 
 def kept(folder: Path) -> dict[str, object]:
-    """The same, but what a store says of the node itself: who manages it and what it has is written whatever comes of the audit."""
-    return {name: _told(folder / name) if Path(name).name == STORE else content for name, content in contents(folder).items()}
+    """The same, but what a store says of the node itself: who manages it and what it has is written
+    whatever comes of the audit.
+    """
+    return {
+        name: _told(folder / name) if Path(name).name == STORE else content
+        for name, content in contents(folder).items()
+    }
 
 
 def _told(file: Path) -> object:
-    with suppress(sqlite3.DatabaseError), closing(sqlite3.connect(f"file:{quote(str(file))}?immutable=1", uri=True)) as connection:
-        return [line for line in connection.iterdump() if not re.match(r'INSERT INTO "(lease|compute_node)"', line)]
+    with (
+        suppress(sqlite3.DatabaseError),
+        closing(sqlite3.connect(f"file:{quote(str(file))}?immutable=1", uri=True)) as connection,
+    ):
+        return [
+            line
+            for line in connection.iterdump()
+            if not re.match(r'INSERT INTO "(lease|compute_node)"', line)
+        ]
     return file.read_bytes()
 
 
@@ -45,7 +63,8 @@ def refused(
     """Run, as JSON and as text. Returns the problems that were told.
 
     ``tracebacks``: how many are in the log, as of a driver that raises what nobody foresees.
-    Neither Placement nor a file of the agent's has changed afterwards, and the agent's folder was not made if there was none.
+    Neither Placement nor a file of the agent's has changed afterwards, and the agent's folder was
+    not made if there was none.
     """
     before, existed = (kept(agent.folder), placement and placement.dump()), agent.store.exists()
     document = agent.run(*command, "--format", "json", *arguments, env=env)
@@ -53,7 +72,10 @@ def refused(
     # The check of a configuration tells more.
     assert tuple(document.json)[: len(DOCUMENT)] == DOCUMENT
     assert document.json["exit_code"] == code
-    problems = [*document.json["errors"], *(error for node in document.json["nodes"] for error in node["errors"])]
+    problems = [
+        *document.json["errors"],
+        *(error for node in document.json["nodes"] for error in node["errors"]),
+    ]
     text = agent.run(*command, *arguments, env=env)
     assert text.code == code, text
     shown = REQUEST_ID.sub("", text.stdout + text.stderr)
@@ -61,7 +83,9 @@ def refused(
         assert problem.keys() == {"code", "message", "remedy"}
         assert problem["message"]
         assert problem["remedy"], problem
-        assert shown.count(REQUEST_ID.sub("", f"✗ {problem['message']} [{problem['code']}]\n")) == 1, text
+        assert (
+            shown.count(REQUEST_ID.sub("", f"✗ {problem['message']} [{problem['code']}]\n")) == 1
+        ), text
         assert problem["remedy"] in shown
     for result in (document, text):
         assert result.stderr.count("Traceback (most recent call last)") == tracebacks, result
@@ -72,7 +96,9 @@ def refused(
 
 
 def problems_of_a_first_run(problems: list[dict[str, Any]]) -> bool:
-    """Whether they can only be found with the store open: by then the node has its identity, which it keeps."""
+    """Whether they can only be found with the store open: by then the node has its identity, which
+    it keeps.
+    """
     return all(problem["code"] != "config.invalid" for problem in problems)
 
 

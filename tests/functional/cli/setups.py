@@ -25,9 +25,17 @@ def towards(placement: Placement, url: str | None = None) -> Config:
     return {"placement": {**placement.credentials(url), "max_in_flight": 1}}
 
 
-def on(placement: Placement, driver: str = "fake.numa", *configs: Config) -> dict[str, dict[str, Any]]:
-    """The configuration of a host called node-a with ``driver`` on ``placement``, and ``configs`` over it."""
-    return merged({"DEFAULT": {"compute_driver": driver, "host": "node-a", "state_path": "/nonexistent"}}, towards(placement), *configs)
+def on(
+    placement: Placement, driver: str = "fake.numa", *configs: Config
+) -> dict[str, dict[str, Any]]:
+    """The configuration of a host called node-a with ``driver`` on ``placement``, and ``configs``
+    over it.
+    """
+    return merged(
+        {"DEFAULT": {"compute_driver": driver, "host": "node-a", "state_path": "/nonexistent"}},
+        towards(placement),
+        *configs,
+    )
 
 
 def host_file(agent: AgentCommand, host: Mapping[str, Any]) -> Path:

@@ -22,20 +22,25 @@ from tests.support.proxy import FaultProxy
 from tests.support.system import AgentHere
 from tests.unit.store.ordinary_user import as_ordinary_user
 
-# Seconds to wait for an answer that comes, on a machine that is very busy, and for one that does not come.
+# Seconds to wait for an answer that comes, on a machine that is very busy, and for one that does
+# not come.
 PATIENT, BRIEF = 120, 8
 UUID = "0d4f1d6a-5e0d-4a5e-9c4e-6f9b3a0f7f1c"
 
 
 def identified(agent: AgentHere, *, connected: bool = True) -> AgentHere:
-    """The agent after a run that came to nothing: its node has its identity, and everything is still to be done."""
-    arguments = ["--node", "nobody"] if connected else ["--placement-endpoint", "http://127.0.0.1:1/"]
+    """The agent after a run that came to nothing: its node has its identity, and everything is
+    still to be done.
+    """
+    arguments = (
+        ["--node", "nobody"] if connected else ["--placement-endpoint", "http://127.0.0.1:1/"]
+    )
     assert agent.run("--once", *arguments).code == 1
     assert sorted(contents(agent.store)) == ["compute_id", "store.sqlite"]
     return agent
 
 
-# --- Placement --------------------------------------------------------------------------------------------------
+# --- Placement ------------------------------------------------------------------------------------
 
 WRONG_ANSWERS = {
     "401": (faults.answer(401), "placement.refused", "401", "credentials"),
@@ -47,9 +52,24 @@ WRONG_ANSWERS = {
     "429": (faults.answer(429), "placement.refused", "429", "log"),
     "HTML with 200": (faults.html(200), "placement.unreachable", "not Placement's", "login page"),
     "HTML with 401": (faults.html(401), "placement.refused", "401", "credentials"),
-    "HTML with 404": (faults.html(404), "placement.unreachable", "404 in a form that is not Placement's", "endpoint_override"),
-    "HTML with 502": (faults.html(502), "placement.refused", "not Placement's own", "in front of it"),
-    "101 headers": (faults.many_headers(), "placement.unreachable", "not Placement's: HTTPException: got more than 100 headers", "endpoint_override"),
+    "HTML with 404": (
+        faults.html(404),
+        "placement.unreachable",
+        "404 in a form that is not Placement's",
+        "endpoint_override",
+    ),
+    "HTML with 502": (
+        faults.html(502),
+        "placement.refused",
+        "not Placement's own",
+        "in front of it",
+    ),
+    "101 headers": (
+        faults.many_headers(),
+        "placement.unreachable",
+        "not Placement's: HTTPException: got more than 100 headers",
+        "endpoint_override",
+    ),
     "cut off": (faults.cut(), "placement.unreachable", "closed connection", "reached"),
     "half an answer": (faults.half_answer(), "placement.unreachable", "IncompleteRead", "between"),
     "no answer": (faults.read_timeout(), "placement.unreachable", "no answer", "read_timeout"),
@@ -62,18 +82,38 @@ def disturbed(agent: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy
     return through(proxy, agent, http_placement, PATIENT)
 
 
-def through(proxy: FaultProxy, agent: AgentHere, http_placement: HttpPlacement, read_timeout: int) -> AgentHere:
+def through(
+    proxy: FaultProxy, agent: AgentHere, http_placement: HttpPlacement, read_timeout: int
+) -> AgentHere:
     """The agent, which waits so many seconds for an answer from now on."""
-    agent.configure(on(http_placement, "fake.numa", {"placement": {"endpoint": proxy.url, "read_timeout": read_timeout}}))
+    agent.configure(
+        on(
+            http_placement,
+            "fake.numa",
+            {"placement": {"endpoint": proxy.url, "read_timeout": read_timeout}},
+        )
+    )
     return agent
 
 
 @pytest.mark.parametrize(
     ("fault", "connected"),
     # The connection itself is asked for once, everything else each time: both must tell the same.
-    [*((fault, True) for fault in WRONG_ANSWERS), *((fault, False) for fault in ("401", "403", "404", "503", "HTML with 200", "101 headers", "cut off"))],
+    [
+        *((fault, True) for fault in WRONG_ANSWERS),
+        *(
+            (fault, False)
+            for fault in ("401", "403", "404", "503", "HTML with 200", "101 headers", "cut off")
+        ),
+    ],
 )
-def test_placement_answers_wrongly(disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy, fault: str, connected: bool) -> None:
+def test_placement_answers_wrongly(
+    disturbed: AgentHere,
+    http_placement: HttpPlacement,
+    proxy: FaultProxy,
+    fault: str,
+    connected: bool,
+) -> None:
     action, code, what, remedy = WRONG_ANSWERS[fault]
     identified(disturbed, connected=connected)
     through(proxy, disturbed, http_placement, BRIEF if fault == "no answer" else PATIENT)
@@ -86,7 +126,9 @@ def test_placement_answers_wrongly(disturbed: AgentHere, http_placement: HttpPla
     assert remedy in problem["remedy"]
 
 
-def test_nobody_listens(disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
+def test_nobody_listens(
+    disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy
+) -> None:
     identified(disturbed)
     with proxy.down():
         problem = the_only(refused(disturbed, http_placement))
@@ -97,30 +139,54 @@ def test_nobody_listens(disturbed: AgentHere, http_placement: HttpPlacement, pro
 
 def test_a_host_that_does_not_exist(disturbed: AgentHere, http_placement: HttpPlacement) -> None:
     identified(disturbed)
-    problem = the_only(refused(disturbed, http_placement, "--placement-endpoint", "http://no-such-host.invalid/placement"))
+    problem = the_only(
+        refused(
+            disturbed,
+            http_placement,
+            "--placement-endpoint",
+            "http://no-such-host.invalid/placement",
+        )
+    )
     assert "cannot connect to http://no-such-host.invalid/placement" in problem["message"]
 
 
 @pytest.mark.parametrize("endpoint", ["nonsense", "ftp://placement.test/", "http://[::1/"])
-def test_an_endpoint_that_is_no_url(disturbed: AgentHere, http_placement: HttpPlacement, endpoint: str) -> None:
+def test_an_endpoint_that_is_no_url(
+    disturbed: AgentHere, http_placement: HttpPlacement, endpoint: str
+) -> None:
     identified(disturbed)
     problem = the_only(refused(disturbed, http_placement, "--placement-endpoint", endpoint))
     assert endpoint.rstrip("/") in problem["message"]
 
 
-def test_another_service_answers(disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
+def test_another_service_answers(
+    disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy
+) -> None:
     identified(disturbed, connected=False)
-    proxy.faults.add(json_answer('{"versions": [{"id": "v2.1", "version": "2.79", "min_version": "2.1"}]}'), times=None)
+    proxy.faults.add(
+        json_answer('{"versions": [{"id": "v2.1", "version": "2.79", "min_version": "2.1"}]}'),
+        times=None,
+    )
     problem = the_only(refused(disturbed, http_placement))
     assert "GET / with something that is not Placement's" in problem["message"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT"])
-@pytest.mark.parametrize("action", [faults.html(200), faults.read_timeout(), faults.cut(), faults.answer(403), faults.answer(503)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "action",
+    [faults.html(200), faults.read_timeout(), faults.cut(), faults.answer(403), faults.answer(503)],
+    ids=lambda one: one.name,
+)
 def test_writes_that_fail_are_told_and_tried_again(
-    disturbed: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy, action: Action, method: str
-) -> None:  # fmt: skip
-    through(proxy, disturbed, http_placement, BRIEF if action.loss is Loss.READ_TIMEOUT else PATIENT)
+    disturbed: AgentHere,
+    http_placement: HttpPlacement,
+    proxy: FaultProxy,
+    action: Action,
+    method: str,
+) -> None:
+    through(
+        proxy, disturbed, http_placement, BRIEF if action.loss is Loss.READ_TIMEOUT else PATIENT
+    )
     proxy.faults.add(action, method=method, times=None)
     result = disturbed.run("--once", "--format", "json")
     # What came before the failure is done, if there was anything.
@@ -139,7 +205,9 @@ def test_writes_that_fail_are_told_and_tried_again(
 
 
 def json_answer(text: str) -> Action:
-    return Action("json", reply=faults.Reply(200, text.encode(), {"Content-Type": "application/json"}))
+    return Action(
+        "json", reply=faults.Reply(200, text.encode(), {"Content-Type": "application/json"})
+    )
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"]], ids=["run", "dry run"])
@@ -156,17 +224,28 @@ def test_a_placement_that_is_too_old(tmp_path: Path, arguments: list[str]) -> No
         old.stop()
 
 
-# --- keystone ---------------------------------------------------------------------------------------------------
+# --- keystone -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def through_keystone(keystone: Keystone, keystone_placement: HttpPlacement, tmp_path: Path) -> Callable[..., AgentHere]:
+def through_keystone(
+    keystone: Keystone, keystone_placement: HttpPlacement, tmp_path: Path
+) -> Callable[..., AgentHere]:
     """Configures one agent with credentials for ``keystone``, some of them wrong."""
     agent = AgentHere(tmp_path / "agent")
 
     def configured(**wrong: Value) -> AgentHere:
         options = {**keystone.credentials(), "max_in_flight": 1, **wrong}
-        agent.configure({"DEFAULT": {"compute_driver": "fake.numa", "host": "node-a", "state_path": "/nonexistent"}, "placement": options})
+        agent.configure(
+            {
+                "DEFAULT": {
+                    "compute_driver": "fake.numa",
+                    "host": "node-a",
+                    "state_path": "/nonexistent",
+                },
+                "placement": options,
+            }
+        )
         return agent
 
     identified(configured())
@@ -174,19 +253,30 @@ def through_keystone(keystone: Keystone, keystone_placement: HttpPlacement, tmp_
 
 
 def test_what_the_identity_service_refuses(
-    through_keystone: Callable[..., AgentHere], keystone: Keystone, keystone_placement: HttpPlacement
-) -> None:  # fmt: skip
+    through_keystone: Callable[..., AgentHere],
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+) -> None:
     for wrong in ({"password": "wrong"}, {"username": "nobody"}, {"project_name": "nothing"}):
         problem = the_only(refused(through_keystone(**wrong), keystone_placement))
-        assert f"credentials for placement refused by identity at {keystone.url}" in problem["message"]
+        assert (
+            f"credentials for placement refused by identity at {keystone.url}" in problem["message"]
+        )
         assert "[placement]" in problem["remedy"]
         assert "wrong" not in problem["message"]
     assert keystone_placement.count() == 1, "the first connection, and nothing without credentials"
 
 
-def test_what_the_catalog_lacks(through_keystone: Callable[..., AgentHere], keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+def test_what_the_catalog_lacks(
+    through_keystone: Callable[..., AgentHere],
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+) -> None:
     problem = the_only(refused(through_keystone(region_name="Elsewhere"), keystone_placement))
-    assert "no placement endpoint for region Elsewhere, interface internal, public in the service catalog" in problem["message"]
+    assert (
+        "no placement endpoint for region Elsewhere, interface internal, public in the service "
+        "catalog"
+    ) in problem["message"]
     assert "[placement] region_name" in problem["remedy"]
     problem = the_only(refused(through_keystone(valid_interfaces="admin"), keystone_placement))
     assert "interface admin" in problem["message"]
@@ -195,10 +285,18 @@ def test_what_the_catalog_lacks(through_keystone: Callable[..., AgentHere], keys
     assert "no placement endpoint for region any" in problem["message"]
 
 
-def test_an_identity_service_that_is_not_there(through_keystone: Callable[..., AgentHere], keystone: Keystone, keystone_placement: HttpPlacement) -> None:
-    problem = the_only(refused(through_keystone(auth_url="http://127.0.0.1:1/v3"), keystone_placement))
+def test_an_identity_service_that_is_not_there(
+    through_keystone: Callable[..., AgentHere],
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+) -> None:
+    problem = the_only(
+        refused(through_keystone(auth_url="http://127.0.0.1:1/v3"), keystone_placement)
+    )
     assert "cannot connect to http://127.0.0.1:1/v3" in problem["message"]
-    problem = the_only(refused(through_keystone(auth_url=keystone_placement.url), keystone_placement))
+    problem = the_only(
+        refused(through_keystone(auth_url=keystone_placement.url), keystone_placement)
+    )
     assert "auth_url" in problem["message"]
     keystone.suspend()
     try:
@@ -208,18 +306,27 @@ def test_an_identity_service_that_is_not_there(through_keystone: Callable[..., A
     assert f"no answer from {keystone.url}" in problem["message"]
 
 
-def test_a_user_that_is_disabled_and_enabled_again(through_keystone: Callable[..., AgentHere], keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+def test_a_user_that_is_disabled_and_enabled_again(
+    through_keystone: Callable[..., AgentHere],
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+) -> None:
     keystone.disable(AGENT)
-    assert "refused by identity" in the_only(refused(through_keystone(), keystone_placement))["message"]
+    assert (
+        "refused by identity"
+        in the_only(refused(through_keystone(), keystone_placement))["message"]
+    )
     keystone.enable(AGENT)
     assert through_keystone().run("--once", "--dry-run").code == 0
 
 
-# --- identity and names in Placement ----------------------------------------------------------------------------
+# --- identity and names in Placement --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("arguments", [[], ["--dry-run"], ["--adopt"], ["--reread"]], ids=" ".join)
-def test_the_same_name_with_another_uuid(agent: AgentHere, http_placement: HttpPlacement, arguments: list[str]) -> None:
+def test_the_same_name_with_another_uuid(
+    agent: AgentHere, http_placement: HttpPlacement, arguments: list[str]
+) -> None:
     identified(agent)
     own = (agent.store / "compute_id").read_text().strip()
     holder = http_placement.other.create_provider("node-a")
@@ -232,11 +339,15 @@ def test_the_same_name_with_another_uuid(agent: AgentHere, http_placement: HttpP
     assert own in problem["message"]
     assert holder in problem["message"]
     assert "compute_id" in problem["remedy"]
-    assert [(one["kind"], one["severity"]) for one in node["drift"]] == [("name-conflict", "warning")]
+    assert [(one["kind"], one["severity"]) for one in node["drift"]] == [
+        ("name-conflict", "warning")
+    ]
     assert http_placement.dump() == before
 
 
-def test_the_remedy_for_a_name_with_another_uuid_helps(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_the_remedy_for_a_name_with_another_uuid_helps(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     holder = http_placement.other.create_provider("node-a")
     agent.store.mkdir()
     (agent.store / "compute_id").write_text(holder)
@@ -254,7 +365,9 @@ def test_a_root_that_has_another_name(agent: AgentHere, http_placement: HttpPlac
     assert "'somebody'" in problem["message"]
 
 
-def test_a_child_that_somebody_put_below_another_root_is_put_back(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_a_child_that_somebody_put_below_another_root_is_put_back(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     assert agent.run("--once").code == 0
     own = (agent.store / "compute_id").read_text().strip()
     rack = http_placement.other.create_provider("rack")
@@ -265,43 +378,98 @@ def test_a_child_that_somebody_put_below_another_root_is_put_back(agent: AgentHe
     (node,) = result.json["nodes"]
     assert node["state"] == "changed"
     (moved,) = [one for one in node["operations"] if one["op"] == "reparent-provider"]
-    assert (moved["provider"]["uuid"], moved["before"], moved["after"], moved["status"]) == (cell, rack, own, "done")
+    assert (moved["provider"]["uuid"], moved["before"], moved["after"], moved["status"]) == (
+        cell,
+        rack,
+        own,
+        "done",
+    )
     assert {one["uuid"]: one["parent"] for one in node["tree"]}[cell] == own
     (node,) = agent.run("--once", "--format", "json").json["nodes"]
     assert node["state"] == "in-sync"
 
 
-# --- configuration ----------------------------------------------------------------------------------------------
+# --- configuration --------------------------------------------------------------------------------
 
 BAD_CONFIGURATIONS: dict[str, tuple[Config, list[str]]] = {
-    "unknown driver": ({"DEFAULT": {"compute_driver": "nonsense"}}, ["[DEFAULT] compute_driver = nonsense: no such driver"]),
-    "not a number": ({"compute": {"workers": "many"}}, ["agent.conf:", "[compute] workers = many", "a whole number from 1 to 64"]),
-    "not a choice": ({"compute": {"tree_layout": "round"}}, ["[compute] tree_layout = round", "nested, flat"]),
+    "unknown driver": (
+        {"DEFAULT": {"compute_driver": "nonsense"}},
+        ["[DEFAULT] compute_driver = nonsense: no such driver"],
+    ),
+    "not a number": (
+        {"compute": {"workers": "many"}},
+        ["agent.conf:", "[compute] workers = many", "a whole number from 1 to 64"],
+    ),
+    "not a choice": (
+        {"compute": {"tree_layout": "round"}},
+        ["[compute] tree_layout = round", "nested, flat"],
+    ),
     "unknown plugin": ({"placement": {"auth_type": "pigeon"}}, ["[placement] auth_type = pigeon"]),
-    "credentials without a URL": ({"placement": {"auth_type": "password"}}, ["[placement]", "auth_url"]),
-    "credentials with an empty URL": ({"placement": {"auth_type": "password", "auth_url": "", "username": "u", "password": "p"}}, ["auth_url"]),
-    "no credentials": ({"placement": {"backend": "http", "auth_type": ""}}, ["no credentials", "[placement]"]),
+    "credentials without a URL": (
+        {"placement": {"auth_type": "password"}},
+        ["[placement]", "auth_url"],
+    ),
+    "credentials with an empty URL": (
+        {"placement": {"auth_type": "password", "auth_url": "", "username": "u", "password": "p"}},
+        ["auth_url"],
+    ),
+    "no credentials": (
+        {"placement": {"backend": "http", "auth_type": ""}},
+        ["no credentials", "[placement]"],
+    ),
     "CPU list": ({"compute": {"cpu_shared_set": "4-1"}}, ["[compute] cpu_shared_set = 4-1"]),
-    "no CPU left": ({"compute": {"cpu_dedicated_set": "0,^0"}}, ["[compute] cpu_dedicated_set = 0,^0"]),
-    "far too many CPUs": ({"compute": {"cpu_shared_set": "0-99999999999"}}, ["[compute] cpu_shared_set"]),
-    "overlapping CPU sets": ({"compute": {"cpu_shared_set": "0-4", "cpu_dedicated_set": "4-8"}}, ["cpu_shared_set and cpu_dedicated_set", "CPU 4"]),
+    "no CPU left": (
+        {"compute": {"cpu_dedicated_set": "0,^0"}},
+        ["[compute] cpu_dedicated_set = 0,^0"],
+    ),
+    "far too many CPUs": (
+        {"compute": {"cpu_shared_set": "0-99999999999"}},
+        ["[compute] cpu_shared_set"],
+    ),
+    "overlapping CPU sets": (
+        {"compute": {"cpu_shared_set": "0-4", "cpu_dedicated_set": "4-8"}},
+        ["cpu_shared_set and cpu_dedicated_set", "CPU 4"],
+    ),
     "owner trait": ({"compute": {"owner_trait": "no trait"}}, ["[compute] owner_trait = no trait"]),
-    "negative ratio": ({"DEFAULT": {"cpu_allocation_ratio": -1}}, ["[DEFAULT] cpu_allocation_ratio = -1"]),
-    "infinite ratio": ({"DEFAULT": {"ram_allocation_ratio": "inf"}}, ["[DEFAULT] ram_allocation_ratio = inf"]),
-    "no number as ratio": ({"DEFAULT": {"initial_disk_allocation_ratio": "nan"}}, ["[DEFAULT] initial_disk_allocation_ratio = nan"]),
+    "negative ratio": (
+        {"DEFAULT": {"cpu_allocation_ratio": -1}},
+        ["[DEFAULT] cpu_allocation_ratio = -1"],
+    ),
+    "infinite ratio": (
+        {"DEFAULT": {"ram_allocation_ratio": "inf"}},
+        ["[DEFAULT] ram_allocation_ratio = inf"],
+    ),
+    "no number as ratio": (
+        {"DEFAULT": {"initial_disk_allocation_ratio": "nan"}},
+        ["[DEFAULT] initial_disk_allocation_ratio = nan"],
+    ),
     "store connection": ({"store": {"connection": "nonsense"}}, ["[store] connection"]),
     "log": ({"DEFAULT": {"default_log_levels": "x"}}, ["log cannot be set up"]),
     "no host": ({"DEFAULT": {"host": ""}}, ["[DEFAULT] host", "0 characters"]),
     "long host": ({"DEFAULT": {"host": "x" * 201}}, ["[DEFAULT] host", "201 characters"]),
     "no host file": ({"DEFAULT": {"compute_driver": "fake.file"}}, ["[fake] host_file"]),
-    "missing host file": ({"DEFAULT": {"compute_driver": "fake.file"}, "fake": {"host_file": "/nonexistent/host.yaml"}}, ["/nonexistent/host.yaml"]),
-    "folder as host file": ({"DEFAULT": {"compute_driver": "fake.file"}, "fake": {"host_file": "/usr"}}, ["/usr"]),
-    "no sysfs": ({"DEFAULT": {"compute_driver": "host"}, "host": {"sysfs_root": "/nonexistent"}}, ["[host] sysfs_root = /nonexistent"]),
+    "missing host file": (
+        {
+            "DEFAULT": {"compute_driver": "fake.file"},
+            "fake": {"host_file": "/nonexistent/host.yaml"},
+        },
+        ["/nonexistent/host.yaml"],
+    ),
+    "folder as host file": (
+        {"DEFAULT": {"compute_driver": "fake.file"}, "fake": {"host_file": "/usr"}},
+        ["/usr"],
+    ),
+    "no sysfs": (
+        {"DEFAULT": {"compute_driver": "host"}, "host": {"sysfs_root": "/nonexistent"}},
+        ["[host] sysfs_root = /nonexistent"],
+    ),
 }
 
 
 @pytest.mark.parametrize("name", BAD_CONFIGURATIONS)
-def test_a_configuration_that_cannot_be_used_leaves_no_trace(agent: AgentHere, http_placement: HttpPlacement, name: str) -> None:
+def test_a_configuration_that_cannot_be_used_leaves_no_trace(
+    agent: AgentHere, http_placement: HttpPlacement, name: str
+) -> None:
     config, told = BAD_CONFIGURATIONS[name]
     agent.configure(merged(on(http_placement), config))
     problem = the_only(refused(agent, http_placement))
@@ -317,7 +485,10 @@ BAD_FILES = {
     "no section": (b"host = x\n", "agent.conf:1:"),
     "no text": (b"[DEFAULT]\nhost = \xff\xfe\n", "agent.conf: not text in UTF-8, at byte 17"),
     "NUL": (b"[DEFAULT]\nhost = a\0b\n", "agent.conf:2: a NUL byte"),
-    "name on two lines": (b"[DEFAULT]\nhost = a\n    b\n[placement]\nbackend = embedded\n", "[DEFAULT] host = a\\nb"),
+    "name on two lines": (
+        b"[DEFAULT]\nhost = a\n    b\n[placement]\nbackend = embedded\n",
+        "[DEFAULT] host = a\\nb",
+    ),
 }
 
 
@@ -330,7 +501,9 @@ def test_a_configuration_file_that_cannot_be_read(agent: AgentHere, name: str) -
 
 
 @pytest.mark.parametrize("option", ["--config-file", "--config-dir"])
-def test_a_configuration_that_is_not_there(agent: AgentHere, http_placement: HttpPlacement, option: str) -> None:
+def test_a_configuration_that_is_not_there(
+    agent: AgentHere, http_placement: HttpPlacement, option: str
+) -> None:
     problem = the_only(refused(agent, http_placement, option, "/nonexistent/x"))
     assert problem["message"].startswith(f"{option} /nonexistent/x: No such file")
 
@@ -338,25 +511,54 @@ def test_a_configuration_that_is_not_there(agent: AgentHere, http_placement: Htt
 def test_everything_wrong_is_told_at_once(agent: AgentHere, http_placement: HttpPlacement) -> None:
     file = agent.folder / "host.yaml"
     file.write_text("cpu:\n  online: 0-x\nmemry_mib: 3\n")
-    wrong = {"compute": {"cpu_shared_set": "4-1", "cpu_dedicated_set": "x"}, "fake": {"host_file": file}, "store": {"connection": "x"}}
-    agent.configure(merged(on(http_placement, "fake.file", {"DEFAULT": {"host": ""}}), wrong, {"placement": {"auth_type": "password"}}))
+    wrong = {
+        "compute": {"cpu_shared_set": "4-1", "cpu_dedicated_set": "x"},
+        "fake": {"host_file": file},
+        "store": {"connection": "x"},
+    }
+    agent.configure(
+        merged(
+            on(http_placement, "fake.file", {"DEFAULT": {"host": ""}}),
+            wrong,
+            {"placement": {"auth_type": "password"}},
+        )
+    )
     for command in (("--once",), ("config", "check")):
-        messages = [problem["message"] for problem in refused(agent, http_placement, command=command)]
-        for told in ("[DEFAULT] host", "cpu_shared_set", "cpu_dedicated_set", "[store] connection", "auth_url", f"{file}:2:", f"{file}:3:"):
+        messages = [
+            problem["message"] for problem in refused(agent, http_placement, command=command)
+        ]
+        for told in (
+            "[DEFAULT] host",
+            "cpu_shared_set",
+            "cpu_dedicated_set",
+            "[store] connection",
+            "auth_url",
+            f"{file}:2:",
+            f"{file}:3:",
+        ):
             assert len([message for message in messages if told in message]) == 1, (told, messages)
         assert len(messages) == 7
 
 
-# --- what only the host's facts show ----------------------------------------------------------------------------
+# --- what only the host's facts show --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("later", [False, True], ids=["first run", "later run"])
 @pytest.mark.parametrize(
     ("config", "told"),
     [
-        ({"compute": {"cpu_shared_set": "0-65"}}, ["[compute] cpu_shared_set: CPUs 64-65 not online, online are 0-63"]),
-        ({"compute": {"cpu_dedicated_set": "64"}}, ["[compute] cpu_dedicated_set: CPUs 64 not online, online are 0-63"]),
-        ({"DEFAULT": {"reserved_host_cpus": 65}}, ["[DEFAULT] reserved_host_cpus: 65 of VCPU reserved, above the total 64 of node-a"]),
+        (
+            {"compute": {"cpu_shared_set": "0-65"}},
+            ["[compute] cpu_shared_set: CPUs 64-65 not online, online are 0-63"],
+        ),
+        (
+            {"compute": {"cpu_dedicated_set": "64"}},
+            ["[compute] cpu_dedicated_set: CPUs 64 not online, online are 0-63"],
+        ),
+        (
+            {"DEFAULT": {"reserved_host_cpus": 65}},
+            ["[DEFAULT] reserved_host_cpus: 65 of VCPU reserved, above the total 64 of node-a"],
+        ),
         (
             {"DEFAULT": {"reserved_host_memory_mb": 999999, "reserved_host_disk_mb": 99999999}},
             ["[DEFAULT] reserved_host_memory_mb: 999999", "[DEFAULT] reserved_host_disk_mb: 97657"],
@@ -364,7 +566,9 @@ def test_everything_wrong_is_told_at_once(agent: AgentHere, http_placement: Http
     ],
     ids=["shared CPUs", "dedicated CPUs", "reserved CPUs", "reserved memory and disk"],
 )
-def test_what_does_not_fit_the_host(agent: AgentHere, http_placement: HttpPlacement, config: Config, told: list[str], later: bool) -> None:
+def test_what_does_not_fit_the_host(
+    agent: AgentHere, http_placement: HttpPlacement, config: Config, told: list[str], later: bool
+) -> None:
     if later:
         assert agent.run("--once").code == 0
     else:
@@ -386,24 +590,36 @@ def test_a_host_file_that_becomes_wrong(http_placement: HttpPlacement, tmp_path:
     assert the_only(refused(agent, http_placement))["message"].startswith(f"{file}:2:")
 
 
-# --- the store --------------------------------------------------------------------------------------------------
+# --- the store ------------------------------------------------------------------------------------
 
 
-def test_a_state_path_that_is_no_folder(agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_a_state_path_that_is_no_folder(
+    agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     file = tmp_path / "file"
     file.write_text("somebody's")
     for path in (file, file / "below", Path("/proc/nowhere")):
         problem = the_only(refused(agent, http_placement, "--store-path", str(path)))
-        assert (problem["code"], f"[store] path {path}" in problem["message"]) == ("store.unusable", True)
+        assert (problem["code"], f"[store] path {path}" in problem["message"]) == (
+            "store.unusable",
+            True,
+        )
     assert file.read_text() == "somebody's"
 
 
-BAD_IDENTITIES = {"nonsense": b"no uuid \x1b[31m\n", "empty": b"", "two": f"{UUID}\n{UUID}\n".encode(), "no text": b"\xff\xfe"}
+BAD_IDENTITIES = {
+    "nonsense": b"no uuid \x1b[31m\n",
+    "empty": b"",
+    "two": f"{UUID}\n{UUID}\n".encode(),
+    "no text": b"\xff\xfe",
+}
 
 
 @pytest.mark.parametrize("where", ["own", "nova"])
 @pytest.mark.parametrize("name", BAD_IDENTITIES)
-def test_an_identity_that_is_none(agent: AgentHere, http_placement: HttpPlacement, name: str, where: str) -> None:
+def test_an_identity_that_is_none(
+    agent: AgentHere, http_placement: HttpPlacement, name: str, where: str
+) -> None:
     identified(agent)
     if where == "nova":
         (agent.store / "compute_id").unlink()
@@ -455,7 +671,9 @@ def from_the_future(file: Path) -> None:
     ],
     ids=["garbage", "empty", "somebody else's", "damaged", "from the future"],
 )
-def test_a_store_that_is_none(agent: AgentHere, http_placement: HttpPlacement, spoil: Callable[[Path], object], told: str) -> None:
+def test_a_store_that_is_none(
+    agent: AgentHere, http_placement: HttpPlacement, spoil: Callable[[Path], object], told: str
+) -> None:
     assert agent.run("--once").code == 0
     spoil(agent.store / "store.sqlite")
     for arguments in ([], ["--dry-run"]):
@@ -476,7 +694,13 @@ def without_permission(path: str | None) -> Callable[[Path], str]:
             (agent.store / "store.sqlite").touch()
         options = {"compute_driver": "fake.file", "host": "node-a", "state_path": "/nonexistent"}
         nobody = {"auth_type": "none", "endpoint": "http://127.0.0.1:1"}
-        agent.configure({"DEFAULT": options, "placement": nobody, "fake": {"host_file": agent.folder / "host.yaml"}})
+        agent.configure(
+            {
+                "DEFAULT": options,
+                "placement": nobody,
+                "fake": {"host_file": agent.folder / "host.yaml"},
+            }
+        )
         if path is not None:
             (agent.folder / path).chmod(0)
         result = agent.run("--once", "--format", "json")
@@ -496,17 +720,23 @@ def without_permission(path: str | None) -> Callable[[Path], str]:
     ],
 )
 def test_what_the_user_may_not_read(tmp_path: Path, path: str, told: str) -> None:
-    # Once as whoever runs the tests, because somebody else may not even read the modules of that one's Python.
+    # Once as whoever runs the tests, because somebody else may not even read the modules of that
+    # one's Python.
     without_permission(None)(tmp_path)
     said = as_ordinary_user(without_permission(path), lambda _: None)
     problem = the_only(json.loads(said)["errors"])
     before, after = told.split("{}")
-    assert re.search(rf"{re.escape(before)}\S*/agent/{re.escape(path)}{re.escape(after)}", problem["message"]), problem
+    assert re.search(
+        rf"{re.escape(before)}\S*/agent/{re.escape(path)}{re.escape(after)}", problem["message"]
+    ), problem
     assert problem["remedy"]
 
 
 def test_an_embedded_placement_that_is_none(tmp_path: Path) -> None:
-    agent = AgentHere(tmp_path / "agent", {"DEFAULT": {"compute_driver": "fake", "host": "node-a", "state_path": "/nonexistent"}})
+    agent = AgentHere(
+        tmp_path / "agent",
+        {"DEFAULT": {"compute_driver": "fake", "host": "node-a", "state_path": "/nonexistent"}},
+    )
     agent.store.mkdir()
     file = agent.store / "placement.sqlite"
     file.write_bytes(b"garbage" * 1000)

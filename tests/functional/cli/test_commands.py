@@ -48,22 +48,45 @@ def blades(http_placement: HttpPlacement, tmp_path: Path) -> AgentHere:
 @pytest.fixture
 def embedded(tmp_path: Path) -> AgentCommand:
     """An agent without credentials, in a process of its own."""
-    return AgentCommand(tmp_path / "agent", {"DEFAULT": {"compute_driver": "fake.numa", "host": "node-a", "state_path": "/nonexistent"}})
+    return AgentCommand(
+        tmp_path / "agent",
+        {
+            "DEFAULT": {
+                "compute_driver": "fake.numa",
+                "host": "node-a",
+                "state_path": "/nonexistent",
+            }
+        },
+    )
 
 
-# --- the first steps --------------------------------------------------------------------------------------------
+# --- the first steps ------------------------------------------------------------------------------
 
 
-def test_without_credentials_the_first_line_names_the_embedded_placement_and_the_second_run_asks_once(embedded: AgentCommand) -> None:
+def test_without_credentials_the_first_line_names_the_embedded_placement_and_the_second_run_asks_once(
+    embedded: AgentCommand,
+) -> None:
     first = embedded.run("--once")
     assert (first.code, first.stderr) == (0, "")
-    assert first.stdout.splitlines()[0] == f"using the embedded Placement in {embedded.store / 'placement.sqlite'}"
+    assert (
+        first.stdout.splitlines()[0]
+        == f"using the embedded Placement in {embedded.store / 'placement.sqlite'}"
+    )
     assert "✓ node-a  changed" in first.stdout
     second = embedded.run("--once", "--format", "json")
     assert (second.code, second.stderr) == (0, "")
-    assert second.json["placement"] == {"mode": "embedded", "endpoint": "http://placement.embedded", "max_version": "1.39"}
+    assert second.json["placement"] == {
+        "mode": "embedded",
+        "endpoint": "http://placement.embedded",
+        "max_version": "1.39",
+    }
     node = only_node(second)
-    assert (node["state"], node["operations"], node["requests"]["total"], second.json["requests"]["total"]) == ("in-sync", [], 1, 0)
+    assert (
+        node["state"],
+        node["operations"],
+        node["requests"]["total"],
+        second.json["requests"]["total"],
+    ) == ("in-sync", [], 1, 0)
 
 
 def test_without_any_configuration_this_very_machine_is_audited(tmp_path: Path) -> None:
@@ -87,29 +110,64 @@ def test_the_report_has_every_key_of_its_contract(agent: AgentHere) -> None:
     assert document["placement"].keys() == {"mode", "endpoint", "max_version"}
     (node,) = document["nodes"]
     assert list(node) == [
-        "name", "uuid", "driver", "state", "attempts", "operations", "drift", "tree", "usage", "requests", "seconds", "errors",
-    ]  # fmt: skip
-    assert {tuple(one) for one in node["operations"]} == {("op", "provider", "before", "after", "reason", "status", "error")}
-    assert {tuple(row) for row in node["tree"]} == {("uuid", "name", "parent", "generation", "inventories", "traits", "aggregates", "owned")}
-    assert node["tree"][0]["inventories"]["VCPU"] == {**total(64, allocation_ratio=4.0), "used": None}
-    assert node["usage"].keys() == {"vcpus_used", "memory_mb_used", "disk_mb_used", "instances", "claims", "migrations"}
+        "name",
+        "uuid",
+        "driver",
+        "state",
+        "attempts",
+        "operations",
+        "drift",
+        "tree",
+        "usage",
+        "requests",
+        "seconds",
+        "errors",
+    ]
+    assert {tuple(one) for one in node["operations"]} == {
+        ("op", "provider", "before", "after", "reason", "status", "error")
+    }
+    assert {tuple(row) for row in node["tree"]} == {
+        ("uuid", "name", "parent", "generation", "inventories", "traits", "aggregates", "owned")
+    }
+    assert node["tree"][0]["inventories"]["VCPU"] == {
+        **total(64, allocation_ratio=4.0),
+        "used": None,
+    }
+    assert node["usage"].keys() == {
+        "vcpus_used",
+        "memory_mb_used",
+        "disk_mb_used",
+        "instances",
+        "claims",
+        "migrations",
+    }
     for counted in (node["requests"], document["requests"]):
         assert list(counted) == ["total", "GET", "POST", "PUT", "DELETE"]
-        assert counted["total"] == sum(counted[method] for method in ("GET", "POST", "PUT", "DELETE"))
+        assert counted["total"] == sum(
+            counted[method] for method in ("GET", "POST", "PUT", "DELETE")
+        )
     assert node["seconds"].keys() == {"facts", "usage", "tree", "plan", "flush", "total"}
 
 
-def test_requests_are_counted_as_placement_counts_them(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_requests_are_counted_as_placement_counts_them(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     document = agent.run("--once", "--format", "json").json
-    told = {method: document["requests"][method] + document["nodes"][0]["requests"][method] for method in ("GET", "POST", "PUT", "DELETE")}
+    told = {
+        method: document["requests"][method] + document["nodes"][0]["requests"][method]
+        for method in ("GET", "POST", "PUT", "DELETE")
+    }
     assert told == {method: http_placement.count(method) for method in told}
 
 
-# --- flags of an audit ------------------------------------------------------------------------------------------
+# --- flags of an audit ----------------------------------------------------------------------------
 
 
 def test_named_nodes_alone_are_audited(blades: AgentHere, http_placement: HttpPlacement) -> None:
-    for names, found in [(["blade-2"], {"blade-2"}), (["blade-[13]"], {"blade-1", "blade-2", "blade-3"})]:
+    for names, found in [
+        (["blade-2"], {"blade-2"}),
+        (["blade-[13]"], {"blade-1", "blade-2", "blade-3"}),
+    ]:
         result = blades.run("--once", *(word for name in names for word in ("--node", name)))
         assert result.code == 0
         assert set(inventories(http_placement)) == found
@@ -124,7 +182,9 @@ def test_a_node_that_is_unknown(blades: AgentHere, http_placement: HttpPlacement
     assert (both.code, set(inventories(http_placement))) == (3, {"blade-1"})
 
 
-def test_a_named_node_does_not_take_the_others_away(blades: AgentHere, http_placement: HttpPlacement) -> None:
+def test_a_named_node_does_not_take_the_others_away(
+    blades: AgentHere, http_placement: HttpPlacement
+) -> None:
     assert blades.run("--once").code == 0
     host_file(blades, {"nodes": BLADES[:2]})
     assert blades.run("--once", "--node", "blade-1").code == 0
@@ -133,7 +193,9 @@ def test_a_named_node_does_not_take_the_others_away(blades: AgentHere, http_plac
     assert set(inventories(http_placement)) == {"blade-1", "blade-2"}
 
 
-def test_an_existing_tree_is_adopted_only_when_asked(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_an_existing_tree_is_adopted_only_when_asked(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     other = http_placement.other
     root = other.create_provider("node-a")
     other.set_inventory(root, {"VCPU": 64, "MEMORY_MB": 1, "PCPU": 4, "CUSTOM_GOLD": 1})
@@ -145,22 +207,34 @@ def test_an_existing_tree_is_adopted_only_when_asked(agent: AgentHere, http_plac
     agent.configure(on(http_placement, "fake.small", {"compute": {"tree_layout": "flat"}}))
     first = agent.run("--once", "--format", "json", "--detailed-exitcode")
     assert first.code == 2
-    assert {(one["kind"], one["severity"]) for one in only_node(first)["drift"]} >= {("adoption-needed", "warning"), ("foreign-provider", "info")}
-    assert "agent --once --adopt" in {word for one in only_node(first)["drift"] for word in [one["remedy"][:20]]}
+    assert {(one["kind"], one["severity"]) for one in only_node(first)["drift"]} >= {
+        ("adoption-needed", "warning"),
+        ("foreign-provider", "info"),
+    }
+    assert "agent --once --adopt" in {
+        word for one in only_node(first)["drift"] for word in [one["remedy"][:20]]
+    }
     assert "PCPU" in inventories(http_placement)["node-a"]
     # In sync, but the warning stands until somebody decides.
     second = agent.run("--once", "--detailed-exitcode", "--format", "json")
     assert (second.code, only_node(second)["state"]) == (2, "in-sync")
     assert agent.run("--once").code == 0
     assert agent.run("--once", "--adopt").code == 0
-    assert set(inventories(http_placement)["node-a"]) == {"VCPU", "MEMORY_MB", "DISK_GB", "CUSTOM_GOLD"}
+    assert set(inventories(http_placement)["node-a"]) == {
+        "VCPU",
+        "MEMORY_MB",
+        "DISK_GB",
+        "CUSTOM_GOLD",
+    }
     assert "CUSTOM_RACK7" in other.traits(root)
     assert other.provider(network)["parent_provider_uuid"] == root
     third = agent.run("--once", "--detailed-exitcode", "--format", "json")
     assert "adoption-needed" not in {one["kind"] for one in only_node(third)["drift"]}
 
 
-def test_reading_again_finds_what_no_generation_shows(agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_reading_again_finds_what_no_generation_shows(
+    agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     """A database from a backup, in which other contents have the same generation."""
     agent.configure(on(http_placement, "fake.small"))
     assert agent.run("--once").code == 0
@@ -184,20 +258,35 @@ def test_usages_are_asked_for_on_request(agent: AgentHere, http_placement: HttpP
     agent.configure(on(http_placement, "fake.medium_nested"))
     assert agent.run("--once").code == 0
     uuids = {one["name"]: uuid for uuid, one in http_placement.dump()["providers"].items()}
-    http_placement.other.claim({uuids["node-a"]: {"VCPU": 3, "MEMORY_MB": 1000}, uuids["node-a-child"]: {"CUSTOM_MAGIC": 4}})
+    http_placement.other.claim(
+        {
+            uuids["node-a"]: {"VCPU": 3, "MEMORY_MB": 1000},
+            uuids["node-a-child"]: {"CUSTOM_MAGIC": 4},
+        }
+    )
     agent.run("--once")
     http_placement.clear()
     result = agent.run("--once", "--with-usages", "--format", "json")
-    used = {row["name"]: {name: record["used"] for name, record in row["inventories"].items()} for row in only_node(result)["tree"]}
-    assert used == {"node-a": {"VCPU": 3, "MEMORY_MB": 1000, "DISK_GB": 0}, "node-a-child": {"CUSTOM_MAGIC": 4}}
+    used = {
+        row["name"]: {name: record["used"] for name, record in row["inventories"].items()}
+        for row in only_node(result)["tree"]
+    }
+    assert used == {
+        "node-a": {"VCPU": 3, "MEMORY_MB": 1000, "DISK_GB": 0},
+        "node-a-child": {"CUSTOM_MAGIC": 4},
+    }
     assert http_placement.count() == 1 + 2
     text = agent.run("--once", "--with-usages").stdout
     assert re.search(r"VCPU +3/10 ", text)
     without = agent.run("--once", "--format", "json")
-    assert {record["used"] for row in only_node(without)["tree"] for record in row["inventories"].values()} == {None}
+    assert {
+        record["used"]
+        for row in only_node(without)["tree"]
+        for record in row["inventories"].values()
+    } == {None}
 
 
-# --- exit codes -------------------------------------------------------------------------------------------------
+# --- exit codes -----------------------------------------------------------------------------------
 
 
 def test_exit_codes(blades: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
@@ -207,14 +296,20 @@ def test_exit_codes(blades: AgentHere, http_placement: HttpPlacement, proxy: Fau
     assert blades.run("--once", "--dry-run").code == 0
     assert blades.run("--once", "--dry-run", "--detailed-exitcode").code == 2
     # One of three fails, then all of them.
-    (second,) = [uuid for uuid, one in http_placement.dump()["providers"].items() if one["name"] == "blade-2"]
+    (second,) = [
+        uuid for uuid, one in http_placement.dump()["providers"].items() if one["name"] == "blade-2"
+    ]
     failing = ("--placement-endpoint", proxy.url)
     assert blades.run("--once", *failing).code == 0
     host_file(blades, {"nodes": BLADES})
     proxy.faults.add(faults.answer(500), method="PUT", path=second, times=None)
     partly = blades.run("--once", *failing, "--format", "json", "--detailed-exitcode")
     assert partly.code == partly.json["exit_code"] == 3
-    assert {node["name"]: node["state"] for node in partly.json["nodes"]} == {"blade-1": "changed", "blade-2": "degraded", "blade-3": "changed"}
+    assert {node["name"]: node["state"] for node in partly.json["nodes"]} == {
+        "blade-1": "changed",
+        "blade-2": "degraded",
+        "blade-3": "changed",
+    }
     assert blades.run("--once", *failing, "--node", "blade-2").code == 1
     proxy.faults.clear()
     proxy.faults.add(faults.answer(503), times=None)
@@ -224,28 +319,44 @@ def test_exit_codes(blades: AgentHere, http_placement: HttpPlacement, proxy: Fau
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--nonsense"], ["nonsense"], ["--once", "tree"], ["--dry-run"], ["tree", "--adopt"], ["--once", "--format", "xml"], ["config"],
-        ["--once", "--node"], ["identity", "show", "--node", "x"], ["--once", "--dryrun"],
+        ["--nonsense"],
+        ["nonsense"],
+        ["--once", "tree"],
+        ["--dry-run"],
+        ["tree", "--adopt"],
+        ["--once", "--format", "xml"],
+        ["config"],
+        ["--once", "--node"],
+        ["identity", "show", "--node", "x"],
+        ["--once", "--dryrun"],
     ],
     ids=" ".join,
-)  # fmt: skip
-def test_wrong_usage_is_64_and_touches_nothing(agent: AgentHere, http_placement: HttpPlacement, arguments: list[str]) -> None:
+)
+def test_wrong_usage_is_64_and_touches_nothing(
+    agent: AgentHere, http_placement: HttpPlacement, arguments: list[str]
+) -> None:
     before = all_of(agent.folder)
     text = agent.run(*arguments)
     assert (text.code, text.stdout) == (64, "")
     assert "usage: agent" in text.stderr
-    document = agent.run(*arguments, *(["--format", "json"] if "--format" not in arguments else ["--format=json"]))
+    document = agent.run(
+        *arguments, *(["--format", "json"] if "--format" not in arguments else ["--format=json"])
+    )
     assert (document.code, the_only(document.json["errors"])["code"]) == (64, "usage.invalid")
     assert all_of(agent.folder) == before
     assert http_placement.requests == []
 
 
-# --- other commands ---------------------------------------------------------------------------------------------
+# --- other commands -------------------------------------------------------------------------------
 
 
-def test_the_tree_is_that_of_the_store_and_needs_no_placement(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_the_tree_is_that_of_the_store_and_needs_no_placement(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     assert agent.run("--once").code == 0
-    foreign = http_placement.other.create_provider("network agent", parent=next(iter(http_placement.dump()["providers"])))
+    foreign = http_placement.other.create_provider(
+        "network agent", parent=next(iter(http_placement.dump()["providers"]))
+    )
     agent.run("--once")
     before = all_of(agent.folder)
     http_placement.clear()
@@ -255,7 +366,9 @@ def test_the_tree_is_that_of_the_store_and_needs_no_placement(agent: AgentHere, 
     assert "├─ node-a_NUMA0" in text.stdout
     document = agent.run("tree", "--offline", "--node", "node-*", "--format", "json").json
     rows = only_node_of(document)["tree"]
-    assert {row["name"] for row in rows} == {one["name"] for one in http_placement.dump()["providers"].values()}
+    assert {row["name"] for row in rows} == {
+        one["name"] for one in http_placement.dump()["providers"].values()
+    }
     assert [row["uuid"] for row in rows if not row["owned"]] == [foreign]
     assert http_placement.requests == []
     assert all_of(agent.folder) == before
@@ -268,7 +381,9 @@ def only_node_of(document: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def test_commands_before_the_first_run_say_what_makes_what_they_miss(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_commands_before_the_first_run_say_what_makes_what_they_miss(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     for command in (("tree",), ("identity", "show")):
         problem = the_only(refused(agent, http_placement, command=command))
         assert "agent --once" in problem["remedy"]
@@ -276,7 +391,9 @@ def test_commands_before_the_first_run_say_what_makes_what_they_miss(agent: Agen
     assert http_placement.requests == []
 
 
-def test_the_identity_is_shown_from_wherever_it_is(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_the_identity_is_shown_from_wherever_it_is(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     nova = agent.folder / "nova"
     nova.mkdir()
     (nova / "compute_id").write_text(UUID.upper())
@@ -301,7 +418,9 @@ def rows(database: Path) -> list[str]:
         return [*opened.iterdump()]
 
 
-def test_the_store_is_made_and_brought_up_to_date(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_the_store_is_made_and_brought_up_to_date(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     made = agent.run("db", "upgrade")
     assert made.code == 0
     assert str(agent.store / "store.sqlite") in made.stdout
@@ -317,24 +436,52 @@ def test_a_configuration_that_is_right(agent: AgentHere, http_placement: HttpPla
     text = agent.run("config", "check")
     assert (text.code, text.stdout) == (0, f"nothing wrong in {agent.config_file}\n")
     assert agent.run("config", "check", "--format", "json").json == {
-        "schema": "compute-node-agent/config-check/1", "files": [str(agent.config_file)], "errors": [], "warnings": [], "problems": [],
+        "schema": "compute-node-agent/config-check/1",
+        "files": [str(agent.config_file)],
+        "errors": [],
+        "warnings": [],
+        "problems": [],
         "exit_code": 0,
-    }  # fmt: skip
+    }
     assert not agent.store.exists()
     assert http_placement.requests == []
 
 
-def test_yaml_and_json_are_the_same_document_and_a_table_has_a_line_for_each_node(blades: AgentHere) -> None:
+def test_yaml_and_json_are_the_same_document_and_a_table_has_a_line_for_each_node(
+    blades: AgentHere,
+) -> None:
     assert blades.run("--once").code == 0
-    for arguments in (["tree", "--offline"], ["resources", "--offline"], ["identity", "show"], ["tree", "--node", "nobody"], ["--nonsense"]):
-        document, shown = blades.run(*arguments, "--format", "json"), blades.run(*arguments, "--format", "yaml")
-        assert (shown.code, shown.stderr.splitlines()[:1]) == (document.code, document.stderr.splitlines()[:1])
+    for arguments in (
+        ["tree", "--offline"],
+        ["resources", "--offline"],
+        ["identity", "show"],
+        ["tree", "--node", "nobody"],
+        ["--nonsense"],
+    ):
+        document, shown = (
+            blades.run(*arguments, "--format", "json"),
+            blades.run(*arguments, "--format", "yaml"),
+        )
+        assert (shown.code, shown.stderr.splitlines()[:1]) == (
+            document.code,
+            document.stderr.splitlines()[:1],
+        )
         assert yaml.safe_load(shown.stdout) == document.json
     lines = blades.run("--once", "--format", "table").stdout.splitlines()
-    assert [line.split()[1] for line in lines if line.startswith(("✓", "!"))] == ["blade-1", "blade-2", "blade-3"]
-    assert blades.run("resources", "--offline", "--format", "table").stdout.splitlines()[1].split()[:2] == ["node", "state"]
-    classes = [line.split() for line in blades.run("tree", "--format", "table").stdout.splitlines()[1:]]
-    assert {tuple(cells[:2]) for cells in classes} == {(name, name) for name in ("blade-1", "blade-2", "blade-3")}
+    assert [line.split()[1] for line in lines if line.startswith(("✓", "!"))] == [
+        "blade-1",
+        "blade-2",
+        "blade-3",
+    ]
+    assert blades.run("resources", "--offline", "--format", "table").stdout.splitlines()[1].split()[
+        :2
+    ] == ["node", "state"]
+    classes = [
+        line.split() for line in blades.run("tree", "--format", "table").stdout.splitlines()[1:]
+    ]
+    assert {tuple(cells[:2]) for cells in classes} == {
+        (name, name) for name in ("blade-1", "blade-2", "blade-3")
+    }
 
 
 def test_help_and_version(agent: AgentHere) -> None:
@@ -343,17 +490,23 @@ def test_help_and_version(agent: AgentHere) -> None:
     assert ended.value.code == 0
     begun = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
     shown = AgentCommand(agent.folder).run("--once", "--version")
-    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun < 2, "nothing heavy is imported for that"
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - begun < 2, (
+        "nothing heavy is imported for that"
+    )
     assert re.fullmatch(r"agent \d+\.\d+.*\n", shown.stdout)
 
 
-# --- the lock ---------------------------------------------------------------------------------------------------
+# --- the lock -------------------------------------------------------------------------------------
 
 
-def test_one_run_at_a_time(agent: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy) -> None:
+def test_one_run_at_a_time(
+    agent: AgentHere, http_placement: HttpPlacement, proxy: FaultProxy
+) -> None:
     assert agent.run("--once").code == 0
     proxy.faults.add(faults.read_timeout(), times=None)
-    first = AgentCommand(agent.folder, on(http_placement, "fake.numa", {"placement": {"endpoint": proxy.url}}))
+    first = AgentCommand(
+        agent.folder, on(http_placement, "fake.numa", {"placement": {"endpoint": proxy.url}})
+    )
     with first.started("--once") as process:
         while not proxy.requests:
             assert process.poll() is None
@@ -362,7 +515,10 @@ def test_one_run_at_a_time(agent: AgentHere, http_placement: HttpPlacement, prox
         for arguments in (["--once"], ["--once", "--adopt"], ["db", "upgrade"]):
             problem = the_only(agent.run(*arguments, "--format", "json").json["errors"])
             assert problem["code"] == "store.locked"
-            assert f"[store] path {agent.store} is in use by another run of the agent, pid {process.pid}" in problem["message"]
+            assert (
+                f"[store] path {agent.store} is in use by another run of the agent, pid "
+                f"{process.pid}"
+            ) in problem["message"]
             assert "agent status" in problem["remedy"]
         # Whoever only looks is not kept waiting.
         for arguments in (["--once", "--dry-run"], ["tree"], ["identity", "show"]):
@@ -372,16 +528,28 @@ def test_one_run_at_a_time(agent: AgentHere, http_placement: HttpPlacement, prox
     assert agent.run("--once").code == 0
 
 
-# --- streams ----------------------------------------------------------------------------------------------------
+# --- streams --------------------------------------------------------------------------------------
 
 
 def on_a_terminal(agent: AgentCommand, *arguments: str, **env: str) -> str:
     """What the agent writes to a terminal of 100 columns."""
     master, slave = pty.openpty()
     command = [sys.executable, "-m", "agent", "--config-file", str(agent.config_file), *arguments]
-    kept = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")}
-    environment = {**kept, "HOME": str(agent.folder), "PYTHONPATH": str(CHECKOUT), "TERM": "xterm-256color", "COLUMNS": "100", "NO_PROXY": "*", **env}
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=agent.folder):
+    kept = {
+        name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "FORCE_COLOR")
+    }
+    environment = {
+        **kept,
+        "HOME": str(agent.folder),
+        "PYTHONPATH": str(CHECKOUT),
+        "TERM": "xterm-256color",
+        "COLUMNS": "100",
+        "NO_PROXY": "*",
+        **env,
+    }
+    with subprocess.Popen(
+        command, stdin=slave, stdout=slave, stderr=slave, env=environment, cwd=agent.folder
+    ):
         os.close(slave)
         written = b""
         while True:
@@ -396,14 +564,20 @@ def on_a_terminal(agent: AgentCommand, *arguments: str, **env: str) -> str:
     return written.decode()
 
 
-def test_colours_are_for_terminals_that_want_them(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_colours_are_for_terminals_that_want_them(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     assert agent.run("--once").code == 0
     assert ESCAPE in on_a_terminal(agent, "tree")
     assert ESCAPE not in on_a_terminal(agent, "tree", NO_COLOR="1")
-    assert ESCAPE not in agent.run("tree", env={"FORCE_COLOR": "1", "TERM": "xterm-256color"}).stdout
+    assert (
+        ESCAPE not in agent.run("tree", env={"FORCE_COLOR": "1", "TERM": "xterm-256color"}).stdout
+    )
 
 
-def test_the_log_is_on_stderr_and_only_warnings_without_debug(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_the_log_is_on_stderr_and_only_warnings_without_debug(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     quiet = agent.run("--once", "--format", "json")
     assert (quiet.code, quiet.stderr) == (0, "")
     loud = agent.run("--once", "--format", "json", "--debug", "--reread")
@@ -422,7 +596,7 @@ def test_a_reader_that_goes_away_is_no_error(agent: AgentHere) -> None:
         assert process.wait() == 0
 
 
-# --- other people's configuration -------------------------------------------------------------------------------
+# --- other people's configuration -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -433,7 +607,9 @@ def test_a_reader_that_goes_away_is_no_error(agent: AgentHere) -> None:
         ("fake.MediumFakeDriverWithNestedCustomResources", "fake.medium_nested", 10),
     ],
 )
-def test_drivers_may_be_spelled_as_in_nova(agent: AgentHere, http_placement: HttpPlacement, spelling: str, driver: str, vcpus: int) -> None:
+def test_drivers_may_be_spelled_as_in_nova(
+    agent: AgentHere, http_placement: HttpPlacement, spelling: str, driver: str, vcpus: int
+) -> None:
     agent.configure(merged(on(http_placement), {"DEFAULT": {"compute_driver": spelling}}))
     result = agent.run("--once", "--format", "json")
     assert (result.code, only_node(result)["driver"]) == (0, driver)

@@ -8,10 +8,10 @@ import pytest
 from oslo_config import cfg
 
 from agent.conf import options
-from agent.tree.policy import Policy
 from agent.driver.interface import HostContext
 from agent.errors import NotReady
 from agent.numa.host_policy import HostPolicy
+from agent.tree.policy import Policy
 from drivers.fake import chaos
 from drivers.fake.catalogue import MultiNodeDriver
 from drivers.fake.chaos import ChaosDriver
@@ -27,7 +27,10 @@ from tests.support.system import AgentHere, Result
 HOST_L: dict[str, Any] = {
     "disk_gib": 439,
     "memory_mib": 31913,
-    "cells": [{"id": 0, "cpus": "0-3", "memory_mib": 15956}, {"id": 1, "cpus": "4-7", "memory_mib": 15957}],
+    "cells": [
+        {"id": 0, "cpus": "0-3", "memory_mib": 15956},
+        {"id": 1, "cpus": "4-7", "memory_mib": 15957},
+    ],
 }
 """The host L of the scenarios."""
 
@@ -68,14 +71,21 @@ def inventories(placement: HttpPlacement | PlacementServer) -> Inventories:
 
 
 def totals(found: Inventories) -> dict[str, dict[str, int]]:
-    return {name: {resource: record["total"] for resource, record in records.items()} for name, records in found.items()}
+    return {
+        name: {resource: record["total"] for resource, record in records.items()}
+        for name, records in found.items()
+    }
 
 
 @pytest.fixture(params=["fake.file", "host"])
 def host_l(request: pytest.FixtureRequest, http_placement: HttpPlacement, tmp_path: Path) -> HostL:
     agent = from_file(http_placement, tmp_path / "agent", HOST_L)
     if request.param == "fake.file":
-        return HostL(agent, on(http_placement, "fake.file", {"fake": {"host_file": agent.folder / "host.yaml"}}), http_placement)
+        return HostL(
+            agent,
+            on(http_placement, "fake.file", {"fake": {"host_file": agent.folder / "host.yaml"}}),
+            http_placement,
+        )
     sysfs = RecordedSysfs(tmp_path / "sys")
     for cpu in range(8):
         sysfs.cpu(cpu, package=cpu // 4)
@@ -83,19 +93,31 @@ def host_l(request: pytest.FixtureRequest, http_placement: HttpPlacement, tmp_pa
     for cell in (0, 1):
         sysfs.cell(cell, range(4 * cell, 4 * cell + 4), (15956 + cell) * 1024, (10, 20))
     sysfs.cells_online("0-1")
-    return HostL(agent, on(http_placement, "host", {"host": {"sysfs_root": sysfs.root}, "DEFAULT": {"instances_path": tmp_path}}), http_placement)
+    return HostL(
+        agent,
+        on(
+            http_placement,
+            "host",
+            {"host": {"sysfs_root": sysfs.root}, "DEFAULT": {"instances_path": tmp_path}},
+        ),
+        http_placement,
+    )
 
 
 def test_d1_without_cpu_sets_all_cpus_are_shared(host_l: HostL) -> None:
     found = host_l.inventories()
     assert found["node-a"]["VCPU"] == total(8, allocation_ratio=4.0)
     assert found["node-a"]["MEMORY_MB"] == total(31913, reserved=512)
-    assert (found["node-a"]["DISK_GB"]["reserved"], found["node-a"]["DISK_GB"]["allocation_ratio"]) == (0, 1.0)
+    assert (
+        found["node-a"]["DISK_GB"]["reserved"],
+        found["node-a"]["DISK_GB"]["allocation_ratio"],
+    ) == (0, 1.0)
     assert (found["node-a_NUMA0"], found["node-a_NUMA1"]) == ({}, {})
 
 
 def test_d1_the_disk_is_rounded_down(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    # 439.9 GiB are 439: fake.file takes whole GiB, and the driver host rounds what the file system has, which its own tests show.
+    # 439.9 GiB are 439: fake.file takes whole GiB, and the driver host rounds what the file system
+    # has, which its own tests show.
     from_file(http_placement, tmp_path / "agent", HOST_L).run("--once")
     assert inventories(http_placement)["node-a"]["DISK_GB"] == total(439)
 
@@ -103,12 +125,17 @@ def test_d1_the_disk_is_rounded_down(http_placement: HttpPlacement, tmp_path: Pa
 def test_d2_shared_and_dedicated_cpus(host_l: HostL) -> None:
     found = host_l.inventories({"compute": {"cpu_shared_set": "0-1", "cpu_dedicated_set": "2-7"}})
     assert found["node-a"]["VCPU"] == total(2, allocation_ratio=4.0)
-    assert (found["node-a_NUMA0"], found["node-a_NUMA1"]) == ({"PCPU": total(2)}, {"PCPU": total(4)})
+    assert (found["node-a_NUMA0"], found["node-a_NUMA1"]) == (
+        {"PCPU": total(2)},
+        {"PCPU": total(4)},
+    )
     assert "PCPU" not in found["node-a"]
 
 
 def test_d2_in_the_flat_layout_the_root_has_them_all(host_l: HostL) -> None:
-    found = host_l.inventories({"compute": {"cpu_shared_set": "0-1", "cpu_dedicated_set": "2-7", "tree_layout": "flat"}})
+    found = host_l.inventories(
+        {"compute": {"cpu_shared_set": "0-1", "cpu_dedicated_set": "2-7", "tree_layout": "flat"}}
+    )
     assert list(found) == ["node-a"]
     assert (found["node-a"]["VCPU"]["total"], found["node-a"]["PCPU"]) == (2, total(6))
 
@@ -127,8 +154,20 @@ def test_d4_cpus_that_are_not_online(host_l: HostL) -> None:
 
 
 def test_d5_reserved_amounts_are_rounded_up(host_l: HostL) -> None:
-    found = host_l.inventories({"DEFAULT": {"reserved_host_disk_mb": 1025, "reserved_host_cpus": 1, "reserved_host_memory_mb": 0}})
-    assert {name: record["reserved"] for name, record in found["node-a"].items()} == {"DISK_GB": 2, "VCPU": 1, "MEMORY_MB": 0}
+    found = host_l.inventories(
+        {
+            "DEFAULT": {
+                "reserved_host_disk_mb": 1025,
+                "reserved_host_cpus": 1,
+                "reserved_host_memory_mb": 0,
+            }
+        }
+    )
+    assert {name: record["reserved"] for name, record in found["node-a"].items()} == {
+        "DISK_GB": 2,
+        "VCPU": 1,
+        "MEMORY_MB": 0,
+    }
 
 
 def test_d5_more_reserved_than_there_is(host_l: HostL) -> None:
@@ -137,14 +176,22 @@ def test_d5_more_reserved_than_there_is(host_l: HostL) -> None:
     assert "31913" in message
 
 
-def test_d6_ratios_of_the_operator_are_kept_and_those_of_the_configuration_win(host_l: HostL) -> None:
+def test_d6_ratios_of_the_operator_are_kept_and_those_of_the_configuration_win(
+    host_l: HostL,
+) -> None:
     def ratio(config: Config | None = None) -> float:
         return float(host_l.inventories(config)["node-a"]["VCPU"]["allocation_ratio"])
 
     assert ratio() == 4.0
-    (root,) = [uuid for uuid, one in host_l.placement.dump()["providers"].items() if one["name"] == "node-a"]
+    (root,) = [
+        uuid
+        for uuid, one in host_l.placement.dump()["providers"].items()
+        if one["name"] == "node-a"
+    ]
     present = host_l.placement.other.inventory(root)
-    host_l.placement.other.set_inventory(root, present | {"VCPU": present["VCPU"] | {"allocation_ratio": 8.0}})
+    host_l.placement.other.set_inventory(
+        root, present | {"VCPU": present["VCPU"] | {"allocation_ratio": 8.0}}
+    )
     assert ratio() == 8.0
     assert ratio({"DEFAULT": {"initial_cpu_allocation_ratio": 3.0}}) == 8.0
     assert ratio({"DEFAULT": {"cpu_allocation_ratio": 2.0}}) == 2.0
@@ -153,20 +200,31 @@ def test_d6_ratios_of_the_operator_are_kept_and_those_of_the_configuration_win(h
 
 
 def test_a_host_with_other_initial_ratios(host_l: HostL) -> None:
-    initial = {"initial_cpu_allocation_ratio": 16.0, "initial_ram_allocation_ratio": 1.5, "initial_disk_allocation_ratio": 2.0}
+    initial = {
+        "initial_cpu_allocation_ratio": 16.0,
+        "initial_ram_allocation_ratio": 1.5,
+        "initial_disk_allocation_ratio": 2.0,
+    }
     found = host_l.inventories({"DEFAULT": initial})["node-a"]
-    assert {name: record["allocation_ratio"] for name, record in found.items()} == {"VCPU": 16.0, "MEMORY_MB": 1.5, "DISK_GB": 2.0}
+    assert {name: record["allocation_ratio"] for name, record in found.items()} == {
+        "VCPU": 16.0,
+        "MEMORY_MB": 1.5,
+        "DISK_GB": 2.0,
+    }
 
 
-# --- 37 and the other fakes -------------------------------------------------------------------------------------
+# --- 37 and the other fakes -----------------------------------------------------------------------
 
 
-def test_d37_medium_nested_twice_sends_nothing_the_second_time(http_placement: HttpPlacement, agent: AgentHere) -> None:
+def test_d37_medium_nested_twice_sends_nothing_the_second_time(
+    http_placement: HttpPlacement, agent: AgentHere
+) -> None:
     agent.configure(on(http_placement, "fake.medium_nested"))
     assert agent.run("--once").code == 0
     assert totals(inventories(http_placement)) == {
-        "node-a": {"VCPU": 10, "MEMORY_MB": 8192, "DISK_GB": 1028}, "node-a-child": {"CUSTOM_MAGIC": 10},
-    }  # fmt: skip
+        "node-a": {"VCPU": 10, "MEMORY_MB": 8192, "DISK_GB": 1028},
+        "node-a-child": {"CUSTOM_MAGIC": 10},
+    }
     assert inventories(http_placement)["node-a-child"]["CUSTOM_MAGIC"]["max_unit"] == 10
     before = http_placement.dump()
     http_placement.clear()
@@ -177,7 +235,7 @@ def test_d37_medium_nested_twice_sends_nothing_the_second_time(http_placement: H
     assert http_placement.dump() == before
 
 
-# --- layouts ----------------------------------------------------------------------------------------------------
+# --- layouts --------------------------------------------------------------------------------------
 
 SETS = {"cpu_shared_set": "0-7", "cpu_dedicated_set": "8-63"}
 
@@ -190,24 +248,35 @@ def test_fake_numa_nested_and_flat(http_placement: HttpPlacement, agent: AgentHe
         ("flat", {"node-a": {**plain, "PCPU": 56}}),
         ("nested", {"node-a": plain, **nested}),
     ]:
-        agent.configure(on(http_placement, "fake.numa", {"compute": {**SETS, "tree_layout": layout}}))
+        agent.configure(
+            on(http_placement, "fake.numa", {"compute": {**SETS, "tree_layout": layout}})
+        )
         assert agent.run("--once").code == 0
         assert totals(inventories(http_placement)) == expected
         assert agent.run("--once", "--format", "json").json["nodes"][0]["operations"] == []
-    cells = {one["name"]: one["traits"] for one in http_placement.dump()["providers"].values() if one["parent"]}
+    cells = {
+        one["name"]: one["traits"]
+        for one in http_placement.dump()["providers"].values()
+        if one["parent"]
+    }
     assert cells == {name: ["HW_NUMA_ROOT"] for name in nested}
 
 
 def flat_root(placement: HttpPlacement, agent: AgentHere) -> str:
     """A root as nova leaves it, known to the agent by nova's file."""
     root = placement.other.create_provider("node-a")
-    placement.other.set_inventory(root, {"VCPU": {"total": 64, "allocation_ratio": 16.0}, "MEMORY_MB": 262144, "DISK_GB": 4096})
+    placement.other.set_inventory(
+        root,
+        {"VCPU": {"total": 64, "allocation_ratio": 16.0}, "MEMORY_MB": 262144, "DISK_GB": 4096},
+    )
     (agent.folder / "nova").mkdir()
     (agent.folder / "nova" / "compute_id").write_text(f"{root}\n")
     return root
 
 
-def test_an_existing_flat_root_stays_flat_with_a_hint(http_placement: HttpPlacement, agent: AgentHere) -> None:
+def test_an_existing_flat_root_stays_flat_with_a_hint(
+    http_placement: HttpPlacement, agent: AgentHere
+) -> None:
     root = flat_root(http_placement, agent)
     config = on(http_placement, "fake.numa", {"DEFAULT": {"state_path": agent.folder / "nova"}})
     agent.configure(config)
@@ -226,7 +295,7 @@ def test_an_existing_flat_root_stays_flat_with_a_hint(http_placement: HttpPlacem
     assert agent.run("--once", "--format", "json").json["nodes"][0]["operations"] == []
 
 
-# --- 38 ---------------------------------------------------------------------------------------------------------
+# --- 38 -------------------------------------------------------------------------------------------
 
 
 class WatchedNodes(MultiNodeDriver):
@@ -286,7 +355,9 @@ def test_d38_a_node_that_is_deleted_is_asked_for_before_its_provider_goes(
     assert ([node.name for node in report.nodes], len(driver.asked)) == (["one"], 1)
 
 
-def test_d38_a_node_that_only_went_elsewhere_keeps_its_provider(two_nodes: tuple[AgentUnderTest, WatchedNodes], placement: PlacementServer) -> None:
+def test_d38_a_node_that_only_went_elsewhere_keeps_its_provider(
+    two_nodes: tuple[AgentUnderTest, WatchedNodes], placement: PlacementServer
+) -> None:
     agent, driver = two_nodes
     driver.set_nodes(["one"])
     driver.says = False
@@ -303,7 +374,9 @@ def test_d38_a_node_that_only_went_elsewhere_keeps_its_provider(two_nodes: tuple
     assert names(placement) == {"one"}
 
 
-def test_d38_a_deleted_node_that_is_still_used_is_kept_for_its_consumer(two_nodes: tuple[AgentUnderTest, WatchedNodes], placement: PlacementServer) -> None:
+def test_d38_a_deleted_node_that_is_still_used_is_kept_for_its_consumer(
+    two_nodes: tuple[AgentUnderTest, WatchedNodes], placement: PlacementServer
+) -> None:
     agent, driver = two_nodes
     (two,) = [uuid for uuid, one in placement.dump()["providers"].items() if one["name"] == "two"]
     consumer = placement.other.claim({two: {"VCPU": 3}})
@@ -312,20 +385,28 @@ def test_d38_a_deleted_node_that_is_still_used_is_kept_for_its_consumer(two_node
     (gone,) = [node for node in agent.period().nodes if node.name == "two"]
     assert (gone.state, [one.kind for one in gone.drift]) == ("changed", ["held-device"])
     assert placement.dump()["consumers"] == before
-    assert placement.other.inventory(two)["VCPU"]["reserved"] == placement.other.inventory(two)["VCPU"]["total"]
+    assert (
+        placement.other.inventory(two)["VCPU"]["reserved"]
+        == placement.other.inventory(two)["VCPU"]["total"]
+    )
     placement.other.release(consumer)
     agent.period()
     assert names(placement) == {"one"}
 
 
-# --- 40 ---------------------------------------------------------------------------------------------------------
+# --- 40 -------------------------------------------------------------------------------------------
 
 RUNS = 1000
 
 
 def chaotic(placement: PlacementServer, folder: Path, driver: Any) -> AgentUnderTest:
     driver.start(HostContext("node-a", IDENTITY, folder))
-    return AgentUnderTest(placement, folder, driver, policy=Policy(HostPolicy(frozenset(range(8)), frozenset(range(8, 64)))))
+    return AgentUnderTest(
+        placement,
+        folder,
+        driver,
+        policy=Policy(HostPolicy(frozenset(range(8)), frozenset(range(8, 64)))),
+    )
 
 
 def test_d40_after_1000_disturbed_runs_the_tree_is_that_of_an_undisturbed_one(
@@ -333,7 +414,10 @@ def test_d40_after_1000_disturbed_runs_the_tree_is_that_of_an_undisturbed_one(
 ) -> None:
     monkeypatch.setattr(chaos, "MAX_DELAY", 0.001)
     quiet = PlacementServer()
-    assert {node.state for node in chaotic(quiet, tmp_path / "quiet", NumaDriver(_options())).report().nodes} == {"changed"}
+    assert {
+        node.state
+        for node in chaotic(quiet, tmp_path / "quiet", NumaDriver(_options())).report().nodes
+    } == {"changed"}
     undisturbed = quiet.dump()
     quiet.close()
 
@@ -341,7 +425,8 @@ def test_d40_after_1000_disturbed_runs_the_tree_is_that_of_an_undisturbed_one(
     agent = chaotic(placement, tmp_path / "chaos", driver)
     states: Counter[str] = Counter()
     for run in range(RUNS):
-        # Now and then the process is a new one; a mirror and a journal in the store are all that is left.
+        # Now and then the process is a new one; a mirror and a journal in the store are all that is
+        # left.
         report = agent.report() if run % 50 == 0 else agent.period()
         (state,) = [str(node.state) for node in report.nodes] or ["no nodes"]
         states[state] += 1

@@ -22,18 +22,27 @@ HOST: dict[str, Any] = {
     "disk_gib": 100,
     "providers": [
         {"name": "$NODE-gpu", "inventories": {"PGPU": {"total": 1}}, "traits": ["CUSTOM_TESLA"]},
-        {"name": "$NODE-fpga", "inventories": {"FPGA": {"total": 2}, "CUSTOM_LICENSE": {"total": 7}}},
+        {
+            "name": "$NODE-fpga",
+            "inventories": {"FPGA": {"total": 2}, "CUSTOM_LICENSE": {"total": 7}},
+        },
     ],
 }
 
 
 def operations(result: Result) -> list[dict[str, Any]]:
     """What a run planned or sent, node by node, without what became of it."""
-    return [{key: one[key] for key in SHOWN} for node in result.json["nodes"] for one in node["operations"]]
+    return [
+        {key: one[key] for key in SHOWN}
+        for node in result.json["nodes"]
+        for one in node["operations"]
+    ]
 
 
 def without_uuids(value: Any, names: Mapping[str, str]) -> Any:
-    """``value`` as it prints without an identity: uuids of the node's providers are null, or names where they are keys."""
+    """``value`` as it prints without an identity: uuids of the node's providers are null, or names
+    where they are keys.
+    """
     if isinstance(value, Mapping):
         return {names.get(key, key): without_uuids(one, names) for key, one in value.items()}
     if isinstance(value, list):
@@ -46,23 +55,31 @@ def names_of(result: Result) -> dict[str, str]:
 
 
 def dry(agent: AgentCommand, placement: HttpPlacement | None, *more: str) -> Result:
-    """A dry run; not a byte of Placement's database and of anything in the agent's folder changes, and it says the same again."""
+    """A dry run; not a byte of Placement's database and of anything in the agent's folder changes,
+    and it says the same again.
+    """
     before = all_of(agent.folder), placement and placement.database
     result = agent.run("--once", "--dry-run", "--format", "json", *more)
     assert (all_of(agent.folder), placement and placement.database) == before
     assert result.json["dry_run"] is True
-    assert {one["status"] for node in result.json["nodes"] for one in node["operations"]} <= {"planned"}
+    assert {one["status"] for node in result.json["nodes"] for one in node["operations"]} <= {
+        "planned"
+    }
     return result
 
 
 def really(agent: AgentCommand, *more: str) -> Result:
     result = agent.run("--once", "--format", "json", *more)
     assert result.code == 0, result
-    assert {one["status"] for node in result.json["nodes"] for one in node["operations"]} <= {"done"}
+    assert {one["status"] for node in result.json["nodes"] for one in node["operations"]} <= {
+        "done"
+    }
     return result
 
 
-def foretold(agent: AgentCommand, placement: HttpPlacement | None = None, *more: str) -> tuple[Result, Result]:
+def foretold(
+    agent: AgentCommand, placement: HttpPlacement | None = None, *more: str
+) -> tuple[Result, Result]:
     """A dry run and the run after it, whose operations are the same."""
     told, done = dry(agent, placement, *more), really(agent, *more)
     assert told.code == 0, told
@@ -72,10 +89,12 @@ def foretold(agent: AgentCommand, placement: HttpPlacement | None = None, *more:
     return told, done
 
 
-# --- over HTTP --------------------------------------------------------------------------------------------------
+# --- over HTTP ------------------------------------------------------------------------------------
 
 
-def test_without_store_or_identity_uuids_are_null_and_all_else_is_as_it_will_be(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_without_store_or_identity_uuids_are_null_and_all_else_is_as_it_will_be(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     told = dry(agent, http_placement)
     assert told.code == 0, told
     assert not agent.store.exists()
@@ -99,11 +118,15 @@ def test_without_identity_no_made_up_uuid_is_in_the_output_at_all(agent: AgentHe
 
 
 @pytest.mark.parametrize("where", ["own", "nova"])
-def test_with_an_identity_uuids_are_those_of_the_run_after_it(agent: AgentHere, http_placement: HttpPlacement, where: str) -> None:
+def test_with_an_identity_uuids_are_those_of_the_run_after_it(
+    agent: AgentHere, http_placement: HttpPlacement, where: str
+) -> None:
     folder = agent.store if where == "own" else agent.folder / "nova"
     folder.mkdir()
     (folder / "compute_id").write_text(f"{UUID}\n")
-    agent.configure(on(http_placement, "fake.numa", {"DEFAULT": {"state_path": agent.folder / "nova"}}))
+    agent.configure(
+        on(http_placement, "fake.numa", {"DEFAULT": {"state_path": agent.folder / "nova"}})
+    )
     told, _ = foretold(agent, http_placement)
     assert told.json["nodes"][0]["uuid"] == UUID
     assert None not in {row["uuid"] for row in told.json["nodes"][0]["tree"]}
@@ -118,11 +141,20 @@ def test_an_empty_folder_stays_empty(agent: AgentHere, http_placement: HttpPlace
 def test_a_changed_host_file(http_placement: HttpPlacement, tmp_path: Path) -> None:
     agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
-    host_file(agent, {**HOST, "memory_mib": 32768, "traits": ["CUSTOM_RACK_7"], "cpu": {"online": "0-3"}})
+    host_file(
+        agent, {**HOST, "memory_mib": 32768, "traits": ["CUSTOM_RACK_7"], "cpu": {"online": "0-3"}}
+    )
     told, _ = foretold(agent, http_placement)
-    assert [one["op"] for one in operations(told)] == ["ensure-trait", "set-inventory", "set-traits"]
+    assert [one["op"] for one in operations(told)] == [
+        "ensure-trait",
+        "set-inventory",
+        "set-traits",
+    ]
     (changed,) = [one for one in operations(told) if one["op"] == "set-inventory"]
-    assert [(changed[when]["MEMORY_MB"]["total"], changed[when]["VCPU"]["total"]) for when in ("before", "after")] == [(16384, 8), (32768, 4)]
+    assert [
+        (changed[when]["MEMORY_MB"]["total"], changed[when]["VCPU"]["total"])
+        for when in ("before", "after")
+    ] == [(16384, 8), (32768, 4)]
 
 
 def test_a_removed_device(http_placement: HttpPlacement, tmp_path: Path) -> None:
@@ -130,7 +162,9 @@ def test_a_removed_device(http_placement: HttpPlacement, tmp_path: Path) -> None
     really(agent)
     host_file(agent, {**HOST, "providers": HOST["providers"][1:]})
     told, _ = foretold(agent, http_placement)
-    assert [(one["op"], one["provider"]["name"], one["after"]) for one in operations(told)] == [("delete-provider", "node-a-gpu", None)]
+    assert [(one["op"], one["provider"]["name"], one["after"]) for one in operations(told)] == [
+        ("delete-provider", "node-a-gpu", None)
+    ]
 
 
 def test_a_moved_and_a_replaced_device(http_placement: HttpPlacement, tmp_path: Path) -> None:
@@ -139,9 +173,18 @@ def test_a_moved_and_a_replaced_device(http_placement: HttpPlacement, tmp_path: 
     gpu, fpga = HOST["providers"]
     aggregate = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"
     moved = {**gpu, "parent": "$NODE-shelf", "aggregates": [aggregate]}
-    host_file(agent, {**HOST, "providers": [moved, {"name": "$NODE-shelf"}, {**fpga, "name": "$NODE-new"}]})
+    host_file(
+        agent,
+        {**HOST, "providers": [moved, {"name": "$NODE-shelf"}, {**fpga, "name": "$NODE-new"}]},
+    )
     told, _ = foretold(agent, http_placement)
-    assert {one["op"] for one in operations(told)} == {"create-provider", "delete-provider", "reparent-provider", "set-inventory", "set-aggregates"}
+    assert {one["op"] for one in operations(told)} == {
+        "create-provider",
+        "delete-provider",
+        "reparent-provider",
+        "set-inventory",
+        "set-aggregates",
+    }
 
 
 def test_several_nodes(http_placement: HttpPlacement, tmp_path: Path) -> None:
@@ -152,9 +195,20 @@ def test_several_nodes(http_placement: HttpPlacement, tmp_path: Path) -> None:
     assert operations(told) == without_uuids(operations(done), names_of(done))
     assert {node["state"] for node in told.json["nodes"]} == {"pending"}
     # One more, one other, one less; those in sync are in the report too.
-    host_file(agent, {"nodes": [*nodes[1:-1], {**nodes[-1], "memory_mib": 99999}, {"name": "blade-7", "memory_mib": 7168}]})
+    host_file(
+        agent,
+        {
+            "nodes": [
+                *nodes[1:-1],
+                {**nodes[-1], "memory_mib": 99999},
+                {"name": "blade-7", "memory_mib": 7168},
+            ]
+        },
+    )
     told, _ = foretold(agent, http_placement)
-    assert {node["name"]: [one["op"] for one in node["operations"]] for node in told.json["nodes"]} == {
+    assert {
+        node["name"]: [one["op"] for one in node["operations"]] for node in told.json["nodes"]
+    } == {
         "blade-1": ["delete-provider"],
         **{f"blade-{number}": [] for number in range(2, 6)},
         "blade-6": ["set-inventory"],
@@ -162,23 +216,48 @@ def test_several_nodes(http_placement: HttpPlacement, tmp_path: Path) -> None:
     }
 
 
-def test_names_that_several_nodes_bring_are_made_by_the_first_of_them(http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_names_that_several_nodes_bring_are_made_by_the_first_of_them(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     kinds = ["GOLD", "SILVER", "SILVER", "BRONZE", "SILVER", "BRONZE", "GOLD", "IRON"]
     nodes = [
-        {"name": f"blade-{number}", "traits": [f"CUSTOM_{kind}"], "providers": [{"name": "$NODE", "inventories": {f"CUSTOM_RACK_{kind}": {"total": 1}}}]}
+        {
+            "name": f"blade-{number}",
+            "traits": [f"CUSTOM_{kind}"],
+            "providers": [{"name": "$NODE", "inventories": {f"CUSTOM_RACK_{kind}": {"total": 1}}}],
+        }
         for number, kind in enumerate(kinds)
     ]
     agent = from_file(http_placement, tmp_path / "agent", {"nodes": nodes})
     told, done = dry(agent, http_placement), really(agent)
     assert operations(told) == without_uuids(operations(done), names_of(done))
     names = [one["after"] for one in operations(told) if one["op"].startswith("ensure")]
-    assert sorted(names) == sorted({"CUSTOM_COMPUTE_NODE_AGENT_NODE_A", *(f"CUSTOM_{kind}" for kind in kinds), *(f"CUSTOM_RACK_{kind}" for kind in kinds)})
-    made = [one for one in http_placement.writes() if one.path.startswith(("/traits", "/resource_classes"))]
+    assert sorted(names) == sorted(
+        {
+            "CUSTOM_COMPUTE_NODE_AGENT_NODE_A",
+            *(f"CUSTOM_{kind}" for kind in kinds),
+            *(f"CUSTOM_RACK_{kind}" for kind in kinds),
+        }
+    )
+    made = [
+        one
+        for one in http_placement.writes()
+        if one.path.startswith(("/traits", "/resource_classes"))
+    ]
     assert len(made) == len(names)
 
 
 def test_one_of_several_nodes(http_placement: HttpPlacement, tmp_path: Path) -> None:
-    agent = from_file(http_placement, tmp_path / "agent", {"nodes": [{"name": "blade-1", "memory_mib": 1024}, {"name": "blade-2", "memory_mib": 1024}]})
+    agent = from_file(
+        http_placement,
+        tmp_path / "agent",
+        {
+            "nodes": [
+                {"name": "blade-1", "memory_mib": 1024},
+                {"name": "blade-2", "memory_mib": 1024},
+            ]
+        },
+    )
     (agent.folder / "store").mkdir()
     (agent.folder / "store" / "compute_id").write_text(UUID)
     told, _ = foretold(agent, http_placement, "--node", "blade-2")
@@ -188,12 +267,16 @@ def test_one_of_several_nodes(http_placement: HttpPlacement, tmp_path: Path) -> 
 
 def test_an_adoption(agent: AgentHere, http_placement: HttpPlacement, tmp_path: Path) -> None:
     really(agent)
-    (root,) = [uuid for uuid, one in http_placement.dump()["providers"].items() if one["name"] == "node-a"]
+    (root,) = [
+        uuid for uuid, one in http_placement.dump()["providers"].items() if one["name"] == "node-a"
+    ]
     # The disk is lost; only nova's file still knows who the node is.
     stranger = AgentHere(tmp_path / "stranger")
     (stranger.folder / "nova").mkdir()
     (stranger.folder / "nova" / "compute_id").write_text(root)
-    stranger.configure(on(http_placement, "fake.small", {"DEFAULT": {"state_path": stranger.folder / "nova"}}))
+    stranger.configure(
+        on(http_placement, "fake.small", {"DEFAULT": {"state_path": stranger.folder / "nova"}})
+    )
     unadopted = dry(stranger, http_placement)
     assert "delete-provider" not in [one["op"] for one in operations(unadopted)]
     foretold(stranger, http_placement, "--adopt")
@@ -207,21 +290,32 @@ def test_what_others_changed_meanwhile(agent: AgentHere, http_placement: HttpPla
     other.set_inventory(root, {"VCPU": 3})
     other.rename(cell, "stolen")
     told, done = foretold(agent, http_placement)
-    assert {one["op"] for one in operations(told)} == {"rename-provider", "set-inventory", "set-traits"}
+    assert {one["op"] for one in operations(told)} == {
+        "rename-provider",
+        "set-inventory",
+        "set-traits",
+    }
     assert told.json["nodes"][0]["drift"] == done.json["nodes"][0]["drift"]
     assert "CUSTOM_OPS" in other.traits(root)
 
 
-def test_reading_everything_again_writes_nothing_either(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_reading_everything_again_writes_nothing_either(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     really(agent)
     assert dry(agent, http_placement, "--reread").json["nodes"][0]["state"] == "in-sync"
 
 
-def test_the_text_shows_the_same_operations_as_the_run_after_it(http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_the_text_shows_the_same_operations_as_the_run_after_it(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     agent = from_file(http_placement, tmp_path / "agent", HOST)
     really(agent)
     host_file(agent, {**HOST, "memory_mib": 32768, "providers": HOST["providers"][:1]})
-    told, done = (agent.run("--once", *more).stdout.partition("operations\n")[2].splitlines() for more in (["--dry-run"], []))
+    told, done = (
+        agent.run("--once", *more).stdout.partition("operations\n")[2].splitlines()
+        for more in (["--dry-run"], [])
+    )
     assert told[:-1] == done[:-1]
     assert len(told) > 3
     assert told[-1].endswith("dry run: nothing was written")
@@ -237,21 +331,28 @@ def test_a_busy_store_is_no_obstacle(agent: AgentHere, http_placement: HttpPlace
         writer.execute("ROLLBACK")
 
 
-def test_detailed_exit_code_says_that_changes_are_pending(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_detailed_exit_code_says_that_changes_are_pending(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     assert dry(agent, http_placement, "--detailed-exitcode").code == 2
     really(agent)
     assert dry(agent, http_placement, "--detailed-exitcode").code == 0
 
 
-# --- the embedded Placement -------------------------------------------------------------------------------------
+# --- the embedded Placement -----------------------------------------------------------------------
 
 
 @pytest.fixture
 def embedded(tmp_path: Path) -> Callable[..., AgentCommand]:
-    """Makes an agent with the embedded Placement; it needs a process of its own, where there is one such Placement."""
+    """Makes an agent with the embedded Placement; it needs a process of its own, where there is one
+    such Placement.
+    """
 
     def make(folder: str = "agent", driver: str = "fake.numa") -> AgentCommand:
-        return AgentCommand(tmp_path / folder, {"DEFAULT": {"compute_driver": driver, "host": "node-a", "state_path": "/nonexistent"}})
+        return AgentCommand(
+            tmp_path / folder,
+            {"DEFAULT": {"compute_driver": driver, "host": "node-a", "state_path": "/nonexistent"}},
+        )
 
     return make
 
@@ -266,13 +367,30 @@ def test_embedded_without_store_nothing_is_made(embedded: Callable[..., AgentCom
 
 
 @pytest.mark.parametrize("folder", ["agent", "a folder with #, ? and %41"])
-def test_embedded_with_a_store_the_copy_in_memory_is_the_database(embedded: Callable[..., AgentCommand], folder: str) -> None:
+def test_embedded_with_a_store_the_copy_in_memory_is_the_database(
+    embedded: Callable[..., AgentCommand], folder: str
+) -> None:
     agent = embedded(folder)
     really(agent)
-    agent.configure(merged({"DEFAULT": {"compute_driver": "fake.small", "host": "node-a", "state_path": "/nonexistent"}}))
+    agent.configure(
+        merged(
+            {
+                "DEFAULT": {
+                    "compute_driver": "fake.small",
+                    "host": "node-a",
+                    "state_path": "/nonexistent",
+                }
+            }
+        )
+    )
     told, _ = foretold(agent)
     assert [one["op"] for one in operations(told)].count("delete-provider") == 4
-    assert sorted(path.name for path in agent.store.iterdir()) == ["compute_id", "lock", "placement.sqlite", "store.sqlite"]
+    assert sorted(path.name for path in agent.store.iterdir()) == [
+        "compute_id",
+        "lock",
+        "placement.sqlite",
+        "store.sqlite",
+    ]
 
 
 def test_embedded_with_a_database_that_a_crash_left(embedded: Callable[..., AgentCommand]) -> None:
@@ -283,7 +401,9 @@ def test_embedded_with_a_database_that_a_crash_left(embedded: Callable[..., Agen
     copy = agent.folder / "copy"
     with closing(sqlite3.connect(database, isolation_level=None)) as writer:
         writer.execute("PRAGMA journal_mode = WAL")
-        writer.execute("UPDATE resource_providers SET name = 'node-a_CELL' WHERE name = 'node-a_NUMA3'")
+        writer.execute(
+            "UPDATE resource_providers SET name = 'node-a_CELL' WHERE name = 'node-a_NUMA3'"
+        )
         copy.mkdir()
         for file in agent.store.glob("placement.sqlite*"):
             (copy / file.name).write_bytes(file.read_bytes())

@@ -1,4 +1,6 @@
-"""The example hosts of ``etc/hosts``: what a scheduler finds on them once the agent has run (specification of Placement, section 8)."""
+"""The example hosts of ``etc/hosts``: what a scheduler finds on them once the agent has run
+(specification of Placement, section 8).
+"""
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -24,7 +26,11 @@ Found = list[tuple[Candidate, Mapping[str, frozenset[str]]]]
 def gives(**amounts: Mapping[str, int]) -> Candidate:
     """``gives(CN={"VCPU": 2})``: who gives what."""
     names = {"CN": NODE, "NUMA0": NUMA0, "NUMA1": NUMA1, "PF0": PF0, "PF1": PF1}
-    return frozenset((names[who], resource, amount) for who, resources in amounts.items() for resource, amount in resources.items())
+    return frozenset(
+        (names[who], resource, amount)
+        for who, resources in amounts.items()
+        for resource, amount in resources.items()
+    )
 
 
 class Scheduler:
@@ -36,7 +42,9 @@ class Scheduler:
         self.uuids = {name: uuid for uuid, name in self.names.items()}
 
     def answer(self, query: str, version: str = VERSION) -> Any:
-        return self._placement.other.adapter.get(f"/allocation_candidates?{query}", microversion=version)
+        return self._placement.other.adapter.get(
+            f"/allocation_candidates?{query}", microversion=version
+        )
 
     def found(self, query: str, version: str = VERSION) -> Found:
         """Each candidate, and which providers serve which of its groups."""
@@ -49,18 +57,32 @@ class Scheduler:
 
     def _told(self, request: Mapping[str, Any]) -> tuple[Candidate, Mapping[str, frozenset[str]]]:
         given = frozenset(
-            (self.names[uuid], resource, amount) for uuid, one in request["allocations"].items() for resource, amount in one["resources"].items()
+            (self.names[uuid], resource, amount)
+            for uuid, one in request["allocations"].items()
+            for resource, amount in one["resources"].items()
         )
-        return given, {suffix: frozenset(self.names[uuid] for uuid in uuids) for suffix, uuids in request.get("mappings", {}).items()}
+        return given, {
+            suffix: frozenset(self.names[uuid] for uuid in uuids)
+            for suffix, uuids in request.get("mappings", {}).items()
+        }
 
 
 @pytest.fixture
 def example(http_placement: HttpPlacement, tmp_path: Path) -> Callable[..., Scheduler]:
-    """``agent --once`` with a host file of ``etc/hosts``, and the scheduler that looks at what came of it."""
+    """``agent --once`` with a host file of ``etc/hosts``, and the scheduler that looks at what came
+    of it.
+    """
 
     def run(file: str, *more: Config) -> Scheduler:
         agent = AgentHere(tmp_path / "agent")
-        agent.configure(on(http_placement, "fake.file", {"fake": {"host_file": CHECKOUT / "etc" / "hosts" / file}}, *more))
+        agent.configure(
+            on(
+                http_placement,
+                "fake.file",
+                {"fake": {"host_file": CHECKOUT / "etc" / "hosts" / file}},
+                *more,
+            )
+        )
         result = agent.run("--once", "--format", "json")
         assert (result.code, result.json["nodes"][0]["state"]) == (0, "changed"), result
         again = agent.run("--once", "--format", "json")
@@ -86,23 +108,43 @@ A1 = "resources=VCPU:2,SRIOV_NET_VF:1"
 A5 = "resources=VCPU:2&resources1=SRIOV_NET_VF:1&resources2=SRIOV_NET_VF:1"
 
 
-def test_the_tree_is_that_of_the_specification(nested: Scheduler, http_placement: HttpPlacement) -> None:
+def test_the_tree_is_that_of_the_specification(
+    nested: Scheduler, http_placement: HttpPlacement
+) -> None:
     providers = http_placement.dump()["providers"]
-    assert {one["name"]: nested.names.get(one["parent"]) for one in providers.values()} == {NODE: None, NUMA0: NODE, NUMA1: NODE, PF0: NUMA0, PF1: NUMA1}
-    assert {one["name"]: {name: record["total"] for name, record in one["inventories"].items()} for one in providers.values()} == {
-        NODE: {"VCPU": 16, "MEMORY_MB": 16384}, NUMA0: {}, NUMA1: {}, PF0: {"SRIOV_NET_VF": 4}, PF1: {"SRIOV_NET_VF": 4},
-    }  # fmt: skip
+    assert {one["name"]: nested.names.get(one["parent"]) for one in providers.values()} == {
+        NODE: None,
+        NUMA0: NODE,
+        NUMA1: NODE,
+        PF0: NUMA0,
+        PF1: NUMA1,
+    }
+    assert {
+        one["name"]: {name: record["total"] for name, record in one["inventories"].items()}
+        for one in providers.values()
+    } == {
+        NODE: {"VCPU": 16, "MEMORY_MB": 16384},
+        NUMA0: {},
+        NUMA1: {},
+        PF0: {"SRIOV_NET_VF": 4},
+        PF1: {"SRIOV_NET_VF": 4},
+    }
 
 
 def test_a1_to_a3_a_trait_chooses_the_port(nested: Scheduler) -> None:
     assert nested.candidates(A1) == [WITH_PF0, WITH_PF1]
-    assert {frozenset(mappings[""]) for _, mappings in nested.found(A1)} == {frozenset({NODE, PF0}), frozenset({NODE, PF1})}
+    assert {frozenset(mappings[""]) for _, mappings in nested.found(A1)} == {
+        frozenset({NODE, PF0}),
+        frozenset({NODE, PF1}),
+    }
     assert nested.candidates(f"{A1}&required={GRO}") == [WITH_PF1]
     assert nested.candidates(f"{A1}&required=!{GRO}") == [WITH_PF0]
 
 
 def test_a4_a_group_of_its_own_is_served_by_the_port_alone(nested: Scheduler) -> None:
-    assert nested.found(f"resources=VCPU:2&resources1=SRIOV_NET_VF:1&required1={GRO}") == [(WITH_PF1, {"": frozenset({NODE}), "1": frozenset({PF1})})]
+    assert nested.found(f"resources=VCPU:2&resources1=SRIOV_NET_VF:1&required1={GRO}") == [
+        (WITH_PF1, {"": frozenset({NODE}), "1": frozenset({PF1})})
+    ]
 
 
 def test_a5_to_a7_two_ports_together_or_apart(nested: Scheduler) -> None:
@@ -117,14 +159,23 @@ def test_a5_to_a7_two_ports_together_or_apart(nested: Scheduler) -> None:
 
 def test_a8_to_a11_what_does_not_fit(nested: Scheduler) -> None:
     assert nested.candidates("resources=VCPU:2,SRIOV_NET_VF:5") == []
-    split = nested.candidates("resources1=SRIOV_NET_VF:3&resources2=SRIOV_NET_VF:2&group_policy=none")
-    assert split == sorted([gives(PF0={"SRIOV_NET_VF": 3}, PF1={"SRIOV_NET_VF": 2}), gives(PF0={"SRIOV_NET_VF": 2}, PF1={"SRIOV_NET_VF": 3})], key=sorted)
+    split = nested.candidates(
+        "resources1=SRIOV_NET_VF:3&resources2=SRIOV_NET_VF:2&group_policy=none"
+    )
+    assert split == sorted(
+        [
+            gives(PF0={"SRIOV_NET_VF": 3}, PF1={"SRIOV_NET_VF": 2}),
+            gives(PF0={"SRIOV_NET_VF": 2}, PF1={"SRIOV_NET_VF": 3}),
+        ],
+        key=sorted,
+    )
     assert nested.candidates("resources=VCPU:17") == []
     assert nested.candidates(f"resources=VCPU:2&required={GRO}") == []
 
 
 def test_a12_the_agent_itself_sets_what_makes_the_root_a_compute_node(nested: Scheduler) -> None:
-    # The specification's first case, a root without COMPUTE_NODE, is none of ours: the agent sets the trait on every root.
+    # The specification's first case, a root without COMPUTE_NODE, is none of ours: the agent sets
+    # the trait on every root.
     assert len(nested.candidates(f"{A1}&root_required=COMPUTE_NODE,!COMPUTE_STATUS_DISABLED")) == 2
     assert nested.candidates(f"{A1}&root_required=!COMPUTE_NODE") == []
 
@@ -148,7 +199,7 @@ def test_summaries_hold_the_whole_tree(nested: Scheduler) -> None:
     assert nested.answer("resources=VCPU:17").json()["provider_summaries"] == {}
 
 
-# --- CPUs on the cells ------------------------------------------------------------------------------------------
+# --- CPUs on the cells ----------------------------------------------------------------------------
 
 B1 = "resources_C=VCPU:2&resources_N=SRIOV_NET_VF:1&group_policy=none"
 B2 = f"{B1}&same_subtree=_C,_N"
@@ -157,21 +208,28 @@ NEAR0, NEAR1 = gives(NUMA0=CPU, PF0=VF), gives(NUMA1=CPU, PF1=VF)
 
 
 def test_b1_and_b2_the_port_of_the_same_cell(cells: Scheduler) -> None:
-    assert cells.candidates(B1) == sorted([NEAR0, NEAR1, gives(NUMA0=CPU, PF1=VF), gives(NUMA1=CPU, PF0=VF)], key=sorted)
+    assert cells.candidates(B1) == sorted(
+        [NEAR0, NEAR1, gives(NUMA0=CPU, PF1=VF), gives(NUMA1=CPU, PF0=VF)], key=sorted
+    )
     assert cells.candidates(B2) == sorted([NEAR0, NEAR1], key=sorted)
 
 
 def test_b3_and_b4_with_a_trait_and_with_memory_of_the_node(cells: Scheduler) -> None:
     assert cells.candidates(f"{B2}&required_N={GRO}") == [NEAR1]
     memory = gives(CN={"MEMORY_MB": 512})
-    assert cells.candidates(f"{B2}&resources=MEMORY_MB:512") == sorted([NEAR0 | memory, NEAR1 | memory], key=sorted)
+    assert cells.candidates(f"{B2}&resources=MEMORY_MB:512") == sorted(
+        [NEAR0 | memory, NEAR1 | memory], key=sorted
+    )
 
 
 def test_b5_a_cell_that_gives_nothing_itself(cells: Scheduler) -> None:
-    found = cells.found("resources_N=SRIOV_NET_VF:1&required_R=HW_NUMA_ROOT&same_subtree=_R,_N&group_policy=none")
+    found = cells.found(
+        "resources_N=SRIOV_NET_VF:1&required_R=HW_NUMA_ROOT&same_subtree=_R,_N&group_policy=none"
+    )
     assert sorted((sorted(given), sorted(mappings["_R"])) for given, mappings in found) == [
-        ([(PF0, "SRIOV_NET_VF", 1)], [NUMA0]), ([(PF1, "SRIOV_NET_VF", 1)], [NUMA1]),
-    ]  # fmt: skip
+        ([(PF0, "SRIOV_NET_VF", 1)], [NUMA0]),
+        ([(PF1, "SRIOV_NET_VF", 1)], [NUMA1]),
+    ]
 
 
 def test_b6_more_cpus_than_a_cell_has(cells: Scheduler) -> None:
@@ -181,16 +239,25 @@ def test_b6_more_cpus_than_a_cell_has(cells: Scheduler) -> None:
 
 
 def test_b7_a_group_that_is_none(cells: Scheduler) -> None:
-    answer = cells.answer("resources_C=VCPU:2&resources_N=SRIOV_NET_VF:1&group_policy=none&same_subtree=C,_N")
-    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (400, "placement.query.bad_value")
+    answer = cells.answer(
+        "resources_C=VCPU:2&resources_N=SRIOV_NET_VF:1&group_policy=none&same_subtree=C,_N"
+    )
+    assert (answer.status_code, answer.json()["errors"][0]["code"]) == (
+        400,
+        "placement.query.bad_value",
+    )
 
 
-# --- deeper, and on the root as well ----------------------------------------------------------------------------
+# --- deeper, and on the root as well --------------------------------------------------------------
 
 
-def test_five_levels_with_ports_on_the_root_as_well(http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_five_levels_with_ports_on_the_root_as_well(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     chain = ["$NODE", "$NODE_NUMA0", "$NODE_RISER", "$NODE_PF0", "$NODE_VF0"]
-    providers: list[dict[str, Any]] = [{"name": "$NODE", "inventories": {"VCPU": {"total": 16}, "SRIOV_NET_VF": {"total": 1}}}]
+    providers: list[dict[str, Any]] = [
+        {"name": "$NODE", "inventories": {"VCPU": {"total": 16}, "SRIOV_NET_VF": {"total": 1}}}
+    ]
     providers += [{"name": name, "parent": parent} for parent, name in pairwise(chain)]
     providers[-1] |= {"inventories": {"SRIOV_NET_VF": {"total": 2}}, "traits": [GRO]}
     agent = from_file(http_placement, tmp_path / "agent", {"providers": providers})

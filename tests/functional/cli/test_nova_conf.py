@@ -127,7 +127,11 @@ def nova_host(keystone: Keystone, tmp_path: Path) -> Callable[[], AgentHere]:
 
     def make() -> AgentHere:
         agent = AgentHere(tmp_path / "agent")
-        options = {**keystone.credentials(), "region_name": "RegionOne", "valid_interfaces": "internal,public"}
+        options = {
+            **keystone.credentials(),
+            "region_name": "RegionOne",
+            "valid_interfaces": "internal,public",
+        }
         options["password"] = PASSWORD.replace("$", "$$")
         placement = "\n".join(f"{name} = {value}" for name, value in options.items())
         agent.config_file = agent.folder / "nova.conf"
@@ -149,7 +153,9 @@ def test_it_is_right(nova_host: Callable[[], AgentHere]) -> None:
     assert all_of(agent.folder) == before
 
 
-def test_it_answers_what_would_change_here_and_then_changes_it(nova_host: Callable[[], AgentHere], keystone_placement: HttpPlacement) -> None:
+def test_it_answers_what_would_change_here_and_then_changes_it(
+    nova_host: Callable[[], AgentHere], keystone_placement: HttpPlacement
+) -> None:
     agent = nova_host()
     store = ("--store-path", str(agent.store))
     before = all_of(agent.folder)
@@ -163,9 +169,15 @@ def test_it_answers_what_would_change_here_and_then_changes_it(nova_host: Callab
     (uuid, node), *_ = keystone_placement.dump()["providers"].items()
     assert (uuid, node["name"]) == (UUID, "compute-1")
     # As nova.conf says: its CPU sets, ratios and reserved amounts.
-    assert {name: (record["total"], record["reserved"], record["allocation_ratio"]) for name, record in node["inventories"].items()} == {
-        "VCPU": (3, 0, 8.0), "PCPU": (6, 0, 1.0), "MEMORY_MB": (8192, 2048, 1.0), "DISK_GB": (1028, 2, 1.0),
-    }  # fmt: skip
+    assert {
+        name: (record["total"], record["reserved"], record["allocation_ratio"])
+        for name, record in node["inventories"].items()
+    } == {
+        "VCPU": (3, 0, 8.0),
+        "PCPU": (6, 0, 1.0),
+        "MEMORY_MB": (8192, 2048, 1.0),
+        "DISK_GB": (1028, 2, 1.0),
+    }
     # Its log stays nova's, and so does the rest of its state.
     assert not (agent.folder / "log").exists()
     assert contents(agent.folder / "nova") == {"compute_id": f"{UUID}\n".encode()}
@@ -174,9 +186,14 @@ def test_it_answers_what_would_change_here_and_then_changes_it(nova_host: Callab
 
 def test_an_option_of_ours_in_it_is_still_checked(nova_host: Callable[[], AgentHere]) -> None:
     agent = nova_host()
-    text = agent.config_file.read_text().replace("reserved_host_memory_mb = 2048", "reserved_host_memory_mb = 2 GB")
+    text = agent.config_file.read_text().replace(
+        "reserved_host_memory_mb = 2048", "reserved_host_memory_mb = 2 GB"
+    )
     agent.config_file.write_text(text)
     problem = the_only(refused(agent, None, "--store-path", str(agent.store)))
     line = text[: text.index("2 GB")].count("\n") + 1
-    assert problem["message"] == f"{agent.config_file}:{line}: [DEFAULT] reserved_host_memory_mb = 2 GB: not a whole number of at least 0"
+    assert problem["message"] == (
+        f"{agent.config_file}:{line}: [DEFAULT] reserved_host_memory_mb = 2 GB: not a whole "
+        "number of at least 0"
+    )
     assert PASSWORD not in str(problem)

@@ -36,11 +36,19 @@ def names(cards: HttpPlacement) -> list[str]:
 
 
 def test_the_cards_go_and_once_more_it_is_no_error(agent: AgentHere, cards: HttpPlacement) -> None:
-    document = agent.run("pci", "unreport", "node-a", "--format", "json", "--detailed-exitcode").json
-    assert (document["schema"], document["exit_code"], document["errors"]) == ("compute-node-agent/pci-unreport/1", 2, [])
+    document = agent.run(
+        "pci", "unreport", "node-a", "--format", "json", "--detailed-exitcode"
+    ).json
+    assert (document["schema"], document["exit_code"], document["errors"]) == (
+        "compute-node-agent/pci-unreport/1",
+        2,
+        [],
+    )
     assert document["result"] == {
-        "root": {"uuid": R, "name": "node-a"}, "deleted": {USED: "node-a_0000:AF:00.0", CARD: "node-a_0000:81:00.0"}, "kept": {},
-    }  # fmt: skip
+        "root": {"uuid": R, "name": "node-a"},
+        "deleted": {USED: "node-a_0000:AF:00.0", CARD: "node-a_0000:81:00.0"},
+        "kept": {},
+    }
     assert names(cards) == ["node-a", "node-a_0000:83:00.0", "node-a_0000:af:01.0"]
     cards.clear()
     assert agent.run("pci", "unreport", R, "--detailed-exitcode").code == 0
@@ -68,21 +76,38 @@ def test_a_dry_run_shows_what_would_go(agent: AgentHere, cards: HttpPlacement) -
     assert (cards.dump(), contents(agent.folder), cards.writes()) == (before, folder, [])
 
 
-def test_devices_that_would_come_again_are_not_taken_out(agent: AgentHere, cards: HttpPlacement) -> None:
+def test_devices_that_would_come_again_are_not_taken_out(
+    agent: AgentHere, cards: HttpPlacement
+) -> None:
     agent.configure(on(cards, "fake.numa", {"pci": {"report_in_placement": "true"}}))
     before = cards.dump()
     refused = agent.run("pci", "unreport", "node-a", "--format", "json")
-    assert (refused.code, the_only(json.loads(refused.stdout)["errors"])["code"]) == (1, "config.invalid")
+    assert (refused.code, the_only(json.loads(refused.stdout)["errors"])["code"]) == (
+        1,
+        "config.invalid",
+    )
     assert cards.dump() == before
 
 
-def test_an_agent_starts_once_the_cards_are_gone(agent: AgentHere, http_placement: HttpPlacement) -> None:
+def test_an_agent_starts_once_the_cards_are_gone(
+    agent: AgentHere, http_placement: HttpPlacement
+) -> None:
     assert agent.run("--once").code == 0
-    other, root = http_placement.other, next(uuid for uuid, one in http_placement.dump()["providers"].items() if one["name"] == "node-a")
+    other, root = (
+        http_placement.other,
+        next(
+            uuid
+            for uuid, one in http_placement.dump()["providers"].items()
+            if one["name"] == "node-a"
+        ),
+    )
     other.set_traits(other.create_provider("node-a_0000:81:00.0", parent=root), MARKS)
     refused = agent.run("--once", "--format", "json")
     assert refused.code == 1
     problem = the_only(refused.json["nodes"][0]["errors"])
-    assert (problem["code"], "agent pci unreport node-a" in problem["remedy"]) == ("config.invalid", True)
+    assert (problem["code"], "agent pci unreport node-a" in problem["remedy"]) == (
+        "config.invalid",
+        True,
+    )
     assert agent.run("pci", "unreport", "node-a").code == 0
     assert agent.run("--once").code == 0

@@ -1,4 +1,6 @@
-"""The commands of operators who work on Placement itself: what they do, what a dry run shows, and how they fail."""
+"""The commands of operators who work on Placement itself: what they do, what a dry run shows, and
+how they fail.
+"""
 
 import time
 from collections.abc import Mapping
@@ -6,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.record_changes import RecordChanges
+from agent.model.node_records import RecordChanges
 from agent.placement import retry
 from agent.store.records import Records
 from agent.store.store import open_store
@@ -41,8 +43,10 @@ def cloud(http_placement: HttpPlacement) -> HttpPlacement:
     """The nodes ``R x`` with a device and ``H``, and a consumer on both."""
     other = http_placement.other
     for uuid, name, parent, inventory in (
-        (R, "R x", None, {"VCPU": 8, "PCPU": 4, "MEMORY_MB": 4096}), (PF0, "PF0", R, {"SRIOV_NET_VF": 4}), (H, "H", None, {"VCPU": 8}),
-    ):  # fmt: skip
+        (R, "R x", None, {"VCPU": 8, "PCPU": 4, "MEMORY_MB": 4096}),
+        (PF0, "PF0", R, {"SRIOV_NET_VF": 4}),
+        (H, "H", None, {"VCPU": 8}),
+    ):
         other.create_provider(name, uuid, parent)
         other.set_inventory(uuid, inventory)
     other.claim(HELD, C)
@@ -57,12 +61,29 @@ def done(agent: AgentCommand, *arguments: str, code: int = 0) -> dict[str, Any]:
     document: dict[str, Any] = result.json
     assert tuple(document) == KEYS
     assert document["exit_code"] == code
-    assert document["schema"] == f"compute-node-agent/{'-'.join(word for word in arguments[:2] if word in WORDS)}/1"
-    assert document["requests"]["total"] == sum(document["requests"][method] for method in ("GET", "POST", "PUT", "DELETE"))
+    assert (
+        document["schema"]
+        == f"compute-node-agent/{'-'.join(word for word in arguments[:2] if word in WORDS)}/1"
+    )
+    assert document["requests"]["total"] == sum(
+        document["requests"][method] for method in ("GET", "POST", "PUT", "DELETE")
+    )
     return document
 
 
-WORDS = {"candidates", "allocation", "show", "move", "delete", "remove-tree", "aggregate", "add-host", "remove-host", "usages", "decommission"}
+WORDS = {
+    "candidates",
+    "allocation",
+    "show",
+    "move",
+    "delete",
+    "remove-tree",
+    "aggregate",
+    "add-host",
+    "remove-host",
+    "usages",
+    "decommission",
+}
 
 
 def seen(cloud: HttpPlacement) -> list[str]:
@@ -73,69 +94,100 @@ def holdings(cloud: HttpPlacement) -> dict[str, Any]:
     return {uuid: one["allocations"] for uuid, one in cloud.dump()["consumers"].items()}
 
 
-# --- reading ----------------------------------------------------------------------------------------------------
+# --- reading --------------------------------------------------------------------------------------
 
 
-def test_candidates_are_asked_for_in_the_apis_own_words(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_candidates_are_asked_for_in_the_apis_own_words(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     document = done(agent, "candidates", "resources=VCPU:2", f"in_tree={H}")
     assert document["result"]["version"] == "1.36"
-    assert document["result"]["allocation_requests"] == [{"allocations": {H: {"resources": {"VCPU": 2}}}, "mappings": {"": [H]}}]
+    assert document["result"]["allocation_requests"] == [
+        {"allocations": {H: {"resources": {"VCPU": 2}}}, "mappings": {"": [H]}}
+    ]
     assert document["result"]["provider_summaries"][H]["used"] == {"VCPU": 1}
     assert document["placement"] == {"mode": "http", "endpoint": cloud.url, "max_version": "1.39"}
     assert seen(cloud) == [
-        "GET / -> 200", f"GET allocation_candidates?in_tree={H}&resources=VCPU:2 -> 200".replace(H, "H"),
+        "GET / -> 200",
+        f"GET allocation_candidates?in_tree={H}&resources=VCPU:2 -> 200".replace(H, "H"),
         "GET in_tree=H -> 200",
-    ]  # fmt: skip
+    ]
     assert document["result"]["providers"][H] == "H"
     text = agent.run("candidates", "resources=VCPU:2", f"in_tree={H}")
     assert text.stdout.splitlines()[:3] == ["1 candidate", "candidate 1", f"  H ({H}): VCPU 2"]
     assert "no candidates: nothing fits" in agent.run("candidates", "resources=VCPU:9").stdout
 
 
-def test_a_consumer_is_shown_with_the_names_of_its_providers(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_a_consumer_is_shown_with_the_names_of_its_providers(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     document = done(agent, "allocation", "show", C.upper())
     assert document["result"] == {
-        "consumer": C, "allocations": HELD, "project_id": PROJECT, "user_id": USER, "consumer_generation": 1,
+        "consumer": C,
+        "allocations": HELD,
+        "project_id": PROJECT,
+        "user_id": USER,
+        "consumer_generation": 1,
         "providers": {R: "R x", PF0: "PF0", H: "H"},
-    }  # fmt: skip
+    }
     text = agent.run("allocation", "show", C).stdout
     assert text.startswith(f"consumer {C}, generation 1, project {PROJECT}, user {USER}\n")
     assert f"  R x ({R}): MEMORY_MB 512, VCPU 2\n" in text
     assert done(agent, "allocation", "show", M)["result"] == {"consumer": M, "allocations": {}}
 
 
-def test_usages_are_shown_by_class_and_as_quota_counts_them(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_usages_are_shown_by_class_and_as_quota_counts_them(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     document = done(agent, "usages", PROJECT, "--user-id", "nobody")
     assert document["result"] == {
-        "project": {"id": PROJECT, "usages": {"VCPU": 3, "MEMORY_MB": 512, "SRIOV_NET_VF": 1}, "quota": {"cores": 3, "ram": 512}},
+        "project": {
+            "id": PROJECT,
+            "usages": {"VCPU": 3, "MEMORY_MB": 512, "SRIOV_NET_VF": 1},
+            "quota": {"cores": 3, "ram": 512},
+        },
         "user": {"id": "nobody", "usages": {}, "quota": {"cores": 0, "ram": 0}},
     }
     assert done(agent, "usages", "nobody's")["result"]["user"] is None
-    assert agent.run("usages", PROJECT).stdout.startswith(f"project {PROJECT}: 3 cores, 512 MiB of memory\n  MEMORY_MB 512\n")
+    assert agent.run("usages", PROJECT).stdout.startswith(
+        f"project {PROJECT}: 3 cores, 512 MiB of memory\n  MEMORY_MB 512\n"
+    )
 
 
-# --- writing ----------------------------------------------------------------------------------------------------
+# --- writing --------------------------------------------------------------------------------------
 
 WRITERS: dict[str, tuple[tuple[str, ...], list[tuple[str, str]]]] = {
     "move": (("allocation", "move", C, M), [("POST", "/allocations")]),
     "delete": (("allocation", "delete", C), [("PUT", f"/allocations/{C}")]),
     "delete by force": (("allocation", "delete", C, "--force"), [("DELETE", f"/allocations/{C}")]),
     "remove tree": (("allocation", "remove-tree", C, "R x"), [("PUT", f"/allocations/{C}")]),
-    "add host": (("aggregate", "add-host", A, "R x"), [("PUT", f"/resource_providers/{R}/aggregates")]),
+    "add host": (
+        ("aggregate", "add-host", A, "R x"),
+        [("PUT", f"/resource_providers/{R}/aggregates")],
+    ),
     "decommission": (
         ("decommission", "R x", "--consumer", C, "--all-providers"),
-        [("PUT", f"/allocations/{C}"), ("DELETE", f"/resource_providers/{PF0}"), ("DELETE", f"/resource_providers/{R}")],
+        [
+            ("PUT", f"/allocations/{C}"),
+            ("DELETE", f"/resource_providers/{PF0}"),
+            ("DELETE", f"/resource_providers/{R}"),
+        ],
     ),
 }
 
 
 @pytest.mark.parametrize("which", WRITERS)
-def test_a_dry_run_shows_what_the_run_after_it_sends(agent: AgentHere, cloud: HttpPlacement, which: str) -> None:
+def test_a_dry_run_shows_what_the_run_after_it_sends(
+    agent: AgentHere, cloud: HttpPlacement, which: str
+) -> None:
     arguments, expected = WRITERS[which]
     before, folder = cloud.dump(), contents(agent.folder)
     planned = done(agent, *arguments, "--dry-run")
     text = agent.run(*arguments, "--dry-run")
-    assert done(agent, *arguments, "--dry-run", "--detailed-exitcode", code=2)["writes"] == planned["writes"]
+    assert (
+        done(agent, *arguments, "--dry-run", "--detailed-exitcode", code=2)["writes"]
+        == planned["writes"]
+    )
     assert [str(one) for one in cloud.writes()] == []
     assert (cloud.dump(), contents(agent.folder)) == (before, folder)
     assert not agent.store.exists()
@@ -150,13 +202,18 @@ def test_a_dry_run_shows_what_the_run_after_it_sends(agent: AgentHere, cloud: Ht
     sent = done(agent, *arguments, "--detailed-exitcode", code=2)
     assert not sent["dry_run"]
     assert [{**one, "status": None} for one in sent["writes"]] == planned["writes"]
-    assert [(one.method, one.path, one.version, one.body, one.status) for one in cloud.writes()] == [tuple(one.values()) for one in sent["writes"]]
+    assert [
+        (one.method, one.path, one.version, one.body, one.status) for one in cloud.writes()
+    ] == [tuple(one.values()) for one in sent["writes"]]
     assert sent["requests"]["total"] == cloud.count()
     assert [key for key, value in planned["result"].items() if value != sent["result"][key]] == []
 
 
 def test_everything_of_a_consumer_is_moved_once(agent: AgentHere, cloud: HttpPlacement) -> None:
-    assert done(agent, "allocation", "move", C, M, "--project-id", "theirs")["result"]["allocations"] == HELD
+    assert (
+        done(agent, "allocation", "move", C, M, "--project-id", "theirs")["result"]["allocations"]
+        == HELD
+    )
     assert holdings(cloud) == {M: HELD}
     assert cloud.dump()["consumers"][M]["project_id"] == "theirs"
     refused = agent.run("allocation", "move", C, M)
@@ -169,29 +226,52 @@ def test_everything_of_a_consumer_is_moved_once(agent: AgentHere, cloud: HttpPla
 
 
 @pytest.mark.parametrize("force", [(), ("--force",)])
-def test_a_consumer_is_deleted_and_once_more_it_is_no_error(agent: AgentHere, cloud: HttpPlacement, force: tuple[str, ...]) -> None:
-    assert done(agent, "allocation", "delete", C, *force)["result"] == {"consumer": C, "deleted": True}
+def test_a_consumer_is_deleted_and_once_more_it_is_no_error(
+    agent: AgentHere, cloud: HttpPlacement, force: tuple[str, ...]
+) -> None:
+    assert done(agent, "allocation", "delete", C, *force)["result"] == {
+        "consumer": C,
+        "deleted": True,
+    }
     assert holdings(cloud) == {}
     again = agent.run("allocation", "delete", C, *force, "--detailed-exitcode")
     assert (again.code, again.stdout.splitlines()[0]) == (0, f"consumer {C} holds nothing")
 
 
-def test_a_consumer_lets_go_of_a_node_by_name_or_uuid(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_a_consumer_lets_go_of_a_node_by_name_or_uuid(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     assert done(agent, "allocation", "remove-tree", C, "R x")["result"]["providers_removed"] == 2
     assert holdings(cloud) == {C: {H: {"VCPU": 1}}}
-    assert done(agent, "allocation", "remove-tree", C, R, "--detailed-exitcode")["result"]["providers_removed"] == 0
-    assert done(agent, "allocation", "remove-tree", C, H)["result"]["root"] == {"uuid": H, "name": "H"}
+    assert (
+        done(agent, "allocation", "remove-tree", C, R, "--detailed-exitcode")["result"][
+            "providers_removed"
+        ]
+        == 0
+    )
+    assert done(agent, "allocation", "remove-tree", C, H)["result"]["root"] == {
+        "uuid": H,
+        "name": "H",
+    }
     assert "[allocation.consumer-not-found]" in agent.run("allocation", "remove-tree", C, H).stderr
 
 
 def test_hosts_come_into_aggregates_and_leave_them(agent: AgentHere, cloud: HttpPlacement) -> None:
     cloud.other.set_aggregates(R, [M])
-    assert done(agent, "aggregate", "add-host", A, "R x")["result"] == {"aggregate": A, "host": {"uuid": R, "name": "R x"}, "changed": True}
+    assert done(agent, "aggregate", "add-host", A, "R x")["result"] == {
+        "aggregate": A,
+        "host": {"uuid": R, "name": "R x"},
+        "changed": True,
+    }
     assert cloud.other.aggregates(R) == {A, M}
-    assert agent.run("aggregate", "add-host", A, R).stdout.startswith(f"host R x is in aggregate {A}\n")
+    assert agent.run("aggregate", "add-host", A, R).stdout.startswith(
+        f"host R x is in aggregate {A}\n"
+    )
     assert done(agent, "aggregate", "add-host", A, H)["result"]["changed"]
     assert done(agent, "aggregate", "remove-host", A, R)["result"]["changed"]
-    assert not done(agent, "aggregate", "remove-host", A, R, "--detailed-exitcode")["result"]["changed"]
+    assert not done(agent, "aggregate", "remove-host", A, R, "--detailed-exitcode")["result"][
+        "changed"
+    ]
     # An aggregate that nobody is in may be a wrong uuid.
     assert done(agent, "aggregate", "remove-host", A, H)["result"]["changed"]
     nobody = agent.run("aggregate", "remove-host", A, H)
@@ -200,53 +280,79 @@ def test_hosts_come_into_aggregates_and_leave_them(agent: AgentHere, cloud: Http
     assert "[allocation.provider-not-found]" in agent.run("aggregate", "add-host", A, "R+x").stderr
 
 
-# --- decommission -----------------------------------------------------------------------------------------------
+# --- decommission ---------------------------------------------------------------------------------
 
 
-def test_s_88_a_node_is_decommissioned_and_once_more_it_is_no_error(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_s_88_a_node_is_decommissioned_and_once_more_it_is_no_error(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     document = done(agent, "decommission", "R x", "--evacuated", C, "--all-providers")
     assert document["result"] == {
-        "root": {"uuid": R, "name": "R x"}, "released": {C: 2}, "not_released": {}, "deleted": [PF0, R], "kept": {}, "unknown_consumers": {},
-    }  # fmt: skip
+        "root": {"uuid": R, "name": "R x"},
+        "released": {C: 2},
+        "not_released": {},
+        "deleted": [PF0, R],
+        "kept": {},
+        "unknown_consumers": {},
+    }
     assert set(cloud.dump()["providers"]) == {H}
     assert holdings(cloud) == {C: {H: {"VCPU": 1}}}
-    again = done(agent, "decommission", R, "--evacuated", C, "--all-providers", "--detailed-exitcode")
+    again = done(
+        agent, "decommission", R, "--evacuated", C, "--all-providers", "--detailed-exitcode"
+    )
     assert (again["writes"], again["result"]["root"]) == ([], None)
     # A name may be a wrong one.
     unknown = agent.run("decommission", "R x", "--format", "json")
-    assert (unknown.code, [one["code"] for one in unknown.json["errors"]]) == (1, ["allocation.provider-not-found"])
+    assert (unknown.code, [one["code"] for one in unknown.json["errors"]]) == (
+        1,
+        ["allocation.provider-not-found"],
+    )
     assert "uuid of the root" in unknown.json["errors"][0]["remedy"]
 
 
-def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_s_88_a_consumer_that_nobody_named_is_told_and_stays(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     document = done(agent, "decommission", "R x", "--all-providers", code=1)
     assert document["result"]["unknown_consumers"] == {C: [R, PF0]}
     assert {one["code"] for one in document["errors"]} == {"allocation.provider-in-use"}
     assert all(one["remedy"] for one in document["errors"])
     assert [str(one) for one in cloud.writes()] == []
     text = agent.run("decommission", "R x", "--all-providers")
-    assert f"consumer {C} is not known to be of this node and keeps what it has on {R}, {PF0}" in text.stdout
+    assert (
+        f"consumer {C} is not known to be of this node and keeps what it has on {R}, {PF0}"
+        in text.stdout
+    )
     # As far as it goes, it goes.
     cloud.other.claim({R: {"VCPU": 2}}, C)
     partly = done(agent, "decommission", "R x", "--all-providers", code=3)
     assert (partly["result"]["deleted"], list(partly["result"]["kept"])) == ([PF0], [R])
 
 
-def test_s_88_whom_the_records_know_need_not_be_named(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_s_88_whom_the_records_know_need_not_be_named(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     with open_store(agent.store) as store:
         write(Records(store), RecordChanges(instances=(instance(uuid=C, node=R, host="host-1"),)))
     document = done(agent, "decommission", "R x", "--all-providers")
     assert (document["result"]["released"], document["result"]["unknown_consumers"]) == ({C: 2}, {})
 
 
-def test_s_88_what_no_journal_knows_is_deleted_only_if_that_is_said(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_s_88_what_no_journal_knows_is_deleted_only_if_that_is_said(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     cloud.other.release(C)
     document = done(agent, "decommission", "R x", code=1)
-    assert {one["code"] for one in document["errors"]} == {"allocation.foreign-provider", "allocation.provider-in-use"}
+    assert {one["code"] for one in document["errors"]} == {
+        "allocation.foreign-provider",
+        "allocation.provider-in-use",
+    }
     assert document["writes"] == []
 
 
-def test_s_88_the_agents_own_node_goes_and_somebody_elses_child_stays(agent: AgentHere, cloud: HttpPlacement) -> None:
+def test_s_88_the_agents_own_node_goes_and_somebody_elses_child_stays(
+    agent: AgentHere, cloud: HttpPlacement
+) -> None:
     assert agent.run("--once").code == 0
     uuids = {one["name"]: uuid for uuid, one in cloud.dump()["providers"].items()}
     theirs = cloud.other.create_provider("network agent", parent=uuids["node-a"])
@@ -259,10 +365,14 @@ def test_s_88_the_agents_own_node_goes_and_somebody_elses_child_stays(agent: Age
     assert done(agent, "decommission", "node-a")["result"]["deleted"] == [uuids["node-a"]]
 
 
-def test_the_agents_own_node_is_not_decommissioned_while_an_agent_runs(agent: AgentHere, cloud: HttpPlacement, proxy: FaultProxy) -> None:
+def test_the_agents_own_node_is_not_decommissioned_while_an_agent_runs(
+    agent: AgentHere, cloud: HttpPlacement, proxy: FaultProxy
+) -> None:
     assert agent.run("--once").code == 0
     proxy.faults.add(faults.read_timeout(), times=None)
-    other = AgentCommand(agent.folder, on(cloud, "fake.numa", {"placement": {"endpoint": proxy.url}}))
+    other = AgentCommand(
+        agent.folder, on(cloud, "fake.numa", {"placement": {"endpoint": proxy.url}})
+    )
     with other.started("--once") as process:
         while not proxy.requests:
             assert process.poll() is None
@@ -279,28 +389,43 @@ def test_the_agents_own_node_is_not_decommissioned_while_an_agent_runs(agent: Ag
     assert [one.method for one in cloud.writes()] == ["PUT"]
 
 
-# --- bad input and outages --------------------------------------------------------------------------------------
+# --- bad input and outages ------------------------------------------------------------------------
 
 NONSENSE: Mapping[str, tuple[tuple[str, ...], str]] = {
     "no uuid to show": (("allocation", "show", "c"), "consumer 'c' is no uuid"),
     "no uuid to move": (("allocation", "move", C, "m"), "target 'm' is no uuid"),
     "no uuid to delete": (("allocation", "delete", "../x"), "consumer '../x' is no uuid"),
-    "no aggregate": (("aggregate", "add-host", "A\x1b[31m", "R x"), "aggregate 'A\\x1b[31m' is no uuid"),
+    "no aggregate": (
+        ("aggregate", "add-host", "A\x1b[31m", "R x"),
+        "aggregate 'A\\x1b[31m' is no uuid",
+    ),
     "no query": (("candidates", "resources"), "'resources' is not of the form key=value"),
-    "an unknown key": (("candidates", "resource=VCPU:1"), "'resource' is not one of resources, required"),
+    "an unknown key": (
+        ("candidates", "resource=VCPU:1"),
+        "'resource' is not one of resources, required",
+    ),
     "a negative amount": (("candidates", "resources=VCPU:-1"), "'VCPU:-1' has no whole number"),
     "a project too long": (("usages", "p" * 256), "has not 1 to 255 characters"),
-    "a consumer that is none": (("decommission", "R x", "--consumer", "c"), "consumer 'c' is no uuid"),
+    "a consumer that is none": (
+        ("decommission", "R x", "--consumer", "c"),
+        "consumer 'c' is no uuid",
+    ),
 }
 
 
 @pytest.mark.parametrize("what", NONSENSE)
-def test_bad_input_is_one_error_with_a_remedy_before_any_write(agent: AgentHere, cloud: HttpPlacement, what: str) -> None:
+def test_bad_input_is_one_error_with_a_remedy_before_any_write(
+    agent: AgentHere, cloud: HttpPlacement, what: str
+) -> None:
     arguments, told = NONSENSE[what]
     before = cloud.dump()
     document = agent.run(*arguments, "--format", "json")
     problem = the_only(document.json["errors"])
-    assert (document.code, document.json["exit_code"], problem["code"]) == (1, 1, "allocation.bad-request")
+    assert (document.code, document.json["exit_code"], problem["code"]) == (
+        1,
+        1,
+        "allocation.bad-request",
+    )
     assert told in problem["message"]
     assert problem["remedy"]
     text = agent.run(*arguments)
@@ -312,7 +437,9 @@ def test_bad_input_is_one_error_with_a_remedy_before_any_write(agent: AgentHere,
 
 
 @pytest.mark.parametrize("arguments", [arguments for arguments, _ in WRITERS.values()], ids=WRITERS)
-def test_an_outage_is_an_error_and_nothing_is_written(agent: AgentHere, cloud: HttpPlacement, proxy: FaultProxy, arguments: tuple[str, ...]) -> None:
+def test_an_outage_is_an_error_and_nothing_is_written(
+    agent: AgentHere, cloud: HttpPlacement, proxy: FaultProxy, arguments: tuple[str, ...]
+) -> None:
     agent.configure(on(cloud, "fake.numa", {"placement": {"endpoint": proxy.url}}))
     proxy.faults.add(faults.answer(503), times=None)
     before = cloud.dump()
@@ -322,34 +449,64 @@ def test_an_outage_is_an_error_and_nothing_is_written(agent: AgentHere, cloud: H
     assert cloud.dump() == before
 
 
-def test_a_refusal_at_the_last_step_leaves_one_document(agent: AgentHere, cloud: HttpPlacement, proxy: FaultProxy) -> None:
+def test_a_refusal_at_the_last_step_leaves_one_document(
+    agent: AgentHere, cloud: HttpPlacement, proxy: FaultProxy
+) -> None:
     agent.configure(on(cloud, "fake.numa", {"placement": {"endpoint": proxy.url}}))
     proxy.faults.add(faults.answer(409, "placement.concurrent_update"), method="PUT", times=None)
     problem = the_only(agent.run("allocation", "delete", C, "--format", "json").json["errors"])
     assert problem["code"] == "allocation.consumer-changed"
     proxy.faults.add(faults.answer(403), method="DELETE", times=None)
-    assert "403" in the_only(agent.run("allocation", "delete", C, "--force", "--format", "json").json["errors"])["message"]
+    assert (
+        "403"
+        in the_only(
+            agent.run("allocation", "delete", C, "--force", "--format", "json").json["errors"]
+        )["message"]
+    )
 
 
 def test_wrong_usage_has_its_own_exit_code(agent: AgentHere) -> None:
-    for arguments in (("allocation",), ("allocation", "show"), ("decommission",), ("candidates", "--once"), ("usages", "p", "--adopt")):
+    for arguments in (
+        ("allocation",),
+        ("allocation", "show"),
+        ("decommission",),
+        ("candidates", "--once"),
+        ("usages", "p", "--adopt"),
+    ):
         assert agent.run(*arguments).code == 64
 
 
-# --- the embedded Placement -------------------------------------------------------------------------------------
+# --- the embedded Placement -----------------------------------------------------------------------
 
 
-def test_without_credentials_the_work_is_on_the_embedded_placement(tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_without_credentials_the_work_is_on_the_embedded_placement(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
     folder = tmp_path_factory.mktemp("embedded")
-    agent = AgentCommand(folder, {"DEFAULT": {"compute_driver": "fake.small", "host": "node-a", "state_path": "/nonexistent"}})
+    agent = AgentCommand(
+        folder,
+        {
+            "DEFAULT": {
+                "compute_driver": "fake.small",
+                "host": "node-a",
+                "state_path": "/nonexistent",
+            }
+        },
+    )
     looked = agent.run("candidates", "resources=VCPU:1")
     assert looked.code == 0, looked
-    assert looked.stdout.splitlines()[0] == f"using the embedded Placement in {agent.store / 'placement.sqlite'}"
+    assert (
+        looked.stdout.splitlines()[0]
+        == f"using the embedded Placement in {agent.store / 'placement.sqlite'}"
+    )
     assert not agent.store.exists(), "whoever only looks makes nothing"
     assert agent.run("--once").code == 0
     assert len(done(agent, "candidates", "resources=VCPU:1")["result"]["allocation_requests"]) == 1
     before = contents(agent.store)
-    assert done(agent, "aggregate", "add-host", A, "node-a", "--dry-run")["placement"]["mode"] == "embedded"
+    assert (
+        done(agent, "aggregate", "add-host", A, "node-a", "--dry-run")["placement"]["mode"]
+        == "embedded"
+    )
     assert contents(agent.store) == before
     added = done(agent, "aggregate", "add-host", A, "node-a")
     assert (added["result"]["changed"], added["writes"][0]["status"]) == (True, 200)
@@ -357,16 +514,37 @@ def test_without_credentials_the_work_is_on_the_embedded_placement(tmp_path_fact
 
 
 FAILING = {
-    "aggregate-remove-host": ("aggregate", "remove-host", "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11", "nobody"),
-    "aggregate-add-host": ("aggregate", "add-host", "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11", "nobody"),
-    "allocation-remove-tree": ("allocation", "remove-tree", "c0000000-0000-4000-8000-000000000001", "nobody"),
+    "aggregate-remove-host": (
+        "aggregate",
+        "remove-host",
+        "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11",
+        "nobody",
+    ),
+    "aggregate-add-host": (
+        "aggregate",
+        "add-host",
+        "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11",
+        "nobody",
+    ),
+    "allocation-remove-tree": (
+        "allocation",
+        "remove-tree",
+        "c0000000-0000-4000-8000-000000000001",
+        "nobody",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", FAILING)
-def test_work_that_fails_is_reported_as_that_work_with_its_requests(agent: AgentHere, cloud: HttpPlacement, name: str) -> None:
+def test_work_that_fails_is_reported_as_that_work_with_its_requests(
+    agent: AgentHere, cloud: HttpPlacement, name: str
+) -> None:
     result = agent.run(*FAILING[name], "--format", "json")
     assert result.code == 1
     assert result.json["schema"] == f"compute-node-agent/{name}/1"
     assert result.json["requests"]["GET"] >= 1
-    assert (len(result.json["errors"]), result.json["exit_code"], result.json["result"]) == (1, 1, {})
+    assert (len(result.json["errors"]), result.json["exit_code"], result.json["result"]) == (
+        1,
+        1,
+        {},
+    )

@@ -1,4 +1,6 @@
-"""The commands about what is promised to guests: through an agent, and without one from the store."""
+"""The commands about what is promised to guests: through an agent, and without one from
+the store.
+"""
 
 import io
 import json
@@ -7,9 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from tests.support.local_api import api_here
-from tests.support.site import GPUS, PMEM_UNIT, Body, Site, allocated, claim_body, instance_body, move_body, site_here, with_devices
+from tests.support.site import (
+    GPUS,
+    PMEM_UNIT,
+    Body,
+    Site,
+    allocated,
+    claim_body,
+    instance_body,
+    move_body,
+    site_here,
+    with_devices,
+)
 from tests.support.system import AgentHere, Result
 from tests.support.tracking import F1, F3, FN, Host, guest, uuid_of
 from tests.unit.render.reports import node, report
@@ -22,13 +35,23 @@ class Desk:
 
     def __init__(self, folder: Path, site: Site, host: Host) -> None:
         self.folder, self.site, self.host = folder, site, site.serve(host)
-        site.api.service.audited(report(nodes=(node(name=host.name, uuid=host.node, state="in-sync", errors=()),)), whole=True)
-        reserved = {"reserved_host_cpus": 1, "reserved_host_memory_mb": 512, "reserved_host_disk_mb": 2048}
+        site.api.service.audited(
+            report(nodes=(node(name=host.name, uuid=host.node, state="in-sync", errors=()),)),
+            whole=True,
+        )
+        reserved = {
+            "reserved_host_cpus": 1,
+            "reserved_host_memory_mb": 512,
+            "reserved_host_disk_mb": 2048,
+        }
         default = {"host": host.name, "compute_driver": "fake.small", **reserved}
         folder.mkdir(exist_ok=True)
         store = site.world.store.location.file
         assert store is not None
-        self.command = AgentHere(folder, {"DEFAULT": default, "api": {"socket": site.api.path}, "store": {"path": store.parent}})
+        self.command = AgentHere(
+            folder,
+            {"DEFAULT": default, "api": {"socket": site.api.path}, "store": {"path": store.parent}},
+        )
         self.run = self.command.run
 
     def file(self, body: object) -> str:
@@ -39,7 +62,13 @@ class Desk:
 
     def alone(self) -> None:
         """No agent runs any more."""
-        self.command.configure({"DEFAULT": {"host": self.host.name}, "api": {"socket": self.folder / "nobody.sock"}, "store": {"path": self.store}})
+        self.command.configure(
+            {
+                "DEFAULT": {"host": self.host.name},
+                "api": {"socket": self.folder / "nobody.sock"},
+                "store": {"path": self.store},
+            }
+        )
 
     @property
     def store(self) -> Path:
@@ -72,11 +101,13 @@ def timed_tracker(tmp_path, site):
     return Desk(tmp_path / "cli", site, with_devices(site.world.pmem("HA")))
 
 
-# --- claims -----------------------------------------------------------------------------------------------------------
+# --- claims ---------------------------------------------------------------------------------------
 
 
 def test_a_claim_is_made_shown_and_given_back(timed_tracker):
-    body = claim_body(timed_tracker.host, "i1", allocations=allocated(timed_tracker.host, **PMEM_UNIT))
+    body = claim_body(
+        timed_tracker.host, "i1", allocations=allocated(timed_tracker.host, **PMEM_UNIT)
+    )
     made = timed_tracker.run("claim", "create", timed_tracker.file(body))
     assert (made.code, made.stderr) == (0, "")
     assert made.stdout.splitlines() == [
@@ -85,10 +116,18 @@ def test_a_claim_is_made_shown_and_given_back(timed_tracker):
         "  2048 MiB memory · 1 CPU · 20480 MiB disk · units ns_0",
     ]
     again = timed_tracker.run("claim", "create", timed_tracker.file(body))
-    assert (again.code, again.stdout.splitlines()[-1]) == (0, "it was done before; nothing has changed")
+    assert (again.code, again.stdout.splitlines()[-1]) == (
+        0,
+        "it was done before; nothing has changed",
+    )
     assert timed_tracker.run("claim", "show", CLAIM).stdout == made.stdout
     gone = timed_tracker.run("claim", "abort", CLAIM, "--format", "json")
-    assert (gone.code, gone.json["schema"], gone.json["claim"]["state"], gone.json["claim"]["repeated"]) == (0, "compute-node-agent/claim/1", "released", False)
+    assert (
+        gone.code,
+        gone.json["schema"],
+        gone.json["claim"]["state"],
+        gone.json["claim"]["repeated"],
+    ) == (0, "compute-node-agent/claim/1", "released", False)
     assert timed_tracker.run("claim", "abort", CLAIM, "--format", "json").json["claim"]["repeated"]
     assert timed_tracker.host.usage == "512/1/2048"
 
@@ -119,15 +158,27 @@ def test_a_refusal_is_told_with_every_reason_and_its_code(timed_tracker):
     assert "memory: 2560 MiB would be used" in result.stderr
     assert "vcpus: 2 would be used" in result.stderr
     assert "[resources.unavailable]" in result.stderr
-    assert error_of(timed_tracker.run("claim", "create", timed_tracker.file(body), "--format", "json"))["code"] == "resources.unavailable"
+    assert (
+        error_of(
+            timed_tracker.run("claim", "create", timed_tracker.file(body), "--format", "json")
+        )["code"]
+        == "resources.unavailable"
+    )
 
 
 @pytest.mark.parametrize(
     ("content", "code"),
-    [("{", "request.not-json"), ("[]", "request.unreadable"), ('{"node": 1, "node": 2}', "request.not-json"), ('{"instance": {}}', "request.invalid")],
+    [
+        ("{", "request.not-json"),
+        ("[]", "request.unreadable"),
+        ('{"node": 1, "node": 2}', "request.not-json"),
+        ('{"instance": {}}', "request.invalid"),
+    ],
 )
 def test_a_file_without_a_request_is_refused(timed_tracker, content, code):
-    error = error_of(timed_tracker.run("claim", "create", timed_tracker.file(content), "--format", "json"))
+    error = error_of(
+        timed_tracker.run("claim", "create", timed_tracker.file(content), "--format", "json")
+    )
     assert error["code"] == code
     assert error["remedy"]
 
@@ -139,44 +190,75 @@ def test_a_file_that_cannot_be_read_is_named(timed_tracker):
         assert str(missing) in result.stderr
 
 
-@pytest.mark.parametrize("words", [("claim",), ("claim", "create"), ("claim", "abort"), ("migrate", "finish"), ("claims", "x"), ("migrate", "away", "x")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("claim",),
+        ("claim", "create"),
+        ("claim", "abort"),
+        ("migrate", "finish"),
+        ("claims", "x"),
+        ("migrate", "away", "x"),
+    ],
+)
 def test_wrong_usage_is_64(timed_tracker, words):
     assert timed_tracker.run(*words).code == 64
 
 
-# --- moves ------------------------------------------------------------------------------------------------------------
+# --- moves ----------------------------------------------------------------------------------------
 
 
 def test_a_move_goes_its_way(timed_tracker):
     timed_tracker.run("claim", "create", timed_tracker.file(claim_body(timed_tracker.host, "i1")))
-    made = timed_tracker.run("migrate", "claim", timed_tracker.file(move_body(timed_tracker.host, "i1", "resize", F3)))
+    made = timed_tracker.run(
+        "migrate", "claim", timed_tracker.file(move_body(timed_tracker.host, "i1", "resize", F3))
+    )
     assert (made.code, made.stderr) == (0, "")
     lines = made.stdout.splitlines()
-    assert lines[:2] == [f"{MOVE}  resize  pre-migrating", f"  instance {guest('i1')} · HA → HA · flavor f1 → f3"]
+    assert lines[:2] == [
+        f"{MOVE}  resize  pre-migrating",
+        f"  instance {guest('i1')} · HA → HA · flavor f1 → f3",
+    ]
     assert f"  {CLAIM}  held  instance, the old half" in lines
     assert f"  {MOVE}  held  move, the new half" in lines
     assert timed_tracker.run("migrations").stdout.splitlines() == lines[:2]
     for word, status in (("finish", "finished"), ("confirm", "confirmed")):
         move = timed_tracker.run("migrate", word, MOVE, "--format", "json").json["move"]
         assert (move["migration"]["status"], move["repeated"]) == (status, False)
-        assert timed_tracker.run("migrate", word, MOVE).stdout.splitlines()[-1] == "it was done before; nothing has changed"
+        assert (
+            timed_tracker.run("migrate", word, MOVE).stdout.splitlines()[-1]
+            == "it was done before; nothing has changed"
+        )
     assert timed_tracker.run("migrations").stdout == "no migrations\n"
-    assert [one["uuid"] for one in timed_tracker.run("migrations", "--all", "--format", "json").json["migrations"]] == [MOVE]
+    assert [
+        one["uuid"]
+        for one in timed_tracker.run("migrations", "--all", "--format", "json").json["migrations"]
+    ] == [MOVE]
 
 
 @pytest.mark.parametrize(("word", "status"), [("abort", "cancelled"), ("revert", "reverted")])
 def test_a_move_is_taken_back(timed_tracker, word, status):
     timed_tracker.run("claim", "create", timed_tracker.file(claim_body(timed_tracker.host, "i1")))
-    timed_tracker.run("migrate", "claim", timed_tracker.file(move_body(timed_tracker.host, "i1", "resize", F3)))
+    timed_tracker.run(
+        "migrate", "claim", timed_tracker.file(move_body(timed_tracker.host, "i1", "resize", F3))
+    )
     if word == "revert":
         timed_tracker.run("migrate", "finish", MOVE)
-        assert error_of(timed_tracker.run("migrate", "revert", MOVE, "--format", "json"))["code"] == "state.wrong"
+        assert (
+            error_of(timed_tracker.run("migrate", "revert", MOVE, "--format", "json"))["code"]
+            == "state.wrong"
+        )
         timed_tracker.host.update("i1", task_state="resize_reverting")
-    assert timed_tracker.run("migrate", word, MOVE, "--format", "json").json["move"]["migration"]["status"] == status
+    assert (
+        timed_tracker.run("migrate", word, MOVE, "--format", "json").json["move"]["migration"][
+            "status"
+        ]
+        == status
+    )
     assert timed_tracker.host.usage == "2560/2/22528"
 
 
-# --- lists ------------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------
 
 
 def test_claims_are_listed_by_the_agent_and_from_the_store(timed_tracker):
@@ -185,16 +267,31 @@ def test_claims_are_listed_by_the_agent_and_from_the_store(timed_tracker):
     shown = timed_tracker.run("claims")
     assert (shown.code, len(shown.stdout.splitlines())) == (0, 6)
     offline = timed_tracker.run("claims", "--offline")
-    assert offline.stdout.splitlines() == ["the daemon was not asked; this is what the store knows", *shown.stdout.splitlines()]
+    assert offline.stdout.splitlines() == [
+        "the daemon was not asked; this is what the store knows",
+        *shown.stdout.splitlines(),
+    ]
     listed = timed_tracker.run("claims", "--instance", guest("i1"), "--format", "json").json
-    assert (listed["schema"], listed["source"], [one["id"] for one in listed["claims"]]) == ("compute-node-agent/claims/1", "daemon", [CLAIM])
+    assert (listed["schema"], listed["source"], [one["id"] for one in listed["claims"]]) == (
+        "compute-node-agent/claims/1",
+        "daemon",
+        [CLAIM],
+    )
     timed_tracker.alone()
-    assert timed_tracker.run("claims", "--instance", guest("i1"), "--format", "json").json == {**listed, "source": "store"}
-    assert timed_tracker.run("claim", "show", CLAIM, "--format", "json").json["claim"] == listed["claims"][0]
+    assert timed_tracker.run("claims", "--instance", guest("i1"), "--format", "json").json == {
+        **listed,
+        "source": "store",
+    }
+    assert (
+        timed_tracker.run("claim", "show", CLAIM, "--format", "json").json["claim"]
+        == listed["claims"][0]
+    )
 
 
 @pytest.mark.parametrize("asked", [(), ("--offline",)], ids=["the agent", "the store"])
-def test_claims_of_an_instance_that_has_none_are_an_error_that_says_where_the_others_are(timed_tracker, asked):
+def test_claims_of_an_instance_that_has_none_are_an_error_that_says_where_the_others_are(
+    timed_tracker, asked
+):
     assert timed_tracker.run("claims", *asked).code == 0
     for name in ("i1", "i2"):
         timed_tracker.host.claim(name, F1)
@@ -204,15 +301,24 @@ def test_claims_of_an_instance_that_has_none_are_an_error_that_says_where_the_ot
         assert (refused.code, refused.stdout) == (1, "")
         assert f"--instance {guest(name)}: no claim of such an instance counts" in refused.stderr
         assert "agent claims lists those that do" in refused.stderr
-        error = error_of(timed_tracker.run("claims", "--instance", guest(name), *asked, "--format", "json"))
-        assert (error["code"], error["remedy"]) == ("config.invalid", "agent claims lists those that do, with their instances")
+        error = error_of(
+            timed_tracker.run("claims", "--instance", guest(name), *asked, "--format", "json")
+        )
+        assert (error["code"], error["remedy"]) == (
+            "config.invalid",
+            "agent claims lists those that do, with their instances",
+        )
     assert timed_tracker.run("claims", "--instance", guest("i1"), *asked).code == 0
 
 
 def test_what_changes_something_needs_an_agent(timed_tracker):
     timed_tracker.host.claim("i1", F1)
     timed_tracker.alone()
-    for words in (("claim", "abort", CLAIM), ("migrate", "finish", MOVE), ("claim", "create", timed_tracker.file(claim_body(timed_tracker.host, "i2")))):
+    for words in (
+        ("claim", "abort", CLAIM),
+        ("migrate", "finish", MOVE),
+        ("claim", "create", timed_tracker.file(claim_body(timed_tracker.host, "i2"))),
+    ):
         assert error_of(timed_tracker.run(*words, "--format", "json"))["code"] == "api.unreachable"
     assert timed_tracker.host.usage == "2560/2/22528"
 
@@ -231,17 +337,23 @@ def test_a_record_that_makes_no_sense_is_named_and_the_others_are_listed(timed_t
     with timed_tracker.site.world.store.writing() as connection:
         connection.exec_driver_sql("UPDATE claim SET cells = 'nonsense' WHERE id = ?", (CLAIM,))
     result = timed_tracker.run("claims")
-    assert (result.code, len([line for line in result.stdout.splitlines() if line.startswith("  instance")])) == (3, 1)
+    assert (
+        result.code,
+        len([line for line in result.stdout.splitlines() if line.startswith("  instance")]),
+    ) == (3, 1)
     assert f"claim {CLAIM}" in result.stdout
     (error,) = timed_tracker.run("claims", "--format", "json").json["errors"]
     assert error["code"] == "record.damaged"
 
 
 def test_without_records_there_is_nothing_to_list(timed_tracker):
-    assert [timed_tracker.run(name).stdout for name in ("claims", "migrations")] == ["no claims\n", "no migrations\n"]
+    assert [timed_tracker.run(name).stdout for name in ("claims", "migrations")] == [
+        "no claims\n",
+        "no migrations\n",
+    ]
 
 
-# --- resources --------------------------------------------------------------------------------------------------------
+# --- resources ------------------------------------------------------------------------------------
 
 
 def test_resources_are_shown_by_the_agent_and_from_the_store(timed_tracker):
@@ -261,55 +373,87 @@ def test_resources_are_shown_by_the_agent_and_from_the_store(timed_tracker):
         "  something has changed that is not in Placement yet",
     ]
     offline = timed_tracker.run("resources", "--offline").stdout.splitlines()
-    assert offline == ["the daemon was not asked; this is what the store knows", f"HA  {timed_tracker.host.node}", *shown.stdout.splitlines()[1:]]
+    assert offline == [
+        "the daemon was not asked; this is what the store knows",
+        f"HA  {timed_tracker.host.node}",
+        *shown.stdout.splitlines()[1:],
+    ]
 
 
 def test_resources_show_cells_where_somebody_knows_them(tmp_path, site):
     hn = site.world.numa()
     timed_tracker = Desk(tmp_path / "cli", site, hn)
     hn.claim("n1", FN)
-    assert "  cell 0: 4096 of 16384 MiB, 0 guest CPUs on 0-3, pinned 4-5 of 4-7" in timed_tracker.run("resources").stdout.splitlines()
+    assert (
+        "  cell 0: 4096 of 16384 MiB, 0 guest CPUs on 0-3, pinned 4-5 of 4-7"
+        in timed_tracker.run("resources").stdout.splitlines()
+    )
     (node,) = timed_tracker.run("resources", "--offline", "--format", "json").json["resources"]
-    assert (node["records"]["cells"], node["records"]["usage"]["memory_mb_used"], node["records"]["problems"]) == ([], 4608, [])
+    assert (
+        node["records"]["cells"],
+        node["records"]["usage"]["memory_mb_used"],
+        node["records"]["problems"],
+    ) == ([], 4608, [])
 
 
 @pytest.mark.parametrize("name", ["HA", "H*", uuid_of("HA")])
 def test_a_node_is_chosen_by_name_or_uuid(timed_tracker, name):
-    assert len(timed_tracker.run("resources", "--node", name, "--format", "json").json["resources"]) == 1
+    assert (
+        len(timed_tracker.run("resources", "--node", name, "--format", "json").json["resources"])
+        == 1
+    )
 
 
 def test_a_node_that_there_is_not_is_named(timed_tracker):
-    assert "HX" in error_of(timed_tracker.run("resources", "--node", "HX", "--format", "json"))["message"]
+    assert (
+        "HX"
+        in error_of(timed_tracker.run("resources", "--node", "HX", "--format", "json"))["message"]
+    )
 
 
 def test_names_from_outside_are_escaped(timed_tracker):
     body: Body = claim_body(timed_tracker.host, "i1", instance=instance_body("i1"))
     timed_tracker.run("claim", "create", timed_tracker.file(body))
     with timed_tracker.site.world.store.writing() as connection:
-        connection.exec_driver_sql("UPDATE claim SET instance = instance, flavor_id = ? WHERE id = ?", ("f\x1b[31m", CLAIM))
+        connection.exec_driver_sql(
+            "UPDATE claim SET instance = instance, flavor_id = ? WHERE id = ?", ("f\x1b[31m", CLAIM)
+        )
         connection.exec_driver_sql("UPDATE compute_node SET name = ?", ("HA\x1b[31m",))
     assert "\x1b" not in timed_tracker.run("resources", "--offline").stdout
 
 
-# --- devices ----------------------------------------------------------------------------------------------------------
+# --- devices --------------------------------------------------------------------------------------
 
 
 def test_a_device_is_told_to_be_clean(timed_tracker):
     for repeated in ([], ["it was done before; nothing has changed"]):
         if not repeated:
-            timed_tracker.host.devices = tuple(replace(one, one_time_use=True) for one in timed_tracker.host.devices if one.address == GPUS[0])
+            timed_tracker.host.devices = tuple(
+                replace(one, one_time_use=True)
+                for one in timed_tracker.host.devices
+                if one.address == GPUS[0]
+            )
             timed_tracker.host.audit()
-            timed_tracker.host.claim("i1", F1, devices=(DeviceRequest("gpu", 1, {"address": GPUS[0]}),))
+            timed_tracker.host.claim(
+                "i1", F1, devices=(DeviceRequest("gpu", 1, {"address": GPUS[0]}),)
+            )
             timed_tracker.host.tracker.abort(CLAIM)
         told = timed_tracker.run("pci", "cleaned", GPUS[0].upper())
-        line = f"device {GPUS[0]} of node HA ({timed_tracker.host.node}) is clean; guests can have it again"
+        line = (
+            f"device {GPUS[0]} of node HA ({timed_tracker.host.node}) is clean; guests can have "
+            "it again"
+        )
         assert (told.code, told.stdout.splitlines()) == (0, [line, *repeated])
 
 
-@pytest.mark.parametrize(("words", "code", "error"), [
-    (("0000:99:00.0",), 1, "no device 0000:99:00.0 on record"), (("gpu",), 1, "'gpu' is not a PCI address"),
-    ((GPUS[0], "--node", "HA", "--node", "HB"), 1, "names several nodes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        (("0000:99:00.0",), 1, "no device 0000:99:00.0 on record"),
+        (("gpu",), 1, "'gpu' is not a PCI address"),
+        ((GPUS[0], "--node", "HA", "--node", "HB"), 1, "names several nodes"),
+    ],
+)
 def test_only_a_device_that_is_there_is_told_to_be_clean(words, code, error, timed_tracker):
     told = timed_tracker.run("pci", "cleaned", *words)
     assert (told.code, error in told.stderr) == (code, True)

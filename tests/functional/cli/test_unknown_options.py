@@ -1,4 +1,6 @@
-"""A typo in a configuration is told: by the check, at every start and at a reload; and the check tells everything else that is wrong beside it."""
+"""A typo in a configuration is told: by the check, at every start and at a reload; and the check
+tells everything else that is wrong beside it.
+"""
 
 from pathlib import Path
 
@@ -73,18 +75,27 @@ def agent(tmp_path):
 
 def written(agent, text, name="agent.conf"):
     agent.config_file = agent.folder / name
-    agent.config_file.write_text(f"{text}[store]\npath = {agent.store}\n[api]\nsocket = {agent.socket}\n")
+    agent.config_file.write_text(
+        f"{text}[store]\npath = {agent.store}\n[api]\nsocket = {agent.socket}\n"
+    )
     agent.config_file.chmod(0o600)
     return agent
 
 
 def unknown(agent):
-    """What the check tells, without the file: line, section, option and what may have been meant."""
+    """What the check tells, without the file: line, section, option and what may have
+    been meant.
+    """
     checked = agent.run("config", "check", "--format", "json")
     rows = [one for one in checked.json["problems"] if one["code"] == "config.unknown"]
     assert {one["file"] for one in rows} <= {str(agent.config_file)}
-    assert all(f"{agent.config_file}:{one['line']}: [{one['section']}]" in one["message"] and one["remedy"] for one in rows)
-    assert sorted(checked.json["warnings"]) == sorted(f"{one['message']}: {one['remedy']}" for one in rows)
+    assert all(
+        f"{agent.config_file}:{one['line']}: [{one['section']}]" in one["message"] and one["remedy"]
+        for one in rows
+    )
+    assert sorted(checked.json["warnings"]) == sorted(
+        f"{one['message']}: {one['remedy']}" for one in rows
+    )
     return {(one["line"], one["section"], one["option"]): one for one in rows}
 
 
@@ -149,12 +160,21 @@ never_download_image_if_on_rbd = true
 
 def test_in_a_file_of_novas_only_near_misses_are_told(agent):
     assert list(unknown(written(agent, NOVAS))) == [
-        (8, "DEFAULT", "reserved_host_memory"), (9, "DEFAULT", "reserved_host_memory_mbs"), (19, "libvirt", "imges_type"), (25, "placemnet", None),
-    ]  # fmt: skip
+        (8, "DEFAULT", "reserved_host_memory"),
+        (9, "DEFAULT", "reserved_host_memory_mbs"),
+        (19, "libvirt", "imges_type"),
+        (25, "placemnet", None),
+    ]
 
 
 def test_every_run_warns_of_it_and_so_does_one_that_fails(agent):
-    written(agent, "[DEFAULT]\ncompute_driver = fake.file\nhost = node-a\n[fake]\nhots_file = /nonexistent\n[driver_of_somebody]\nx = 1\n")
+    written(
+        agent,
+        (
+            "[DEFAULT]\ncompute_driver = fake.file\nhost = node-a\n[fake]\nhots_file = "
+            "/nonexistent\n[driver_of_somebody]\nx = 1\n"
+        ),
+    )
     done = agent.run("--once", "--dry-run")
     assert done.code == 1
     assert "[fake] hots_file: there is no such option: did you mean host_file?" in done.stderr
@@ -169,7 +189,13 @@ def test_the_daemon_warns_of_it_at_its_start_and_at_a_reload(http_placement, tmp
     with host.service.running(OS_TRACKR__X="1") as service:
         host.answers(host.client.health)
         assert service.log.count("did you mean [placement]?") == 1
-        assert service.log.count("environment variable OS_TRACKR__X: there is no such section: did you mean OS_TRACKER__X?") == 1
+        assert (
+            service.log.count(
+                "environment variable OS_TRACKR__X: there is no such section: did you mean "
+                "OS_TRACKER__X?"
+            )
+            == 1
+        )
         file.write_text(file.read_text() + "[trackr]\n")
         host.client.reload()
         assert service.log.count("did you mean [tracker]?") == 1
@@ -177,28 +203,53 @@ def test_the_daemon_warns_of_it_at_its_start_and_at_a_reload(http_placement, tmp
 
 # What oslo.config would read, what it does not, and what others read.
 ENVIRONMENT = {
-    "OS_PLACEMENT__MAX_IN_FLIGTH": "there is no such option: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?",
-    "OS_PLACMENT__MAX_IN_FLIGHT": "there is no such section: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?",
-    "OS_PLACMENT__MAX_IN_FLIGTH": "there is no such section: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?",
-    "OS_Placement__max_in_flight": "there is no such option: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?",
+    "OS_PLACEMENT__MAX_IN_FLIGTH": (
+        "there is no such option: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?"
+    ),
+    "OS_PLACMENT__MAX_IN_FLIGHT": (
+        "there is no such section: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?"
+    ),
+    "OS_PLACMENT__MAX_IN_FLIGTH": (
+        "there is no such section: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?"
+    ),
+    "OS_Placement__max_in_flight": (
+        "there is no such option: did you mean OS_PLACEMENT__MAX_IN_FLIGHT?"
+    ),
     "OS_DEFAULT__MY_IPP": "there is no such option: did you mean OS_DEFAULT__MY_IP?",
     "OS_STORE__NOTHING_OF_THE_KIND": "there is no such option",
     # A deprecated name counts in files only.
     "OS_DEFAULT__LOGFILE": "there is no such option: did you mean OS_DEFAULT__LOG_FILE?",
 }
 NOT_OURS = {
-    "OS_PLACEMENT__MAX_ANSWER": "128", "OS_DEFAULT__MY_IP": "192.0.2.1", "OS_PLACEMENT__USERNAME": "u", "OS_USERNAME": "u", "OS_AUTH_URL": "http://127.0.0.1:1/",
-    "OS_PLACEMENT_API_VERSION": "1.39", "OS_CLOUD": "c", "OS_KEYSTONE_AUTHTOKEN__PASSWORD": "p", "OS_DATABASE__CONNECTION": "sqlite://", "OS__X": "1",
-    "OS_VNC__ENABLED": "1", "OS_OSLO_CONCURRENCY__LOCK_PATH": "/tmp", "PLACMENT__X": "1", "OS_GLANCE__ENDPOINT_OVERRIDE": "http://127.0.0.1:1/",
-}  # fmt: skip
-ORDINARY = "[DEFAULT]\ncompute_driver = fake\nhost = node-a\nstate_path = /nonexistent\n[placement]\nbackend = embedded\n"
+    "OS_PLACEMENT__MAX_ANSWER": "128",
+    "OS_DEFAULT__MY_IP": "192.0.2.1",
+    "OS_PLACEMENT__USERNAME": "u",
+    "OS_USERNAME": "u",
+    "OS_AUTH_URL": "http://127.0.0.1:1/",
+    "OS_PLACEMENT_API_VERSION": "1.39",
+    "OS_CLOUD": "c",
+    "OS_KEYSTONE_AUTHTOKEN__PASSWORD": "p",
+    "OS_DATABASE__CONNECTION": "sqlite://",
+    "OS__X": "1",
+    "OS_VNC__ENABLED": "1",
+    "OS_OSLO_CONCURRENCY__LOCK_PATH": "/tmp",
+    "PLACMENT__X": "1",
+    "OS_GLANCE__ENDPOINT_OVERRIDE": "http://127.0.0.1:1/",
+}
+ORDINARY = (
+    "[DEFAULT]\ncompute_driver = fake\nhost = node-a\nstate_path = "
+    "/nonexistent\n[placement]\nbackend = embedded\n"
+)
 
 
 def test_a_typo_in_a_variable_of_the_environment_is_told_by_the_check_and_by_every_run(agent):
     written(agent, ORDINARY)
     environment = NOT_OURS | dict.fromkeys(ENVIRONMENT, "s3cret")
     checked = agent.run("config", "check", "--format", "json", env=environment)
-    told = {one["message"].split(":")[0].removeprefix("environment variable "): one for one in checked.json["problems"]}
+    told = {
+        one["message"].split(":")[0].removeprefix("environment variable "): one
+        for one in checked.json["problems"]
+    }
     assert told.keys() == ENVIRONMENT.keys()
     for name, what in ENVIRONMENT.items():
         section, _, option = name.lower().removeprefix("os_").partition("__")
@@ -208,16 +259,31 @@ def test_a_typo_in_a_variable_of_the_environment_is_told_by_the_check_and_by_eve
         assert where == ("warning", "config.unknown", None, None)
         assert (told[name]["section"].lower(), told[name]["option"]) == (section, option)
     shown = agent.run("config", "check", env=environment)
-    assert (shown.code, shown.stdout.count("warning: environment variable OS_")) == (0, len(ENVIRONMENT))
+    assert (shown.code, shown.stdout.count("warning: environment variable OS_")) == (
+        0,
+        len(ENVIRONMENT),
+    )
     done = agent.run("--once", "--dry-run", env=environment)
-    assert [f"environment variable {name}: {what}" in done.stderr for name, what in ENVIRONMENT.items()] == [True] * len(ENVIRONMENT)
+    assert [
+        f"environment variable {name}: {what}" in done.stderr for name, what in ENVIRONMENT.items()
+    ] == [True] * len(ENVIRONMENT)
     assert "s3cret" not in checked.stdout + shown.stdout + done.stderr
 
 
 def test_beside_a_file_of_novas_only_near_misses_in_the_environment_are_told(agent):
     written(agent, NOVAS, "nova.conf")
-    told = agent.run("config", "check", "--format", "json", env=dict.fromkeys(ENVIRONMENT, "1") | {"OS_LIBVIRT__SWTPM_USER": "tss"}).json["warnings"]
-    named = [one.split(":")[0].removeprefix("environment variable ") for one in told if one.startswith("environment variable ")]
+    told = agent.run(
+        "config",
+        "check",
+        "--format",
+        "json",
+        env=dict.fromkeys(ENVIRONMENT, "1") | {"OS_LIBVIRT__SWTPM_USER": "tss"},
+    ).json["warnings"]
+    named = [
+        one.split(":")[0].removeprefix("environment variable ")
+        for one in told
+        if one.startswith("environment variable ")
+    ]
     assert named == sorted(set(ENVIRONMENT) - {"OS_STORE__NOTHING_OF_THE_KIND"})
 
 
@@ -255,26 +321,44 @@ path = {folder}/store-that-is-a-file
 
 def test_the_check_tells_errors_of_every_kind_at_once_each_with_its_place(agent):
     (agent.folder / "providers").mkdir(parents=True)
-    (agent.folder / "providers" / "a.yaml").write_text("meta: {schema_version: '1.0'}\nproviders: [{}]\n")
+    (agent.folder / "providers" / "a.yaml").write_text(
+        "meta: {schema_version: '1.0'}\nproviders: [{}]\n"
+    )
     (agent.folder / "host.yaml").write_text("cpu:\n  online: 0-x\nmemry_mib: 3\n")
     (agent.folder / "store-that-is-a-file").touch()
     agent.config_file.write_text(EVERYTHING.format(folder=agent.folder))
     agent.config_file.chmod(0o600)
     checked = agent.run("config", "check", "--format", "json")
     assert checked.code == 1
-    rows = {(Path(one["file"] or "-").name, one["line"], one["section"], one["option"]): one for one in checked.json["problems"]}
+    rows = {
+        (Path(one["file"] or "-").name, one["line"], one["section"], one["option"]): one
+        for one in checked.json["problems"]
+    }
     assert all(one["message"] and one["remedy"] for one in rows.values())
     assert rows.keys() == {
-        ("agent.conf", 5, None, None), ("agent.conf", 6, "DEFAULT", "update_resources_interval"), ("agent.conf", 7, "DEFAULT", "log_config_append"),
-        ("agent.conf", 9, "compute", "cpu_shared_set"), ("a.yaml", 2, None, None), ("agent.conf", 11, "compute", "monitors"),
-        ("agent.conf", 12, "compute", "workers"), ("host.yaml", 2, None, None), ("host.yaml", 3, None, None), ("agent.conf", 16, "pci", "device_spec"),
+        ("agent.conf", 5, None, None),
+        ("agent.conf", 6, "DEFAULT", "update_resources_interval"),
+        ("agent.conf", 7, "DEFAULT", "log_config_append"),
+        ("agent.conf", 9, "compute", "cpu_shared_set"),
+        ("a.yaml", 2, None, None),
+        ("agent.conf", 11, "compute", "monitors"),
+        ("agent.conf", 12, "compute", "workers"),
+        ("host.yaml", 2, None, None),
+        ("host.yaml", 3, None, None),
+        ("agent.conf", 16, "pci", "device_spec"),
         ("agent.conf", 17, "pci", "device_spec"),
-        ("agent.conf", 18, "pci", "alias"), ("agent.conf", 20, "placement", "auth_type"), ("agent.conf", 22, "placement", "cafile"),
-        ("agent.conf", 23, "placement", "max_in_fligth"), ("agent.conf", 25, "api", "read_group"), ("agent.conf", 27, "store", "connection"),
+        ("agent.conf", 18, "pci", "alias"),
+        ("agent.conf", 20, "placement", "auth_type"),
+        ("agent.conf", 22, "placement", "cafile"),
+        ("agent.conf", 23, "placement", "max_in_fligth"),
+        ("agent.conf", 25, "api", "read_group"),
+        ("agent.conf", 27, "store", "connection"),
         ("agent.conf", 28, "store", "path"),
-    }  # fmt: skip
+    }
     errors = [one for one in checked.json["problems"] if one["severity"] == "error"]
-    assert checked.json["errors"] == [{key: one[key] for key in ("code", "message", "remedy")} for one in errors]
+    assert checked.json["errors"] == [
+        {key: one[key] for key in ("code", "message", "remedy")} for one in errors
+    ]
     text = agent.run("config", "check")
     assert text.code == 1
     assert all(one["message"] in text.stderr and one["remedy"] in text.stderr for one in errors)

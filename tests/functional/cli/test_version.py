@@ -38,7 +38,14 @@ def test_a_version_that_cannot_be_found_hides_no_other_error(tmp_path: Path, spo
     command = [sys.executable, "-c", START.format(spoil=spoil)]
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        return subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=tmp_path, env={"PYTHONPATH": str(CHECKOUT)}, check=False)
+        return subprocess.run(
+            [*command, *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env={"PYTHONPATH": str(CHECKOUT)},
+            check=False,
+        )
 
     done = run("--config-file", str(tmp_path / "agent.conf"), "--once", "--format", "json")
     assert done.returncode == 1, done

@@ -7,32 +7,39 @@ from typing import Any
 
 import pytest
 
-from agent.tree.policy import Policy
 from agent.model.flavor import Flavor
 from agent.model.names import ProviderUuid
 from agent.model.report import NodeReport
 from agent.tracker.errors import NodeDegraded
 from agent.tracker.requests import InstanceClaim
 from agent.tracker.updates import InstanceUpdate
+from agent.tree.policy import Policy
 from tests.support.agent import AgentUnderTest
 from tests.support.device_host import DEDICATED
 from tests.support.placement import PlacementServer
 from tests.support.tracking import guest, instance, uuid_of
 from tests.unit.drivers.fakes import HOST, IDENTITY, started
 
-CELLS = ({"id": 0, "cpus": "0-7", "memory_mib": 8192}, {"id": 1, "cpus": "8-15", "memory_mib": 8192})
+CELLS = (
+    {"id": 0, "cpus": "0-7", "memory_mib": 8192},
+    {"id": 1, "cpus": "8-15", "memory_mib": 8192},
+)
 NODE, CELL = ProviderUuid(IDENTITY), f"{HOST.name}_NUMA1"
 PINNED = Flavor("p", "P", 2, 1024, extra_specs={"hw:cpu_policy": "dedicated"})
 
 
 class FileHost:
-    """A node of the driver ``fake.file``, whose cells have providers; four CPUs of each are dedicated, four are shared."""
+    """A node of the driver ``fake.file``, whose cells have providers; four CPUs of each are
+    dedicated, four are shared.
+    """
 
     def __init__(self, placement: PlacementServer, folder: Path) -> None:
         self.placement, self._file = placement, folder / "host.yaml"
         self.has(*CELLS)
         driver = started("fake.file", host_file=str(self._file))
-        self.agent = AgentUnderTest(placement, folder / "state", driver, policy=Policy(DEDICATED, layout="nested"))
+        self.agent = AgentUnderTest(
+            placement, folder / "state", driver, policy=Policy(DEDICATED, layout="nested")
+        )
         assert self.agent.cycle(start=True).state == "changed"
 
     def has(self, *cells: dict[str, Any]) -> None:
@@ -45,18 +52,27 @@ class FileHost:
     def build(self, name: str) -> str:
         """A guest with two CPUs of one cell; the name of that cell's provider."""
         tracker = self.agent.tracking.tracker
-        tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=NODE, instance=instance(name, PINNED)))
+        tracker.claim(
+            InstanceClaim(id=uuid_of(f"claim-{name}"), node=NODE, instance=instance(name, PINNED))
+        )
         tracker.update(guest(name), InstanceUpdate(vm_state="active"))
         (placed,) = tracker.view(NODE).claims[uuid_of(f"claim-{name}")].cells
         cell = f"{HOST.name}_NUMA{placed.host_cell}"
         there = {one["name"]: one["uuid"] for one in self.placement.other.tree(NODE)}
-        self.placement.other.claim({NODE: {"MEMORY_MB": 1024}, there[cell]: {"PCPU": 2}}, guest(name))
+        self.placement.other.claim(
+            {NODE: {"MEMORY_MB": 1024}, there[cell]: {"PCPU": 2}}, guest(name)
+        )
         return cell
 
     def cpus(self) -> dict[str, tuple[int, int]]:
         """Of each cell in Placement: all dedicated CPUs, and those that nobody else may have."""
-        found = {one["name"]: one["inventories"].get("PCPU") for one in self.placement.dump()["providers"].values()}
-        return {name: (record["total"], record["reserved"]) for name, record in found.items() if record}
+        found = {
+            one["name"]: one["inventories"].get("PCPU")
+            for one in self.placement.dump()["providers"].values()
+        }
+        return {
+            name: (record["total"], record["reserved"]) for name, record in found.items() if record
+        }
 
 
 @pytest.fixture
@@ -68,15 +84,23 @@ def host(placement: PlacementServer, tmp_path: Path) -> Iterator[FileHost]:
     found.agent.stop()
 
 
-def test_s_39_a_cell_that_is_gone_under_a_guest_is_kept_and_told_and_the_rest_goes_on(host: FileHost) -> None:
+def test_s_39_a_cell_that_is_gone_under_a_guest_is_kept_and_told_and_the_rest_goes_on(
+    host: FileHost,
+) -> None:
     host.has(CELLS[0])
     report = host.cycle()
     assert report.state == "degraded"
     (error,) = report.errors
     assert error.code == "node.degraded"
-    assert f"instance {guest('g2')}: a guest is placed on cell 1, which the host does not have" in error.message
-    assert [(one.kind, one.detail) for one in report.drift] == [("held-device", f"{CELL}: PCPU is gone from the node but 2 of it are allocated")]
-    # Nothing of it is given out any more; the other cell, and what the whole host has, are told as they are.
+    assert (
+        f"instance {guest('g2')}: a guest is placed on cell 1, which the host does not have"
+        in error.message
+    )
+    assert [(one.kind, one.detail) for one in report.drift] == [
+        ("held-device", f"{CELL}: PCPU is gone from the node but 2 of it are allocated")
+    ]
+    # Nothing of it is given out any more; the other cell, and what the whole host has, are told as
+    # they are.
     assert host.cpus() == {f"{HOST.name}_NUMA0": (4, 0), CELL: (4, 4)}
     assert host.placement.other.inventory(NODE)["MEMORY_MB"]["total"] == 8192
     assert host.placement.other.allocations(guest("g2"))["allocations"].keys() > {NODE}
@@ -113,6 +137,7 @@ def test_s_39_an_agent_does_not_start_on_it(host: FileHost) -> None:
     report = host.agent.once()
     assert report.state == "failed"
     assert [one.message for one in report.errors] == [
-        "[compute] cpu_shared_set: CPUs 8-11 not online, online are 0-7", "[compute] cpu_dedicated_set: CPUs 12-15 not online, online are 0-7",
-    ]  # fmt: skip
+        "[compute] cpu_shared_set: CPUs 8-11 not online, online are 0-7",
+        "[compute] cpu_dedicated_set: CPUs 12-15 not online, online are 0-7",
+    ]
     assert host.placement.dump() == before

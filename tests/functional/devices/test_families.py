@@ -1,13 +1,15 @@
-"""A card and its virtual functions, of which only one or the others can be had, while nothing is told to Placement: pci.md 14 B 26-30."""
+"""A card and its virtual functions, of which only one or the others can be had, while nothing is
+told to Placement: pci.md 14 B 26-30.
+"""
 
 from dataclasses import replace
 
 import pytest
 
 from agent.errors import StoreError
-from agent.model.record_changes import RecordChanges
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.names import ProviderUuid
+from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.errors import ClaimIdTaken, ResourcesUnavailable
@@ -39,7 +41,9 @@ def test_s_26_a_card_can_be_had_while_none_of_its_functions_is_in_use(family: De
     assert family.free == {"F2", "V20", "V21"}
 
 
-def test_s_27_a_card_is_refused_while_a_function_is_in_use_and_the_function_stays_where_it_is(family: DeviceHost) -> None:
+def test_s_27_a_card_is_refused_while_a_function_is_in_use_and_the_function_stays_where_it_is(
+    family: DeviceHost,
+) -> None:
     family.claim("S1", "V20")
     before = family.rows
     with pytest.raises(ResourcesUnavailable):
@@ -49,10 +53,16 @@ def test_s_27_a_card_is_refused_while_a_function_is_in_use_and_the_function_stay
     assert family.holders == {"V20": guest("S1")}
 
 
-def test_s_28_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_so_wrongly(family: DeviceHost) -> None:
+def test_s_28_no_record_can_say_that_a_function_is_out_of_reach_so_none_can_say_so_wrongly(
+    family: DeviceHost,
+) -> None:
     for state in ("unavailable", "unclaimable"):
         wrong = RecordChanges(devices=(replace(family.rows["V20"], state=state),))  # type: ignore[arg-type]
-        with open_store(family.folder) as store, pytest.raises(StoreError), Records(store).transaction([ProviderUuid(ROOT)]) as transaction:
+        with (
+            open_store(family.folder) as store,
+            pytest.raises(StoreError),
+            Records(store).transaction([ProviderUuid(ROOT)]) as transaction,
+        ):
             transaction.write(wrong)
     family.claim("S1", "F2")
     assert family.holders == {"F2": guest("S1")}
@@ -62,7 +72,9 @@ def test_s_29_a_claim_of_devices_is_its_guests_alone(family: DeviceHost) -> None
     family.claim("S1")
     family.claim("S2")
     wanted = (DeviceRequest("port", 1, {"address": "0000:81:02.1"}),)
-    claim = DeviceClaim(id=uuid_of("port"), node=ProviderUuid(ROOT), instance=guest("S1"), devices=wanted)
+    claim = DeviceClaim(
+        id=uuid_of("port"), node=ProviderUuid(ROOT), instance=guest("S1"), devices=wanted
+    )
     family.tracker.claim_devices(claim)
     before = family.rows
     with pytest.raises(ClaimIdTaken):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.names import ProviderUuid
 from agent.tracker.requests import MoveClaim
 from agent.tracker.updates import InstanceUpdate
@@ -18,7 +18,9 @@ V2 = {"product_id": "154c", "address": "0000:81:02.*"}
 THEIRS: dict[str, Any] = {"CUSTOM_THEIR_CLASS": {"total": 2, "max_unit": 2}}
 
 
-def test_a_class_in_use_that_somebody_else_put_on_a_card_is_no_reason_to_refuse_a_start(host: DeviceHost) -> None:
+def test_a_class_in_use_that_somebody_else_put_on_a_card_is_no_reason_to_refuse_a_start(
+    host: DeviceHost,
+) -> None:
     host.start(V2)
     card, other = host.provider("F2"), host.placement.other
     other.set_inventory(card, {**other.inventory(card), **THEIRS})
@@ -27,10 +29,16 @@ def test_a_class_in_use_that_somebody_else_put_on_a_card_is_no_reason_to_refuse_
     report = host.start(V2)
     assert (report.state, errors(report)) == ("in-sync", "")
     del host.devices["V21"]
-    assert (host.cycle().state, other.inventory(card)[VF]["total"], other.inventory(card)["CUSTOM_THEIR_CLASS"]) == ("changed", 1, theirs)
+    assert (
+        host.cycle().state,
+        other.inventory(card)[VF]["total"],
+        other.inventory(card)["CUSTOM_THEIR_CLASS"],
+    ) == ("changed", 1, theirs)
 
 
-def test_a_class_in_use_that_somebody_else_put_on_a_card_stays_as_it_is_when_the_card_is_not_offered_any_more(host: DeviceHost) -> None:
+def test_a_class_in_use_that_somebody_else_put_on_a_card_stays_as_it_is_when_the_card_is_not_offered_any_more(
+    host: DeviceHost,
+) -> None:
     host.start(V2)
     card, other = host.provider("F2"), host.placement.other
     other.set_inventory(card, {**other.inventory(card), **THEIRS})
@@ -45,16 +53,23 @@ def test_a_class_in_use_that_somebody_else_put_on_a_card_stays_as_it_is_when_the
     assert host.tree == []
 
 
-def test_a_device_for_one_time_is_not_over_committed_while_it_is_used(host: DeviceHost, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_device_for_one_time_is_not_over_committed_while_it_is_used(
+    host: DeviceHost, caplog: pytest.LogCaptureFixture
+) -> None:
     host.start({"address": "0000:81:00.0", "one_time_use": True})
     host.claim("S1", "P0")
     host.allocate("S1", P0=1)
     report = host.cycle()
-    assert (host.tree, report.drift) == (["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1 {HW_PCI_ONE_TIME_USE}"], ())
+    assert (host.tree, report.drift) == (
+        ["0000:81:00.0: CUSTOM_PCI_8086_1533=1 reserved 1 {HW_PCI_ONE_TIME_USE}"],
+        (),
+    )
     assert "over-committed" not in caplog.text
 
 
-def test_what_a_reverted_resize_still_holds_of_one_card_stays_while_its_guest_holds_as_much_of_another(host: DeviceHost) -> None:
+def test_what_a_reverted_resize_still_holds_of_one_card_stays_while_its_guest_holds_as_much_of_another(
+    host: DeviceHost,
+) -> None:
     host.start({"product_id": "154c"})
     host.claim("S1", "V20")
     host.allocate("S1", V20=1)
@@ -67,7 +82,16 @@ def test_what_a_reverted_resize_still_holds_of_one_card_stays_while_its_guest_ho
     other.move(guest("S1"), move)
     host.allocate("S1", V30=1)
     wanted = (DeviceRequest(uuid_of("V30"), 1, {"address": str(scene.address("V30"))}),)
-    tracker.claim_move(MoveClaim(id=move, type="resize", node=ProviderUuid(ROOT), instance=instance("S1", FLAVOR), flavor=FLAVOR, devices=wanted))
+    tracker.claim_move(
+        MoveClaim(
+            id=move,
+            type="resize",
+            node=ProviderUuid(ROOT),
+            instance=instance("S1", FLAVOR),
+            flavor=FLAVOR,
+            devices=wanted,
+        )
+    )
     tracker.finish(move)
     tracker.update(guest("S1"), InstanceUpdate(task_state="resize_reverting"))
     tracker.revert(move)

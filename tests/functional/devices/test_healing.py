@@ -1,11 +1,13 @@
-"""Guests whose share of devices Placement does not know, or knows otherwise: pci.md 14 C, by number, and placement.md S-67 to S-69."""
+"""Guests whose share of devices Placement does not know, or knows otherwise: pci.md 14 C, by
+number, and placement.md S-67 to S-69.
+"""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.instance import TaskState
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -46,12 +48,18 @@ def used(host: DeviceHost) -> DeviceHost:
     return host
 
 
-def test_s_44_s_67_what_placement_lacks_is_added_by_a_reshape_of_that_card_and_that_consumer(used: DeviceHost) -> None:
+def test_s_44_s_67_what_placement_lacks_is_added_by_a_reshape_of_that_card_and_that_consumer(
+    used: DeviceHost,
+) -> None:
     used.placement.other.claim({ROOT: {"VCPU": 1}}, guest("other"))
     before, card = used.placement.dump(), used.provider("F2")
     report = used.cycle()
     (reshape,) = reshapes(report)
-    assert (report.state, used.allocated("S1"), mismatches(report)) == ("changed", {F2: {VF: 1}}, [])
+    assert (report.state, used.allocated("S1"), mismatches(report)) == (
+        "changed",
+        {F2: {VF: 1}},
+        [],
+    )
     assert (set(reshape.inventories), set(reshape.allocations)) == ({card}, {guest("S1")})
     held = used.placement.other.allocations(guest("S1"))["allocations"]
     assert held[ROOT]["resources"] == {"VCPU": 1, "MEMORY_MB": 1024}
@@ -70,7 +78,11 @@ def test_s_44_together_with_a_card_that_is_told_for_the_first_time(host: DeviceH
     host.claim("S1", "V20")
     host.allocate("S1")
     report = host.start()
-    assert (host.tree, host.allocated("S1"), len(reshapes(report))) == ([f"{F2}: {VF}=2"], {F2: {VF: 1}}, 1)
+    assert (host.tree, host.allocated("S1"), len(reshapes(report))) == (
+        [f"{F2}: {VF}=2"],
+        {F2: {VF: 1}},
+        1,
+    )
     assert host.cycle().state == "in-sync"
 
 
@@ -109,12 +121,26 @@ def test_s_47_a_resize_on_the_same_host_is_left_alone_until_it_is_over(used: Dev
     wanted = (DeviceRequest(uuid_of("V21"), 1, {"address": str(scene.address("V21"))}),)
     move = uuid_of("move")
     migration = Migration(
-        uuid=ConsumerUuid(move), instance=guest("S1"), type="resize", source_compute="host-1", source_node=ProviderUuid(ROOT),
-        dest_compute="host-1", dest_node=ProviderUuid(ROOT), status="pre-migrating",
-    )  # fmt: skip
-    tracker.claim_move(MoveClaim(
-        id=move, type="resize", node=ProviderUuid(ROOT), instance=instance("S1", FLAVOR), flavor=FLAVOR, migration=migration, devices=wanted,
-    ))  # fmt: skip
+        uuid=ConsumerUuid(move),
+        instance=guest("S1"),
+        type="resize",
+        source_compute="host-1",
+        source_node=ProviderUuid(ROOT),
+        dest_compute="host-1",
+        dest_node=ProviderUuid(ROOT),
+        status="pre-migrating",
+    )
+    tracker.claim_move(
+        MoveClaim(
+            id=move,
+            type="resize",
+            node=ProviderUuid(ROOT),
+            instance=instance("S1", FLAVOR),
+            flavor=FLAVOR,
+            migration=migration,
+            devices=wanted,
+        )
+    )
     used.cycle()
     assert (used.allocated("S1"), used.placement.writes()) == ({}, [])
     tracker.abort(move)
@@ -146,7 +172,9 @@ def still(host: DeviceHost) -> list[str]:
     return mismatches(report)
 
 
-def test_s_48_an_amount_that_is_too_big_is_told_and_corrected_when_a_later_pass_sees_the_same(surplus: DeviceHost, clock: Clock) -> None:
+def test_s_48_an_amount_that_is_too_big_is_told_and_corrected_when_a_later_pass_sees_the_same(
+    surplus: DeviceHost, clock: Clock
+) -> None:
     told = [f"instance {guest('S1')} holds 2 {VF} of c1_{F2} instead of 1"]
     assert still(surplus) == told
     # Another pass at once, as claims of others bring about, says no more.
@@ -154,13 +182,19 @@ def test_s_48_an_amount_that_is_too_big_is_told_and_corrected_when_a_later_pass_
     assert still(surplus) == told
     clock.now += 60
     report = surplus.cycle()
-    assert (surplus.allocated("S1"), mismatches(report), report.state) == ({F2: {VF: 1}}, [], "changed")
+    assert (surplus.allocated("S1"), mismatches(report), report.state) == (
+        {F2: {VF: 1}},
+        [],
+        "changed",
+    )
     surplus.placement.clear()
     assert surplus.cycle().state == "in-sync"
     assert (surplus.placement.writes(), surplus.placement.count()) == ([], 1)
 
 
-def test_what_the_scheduler_has_allocated_for_a_resize_that_is_not_claimed_yet_stays(surplus: DeviceHost, clock: Clock) -> None:
+def test_what_the_scheduler_has_allocated_for_a_resize_that_is_not_claimed_yet_stays(
+    surplus: DeviceHost, clock: Clock
+) -> None:
     surplus.tracker.update(guest("S1"), InstanceUpdate(task_state="resize_prep"))
     for _ in range(3):
         assert len(still(surplus)) == 1
@@ -173,17 +207,33 @@ def test_what_the_scheduler_has_allocated_for_a_resize_that_is_not_claimed_yet_s
     assert surplus.allocated("S1") == {F2: {VF: 1}}
 
 
-def test_what_was_allocated_for_a_resize_that_is_claimed_in_time_is_never_lowered(surplus: DeviceHost, clock: Clock) -> None:
+def test_what_was_allocated_for_a_resize_that_is_claimed_in_time_is_never_lowered(
+    surplus: DeviceHost, clock: Clock
+) -> None:
     assert len(still(surplus)) == 1
     clock.now += 60
     wanted = (DeviceRequest(uuid_of("V21"), 1, {"address": str(scene.address("V21"))}),)
     migration = Migration(
-        uuid=ConsumerUuid(uuid_of("move")), instance=guest("S1"), type="resize", source_compute="host-1", source_node=ProviderUuid(ROOT),
-        dest_compute="host-1", dest_node=ProviderUuid(ROOT), status="pre-migrating",
-    )  # fmt: skip
-    surplus.tracker.claim_move(MoveClaim(
-        id=uuid_of("move"), type="resize", node=ProviderUuid(ROOT), instance=instance("S1", FLAVOR), flavor=FLAVOR, migration=migration, devices=wanted,
-    ))  # fmt: skip
+        uuid=ConsumerUuid(uuid_of("move")),
+        instance=guest("S1"),
+        type="resize",
+        source_compute="host-1",
+        source_node=ProviderUuid(ROOT),
+        dest_compute="host-1",
+        dest_node=ProviderUuid(ROOT),
+        status="pre-migrating",
+    )
+    surplus.tracker.claim_move(
+        MoveClaim(
+            id=uuid_of("move"),
+            type="resize",
+            node=ProviderUuid(ROOT),
+            instance=instance("S1", FLAVOR),
+            flavor=FLAVOR,
+            migration=migration,
+            devices=wanted,
+        )
+    )
     for _ in range(2):
         assert not any(VF in one for one in still(surplus))
         clock.now += 600
@@ -191,7 +241,9 @@ def test_what_was_allocated_for_a_resize_that_is_claimed_in_time_is_never_lowere
 
 @pytest.mark.parametrize("task", ["resize_prep", None])
 @pytest.mark.parametrize("end", ["confirm", "given up", "lost"])
-def test_what_a_migration_of_which_nobody_has_told_holds_is_not_allocated_to_its_guest_again(end: str, task: TaskState | None, host: DeviceHost) -> None:
+def test_what_a_migration_of_which_nobody_has_told_holds_is_not_allocated_to_its_guest_again(
+    end: str, task: TaskState | None, host: DeviceHost
+) -> None:
     host.start({"product_id": "154c"})
     host.allocate("S1", V20=1)
     host.claim("S1", "V20")
@@ -208,18 +260,32 @@ def test_what_a_migration_of_which_nobody_has_told_holds_is_not_allocated_to_its
     if end == "confirm":
         wanted = (DeviceRequest(uuid_of("V30"), 1, {"address": str(scene.address("V30"))}),)
         move = MoveClaim(
-            id=uuid_of("move"), type="resize", node=ProviderUuid(ROOT), instance=instance("S1", FLAVOR), flavor=FLAVOR, devices=wanted,
+            id=uuid_of("move"),
+            type="resize",
+            node=ProviderUuid(ROOT),
+            instance=instance("S1", FLAVOR),
+            flavor=FLAVOR,
+            devices=wanted,
             migration=Migration(
-                uuid=ConsumerUuid(migration), instance=guest("S1"), type="resize", source_compute="host-1", source_node=ProviderUuid(ROOT),
-                dest_compute="host-1", dest_node=ProviderUuid(ROOT), status="pre-migrating",
+                uuid=ConsumerUuid(migration),
+                instance=guest("S1"),
+                type="resize",
+                source_compute="host-1",
+                source_node=ProviderUuid(ROOT),
+                dest_compute="host-1",
+                dest_node=ProviderUuid(ROOT),
+                status="pre-migrating",
             ),
-        )  # fmt: skip
+        )
         host.tracker.claim_move(move)
         host.cycle()
         for step in (host.tracker.finish, host.tracker.confirm):
             step(move.id)
             host.cycle()
-        assert (host.allocated("S1"), other.allocations(migration)["allocations"]) == ({F3: {VF: 1}}, {})
+        assert (host.allocated("S1"), other.allocations(migration)["allocations"]) == (
+            {F3: {VF: 1}},
+            {},
+        )
     elif end == "given up":
         other.release(guest("S1"))
         other.move(migration, guest("S1"))
@@ -232,7 +298,9 @@ def test_what_a_migration_of_which_nobody_has_told_holds_is_not_allocated_to_its
         assert host.allocated("S1")[F2] == {VF: 1}
 
 
-def test_what_is_too_big_by_another_amount_each_time_is_told_and_left_alone(surplus: DeviceHost, clock: Clock) -> None:
+def test_what_is_too_big_by_another_amount_each_time_is_told_and_left_alone(
+    surplus: DeviceHost, clock: Clock
+) -> None:
     assert len(still(surplus)) == 1
     clock.now += 60
     surplus.allocate("S1", V20=1)
@@ -249,8 +317,12 @@ def test_what_is_too_big_in_a_new_process_is_only_told(surplus: DeviceHost, cloc
         assert (len(mismatches(surplus.start())), surplus.allocated("S1")) == (1, {F2: {VF: 2}})
 
 
-def test_a_device_that_was_given_back_without_moving_a_generation_is_not_told_to_be_wrong(host: DeviceHost) -> None:
-    """After a revert on one host: what the guest would have had is gone, which no generation shows."""
+def test_a_device_that_was_given_back_without_moving_a_generation_is_not_told_to_be_wrong(
+    host: DeviceHost,
+) -> None:
+    """After a revert on one host: what the guest would have had is gone, which no
+    generation shows.
+    """
     host.start(V2)
     host.claim("S1")
     host.allocate("S1", V20=1)
@@ -259,12 +331,17 @@ def test_a_device_that_was_given_back_without_moving_a_generation_is_not_told_to
     assert mismatches(host.cycle()) == []
 
 
-def test_s_48_what_a_guest_without_such_a_device_holds_is_told_and_left_alone(host: DeviceHost) -> None:
+def test_s_48_what_a_guest_without_such_a_device_holds_is_told_and_left_alone(
+    host: DeviceHost,
+) -> None:
     host.start(V2)
     host.claim("S1")
     host.allocate("S1", V20=1)
     report = host.cycle()
-    assert (host.allocated("S1"), mismatches(report)) == ({F2: {VF: 1}}, [f"instance {guest('S1')} holds 1 {VF} of c1_{F2} instead of 0"])
+    assert (host.allocated("S1"), mismatches(report)) == (
+        {F2: {VF: 1}},
+        [f"instance {guest('S1')} holds 1 {VF} of c1_{F2} instead of 0"],
+    )
     assert report.state == "in-sync"
 
 
@@ -280,7 +357,9 @@ def test_what_does_not_fit_is_told_and_the_rest_goes_on(host: DeviceHost) -> Non
     assert mismatches(report) == [f"instance {guest('S1')} holds 0 {VF} of c1_{F2} instead of 1"]
 
 
-def test_a_consumer_that_changes_meanwhile_is_read_again(used: DeviceHost, short_waits: None) -> None:
+def test_a_consumer_that_changes_meanwhile_is_read_again(
+    used: DeviceHost, short_waits: None
+) -> None:
     other = used.placement.other
 
     def change(_request: Any) -> None:
@@ -289,7 +368,11 @@ def test_a_consumer_that_changes_meanwhile_is_read_again(used: DeviceHost, short
     used.placement.faults.add(faults.before(change), method="POST", path="/reshaper")
     report = used.cycle()
     held = other.allocations(guest("S1"))["allocations"]
-    assert (report.attempts, held[ROOT]["resources"]["MEMORY_MB"], used.allocated("S1")) == (2, 512, {F2: {VF: 1}})
+    assert (report.attempts, held[ROOT]["resources"]["MEMORY_MB"], used.allocated("S1")) == (
+        2,
+        512,
+        {F2: {VF: 1}},
+    )
 
 
 def test_an_account_that_may_not_reshape_publishes_the_rest(made: Made) -> None:
@@ -299,7 +382,11 @@ def test_an_account_that_may_not_reshape_publishes_the_rest(made: Made) -> None:
     host.allocate("S1")
     host.start(V2, {"address": "0000:81:00.0"}, roles="admin")
     report = host.cycle()
-    assert (report.state, host.allocated("S1"), host.tree) == ("in-sync", {}, ["0000:81:00.0: CUSTOM_PCI_8086_1533=1", f"{F2}: {VF}=2"])
+    assert (report.state, host.allocated("S1"), host.tree) == (
+        "in-sync",
+        {},
+        ["0000:81:00.0: CUSTOM_PCI_8086_1533=1", f"{F2}: {VF}=2"],
+    )
     assert mismatches(report) == [f"instance {guest('S1')} holds 0 {VF} of c1_{F2} instead of 1"]
 
 
@@ -309,7 +396,9 @@ LICENSE = "CUSTOM_LICENSE"
 def gives(host: DeviceHost, **classes: int) -> None:
     """What the host's driver makes of its root, beside what the agent does."""
     records = {name: total(amount) for name, amount in classes.items()}
-    host.driver.script = lambda tree: tree.update_inventory(ROOT, {**tree.provider(ROOT).inventory, **records})
+    host.driver.script = lambda tree: tree.update_inventory(
+        ROOT, {**tree.provider(ROOT).inventory, **records}
+    )
 
 
 def on_root(host: DeviceHost) -> tuple[int, int]:
@@ -319,7 +408,9 @@ def on_root(host: DeviceHost) -> tuple[int, int]:
 
 @pytest.mark.parametrize("start", [False, True])
 @pytest.mark.parametrize("owner", ["S1", "stranger"])
-def test_a_wrong_share_beside_a_class_that_vanishes_while_in_use_does_not_block_the_node(host: DeviceHost, short_waits: None, start: bool, owner: str) -> None:
+def test_a_wrong_share_beside_a_class_that_vanishes_while_in_use_does_not_block_the_node(
+    host: DeviceHost, short_waits: None, start: bool, owner: str
+) -> None:
     gives(host, CUSTOM_LICENSE=4)
     host.start(V2)
     host.claim("S1", "V20")
@@ -337,7 +428,9 @@ def test_a_wrong_share_beside_a_class_that_vanishes_while_in_use_does_not_block_
     assert LICENSE not in host.placement.other.inventory(ROOT)
 
 
-def test_a_wrong_share_beside_a_card_that_vanishes_while_in_use_does_not_block_the_node(host: DeviceHost, short_waits: None) -> None:
+def test_a_wrong_share_beside_a_card_that_vanishes_while_in_use_does_not_block_the_node(
+    host: DeviceHost, short_waits: None
+) -> None:
     host.start({"product_id": "154c"}, {"address": "0000:81:00.0"})
     host.claim("S1", "V20")
     host.allocate("S1")
@@ -378,19 +471,34 @@ def test_a_share_that_cannot_be_corrected_does_not_stop_what_else_there_is_to_wr
     def change(_request: Any) -> None:
         # Whoever is asked for has changed by the time it is written, each time.
         generation = other.allocations(guest("S1"))["consumer_generation"]
-        held = {uuid: {"resources": one["resources"]} for uuid, one in other.allocations(guest("S1"))["allocations"].items()}
-        other.call("PUT", f"/allocations/{guest('S1')}", {
-            "allocations": held, "project_id": PROJECT, "user_id": USER, "consumer_generation": generation,
-        })  # fmt: skip
+        held = {
+            uuid: {"resources": one["resources"]}
+            for uuid, one in other.allocations(guest("S1"))["allocations"].items()
+        }
+        other.call(
+            "PUT",
+            f"/allocations/{guest('S1')}",
+            {
+                "allocations": held,
+                "project_id": PROJECT,
+                "user_id": USER,
+                "consumer_generation": generation,
+            },
+        )
 
     used.placement.faults.add(faults.before(change), method="POST", path="/reshaper", times=None)
     gives(used, CUSTOM_LICENSE=4)
     report = used.cycle()
     assert on_root(used) == (4, 0)
-    assert (used.allocated("S1"), mismatches(report)) == ({}, [f"instance {guest('S1')} holds 0 {VF} of c1_{F2} instead of 1"])
+    assert (used.allocated("S1"), mismatches(report)) == (
+        {},
+        [f"instance {guest('S1')} holds 0 {VF} of c1_{F2} instead of 1"],
+    )
     assert report.state == "changed"
     assert "corrected for" not in caplog.text
     used.placement.faults.clear()
     used.cycle()
     assert used.allocated("S1") == {F2: {VF: 1}}
-    assert caplog.text.count(f"allocations of devices were corrected for instances {guest('S1')}") == 1
+    assert (
+        caplog.text.count(f"allocations of devices were corrected for instances {guest('S1')}") == 1
+    )

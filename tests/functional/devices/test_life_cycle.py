@@ -1,4 +1,6 @@
-"""Devices that come, go, are used and change, and what Placement has of them: pci.md 14 B, by number."""
+"""Devices that come, go, are used and change, and what Placement has of them: pci.md 14 B, by
+number.
+"""
 
 from dataclasses import replace
 from typing import Any
@@ -37,17 +39,25 @@ def test_s_25_a_device_in_use_is_counted_as_before(host: DeviceHost) -> None:
     assert report.used[host.provider("V20")] == {VF: 1}
 
 
-def test_s_31_s_69_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(host: DeviceHost) -> None:
+def test_s_31_s_69_a_device_in_use_that_is_not_offered_any_more_keeps_its_provider(
+    host: DeviceHost,
+) -> None:
     host.start(V2)
     host.claim("S1", "V20")
     host.allocate("S1", V20=1)
     report = host.without_specs()
     assert (report.state, host.tree) == ("changed", [f"{F2}: {VF}=1"])
-    assert held(report) == [f"c1_{F2}: device 0000:81:02.1 is not offered any more, but instance {guest('S1')} has it; it stays counted"]
+    assert held(report) == [
+        (
+            f"c1_{F2}: device 0000:81:02.1 is not offered any more, but instance {guest('S1')} has "
+            "it; it stays counted"
+        )
+    ]
     assert host.cycle().state == "in-sync"
     host.delete("S1")
     host.cycle()
-    # In one pass, because the agent itself takes the allocation of a guest that its records know to be deleted.
+    # In one pass, because the agent itself takes the allocation of a guest that its records know to
+    # be deleted.
     assert (host.tree, host.allocated("S1")) == ([], {})
 
 
@@ -58,7 +68,10 @@ def test_s_32_a_device_in_use_cannot_be_offered_as_something_else(host: DeviceHo
     before = host.placement.dump()
     report = host.start(V2)
     assert report.state == "failed"
-    assert errors(report) == f"[pci] device_spec #1: provider c1_{F2} would change from {PF} to {VF}, but {PF} is used by {guest('S1')}"
+    assert errors(report) == (
+        f"[pci] device_spec #1: provider c1_{F2} would change from {PF} to {VF}, but {PF} is used "
+        f"by {guest('S1')}"
+    )
     assert host.placement.dump() == before
 
 
@@ -72,8 +85,14 @@ def test_s_32_nor_can_one_of_which_only_placement_knows_that_it_is_in_use(host: 
     assert host.placement.dump() == before
 
 
-@pytest.mark.parametrize(("before", "after", "tree"), [(P2, V2, f"{F2}: {VF}=2"), (V2, P2, f"{F2}: {PF}=1")], ids=["s_33", "s_34"])
-def test_s_33_34_an_unused_card_changes_its_class_in_one_write(before: Any, after: Any, tree: str, host: DeviceHost) -> None:
+@pytest.mark.parametrize(
+    ("before", "after", "tree"),
+    [(P2, V2, f"{F2}: {VF}=2"), (V2, P2, f"{F2}: {PF}=1")],
+    ids=["s_33", "s_34"],
+)
+def test_s_33_34_an_unused_card_changes_its_class_in_one_write(
+    before: Any, after: Any, tree: str, host: DeviceHost
+) -> None:
     host.start(before)
     uuid = host.provider("F2")
     report = host.start(after)
@@ -87,7 +106,9 @@ def test_s_35_fewer_virtual_functions(host: DeviceHost) -> None:
     assert host.tree == [f"{F2}: {VF}=1"]
 
 
-def test_s_36_s_69_a_virtual_function_that_went_away_while_it_is_used_is_counted_until_it_is_free(host: DeviceHost) -> None:
+def test_s_36_s_69_a_virtual_function_that_went_away_while_it_is_used_is_counted_until_it_is_free(
+    host: DeviceHost,
+) -> None:
     host.start(V2)
     host.claim("S1", "V21")
     host.allocate("S1", V21=1)
@@ -101,13 +122,17 @@ def test_s_36_s_69_a_virtual_function_that_went_away_while_it_is_used_is_counted
     assert host.tree == [f"{F2}: {VF}=1"]
 
 
-def test_s_36_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_told_of(host: DeviceHost) -> None:
+def test_s_36_a_total_does_not_go_below_what_is_allocated_by_guests_that_nobody_told_of(
+    host: DeviceHost,
+) -> None:
     host.start(V2)
     host.allocate("S1", V20=2)
     del host.devices["V21"]
     report = host.cycle()
     assert (report.state, host.tree) == ("in-sync", [f"{F2}: {VF}=2"])
-    assert held(report) == [f"c1_{F2}: 2 of {VF} are allocated, but there are only 1; the total stays at 2"]
+    assert held(report) == [
+        f"c1_{F2}: 2 of {VF} are allocated, but there are only 1; the total stays at 2"
+    ]
     host.release("S1")
     host.cycle()
     assert host.tree == [f"{F2}: {VF}=1"]
@@ -125,14 +150,25 @@ def both_in_use(host: DeviceHost) -> None:
 
 def candidates(host: DeviceHost) -> int:
     """In how many ways Placement offers one function."""
-    return len(host.placement.other.call("GET", f"/allocation_candidates?resources={VF}:1").json()["allocation_requests"])
+    return len(
+        host.placement.other.call("GET", f"/allocation_candidates?resources={VF}:1").json()[
+            "allocation_requests"
+        ]
+    )
 
 
-def test_s_100_a_pool_in_use_that_shrinks_keeps_its_total_and_nobody_is_offered_what_is_gone(host: DeviceHost) -> None:
+def test_s_100_a_pool_in_use_that_shrinks_keeps_its_total_and_nobody_is_offered_what_is_gone(
+    host: DeviceHost,
+) -> None:
     both_in_use(host)
     report = host.cycle()
     assert (host.tree, candidates(host)) == ([f"{F2}: {VF}=2"], 0)
-    assert held(report) == [f"c1_{F2}: device 0000:81:02.2 is not offered any more, but instance {guest('S2')} has it; it stays counted"]
+    assert held(report) == [
+        (
+            f"c1_{F2}: device 0000:81:02.2 is not offered any more, but instance {guest('S2')} has "
+            "it; it stays counted"
+        )
+    ]
     # The function that is there can be had by another as soon as it is free, and it alone.
     host.delete("S1")
     host.cycle()
@@ -147,12 +183,17 @@ def test_s_100_a_pool_in_use_that_shrinks_keeps_its_total_and_nobody_is_offered_
     assert (host.tree, candidates(host)) == ([f"{F2}: {VF}=1"], 0)
 
 
-def test_s_100_no_agent_starts_while_the_host_does_not_show_what_a_guest_has(host: DeviceHost) -> None:
+def test_s_100_no_agent_starts_while_the_host_does_not_show_what_a_guest_has(
+    host: DeviceHost,
+) -> None:
     both_in_use(host)
     before = host.placement.dump()
     report = host.start(V2)
     assert (report.state, [one.code for one in report.errors]) == ("failed", ["devices.gone"])
-    assert errors(report) == f"node c1 does not show devices that its guests have: 0000:81:02.2 of instance {guest('S2')}"
+    assert errors(report) == (
+        "node c1 does not show devices that its guests have: 0000:81:02.2 of instance "
+        f"{guest('S2')}"
+    )
     assert host.placement.dump() == before
     # It may come back; or its guest goes, of which the agent can be told because it lives on.
     assert not report.errors[0].fatal
@@ -166,7 +207,9 @@ def test_s_100_no_agent_starts_while_the_host_does_not_show_what_a_guest_has(hos
     assert (host.tree, host.allocated("S2")) == ([f"{F2}: {VF}=1"], {})
 
 
-def test_s_100_what_the_host_shows_may_be_offered_or_not_when_an_agent_starts(host: DeviceHost) -> None:
+def test_s_100_what_the_host_shows_may_be_offered_or_not_when_an_agent_starts(
+    host: DeviceHost,
+) -> None:
     both_in_use(host)
     host.devices = scene.host()
     assert host.start({**V2, "address": "0000:81:02.1"}).state == "in-sync"
@@ -181,20 +224,27 @@ def test_s_37_devices_that_could_not_be_listed_stay(host: DeviceHost) -> None:
     before = host.placement.dump()
     host.devices, host.incomplete = {}, {"pci": "no answer"}
     report = host.cycle()
-    assert (report.state, errors(report)) == ("degraded", "facts of c1: pci is not complete: no answer")
+    assert (report.state, errors(report)) == (
+        "degraded",
+        "facts of c1: pci is not complete: no answer",
+    )
     assert host.placement.dump() == before
     host.devices, host.incomplete = scene.host(), {}
     assert host.cycle().state == "in-sync"
 
 
 @pytest.mark.parametrize("options", [{}, {"adopt": True}], ids=["as it was", "taken over"])
-def test_s_39_reporting_is_not_switched_off_by_an_option_alone(options: Any, host: DeviceHost) -> None:
+def test_s_39_reporting_is_not_switched_off_by_an_option_alone(
+    options: Any, host: DeviceHost
+) -> None:
     host.start(V2, {"address": P0})
     host.values = ()
     before = host.placement.dump()
     report = host.start(report=False, **options)
     assert report.state == "failed"
-    assert errors(report) == f"[pci] report_in_placement is false, but Placement has the devices of c1: c1_{P0}, c1_{F2}"
+    assert errors(report) == (
+        f"[pci] report_in_placement is false, but Placement has the devices of c1: c1_{P0}, c1_{F2}"
+    )
     assert "agent pci unreport" in report.errors[0].remedy
     assert host.placement.dump() == before
 
@@ -213,12 +263,16 @@ def test_s_40_a_device_for_one_time_stays_reserved_when_its_guest_is_gone(host: 
     assert host.tree == used
     query = "/allocation_candidates?resources=VCPU:1&resources1=CUSTOM_PCI_8086_1533:1"
     assert host.placement.other.call("GET", query).json()["allocation_requests"] == []
-    host.placement.other.set_inventory(host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 0}})
+    host.placement.other.set_inventory(
+        host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 0}}
+    )
     assert host.cycle().state == "in-sync"
     assert len(host.placement.other.call("GET", query).json()["allocation_requests"]) == 1
 
 
-def test_s_41_a_device_in_use_that_becomes_one_for_one_time_is_reserved_at_once(host: DeviceHost) -> None:
+def test_s_41_a_device_in_use_that_becomes_one_for_one_time_is_reserved_at_once(
+    host: DeviceHost,
+) -> None:
     host.start({"address": P0})
     host.claim("S1", "P0")
     host.allocate("S1", P0=1)
@@ -230,16 +284,22 @@ def test_s_41_a_device_in_use_that_becomes_one_for_one_time_is_reserved_at_once(
 
 def test_s_42_what_an_operator_reserved_stays_reserved(host: DeviceHost) -> None:
     host.start({"address": P0})
-    host.placement.other.set_inventory(host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 1}})
+    host.placement.other.set_inventory(
+        host.provider("P0"), {"CUSTOM_PCI_8086_1533": {"total": 1, "max_unit": 1, "reserved": 1}}
+    )
     assert host.cycle().state == "in-sync"
     host.start({"address": P0, "traits": "a"})
     assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1 reserved 1 {{CUSTOM_A}}"]
 
 
 @pytest.mark.parametrize(("reserved", "left"), [(1, 1), (4, 3)])
-def test_s_43_what_an_operator_reserved_is_sent_again_with_another_total(reserved: int, left: int, host: DeviceHost) -> None:
+def test_s_43_what_an_operator_reserved_is_sent_again_with_another_total(
+    reserved: int, left: int, host: DeviceHost
+) -> None:
     host.start({"product_id": "154c", "address": F3})
-    host.placement.other.set_inventory(host.provider("F3"), {VF: {"total": 4, "max_unit": 4, "reserved": reserved}})
+    host.placement.other.set_inventory(
+        host.provider("F3"), {VF: {"total": 4, "max_unit": 4, "reserved": reserved}}
+    )
     del host.devices["V33"]
     host.cycle()
     assert host.tree == [f"{F3}: {VF}=3 reserved {left}"]
@@ -271,7 +331,9 @@ def test_the_cards_of_another_agent_are_taken_over_whole(host: DeviceHost) -> No
     assert (host.tree, host.provider("F2")) == ([f"{F2}: {VF}=2"], card)
 
 
-def test_a_device_of_a_physical_network_is_not_counted_though_somebody_has_it(host: DeviceHost) -> None:
+def test_a_device_of_a_physical_network_is_not_counted_though_somebody_has_it(
+    host: DeviceHost,
+) -> None:
     spec = {"address": "0000:81:02.1", "physical_network": "physnet1"}
     host.start(spec, {"address": "0000:81:02.2"})
     host.claim("S1", "V20")
@@ -281,7 +343,9 @@ def test_a_device_of_a_physical_network_is_not_counted_though_somebody_has_it(ho
     assert host.start(spec, {"address": "0000:81:02.2"}).state == "in-sync"
 
 
-def test_a_card_that_was_held_is_not_left_reserved_when_it_comes_back_after_a_pass_with_incomplete_facts(host: DeviceHost) -> None:
+def test_a_card_that_was_held_is_not_left_reserved_when_it_comes_back_after_a_pass_with_incomplete_facts(
+    host: DeviceHost,
+) -> None:
     host.start({"address": "0000:81:00.0"})
     host.allocate("stranger", P0=1)
     card = host.devices.pop("P0")
@@ -321,16 +385,21 @@ def test_a_held_card_of_a_cell_whose_facts_are_incomplete_is_not_left_reserved(m
     assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1"]
 
 
-# --- physical networks ------------------------------------------------------------------------------------------------
+# --- physical networks ----------------------------------------------------------------------------
 
 V3 = {"product_id": "154c", "address": "0000:82:03.*"}
 
 
 @pytest.fixture
 def networked(host: DeviceHost) -> DeviceHost:
-    """A guest has V30, which was given for a physical network that its spec does not name any more."""
+    """A guest has V30, which was given for a physical network that its spec does not
+    name any more.
+    """
     report = host.start({**V3, "physical_network": "physnet1"})
-    assert report.hint == "not counted in Placement, because they have a physical_network: 0000:82:03.1, 0000:82:03.2, 0000:82:03.3 and 1 more"
+    assert report.hint == (
+        "not counted in Placement, because they have a physical_network: 0000:82:03.1, "
+        "0000:82:03.2, 0000:82:03.3 and 1 more"
+    )
     host.claim("S1", "V30")
     host.allocate("S1")
     host.cycle()
@@ -338,16 +407,24 @@ def networked(host: DeviceHost) -> DeviceHost:
     return host
 
 
-def test_a_function_in_use_whose_spec_names_no_physical_network_any_more_counts(networked: DeviceHost) -> None:
+def test_a_function_in_use_whose_spec_names_no_physical_network_any_more_counts(
+    networked: DeviceHost,
+) -> None:
     report = networked.start(V3)
-    assert (networked.tree, networked.allocated("S1"), held(report)) == ([f"{F3}: {VF}=4"], {F3: {VF: 1}}, [])
+    assert (networked.tree, networked.allocated("S1"), held(report)) == (
+        [f"{F3}: {VF}=4"],
+        {F3: {VF: 1}},
+        [],
+    )
     assert networked.cycle().state == "in-sync"
     networked.delete("S1")
     networked.cycle()
     assert (networked.tree, networked.allocated("S1")) == ([f"{F3}: {VF}=4"], {})
 
 
-def test_a_function_in_use_that_cannot_be_counted_any_more_because_others_have_all_is_told(networked: DeviceHost) -> None:
+def test_a_function_in_use_that_cannot_be_counted_any_more_because_others_have_all_is_told(
+    networked: DeviceHost,
+) -> None:
     networked.release("S1")
     networked.start(V3)
     networked.allocate("stranger", V30=4)
@@ -358,7 +435,13 @@ def test_a_function_in_use_that_cannot_be_counted_any_more_because_others_have_a
 
 
 @pytest.mark.parametrize("other", [(), ({"product_id": "154c", "address": "0000:82:03.2"},)])
-def test_a_function_of_a_physical_network_that_is_not_offered_any_more_is_networkings_to_count(other: tuple[Any, ...], networked: DeviceHost) -> None:
+def test_a_function_of_a_physical_network_that_is_not_offered_any_more_is_networkings_to_count(
+    other: tuple[Any, ...], networked: DeviceHost
+) -> None:
     networked.values = other
     report = networked.start()
-    assert (networked.tree, networked.allocated("S1"), held(report)) == ([f"{F3}: {VF}=1"] if other else [], {}, [])
+    assert (networked.tree, networked.allocated("S1"), held(report)) == (
+        [f"{F3}: {VF}=1"] if other else [],
+        {},
+        [],
+    )

@@ -17,25 +17,44 @@ V2 = {"product_id": "154c", "address": "0000:81:02.*"}
 SHAPES: dict[str, tuple[list[Any], list[str]]] = {
     "01 nothing is offered": ([], []),
     "02 every device of a kind": (
-        [{"vendor_id": "8086", "product_id": "1533"}], ["0000:81:00.0: CUSTOM_PCI_8086_1533=1", "0000:81:01.0: CUSTOM_PCI_8086_1533=1"],
+        [{"vendor_id": "8086", "product_id": "1533"}],
+        ["0000:81:00.0: CUSTOM_PCI_8086_1533=1", "0000:81:01.0: CUSTOM_PCI_8086_1533=1"],
     ),
     "03 a class and traits": (
-        [{"address": P0, "resource_class": "pgpu", "traits": "HW_GPU_API_VULKAN,purple"}], [f"{P0}: PGPU=1 {{CUSTOM_PURPLE, HW_GPU_API_VULKAN}}"],
+        [{"address": P0, "resource_class": "pgpu", "traits": "HW_GPU_API_VULKAN,purple"}],
+        [f"{P0}: PGPU=1 {{CUSTOM_PURPLE, HW_GPU_API_VULKAN}}"],
     ),
     "04 a PF alone": ([{"product_id": "1572", "address": F2}], [f"{F2}: CUSTOM_PCI_8086_1572=1"]),
     "05 VFs are counted on their PF": ([V2], [f"{F2}: CUSTOM_PCI_8086_154C=2"]),
-    "07 VFs by the address of their PF": ([{"address": F2, "product_id": "154c"}], [f"{F2}: CUSTOM_PCI_8086_154C=2"]),
-    "08 VFs by expressions": ([{"address": {"bus": "82", "slot": "03", "function": "[1-2]"}}], [f"{F3}: CUSTOM_PCI_8086_154C=2"]),
-    "12 the first object counts": ([{"address": P0, "resource_class": "a"}, {"address": P0, "resource_class": "b"}], [f"{P0}: CUSTOM_A=1"]),
-    "13 devices of a physical network": ([{"product_id": "154c", "physical_network": "physnet1"}], []),
+    "07 VFs by the address of their PF": (
+        [{"address": F2, "product_id": "154c"}],
+        [f"{F2}: CUSTOM_PCI_8086_154C=2"],
+    ),
+    "08 VFs by expressions": (
+        [{"address": {"bus": "82", "slot": "03", "function": "[1-2]"}}],
+        [f"{F3}: CUSTOM_PCI_8086_154C=2"],
+    ),
+    "12 the first object counts": (
+        [{"address": P0, "resource_class": "a"}, {"address": P0, "resource_class": "b"}],
+        [f"{P0}: CUSTOM_A=1"],
+    ),
+    "13 devices of a physical network": (
+        [{"product_id": "154c", "physical_network": "physnet1"}],
+        [],
+    ),
     "14 no physical network after all": (
-        [{"product_id": "154c", "physical_network": None}], [f"{F2}: CUSTOM_PCI_8086_154C=2", f"{F3}: CUSTOM_PCI_8086_154C=4"],
+        [{"product_id": "154c", "physical_network": None}],
+        [f"{F2}: CUSTOM_PCI_8086_154C=2", f"{F3}: CUSTOM_PCI_8086_154C=4"],
     ),
-    "15 live migratable": ([{"address": P0, "live_migratable": "Yes"}], [f"{P0}: CUSTOM_PCI_8086_1533=1 {{HW_PCI_LIVE_MIGRATABLE}}"]),
+    "15 live migratable": (
+        [{"address": P0, "live_migratable": "Yes"}],
+        [f"{P0}: CUSTOM_PCI_8086_1533=1 {{HW_PCI_LIVE_MIGRATABLE}}"],
+    ),
     "24 one VF here and the PF there": (
-        [{"address": "0000:81:02.1"}, {"product_id": "1572", "address": F3}], [f"{F2}: CUSTOM_PCI_8086_154C=1", f"{F3}: CUSTOM_PCI_8086_1572=1"],
+        [{"address": "0000:81:02.1"}, {"product_id": "1572", "address": F3}],
+        [f"{F2}: CUSTOM_PCI_8086_154C=1", f"{F3}: CUSTOM_PCI_8086_1572=1"],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("scenario", SHAPES, ids=lambda text: text.replace(" ", "_"))
@@ -52,40 +71,67 @@ def test_s_the_cards_in_placement(scenario: str, host: DeviceHost) -> None:
 
 # number → values → what has to be said of provider, devices, values and objects
 WRONG: dict[str, tuple[list[Any], tuple[str, ...]]] = {
-    "06 a PF and its VFs": ([{"address": F2}], ("c1_0000:81:02.0", "0000:81:02.0 (#1) and 0000:81:02.1 (#1)", "physical function")),
+    "06 a PF and its VFs": (
+        [{"address": F2}],
+        ("c1_0000:81:02.0", "0000:81:02.0 (#1) and 0000:81:02.1 (#1)", "physical function"),
+    ),
     "09 two classes on one card": (
-        [{"address": "0000:82:03.1", "resource_class": "x"}, {"product_id": "154c", "resource_class": "y"}],
-        ("c1_0000:82:03.0", "0000:82:03.1 (#1) and 0000:82:03.2 (#2)", "CUSTOM_X of the first and CUSTOM_Y of the second"),
+        [
+            {"address": "0000:82:03.1", "resource_class": "x"},
+            {"product_id": "154c", "resource_class": "y"},
+        ],
+        (
+            "c1_0000:82:03.0",
+            "0000:82:03.1 (#1) and 0000:82:03.2 (#2)",
+            "CUSTOM_X of the first and CUSTOM_Y of the second",
+        ),
     ),
     "10 two sets of traits on one card": (
         [{"address": "0000:82:03.1", "traits": "a"}, {"product_id": "154c", "traits": "b"}],
-        ("c1_0000:82:03.0", "0000:82:03.1 (#1) and 0000:82:03.2 (#2)", "traits is CUSTOM_A of the first and CUSTOM_B of the second"),
+        (
+            "c1_0000:82:03.0",
+            "0000:82:03.1 (#1) and 0000:82:03.2 (#2)",
+            "traits is CUSTOM_A of the first and CUSTOM_B of the second",
+        ),
     ),
     "11 one VF alone is live migratable": (
         [{"address": "0000:82:03.1", "live_migratable": "yes"}, {"product_id": "154c"}],
-        ("c1_0000:82:03.0", "HW_PCI_LIVE_MIGRATABLE of the first and none of the second", "device_spec #1, #2"),
+        (
+            "c1_0000:82:03.0",
+            "HW_PCI_LIVE_MIGRATABLE of the first and none of the second",
+            "device_spec #1, #2",
+        ),
     ),
     "17 VFs for one time": (
-        [{"product_id": "154c", "one_time_use": False}], ("c1_0000:81:02.0: 0000:81:02.1", "one_time_use = false cannot be said", "c1_0000:82:03.0"),
+        [{"product_id": "154c", "one_time_use": False}],
+        ("c1_0000:81:02.0: 0000:81:02.1", "one_time_use = false cannot be said", "c1_0000:82:03.0"),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("scenario", WRONG, ids=lambda text: text.replace(" ", "_"))
 def test_s_what_no_provider_can_stand_for_ends_the_start(scenario: str, host: DeviceHost) -> None:
     values, said = WRONG[scenario]
     report = host.start(*values)
-    assert (report.state, [one.fatal for one in report.errors]) == ("failed", [True] * len(report.errors))
+    assert (report.state, [one.fatal for one in report.errors]) == (
+        "failed",
+        [True] * len(report.errors),
+    )
     assert [text for text in said if text not in errors(report)] == []
     assert host.placement.writes() == []
 
 
 def test_all_that_is_wrong_is_told_at_once(host: DeviceHost) -> None:
     report = host.start({"address": F2}, *WRONG["09 two classes on one card"][0])
-    assert [one.message.split(": ")[1] for one in report.errors] == ["provider c1_0000:81:02.0", "provider c1_0000:82:03.0"]
+    assert [one.message.split(": ")[1] for one in report.errors] == [
+        "provider c1_0000:81:02.0",
+        "provider c1_0000:82:03.0",
+    ]
 
 
-def test_a_card_that_becomes_wrong_keeps_its_provider_and_the_others_go_on(host: DeviceHost) -> None:
+def test_a_card_that_becomes_wrong_keeps_its_provider_and_the_others_go_on(
+    host: DeviceHost,
+) -> None:
     virtual = {name: host.devices.pop(name) for name in ("V20", "V21")}
     host.start({"address": F2}, {"address": P0})
     assert host.tree == [f"{P0}: CUSTOM_PCI_8086_1533=1", f"{F2}: CUSTOM_PCI_8086_1572=1"]
@@ -109,11 +155,18 @@ def test_s_21_the_name_is_in_upper_case(host: DeviceHost) -> None:
 def test_s_22_a_domain_of_32_bits_is_one_as_any_other(host: DeviceHost) -> None:
     host.devices = {"P0": host.devices["P0"], "10000:01:00.0": scene.plain("10000:01:00.0")}
     host.start({"vendor_id": "8086"})
-    assert host.tree == ["0000:81:00.0: CUSTOM_PCI_8086_1533=1", "10000:01:00.0: CUSTOM_PCI_8086_1533=1"]
+    assert host.tree == [
+        "0000:81:00.0: CUSTOM_PCI_8086_1533=1",
+        "10000:01:00.0: CUSTOM_PCI_8086_1533=1",
+    ]
 
 
-@pytest.mark.parametrize(("serial", "tree"), [("MT1", [f"{F2}: CUSTOM_PCI_8086_154C=2"]), (None, [])])
-def test_s_23_remote_managed_are_virtual_functions_of_a_card_with_a_serial_number(serial: str | None, tree: list[str], host: DeviceHost) -> None:
+@pytest.mark.parametrize(
+    ("serial", "tree"), [("MT1", [f"{F2}: CUSTOM_PCI_8086_154C=2"]), (None, [])]
+)
+def test_s_23_remote_managed_are_virtual_functions_of_a_card_with_a_serial_number(
+    serial: str | None, tree: list[str], host: DeviceHost
+) -> None:
     host.devices["F2"] = replace(host.devices["F2"], serial_number=serial)
     host.start({"remote_managed": True, "address": F2, "product_id": "154c"})
     assert host.tree == tree
@@ -142,6 +195,9 @@ def test_a_dry_run_shows_the_cards_and_writes_nothing(host: DeviceHost) -> None:
     report = host.agent.once(dry_run=True)
     assert host.placement.writes() == []
     assert {(one.op, one.provider.name) for one in operations(report) if one.provider} == {
-        ("create-provider", f"c1_{P0}"), ("set-inventory", f"c1_{P0}"), ("set-traits", f"c1_{P0}"), ("delete-provider", f"c1_{F2}"),
-    }  # fmt: skip
+        ("create-provider", f"c1_{P0}"),
+        ("set-inventory", f"c1_{P0}"),
+        ("set-traits", f"c1_{P0}"),
+        ("delete-provider", f"c1_{F2}"),
+    }
     assert set(report.tree.provider(f"c1_{P0}").traits) == MARKS

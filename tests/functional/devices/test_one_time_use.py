@@ -1,4 +1,6 @@
-"""Devices for one guest only: whoever had one, nobody gets it after him before somebody has cleaned it. And what operators reserve of a card."""
+"""Devices for one guest only: whoever had one, nobody gets it after him before somebody has cleaned
+it. And what operators reserve of a card.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -52,7 +54,9 @@ def come_and_gone(host: DeviceHost, name: str = "S1") -> None:
 
 def clean(host: DeviceHost) -> None:
     """Somebody has cleaned P0, and says so in Placement."""
-    host.placement.other.set_inventory(host.provider("P0"), {PLAIN: {"total": 1, "max_unit": 1, "reserved": 0}})
+    host.placement.other.set_inventory(
+        host.provider("P0"), {PLAIN: {"total": 1, "max_unit": 1, "reserved": 0}}
+    )
 
 
 def refused(host: DeviceHost, name: str = "S2") -> str:
@@ -69,7 +73,9 @@ def goes_on_in(host: DeviceHost, expected: list[str]) -> None:
         assert host.tree == expected
 
 
-def test_a_device_is_not_offered_again_when_its_guest_lived_shorter_than_a_pass(stored: DeviceHost) -> None:
+def test_a_device_is_not_offered_again_when_its_guest_lived_shorter_than_a_pass(
+    stored: DeviceHost,
+) -> None:
     stored.start(ONCE)
     come_and_gone(stored)
     assert f"{P0} waits to be cleaned" in refused(stored)
@@ -90,7 +96,9 @@ def test_a_device_is_not_offered_again_when_placement_was_away(stored: DeviceHos
     assert stored.tree == USED
 
 
-def test_a_device_is_not_offered_again_when_its_card_was_missing_from_one_listing(stored: DeviceHost) -> None:
+def test_a_device_is_not_offered_again_when_its_card_was_missing_from_one_listing(
+    stored: DeviceHost,
+) -> None:
     used = use(stored)
     card = used.devices.pop("P0")
     used.cycle()
@@ -102,7 +110,9 @@ def test_a_device_is_not_offered_again_when_its_card_was_missing_from_one_listin
     goes_on_in(used, USED)
 
 
-def test_a_device_is_not_offered_again_when_its_card_was_missing_before_anybody_was_told(host: DeviceHost) -> None:
+def test_a_device_is_not_offered_again_when_its_card_was_missing_before_anybody_was_told(
+    host: DeviceHost,
+) -> None:
     host.start(ONCE)
     host.claim("S1", "P0")
     card = host.devices.pop("P0")
@@ -138,7 +148,9 @@ def test_a_device_is_not_offered_again_when_its_class_is_another_one(used: Devic
     assert used.tree == [f"{P0}: CUSTOM_GPU=1 reserved 1 {{HW_PCI_ONE_TIME_USE}}"]
 
 
-def test_a_device_is_not_offered_again_when_placement_is_restored_to_a_day_before(host: DeviceHost) -> None:
+def test_a_device_is_not_offered_again_when_placement_is_restored_to_a_day_before(
+    host: DeviceHost,
+) -> None:
     host.start(ONCE)
     backup = host.placement.snapshot()
     host.claim("S1", "P0")
@@ -159,7 +171,9 @@ def test_a_device_is_not_offered_again_when_the_devices_cannot_be_listed(host: D
 
 
 @pytest.mark.parametrize("gone", [True, False])
-def test_a_device_is_not_offered_again_when_its_agent_died_between_claim_and_publishing(gone: bool, stored: DeviceHost) -> None:
+def test_a_device_is_not_offered_again_when_its_agent_died_between_claim_and_publishing(
+    gone: bool, stored: DeviceHost
+) -> None:
     host = stored
     host.start(ONCE)
     host.claim("S1", "P0")
@@ -179,7 +193,9 @@ def test_a_device_is_not_offered_again_when_its_agent_died_between_claim_and_pub
 
 
 @pytest.mark.parametrize("adopt", [True, False])
-def test_a_device_is_not_offered_again_when_the_agent_has_lost_its_store(adopt: bool, used: DeviceHost, tmp_path: Path) -> None:
+def test_a_device_is_not_offered_again_when_the_agent_has_lost_its_store(
+    adopt: bool, used: DeviceHost, tmp_path: Path
+) -> None:
     used.stop()
     used.folder = tmp_path / "anew"
     used.start(adopt=adopt)
@@ -200,7 +216,9 @@ def test_a_device_that_somebody_has_cleaned_is_offered_again(used: DeviceHost) -
     goes_on_in(used, USED)
 
 
-def test_a_device_is_offered_again_that_was_cleaned_as_soon_as_placement_knew_of_it_or_while_no_agent_ran(host: DeviceHost) -> None:
+def test_a_device_is_offered_again_that_was_cleaned_as_soon_as_placement_knew_of_it_or_while_no_agent_ran(
+    host: DeviceHost,
+) -> None:
     host.start(ONCE)
     for name, following in (("S1", host.cycle), ("S2", host.start)):
         come_and_gone(host, name)
@@ -222,7 +240,9 @@ def test_a_device_in_use_is_not_clean_whatever_somebody_says(host: DeviceHost) -
     goes_on_in(host, USED)
 
 
-def test_a_device_that_becomes_one_for_one_time_while_it_is_used_is_not_offered_again(host: DeviceHost) -> None:
+def test_a_device_that_becomes_one_for_one_time_while_it_is_used_is_not_offered_again(
+    host: DeviceHost,
+) -> None:
     host.start({"address": P0})
     host.claim("S1", "P0")
     host.start(ONCE)
@@ -231,7 +251,9 @@ def test_a_device_that_becomes_one_for_one_time_while_it_is_used_is_not_offered_
     refused(host)
 
 
-def test_a_device_that_is_not_for_one_time_any_more_stays_reserved_until_it_is_cleaned(used: DeviceHost) -> None:
+def test_a_device_that_is_not_for_one_time_any_more_stays_reserved_until_it_is_cleaned(
+    used: DeviceHost,
+) -> None:
     used.start({"address": P0})
     refused(used)
     goes_on_in(used, [f"{P0}: {PLAIN}=1 reserved 1"])
@@ -241,7 +263,9 @@ def test_a_device_that_is_not_for_one_time_any_more_stays_reserved_until_it_is_c
     goes_on_in(used, [f"{P0}: {PLAIN}=1"])
 
 
-def test_the_virtual_functions_of_a_card_that_waits_to_be_cleaned_are_not_offered_either(host: DeviceHost) -> None:
+def test_the_virtual_functions_of_a_card_that_waits_to_be_cleaned_are_not_offered_either(
+    host: DeviceHost,
+) -> None:
     host.start({"address": F3, "product_id": "1572", "one_time_use": True})
     host.claim("S1", "F3")
     host.cycle()
@@ -251,20 +275,24 @@ def test_the_virtual_functions_of_a_card_that_waits_to_be_cleaned_are_not_offere
     assert (host.tree, host.free) == ([f"{F3}: {VF}=4 reserved 4"], set())
 
 
-# --- what an operator reserved ----------------------------------------------------------------------------------------
+# --- what an operator reserved --------------------------------------------------------------------
 
 
 @pytest.fixture
 def reserved(host: DeviceHost) -> DeviceHost:
     """A host of whose virtual functions an operator has reserved one."""
     host.start(V3)
-    host.placement.other.set_inventory(host.provider("F3"), {VF: {"total": 4, "max_unit": 4, "reserved": 1}})
+    host.placement.other.set_inventory(
+        host.provider("F3"), {VF: {"total": 4, "max_unit": 4, "reserved": 1}}
+    )
     host.cycle()
     assert host.tree == RESERVED
     return host
 
 
-def test_what_an_operator_reserved_survives_a_listing_without_the_card(reserved: DeviceHost) -> None:
+def test_what_an_operator_reserved_survives_a_listing_without_the_card(
+    reserved: DeviceHost,
+) -> None:
     devices = dict(reserved.devices)
     for name in ("F3", "V30", "V31", "V32", "V33"):
         del reserved.devices[name]
@@ -276,7 +304,9 @@ def test_what_an_operator_reserved_survives_a_listing_without_the_card(reserved:
 
 
 @pytest.mark.parametrize("other", [(), ({"product_id": "1533"},)])
-def test_what_an_operator_reserved_survives_that_nothing_of_the_card_is_offered(other: tuple[Any, ...], reserved: DeviceHost) -> None:
+def test_what_an_operator_reserved_survives_that_nothing_of_the_card_is_offered(
+    other: tuple[Any, ...], reserved: DeviceHost
+) -> None:
     reserved.values = other
     reserved.start()
     assert not any(F3 in one for one in reserved.tree)
@@ -284,16 +314,22 @@ def test_what_an_operator_reserved_survives_that_nothing_of_the_card_is_offered(
     goes_on_in(reserved, RESERVED)
 
 
-def test_what_an_operator_reserved_survives_that_its_provider_is_made_anew(reserved: DeviceHost) -> None:
+def test_what_an_operator_reserved_survives_that_its_provider_is_made_anew(
+    reserved: DeviceHost,
+) -> None:
     reserved.placement.other.delete_provider(reserved.provider("F3"))
     reserved.cycle()
     goes_on_in(reserved, RESERVED)
 
 
-def test_what_an_operator_reserved_of_a_card_without_its_physical_function_survives_too(host: DeviceHost) -> None:
+def test_what_an_operator_reserved_of_a_card_without_its_physical_function_survives_too(
+    host: DeviceHost,
+) -> None:
     del host.devices["F3"]
     host.start(V3)
-    host.placement.other.set_inventory(host.provider("V30"), {VF: {"total": 4, "max_unit": 4, "reserved": 2}})
+    host.placement.other.set_inventory(
+        host.provider("V30"), {VF: {"total": 4, "max_unit": 4, "reserved": 2}}
+    )
     host.cycle()
     host.without_specs()
     host.start(V3)
@@ -302,20 +338,26 @@ def test_what_an_operator_reserved_of_a_card_without_its_physical_function_survi
 
 def test_what_an_operator_gives_free_again_stays_free(reserved: DeviceHost) -> None:
     for amount in (3, 1, 0):
-        reserved.placement.other.set_inventory(reserved.provider("F3"), {VF: {"total": 4, "max_unit": 4, "reserved": amount}})
+        reserved.placement.other.set_inventory(
+            reserved.provider("F3"), {VF: {"total": 4, "max_unit": 4, "reserved": amount}}
+        )
         goes_on_in(reserved, [f"{F3}: {VF}=4" + (f" reserved {amount}" if amount else "")])
     reserved.without_specs()
     reserved.start(V3)
     assert reserved.tree == [f"{F3}: {VF}=4"]
 
 
-def test_what_an_operator_reserved_is_given_free_by_telling_the_agent_too(reserved: DeviceHost) -> None:
+def test_what_an_operator_reserved_is_given_free_by_telling_the_agent_too(
+    reserved: DeviceHost,
+) -> None:
     reserved.tracker.clean(ProviderUuid(ROOT), F3)
     goes_on_in(reserved, [f"{F3}: {VF}=4"])
 
 
 @pytest.mark.parametrize("passed", [True, False])
-def test_a_device_that_the_agent_is_told_to_be_clean_is_offered_again(passed: bool, host: DeviceHost) -> None:
+def test_a_device_that_the_agent_is_told_to_be_clean_is_offered_again(
+    passed: bool, host: DeviceHost
+) -> None:
     host.start(ONCE)
     come_and_gone(host)
     if passed:
@@ -329,13 +371,17 @@ def test_a_device_that_the_agent_is_told_to_be_clean_is_offered_again(passed: bo
     goes_on_in(host, USED)
 
 
-def test_a_guest_that_comes_after_a_device_was_told_to_be_clean_uses_it_again(used: DeviceHost) -> None:
+def test_a_guest_that_comes_after_a_device_was_told_to_be_clean_uses_it_again(
+    used: DeviceHost,
+) -> None:
     used.tracker.clean(ProviderUuid(ROOT), P0)
     come_and_gone(used, "S2")
     goes_on_in(used, USED)
 
 
-def test_a_card_that_never_came_back_is_forgotten_once_it_is_told_to_be_clean(used: DeviceHost) -> None:
+def test_a_card_that_never_came_back_is_forgotten_once_it_is_told_to_be_clean(
+    used: DeviceHost,
+) -> None:
     del used.devices["P0"]
     used.cycle()
     assert list(used.rows) == ["P0"]

@@ -1,4 +1,6 @@
-"""Which devices a guest gets, of those that the scheduler took and near its cells: pci.md 57 and numa.md 51, with the whole agent."""
+"""Which devices a guest gets, of those that the scheduler took and near its cells: pci.md 57 and
+numa.md 51, with the whole agent.
+"""
 
 from dataclasses import asdict, replace
 from typing import Any
@@ -7,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from agent.api.client import ApiProblem
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.guest import PciPolicy
 from agent.model.names import ProviderUuid
@@ -28,19 +30,26 @@ ALL_PINNED = Flavor("q", "Q", 4, 1024, extra_specs={"hw:cpu_policy": "dedicated"
 
 
 def functions(count: int) -> DeviceRequest:
-    return DeviceRequest("vf", count, {"vendor_id": "8086", "product_id": "154c"}, resource_class=VF)
+    return DeviceRequest(
+        "vf", count, {"vendor_id": "8086", "product_id": "154c"}, resource_class=VF
+    )
 
 
 def take(host: DeviceHost, name: str, first: int, second: int) -> set[str]:
     """A guest that the scheduler gave functions of F2 and of F3, and has them; which they are."""
     amounts = {"F2": first, "F3": second}
-    held = {ProviderUuid(ROOT): {"VCPU": 1, "MEMORY_MB": 1024}, **{ProviderUuid(host.provider(card)): {VF: n} for card, n in amounts.items() if n}}
+    held = {
+        ProviderUuid(ROOT): {"VCPU": 1, "MEMORY_MB": 1024},
+        **{ProviderUuid(host.provider(card)): {VF: n} for card, n in amounts.items() if n},
+    }
     host.ask(name, functions(first + second), allocations=held)
     host.placement.other.claim(held, guest(name))
     return {device for device, owner in host.holders.items() if owner == guest(name)}
 
 
-def test_s_57_a_guest_gets_as_many_functions_of_each_card_as_the_scheduler_took(host: DeviceHost) -> None:
+def test_s_57_a_guest_gets_as_many_functions_of_each_card_as_the_scheduler_took(
+    host: DeviceHost,
+) -> None:
     host.start({"product_id": "154c"})
     found = take(host, "S1", 2, 1)
     assert {"V20", "V21"} < found
@@ -56,12 +65,20 @@ def test_s_57_a_guest_gets_as_many_functions_of_each_card_as_the_scheduler_took(
     assert [one for one in report.drift if one.kind in ("allocation-mismatch", "held-device")] == []
 
 
-def test_a_device_that_is_gone_since_it_was_allocated_is_not_replaced_by_one_that_another_guest_may_have_been_allocated(placement, tmp_path) -> None:
+def test_a_device_that_is_gone_since_it_was_allocated_is_not_replaced_by_one_that_another_guest_may_have_been_allocated(
+    placement, tmp_path
+) -> None:
     walked = WalkedHost("a", placement, tmp_path / "a", None, Time())
     walked.start()
     names = {one["name"]: uuid for uuid, one in placement.dump()["providers"].items()}
     cards = [names[f"node-a_{scene.NAMES[one].upper()}"] for one in ("P0", "P1")]
-    held = {guest(f"g{number}"): {walked.identity: {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 10}, card: {GPU: 1}} for number, card in enumerate(cards)}
+    held = {
+        guest(f"g{number}"): {
+            walked.identity: {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 10},
+            card: {GPU: 1},
+        }
+        for number, card in enumerate(cards)
+    }
     for consumer, resources in held.items():
         placement.other.claim(resources, consumer)
     walked.lost.add("P0")
@@ -70,8 +87,14 @@ def test_a_device_that_is_gone_since_it_was_allocated_is_not_replaced_by_one_tha
 
     def claim(consumer: str) -> dict[str, Any]:
         allocations = {uuid: {"resources": one} for uuid, one in held[consumer].items()}
-        body = {"instance": {"uuid": consumer, "project_id": "project", "user_id": "user"}, "flavor": asdict(WITH_GPU.small), "allocations": allocations}
-        return walked.client.create_claim({"id": uuid_of(consumer), "node": walked.identity, **body})
+        body = {
+            "instance": {"uuid": consumer, "project_id": "project", "user_id": "user"},
+            "flavor": asdict(WITH_GPU.small),
+            "allocations": allocations,
+        }
+        return walked.client.create_claim(
+            {"id": uuid_of(consumer), "node": walked.identity, **body}
+        )
 
     first, second = held
     with pytest.raises(ApiProblem, match="0 free") as refused:
@@ -81,10 +104,16 @@ def test_a_device_that_is_gone_since_it_was_allocated_is_not_replaced_by_one_tha
     walked.kill()
 
 
-def test_a_card_that_is_gone_is_known_by_those_who_have_it_though_anothers_child_hangs_from_it(placement, tmp_path) -> None:
+def test_a_card_that_is_gone_is_known_by_those_who_have_it_though_anothers_child_hangs_from_it(
+    placement, tmp_path
+) -> None:
     walked = WalkedHost("a", placement, tmp_path / "a", None, Time())
     walked.start()
-    card = next(uuid for uuid, one in placement.dump()["providers"].items() if one["name"] == f"node-a_{scene.NAMES['P0'].upper()}")
+    card = next(
+        uuid
+        for uuid, one in placement.dump()["providers"].items()
+        if one["name"] == f"node-a_{scene.NAMES['P0'].upper()}"
+    )
     placement.other.create_provider("theirs", str(uuid4()), parent=card)
     held = {walked.identity: {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 10}, card: {GPU: 1}}
     consumer = guest("g0")
@@ -101,7 +130,11 @@ def test_a_card_that_is_gone_is_known_by_those_who_have_it_though_anothers_child
     walked.time.pass_by(3600)
     walked.audit()
     allocations = {uuid: {"resources": one} for uuid, one in held.items()}
-    body = {"instance": {"uuid": consumer, "project_id": "project", "user_id": "user"}, "flavor": asdict(WITH_GPU.small), "allocations": allocations}
+    body = {
+        "instance": {"uuid": consumer, "project_id": "project", "user_id": "user"},
+        "flavor": asdict(WITH_GPU.small),
+        "allocations": allocations,
+    }
     with pytest.raises(ApiProblem, match="0 free"):
         walked.client.create_claim({"id": uuid_of(consumer), "node": walked.identity, **body})
     walked.kill()
@@ -115,7 +148,8 @@ TWO_CELLS = replace(ALL_PINNED, extra_specs={**PINNED.extra_specs, "hw:numa_node
 def test_numa_52_a_guest_without_devices_leaves_the_cell_that_has_free_ones(made: Made) -> None:
     host = made(policy=DEDICATED)
     host.start({"product_id": "1572", "address": "0000:81:02.0"}, report=False)
-    # Cell 0 is as good by all else and would come first, and later the better one by CPUs and memory.
+    # Cell 0 is as good by all else and would come first, and later the better one by CPUs and
+    # memory.
     host.ask("S1", flavor=PINNED)
     host.ask("S2", flavor=PINNED)
     assert (host.cells_of("S1"), host.cells_of("S2")) == ([1], [1])
@@ -136,13 +170,17 @@ def test_numa_5_1_a_guest_with_devices_goes_where_most_of_them_are_free(made: Ma
         host.ask(
             f"S{number}",
             replace(functions(1), policy="preferred"),
-            flavor=PINNED if number < 2 else Flavor("t", "T", 1, 64, extra_specs={"hw:numa_nodes": "1"}),
+            flavor=PINNED
+            if number < 2
+            else Flavor("t", "T", 1, 64, extra_specs={"hw:numa_nodes": "1"}),
         )
     assert [host.cells_of(f"S{number}") for number in range(3)] == [[1], [1], [0]]
 
 
 @pytest.mark.parametrize("policy", ["required", "preferred"])
-def test_numa_51_a_guest_goes_where_its_device_is_and_elsewhere_only_if_it_may(policy: PciPolicy, made: Made) -> None:
+def test_numa_51_a_guest_goes_where_its_device_is_and_elsewhere_only_if_it_may(
+    policy: PciPolicy, made: Made
+) -> None:
     host = made(policy=DEDICATED)
     host.start({"product_id": "1572", "address": "0000:82:03.0"}, report=False)
     card = replace(CARD, policy=policy)
@@ -170,7 +208,10 @@ def test_numa_53_two_devices_of_two_cells_need_two_cells_or_one_socket(made: Mad
     with pytest.raises(ResourcesUnavailable, match="devices"):
         host.ask("S1", replace(CARD, count=2, policy="required"), flavor=PINNED)
     host.ask("S2", replace(CARD, count=2, policy="required"), flavor=TWO_CELLS)
-    assert (sorted(host.cells_of("S2")), host.holders) == ([0, 1], dict.fromkeys(("F2", "F3"), guest("S2")))
+    assert (sorted(host.cells_of("S2")), host.holders) == (
+        [0, 1],
+        dict.fromkeys(("F2", "F3"), guest("S2")),
+    )
     host.delete("S2")
     host.ask("S3", replace(CARD, count=2, policy="socket"), flavor=PINNED)
     assert host.holders == dict.fromkeys(("F2", "F3"), guest("S3"))
@@ -194,10 +235,22 @@ def test_numa_55_among_the_cells_of_a_socket_the_nearest_is_chosen(made: Made) -
     host = made(policy=HostPolicy(frozenset(), frozenset(range(32))))
 
     def distances(cell: int) -> dict[int, int]:
-        return {other: 10 if other == cell else 12 if other // 2 == cell // 2 else 32 for other in range(4)}
+        return {
+            other: 10 if other == cell else 12 if other // 2 == cell // 2 else 32
+            for other in range(4)
+        }
 
     host.numa = Topology(
-        tuple(Cell(one, frozenset(range(8 * one, 8 * one + 8)), 8192, sockets=frozenset({one // 2}), distances=distances(one)) for one in range(4))
+        tuple(
+            Cell(
+                one,
+                frozenset(range(8 * one, 8 * one + 8)),
+                8192,
+                sockets=frozenset({one // 2}),
+                distances=distances(one),
+            )
+            for one in range(4)
+        )
     )
     host.devices = {"PX": scene.plain("0000:83:00.0", numa_node=3)}
     host.start({"product_id": "1533"}, report=False)

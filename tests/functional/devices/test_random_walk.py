@@ -1,6 +1,8 @@
-"""Two nodes with devices on a walk through all that may happen to them: nobody gets what another has, and nothing of others is touched.
+"""Two nodes with devices on a walk through all that may happen to them: nobody gets what another
+has, and nothing of others is touched.
 
-pci.md 15. Each step is held against an account of its own; at the end a fresh agent has to make the same tree of what is left.
+pci.md 15. Each step is held against an account of its own; at the end a fresh agent has to make the
+same tree of what is left.
 """
 
 import os
@@ -15,7 +17,13 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from agent.placement import retry
 from tests.support import backends
@@ -33,19 +41,42 @@ SHRINK = (Phase.shrink,) if os.environ.get("DEVICE_SHRINK") else ()
 
 NODES = st.sampled_from(["c1", "c1", "c2"])
 WANTED = (
-    (), (("vf", 1),), (("vf", 2),), (("plain", 1),), (("plain", 1), ("vf", 1)), (("pf", 1),), (("gpu", 1),), (("gpu", 1), ("pf", 1)), (("fast", 1),),
+    (),
+    (("vf", 1),),
+    (("vf", 2),),
+    (("plain", 1),),
+    (("plain", 1), ("vf", 1)),
+    (("pf", 1),),
+    (("gpu", 1),),
+    (("gpu", 1), ("pf", 1)),
+    (("fast", 1),),
     (("fast", 2), ("plain", 1)),
-)  # fmt: skip
+)
 TOLD = st.sampled_from(["all", "all", "all", "room", "none"])
 PICKS = st.integers(0, 7)
 PURPOSES = {"abort": "instance", "in use": "devices"}
 LATE = st.sampled_from([False, False, True])
 OFFERED = {card: st.sampled_from(sorted(offers)) for card, offers in OFFERS.items()}
 ALL_MET = {
-    "start: done", "start: refused", "scheduled: True", "scheduled: False", "abort: done", "give up: done", "attach: done", "attach: refused",
-    "in use: done", "detach: done", "arrive: done", "finish: done", "confirm: done", "revert: done", "delete: done",
-    *(f"{what}: {how}" for what in ("claim", "resize") for how in ("done", "refused")), "migration: done", "live-migration: done",
-}  # fmt: skip
+    "start: done",
+    "start: refused",
+    "scheduled: True",
+    "scheduled: False",
+    "abort: done",
+    "give up: done",
+    "attach: done",
+    "attach: refused",
+    "in use: done",
+    "detach: done",
+    "arrive: done",
+    "finish: done",
+    "confirm: done",
+    "revert: done",
+    "delete: done",
+    *(f"{what}: {how}" for what in ("claim", "resize") for how in ("done", "refused")),
+    "migration: done",
+    "live-migration: done",
+}
 
 
 class DevicesMachine(RuleBasedStateMachine):
@@ -72,30 +103,64 @@ class DevicesMachine(RuleBasedStateMachine):
             self.walk.site.remove()
             shutil.rmtree(self.home, ignore_errors=True)
 
-    @initialize(data=st.data(), choices=st.fixed_dictionaries(OFFERED), layout=st.sampled_from(["flat", "nested"]), report=st.sampled_from([True, True, False]))
+    @initialize(
+        data=st.data(),
+        choices=st.fixed_dictionaries(OFFERED),
+        layout=st.sampled_from(["flat", "nested"]),
+        report=st.sampled_from([True, True, False]),
+    )
     def begin(self, data: Any, choices: dict[str, str], layout: str, report: bool) -> None:
-        # Only where Placement is told nothing, a card and its functions can be offered side by side.
-        self.walk.restart(choices if report else {**choices, "F2": "whole", "F3": "whole"}, layout, report)
+        # Only where Placement is told nothing, a card and its functions can be offered side by
+        # side.
+        self.walk.restart(
+            choices if report else {**choices, "F2": "whole", "F3": "whole"}, layout, report
+        )
         for number in range(3):
             self.claim(("c1", "c1", "c2")[number], data, "all", data.draw(PICKS), True)
 
-    # --- the operator and the host ------------------------------------------------------------------------------------
+    # --- the operator and the host ----------------------------------------------------------------
 
-    @rule(card=st.sampled_from(["all", *CARDS]), choices=st.fixed_dictionaries(OFFERED), layout=st.sampled_from(["flat", "nested"]),
-          report=st.sampled_from([True, True, False]), disturbance=st.none() | disturbances())  # fmt: skip
-    def configure(self, card: str, choices: dict[str, str], layout: str, report: bool, disturbance: Any) -> None:
+    @rule(
+        card=st.sampled_from(["all", *CARDS]),
+        choices=st.fixed_dictionaries(OFFERED),
+        layout=st.sampled_from(["flat", "nested"]),
+        report=st.sampled_from([True, True, False]),
+        disturbance=st.none() | disturbances(),
+    )
+    def configure(
+        self, card: str, choices: dict[str, str], layout: str, report: bool, disturbance: Any
+    ) -> None:
         """Everything anew, or what is offered of one card."""
         walk = self.walk
         if card == "all":
             walk.restart(choices, layout, report, disturbance)
         else:
-            walk.restart({**self.account.choices, card: choices[card]}, walk.site.layout, walk.site.report, disturbance)
+            walk.restart(
+                {**self.account.choices, card: choices[card]},
+                walk.site.layout,
+                walk.site.report,
+                disturbance,
+            )
 
-    @rule(node=NODES, what=st.sampled_from(["function", "functions", "card", "cell", "cell", "answer"]), data=st.data())
+    @rule(
+        node=NODES,
+        what=st.sampled_from(["function", "functions", "card", "cell", "cell", "answer"]),
+        data=st.data(),
+    )
     def change_the_host(self, node: str, what: str, data: Any) -> None:
-        """A function or all of a card come or go, as when somebody writes sriov_numvfs; a card comes or goes, or is found in another cell."""
+        """A function or all of a card come or go, as when somebody writes sriov_numvfs; a card
+        comes or goes, or is found in another cell.
+        """
         host = self.account.hosts[node]
-        card = data.draw(st.sampled_from([one for one in sorted(host.numa) if what not in ("function", "functions") or CARDS[one]]))
+        card = data.draw(
+            st.sampled_from(
+                [
+                    one
+                    for one in sorted(host.numa)
+                    if what not in ("function", "functions") or CARDS[one]
+                ]
+            )
+        )
         if what == "answer":
             host.answers ^= True
         elif what == "cell":
@@ -107,7 +172,7 @@ class DevicesMachine(RuleBasedStateMachine):
         elif what == "card":
             host.there |= {card, *CARDS[card]}
 
-    # --- audits -------------------------------------------------------------------------------------------------------
+    # --- audits -----------------------------------------------------------------------------------
 
     @rule(whole=st.booleans())
     def audit(self, whole: bool) -> None:
@@ -120,9 +185,15 @@ class DevicesMachine(RuleBasedStateMachine):
     def disturbed_audit(self, disturbance: Any) -> None:
         self.walk.disturbed_audit(disturbance)
 
-    # --- guests -------------------------------------------------------------------------------------------------------
+    # --- guests -----------------------------------------------------------------------------------
 
-    @rule(node=NODES, data=st.data(), told=TOLD, pick=PICKS, comes=st.sampled_from([True, True, True, False]))
+    @rule(
+        node=NODES,
+        data=st.data(),
+        told=TOLD,
+        pick=PICKS,
+        comes=st.sampled_from([True, True, True, False]),
+    )
     def claim(self, node: str, data: Any, told: str, pick: int, comes: bool) -> None:
         name = self.walk.claim(node, self.wanted(data, node), told, pick)
         if name is not None and comes:
@@ -134,10 +205,18 @@ class DevicesMachine(RuleBasedStateMachine):
         self.walk.attach(data.draw(st.sampled_from(self.free())), (Asked(alias, count),))
 
     @precondition(lambda self: self.free())
-    @rule(data=st.data(), what=st.sampled_from(["delete", "abort", "detach", "in use", "in use"]), late=LATE)
+    @rule(
+        data=st.data(),
+        what=st.sampled_from(["delete", "abort", "detach", "in use", "in use"]),
+        late=LATE,
+    )
     def change(self, data: Any, what: str, late: bool) -> None:
         """A guest goes, gives back what it got beside its room, or uses it."""
-        waiting = {one.guest: one.id for one in self.account.claims.values() if (one.half, one.state, one.purpose) == ("only", "held", PURPOSES.get(what))}
+        waiting = {
+            one.guest: one.id
+            for one in self.account.claims.values()
+            if (one.half, one.state, one.purpose) == ("only", "held", PURPOSES.get(what))
+        }
         having = {one.guest for one in self.account.claims.values() if one.purpose == "devices"}
         fitting = {"delete": self.account.guests.keys(), "detach": having}.get(what, waiting.keys())
         if not (names := [name for name in self.free() if name in fitting]):
@@ -153,13 +232,21 @@ class DevicesMachine(RuleBasedStateMachine):
             self.walk.in_use(waiting[name])
 
     @precondition(lambda self: self.movable())
-    @rule(data=st.data(), node=st.sampled_from(["c1", "c2"]), type=st.sampled_from(["resize", "resize", "migration", "live-migration"]), told=TOLD,
-          pick=PICKS, steps=st.sampled_from(["", "", "on", "back", "on on", "on back"]))  # fmt: skip
+    @rule(
+        data=st.data(),
+        node=st.sampled_from(["c1", "c2"]),
+        type=st.sampled_from(["resize", "resize", "migration", "live-migration"]),
+        told=TOLD,
+        pick=PICKS,
+        steps=st.sampled_from(["", "", "on", "back", "on on", "on back"]),
+    )
     def move(self, data: Any, node: str, type: str, told: str, pick: int, steps: str) -> None:
         name = data.draw(st.sampled_from(self.movable()))
         if type != "resize":
             node = {"c1": "c2", "c2": "c1"}[self.account.guests[name]]
-        id = self.walk.move(name, type, node, self.wanted(data, node) if type == "resize" else (), told, pick)
+        id = self.walk.move(
+            name, type, node, self.wanted(data, node) if type == "resize" else (), told, pick
+        )
         for step in steps.split():
             if id is not None and self.account.going_on(id):
                 self.go_on_with(id, step, data.draw(LATE))
@@ -178,7 +265,12 @@ class DevicesMachine(RuleBasedStateMachine):
 
     def go_on_with(self, id: str, what: str, late: bool) -> None:
         arrived = self.account.moves[id].status == "arrived"
-        step = {(False, "on"): self.walk.finish, (False, "back"): self.walk.abort, (True, "on"): self.walk.confirm, (True, "back"): self.walk.revert}
+        step = {
+            (False, "on"): self.walk.finish,
+            (False, "back"): self.walk.abort,
+            (True, "on"): self.walk.confirm,
+            (True, "back"): self.walk.revert,
+        }
         step[arrived, what](id, late)
 
     @precondition(lambda self: self.walk.late)
@@ -191,15 +283,24 @@ class DevicesMachine(RuleBasedStateMachine):
         return sorted(self.account.guests.keys() - self.walk.late.keys())
 
     def movable(self) -> list[str]:
-        return [name for name in self.free() if all(one.half == "only" for one in self.account.of(name))
-                and any(one.state == "consumed" and one.purpose != "devices" for one in self.account.of(name))]  # fmt: skip
+        return [
+            name
+            for name in self.free()
+            if all(one.half == "only" for one in self.account.of(name))
+            and any(
+                one.state == "consumed" and one.purpose != "devices"
+                for one in self.account.of(name)
+            )
+        ]
 
     def moves(self) -> list[str]:
         return [id for id in self.account.moves if self.account.going_on(id)]
 
-    # --- others in Placement ------------------------------------------------------------------------------------------
+    # --- others in Placement ----------------------------------------------------------------------
 
-    @rule(data=st.data(), what=st.sampled_from(["child", "trait", "class", "reserve", "share", "go"]))
+    @rule(
+        data=st.data(), what=st.sampled_from(["child", "trait", "class", "reserve", "share", "go"])
+    )
     def meddle(self, data: Any, what: str) -> None:
         there, foreign, other = self.first.dump(), self.walk.foreign, self.first.other
         ours = [uuid for uuid in sorted(there["providers"]) if uuid not in foreign.children]
@@ -210,7 +311,9 @@ class DevicesMachine(RuleBasedStateMachine):
             other.release(gone)
             foreign.consumers.remove(gone)
         elif what == "child":
-            child = other.create_provider(f"theirs {len(foreign.children)}", parent=data.draw(st.sampled_from(ours)))
+            child = other.create_provider(
+                f"theirs {len(foreign.children)}", parent=data.draw(st.sampled_from(ours))
+            )
             other.set_inventory(child, {THEIR_CLASS: 2})
             foreign.children.append(child)
             foreign.consumers.add(other.claim({child: {THEIR_CLASS: 1}}))
@@ -220,21 +323,38 @@ class DevicesMachine(RuleBasedStateMachine):
             foreign.traits.add(uuid)
         elif cards:
             uuid = data.draw(st.sampled_from(cards))
-            records = {name: one for name, one in there["providers"][uuid]["inventories"].items() if name != THEIR_CLASS}
+            records = {
+                name: one
+                for name, one in there["providers"][uuid]["inventories"].items()
+                if name != THEIR_CLASS
+            }
             self._of_a_card(data, what, uuid, records)
 
     def _of_a_card(self, data: Any, what: str, uuid: str, records: dict[str, Any]) -> None:
         foreign, other = self.walk.foreign, self.first.other
-        theirs = {THEIR_CLASS: other.inventory(uuid)[THEIR_CLASS]} if uuid in foreign.classes else {}
+        theirs = (
+            {THEIR_CLASS: other.inventory(uuid)[THEIR_CLASS]} if uuid in foreign.classes else {}
+        )
         if what == "class" and not theirs:
             other.set_inventory(uuid, {**records, THEIR_CLASS: 2})
             foreign.classes.add(uuid)
             if data.draw(st.booleans()):
                 foreign.consumers.add(other.claim({uuid: {THEIR_CLASS: 1}}))
         for name, record in records.items():
-            used = other.call("GET", f"/resource_providers/{uuid}/usages").json()["usages"].get(name, 0)
+            used = (
+                other.call("GET", f"/resource_providers/{uuid}/usages")
+                .json()["usages"]
+                .get(name, 0)
+            )
             if what == "reserve":
-                other.set_inventory(uuid, {**records, **theirs, name: {**record, "reserved": data.draw(st.integers(0, record["total"]))}})
+                other.set_inventory(
+                    uuid,
+                    {
+                        **records,
+                        **theirs,
+                        name: {**record, "reserved": data.draw(st.integers(0, record["total"]))},
+                    },
+                )
             elif what == "share" and record["total"] - record["reserved"] > used:
                 foreign.consumers.add(other.claim({uuid: {name: 1}}))
 
@@ -255,12 +375,27 @@ def placements(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Any, Any]]:
 
 # Hypothesis is limited by examples, and not by time.
 @pytest.mark.timeout(900 if EXAMPLES <= 10 and not SHRINK else 0)
-def test_devices_are_never_given_twice_and_the_tree_is_in_the_end_as_a_fresh_one(placements: tuple[Any, Any], tmp_path: Path) -> None:
+def test_devices_are_never_given_twice_and_the_tree_is_in_the_end_as_a_fresh_one(
+    placements: tuple[Any, Any], tmp_path: Path
+) -> None:
     met: Counter[str] = Counter()
-    machine = type("Machine", (DevicesMachine,), {"first": placements[0], "second": placements[1], "met": met, "folder": tmp_path})
-    run_state_machine_as_test(machine, settings=settings(
-        max_examples=EXAMPLES, stateful_step_count=STEPS, derandomize=True, database=None, deadline=None, phases=(Phase.generate, *SHRINK),
-        suppress_health_check=list(HealthCheck), report_multiple_bugs=False,
-    ))  # fmt: skip
+    machine = type(
+        "Machine",
+        (DevicesMachine,),
+        {"first": placements[0], "second": placements[1], "met": met, "folder": tmp_path},
+    )
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=EXAMPLES,
+            stateful_step_count=STEPS,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=(Phase.generate, *SHRINK),
+            suppress_health_check=list(HealthCheck),
+            report_multiple_bugs=False,
+        ),
+    )
     never = {*ALL_MET} - (+met).keys()
     assert EXAMPLES < 100 or not never, "these were never met, so nothing is known of them"

@@ -1,4 +1,5 @@
-"""Recordings of real machines that change while guests have their devices: records, tree and allocations agree after each step.
+"""Recordings of real machines that change while guests have their devices: records, tree and
+allocations agree after each step.
 
 Those of real machines are not part of this tree; one of our own making is always there.
 """
@@ -26,7 +27,8 @@ Enable = Callable[[int, str], None]
 
 @dataclass
 class Scene:
-    """A recording with one card that can have functions. ``product``: of those that are offered; ``cells``: two that it has.
+    """A recording with one card that can have functions. ``product``: of those that are offered;
+    ``cells``: two that it has.
 
     ``held``: which device each guest has.
     """
@@ -46,7 +48,10 @@ class Scene:
     def functions(self) -> dict[str, str]:
         """The product of each function of the card, as its folder says."""
         links = self.host.bus.joinpath(self.card).glob("virtfn*")
-        return {one.resolve().name: (one / "device").read_text().strip().removeprefix("0x") for one in links}
+        return {
+            one.resolve().name: (one / "device").read_text().strip().removeprefix("0x")
+            for one in links
+        }
 
     def take(self, name: str, device: str) -> None:
         self.host.claim(name, device)
@@ -54,7 +59,9 @@ class Scene:
         self.held[name] = device
 
     def end(self, name: str) -> None:
-        """The agent itself takes the allocation of a guest that is gone; what the total kept for it goes a pass later."""
+        """The agent itself takes the allocation of a guest that is gone; what the total kept for it
+        goes a pass later.
+        """
         self.host.delete(name)
         del self.held[name]
         self.host.cycle()
@@ -67,15 +74,25 @@ class Scene:
         """After one pass all three say the same, and the next has nothing to do."""
         self.host.cycle()
         assert self.host.cycle().state == "in-sync"
-        offered = {address for address, product in self.functions.items() if product == self.product}
+        offered = {
+            address for address, product in self.functions.items() if product == self.product
+        }
         in_use = set(self.held.values())
         total = len(offered | in_use)
-        assert self._card_in_placement() == ([f"{self.card.upper()}: {self.resource_class}={total}"] if total else [])
-        rows = {address: one.present for address, one in self.host.rows.items() if one.serves == "guests" and one.parent == self.card}
+        assert self._card_in_placement() == (
+            [f"{self.card.upper()}: {self.resource_class}={total}"] if total else []
+        )
+        rows = {
+            address: one.present
+            for address, one in self.host.rows.items()
+            if one.serves == "guests" and one.parent == self.card
+        }
         assert rows == {address: address in offered for address in offered | in_use}
         assert self.host.free & {*rows} == offered - in_use
         assert self.host.holders == {device: guest(name) for name, device in self.held.items()}
-        assert {name: self.host.allocated(name) for name in self.held} == {name: {self.card.upper(): {self.resource_class: 1}} for name in self.held}
+        assert {name: self.host.allocated(name) for name in self.held} == {
+            name: {self.card.upper(): {self.resource_class: 1}} for name in self.held
+        }
 
     def _card_in_placement(self) -> list[str]:
         return [one for one in self.host.tree if one.startswith(self.card.upper())]
@@ -90,16 +107,30 @@ class Scene:
 
 
 @pytest.fixture(params=["made up", *(name for name in RECORDINGS if name.startswith("32intel64-"))])
-def scene(request: pytest.FixtureRequest, layout: Layout, placement: PlacementServer, tmp_path: Path) -> Iterator[Scene]:
+def scene(
+    request: pytest.FixtureRequest, layout: Layout, placement: PlacementServer, tmp_path: Path
+) -> Iterator[Scene]:
     if request.param == "made up":
         tree, card = smt_host(tmp_path / "sys"), "0000:3b:00.0"
         host = RecordedHost(placement, tmp_path / "state", tree.root, layout)
-        found = Scene(host, card, "154c", (0, 8), lambda count, product: tree.enable_virtual_functions(card, count, product))
+        found = Scene(
+            host,
+            card,
+            "154c",
+            (0, 8),
+            lambda count, product: tree.enable_virtual_functions(card, count, product),
+        )
     else:
         root, card = sysfs_root(request.param, tmp_path), "0000:60:00.0"
         enable_virtual_functions(root, "0000:60:00.1", 8, "37cd")
         host = RecordedHost(placement, tmp_path / "state", root, layout)
-        found = Scene(host, card, "37cd", (0, 1), lambda count, product: enable_virtual_functions(root, card, count, product))
+        found = Scene(
+            host,
+            card,
+            "37cd",
+            (0, 1),
+            lambda count, product: enable_virtual_functions(root, card, count, product),
+        )
     yield found
     found.host.stop()
 
@@ -153,7 +184,9 @@ DEVICES: Mapping[str, tuple[str, str, int | None]] = {
 
 
 @pytest.mark.parametrize("name", ["made up", *(name for name in DEVICES if name in RECORDINGS)])
-def test_a_device_in_use_is_unplugged_and_plugged_in_again(name: str, placement: PlacementServer, tmp_path: Path) -> None:
+def test_a_device_in_use_is_unplugged_and_plugged_in_again(
+    name: str, placement: PlacementServer, tmp_path: Path
+) -> None:
     address, resource_class, cell = DEVICES[name]
     root = smt_host(tmp_path / "sys").root if name == "made up" else sysfs_root(name, tmp_path)
     host = RecordedHost(placement, tmp_path / "state", root, "nested")
@@ -166,7 +199,9 @@ def test_a_device_in_use_is_unplugged_and_plugged_in_again(name: str, placement:
         assert host.cycle().state == "in-sync"
         held: dict[str, Any] = {address: guest("S1")} if in_use else {}
         assert (host.holders, address in host.free) == (held, there and not in_use)
-        assert {one: row.present for one, row in host.rows.items()} == ({address: there} if in_use or there else {})
+        assert {one: row.present for one, row in host.rows.items()} == (
+            {address: there} if in_use or there else {}
+        )
         assert host.tree == ([f"{card}: {resource_class}=1"] if in_use or there else [])
         assert host.parents.get(card) == (parent if in_use or there else None)
         assert host.allocated("S1") == ({card: {resource_class: 1}} if in_use else {})

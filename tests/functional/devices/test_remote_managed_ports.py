@@ -7,7 +7,12 @@ import pytest
 from tests.support.device_host import ROOT, DeviceHost
 
 TRAIT = "COMPUTE_REMOTE_MANAGED_PORTS"
-REMOTE = {"remote_managed": True, "product_id": "154c", "address": "0000:81:02.*", "physical_network": "tunnelled"}
+REMOTE = {
+    "remote_managed": True,
+    "product_id": "154c",
+    "address": "0000:81:02.*",
+    "physical_network": "tunnelled",
+}
 
 
 def has_trait(host: DeviceHost) -> bool:
@@ -22,7 +27,9 @@ def able(host: DeviceHost) -> DeviceHost:
     return host
 
 
-def test_s_102_without_functions_that_are_offered_for_it_nobody_is_told_of_the_capability(able: DeviceHost) -> None:
+def test_s_102_without_functions_that_are_offered_for_it_nobody_is_told_of_the_capability(
+    able: DeviceHost,
+) -> None:
     able.start({"address": "0000:82:03.*", "product_id": "154c"})
     assert not has_trait(able)
     able.start(REMOTE)

@@ -1,4 +1,6 @@
-"""A real ironic for the tests of this folder, all in one process of pytest, because it takes seconds to start."""
+"""A real ironic for the tests of this folder, all in one process of pytest, because it takes
+seconds to start.
+"""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -7,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drivers.ironic import retry
+from drivers.ironic import failure
 from tests.support import backends
 from tests.support.ironic import Ironic
 from tests.support.metal import MetalAgent
@@ -38,7 +40,9 @@ def _ironic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ironic]:
 
 @pytest.fixture
 def ironic(_ironic: Ironic) -> Iterator[Ironic]:
-    """A running ironic without nodes, which asks for no credentials and gives two nodes a page; a test may hold or stop it."""
+    """A running ironic without nodes, which asks for no credentials and gives two nodes a page; a
+    test may hold or stop it.
+    """
     yield _ironic
     if not _ironic.running:
         _ironic.start()
@@ -57,7 +61,9 @@ def _guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ironic]:
 
 @pytest.fixture
 def guarded(_guarded: Ironic) -> Iterator[Ironic]:
-    """Another one, which asks for a user and a password, deploys slowly, and whose nodes are all of the conductor group racka."""
+    """Another one, which asks for a user and a password, deploys slowly, and whose nodes are all of
+    the conductor group racka.
+    """
     yield _guarded
     _guarded.clear()
 
@@ -79,14 +85,27 @@ def between(ironic: Ironic) -> Iterator[FaultProxy]:
 
 
 @pytest.fixture
-def metal(placement: PlacementServer, ironic: Ironic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Metal]:
-    """Makes agents for ``ironic``, or another one's ``credentials``, in one store: ``metal(host=..., shard=...)``."""
-    monkeypatch.setattr(retry, "LONGEST_WAIT", 0.0)
+def metal(
+    placement: PlacementServer, ironic: Ironic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Metal]:
+    """Makes agents for ``ironic``, or another one's ``credentials``, in one store:
+    ``metal(host=..., shard=...)``.
+    """
+    monkeypatch.setattr(failure, "LONGEST_WAIT", 0.0)
     made: list[MetalAgent] = []
     shared = Place(tmp_path / "state", f"sqlite:///{tmp_path}/shared.sqlite")
 
-    def make(credentials: Any = None, *, place: Place = shared, scope: Any = None, **more: Any) -> MetalAgent:
-        made.append(MetalAgent(more.pop("placement", placement), place, {**(credentials or ironic.credentials()), **(scope or {})}, **more))
+    def make(
+        credentials: Any = None, *, place: Place = shared, scope: Any = None, **more: Any
+    ) -> MetalAgent:
+        made.append(
+            MetalAgent(
+                more.pop("placement", placement),
+                place,
+                {**(credentials or ironic.credentials()), **(scope or {})},
+                **more,
+            )
+        )
         return made[-1]
 
     yield make

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from agent.errors import StandingBy
-from agent.model.record_changes import RecordChanges
 from agent.model.flavor import Flavor
 from agent.model.instance import Instance
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import RecordChanges
 from agent.tracker.claims import check_ready
 from agent.tracker.errors import NodeUnavailable
 from tests.functional.ironic.conftest import Metal
@@ -50,7 +50,10 @@ def test_of_two_agents_of_one_shard_one_manages_and_the_other_stands_by(
     metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place
 ) -> None:
     time, node, gone = Time(), ironic.available(shard="s1"), ironic.available(shard="s1")
-    one, other = (metal(place=shared, scope={"shard": "s1"}, host=host, clock=time) for host in ("metal-1", "metal-2"))
+    one, other = (
+        metal(place=shared, scope={"shard": "s1"}, host=host, clock=time)
+        for host in ("metal-1", "metal-2")
+    )
     assert set(one.nodes()) == {node, gone}
     stands_by(other, one, placement)
     # Nor does it delete anything.
@@ -64,9 +67,14 @@ def test_of_two_agents_of_one_shard_one_manages_and_the_other_stands_by(
     assert placement.other.inventory(node)["CUSTOM_BAREMETAL_GOLD"]["reserved"] == 1
 
 
-def test_the_one_that_stands_by_takes_over_at_once_when_the_other_stops(metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place) -> None:
+def test_the_one_that_stands_by_takes_over_at_once_when_the_other_stops(
+    metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place
+) -> None:
     time, node = Time(), ironic.available(shard="s1")
-    one, other = (metal(place=shared, scope={"shard": "s1"}, host=host, clock=time) for host in ("metal-1", "metal-2"))
+    one, other = (
+        metal(place=shared, scope={"shard": "s1"}, host=host, clock=time)
+        for host in ("metal-1", "metal-2")
+    )
     one.nodes()
     stands_by(other, one, placement)
     one.stop()
@@ -75,7 +83,9 @@ def test_the_one_that_stands_by_takes_over_at_once_when_the_other_stops(metal: M
     stands_by(one, other, placement)
 
 
-def test_the_one_that_stands_by_takes_over_when_the_other_is_not_heard_of(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+def test_the_one_that_stands_by_takes_over_when_the_other_is_not_heard_of(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
     time, node = Time(), ironic.available()
     one, other = metal(clock=time), metal(host="metal-2", clock=time)
     one.nodes()
@@ -91,7 +101,10 @@ def test_an_agent_that_cannot_reach_ironic_does_not_keep_one_that_can_from_takin
     metal: Metal, ironic: Ironic, placement: PlacementServer, between: FaultProxy
 ) -> None:
     time, node = Time(), ironic.available()
-    one, other = metal(ironic.credentials(between.url), clock=time), metal(host="metal-2", clock=time)
+    one, other = (
+        metal(ironic.credentials(between.url), clock=time),
+        metal(host="metal-2", clock=time),
+    )
     one.nodes()
     with between.down():
         for _ in range(5):
@@ -102,7 +115,9 @@ def test_an_agent_that_cannot_reach_ironic_does_not_keep_one_that_can_from_takin
     stands_by(one, other, placement)
 
 
-def test_an_agent_that_works_keeps_its_lease(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+def test_an_agent_that_works_keeps_its_lease(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
     time = Time()
     one, other = metal(clock=time), metal(host="metal-2", clock=time)
     nodes = {ironic.available(), ironic.available()}
@@ -112,7 +127,9 @@ def test_an_agent_that_works_keeps_its_lease(metal: Metal, ironic: Ironic, place
         time.pass_by(LEASE / 4)
 
 
-def test_nodes_that_are_not_audited_stay_the_agents_own(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+def test_nodes_that_are_not_audited_stay_the_agents_own(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
     time, nodes = Time(), {ironic.available(shard="s1") for _ in range(2)}
     one = metal(scope={"shard": "s1"}, clock=time)
     one.nodes()
@@ -120,7 +137,9 @@ def test_nodes_that_are_not_audited_stay_the_agents_own(metal: Metal, ironic: Ir
     other = metal(host="metal-2", clock=time)
     for _ in range(10):
         assert audited(one.run()) == set()
-        found = {report.uuid: [problem.code for problem in report.errors] for report in other.run().nodes}
+        found = {
+            report.uuid: [problem.code for problem in report.errors] for report in other.run().nodes
+        }
         assert found == {node: ["node.elsewhere"] for node in nodes}
         time.pass_by(LEASE / 4)
 
@@ -137,15 +156,25 @@ def test_a_lease_that_was_lost_in_the_middle_ends_the_pass(
         time.pass_by(LEASE + 1)
         assert set(other.nodes()) == set(nodes)
 
-    placement.faults.add(faults.before(taken), method="GET", path=r"in_tree|/resource_providers\?required")
+    placement.faults.add(
+        faults.before(taken), method="GET", path=r"in_tree|/resource_providers\?required"
+    )
     report = one.run()
     assert [problem.code for problem in report.errors] == [STANDBY]
-    assert all(mark(other) in traits and mark(one) not in traits for traits in map(placement.other.traits, nodes))
+    assert all(
+        mark(other) in traits and mark(one) not in traits
+        for traits in map(placement.other.traits, nodes)
+    )
 
 
-def test_a_node_that_moves_to_another_shard_moves_to_its_agent(metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place) -> None:
+def test_a_node_that_moves_to_another_shard_moves_to_its_agent(
+    metal: Metal, ironic: Ironic, placement: PlacementServer, shared: Place
+) -> None:
     time, moves, stays = Time(), ironic.available(shard="s1"), ironic.available(shard="s1")
-    first, second = (metal(place=shared, scope={"shard": shard}, host=f"metal-{shard}", clock=time) for shard in ("s1", "s2"))
+    first, second = (
+        metal(place=shared, scope={"shard": shard}, host=f"metal-{shard}", clock=time)
+        for shard in ("s1", "s2")
+    )
     assert (set(first.nodes()), second.nodes()) == ({moves, stays}, {})
     ironic.set(moves, shard="s2")
     # As long as the first one has not seen it go, it is not taken from it.
@@ -166,7 +195,9 @@ def test_a_node_that_moves_to_another_shard_moves_to_its_agent(metal: Metal, iro
     assert set(placement.dump()["providers"]) == {stays}
 
 
-def test_the_backend_is_not_asked_in_every_pass_about_nodes_that_are_elsewhere(metal: Metal, ironic: Ironic, between: FaultProxy) -> None:
+def test_the_backend_is_not_asked_in_every_pass_about_nodes_that_are_elsewhere(
+    metal: Metal, ironic: Ironic, between: FaultProxy
+) -> None:
     node, _ = ironic.available(shard="s1"), ironic.available(shard="s1")
     agent = metal(ironic.credentials(between.url), scope={"shard": "s1"})
     agent.nodes()
@@ -180,7 +211,15 @@ def instance(agent: MetalAgent, uuid: str, node: str, host: str) -> None:
     """A record of a guest on a node."""
     agent.start()
     gold = Flavor("flavor", "gold", 0, 0)
-    made = Instance(uuid=ConsumerUuid(uuid), project_id="p", user_id="u", flavor=gold, host=host, node=ProviderUuid(node), vm_state="active")
+    made = Instance(
+        uuid=ConsumerUuid(uuid),
+        project_id="p",
+        user_id="u",
+        flavor=gold,
+        host=host,
+        node=ProviderUuid(node),
+        vm_state="active",
+    )
     with agent.records.transaction([ProviderUuid(node)]) as transaction:
         transaction.write(RecordChanges(instances=(made,)))
 
@@ -214,10 +253,14 @@ def test_a_node_with_our_instance_stays_ours_when_somebody_moves_it_to_another_s
     assert agent.nodes() == {}
 
 
-def test_agents_of_different_shards_work_side_by_side(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+def test_agents_of_different_shards_work_side_by_side(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
     nodes = {shard: ironic.available(shard=shard) for shard in ("s1", "s2")}
     agents = {shard: metal(scope={"shard": shard}, host=f"metal-{shard}") for shard in nodes}
-    assert {shard: set(agent.nodes()) for shard, agent in agents.items()} == {shard: {node} for shard, node in nodes.items()}
+    assert {shard: set(agent.nodes()) for shard, agent in agents.items()} == {
+        shard: {node} for shard, node in nodes.items()
+    }
 
 
 def resource_classes(placement: PlacementServer, node: str) -> set[str]:
@@ -226,7 +269,12 @@ def resource_classes(placement: PlacementServer, node: str) -> set[str]:
 
 @pytest.mark.parametrize("out_of_reach", [False, True])
 def test_an_agent_that_gets_its_nodes_back_offers_each_in_one_class_with_one_mark(
-    metal: Metal, ironic: Ironic, placement: PlacementServer, between: FaultProxy, shared: Place, out_of_reach: bool
+    metal: Metal,
+    ironic: Ironic,
+    placement: PlacementServer,
+    between: FaultProxy,
+    shared: Place,
+    out_of_reach: bool,
 ) -> None:
     time, node = Time(), ironic.available("silver")
     one = metal(ironic.credentials(between.url), place=shared, clock=time)
@@ -266,7 +314,7 @@ def test_a_node_that_another_agent_took_is_looked_at_again_even_if_nothing_shows
     assert mark(other) not in placement.other.traits(node)
 
 
-# --- stores of their own ------------------------------------------------------------------------------------------
+# --- stores of their own --------------------------------------------------------------------------
 
 
 def held_elsewhere(agent: MetalAgent, other: MetalAgent, placement: PlacementServer) -> None:
@@ -286,7 +334,14 @@ def held_elsewhere(agent: MetalAgent, other: MetalAgent, placement: PlacementSer
 def apart(metal: Metal, tmp_path: Path) -> tuple[MetalAgent, MetalAgent]:
     """Two agents of all nodes that know nothing of each other."""
     time = Time()
-    one, other = (metal(place=Place(tmp_path / host, f"sqlite:///{tmp_path}/{host}.sqlite"), host=host, clock=time) for host in ("metal-1", "metal-2"))
+    one, other = (
+        metal(
+            place=Place(tmp_path / host, f"sqlite:///{tmp_path}/{host}.sqlite"),
+            host=host,
+            clock=time,
+        )
+        for host in ("metal-1", "metal-2")
+    )
     return one, other
 
 
@@ -299,7 +354,10 @@ def test_of_two_agents_with_stores_of_their_own_the_second_leaves_the_nodes_of_t
     held_elsewhere(other, one, placement)
     ironic.maintenance(node, on=True)
     held_elsewhere(other, one, placement)
-    assert {uuid: report.state for uuid, report in one.nodes().items()} == {node: "changed", gone: "in-sync"}
+    assert {uuid: report.state for uuid, report in one.nodes().items()} == {
+        node: "changed",
+        gone: "in-sync",
+    }
     # Nor does it delete what is another's.
     ironic.delete(gone)
     held_elsewhere(other, one, placement)
@@ -315,14 +373,28 @@ def test_a_node_is_taken_over_from_an_agent_with_another_store_by_adopting_it_an
     node, stays = ironic.available(), ironic.available()
     one.nodes()
     held_elsewhere(other, one, placement)
-    assert {uuid: report.state for uuid, report in other.nodes(node, adopt=True).items()} == {node: "changed"}
-    assert (mark(other) in placement.other.traits(node), mark(one) in placement.other.traits(node)) == (True, False)
+    assert {uuid: report.state for uuid, report in other.nodes(node, adopt=True).items()} == {
+        node: "changed"
+    }
+    assert (
+        mark(other) in placement.other.traits(node),
+        mark(one) in placement.other.traits(node),
+    ) == (True, False)
     ironic.maintenance(node, on=True)
     ironic.maintenance(stays, on=True)
-    found = {report.uuid: (report.state, [problem.code for problem in report.errors]) for report in one.run().nodes}
+    found = {
+        report.uuid: (report.state, [problem.code for problem in report.errors])
+        for report in one.run().nodes
+    }
     assert found == {node: ("failed", ["node.elsewhere"]), stays: ("changed", [])}
-    assert {report.uuid: report.state for report in other.run().nodes} == {node: "changed", stays: "failed"}
-    assert [placement.other.inventory(uuid)["CUSTOM_BAREMETAL_GOLD"]["reserved"] for uuid in (node, stays)] == [1, 1]
+    assert {report.uuid: report.state for report in other.run().nodes} == {
+        node: "changed",
+        stays: "failed",
+    }
+    assert [
+        placement.other.inventory(uuid)["CUSTOM_BAREMETAL_GOLD"]["reserved"]
+        for uuid in (node, stays)
+    ] == [1, 1]
 
 
 def test_a_node_is_taken_over_from_an_agent_with_another_store_once_its_mark_is_gone(
@@ -338,7 +410,9 @@ def test_a_node_is_taken_over_from_an_agent_with_another_store_once_its_mark_is_
     held_elsewhere(one, other, placement)
 
 
-def test_who_stands_by_promises_nothing_of_the_node(apart: tuple[MetalAgent, MetalAgent], ironic: Ironic, placement: PlacementServer) -> None:
+def test_who_stands_by_promises_nothing_of_the_node(
+    apart: tuple[MetalAgent, MetalAgent], ironic: Ironic, placement: PlacementServer
+) -> None:
     one, other = apart
     node = ironic.available()
     one.nodes()

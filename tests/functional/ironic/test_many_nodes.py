@@ -1,4 +1,6 @@
-"""Many nodes: requests counted at Placement's side. Ironic's answers are recorded ones, given again: it would take minutes to make the nodes."""
+"""Many nodes: requests counted at Placement's side. Ironic's answers are recorded ones, given
+again: it would take minutes to make the nodes.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -39,18 +41,23 @@ def recorded() -> Iterator[Callable[..., RecordedIronic]]:
 Recorded = Callable[..., RecordedIronic]
 
 
-def agent_of(ironic: RecordedIronic, placement: PlacementServer, folder: Path, **more: object) -> MetalAgent:
+def agent_of(
+    ironic: RecordedIronic, placement: PlacementServer, folder: Path, **more: object
+) -> MetalAgent:
     return MetalAgent(placement, Place(folder, None), ironic.credentials(), **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("many", MANY)
-def test_s_35_many_nodes_cost_what_the_budgets_say(placement: PlacementServer, tmp_path: Path, recorded: Recorded, many: int) -> None:
+def test_s_35_many_nodes_cost_what_the_budgets_say(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded, many: int
+) -> None:
     ironic, clock = recorded(many, page=many // 5), Time()
     agent = agent_of(ironic, placement, tmp_path, clock=clock)
     first = agent.run()
     assert {one.state for one in first.nodes} == {"changed"}
-    # Discovery, the list of the agent's roots, the list of traits; two custom traits and a class; POST, inventory and traits a node.
+    # Discovery, the list of the agent's roots, the list of traits; two custom traits and a class;
+    # POST, inventory and traits a node.
     assert placement.count() == 3 * many + 3 + 3 <= 3 * many + 5 + 3
     asked = [one for one in ironic.asked if one.startswith("/v1/nodes") and "limit=1" not in one]
     # Five full pages and an empty one, once.
@@ -74,12 +81,18 @@ def test_s_35_many_nodes_cost_what_the_budgets_say(placement: PlacementServer, t
     placement.clear()
     restarted = agent_of(ironic, placement, tmp_path, clock=clock)
     report = restarted.run()
-    assert (len(report.nodes), {one.state for one in report.nodes}, report.errors) == (many, {"in-sync"}, ())
+    assert (len(report.nodes), {one.state for one in report.nodes}, report.errors) == (
+        many,
+        {"in-sync"},
+        (),
+    )
     assert placement.count() == 1 <= many / 100 + 1
     restarted.kill()
 
 
-def test_s_35_only_the_three_nodes_that_changed_are_asked_for_their_facts(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+def test_s_35_only_the_three_nodes_that_changed_are_asked_for_their_facts(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded
+) -> None:
     ironic = recorded(50)
     agent = agent_of(ironic, placement, tmp_path)
     agent.run()
@@ -93,7 +106,9 @@ def test_s_35_only_the_three_nodes_that_changed_are_asked_for_their_facts(placem
     agent.kill()
 
 
-def test_what_changes_in_placement_is_looked_at_although_ironic_says_nothing_new(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+def test_what_changes_in_placement_is_looked_at_although_ironic_says_nothing_new(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded
+) -> None:
     agent = agent_of(recorded(20), placement, tmp_path)
     agent.run()
     node = node_uuid(7)
@@ -125,7 +140,9 @@ def test_every_node_is_audited_within_the_interval_but_not_all_at_once(
     agent.kill()
 
 
-def test_a_node_that_is_not_well_is_looked_at_every_time(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+def test_a_node_that_is_not_well_is_looked_at_every_time(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded
+) -> None:
     ironic = recorded(20)
     bare = node_uuid(4)
     ironic.nodes[bare]["resource_class"] = None
@@ -138,38 +155,61 @@ def test_a_node_that_is_not_well_is_looked_at_every_time(placement: PlacementSer
     agent.kill()
 
 
-def test_a_list_of_pages_that_are_full_to_the_last_ends_with_an_empty_one(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+def test_a_list_of_pages_that_are_full_to_the_last_ends_with_an_empty_one(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded
+) -> None:
     ironic = recorded(6, page=3)
     agent = agent_of(ironic, placement, tmp_path)
     assert len(agent.run().nodes) == 6
     asked = [one for one in ironic.asked if one.startswith("/v1/nodes") and "limit=1" not in one]
     assert len(asked) == 3
-    assert [f"marker={node_uuid(number)}" in one for one, number in zip(asked[1:], (2, 5), strict=True)] == [True, True]
+    assert [
+        f"marker={node_uuid(number)}" in one for one, number in zip(asked[1:], (2, 5), strict=True)
+    ] == [True, True]
     agent.kill()
 
 
-@pytest.mark.parametrize("end", ["", "/", "/v1", "/v1/"], ids=["bare", "slash", "version", "version and slash"])
-def test_the_endpoint_may_name_the_version_or_not(placement: PlacementServer, tmp_path: Path, recorded: Recorded, end: str) -> None:
+@pytest.mark.parametrize(
+    "end", ["", "/", "/v1", "/v1/"], ids=["bare", "slash", "version", "version and slash"]
+)
+def test_the_endpoint_may_name_the_version_or_not(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded, end: str
+) -> None:
     ironic = recorded(2)
-    agent = MetalAgent(placement, Place(tmp_path, None), {**ironic.credentials(), "endpoint_override": ironic.url + end})
+    agent = MetalAgent(
+        placement,
+        Place(tmp_path, None),
+        {**ironic.credentials(), "endpoint_override": ironic.url + end},
+    )
     assert set(agent.nodes()) == {node_uuid(0), node_uuid(1)}
     agent.kill()
 
 
-def test_a_claim_that_is_not_published_yet_is_reason_enough_for_an_audit(placement: PlacementServer, tmp_path: Path, recorded: Recorded) -> None:
+def test_a_claim_that_is_not_published_yet_is_reason_enough_for_an_audit(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded
+) -> None:
     agent = agent_of(recorded(4), placement, tmp_path)
     agent.run()
     node, gold = ProviderUuid(node_uuid(2)), Flavor("flavor", "gold", 8, 16384, 500)
-    guest = Instance(uuid=ConsumerUuid(new_uuid()), project_id="p", user_id="u", flavor=gold, host=agent.host, node=node)
+    guest = Instance(
+        uuid=ConsumerUuid(new_uuid()),
+        project_id="p",
+        user_id="u",
+        flavor=gold,
+        host=agent.host,
+        node=node,
+    )
     agent.tracking.tracker.claim(InstanceClaim(id=new_uuid(), node=node, instance=guest))
     assert audited(agent.run()) == {node}
     assert audited(agent.run()) == set()
     agent.kill()
 
 
-def test_a_list_that_goes_round_in_circles_is_no_list(placement: PlacementServer, tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_that_goes_round_in_circles_is_no_list(
+    placement: PlacementServer, tmp_path: Path, recorded: Recorded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ironic = recorded(6, page=3)
-    monkeypatch.setattr("drivers.ironic.retry.LONGEST_WAIT", 0.0)
+    monkeypatch.setattr("drivers.ironic.failure.LONGEST_WAIT", 0.0)
     whole = ironic.answer
     monkeypatch.setattr(ironic, "answer", lambda path, _query: whole(path, {}))
     agent = agent_of(ironic, placement, tmp_path)
@@ -180,10 +220,16 @@ def test_a_list_that_goes_round_in_circles_is_no_list(placement: PlacementServer
 
 
 @pytest.mark.parametrize(
-    ("scope", "highest"), [({"conductor_group": "rackA"}, "1.40"), ({"shard": "s1"}, "1.81"), ({}, "1.45")], ids=["group", "shard", "neither"],
-)  # fmt: skip
+    ("scope", "highest"),
+    [({"conductor_group": "rackA"}, "1.40"), ({"shard": "s1"}, "1.81"), ({}, "1.45")],
+    ids=["group", "shard", "neither"],
+)
 def test_s_33_an_ironic_that_is_too_old_for_the_filter_is_refused_at_the_start(
-    placement: PlacementServer, tmp_path: Path, recorded: Recorded, scope: dict[str, str], highest: str
+    placement: PlacementServer,
+    tmp_path: Path,
+    recorded: Recorded,
+    scope: dict[str, str],
+    highest: str,
 ) -> None:
     ironic = recorded(3, highest=highest)
     agent = MetalAgent(placement, Place(tmp_path, None), {**ironic.credentials(), **scope})

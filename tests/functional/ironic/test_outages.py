@@ -1,4 +1,6 @@
-"""An ironic that does not answer, or not all of the time: nothing is concluded from what was not said."""
+"""An ironic that does not answer, or not all of the time: nothing is concluded from what was not
+said.
+"""
 
 import threading
 import time
@@ -33,11 +35,17 @@ def pages(proxy: FaultProxy) -> int:
     "fault",
     [faults.html(503), faults.half_answer(), faults.reset(), faults.answer(500), faults.html(200)],
     ids=["503", "half", "reset", "500", "a page instead"],
-)  # fmt: skip
+)
 def test_s_31_an_error_in_page_3_of_5_is_no_list_and_changes_nothing(
-    behind: MetalAgent, ironic: Ironic, between: FaultProxy, placement: PlacementServer, fault: faults.Action
+    behind: MetalAgent,
+    ironic: Ironic,
+    between: FaultProxy,
+    placement: PlacementServer,
+    fault: faults.Action,
 ) -> None:
-    nodes = [ironic.create(uuid=f"{number}0000000-0000-4000-8000-000000000000") for number in range(9)]
+    nodes = [
+        ironic.create(uuid=f"{number}0000000-0000-4000-8000-000000000000") for number in range(9)
+    ]
     assert set(behind.nodes()) == set(nodes)
     before = placement.dump()
     for node in nodes:
@@ -58,7 +66,9 @@ def test_s_31_an_error_in_page_3_of_5_is_no_list_and_changes_nothing(
     assert all("CUSTOM_NEW" in one["traits"] for one in placement.dump()["providers"].values())
 
 
-def test_an_error_that_passes_is_not_even_told(behind: MetalAgent, ironic: Ironic, between: FaultProxy) -> None:
+def test_an_error_that_passes_is_not_even_told(
+    behind: MetalAgent, ironic: Ironic, between: FaultProxy
+) -> None:
     nodes = {ironic.create() for _ in range(3)}
     behind.start()
     rule = between.faults.add(faults.html(503), path=LIST, times=2)
@@ -66,7 +76,9 @@ def test_an_error_that_passes_is_not_even_told(behind: MetalAgent, ironic: Ironi
     assert rule.hits == 2
 
 
-def test_s_32_nobody_is_deleted_because_ironic_does_not_say(behind: MetalAgent, ironic: Ironic, between: FaultProxy, placement: PlacementServer) -> None:
+def test_s_32_nobody_is_deleted_because_ironic_does_not_say(
+    behind: MetalAgent, ironic: Ironic, between: FaultProxy, placement: PlacementServer
+) -> None:
     gone, stays = ironic.available(), ironic.available()
     behind.nodes()
     ironic.delete(gone)
@@ -82,8 +94,12 @@ def test_s_32_nobody_is_deleted_because_ironic_does_not_say(behind: MetalAgent, 
     assert set(placement.dump()["providers"]) == {stays}
 
 
-def test_an_ironic_that_is_down_at_the_start_is_asked_as_often_as_the_options_say(metal: Metal, ironic: Ironic, between: FaultProxy) -> None:
-    agent = metal(ironic.credentials(between.url), scope={"api_max_retries": 3, "api_retry_interval": 0})
+def test_an_ironic_that_is_down_at_the_start_is_asked_as_often_as_the_options_say(
+    metal: Metal, ironic: Ironic, between: FaultProxy
+) -> None:
+    agent = metal(
+        ironic.credentials(between.url), scope={"api_max_retries": 3, "api_retry_interval": 0}
+    )
     node = ironic.available()
     with between.down(), pytest.raises(NotReady, match="no connection"):
         agent.start()
@@ -92,8 +108,12 @@ def test_an_ironic_that_is_down_at_the_start_is_asked_as_often_as_the_options_sa
     assert rule.hits == 3
 
 
-def test_waiting_for_an_ironic_that_is_down_ends_when_the_driver_is_stopped(metal: Metal, ironic: Ironic, between: FaultProxy) -> None:
-    agent = metal(ironic.credentials(between.url), scope={"api_max_retries": 60, "api_retry_interval": 60})
+def test_waiting_for_an_ironic_that_is_down_ends_when_the_driver_is_stopped(
+    metal: Metal, ironic: Ironic, between: FaultProxy
+) -> None:
+    agent = metal(
+        ironic.credentials(between.url), scope={"api_max_retries": 60, "api_retry_interval": 60}
+    )
     with between.down():
         threading.Timer(0.5, agent.driver.interface.stop).start()
         begun = time.monotonic()
@@ -102,7 +122,9 @@ def test_waiting_for_an_ironic_that_is_down_ends_when_the_driver_is_stopped(meta
     assert time.monotonic() - begun < 30
 
 
-def test_an_ironic_that_goes_down_in_the_middle_and_comes_back(metal: Metal, ironic: Ironic, placement: PlacementServer) -> None:
+def test_an_ironic_that_goes_down_in_the_middle_and_comes_back(
+    metal: Metal, ironic: Ironic, placement: PlacementServer
+) -> None:
     agent, node = metal(), ironic.available()
     agent.nodes()
     before = placement.dump()
@@ -130,7 +152,9 @@ def test_an_ironic_that_hangs_is_given_up_after_the_timeout(metal: Metal, ironic
     assert not agent.run().errors
 
 
-def test_what_ironic_itself_says_is_told_and_nothing_of_a_proxys_page(behind: MetalAgent, between: FaultProxy) -> None:
+def test_what_ironic_itself_says_is_told_and_nothing_of_a_proxys_page(
+    behind: MetalAgent, between: FaultProxy
+) -> None:
     behind.start()
     between.faults.add(faults.html(502), path=LIST, times=3)
     (error,) = behind.run().errors
@@ -163,7 +187,9 @@ def test_a_token_that_has_expired_is_replaced_once_and_nobody_notices(
     assert token(agent) != old
 
 
-def test_credentials_that_are_refused_end_a_start_and_are_told_in_a_run(metal: Metal, ironic: Ironic, between: FaultProxy, tokens: Keystone) -> None:
+def test_credentials_that_are_refused_end_a_start_and_are_told_in_a_run(
+    metal: Metal, ironic: Ironic, between: FaultProxy, tokens: Keystone
+) -> None:
     wrong = {**tokens.credentials(AGENT), "password": "wrong", "endpoint_override": between.url}
     with pytest.raises(ConfigError, match="identity refuses the credentials") as refused:
         metal(wrong).start()
@@ -172,7 +198,10 @@ def test_credentials_that_are_refused_end_a_start_and_are_told_in_a_run(metal: M
     agent.nodes()
     between.faults.add(faults.answer(401), path=LIST, times=None)
     (error,) = agent.run().errors
-    assert (error.code, error.remedy) == (NotReady.code, "check the credentials in section [ironic]")
+    assert (error.code, error.remedy) == (
+        NotReady.code,
+        "check the credentials in section [ironic]",
+    )
 
 
 def test_an_ironic_that_asks_for_a_user_and_a_password(
@@ -186,7 +215,9 @@ def test_an_ironic_that_asks_for_a_user_and_a_password(
     assert PASSWORD not in agent_log.text
 
 
-def test_s_28_what_is_deployed_and_what_is_being_deployed_is_reserved(metal: Metal, guarded: Ironic, placement: PlacementServer) -> None:
+def test_s_28_what_is_deployed_and_what_is_being_deployed_is_reserved(
+    metal: Metal, guarded: Ironic, placement: PlacementServer
+) -> None:
     agent, node = metal(guarded.credentials()), guarded.available()
     agent.nodes()
     guarded.set(node, instance_uuid="9d8f7e6c-5b4a-4392-8170-6f5e4d3c2b1a")
@@ -204,10 +235,15 @@ def test_s_28_what_is_deployed_and_what_is_being_deployed_is_reserved(metal: Met
 
 
 @pytest.mark.parametrize("group", ["racka", "RackA"])
-def test_a_conductor_group_is_meant_in_upper_and_lower_case(metal: Metal, guarded: Ironic, group: str) -> None:
+def test_a_conductor_group_is_meant_in_upper_and_lower_case(
+    metal: Metal, guarded: Ironic, group: str
+) -> None:
     node = guarded.create(conductor_group="racka")
     assert set(metal(guarded.credentials(), scope={"conductor_group": group}).nodes()) == {node}
-    assert metal(guarded.credentials(), scope={"conductor_group": "rackb"}, host="metal-2").nodes() == {}
+    assert (
+        metal(guarded.credentials(), scope={"conductor_group": "rackb"}, host="metal-2").nodes()
+        == {}
+    )
     # Empty is the default group, which none of these is in.
     assert metal(guarded.credentials(), scope={"conductor_group": ""}, host="metal-3").nodes() == {}
 
@@ -216,5 +252,3 @@ def test_the_default_group_is_an_empty_one(metal: Metal, ironic: Ironic) -> None
     node = ironic.create()
     assert set(metal(scope={"conductor_group": ""}).nodes()) == {node}
     assert metal(scope={"conductor_group": "racka"}, host="metal-2").nodes() == {}
-
-

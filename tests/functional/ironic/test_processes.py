@@ -13,9 +13,16 @@ from tests.support.system import AgentCommand, AgentHere
 GOLD = "CUSTOM_BAREMETAL_GOLD"
 
 
-def config(folder: Path, host: str, ironic: Ironic, placement: HttpPlacement, **more: Any) -> dict[str, dict[str, Any]]:
+def config(
+    folder: Path, host: str, ironic: Ironic, placement: HttpPlacement, **more: Any
+) -> dict[str, dict[str, Any]]:
     return {
-        "DEFAULT": {"compute_driver": "ironic.IronicDriver", "host": host, "update_resources_interval": 1, "log_file": folder / host / "agent.log"},
+        "DEFAULT": {
+            "compute_driver": "ironic.IronicDriver",
+            "host": host,
+            "update_resources_interval": 1,
+            "log_file": folder / host / "agent.log",
+        },
         "store": {"connection": f"sqlite:///{folder}/shared.sqlite"},
         "ironic": ironic.credentials(),
         "placement": {**placement.credentials(), "max_in_flight": 1},
@@ -23,13 +30,21 @@ def config(folder: Path, host: str, ironic: Ironic, placement: HttpPlacement, **
     }
 
 
-def test_the_agent_of_a_nova_conf_manages_the_nodes_and_another_one_waits_for_its_end(ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_the_agent_of_a_nova_conf_manages_the_nodes_and_another_one_waits_for_its_end(
+    ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     nodes = {ironic.available() for _ in range(2)}
-    one, other = (AgentCommand(tmp_path / host, config(tmp_path, host, ironic, http_placement)) for host in ("metal-1", "metal-2"))
+    one, other = (
+        AgentCommand(tmp_path / host, config(tmp_path, host, ironic, http_placement))
+        for host in ("metal-1", "metal-2")
+    )
     with Service(one).running() as active:
         assert active.wait_for("READY", "1").says["STATUS"] == "ready: 2 changed"
         with Service(other).running() as standby:
-            assert standby.wait_for("READY", "1").says["STATUS"] == "standing by: host metal-1 manages all nodes of ironic"
+            assert (
+                standby.wait_for("READY", "1").says["STATUS"]
+                == "standing by: host metal-1 manages all nodes of ironic"
+            )
             node = min(nodes)
             ironic.maintenance(node, on=True)
             until(lambda: http_placement.other.inventory(node)[GOLD]["reserved"] == 1)
@@ -42,7 +57,9 @@ def test_the_agent_of_a_nova_conf_manages_the_nodes_and_another_one_waits_for_it
     assert set(http_placement.dump()["providers"]) == nodes
 
 
-def test_once_without_the_lease_refuses_and_says_who_has_it(ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_once_without_the_lease_refuses_and_says_who_has_it(
+    ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     ironic.available()
     one = AgentCommand(tmp_path / "metal-1", config(tmp_path, "metal-1", ironic, http_placement))
     other = AgentHere(tmp_path / "metal-2", config(tmp_path, "metal-2", ironic, http_placement))
@@ -53,13 +70,18 @@ def test_once_without_the_lease_refuses_and_says_who_has_it(ironic: Ironic, http
             result = other.run(*words, "--format", "json")
             assert (result.code, result.json["nodes"]) == (1, [])
             (error,) = result.json["errors"]
-            assert (error["code"], error["message"]) == ("agent.standing-by", "standing by: host metal-1 manages all nodes of ironic")
+            assert (error["code"], error["message"]) == (
+                "agent.standing-by",
+                "standing by: host metal-1 manages all nodes of ironic",
+            )
         assert http_placement.dump() == before
         assert active.stop()[0] == 0
     assert other.run("--once").code == 0
 
 
-def test_a_configuration_is_checked_without_asking_anybody(ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_a_configuration_is_checked_without_asking_anybody(
+    ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     settings = config(tmp_path, "metal-1", ironic, http_placement)
     agent = AgentHere(tmp_path / "metal-1", settings)
     assert agent.run("config", "check").code == 0
@@ -76,17 +98,21 @@ def test_a_configuration_is_checked_without_asking_anybody(ironic: Ironic, http_
         assert told in result.stdout + result.stderr, (wrong, result)
 
 
-def test_a_reload_gives_no_lease_away_and_the_end_gives_all(ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_a_reload_gives_no_lease_away_and_the_end_gives_all(
+    ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     node = ironic.available()
     one = AgentCommand(tmp_path / "metal-1", config(tmp_path, "metal-1", ironic, http_placement))
     with Service(one).running() as active, ExitStack() as stack:
         active.wait_for("READY", "1")
-        outside = stack.enter_context(closing(sqlite3.connect(tmp_path / "shared.sqlite", isolation_level=None, timeout=60)))
+        outside = stack.enter_context(
+            closing(sqlite3.connect(tmp_path / "shared.sqlite", isolation_level=None, timeout=60))
+        )
         outside.execute("CREATE TABLE shortened (node TEXT)")
         outside.execute(
-            "CREATE TRIGGER shortening AFTER UPDATE ON lease WHEN NEW.expires_at < OLD.expires_at OR NEW.host <> OLD.host"
-            " BEGIN INSERT INTO shortened VALUES (NEW.node); END"
-        )  # fmt: skip
+            "CREATE TRIGGER shortening AFTER UPDATE ON lease WHEN NEW.expires_at < OLD.expires_at "
+            "OR NEW.host <> OLD.host BEGIN INSERT INTO shortened VALUES (NEW.node); END"
+        )
         leased = {uuid for (uuid,) in outside.execute("SELECT node FROM lease")}
         assert (len(leased), node in leased) == (2, True)
 
@@ -102,7 +128,9 @@ def test_a_reload_gives_no_lease_away_and_the_end_gives_all(ironic: Ironic, http
         assert shortened() == leased
 
 
-def test_a_reload_that_makes_another_host_of_the_agent_gives_its_leases_away(ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_a_reload_that_makes_another_host_of_the_agent_gives_its_leases_away(
+    ironic: Ironic, http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     node = ironic.available()
     settings = config(tmp_path, "metal-1", ironic, http_placement)
     one = AgentCommand(tmp_path / "metal-1", settings)

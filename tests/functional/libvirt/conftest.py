@@ -1,4 +1,6 @@
-"""A real libvirtd for the tests of this folder, all in one process of pytest, because it takes seconds to know QEMU."""
+"""A real libvirtd for the tests of this folder, all in one process of pytest, because it takes
+seconds to know QEMU.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The daemon on a real libvirtd: its tree in the real Placement follows what happens to guests, and outlives what happens to libvirtd."""
+"""The daemon on a real libvirtd: its tree in the real Placement follows what happens to guests, and
+outlives what happens to libvirtd.
+"""
 
 import time
 
@@ -20,7 +22,9 @@ def everything(placement):
     return placement.dump()["providers"]
 
 
-def test_guests_that_come_and_go_are_seen_within_seconds_without_a_periodic_audit(host, operator, http_placement):
+def test_guests_that_come_and_go_are_seen_within_seconds_without_a_periodic_audit(
+    host, operator, http_placement
+):
     daemon = host(-1)
     with daemon.service.running():
         until(daemon.ready, lambda: daemon.service)
@@ -30,7 +34,11 @@ def test_guests_that_come_and_go_are_seen_within_seconds_without_a_periodic_audi
         assert {"COMPUTE_NODE", "HW_ARCH_X86_64", "COMPUTE_TRUSTED_CERTS"} <= set(root["traits"])
         assert daemon.drift() == set()
         guest = operator.start("stranger", paused=True)
-        until(lambda: ("unknown-domain", guest_uuid("stranger")) in daemon.drift(), lambda: daemon.service, SOON)
+        until(
+            lambda: ("unknown-domain", guest_uuid("stranger")) in daemon.drift(),
+            lambda: daemon.service,
+            SOON,
+        )
         guest.destroy()
         guest.undefine()
         until(lambda: daemon.drift() == set(), lambda: daemon.service, SOON)
@@ -39,7 +47,9 @@ def test_guests_that_come_and_go_are_seen_within_seconds_without_a_periodic_audi
     assert "Traceback" not in daemon.service.log
 
 
-def test_s_17_a_libvirtd_that_hangs_leaves_the_process_at_work_and_placement_as_it_is(host, libvirtd, operator, http_placement):
+def test_s_17_a_libvirtd_that_hangs_leaves_the_process_at_work_and_placement_as_it_is(
+    host, libvirtd, operator, http_placement
+):
     operator.start("one", paused=True)
     daemon = host(2)
     with daemon.service.running():
@@ -67,7 +77,9 @@ def test_s_17_a_libvirtd_that_hangs_leaves_the_process_at_work_and_placement_as_
     assert "Traceback" not in daemon.service.log
 
 
-def test_it_starts_before_libvirtd_is_up_and_writes_nothing_until_it_is(host, libvirtd, http_placement):
+def test_it_starts_before_libvirtd_is_up_and_writes_nothing_until_it_is(
+    host, libvirtd, http_placement
+):
     libvirtd.stop()
     daemon = host(60)
     with daemon.service.running() as service:
@@ -79,7 +91,9 @@ def test_it_starts_before_libvirtd_is_up_and_writes_nothing_until_it_is(host, li
         assert service.stop()[0] == 0
 
 
-def test_a_daemon_whose_driver_nobody_chose_uses_libvirt_if_that_answers_and_else_does_not_start(host, libvirtd, http_placement):
+def test_a_daemon_whose_driver_nobody_chose_uses_libvirt_if_that_answers_and_else_does_not_start(
+    host, libvirtd, http_placement
+):
     daemon = host(60)
     del daemon.config["DEFAULT"]["compute_driver"]
     daemon.command.configure(daemon.config)
@@ -90,10 +104,15 @@ def test_a_daemon_whose_driver_nobody_chose_uses_libvirt_if_that_answers_and_els
     libvirtd.stop()
     refused = AgentHere(daemon.command.folder, daemon.config).run()
     assert refused.code == 1
-    assert "[DEFAULT] compute_driver is not set, and libvirt cannot be used: cannot connect to qemu+unix" in refused.stderr
+    assert (
+        "[DEFAULT] compute_driver is not set, and libvirt cannot be used: cannot connect to "
+        "qemu+unix"
+    ) in refused.stderr
 
 
-def test_guests_that_ran_before_the_agent_came_are_imported_and_then_missed_when_they_are_gone(host, operator, http_placement):
+def test_guests_that_ran_before_the_agent_came_are_imported_and_then_missed_when_they_are_gone(
+    host, operator, http_placement
+):
     daemon = host(-1)
     before = operator.start("before", memory=32, vcpus=2, nova=True)
     here = AgentHere(daemon.command.folder, daemon.config)
@@ -106,6 +125,10 @@ def test_guests_that_ran_before_the_agent_came_are_imported_and_then_missed_when
         assert daemon.node["usage"]["instances"] == 1
         before.destroy()
         before.undefine()
-        until(lambda: ("missing-domain", guest_uuid("before")) in daemon.drift(), lambda: service, SOON)
+        until(
+            lambda: ("missing-domain", guest_uuid("before")) in daemon.drift(),
+            lambda: service,
+            SOON,
+        )
         assert service.stop()[0] == 0
     assert "Traceback" not in service.log

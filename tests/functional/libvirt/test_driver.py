@@ -33,17 +33,26 @@ def test_the_facts_of_this_machine_are_those_that_the_host_driver_reads_from_sys
     assert facts.incomplete == {}
     assert (facts.hypervisor_type, facts.hypervisor_version > 6_002_000) == ("QEMU", True)
     assert facts.cpu.online == ours.cpu.online
-    # Not that of the kernel's total: on a virtual machine with memory that comes and goes the cells have less, and it moves while we look.
+    # Not that of the kernel's total: on a virtual machine with memory that comes and goes the cells
+    # have less, and it moves while we look.
     assert facts.memory_mib == pytest.approx(ours.numa.memory_mib, rel=0.2)
-    assert [(cell.id, cell.cpus, cell.siblings) for cell in facts.numa.cells] == [(cell.id, cell.cpus, cell.siblings) for cell in ours.numa.cells]
-    told = [(one.address, one.vendor_id, one.product_id, one.numa_node, one.type) for one in facts.pci]
-    assert told == [(one.address, one.vendor_id, one.product_id, one.numa_node, one.type) for one in ours.pci]
+    assert [(cell.id, cell.cpus, cell.siblings) for cell in facts.numa.cells] == [
+        (cell.id, cell.cpus, cell.siblings) for cell in ours.numa.cells
+    ]
+    told = [
+        (one.address, one.vendor_id, one.product_id, one.numa_node, one.type) for one in facts.pci
+    ]
+    assert told == [
+        (one.address, one.vendor_id, one.product_id, one.numa_node, one.type) for one in ours.pci
+    ]
     assert facts.disk_gib == ours.disk_gib
     assert (facts.domains, facts.units) == ((), ())
     assert facts.traits["HW_ARCH_X86_64"] and facts.traits["COMPUTE_NET_VIF_MODEL_VIRTIO"]
 
 
-def test_its_node_is_called_as_libvirt_calls_the_host_and_has_the_hosts_identity(libvirtd, operator):
+def test_its_node_is_called_as_libvirt_calls_the_host_and_has_the_hosts_identity(
+    libvirtd, operator
+):
     with started(libvirtd.uri) as driver:
         assert driver.nodes() == {IDENTITY: operator.connection.getHostname()}
         assert driver.is_node_deleted("another") is False
@@ -70,7 +79,11 @@ def test_guests_are_told_of_as_they_are_defined_started_paused_and_killed(libvir
         assert states(driver) == {"one": "paused"}
         (domain,) = driver.facts(node_of(driver)).domains
         assert (domain.uuid, domain.memory_mib, domain.vcpus) == (guest_uuid("one"), 24, 2)
-        assert (domain.origin.flavor.name, domain.origin.flavor.vcpus, domain.origin.volume_backed) == ("small", 2, False)
+        assert (
+            domain.origin.flavor.name,
+            domain.origin.flavor.vcpus,
+            domain.origin.volume_backed,
+        ) == ("small", 2, False)
         guest.resume()
         hears()
         os.kill(libvirtd.guests()["one"], signal.SIGKILL)
@@ -80,7 +93,9 @@ def test_guests_are_told_of_as_they_are_defined_started_paused_and_killed(libvir
         assert states(driver) == {}
 
 
-def test_s_19_a_guest_that_reboots_is_told_once_and_one_that_stays_away_later(libvirtd, operator, monkeypatch):
+def test_s_19_a_guest_that_reboots_is_told_once_and_one_that_stays_away_later(
+    libvirtd, operator, monkeypatch
+):
     assert driver_module.REBOOT == 15
     monkeypatch.setattr(driver_module, "REBOOT", 600)
     guest = operator.start("one", paused=True)
@@ -102,7 +117,9 @@ def test_s_19_a_guest_that_reboots_is_told_once_and_one_that_stays_away_later(li
         assert len(told) == 1
 
 
-def test_a_killed_libvirtd_is_noticed_at_once_and_everything_known_stays_as_it_was(libvirtd, operator):
+def test_a_killed_libvirtd_is_noticed_at_once_and_everything_known_stays_as_it_was(
+    libvirtd, operator
+):
     operator.start("one", paused=True)
     told = []
     with started(libvirtd.uri, told.append) as driver:
@@ -117,7 +134,9 @@ def test_a_killed_libvirtd_is_noticed_at_once_and_everything_known_stays_as_it_w
         connection = driver._started.connection
         pause, connection._not_before = connection._not_before, math.inf
         libvirtd.start()
-        assert "cannot connect" in driver.facts(node).incomplete["cpu"], "it does not try again at every use"
+        assert "cannot connect" in driver.facts(node).incomplete["cpu"], (
+            "it does not try again at every use"
+        )
         connection._not_before = pause
         until(lambda: not driver.facts(node).incomplete, lambda: "it did not connect again")
         assert driver.facts(node).domains == before.domains, "running guests survive"
@@ -149,7 +168,10 @@ def test_while_libvirtd_is_down_it_is_asked_less_and_less_often(libvirtd):
 def test_many_who_need_the_connection_open_it_once(libvirtd):
     with started(libvirtd.uri) as driver:
         node, found = node_of(driver), []
-        threads = [threading.Thread(target=lambda: found.append(driver.facts(node).incomplete)) for _ in range(8)]
+        threads = [
+            threading.Thread(target=lambda: found.append(driver.facts(node).incomplete))
+            for _ in range(8)
+        ]
         for one in threads:
             one.start()
         for one in threads:
@@ -160,7 +182,9 @@ def test_many_who_need_the_connection_open_it_once(libvirtd):
 def test_a_libvirt_that_is_too_old_is_refused_for_good(libvirtd, monkeypatch):
     monkeypatch.setattr(driver_module, "OLDEST_LIBVIRT", (99, 0, 0))
     driver = LibvirtDriver(libvirt_conf(libvirtd.uri))
-    with pytest.raises(ConfigError, match=r"libvirt \d+\.\d+\.\d+ is too old .*install libvirt 99\.0\.0 or newer"):
+    with pytest.raises(
+        ConfigError, match=r"libvirt \d+\.\d+\.\d+ is too old .*install libvirt 99\.0\.0 or newer"
+    ):
         driver.start(host_driver.CONTEXT)
 
 

@@ -1,4 +1,6 @@
-"""What is missing of the facts, and what it must not keep from being told: the agent's command on a real libvirtd and a real Placement."""
+"""What is missing of the facts, and what it must not keep from being told: the agent's command on a
+real libvirtd and a real Placement.
+"""
 
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -18,7 +20,10 @@ from tests.support.tracking import uuid_of
 AgentWith = Callable[..., AgentHere]
 
 # What other tools write there is a guest's own text, whatever it looks like.
-STRANGE = "<app:note xmlns:app='http://example.org/app'><![CDATA[<!DOCTYPE html><!ENTITY a 'b'>]]> &lt;!DOCTYPE a></app:note>"
+STRANGE = (
+    "<app:note xmlns:app='http://example.org/app'><![CDATA[<!DOCTYPE html><!ENTITY a 'b'>]]> "
+    "&lt;!DOCTYPE a></app:note>"
+)
 DEEP = "<app:a xmlns:app='http://example.org/app'>" + "<app:b>" * 80 + "</app:b>" * 80 + "</app:a>"
 
 
@@ -34,8 +39,13 @@ class Host:
         if self.server is None:
             self.server = Libvirtd(self.tree.for_libvirt().root)
             self.server.start()
-        base = LibvirtDaemon(self.folder / "agent", self.server, self.placement, -1).config | {"host": {"sysfs_root": self.tree.root}}
-        return AgentHere(self.folder / "agent", base | {name: {**base.get(name, {}), **given} for name, given in groups.items()})
+        base = LibvirtDaemon(self.folder / "agent", self.server, self.placement, -1).config | {
+            "host": {"sysfs_root": self.tree.root}
+        }
+        return AgentHere(
+            self.folder / "agent",
+            base | {name: {**base.get(name, {}), **given} for name, given in groups.items()},
+        )
 
     def once(self, **groups: Mapping[str, Any]) -> Result:
         return self.agent(**groups).run("--once")
@@ -71,7 +81,9 @@ def test_text_in_a_guests_metadata_that_looks_like_a_document_type_is_no_reason_
 ) -> None:
     nova_guest(operator, "strange", STRANGE)
     assert "<!DOCTYPE html>" in operator.connection.lookupByName("strange").XMLDesc()
-    agent = AgentHere(tmp_path / "agent", LibvirtDaemon(tmp_path / "agent", libvirtd, http_placement, -1).config)
+    agent = AgentHere(
+        tmp_path / "agent", LibvirtDaemon(tmp_path / "agent", libvirtd, http_placement, -1).config
+    )
     assert agent.run("--once").code == 0
     ran = agent.run("guests", "import", "--format", "json")
     assert (ran.code, guest_uuid("strange") in ran.stdout) == (0, True)
@@ -81,14 +93,19 @@ def test_a_guest_that_cannot_be_understood_keeps_no_first_tree_from_being_writte
     libvirtd: Libvirtd, operator: Operator, http_placement: HttpPlacement, tmp_path: Path
 ) -> None:
     nova_guest(operator, "deep", DEEP)
-    agent = AgentHere(tmp_path / "agent", LibvirtDaemon(tmp_path / "agent", libvirtd, http_placement, -1).config)
+    agent = AgentHere(
+        tmp_path / "agent", LibvirtDaemon(tmp_path / "agent", libvirtd, http_placement, -1).config
+    )
     ran = agent.run("--once")
-    assert (ran.code, "domains is not complete: guest deep" in " ".join(ran.stdout.split())) == (3, True), ran
+    assert (ran.code, "domains is not complete: guest deep" in " ".join(ran.stdout.split())) == (
+        3,
+        True,
+    ), ran
     (root,) = [one for one in http_placement.dump()["providers"].values() if one["parent"] is None]
     assert root["inventories"].keys() >= {"VCPU", "MEMORY_MB", "DISK_GB"}
 
 
-# --- cells --------------------------------------------------------------------------------------------------------
+# --- cells ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("layout", ["flat", "nested"])
@@ -98,20 +115,24 @@ def test_a_host_of_which_libvirt_lists_no_cell_is_told_as_one(host: Host, layout
     assert ran.code == 0, ran
     assert host.providers.keys() == {"", "NUMA0"} if layout == "nested" else {""}
     assert host.total("", "VCPU") == 7
-    assert "HW_CPU_HYPERTHREADING" in host.providers[""]["traits"], "the kernel tells the threads of each core all the same"
+    assert "HW_CPU_HYPERTHREADING" in host.providers[""]["traits"], (
+        "the kernel tells the threads of each core all the same"
+    )
     sets = {"tree_layout": layout, "cpu_shared_set": "0-1", "cpu_dedicated_set": "2-5"}
     assert host.once(compute=sets, DEFAULT={"reserved_host_memory_mb": 0}).code == 0
     assert host.total("NUMA0" if layout == "nested" else "", "PCPU") == 4
 
 
-# --- CPUs that sleep ----------------------------------------------------------------------------------------------
+# --- CPUs that sleep ------------------------------------------------------------------------------
 
 SLEEPERS = {"tree_layout": "nested", "cpu_shared_set": "0-1", "cpu_dedicated_set": "2-3,5-7"}
 MANAGED = {"cpu_power_management": True}
 
 
 def sleep(tree: RecordedSysfs, cells: Mapping[int, set[int]], *cpus: int) -> None:
-    """Take CPUs offline as a kernel does: their topology goes, the cells no longer list them, and the links to their cells stay."""
+    """Take CPUs offline as a kernel does: their topology goes, the cells no longer list them, and
+    the links to their cells stay.
+    """
     online = {0, 1, 2, 3, 4, 5, 8}
     for cell, members in cells.items():
         for cpu in members:
@@ -139,18 +160,28 @@ def test_dedicated_cpus_that_sleep_count_on_their_cells_from_the_first_start_on(
     assert "[compute] cpu_dedicated_set: CPUs 3,6-7 not online" in " ".join(refused.stdout.split())
     ran = host.once(compute=SLEEPERS, libvirt=MANAGED)
     assert ran.code == 0, ran
-    assert (host.total("", "VCPU"), host.total("NUMA0", "PCPU"), host.total("NUMA8", "PCPU")) == (2, 2, 3)
+    assert (host.total("", "VCPU"), host.total("NUMA0", "PCPU"), host.total("NUMA8", "PCPU")) == (
+        2,
+        2,
+        3,
+    )
     # Those that run with another governor are online; one that is not is broken.
-    governed = host.once(compute=SLEEPERS, libvirt={**MANAGED, "cpu_power_management_strategy": "governor"})
+    governed = host.once(
+        compute=SLEEPERS, libvirt={**MANAGED, "cpu_power_management_strategy": "governor"}
+    )
     assert governed.code == 1
 
 
 def test_shared_cpus_never_sleep(host: Host) -> None:
-    refused = host.once(compute={"cpu_shared_set": "0-1,6", "cpu_dedicated_set": "2-3,7"}, libvirt=MANAGED)
+    refused = host.once(
+        compute={"cpu_shared_set": "0-1,6", "cpu_dedicated_set": "2-3,7"}, libvirt=MANAGED
+    )
     assert "[compute] cpu_shared_set: CPUs 6 not online" in " ".join(refused.stdout.split())
 
 
-def test_what_was_seen_of_cores_is_remembered_while_their_cpus_sleep_over_restarts_too(host: Host) -> None:
+def test_what_was_seen_of_cores_is_remembered_while_their_cpus_sleep_over_restarts_too(
+    host: Host,
+) -> None:
     assert host.once(compute=SLEEPERS, libvirt=MANAGED).code == 0
     assert "HW_CPU_HYPERTHREADING" in host.providers[""]["traits"]
     before = host.placement.dump()["providers"]

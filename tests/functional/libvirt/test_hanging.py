@@ -1,4 +1,6 @@
-"""A libvirtd that hangs, and hangs on: how many calls wait for it, and what becomes of them when it goes on."""
+"""A libvirtd that hangs, and hangs on: how many calls wait for it, and what becomes of them when it
+goes on.
+"""
 
 import threading
 import time
@@ -21,7 +23,9 @@ def impatient(monkeypatch):
     monkeypatch.setattr(connection, "LONGEST_PAUSE", BRIEF)
 
 
-def test_at_most_four_calls_wait_for_a_libvirtd_that_hangs_and_none_when_it_goes_on(libvirtd, impatient):
+def test_at_most_four_calls_wait_for_a_libvirtd_that_hangs_and_none_when_it_goes_on(
+    libvirtd, impatient
+):
     told = []
     with started(libvirtd.uri, told.append) as running:
         node = node_of(running)
@@ -42,7 +46,10 @@ def test_at_most_four_calls_wait_for_a_libvirtd_that_hangs_and_none_when_it_goes
         until(lambda: node in told, lambda: "nobody said that it is back")
         until(lambda: not running.facts(node).incomplete, lambda: running.facts(node).incomplete)
         assert running.hanging == 0
-        until(lambda: threading.active_count() <= threads, lambda: [one.name for one in threading.enumerate()])
+        until(
+            lambda: threading.active_count() <= threads,
+            lambda: [one.name for one in threading.enumerate()],
+        )
         until(lambda: len(list(Path("/proc/self/fd").iterdir())) <= descriptors)
 
 

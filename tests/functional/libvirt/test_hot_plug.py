@@ -1,4 +1,6 @@
-"""Devices that are plugged into a running host: the real libvirtd hears of them as from udev, over a recording that changes."""
+"""Devices that are plugged into a running host: the real libvirtd hears of them as from udev, over
+a recording that changes.
+"""
 
 import json
 
@@ -15,7 +17,9 @@ FUNCTION, ITS_IDS = "0000:3b:02.2", "8086:154c"
 
 @pytest.fixture
 def plugged(tmp_path, http_placement):
-    """A daemon that audits by itself only once, the libvirtd below it, and the recording below that."""
+    """A daemon that audits by itself only once, the libvirtd below it, and the recording below
+    that.
+    """
     sysfs = smt_host(tmp_path / "sys").for_libvirt()
     server = Libvirtd(sysfs.root)
     try:
@@ -36,12 +40,17 @@ def devices(placement):
     """What the tree has below the cells: name without the root's, and totals."""
     providers = placement.dump()["providers"].values()
     return {
-        one["name"].rpartition("_")[2]: {name: record["total"] for name, record in one["inventories"].items()}
-        for one in providers if ":" in one["name"]
-    }  # fmt: skip
+        one["name"].rpartition("_")[2]: {
+            name: record["total"] for name, record in one["inventories"].items()
+        }
+        for one in providers
+        if ":" in one["name"]
+    }
 
 
-def test_s_18_a_device_that_is_plugged_in_has_a_provider_within_seconds_and_loses_it_when_it_is_pulled_out(plugged, http_placement):
+def test_s_18_a_device_that_is_plugged_in_has_a_provider_within_seconds_and_loses_it_when_it_is_pulled_out(
+    plugged, http_placement
+):
     daemon, server, sysfs = plugged
     before = {"0000:3B:00.0": {"CUSTOM_PCI_8086_154C": 2}}
     assert devices(http_placement) == before
@@ -49,10 +58,20 @@ def test_s_18_a_device_that_is_plugged_in_has_a_provider_within_seconds_and_lose
     folder = sysfs.pci(CARD, IDS, cell=8)
     sysfs.for_libvirt()
     server.uevent("add", folder, **properties)
-    until(lambda: devices(http_placement) == {**before, "0000:5E:00.0": {"CUSTOM_PCI_8086_1521": 1}}, lambda: daemon.service, SOON)
+    until(
+        lambda: devices(http_placement) == {**before, "0000:5E:00.0": {"CUSTOM_PCI_8086_1521": 1}},
+        lambda: daemon.service,
+        SOON,
+    )
     server.uevent("remove", folder, **properties)
     until(lambda: devices(http_placement) == before, lambda: daemon.service, SOON)
     folder = sysfs.virtual_function("0000:3b:00.0", 2, FUNCTION, ITS_IDS, cell=0)
     sysfs.for_libvirt()
-    server.uevent("add", folder, SUBSYSTEM="pci", PCI_CLASS="20000", PCI_ID=ITS_IDS, PCI_SLOT_NAME=FUNCTION)
-    until(lambda: devices(http_placement) == {"0000:3B:00.0": {"CUSTOM_PCI_8086_154C": 3}}, lambda: daemon.service, SOON)
+    server.uevent(
+        "add", folder, SUBSYSTEM="pci", PCI_CLASS="20000", PCI_ID=ITS_IDS, PCI_SLOT_NAME=FUNCTION
+    )
+    until(
+        lambda: devices(http_placement) == {"0000:3B:00.0": {"CUSTOM_PCI_8086_154C": 3}},
+        lambda: daemon.service,
+        SOON,
+    )

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from agent.numa.host_policy import HostPolicy
 from agent.tree.mdev_policy import MdevPolicy, MdevType
 from agent.tree.policy import Policy
-from agent.numa.host_policy import HostPolicy
 from drivers.libvirt.driver import LibvirtDriver
 from tests.support.agent import AgentUnderTest
 from tests.support.libvirt_host import IDENTITY, Operator, guest_uuid, node_of, started
@@ -32,7 +32,11 @@ def driver(libvirtd: Libvirtd) -> Iterator[LibvirtDriver]:
 
 @pytest.mark.parametrize("layout", ["flat", "nested"])
 def test_r2_a_guest_that_libvirt_shows_pinned_holds_pcpu_from_now_on_and_vcpu_again(
-    layout: Any, driver: LibvirtDriver, operator: Operator, placement: PlacementServer, tmp_path: Path
+    layout: Any,
+    driver: LibvirtDriver,
+    operator: Operator,
+    placement: PlacementServer,
+    tmp_path: Path,
 ) -> None:
     operator.define("pinned", nova=True, more=PINNED)
     operator.define("floating", nova=True)
@@ -43,8 +47,14 @@ def test_r2_a_guest_that_libvirt_shows_pinned_holds_pcpu_from_now_on_and_vcpu_ag
     def held() -> dict[str, dict[str, dict[str, int]]]:
         dump, node = placement.dump(), node_of(driver)
         names = {uuid: one["name"].replace(node, "node") for uuid, one in dump["providers"].items()}
-        found = {name: dump["consumers"][guest_uuid(name)]["allocations"] for name in ("pinned", "floating")}
-        return {name: {names[uuid]: dict(resources) for uuid, resources in one.items()} for name, one in found.items()}
+        found = {
+            name: dump["consumers"][guest_uuid(name)]["allocations"]
+            for name in ("pinned", "floating")
+        }
+        return {
+            name: {names[uuid]: dict(resources) for uuid, resources in one.items()}
+            for name, one in found.items()
+        }
 
     assert agent(SHARED).once().errors == ()
     for name in ("pinned", "floating"):
@@ -52,7 +62,10 @@ def test_r2_a_guest_that_libvirt_shows_pinned_holds_pcpu_from_now_on_and_vcpu_ag
     floating = {"node": {"VCPU": 1, "MEMORY_MB": 16}}
     assert agent(DEDICATED).once().errors == ()
     on_cell = {"node": {"MEMORY_MB": 16}, "node_NUMA0": {"PCPU": 1}}
-    assert held() == {"pinned": {"node": {"MEMORY_MB": 16, "PCPU": 1}} if layout == "flat" else on_cell, "floating": floating}
+    assert held() == {
+        "pinned": {"node": {"MEMORY_MB": 16, "PCPU": 1}} if layout == "flat" else on_cell,
+        "floating": floating,
+    }
     assert agent(DEDICATED).once().state == "in-sync"
     assert agent(SHARED).once().errors == ()
     assert held() == {"pinned": floating, "floating": floating}
@@ -87,23 +100,39 @@ def _gpus(folder: Path) -> str:
     devices = ""
     for bus in ("06", "07"):
         uuid = uuid_of(f"mdev-{bus}")
-        devices += PARENT.format(bus=bus) + MDEV.format(bus=bus, uuid=uuid, name=uuid.replace("-", "_"), guest=guest_uuid(f"guest-{bus}"))
+        devices += PARENT.format(bus=bus) + MDEV.format(
+            bus=bus, uuid=uuid, name=uuid.replace("-", "_"), guest=guest_uuid(f"guest-{bus}")
+        )
     (folder / "node.xml").write_text(NODE.format(devices=devices))
     return f"test://{folder}/node.xml"
 
 
-def test_r1_vgpus_go_to_the_parents_of_the_devices_that_libvirt_says_the_guests_have_and_back(placement: PlacementServer, tmp_path: Path) -> None:
+def test_r1_vgpus_go_to_the_parents_of_the_devices_that_libvirt_says_the_guests_have_and_back(
+    placement: PlacementServer, tmp_path: Path
+) -> None:
     guests = {bus: guest_uuid(f"guest-{bus}") for bus in ("06", "07")}
     mdev = MdevPolicy((MdevType("nvidia-35"),))
     with started(_gpus(tmp_path)) as driver:
 
         def audited(on_root: frozenset[str] = frozenset()) -> None:
-            assert AgentUnderTest(placement, tmp_path / "state", driver, policy=Policy(mdev=mdev, on_root=on_root)).once().errors == ()
+            assert (
+                AgentUnderTest(
+                    placement, tmp_path / "state", driver, policy=Policy(mdev=mdev, on_root=on_root)
+                )
+                .once()
+                .errors
+                == ()
+            )
 
         def places() -> dict[str, str]:
             dump = placement.dump()
             held = {bus: dump["consumers"][uuid]["allocations"] for bus, uuid in guests.items()}
-            return {bus: dump["providers"][provider]["name"] for bus, one in held.items() for provider, resources in one.items() if "VGPU" in resources}
+            return {
+                bus: dump["providers"][provider]["name"]
+                for bus, one in held.items()
+                for provider, resources in one.items()
+                if "VGPU" in resources
+            }
 
         root = node_of(driver)
         audited(frozenset({"VGPU"}))

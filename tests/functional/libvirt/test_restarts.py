@@ -1,4 +1,6 @@
-"""libvirtd killed and started again under twenty audits a second: nothing is lost in Placement, and nothing leaks in the process."""
+"""libvirtd killed and started again under twenty audits a second: nothing is lost in Placement, and
+nothing leaks in the process.
+"""
 
 import re
 import threading
@@ -9,8 +11,8 @@ from typing import get_args
 
 import pytest
 
-from agent.tree.policy import Policy
 from agent.model.facts import Section
+from agent.tree.policy import Policy
 from drivers.libvirt import collector, connection, session
 from drivers.libvirt.binding import binding
 from tests.support.agent import AgentUnderTest
@@ -31,14 +33,21 @@ def threads():
     return sorted(one.name for one in threading.enumerate())
 
 
-def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothing_and_nothing_leaks(libvirtd, operator, placement, tmp_path):
+def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothing_and_nothing_leaks(
+    libvirtd, operator, placement, tmp_path
+):
     operator.start("one", paused=True)
     with started(libvirtd.uri) as driver:
-        # Once before counting, because the thread of libvirt's events and Placement's own things stay for good.
+        # Once before counting, because the thread of libvirt's events and Placement's own things
+        # stay for good.
         agent = AgentUnderTest(placement, tmp_path / "state", driver)
         assert agent.cycle(start=True).state in ("changed", "in-sync")
     before = placement.dump()["providers"]
-    until(lambda: not any(name.startswith("driver") or "close" in name for name in threads()), threads, GENEROUS)
+    until(
+        lambda: not any(name.startswith("driver") or "close" in name for name in threads()),
+        threads,
+        GENEROUS,
+    )
     idle = Counter(threads()), descriptors()
     with started(libvirtd.uri) as driver:
         agent.driver.interface = driver
@@ -55,7 +64,9 @@ def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothin
                     libvirtd.kill()
                     since = len(states)
                     # However long an audit takes, one has met the outage.
-                    until(lambda since=since: "degraded" in states[since:], lambda: states, GENEROUS)
+                    until(
+                        lambda since=since: "degraded" in states[since:], lambda: states, GENEROUS
+                    )
                     libvirtd.start()
                     since = len(states)
                     until(lambda since=since: "in-sync" in states[since:], lambda: states, GENEROUS)
@@ -79,7 +90,9 @@ def test_s_16_a_libvirtd_that_restarts_under_twenty_audits_a_second_loses_nothin
     until(lambda: descriptors() <= idle[1], lambda: (descriptors(), idle), GENEROUS)
 
 
-def test_a_connection_that_breaks_in_the_middle_of_a_listing_leaves_the_run_incomplete(libvirtd, operator, monkeypatch):
+def test_a_connection_that_breaks_in_the_middle_of_a_listing_leaves_the_run_incomplete(
+    libvirtd, operator, monkeypatch
+):
     operator.start("one", paused=True)
     with started(libvirtd.uri) as driver:
         node, genuine = node_of(driver), collector.list_devices
@@ -97,7 +110,9 @@ def test_a_connection_that_breaks_in_the_middle_of_a_listing_leaves_the_run_inco
         until(lambda: not driver.facts(node).incomplete, seconds=GENEROUS)
 
 
-def test_a_device_that_goes_between_the_listing_and_the_reading_is_no_fault_and_another_error_is(libvirtd, operator):
+def test_a_device_that_goes_between_the_listing_and_the_reading_is_no_fault_and_another_error_is(
+    libvirtd, operator
+):
     libvirt = binding()
 
     class Gone:
@@ -114,7 +129,17 @@ def test_a_device_that_goes_between_the_listing_and_the_reading_is_no_fault_and_
 
         def XMLDesc(self, _flags):
             error = libvirt.libvirtError("")
-            error.err = (self.number, libvirt.VIR_FROM_NODEDEV, "no such node device", 2, "", "", "", 0, 0)
+            error.err = (
+                self.number,
+                libvirt.VIR_FROM_NODEDEV,
+                "no such node device",
+                2,
+                "",
+                "",
+                "",
+                0,
+                0,
+            )
             raise error
 
     class Handle:
@@ -129,16 +154,31 @@ def test_a_device_that_goes_between_the_listing_and_the_reading_is_no_fault_and_
     devices, faults = collector.list_devices(Handle(libvirt.VIR_ERR_NO_NODE_DEVICE))
     assert (len([one for one in devices if one.name.startswith("pci_")]), faults) == (present, ())
     devices, faults = collector.list_devices(Handle(libvirt.VIR_ERR_OPERATION_FAILED))
-    assert (len([one for one in devices if one.name.startswith("pci_")]), faults) == (present, ("device pci_0000_00_1f_7: no such node device",))
+    assert (len([one for one in devices if one.name.startswith("pci_")]), faults) == (
+        present,
+        ("device pci_0000_00_1f_7: no such node device",),
+    )
 
 
 @pytest.mark.parametrize("what", ["list_devices", "list_domains"])
-def test_a_listing_that_fails_is_incomplete_and_never_empty(libvirtd, operator, monkeypatch, placement, tmp_path, what):
+def test_a_listing_that_fails_is_incomplete_and_never_empty(
+    libvirtd, operator, monkeypatch, placement, tmp_path, what
+):
     libvirt = binding()
 
     def fails(_handle):
         error = libvirt.libvirtError("")
-        error.err = (libvirt.VIR_ERR_OPERATION_FAILED, libvirt.VIR_FROM_NODEDEV, "out of order", 2, "", "", "", 0, 0)
+        error.err = (
+            libvirt.VIR_ERR_OPERATION_FAILED,
+            libvirt.VIR_FROM_NODEDEV,
+            "out of order",
+            2,
+            "",
+            "",
+            "",
+            0,
+            0,
+        )
         raise error
 
     with started(libvirtd.uri) as driver:
@@ -147,37 +187,57 @@ def test_a_listing_that_fails_is_incomplete_and_never_empty(libvirtd, operator, 
         before = placement.dump()["providers"]
         monkeypatch.setattr(collector, what, fails)
         assert agent.cycle().state == "degraded"
-        assert set(driver.facts(node_of(driver)).incomplete) == ({"pci", "mdev"} if what == "list_devices" else {"domains"})
+        assert set(driver.facts(node_of(driver)).incomplete) == (
+            {"pci", "mdev"} if what == "list_devices" else {"domains"}
+        )
         assert placement.dump()["providers"] == before
         agent.stop()
 
 
-def test_s_15_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobody_elses_trait_goes(libvirtd, operator, monkeypatch, placement, tmp_path):
+def test_s_15_a_feature_that_is_gone_after_a_reconnect_loses_its_trait_and_nobody_elses_trait_goes(
+    libvirtd, operator, monkeypatch, placement, tmp_path
+):
     genuine, avx2 = collector._ask_abilities, [True]
 
     def abilities(*given):
         found = genuine(*given)
         (cpu,) = found.expanded
         features = {True: "<feature policy='require' name='avx2'/>", False: ""}[avx2[0]]
-        return replace(found, expanded=(re.sub("<feature [^>]*name='avx2'/>", "", cpu).replace("</cpu>", f"{features}</cpu>"),))
+        return replace(
+            found,
+            expanded=(
+                re.sub("<feature [^>]*name='avx2'/>", "", cpu).replace(
+                    "</cpu>", f"{features}</cpu>"
+                ),
+            ),
+        )
 
     def traits():
         (root,) = placement.dump()["providers"].values()
         return set(root["traits"]) & {"HW_CPU_X86_AVX2", "CUSTOM_X"}
 
     monkeypatch.setattr(collector, "_ask_abilities", abilities)
-    # On a machine that is very busy a libvirtd that is only slow is not to be connected to anew, because then all is asked again.
+    # On a machine that is very busy a libvirtd that is only slow is not to be connected to anew,
+    # because then all is asked again.
     monkeypatch.setattr(session, "KEEPALIVE_INTERVAL", GENEROUS)
     monkeypatch.setattr(connection, "CHEAP", float(GENEROUS))
     with started(libvirtd.uri) as driver:
         agent = AgentUnderTest(placement, tmp_path / "state", driver, policy=Policy(layout="flat"))
         until(lambda: agent.cycle(start=True).state in ("changed", "in-sync"), seconds=GENEROUS)
         (root,) = placement.dump()["providers"]
-        placement.other.set_traits(root, [*placement.dump()["providers"][root]["traits"], "CUSTOM_X"])
+        placement.other.set_traits(
+            root, [*placement.dump()["providers"][root]["traits"], "CUSTOM_X"]
+        )
         avx2[0] = False
         agent.cycle()
-        assert traits() == {"HW_CPU_X86_AVX2", "CUSTOM_X"}, "what changes only with libvirt or the CPU is not asked again"
+        assert traits() == {"HW_CPU_X86_AVX2", "CUSTOM_X"}, (
+            "what changes only with libvirt or the CPU is not asked again"
+        )
         libvirtd.stop()
         libvirtd.start()
-        until(lambda: agent.cycle().state in ("changed", "in-sync") and traits() == {"CUSTOM_X"}, traits, GENEROUS)
+        until(
+            lambda: agent.cycle().state in ("changed", "in-sync") and traits() == {"CUSTOM_X"},
+            traits,
+            GENEROUS,
+        )
         agent.stop()

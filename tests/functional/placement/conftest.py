@@ -38,11 +38,22 @@ def scene(placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> Sc
 
 @pytest.fixture
 def host(placement: PlacementServer, tmp_path: Path) -> Iterator[Host]:
-    """Makes agents on ``placement``: ``host(shape, driver=..., folder=..., roles=...)``; stopped at the end."""
+    """Makes agents on ``placement``: ``host(shape, driver=..., folder=..., roles=...)``; stopped at
+    the end.
+    """
     made: list[AgentUnderTest] = []
 
-    def make(shape: Shape | None = None, *, driver: Any = None, folder: str = "state", **options: Any) -> AgentUnderTest:
-        made.append(AgentUnderTest(options.pop("placement", placement), tmp_path / folder, driver or ScriptedDriver(shape), **options))
+    def make(
+        shape: Shape | None = None, *, driver: Any = None, folder: str = "state", **options: Any
+    ) -> AgentUnderTest:
+        made.append(
+            AgentUnderTest(
+                options.pop("placement", placement),
+                tmp_path / folder,
+                driver or ScriptedDriver(shape),
+                **options,
+            )
+        )
         return made[-1]
 
     yield make
@@ -52,7 +63,9 @@ def host(placement: PlacementServer, tmp_path: Path) -> Iterator[Host]:
 
 @pytest.fixture
 def node_a(host: Host, placement: PlacementServer) -> AgentUnderTest:
-    """The scenarios' given state: root ``node-a`` with VCPU 16 and MEMORY_MB 16384, just synchronised by this agent."""
+    """The scenarios' given state: root ``node-a`` with VCPU 16 and MEMORY_MB 16384, just
+    synchronised by this agent.
+    """
     agent = host(shaped({"VCPU": total(16), "MEMORY_MB": total(16384)}))
     assert agent.cycle(start=True).state == "changed"
     placement.clear()

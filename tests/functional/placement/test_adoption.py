@@ -1,4 +1,6 @@
-"""An existing tree and an empty journal (placement.md 2.4): what is taken over at once, what only by ``--adopt``, what never."""
+"""An existing tree and an empty journal (placement.md 2.4): what is taken over at once, what only
+by ``--adopt``, what never.
+"""
 
 import shutil
 from typing import Any
@@ -41,7 +43,9 @@ def laid_by_nova(placement: PlacementServer) -> dict[str, Any]:
 
 
 def root_with(inventory: dict[str, Any], *traits: str) -> Want:
-    return node(inventory, "COMPUTE_DEVICE_TAGGING", "CUSTOM_RACK7", *traits, aggregates={AGGREGATE})
+    return node(
+        inventory, "COMPUTE_DEVICE_TAGGING", "CUSTOM_RACK7", *traits, aggregates={AGGREGATE}
+    )
 
 
 CELL_AS_FOUND = Want({**CELL, **LICENCES}, NAME, {"HW_NUMA_ROOT", "CUSTOM_LEFT"})
@@ -52,15 +56,24 @@ def drifts(report: Any, kind: str = "adoption-needed") -> list[str]:
 
 
 def test_a_first_run_takes_the_root_and_the_children_it_names_and_takes_nothing_away(
-    host: Host, placement: PlacementServer, laid_by_nova: dict[str, Any], agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    host: Host,
+    placement: PlacementServer,
+    laid_by_nova: dict[str, Any],
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     agent = host(shaped(WANTED, {"N0": (NAME, CELL)}))
     report = agent.once()
     assert report.state == "changed"
     assert report.owned == {ROOT, N0}
-    assert drifts(report) == [f"{NAME}: the node does not have its DISK_GB, but the tree is not adopted"]
-    assert [one.remedy for one in report.drift if one.kind == "adoption-needed"] == ["agent --once --adopt takes the tree over"]
-    assert sorted(str(one.provider) for one in report.drift if one.kind == "foreign-provider") == sorted([PF9, BW])
+    assert drifts(report) == [
+        f"{NAME}: the node does not have its DISK_GB, but the tree is not adopted"
+    ]
+    assert [one.remedy for one in report.drift if one.kind == "adoption-needed"] == [
+        "agent --once --adopt takes the tree over"
+    ]
+    assert sorted(
+        str(one.provider) for one in report.drift if one.kind == "foreign-provider"
+    ) == sorted([PF9, BW])
     assert placement.count("DELETE") == 0
     want = {NAME: root_with({**WANTED, **DISK, **LICENCES}), "N0": CELL_AS_FOUND}
     settled(agent, placement, agent_log, want, before=laid_by_nova)
@@ -68,8 +81,12 @@ def test_a_first_run_takes_the_root_and_the_children_it_names_and_takes_nothing_
 
 @pytest.mark.parametrize("merging", [True, False])
 def test_foreign_classes_traits_and_aggregates_stay_run_after_run_and_after_the_adoption(
-    merging: bool, host: Host, placement: PlacementServer, laid_by_nova: dict[str, Any], agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    merging: bool,
+    host: Host,
+    placement: PlacementServer,
+    laid_by_nova: dict[str, Any],
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     """Whether a driver replaces what it finds or, as the core does, adds to it."""
 
     def adding(tree: ProviderTree) -> None:
@@ -86,8 +103,11 @@ def test_foreign_classes_traits_and_aggregates_stay_run_after_run_and_after_the_
 
 
 def test_a_child_of_ours_that_is_gone_stays_until_the_tree_is_adopted(
-    host: Host, placement: PlacementServer, laid_by_nova: dict[str, Any], agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    host: Host,
+    placement: PlacementServer,
+    laid_by_nova: dict[str, Any],
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     agent = host(shaped(WANTED, {"N0": (NAME, CELL)}))
     agent.once()
     placement.other.claim({ROOT: {"VCPU": 2}}, C)
@@ -109,15 +129,26 @@ def test_a_child_of_ours_that_is_gone_stays_until_the_tree_is_adopted(
     assert report.state == "changed"
     assert drifts(report) == []
     assert [str(one) for one in placement.writes()] == [
-        f"DELETE /resource_providers/{N0} -> 204", f"PUT /resource_providers/{ROOT}/inventories -> 200",
-    ]  # fmt: skip
+        f"DELETE /resource_providers/{N0} -> 204",
+        f"PUT /resource_providers/{ROOT}/inventories -> 200",
+    ]
     # From now on without being told: PF9, which no pass ever named, stays for ever.
-    settled(agent, placement, agent_log, {NAME: root_with({**WANTED, **LICENCES})}, before=before, gone={"N0"})
+    settled(
+        agent,
+        placement,
+        agent_log,
+        {NAME: root_with({**WANTED, **LICENCES})},
+        before=before,
+        gone={"N0"},
+    )
 
 
 def test_an_adopted_tree_stays_adopted(
-    host: Host, placement: PlacementServer, laid_by_nova: dict[str, Any], agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    host: Host,
+    placement: PlacementServer,
+    laid_by_nova: dict[str, Any],
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     agent = host(shaped(WANTED, {"N0": (NAME, CELL), "N1": (NAME, CELL)}))
     agent.once(adopt=True)
     before = placement.dump()
@@ -127,7 +158,9 @@ def test_an_adopted_tree_stays_adopted(
     settled(agent, placement, agent_log, {}, before=before, gone={"N1"})
 
 
-def test_an_adoption_that_has_nothing_to_write_is_remembered(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_an_adoption_that_has_nothing_to_write_is_remembered(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(WANTED, {"N0": (NAME, CELL)}))
     agent.once()
     agent.stop()
@@ -142,8 +175,11 @@ def test_an_adoption_that_has_nothing_to_write_is_remembered(host: Host, placeme
 
 
 def test_a_dry_run_of_the_adoption_adopts_nothing(
-    host: Host, placement: PlacementServer, laid_by_nova: dict[str, Any], agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    host: Host,
+    placement: PlacementServer,
+    laid_by_nova: dict[str, Any],
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     agent = host(shaped(WANTED, {"N0": (NAME, CELL)}))
     agent.once()
     before = placement.dump()
@@ -159,27 +195,36 @@ def test_a_dry_run_of_the_adoption_adopts_nothing(
 
 def test_a_lost_journal_deletes_nothing_and_finds_everything_again_by_name(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     both = {"N0": (NAME, CELL), "N1": (NAME, CELL)}
     agent = host(shaped(WANTED, both, traits={"N0": ["HW_NUMA_ROOT"]}))
     agent.once()
     before = placement.dump()
     agent.stop()
     shutil.rmtree(agent.folder)
-    agent.driver.interface.script = shaped(WANTED, {"N0": both["N0"]}, traits={"N0": ["HW_NUMA_ROOT"]})
+    agent.driver.interface.script = shaped(
+        WANTED, {"N0": both["N0"]}, traits={"N0": ["HW_NUMA_ROOT"]}
+    )
     report = agent.once()
     # N1, too: nobody but the agent makes a uuid of the root's and the name.
     assert (report.state, report.owned) == ("in-sync", set(before["providers"]))
-    assert [one.detail for one in report.drift] == ["N1: the node no longer has it, but the tree is not adopted"]
+    assert [one.detail for one in report.drift] == [
+        "N1: the node no longer has it, but the tree is not adopted"
+    ]
     settled(agent, placement, agent_log, {}, before=before)
 
 
 def test_a_foreign_provider_that_a_later_pass_names_is_taken_over_only_by_adopting(
-    host: Host, placement: PlacementServer, laid_by_nova: dict[str, Any], agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    host: Host,
+    placement: PlacementServer,
+    laid_by_nova: dict[str, Any],
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     agent = host(shaped(WANTED, {"N0": (NAME, CELL)}))
     agent.once(adopt=True)
-    agent.driver.interface.script = shaped(WANTED, {"N0": (NAME, CELL), "PF9": (NAME, {"CUSTOM_PCI": total(2)})})
+    agent.driver.interface.script = shaped(
+        WANTED, {"N0": (NAME, CELL), "PF9": (NAME, {"CUSTOM_PCI": total(2)})}
+    )
     before = placement.dump()
     report = agent.once()
     assert PF9 not in report.owned
@@ -187,34 +232,60 @@ def test_a_foreign_provider_that_a_later_pass_names_is_taken_over_only_by_adopti
     assert (drift.severity, drift.remedy) == ("warning", "agent --once --adopt takes the tree over")
     assert placement.dump() == before
     assert PF9 in agent.once(adopt=True).owned
-    settled(agent, placement, agent_log, {"PF9": Want({"CUSTOM_PCI": total(2)}, NAME)}, before=before)
+    settled(
+        agent, placement, agent_log, {"PF9": Want({"CUSTOM_PCI": total(2)}, NAME)}, before=before
+    )
 
 
 def test_a_standard_trait_that_the_driver_denies_is_taken_off_and_others_of_novas_stay(
-    host: Host, placement: PlacementServer, laid_by_nova: dict[str, Any], agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
-    placement.other.set_traits(ROOT, ["COMPUTE_NODE", "COMPUTE_DEVICE_TAGGING", "COMPUTE_RESCUE_BFV", "CUSTOM_RACK7", "COMPUTE_STATUS_DISABLED"])
+    host: Host,
+    placement: PlacementServer,
+    laid_by_nova: dict[str, Any],
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
+    placement.other.set_traits(
+        ROOT,
+        [
+            "COMPUTE_NODE",
+            "COMPUTE_DEVICE_TAGGING",
+            "COMPUTE_RESCUE_BFV",
+            "CUSTOM_RACK7",
+            "COMPUTE_STATUS_DISABLED",
+        ],
+    )
     driver = ScriptedDriver(shaped(WANTED, {"N0": (NAME, CELL)}))
     driver.capabilities = {"COMPUTE_DEVICE_TAGGING": False, "COMPUTE_VOLUME_EXTEND": True}
     agent = host(driver=driver)
     agent.once()
-    traits = ["COMPUTE_RESCUE_BFV", "CUSTOM_RACK7", "COMPUTE_STATUS_DISABLED", "COMPUTE_VOLUME_EXTEND"]
-    want = {NAME: node({**WANTED, **DISK, **LICENCES}, *traits, aggregates={AGGREGATE}), "N0": CELL_AS_FOUND}
+    traits = [
+        "COMPUTE_RESCUE_BFV",
+        "CUSTOM_RACK7",
+        "COMPUTE_STATUS_DISABLED",
+        "COMPUTE_VOLUME_EXTEND",
+    ]
+    want = {
+        NAME: node({**WANTED, **DISK, **LICENCES}, *traits, aggregates={AGGREGATE}),
+        "N0": CELL_AS_FOUND,
+    }
     settled(agent, placement, agent_log, want, before=laid_by_nova)
 
 
-def test_adopting_an_empty_placement_is_only_a_first_run(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_adopting_an_empty_placement_is_only_a_first_run(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(WANTED))
     assert agent.once(adopt=True).state == "changed"
     settled(agent, placement, agent_log, {NAME: node(WANTED)})
 
 
-# --- what would move ------------------------------------------------------------------------------------------
+# --- what would move ------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def unsplit(host: Host, placement: PlacementServer) -> AgentUnderTest:
-    """A tree of nova's with VCPU on its root, used by c, and a driver that wants it in two cells."""
+    """A tree of nova's with VCPU on its root, used by c, and a driver that wants it in
+    two cells.
+    """
     other = placement.other
     other.create_provider(NAME, ROOT)
     other.set_inventory(ROOT, {"VCPU": total(16), "MEMORY_MB": total(16384)})
@@ -224,15 +295,31 @@ def unsplit(host: Host, placement: PlacementServer) -> AgentUnderTest:
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_no_reshape_before_the_tree_is_adopted(used: bool, unsplit: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_no_reshape_before_the_tree_is_adopted(
+    used: bool,
+    unsplit: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     if used:
         placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 512}}, C)
     before = placement.dump()
-    for following in (unsplit.once, unsplit.cycle, unsplit.cycle, lambda: unsplit.once(dry_run=True)):
+    for following in (
+        unsplit.once,
+        unsplit.cycle,
+        unsplit.cycle,
+        lambda: unsplit.once(dry_run=True),
+    ):
         report = following()
         (error,) = report.errors
-        assert (report.state, error.code, error.remedy) == ("degraded", "tree.not-adopted", "agent --once --adopt takes the tree over")
-        assert drifts(report) == [f"{NAME}: inventory and its allocations would move, but the tree is not adopted"]
+        assert (report.state, error.code, error.remedy) == (
+            "degraded",
+            "tree.not-adopted",
+            "agent --once --adopt takes the tree over",
+        )
+        assert drifts(report) == [
+            f"{NAME}: inventory and its allocations would move, but the tree is not adopted"
+        ]
         assert placement.writes() == []
         assert placement.dump() == before
         # What was not written is nobody's yet.
@@ -240,8 +327,22 @@ def test_no_reshape_before_the_tree_is_adopted(used: bool, unsplit: AgentUnderTe
 
     report = unsplit.once(adopt=True)
     assert (report.state, drifts(report)) == ("changed", [])
-    cells = [uuid for uuid, one in placement.dump()["providers"].items() if one["name"] == f"{NAME}_CELL0"]
-    moved = {C: {**before["consumers"][C], "generation": 2, "allocations": {cells[0]: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}} if used else {}
+    cells = [
+        uuid
+        for uuid, one in placement.dump()["providers"].items()
+        if one["name"] == f"{NAME}_CELL0"
+    ]
+    moved = (
+        {
+            C: {
+                **before["consumers"][C],
+                "generation": 2,
+                "allocations": {cells[0]: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}},
+            }
+        }
+        if used
+        else {}
+    )
     cell = Want({"VCPU": total(8)}, NAME, {"HW_NUMA_ROOT"})
     want = {NAME: node({"MEMORY_MB": total(16384)}), f"{NAME}_CELL0": cell, f"{NAME}_CELL1": cell}
     settled(unsplit, placement, agent_log, want, consumers=moved)
@@ -249,21 +350,37 @@ def test_no_reshape_before_the_tree_is_adopted(used: bool, unsplit: AgentUnderTe
 
 def test_a_class_that_moves_without_a_reshape_is_not_counted_twice_before_the_tree_is_adopted(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
-    """What leaves the root stays there until the adoption: in a child as well, it would be promised twice."""
+) -> None:
+    """What leaves the root stays there until the adoption: in a child as well, it would be promised
+    twice.
+    """
     placement.other.create_provider(NAME, ROOT)
     placement.other.set_inventory(ROOT, {"VCPU": total(8), "PCPU": total(8)})
     before = placement.dump()
-    agent = host(shaped({"VCPU": total(8)}, {"N0": (NAME, {"PCPU": total(4)}), "N1": (NAME, {"PCPU": total(4), "SRIOV_NET_VF": total(2)})}))
+    agent = host(
+        shaped(
+            {"VCPU": total(8)},
+            {
+                "N0": (NAME, {"PCPU": total(4)}),
+                "N1": (NAME, {"PCPU": total(4), "SRIOV_NET_VF": total(2)}),
+            },
+        )
+    )
     report = agent.once()
     assert drifts(report) == [
         "N0: PCPU would move here, but the tree is not adopted",
         "N1: PCPU would move here, but the tree is not adopted",
         f"{NAME}: the node does not have its PCPU, but the tree is not adopted",
     ]
-    inventories = {one["name"]: set(one["inventories"]) for one in placement.dump()["providers"].values()}
+    inventories = {
+        one["name"]: set(one["inventories"]) for one in placement.dump()["providers"].values()
+    }
     assert inventories == {NAME: {"VCPU", "PCPU"}, "N0": set(), "N1": {"SRIOV_NET_VF"}}
     assert agent.once().state == "in-sync"
     agent.once(adopt=True)
-    want = {NAME: node({"VCPU": total(8)}), "N0": Want({"PCPU": total(4)}, NAME), "N1": Want({"PCPU": total(4), "SRIOV_NET_VF": total(2)}, NAME)}
+    want = {
+        NAME: node({"VCPU": total(8)}),
+        "N0": Want({"PCPU": total(4)}, NAME),
+        "N1": Want({"PCPU": total(4), "SRIOV_NET_VF": total(2)}, NAME),
+    }
     settled(agent, placement, agent_log, want, before=before)

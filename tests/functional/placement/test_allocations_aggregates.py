@@ -47,22 +47,30 @@ def test_what_is_so_already_is_not_written(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(("operation", "left"), [(add_host, {A, B, OURS}), (remove_host, {B})])
-def test_s_90_after_a_race_others_memberships_survive(scene: Scene, operation: Callable[..., bool], left: set[str]) -> None:
+def test_s_90_after_a_race_others_memberships_survive(
+    scene: Scene, operation: Callable[..., bool], left: set[str]
+) -> None:
     mine, g = (OURS if operation is add_host else A), generation(scene)
-    scene.placement.faults.add(faults.before(lambda _: scene.other.set_aggregates(R, [A, B])), method="PUT")
+    scene.placement.faults.add(
+        faults.before(lambda _: scene.other.set_aggregates(R, [A, B])), method="PUT"
+    )
     assert operation(scene.client, mine, provider=R)
     assert scene.seen() == [READ, f"PUT ag R g{g} -> 409", READ, f"PUT ag R g{g + 1} -> 200"]
     settled(scene, *left, moved=2)
 
 
 def test_s_90_somebody_else_who_adds_the_same_meanwhile(scene: Scene) -> None:
-    scene.placement.faults.add(faults.before(lambda _: scene.other.set_aggregates(R, [A, OURS])), method="PUT")
+    scene.placement.faults.add(
+        faults.before(lambda _: scene.other.set_aggregates(R, [A, OURS])), method="PUT"
+    )
     assert not add_host(scene.client, OURS, provider=R), "by then it is in it, and not by us"
     settled(scene, A, OURS)
 
 
 def test_s_90_after_four_races_it_is_given_up(scene: Scene) -> None:
-    scene.placement.faults.add(faults.answer(409, "placement.concurrent_update"), method="PUT", times=None)
+    scene.placement.faults.add(
+        faults.answer(409, "placement.concurrent_update"), method="PUT", times=None
+    )
     with pytest.raises(OutOfRetries):
         add_host(scene.client, OURS, provider=R)
     assert (scene.placement.count("GET"), scene.placement.count("PUT")) == (4, 4)
@@ -93,8 +101,16 @@ def test_a_host_that_is_unknown_is_told_from_an_outage(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("operation", [add_host, remove_host])
-def test_bad_input_is_refused_before_any_request_as_a_value_error_too(scene: Scene, operation: Callable[..., bool]) -> None:
-    for wrong in ({}, {"host": "R", "provider": R}, {"host": ""}, {"host": "x" * 201}, {"provider": "R"}):
+def test_bad_input_is_refused_before_any_request_as_a_value_error_too(
+    scene: Scene, operation: Callable[..., bool]
+) -> None:
+    for wrong in (
+        {},
+        {"host": "R", "provider": R},
+        {"host": ""},
+        {"host": "x" * 201},
+        {"provider": "R"},
+    ):
         with pytest.raises(BadRequest):
             operation(scene.client, A, **wrong)
     with pytest.raises(ValueError, match="aggregate 'A' is no uuid"):

@@ -5,10 +5,14 @@ from collections import Counter
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.placement.allocations.candidate_query import CandidateQuery, RequestGroup
-from agent.placement.allocations.candidates import Candidates, candidates
+from agent.placement.allocations.candidates import (
+    CandidateQuery,
+    Candidates,
+    RequestGroup,
+    candidates,
+    parse_query,
+)
 from agent.placement.allocations.errors import BadRequest, CandidatesFailed
-from agent.placement.allocations.query_text import parse_query
 from tests.support import faults
 from tests.support.allocation_scene import client_of
 from tests.support.placement import PlacementServer
@@ -40,14 +44,25 @@ class Nested:
 
     def asked(self, query: str) -> Candidates:
         """What is answered to a query of ``&``-joined words, in which providers stand by name."""
-        words = [key + "=" + self.uuids.get(value, value) for key, _, value in (word.partition("=") for word in query.split("&"))]
+        words = [
+            key + "=" + self.uuids.get(value, value)
+            for key, _, value in (word.partition("=") for word in query.split("&"))
+        ]
         return candidates(client_of(self.placement), parse_query(words))
 
     def found(self, query: str) -> list[str]:
-        """The candidates as ``PROVIDER:CLASS:AMOUNT ...``, sorted; one that is there twice has other mappings."""
+        """The candidates as ``PROVIDER:CLASS:AMOUNT ...``, sorted; one that is there twice has
+        other mappings.
+        """
         names = {uuid: name for name, uuid in self.uuids.items()}
         return sorted(
-            " ".join(sorted(f"{names[uuid]}:{name}:{amount}" for uuid, some in one.resources.items() for name, amount in some.items()))
+            " ".join(
+                sorted(
+                    f"{names[uuid]}:{name}:{amount}"
+                    for uuid, some in one.resources.items()
+                    for name, amount in some.items()
+                )
+            )
             for one in self.asked(query).requests
         )
 
@@ -76,21 +91,30 @@ BOTH = "CN:VCPU:2 PF0:SRIOV_NET_VF:1 PF1:SRIOV_NET_VF:1"
         pytest.param(ONE_VF, [FIRST, SECOND], id="A1"),
         pytest.param(f"{ONE_VF}&required={NIC}", [SECOND], id="A2"),
         pytest.param(f"{ONE_VF}&required=!{NIC}", [FIRST], id="A3"),
-        pytest.param(f"resources=VCPU:2&resources1=SRIOV_NET_VF:1&required1={NIC}", [SECOND], id="A4"),
-        pytest.param(f"{TWO_VFS}&group_policy=none", [BOTH, BOTH, "CN:VCPU:2 PF0:SRIOV_NET_VF:2", "CN:VCPU:2 PF1:SRIOV_NET_VF:2"], id="A5"),
+        pytest.param(
+            f"resources=VCPU:2&resources1=SRIOV_NET_VF:1&required1={NIC}", [SECOND], id="A4"
+        ),
+        pytest.param(
+            f"{TWO_VFS}&group_policy=none",
+            [BOTH, BOTH, "CN:VCPU:2 PF0:SRIOV_NET_VF:2", "CN:VCPU:2 PF1:SRIOV_NET_VF:2"],
+            id="A5",
+        ),
         pytest.param(f"{TWO_VFS}&group_policy=isolate", [BOTH, BOTH], id="A6"),
         pytest.param("resources=VCPU:2,SRIOV_NET_VF:5", [], id="A8"),
         pytest.param(
             "resources1=SRIOV_NET_VF:3&resources2=SRIOV_NET_VF:2&group_policy=none",
-            ["PF0:SRIOV_NET_VF:2 PF1:SRIOV_NET_VF:3", "PF0:SRIOV_NET_VF:3 PF1:SRIOV_NET_VF:2"], id="A9",
+            ["PF0:SRIOV_NET_VF:2 PF1:SRIOV_NET_VF:3", "PF0:SRIOV_NET_VF:3 PF1:SRIOV_NET_VF:2"],
+            id="A9",
         ),
         pytest.param("resources=VCPU:17", [], id="A10"),
         pytest.param(f"resources=VCPU:2&required={NIC}", [], id="A11"),
         pytest.param(f"{ONE_VF}&root_required=COMPUTE_NODE,!COMPUTE_STATUS_DISABLED", [], id="A12"),
         pytest.param(f"{ONE_VF}&in_tree=PF0", [FIRST, SECOND], id="A13"),
     ],
-)  # fmt: skip
-def test_candidates_of_a_host_with_devices_in_cells(flat: Nested, query: str, found: list[str]) -> None:
+)
+def test_candidates_of_a_host_with_devices_in_cells(
+    flat: Nested, query: str, found: list[str]
+) -> None:
     assert flat.found(query) == found
     assert [one.version for one in flat.placement.requests] == ["1.36"]
 
@@ -113,9 +137,18 @@ def test_every_provider_of_a_candidates_tree_is_summed_up(flat: Nested) -> None:
     assert answer.version == "1.36"
     assert set(answer.summaries) == {uuid for name, uuid in flat.uuids.items() if name != "SS"}
     cell = answer.summaries[flat.uuids["NUMA1"]]
-    assert (cell.capacity, cell.traits, cell.parent_uuid, cell.root_uuid) == ({}, {"HW_NUMA_ROOT"}, flat.uuids["CN"], flat.uuids["CN"])
+    assert (cell.capacity, cell.traits, cell.parent_uuid, cell.root_uuid) == (
+        {},
+        {"HW_NUMA_ROOT"},
+        flat.uuids["CN"],
+        flat.uuids["CN"],
+    )
     root = answer.summaries[flat.uuids["CN"]]
-    assert (root.capacity, root.used, root.parent_uuid) == ({"VCPU": 16, "MEMORY_MB": 16384}, {"VCPU": 3, "MEMORY_MB": 0}, None)
+    assert (root.capacity, root.used, root.parent_uuid) == (
+        {"VCPU": 16, "MEMORY_MB": 16384},
+        {"VCPU": 3, "MEMORY_MB": 0},
+        None,
+    )
     nothing = flat.asked("resources=VCPU:17")
     assert (nothing.requests, nothing.summaries) == ((), {})
 
@@ -128,23 +161,42 @@ PAIRS = ["NUMA0:VCPU:2 PF0:SRIOV_NET_VF:1", "NUMA1:VCPU:2 PF1:SRIOV_NET_VF:1"]
 @pytest.mark.parametrize(
     ("query", "found"),
     [
-        pytest.param(SEPARATE, sorted([*PAIRS, "NUMA0:VCPU:2 PF1:SRIOV_NET_VF:1", "NUMA1:VCPU:2 PF0:SRIOV_NET_VF:1"]), id="B1"),
+        pytest.param(
+            SEPARATE,
+            sorted([*PAIRS, "NUMA0:VCPU:2 PF1:SRIOV_NET_VF:1", "NUMA1:VCPU:2 PF0:SRIOV_NET_VF:1"]),
+            id="B1",
+        ),
         pytest.param(TOGETHER, PAIRS, id="B2"),
         pytest.param(f"{TOGETHER}&required_N={NIC}", PAIRS[1:], id="B3"),
-        pytest.param(f"{TOGETHER}&resources=MEMORY_MB:512", [f"CN:MEMORY_MB:512 {pair}" for pair in PAIRS], id="B4"),
         pytest.param(
-            "resources_N=SRIOV_NET_VF:1&required_R=HW_NUMA_ROOT&same_subtree=_R,_N&group_policy=none", ["PF0:SRIOV_NET_VF:1", "PF1:SRIOV_NET_VF:1"], id="B5"
+            f"{TOGETHER}&resources=MEMORY_MB:512",
+            [f"CN:MEMORY_MB:512 {pair}" for pair in PAIRS],
+            id="B4",
+        ),
+        pytest.param(
+            "resources_N=SRIOV_NET_VF:1&required_R=HW_NUMA_ROOT&same_subtree=_R,_N&group_policy=none",
+            ["PF0:SRIOV_NET_VF:1", "PF1:SRIOV_NET_VF:1"],
+            id="B5",
         ),
         pytest.param("resources=VCPU:9", [], id="B6"),
-        pytest.param("resources1=VCPU:5&resources2=VCPU:5&group_policy=none", ["NUMA0:VCPU:5 NUMA1:VCPU:5"] * 2, id="B6 in two"),
+        pytest.param(
+            "resources1=VCPU:5&resources2=VCPU:5&group_policy=none",
+            ["NUMA0:VCPU:5 NUMA1:VCPU:5"] * 2,
+            id="B6 in two",
+        ),
     ],
-)  # fmt: skip
-def test_candidates_of_a_host_with_cpus_in_cells(deep: Nested, query: str, found: list[str]) -> None:
+)
+def test_candidates_of_a_host_with_cpus_in_cells(
+    deep: Nested, query: str, found: list[str]
+) -> None:
     assert deep.found(query) == found
 
 
 def test_c_candidates_with_a_shared_store(deep: Nested) -> None:
-    query, both = "resources=VCPU:2,DISK_GB:10", ["NUMA0:VCPU:2 SS:DISK_GB:10", "NUMA1:VCPU:2 SS:DISK_GB:10"]
+    query, both = (
+        "resources=VCPU:2,DISK_GB:10",
+        ["NUMA0:VCPU:2 SS:DISK_GB:10", "NUMA1:VCPU:2 SS:DISK_GB:10"],
+    )
     assert deep.found(query) == [], "C1"
     deep.other.set_aggregates(deep.uuids["SS"], [AGGREGATE])
     deep.other.set_aggregates(deep.uuids["CN"], [AGGREGATE])
@@ -160,11 +212,17 @@ def test_c_candidates_with_a_shared_store(deep: Nested) -> None:
     assert deep.found("resources=MEMORY_MB:1,DISK_GB:10") == local, "C4"
     deep.other.set_traits(deep.uuids["CN"], ["COMPUTE_NODE"])
     assert deep.found("resources=MEMORY_MB:1,DISK_GB:10&root_required=COMPUTE_NODE") == local, "C6"
-    assert Counter(deep.found("resources=DISK_GB:10")) == {"CN:DISK_GB:10": 1, "SS:DISK_GB:10": 1}, "C7"
+    assert Counter(deep.found("resources=DISK_GB:10")) == {
+        "CN:DISK_GB:10": 1,
+        "SS:DISK_GB:10": 1,
+    }, "C7"
 
 
 def test_what_the_server_refuses_is_told(flat: Nested) -> None:
-    for query, told in (("resources=NO_SUCH_CLASS:1", "NO_SUCH_CLASS"), ("resources=VCPU:1&required=NO_SUCH_TRAIT", "NO_SUCH_TRAIT")):
+    for query, told in (
+        ("resources=NO_SUCH_CLASS:1", "NO_SUCH_CLASS"),
+        ("resources=VCPU:1&required=NO_SUCH_TRAIT", "NO_SUCH_TRAIT"),
+    ):
         with pytest.raises(CandidatesFailed, match=told):
             flat.asked(query)
 
@@ -179,7 +237,14 @@ def test_an_outage_is_asked_about_once_more(flat: Nested, fault: faults.Action) 
 
 
 @pytest.mark.parametrize(
-    "query", [f"{TWO_VFS}", "resources_C=VCPU:2&same_subtree=C,_C", "required=COMPUTE_NODE", "resources=VCPU:0", "limit=0&resources=VCPU:1"]
+    "query",
+    [
+        f"{TWO_VFS}",
+        "resources_C=VCPU:2&same_subtree=C,_C",
+        "required=COMPUTE_NODE",
+        "resources=VCPU:0",
+        "limit=0&resources=VCPU:1",
+    ],
 )
 def test_a7_b7_what_makes_no_sense_is_refused_before_any_request(flat: Nested, query: str) -> None:
     with pytest.raises(BadRequest):

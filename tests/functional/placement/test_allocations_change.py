@@ -6,17 +6,46 @@ from uuid import NAMESPACE_DNS, uuid5
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.placement.allocations.arithmetic import Doubling
-from agent.placement.allocations.change import add_resources, remove_from_one, remove_resources, remove_tree
+from agent.placement.allocations.change import (
+    Doubling,
+    add_resources,
+    remove_from_one,
+    remove_resources,
+    remove_tree,
+)
 from agent.placement.allocations.claim import claim
-from agent.placement.allocations.errors import BadRequest, ConsumerNotFound, NegativeResult, NotAllocated, NotEnoughRoom, OutOfRetries
+from agent.placement.allocations.errors import (
+    BadRequest,
+    ConsumerNotFound,
+    NegativeResult,
+    NotAllocated,
+    NotEnoughRoom,
+    OutOfRetries,
+)
 from tests.support import faults
-from tests.support.allocation_scene import N0, OWNER, PF0, SS, C, D, H, Holdings, R, Scene, record, request
+from tests.support.allocation_scene import (
+    N0,
+    OWNER,
+    PF0,
+    SS,
+    C,
+    D,
+    H,
+    Holdings,
+    R,
+    Scene,
+    record,
+    request,
+)
 
 TWO = {R: {"VCPU": 2}}
 VF = {PF0: {"SRIOV_NET_VF": 1}}
 RACE = faults.answer(409, "placement.concurrent_update")
-READ, WRITTEN, TREE = "GET allocations c -> 200", "PUT allocations c cg 1 -> 204", "GET in_tree=R -> 200"
+READ, WRITTEN, TREE = (
+    "GET allocations c -> 200",
+    "PUT allocations c cg 1 -> 204",
+    "GET in_tree=R -> 200",
+)
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
@@ -30,7 +59,7 @@ def somebody_writes(scene: Scene, holdings: Holdings) -> faults.Action:
     return faults.before(lambda _: scene.other.claim(holdings, C))
 
 
-# --- adding -----------------------------------------------------------------------------------------------------
+# --- adding ---------------------------------------------------------------------------------------
 
 
 def test_s_76_resources_are_added_to_what_is_there(scene: Scene) -> None:
@@ -41,7 +70,9 @@ def test_s_76_resources_are_added_to_what_is_there(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_s_76_after_a_race_for_a_provider_the_sums_are_not_doubled(scene: Scene, times: int) -> None:
+def test_s_76_after_a_race_for_a_provider_the_sums_are_not_doubled(
+    scene: Scene, times: int
+) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(RACE, method="PUT", times=times)
     add_resources(scene.client, C, {R: {"VCPU": 1}, **VF})
@@ -51,16 +82,25 @@ def test_s_76_after_a_race_for_a_provider_the_sums_are_not_doubled(scene: Scene,
 
 def test_s_76_after_a_change_of_the_consumer_the_sums_are_of_what_it_has_then(scene: Scene) -> None:
     scene.given((C, TWO))
-    scene.placement.faults.add(somebody_writes(scene, {R: {"VCPU": 5}, H: {"VCPU": 1}}), method="PUT")
+    scene.placement.faults.add(
+        somebody_writes(scene, {R: {"VCPU": 5}, H: {"VCPU": 1}}), method="PUT"
+    )
     add_resources(scene.client, C, {R: {"VCPU": 1}})
-    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409", READ, "PUT allocations c cg 2 -> 204"]
+    assert scene.seen() == [
+        READ,
+        "PUT allocations c cg 1 -> 409",
+        READ,
+        "PUT allocations c cg 2 -> 204",
+    ]
     scene.settled({C: record({R: {"VCPU": 6}, H: {"VCPU": 1}}, 3)}, {R: 2, H: 2})
 
 
 def test_s_76_two_who_add_the_same_at_once_both_have_it_added(scene: Scene) -> None:
     """The refused one finds exactly what it meant to write, and must not take that for its own."""
     scene.given((C, {**TWO, **VF}))
-    scene.placement.faults.add(somebody_writes(scene, {**TWO, PF0: {"SRIOV_NET_VF": 2}}), method="PUT")
+    scene.placement.faults.add(
+        somebody_writes(scene, {**TWO, PF0: {"SRIOV_NET_VF": 2}}), method="PUT"
+    )
     add_resources(scene.client, C, VF)
     scene.settled({C: record({**TWO, PF0: {"SRIOV_NET_VF": 3}}, 3)}, {R: 2, PF0: 2})
 
@@ -75,7 +115,9 @@ def test_s_76_after_four_attempts_it_is_given_up(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_s_76_an_answer_that_was_lost_is_looked_for_and_nothing_is_added_twice(scene: Scene, applied: bool) -> None:
+def test_s_76_an_answer_that_was_lost_is_looked_for_and_nothing_is_added_twice(
+    scene: Scene, applied: bool
+) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(faults.read_timeout(applied=applied), method="PUT")
     if applied:
@@ -98,7 +140,9 @@ def test_s_77_nothing_is_added_to_a_consumer_that_nobody_knows(scene: Scene) -> 
 
 
 @pytest.mark.parametrize("change", [add_resources, remove_resources])
-def test_s_77_nothing_to_add_or_to_take_is_no_request(scene: Scene, change: Callable[..., None]) -> None:
+def test_s_77_nothing_to_add_or_to_take_is_no_request(
+    scene: Scene, change: Callable[..., None]
+) -> None:
     change(scene.client, C, {})
     assert scene.seen() == []
 
@@ -111,7 +155,7 @@ def test_what_does_not_fit_is_not_added(scene: Scene) -> None:
     scene.settled()
 
 
-# --- taking -----------------------------------------------------------------------------------------------------
+# --- taking ---------------------------------------------------------------------------------------
 
 
 def test_s_78_a_provider_of_which_nothing_is_left_is_not_written(scene: Scene) -> None:
@@ -128,7 +172,9 @@ def test_s_78_a_class_of_which_nothing_is_left_is_not_written(scene: Scene) -> N
     scene.settled({C: record({R: {"VCPU": 1}}, 2)}, {R: 1})
 
 
-def test_s_78_a_consumer_of_which_nothing_is_left_is_gone_and_can_be_claimed_anew(scene: Scene) -> None:
+def test_s_78_a_consumer_of_which_nothing_is_left_is_gone_and_can_be_claimed_anew(
+    scene: Scene,
+) -> None:
     scene.given((C, {**TWO, **VF}))
     remove_resources(scene.client, C, {**TWO, **VF})
     assert scene.placement.writes()[0].body["allocations"] == {}
@@ -143,7 +189,12 @@ def test_s_78_taking_is_computed_anew_after_a_race(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 4}}))
     scene.placement.faults.add(somebody_writes(scene, {R: {"VCPU": 3}, **VF}), method="PUT")
     remove_resources(scene.client, C, {R: {"VCPU": 2}})
-    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409", READ, "PUT allocations c cg 2 -> 204"]
+    assert scene.seen() == [
+        READ,
+        "PUT allocations c cg 1 -> 409",
+        READ,
+        "PUT allocations c cg 2 -> 204",
+    ]
     scene.settled({C: record({R: {"VCPU": 1}, **VF}, 3)}, {R: 2, PF0: 2})
 
 
@@ -156,7 +207,9 @@ def test_s_78_taking_is_computed_anew_after_a_race(scene: Scene) -> None:
         ({R: {"PCPU": 1}}, NotAllocated, "has no PCPU"),
     ],
 )
-def test_s_79_more_than_there_is_cannot_be_taken(scene: Scene, less: Holdings, error: type[Exception], told: str) -> None:
+def test_s_79_more_than_there_is_cannot_be_taken(
+    scene: Scene, less: Holdings, error: type[Exception], told: str
+) -> None:
     scene.given((C, {**TWO, **VF}))
     before = repr(less)
     with pytest.raises(error, match=told):
@@ -175,11 +228,16 @@ def test_s_79_nothing_is_taken_from_a_consumer_that_nobody_knows(scene: Scene) -
 @pytest.mark.parametrize(
     ("fault", "error"),
     [
-        (faults.answer(400), BadRequest), (faults.answer(403), PlacementRefused), (faults.answer(404), PlacementRefused),
-        (faults.html(409), PlacementUnreachable), (faults.html(404), PlacementUnreachable),
+        (faults.answer(400), BadRequest),
+        (faults.answer(403), PlacementRefused),
+        (faults.answer(404), PlacementRefused),
+        (faults.html(409), PlacementUnreachable),
+        (faults.html(404), PlacementUnreachable),
     ],
-)  # fmt: skip
-def test_s_80_no_refusal_is_taken_for_a_success(scene: Scene, fault: faults.Action, error: type[Exception]) -> None:
+)
+def test_s_80_no_refusal_is_taken_for_a_success(
+    scene: Scene, fault: faults.Action, error: type[Exception]
+) -> None:
     scene.given((C, {**TWO, **VF}))
     scene.placement.faults.add(fault, method="PUT")
     with pytest.raises(error):
@@ -189,7 +247,7 @@ def test_s_80_no_refusal_is_taken_for_a_success(scene: Scene, fault: faults.Acti
     scene.settled()
 
 
-# --- a tree -----------------------------------------------------------------------------------------------------
+# --- a tree ---------------------------------------------------------------------------------------
 
 SPREAD = {R: {"VCPU": 2}, N0: {"CUSTOM_HUGE": 1}, SS: {"DISK_GB": 10}}
 
@@ -232,21 +290,39 @@ def test_s_81_what_stands_above_the_node_stays(scene: Scene) -> None:
     scene.settled({C: record({H: {"VCPU": 1}, rack: {"CUSTOM_POWER": 1}}, 2)}, {H: 1, rack: 1})
 
 
-def test_s_81_of_many_nodes_only_the_trees_are_asked_for_that_the_consumer_is_on(scene: Scene) -> None:
+def test_s_81_of_many_nodes_only_the_trees_are_asked_for_that_the_consumer_is_on(
+    scene: Scene,
+) -> None:
     rack = scene.other.create_provider("rack")
     for node in (R, H):
         scene.other.reparent(node, rack)
     scene.given((C, {**SPREAD, H: {"VCPU": 1}}))
-    assert remove_from_one(scene.client, C, [str(uuid5(NAMESPACE_DNS, f"node-{number}")) for number in range(1000)] + [R]) == 2
+    assert (
+        remove_from_one(
+            scene.client,
+            C,
+            [str(uuid5(NAMESPACE_DNS, f"node-{number}")) for number in range(1000)] + [R],
+        )
+        == 2
+    )
     assert sorted(lines(scene)[1:-1]) == ["GET in_tree=R", "GET in_tree=SS"]
     scene.settled({C: record({SS: {"DISK_GB": 10}, H: {"VCPU": 1}}, 2)}, {SS: 1, H: 1})
 
 
 def test_s_81_it_is_computed_anew_after_a_race(scene: Scene) -> None:
     scene.given((C, SPREAD))
-    scene.placement.faults.add(somebody_writes(scene, {R: {"VCPU": 1}, H: {"VCPU": 1}}), method="PUT")
+    scene.placement.faults.add(
+        somebody_writes(scene, {R: {"VCPU": 1}, H: {"VCPU": 1}}), method="PUT"
+    )
     assert remove_tree(scene.client, C, R) == 1
-    assert scene.seen() == [READ, TREE, "PUT allocations c cg 1 -> 409", READ, TREE, "PUT allocations c cg 2 -> 204"]
+    assert scene.seen() == [
+        READ,
+        TREE,
+        "PUT allocations c cg 1 -> 409",
+        READ,
+        TREE,
+        "PUT allocations c cg 2 -> 204",
+    ]
     scene.settled({C: record({H: {"VCPU": 1}}, 3)}, {R: 1, H: 2})
 
 
@@ -254,14 +330,24 @@ def test_s_81_it_is_computed_anew_after_a_race(scene: Scene) -> None:
     ("wrong", "told"),
     [
         (lambda client: add_resources(client, "x", VF), "consumer 'x' is no uuid"),
-        (lambda client: add_resources(client, C, {PF0: {"SRIOV_NET_VF": -1}, "PF0": {"VCPU": 2**31}}), "'-1' of 'SRIOV.*'PF0' is no uuid.*'2147483648'"),
+        (
+            lambda client: add_resources(
+                client, C, {PF0: {"SRIOV_NET_VF": -1}, "PF0": {"VCPU": 2**31}}
+            ),
+            "'-1' of 'SRIOV.*'PF0' is no uuid.*'2147483648'",
+        ),
         (lambda client: add_resources(client, C, {PF0: {"SRIOV_NET_VF": True}}), "'True'"),
         (lambda client: remove_resources(client, C, {PF0: {}}), "nothing is named of provider"),
-        (lambda client: remove_resources(client, C, {PF0: {"sriov": 1}}), "'sriov' is no resource class"),
+        (
+            lambda client: remove_resources(client, C, {PF0: {"sriov": 1}}),
+            "'sriov' is no resource class",
+        ),
         (lambda client: remove_tree(client, C, "node\n"), r"provider 'node\\n' is no uuid"),
     ],
-)  # fmt: skip
-def test_bad_input_is_refused_before_any_request(scene: Scene, wrong: Callable[..., object], told: str) -> None:
+)
+def test_bad_input_is_refused_before_any_request(
+    scene: Scene, wrong: Callable[..., object], told: str
+) -> None:
     with pytest.raises(BadRequest, match=told):
         wrong(scene.client)
     assert scene.seen() == []

@@ -1,4 +1,6 @@
-"""Scenarios S-70 to S-75 and S-86: claims, and what becomes of them when somebody else or the network is in the way."""
+"""Scenarios S-70 to S-75 and S-86: claims, and what becomes of them when somebody else or the
+network is in the way.
+"""
 
 import logging
 from collections.abc import Callable
@@ -9,28 +11,64 @@ import pytest
 from agent.errors import PlacementRefused, PlacementUnreachable
 from agent.model.allocation import Allocation
 from agent.placement import retry
-from agent.placement.allocations.arithmetic import Doubling
-from agent.placement.allocations.candidates import candidates
+from agent.placement.allocations.candidates import candidates, parse_query
+from agent.placement.allocations.change import Doubling
 from agent.placement.allocations.claim import Claimed, Owner, claim, put
-from agent.placement.allocations.errors import BadRequest, ConsumerChanged, NotEnoughRoom, OutOfRetries
-from agent.placement.allocations.query_text import parse_query
+from agent.placement.allocations.errors import (
+    BadRequest,
+    ConsumerChanged,
+    NotEnoughRoom,
+    OutOfRetries,
+)
 from tests.support import faults
-from tests.support.allocation_scene import OWNER, PF0, SS, C, H, Holdings, M, R, Scene, record, request
+from tests.support.allocation_scene import (
+    OWNER,
+    PF0,
+    SS,
+    C,
+    H,
+    Holdings,
+    M,
+    R,
+    Scene,
+    record,
+    request,
+)
 from tests.support.other_client import PROJECT, USER
 
 TWO = {R: {"VCPU": 2}}
 RACE = faults.answer(409, "placement.concurrent_update")
-READ, NEW, AGAIN = "GET allocations c -> 200", "PUT allocations c cg null -> 204", "PUT allocations c cg 1 -> 204"
+READ, NEW, AGAIN = (
+    "GET allocations c -> 200",
+    "PUT allocations c cg null -> 204",
+    "PUT allocations c cg 1 -> 204",
+)
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
 
-def claimed(scene: Scene, *wanted: Holdings, doubling: Doubling = Doubling.REFUSE, generation: int | None = None) -> Claimed:
-    return claim(scene.client, C, [request(one) for one in wanted or (TWO,)], OWNER, doubling=doubling, generation=generation)
+def claimed(
+    scene: Scene,
+    *wanted: Holdings,
+    doubling: Doubling = Doubling.REFUSE,
+    generation: int | None = None,
+) -> Claimed:
+    return claim(
+        scene.client,
+        C,
+        [request(one) for one in wanted or (TWO,)],
+        OWNER,
+        doubling=doubling,
+        generation=generation,
+    )
 
 
 def warnings(scene: Scene) -> list[str]:
-    return [one.getMessage() for one in scene.log.records if one.levelno >= logging.WARNING and one.name.startswith("agent.")]
+    return [
+        one.getMessage()
+        for one in scene.log.records
+        if one.levelno >= logging.WARNING and one.name.startswith("agent.")
+    ]
 
 
 def somebody_claims(scene: Scene, holdings: Holdings) -> faults.Action:
@@ -38,7 +76,7 @@ def somebody_claims(scene: Scene, holdings: Holdings) -> faults.Action:
     return faults.before(lambda _: scene.other.claim(holdings, C))
 
 
-# --- new consumers ----------------------------------------------------------------------------------------------
+# --- new consumers --------------------------------------------------------------------------------
 
 
 def test_s_70_a_new_consumer_is_claimed_with_two_requests(scene: Scene) -> None:
@@ -53,39 +91,69 @@ def test_s_70_a_new_consumer_is_claimed_with_two_requests(scene: Scene) -> None:
     scene.settled()
 
 
-def test_a_candidate_is_written_back_with_the_version_and_mappings_that_it_was_read_with(scene: Scene) -> None:
-    offer = next(one for one in candidates(scene.client, parse_query(["resources=VCPU:2,DISK_GB:10"])).requests if R in one.resources)
+def test_a_candidate_is_written_back_with_the_version_and_mappings_that_it_was_read_with(
+    scene: Scene,
+) -> None:
+    offer = next(
+        one
+        for one in candidates(scene.client, parse_query(["resources=VCPU:2,DISK_GB:10"])).requests
+        if R in one.resources
+    )
     before = repr(offer)
     result = claim(scene.client, C, [offer], OWNER, doubling=Doubling.REFUSE)
     written = scene.placement.requests[-1]
-    assert (written.version, written.body["allocations"], written.body["mappings"]) == ("1.36", offer.body["allocations"], offer.body["mappings"])
+    assert (written.version, written.body["allocations"], written.body["mappings"]) == (
+        "1.36",
+        offer.body["allocations"],
+        offer.body["mappings"],
+    )
     assert repr(offer) == before, "the caller's request is its own"
     assert result.request is offer
     scene.settled({C: record({R: {"VCPU": 2}, SS: {"DISK_GB": 10}}, 1)}, {R: 1, SS: 1})
 
 
 @pytest.mark.parametrize(
-    "lost", [faults.read_timeout(applied=True), faults.cut(applied=True), faults.html(502, applied=True), faults.answer(500, applied=True)]
+    "lost",
+    [
+        faults.read_timeout(applied=True),
+        faults.cut(applied=True),
+        faults.html(502, applied=True),
+        faults.answer(500, applied=True),
+    ],
 )
-def test_s_71_a_claim_whose_answer_was_lost_is_looked_for_and_not_sent_again(scene: Scene, lost: faults.Action) -> None:
+def test_s_71_a_claim_whose_answer_was_lost_is_looked_for_and_not_sent_again(
+    scene: Scene, lost: faults.Action
+) -> None:
     scene.placement.faults.add(lost, method="PUT")
     assert claimed(scene).resources == TWO
-    assert [line.partition(" ->")[0] for line in scene.seen()] == ["GET allocations c", "PUT allocations c cg null", "GET allocations c"]
+    assert [line.partition(" ->")[0] for line in scene.seen()] == [
+        "GET allocations c",
+        "PUT allocations c cg null",
+        "GET allocations c",
+    ]
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
 
 @pytest.mark.parametrize(
     ("lost", "error"),
     [
-        (faults.read_timeout(), PlacementUnreachable), (faults.reset(), PlacementUnreachable), (faults.answer(503), PlacementRefused),
+        (faults.read_timeout(), PlacementUnreachable),
+        (faults.reset(), PlacementUnreachable),
+        (faults.answer(503), PlacementRefused),
         (faults.answer(500), PlacementRefused),
     ],
-)  # fmt: skip
-def test_s_71_a_claim_that_was_not_applied_raises_what_happened_to_it(scene: Scene, lost: faults.Action, error: type[Exception]) -> None:
+)
+def test_s_71_a_claim_that_was_not_applied_raises_what_happened_to_it(
+    scene: Scene, lost: faults.Action, error: type[Exception]
+) -> None:
     scene.placement.faults.add(lost, method="PUT")
     with pytest.raises(error):
         claimed(scene)
-    assert [line.partition(" ->")[0] for line in scene.seen()] == ["GET allocations c", "PUT allocations c cg null", "GET allocations c"]
+    assert [line.partition(" ->")[0] for line in scene.seen()] == [
+        "GET allocations c",
+        "PUT allocations c cg null",
+        "GET allocations c",
+    ]
     scene.settled()
 
 
@@ -94,7 +162,9 @@ def test_s_71_a_lost_answer_that_cannot_be_looked_for_stays_unknown(scene: Scene
     scene.placement.faults.add(faults.refused(), method="GET", skip=1, times=None)
     with pytest.raises(PlacementUnreachable) as failure:
         claimed(scene)
-    assert failure.value.outcome_unknown, "the write's failure is told, not that of the reading after it"
+    assert failure.value.outcome_unknown, (
+        "the write's failure is told, not that of the reading after it"
+    )
     assert claimed_after_the_outage(scene) == [READ]
 
 
@@ -114,7 +184,11 @@ def test_s_72_a_claim_that_does_not_fit_is_sent_once(scene: Scene) -> None:
 
 
 def test_s_72_alternates_are_tried_in_their_order_and_each_as_it_is(scene: Scene) -> None:
-    wanted = [request({R: {"VCPU": 17}}), request({H: {"VCPU": 3}}, mappings={"": [H]}), request(TWO)]
+    wanted = [
+        request({R: {"VCPU": 17}}),
+        request({H: {"VCPU": 3}}, mappings={"": [H]}),
+        request(TWO),
+    ]
     result = claim(scene.client, C, wanted, OWNER, doubling=Doubling.REFUSE)
     assert result == Claimed(wanted[1], {H: {"VCPU": 3}})
     assert scene.seen() == [READ, "PUT allocations c cg null -> 409", NEW]
@@ -134,16 +208,19 @@ def test_only_a_lack_of_room_leads_to_the_next_alternate(scene: Scene) -> None:
     with pytest.raises(BadRequest, match="400"):
         claimed(scene, {M: {"VCPU": 1}}, TWO)
     assert scene.seen() == [READ, "PUT allocations c cg null -> 400"]
-    # Placement leaves a phantom behind when it refuses an unknown provider. It is no obstacle to the next claim.
+    # Placement leaves a phantom behind when it refuses an unknown provider. It is no obstacle to
+    # the next claim.
     scene.settled({C: record({}, 0)})
     claimed(scene)
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
 
-# --- races ------------------------------------------------------------------------------------------------------
+# --- races ----------------------------------------------------------------------------------------
 
 
-def test_s_73_a_consumer_that_was_changed_after_it_was_read_is_not_written_again(scene: Scene) -> None:
+def test_s_73_a_consumer_that_was_changed_after_it_was_read_is_not_written_again(
+    scene: Scene,
+) -> None:
     scene.given((C, {H: {"VCPU": 1}}))
     scene.placement.faults.add(somebody_claims(scene, {H: {"VCPU": 4}}), method="PUT")
     with pytest.raises(ConsumerChanged):
@@ -169,7 +246,9 @@ def test_s_73_a_consumer_that_went_away_meanwhile(scene: Scene) -> None:
     scene.settled({C: None})
 
 
-def test_s_73_what_somebody_else_claimed_meanwhile_is_as_good_if_it_is_the_same(scene: Scene) -> None:
+def test_s_73_what_somebody_else_claimed_meanwhile_is_as_good_if_it_is_the_same(
+    scene: Scene,
+) -> None:
     scene.placement.faults.add(somebody_claims(scene, TWO), method="PUT")
     assert claimed(scene).resources == TWO
     assert scene.seen() == [READ, "PUT allocations c cg null -> 409", READ]
@@ -189,7 +268,14 @@ def test_s_74_a_race_for_a_provider_is_repeated_with_the_same_body(scene: Scene)
 def test_s_74_a_race_for_a_new_consumers_provider_is_told_from_a_phantom(scene: Scene) -> None:
     scene.placement.faults.add(RACE, method="PUT")
     claimed(scene)
-    assert scene.seen() == [READ, "PUT allocations c cg null -> 409", READ, "PUT allocations c cg 0 -> 409", READ, NEW]
+    assert scene.seen() == [
+        READ,
+        "PUT allocations c cg null -> 409",
+        READ,
+        "PUT allocations c cg 0 -> 409",
+        READ,
+        NEW,
+    ]
     assert warnings(scene) == []
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
@@ -203,7 +289,9 @@ def test_s_74_after_four_attempts_it_is_given_up(scene: Scene) -> None:
     scene.settled()
 
 
-def test_a_stop_ends_the_wait_before_an_attempt_and_nothing_is_sent_afterwards(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_ends_the_wait_before_an_attempt_and_nothing_is_sent_afterwards(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(retry, "REPETITION_WAITS", (60.0, 60.0, 60.0))
     scene.given((C, {H: {"VCPU": 1}}))
     scene.placement.faults.add(RACE, method="PUT", times=None)
@@ -216,25 +304,43 @@ def test_a_stop_ends_the_wait_before_an_attempt_and_nothing_is_sent_afterwards(s
 
 
 def test_s_86_a_phantom_is_claimed_with_the_generation_that_nobody_sees(scene: Scene) -> None:
-    scene.other.call("PUT", f"/allocations/{C}", {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": None})
+    scene.other.call(
+        "PUT",
+        f"/allocations/{C}",
+        {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": None},
+    )
     assert scene.placement.dump()["consumers"][C]["generation"] == 0
     scene.begin()
     claimed(scene)
-    assert scene.seen() == [READ, "PUT allocations c cg null -> 409", READ, "PUT allocations c cg 0 -> 204"]
-    assert warnings(scene) == [f"consumer {C} had a record without allocations, which another client left behind"]
+    assert scene.seen() == [
+        READ,
+        "PUT allocations c cg null -> 409",
+        READ,
+        "PUT allocations c cg 0 -> 204",
+    ]
+    assert warnings(scene) == [
+        f"consumer {C} had a record without allocations, which another client left behind"
+    ]
     scene.settled({C: record(TWO, 1)}, {R: 1})
 
 
 def test_s_86_a_phantom_that_does_not_fit_is_sent_no_third_time(scene: Scene) -> None:
-    scene.other.call("PUT", f"/allocations/{C}", {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": None})
+    scene.other.call(
+        "PUT",
+        f"/allocations/{C}",
+        {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": None},
+    )
     scene.begin()
     with pytest.raises(NotEnoughRoom):
         claimed(scene, {R: {"VCPU": 17}})
-    assert [line for line in scene.seen() if line.startswith("PUT")] == ["PUT allocations c cg null -> 409", "PUT allocations c cg 0 -> 409"]
+    assert [line for line in scene.seen() if line.startswith("PUT")] == [
+        "PUT allocations c cg null -> 409",
+        "PUT allocations c cg 0 -> 409",
+    ]
     assert scene.placement.dump()["consumers"][C]["allocations"] == {}
 
 
-# --- consumers that hold something ------------------------------------------------------------------------------
+# --- consumers that hold something ----------------------------------------------------------------
 
 SOURCE = {R: {"VCPU": 2, "MEMORY_MB": 512}, SS: {"DISK_GB": 10}}
 
@@ -242,14 +348,24 @@ SOURCE = {R: {"VCPU": 2, "MEMORY_MB": 512}, SS: {"DISK_GB": 10}}
 @pytest.mark.parametrize(
     ("doubling", "destination", "both"),
     [
-        (Doubling.MAXIMUM, {H: {"VCPU": 2}, SS: {"DISK_GB": 20}}, {**SOURCE, H: {"VCPU": 2}, SS: {"DISK_GB": 20}}),
+        (
+            Doubling.MAXIMUM,
+            {H: {"VCPU": 2}, SS: {"DISK_GB": 20}},
+            {**SOURCE, H: {"VCPU": 2}, SS: {"DISK_GB": 20}},
+        ),
         (Doubling.MAXIMUM, {H: {"VCPU": 2}, SS: {"DISK_GB": 5}}, {**SOURCE, H: {"VCPU": 2}}),
-        (Doubling.SUM, {H: {"VCPU": 2}, SS: {"DISK_GB": 20}}, {**SOURCE, H: {"VCPU": 2}, SS: {"DISK_GB": 30}}),
+        (
+            Doubling.SUM,
+            {H: {"VCPU": 2}, SS: {"DISK_GB": 20}},
+            {**SOURCE, H: {"VCPU": 2}, SS: {"DISK_GB": 30}},
+        ),
         (Doubling.SUM, {R: {"VCPU": 4}}, {**SOURCE, R: {"VCPU": 6, "MEMORY_MB": 512}}),
         (Doubling.SUM, SOURCE, {R: {"VCPU": 4, "MEMORY_MB": 1024}, SS: {"DISK_GB": 20}}),
     ],
 )
-def test_s_75_a_move_holds_source_and_destination_in_one_record(scene: Scene, doubling: Doubling, destination: Holdings, both: Holdings) -> None:
+def test_s_75_a_move_holds_source_and_destination_in_one_record(
+    scene: Scene, doubling: Doubling, destination: Holdings, both: Holdings
+) -> None:
     scene.given((C, SOURCE))
     assert claimed(scene, destination, doubling=doubling).resources == both
     assert scene.seen() == [READ, AGAIN]
@@ -273,7 +389,10 @@ def test_s_75_without_a_move_what_somebody_holds_stays(scene: Scene) -> None:
 
 def test_a_forced_evacuation_writes_at_the_generation_of_its_decision(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 1}}))
-    assert claimed(scene, {H: {"VCPU": 1}}, doubling=Doubling.SUM, generation=1).resources == {R: {"VCPU": 1}, H: {"VCPU": 1}}
+    assert claimed(scene, {H: {"VCPU": 1}}, doubling=Doubling.SUM, generation=1).resources == {
+        R: {"VCPU": 1},
+        H: {"VCPU": 1},
+    }
     scene.begin()
     with pytest.raises(ConsumerChanged):
         claimed(scene, {SS: {"DISK_GB": 1}}, doubling=Doubling.SUM, generation=1)
@@ -301,8 +420,12 @@ def test_a_consumer_type_goes_with_the_versions_that_have_one(scene: Scene) -> N
     assert held.consumer_type == "INSTANCE"
 
 
-@pytest.mark.parametrize("fault", [faults.answer(500), faults.answer(404), faults.html(200), faults.refused()])
-def test_a_claim_goes_not_on_as_if_new_when_the_consumer_cannot_be_read(scene: Scene, fault: faults.Action) -> None:
+@pytest.mark.parametrize(
+    "fault", [faults.answer(500), faults.answer(404), faults.html(200), faults.refused()]
+)
+def test_a_claim_goes_not_on_as_if_new_when_the_consumer_cannot_be_read(
+    scene: Scene, fault: faults.Action
+) -> None:
     scene.placement.faults.add(fault, method="GET", times=None)
     with pytest.raises((PlacementRefused, PlacementUnreachable)):
         claimed(scene)
@@ -314,19 +437,55 @@ def test_a_claim_goes_not_on_as_if_new_when_the_consumer_cannot_be_read(scene: S
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        (lambda client: claim(client, "c", [request(TWO)], OWNER, doubling=Doubling.SUM), "consumer 'c' is no uuid"),
-        (lambda client: claim(client, C, [], OWNER, doubling=Doubling.SUM), "no allocation request"),
-        (lambda client: claim(client, C, [request({})], OWNER, doubling=Doubling.SUM), "names no provider"),
-        (lambda client: claim(client, C, [request(TWO, "1.27")], OWNER, doubling=Doubling.SUM), "1.27 is too old, it takes 1.28"),
-        (lambda client: claim(client, C, [request(TWO, "latest")], OWNER, doubling=Doubling.SUM), "'latest' is no microversion"),
-        (lambda client: claim(client, C, [request({R: {"VCPU": 0}})], OWNER, doubling=Doubling.SUM), "the amount '0' of 'VCPU'"),
-        (lambda client: claim(client, C, [request({R: {}})], OWNER, doubling=Doubling.SUM), "nothing is named of provider"),
-        (lambda client: claim(client, C, [request(TWO)], Owner("", "u" * 256), doubling=Doubling.SUM), "project's id '' has not 1 to 255 characters; the user"),
-        (lambda client: put(client, Allocation(C, {}, PROJECT, USER, None)), "would be made with nothing"),
-        (lambda client: put(client, Allocation("x", TWO, PROJECT, USER, None)), "consumer 'x' is no uuid"),
+        (
+            lambda client: claim(client, "c", [request(TWO)], OWNER, doubling=Doubling.SUM),
+            "consumer 'c' is no uuid",
+        ),
+        (
+            lambda client: claim(client, C, [], OWNER, doubling=Doubling.SUM),
+            "no allocation request",
+        ),
+        (
+            lambda client: claim(client, C, [request({})], OWNER, doubling=Doubling.SUM),
+            "names no provider",
+        ),
+        (
+            lambda client: claim(client, C, [request(TWO, "1.27")], OWNER, doubling=Doubling.SUM),
+            "1.27 is too old, it takes 1.28",
+        ),
+        (
+            lambda client: claim(client, C, [request(TWO, "latest")], OWNER, doubling=Doubling.SUM),
+            "'latest' is no microversion",
+        ),
+        (
+            lambda client: claim(
+                client, C, [request({R: {"VCPU": 0}})], OWNER, doubling=Doubling.SUM
+            ),
+            "the amount '0' of 'VCPU'",
+        ),
+        (
+            lambda client: claim(client, C, [request({R: {}})], OWNER, doubling=Doubling.SUM),
+            "nothing is named of provider",
+        ),
+        (
+            lambda client: claim(
+                client, C, [request(TWO)], Owner("", "u" * 256), doubling=Doubling.SUM
+            ),
+            "project's id '' has not 1 to 255 characters; the user",
+        ),
+        (
+            lambda client: put(client, Allocation(C, {}, PROJECT, USER, None)),
+            "would be made with nothing",
+        ),
+        (
+            lambda client: put(client, Allocation("x", TWO, PROJECT, USER, None)),
+            "consumer 'x' is no uuid",
+        ),
     ],
-)  # fmt: skip
-def test_bad_input_is_refused_before_any_request(scene: Scene, wrong: Callable[..., object], told: str) -> None:
+)
+def test_bad_input_is_refused_before_any_request(
+    scene: Scene, wrong: Callable[..., object], told: str
+) -> None:
     with pytest.raises(BadRequest) as refused:
         wrong(scene.client)
     assert told in refused.value.message
@@ -335,7 +494,7 @@ def test_bad_input_is_refused_before_any_request(scene: Scene, wrong: Callable[.
     scene.settled()
 
 
-# --- put --------------------------------------------------------------------------------------------------------
+# --- put ------------------------------------------------------------------------------------------
 
 
 def test_put_writes_a_whole_record_with_one_request(scene: Scene) -> None:
@@ -367,9 +526,16 @@ def test_put_is_repeated_for_a_provider_and_not_for_a_consumer(scene: Scene) -> 
 
 @pytest.mark.parametrize(
     ("holdings", "error"),
-    [({PF0: {"SRIOV_NET_VF": 5}}, NotEnoughRoom), ({M: {"VCPU": 1}}, BadRequest), ({R: {"NO_SUCH": 1}}, BadRequest), ({H: {"DISK_GB": 1}}, NotEnoughRoom)],
-)  # fmt: skip
-def test_put_that_does_not_fit_or_means_nothing(scene: Scene, holdings: Holdings, error: type[Exception]) -> None:
+    [
+        ({PF0: {"SRIOV_NET_VF": 5}}, NotEnoughRoom),
+        ({M: {"VCPU": 1}}, BadRequest),
+        ({R: {"NO_SUCH": 1}}, BadRequest),
+        ({H: {"DISK_GB": 1}}, NotEnoughRoom),
+    ],
+)
+def test_put_that_does_not_fit_or_means_nothing(
+    scene: Scene, holdings: Holdings, error: type[Exception]
+) -> None:
     scene.given((C, TWO))
     with pytest.raises(error):
         put(scene.client, Allocation(C, holdings, PROJECT, USER, 1))
@@ -378,7 +544,9 @@ def test_put_that_does_not_fit_or_means_nothing(scene: Scene, holdings: Holdings
 
 
 @pytest.mark.parametrize("destination", [{H: {"VCPU": 2}, SS: {"DISK_GB": 20}}, {H: {"VCPU": 2}}])
-def test_a_claim_of_both_ends_that_is_repeated_doubles_once(scene: Scene, destination: dict[str, dict[str, int]]) -> None:
+def test_a_claim_of_both_ends_that_is_repeated_doubles_once(
+    scene: Scene, destination: dict[str, dict[str, int]]
+) -> None:
     scene.given((C, SOURCE))
     first = claimed(scene, destination, doubling=Doubling.SUM).resources
     scene.placement.clear()

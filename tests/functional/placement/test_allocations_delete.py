@@ -5,10 +5,20 @@ import re
 import pytest
 
 from agent.errors import PlacementRefused, PlacementUnreachable
-from agent.placement.allocations.decommission import Decommissioned, Released, decommission, evacuated_cleanup
-from agent.placement.allocations.delete import Deleted, delete, delete_forced
-from agent.placement.allocations.errors import BadRequest, ConsumerChanged, ForeignProvider, ProviderInUse
-from agent.placement.allocations.reading import of_tree
+from agent.placement.allocations.change import Deleted, delete, delete_forced
+from agent.placement.allocations.decommission import (
+    Decommissioned,
+    Released,
+    decommission,
+    evacuated_cleanup,
+)
+from agent.placement.allocations.errors import (
+    BadRequest,
+    ConsumerChanged,
+    ForeignProvider,
+    ProviderInUse,
+)
+from agent.placement.allocations.providers import of_tree
 from tests.support import faults
 from tests.support.allocation_scene import N0, PF0, SS, C, D, H, M, R, Scene, record
 
@@ -16,14 +26,18 @@ TWO = {R: {"VCPU": 2}}
 VF = {PF0: {"SRIOV_NET_VF": 1}}
 AWAY = {H: {"VCPU": 2}}
 RACE = faults.answer(409, "placement.concurrent_update")
-READ, WRITTEN, TREE = "GET allocations c -> 200", "PUT allocations c cg 1 -> 204", "GET in_tree=R -> 200"
+READ, WRITTEN, TREE = (
+    "GET allocations c -> 200",
+    "PUT allocations c cg 1 -> 204",
+    "GET in_tree=R -> 200",
+)
 LOOK = [TREE, *(f"GET al {name} -> 200" for name in ("R", "N0", "PF0"))]
 BOTTOM_UP = [f"DELETE RP {name} -> 204" for name in ("PF0", "N0", "R")]
 
 pytestmark = pytest.mark.usefixtures("short_waits")
 
 
-# --- one consumer -----------------------------------------------------------------------------------------------
+# --- one consumer ---------------------------------------------------------------------------------
 
 
 def test_s_85_a_consumer_that_is_absent_is_not_written(scene: Scene) -> None:
@@ -43,7 +57,12 @@ def test_a_consumer_that_changes_is_deleted_as_it_is_then_four_times_at_most(sce
     scene.given((C, TWO))
     scene.placement.faults.add(faults.before(lambda _: scene.other.claim(AWAY, C)), method="PUT")
     assert delete(scene.client, C) is Deleted.DELETED
-    assert scene.seen() == [READ, "PUT allocations c cg 1 -> 409", READ, "PUT allocations c cg 2 -> 204"]
+    assert scene.seen() == [
+        READ,
+        "PUT allocations c cg 1 -> 409",
+        READ,
+        "PUT allocations c cg 2 -> 204",
+    ]
     scene.settled({C: None}, {H: 2})
     scene.given((C, TWO))
     scene.placement.faults.add(RACE, method="PUT", times=None)
@@ -87,8 +106,13 @@ def test_s_87_a_forced_delete_moves_no_generation_and_is_seen_only_by_reading(sc
     assert delete_forced(scene.client, C) is Deleted.ABSENT
 
 
-@pytest.mark.parametrize("lost", [faults.read_timeout(applied=True), faults.read_timeout(), faults.html(502, applied=True)])
-def test_s_87_a_forced_delete_is_repeated_when_its_answer_was_lost(scene: Scene, lost: faults.Action) -> None:
+@pytest.mark.parametrize(
+    "lost",
+    [faults.read_timeout(applied=True), faults.read_timeout(), faults.html(502, applied=True)],
+)
+def test_s_87_a_forced_delete_is_repeated_when_its_answer_was_lost(
+    scene: Scene, lost: faults.Action
+) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(lost, method="DELETE")
     assert delete_forced(scene.client, C) is Deleted.DELETED
@@ -96,8 +120,13 @@ def test_s_87_a_forced_delete_is_repeated_when_its_answer_was_lost(scene: Scene,
     scene.settled({C: None})
 
 
-@pytest.mark.parametrize(("fault", "error"), [(faults.answer(403), PlacementRefused), (faults.refused(), PlacementUnreachable)])
-def test_s_87_a_forced_delete_that_was_refused(scene: Scene, fault: faults.Action, error: type[Exception]) -> None:
+@pytest.mark.parametrize(
+    ("fault", "error"),
+    [(faults.answer(403), PlacementRefused), (faults.refused(), PlacementUnreachable)],
+)
+def test_s_87_a_forced_delete_that_was_refused(
+    scene: Scene, fault: faults.Action, error: type[Exception]
+) -> None:
     scene.given((C, TWO))
     scene.placement.faults.add(fault, method="DELETE")
     with pytest.raises(error):
@@ -113,10 +142,12 @@ def test_only_a_uuid_is_deleted(scene: Scene, operation: object) -> None:
     assert scene.seen() == []
 
 
-# --- a node -----------------------------------------------------------------------------------------------------
+# --- a node ---------------------------------------------------------------------------------------
 
 
-def settled_without_the_node(scene: Scene, consumers: dict[str, object], moved: dict[str, int] | None = None) -> None:
+def settled_without_the_node(
+    scene: Scene, consumers: dict[str, object], moved: dict[str, int] | None = None
+) -> None:
     """R and all below it are gone, and everything else is as the scene checks it."""
     for uuid in (R, N0, PF0):
         del scene.before["providers"][uuid]
@@ -128,11 +159,22 @@ def test_s_88_consumers_let_go_of_the_node_and_its_tree_goes_from_the_bottom(sce
     result = decommission(scene.client, R, known=[C, D])
     assert result == Decommissioned(Released({C: 2, D: 1}, {}), [PF0, N0, R], {}, {})
     assert result.complete
-    assert scene.seen() == [*LOOK, READ, WRITTEN, "GET allocations d -> 200", "PUT allocations d cg 1 -> 204", *BOTTOM_UP]
-    settled_without_the_node(scene, {C: record({**AWAY, SS: {"DISK_GB": 10}}, 2), D: None}, {H: 1, SS: 1})
+    assert scene.seen() == [
+        *LOOK,
+        READ,
+        WRITTEN,
+        "GET allocations d -> 200",
+        "PUT allocations d cg 1 -> 204",
+        *BOTTOM_UP,
+    ]
+    settled_without_the_node(
+        scene, {C: record({**AWAY, SS: {"DISK_GB": 10}}, 2), D: None}, {H: 1, SS: 1}
+    )
     # The same again is a success.
     scene.begin()
-    assert decommission(scene.client, R, known=[C, D]) == Decommissioned(Released({C: 0, D: 0}, {}), [], {}, {})
+    assert decommission(scene.client, R, known=[C, D]) == Decommissioned(
+        Released({C: 0, D: 0}, {}), [], {}, {}
+    )
     assert scene.seen() == [TREE]
     scene.settled()
 
@@ -169,18 +211,26 @@ def test_s_88_what_somebody_else_made_stays_with_all_above_it(scene: Scene) -> N
 
 
 def test_s_88_a_child_or_a_consumer_that_came_meanwhile(scene: Scene) -> None:
-    scene.placement.faults.add(faults.before(lambda _: scene.other.create_provider("new", parent=N0)), method="DELETE", path=N0)
+    scene.placement.faults.add(
+        faults.before(lambda _: scene.other.create_provider("new", parent=N0)),
+        method="DELETE",
+        path=N0,
+    )
     result = decommission(scene.client, R, known=[])
     assert (result.deleted, list(result.kept)) == ([PF0], [N0, R])
     assert "got a child meanwhile" in result.kept[N0].message
-    scene.placement.faults.add(faults.before(lambda _: scene.other.claim({H: {"VCPU": 1}}, C)), method="DELETE", path=H)
+    scene.placement.faults.add(
+        faults.before(lambda _: scene.other.claim({H: {"VCPU": 1}}, C)), method="DELETE", path=H
+    )
     result = decommission(scene.client, H, known=[])
     assert (result.deleted, list(result.kept)) == ([], [H])
     assert "came meanwhile" in result.kept[H].message
 
 
 @pytest.mark.parametrize("applied", [True, False])
-def test_s_88_a_provider_whose_delete_was_not_answered_is_deleted_once_more(scene: Scene, applied: bool) -> None:
+def test_s_88_a_provider_whose_delete_was_not_answered_is_deleted_once_more(
+    scene: Scene, applied: bool
+) -> None:
     scene.placement.faults.add(faults.cut(applied=applied), method="DELETE", path=N0)
     assert decommission(scene.client, R, known=[]).deleted == [PF0, N0, R]
     assert scene.placement.count("DELETE") == 4
@@ -192,7 +242,12 @@ def test_s_88_a_consumer_that_cannot_let_go_does_not_keep_the_others(scene: Scen
     scene.placement.faults.add(faults.answer(503), method="PUT", path=C, times=None)
     result = decommission(scene.client, R, known=[C, D])
     assert (result.released.done, set(result.released.failed)) == ({D: 1}, {C})
-    assert (result.deleted, set(result.kept), result.unknown, result.complete) == ([PF0, N0], {R}, {}, False)
+    assert (result.deleted, set(result.kept), result.unknown, result.complete) == (
+        [PF0, N0],
+        {R},
+        {},
+        False,
+    )
 
 
 def test_s_88_a_node_below_somebody_elses_rack(scene: Scene) -> None:
@@ -221,7 +276,11 @@ def test_nobody_evacuated_is_no_request(scene: Scene) -> None:
 
 
 def test_bad_input_is_refused_before_any_request(scene: Scene) -> None:
-    for wrong in ({"root": "R", "known": []}, {"root": R, "known": ["c"]}, {"root": R, "known": [], "evacuated": ["c"]}):
+    for wrong in (
+        {"root": "R", "known": []},
+        {"root": R, "known": ["c"]},
+        {"root": R, "known": [], "evacuated": ["c"]},
+    ):
         with pytest.raises(BadRequest, match="is no uuid"):
             decommission(scene.client, **wrong)  # type: ignore[arg-type]
     with pytest.raises(BadRequest, match="is no uuid"):

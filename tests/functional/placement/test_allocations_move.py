@@ -7,7 +7,14 @@ from typing import Any
 import pytest
 
 from agent.errors import PlacementUnreachable
-from agent.placement.allocations.errors import BadRequest, ConsumerChanged, NotEnoughRoom, NothingToMove, OutOfRetries, TargetBusy
+from agent.placement.allocations.errors import (
+    BadRequest,
+    ConsumerChanged,
+    NotEnoughRoom,
+    NothingToMove,
+    OutOfRetries,
+    TargetBusy,
+)
 from agent.placement.allocations.move import Moved, move
 from tests.support import faults
 from tests.support.allocation_scene import SS, C, D, H, Holdings, M, R, Scene, record
@@ -43,7 +50,9 @@ def test_s_82_what_was_moved_before_is_recognised_by_what_was_expected(scene: Sc
 
 
 @pytest.mark.parametrize("expected", [None, OTHER])
-def test_s_82_whatever_else_the_target_holds_is_not_taken_for_it(scene: Scene, expected: Holdings | None) -> None:
+def test_s_82_whatever_else_the_target_holds_is_not_taken_for_it(
+    scene: Scene, expected: Holdings | None
+) -> None:
     scene.given((M, HELD))
     with pytest.raises(NothingToMove):
         moved(scene, expected)
@@ -52,19 +61,25 @@ def test_s_82_whatever_else_the_target_holds_is_not_taken_for_it(scene: Scene, e
 
 
 @pytest.mark.parametrize("expected", [None, HELD])
-def test_s_83_nothing_is_not_moved_because_it_would_leave_a_phantom(scene: Scene, expected: Holdings | None) -> None:
+def test_s_83_nothing_is_not_moved_because_it_would_leave_a_phantom(
+    scene: Scene, expected: Holdings | None
+) -> None:
     with pytest.raises(NothingToMove, match="holds nothing either"):
         moved(scene, expected)
     assert scene.seen() == READ
     scene.settled()
 
 
-@pytest.mark.parametrize("lost", [faults.read_timeout(applied=True), faults.html(504, applied=True)])
+@pytest.mark.parametrize(
+    "lost", [faults.read_timeout(applied=True), faults.html(504, applied=True)]
+)
 def test_s_84_a_move_whose_answer_was_lost_is_looked_for(scene: Scene, lost: faults.Action) -> None:
     scene.given((C, HELD))
     scene.placement.faults.add(lost, method="POST")
     assert moved(scene) == Moved(HELD, already=False)
-    assert [line.partition(" ->")[0] for line in scene.seen()] == [line.partition(" ->")[0] for line in (*READ, POST, *READ)]
+    assert [line.partition(" ->")[0] for line in scene.seen()] == [
+        line.partition(" ->")[0] for line in (*READ, POST, *READ)
+    ]
     scene.settled({C: None, M: record(HELD, 1)}, BUMPED)
 
 
@@ -81,7 +96,12 @@ def test_a_race_for_a_provider_begins_with_reading_both_again(scene: Scene) -> N
     scene.given((C, HELD), (M, OTHER))
     scene.placement.faults.add(RACE, method="POST")
     moved(scene, overwrite=True)
-    assert scene.seen() == [*READ, "POST allocations c cg 1, m cg 1 -> 409", *READ, "POST allocations c cg 1, m cg 1 -> 204"]
+    assert scene.seen() == [
+        *READ,
+        "POST allocations c cg 1, m cg 1 -> 409",
+        *READ,
+        "POST allocations c cg 1, m cg 1 -> 204",
+    ]
     scene.settled({C: None, M: record(HELD, 2)}, BUMPED)
 
 
@@ -89,19 +109,37 @@ def test_a_race_for_a_new_target_is_told_from_a_phantom(scene: Scene) -> None:
     scene.given((C, HELD))
     scene.placement.faults.add(RACE, method="POST")
     moved(scene)
-    assert scene.seen() == [*READ, f"{POST} -> 409", *READ, "POST allocations c cg 1, m cg 0 -> 409", *READ, f"{POST} -> 204"]
+    assert scene.seen() == [
+        *READ,
+        f"{POST} -> 409",
+        *READ,
+        "POST allocations c cg 1, m cg 0 -> 409",
+        *READ,
+        f"{POST} -> 204",
+    ]
     scene.settled({C: None, M: record(HELD, 1)}, BUMPED)
 
 
 def test_a_phantom_target_is_written_and_told(scene: Scene) -> None:
     scene.given((C, HELD))
-    scene.other.call("PUT", f"/allocations/{M}", {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": None})
+    scene.other.call(
+        "PUT",
+        f"/allocations/{M}",
+        {"allocations": {}, "project_id": "p", "user_id": "u", "consumer_generation": None},
+    )
     scene.begin()
     moved(scene)
-    assert scene.seen() == [*READ, f"{POST} -> 409", *READ, "POST allocations c cg 1, m cg 0 -> 204"]
-    assert [one.getMessage() for one in scene.log.records if one.levelno == logging.WARNING and one.name.startswith("agent.")] == [
-        f"consumer {M} had a record without allocations, which another client left behind"
+    assert scene.seen() == [
+        *READ,
+        f"{POST} -> 409",
+        *READ,
+        "POST allocations c cg 1, m cg 0 -> 204",
     ]
+    assert [
+        one.getMessage()
+        for one in scene.log.records
+        if one.levelno == logging.WARNING and one.name.startswith("agent.")
+    ] == [f"consumer {M} had a record without allocations, which another client left behind"]
     scene.settled({C: None, M: record(HELD, 1)}, BUMPED)
 
 
@@ -117,7 +155,9 @@ def test_after_four_races_it_is_given_up(scene: Scene) -> None:
 @pytest.mark.parametrize("who", [C, M])
 def test_a_consumer_that_changed_is_not_written(scene: Scene, who: str) -> None:
     scene.given((C, HELD))
-    scene.placement.faults.add(faults.before(lambda _: scene.other.claim(OTHER, who)), method="POST")
+    scene.placement.faults.add(
+        faults.before(lambda _: scene.other.claim(OTHER, who)), method="POST"
+    )
     with pytest.raises((ConsumerChanged, TargetBusy)):
         moved(scene)
     assert scene.seen() == [*READ, f"{POST} -> 409", *READ]
@@ -195,7 +235,9 @@ def test_a_move_of_what_would_not_be_given_any_more(scene: Scene) -> None:
         (lambda client: move(client, C, M, expected=None, project_id=""), "the project's id ''"),
     ],
 )
-def test_bad_input_is_refused_before_any_request(scene: Scene, wrong: Callable[..., object], told: str) -> None:
+def test_bad_input_is_refused_before_any_request(
+    scene: Scene, wrong: Callable[..., object], told: str
+) -> None:
     with pytest.raises(BadRequest, match=told):
         wrong(scene.client)
     assert scene.seen() == []

@@ -7,8 +7,15 @@ import pytest
 from agent.errors import AgentBug, PlacementRefused, PlacementUnreachable
 from agent.model.provider_tree import ProviderTree
 from agent.placement.allocations.errors import BadRequest, ProviderNotFound
-from agent.placement.allocations.providers import provider_by, provider_by_name, provider_name_of, sharing_providers
-from agent.placement.allocations.reading import of_provider, of_tree, read_consumer
+from agent.placement.allocations.providers import (
+    of_provider,
+    of_tree,
+    provider_by,
+    provider_by_name,
+    provider_name_of,
+    read_consumer,
+    sharing_providers,
+)
 from agent.placement.client import PlacementClient, ProviderHolding
 from tests.support import faults
 from tests.support.allocation_scene import N0, PF0, SS, A, C, D, H, M, R, Scene
@@ -24,7 +31,13 @@ def test_a_consumer_is_read_whole(scene: Scene) -> None:
     scene.given((C, SPREAD))
     held = read_consumer(scene.client, C.upper())
     assert held is not None
-    assert (held.consumer, held.resources, held.project_id, held.user_id, held.generation) == (C, SPREAD, PROJECT, USER, 1)
+    assert (held.consumer, held.resources, held.project_id, held.user_id, held.generation) == (
+        C,
+        SPREAD,
+        PROJECT,
+        USER,
+        1,
+    )
     assert read_consumer(scene.client, D) is None
     assert {one.version for one in scene.placement.requests} == {"1.28"}
 
@@ -32,7 +45,10 @@ def test_a_consumer_is_read_whole(scene: Scene) -> None:
 def test_a_providers_consumers_are_read_with_their_generations(scene: Scene) -> None:
     scene.given((C, SPREAD), (D, {R: {"VCPU": 1}}))
     scene.other.claim(SPREAD, C)
-    assert of_provider(scene.client, R) == {C: ProviderHolding({"VCPU": 2}, 2), D: ProviderHolding({"VCPU": 1}, 1)}
+    assert of_provider(scene.client, R) == {
+        C: ProviderHolding({"VCPU": 2}, 2),
+        D: ProviderHolding({"VCPU": 1}, 1),
+    }
     assert of_provider(scene.client, N0) == {}
     with pytest.raises(ProviderNotFound, match=UNKNOWN):
         of_provider(scene.client, UNKNOWN)
@@ -41,7 +57,10 @@ def test_a_providers_consumers_are_read_with_their_generations(scene: Scene) -> 
 def test_a_trees_consumers_are_read_with_all_that_they_hold(scene: Scene) -> None:
     scene.given((C, SPREAD), (D, {PF0: {"SRIOV_NET_VF": 1}}), (M, {H: {"VCPU": 1}}))
     found = of_tree(scene.client, R)
-    assert {consumer: one.resources for consumer, one in found.items()} == {C: SPREAD, D: {PF0: {"SRIOV_NET_VF": 1}}}
+    assert {consumer: one.resources for consumer, one in found.items()} == {
+        C: SPREAD,
+        D: {PF0: {"SRIOV_NET_VF": 1}},
+    }
     assert scene.seen() == [
         "GET in_tree=R -> 200",
         *(f"GET al {name} -> 200" for name in ("R", "N0", "PF0")),
@@ -53,7 +72,9 @@ def test_a_trees_consumers_are_read_with_all_that_they_hold(scene: Scene) -> Non
 
 def test_a_consumer_that_lets_go_between_the_readings_is_left_out(scene: Scene) -> None:
     scene.given((C, SPREAD), (D, SPREAD))
-    scene.placement.faults.add(faults.before(lambda _: scene.other.release(C)), method="GET", path=C)
+    scene.placement.faults.add(
+        faults.before(lambda _: scene.other.release(C)), method="GET", path=C
+    )
     assert set(of_tree(scene.client, R)) == {D}
 
 
@@ -72,13 +93,20 @@ def test_a_provider_may_be_meant_by_its_uuid(scene: Scene) -> None:
         provider_by(scene.client, UNKNOWN)
 
 
-@pytest.mark.parametrize("fault", [faults.answer(500), faults.answer(503), faults.refused(), faults.html(200)])
-def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(scene: Scene, fault: faults.Action) -> None:
+@pytest.mark.parametrize(
+    "fault", [faults.answer(500), faults.answer(503), faults.refused(), faults.html(200)]
+)
+def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(
+    scene: Scene, fault: faults.Action
+) -> None:
     scene.placement.faults.add(fault, times=None)
     asked: tuple[Callable[[PlacementClient], object], ...] = (
-        lambda client: provider_by_name(client, "R"), lambda client: provider_name_of(client, R), lambda client: of_provider(client, R),
-        lambda client: read_consumer(client, C), lambda client: of_tree(client, R),
-    )  # fmt: skip
+        lambda client: provider_by_name(client, "R"),
+        lambda client: provider_name_of(client, R),
+        lambda client: of_provider(client, R),
+        lambda client: read_consumer(client, C),
+        lambda client: of_tree(client, R),
+    )
     for ask in asked:
         with pytest.raises((PlacementRefused, PlacementUnreachable)):
             ask(scene.client)
@@ -86,7 +114,11 @@ def test_an_outage_is_not_taken_for_a_provider_that_is_not_there(scene: Scene, f
 
 def test_two_providers_of_one_name_are_nobodys_answer(scene: Scene) -> None:
     row = {"uuid": R, "name": "R", "generation": 1}
-    reply = faults.Reply(200, b'{"resource_providers": [%s, %s]}' % ((str(row).replace("'", '"').encode(),) * 2), {"Content-Type": "application/json"})
+    reply = faults.Reply(
+        200,
+        b'{"resource_providers": [%s, %s]}' % ((str(row).replace("'", '"').encode(),) * 2),
+        {"Content-Type": "application/json"},
+    )
     scene.placement.faults.add(faults.Action("twice", reply=reply))
     with pytest.raises(AgentBug, match="2 providers called R"):
         provider_by_name(scene.client, "R")
@@ -112,11 +144,17 @@ def test_sharing_providers_are_found_by_their_aggregates(scene: Scene) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        lambda client: read_consumer(client, "../usages"), lambda client: of_provider(client, "R"), lambda client: of_tree(client, "R"),
-        lambda client: provider_by_name(client, ""), lambda client: provider_name_of(client, "R"), lambda client: sharing_providers(client, ["A"]),
+        lambda client: read_consumer(client, "../usages"),
+        lambda client: of_provider(client, "R"),
+        lambda client: of_tree(client, "R"),
+        lambda client: provider_by_name(client, ""),
+        lambda client: provider_name_of(client, "R"),
+        lambda client: sharing_providers(client, ["A"]),
     ],
-)  # fmt: skip
-def test_bad_input_is_refused_before_any_request(scene: Scene, wrong: Callable[[PlacementClient], object]) -> None:
+)
+def test_bad_input_is_refused_before_any_request(
+    scene: Scene, wrong: Callable[[PlacementClient], object]
+) -> None:
     with pytest.raises(BadRequest):
         wrong(scene.client)
     assert scene.seen() == []

@@ -4,7 +4,12 @@ import pytest
 
 from agent.errors import PlacementUnreachable
 from agent.placement.allocations.errors import BadRequest, UsagesFailed
-from agent.placement.allocations.usages import QuotaUsage, QuotaUsages, usages_for_limits, usages_for_quota
+from agent.placement.allocations.usages import (
+    QuotaUsage,
+    QuotaUsages,
+    usages_for_limits,
+    usages_for_quota,
+)
 from tests.support import faults
 from tests.support.allocation_scene import SS, C, D, H, R, Scene
 from tests.support.other_client import PROJECT, USER
@@ -13,7 +18,12 @@ pytestmark = pytest.mark.usefixtures("short_waits")
 
 
 def other_users(scene: Scene) -> None:
-    body = {"allocations": {H: {"resources": {"VCPU": 1}}}, "project_id": PROJECT, "user_id": "a&user_id=b", "consumer_generation": None}
+    body = {
+        "allocations": {H: {"resources": {"VCPU": 1}}},
+        "project_id": PROJECT,
+        "user_id": "a&user_id=b",
+        "consumer_generation": None,
+    }
     scene.other.call("PUT", f"/allocations/{D}", body)
 
 
@@ -27,15 +37,22 @@ def test_s_89_cores_are_cpus_of_both_kinds(scene: Scene) -> None:
 
 def test_s_89_who_has_nothing_has_nothing(scene: Scene) -> None:
     assert usages_for_limits(scene.client, PROJECT) == {}
-    assert usages_for_quota(scene.client, PROJECT, USER) == QuotaUsages(QuotaUsage(0, 0), QuotaUsage(0, 0))
+    assert usages_for_quota(scene.client, PROJECT, USER) == QuotaUsages(
+        QuotaUsage(0, 0), QuotaUsage(0, 0)
+    )
 
 
 def test_s_89_a_user_is_counted_too_if_asked_for(scene: Scene) -> None:
     scene.given((C, {R: {"VCPU": 2, "MEMORY_MB": 64}}))
     other_users(scene)
     scene.begin()
-    assert usages_for_quota(scene.client, PROJECT, "a&user_id=b") == QuotaUsages(QuotaUsage(3, 64), QuotaUsage(1, 0))
-    assert [one.query for one in scene.placement.requests] == [f"project_id={PROJECT}", f"project_id={PROJECT}&user_id=a%26user_id%3Db"]
+    assert usages_for_quota(scene.client, PROJECT, "a&user_id=b") == QuotaUsages(
+        QuotaUsage(3, 64), QuotaUsage(1, 0)
+    )
+    assert [one.query for one in scene.placement.requests] == [
+        f"project_id={PROJECT}",
+        f"project_id={PROJECT}&user_id=a%26user_id%3Db",
+    ]
     assert usages_for_limits(scene.client, PROJECT) == {"VCPU": 3, "MEMORY_MB": 64}
     assert usages_for_limits(scene.client, PROJECT, USER) == {"VCPU": 2, "MEMORY_MB": 64}
 
@@ -62,7 +79,9 @@ def test_a_refusal_is_told_and_not_repeated(scene: Scene, status: int) -> None:
 
 
 @pytest.mark.parametrize(("project", "user"), [("", None), ("p" * 256, None), (PROJECT, "")])
-def test_bad_input_is_refused_before_any_request(scene: Scene, project: str, user: str | None) -> None:
+def test_bad_input_is_refused_before_any_request(
+    scene: Scene, project: str, user: str | None
+) -> None:
     with pytest.raises(BadRequest, match="has not 1 to 255 characters"):
         usages_for_quota(scene.client, project, user)
     assert scene.seen() == []

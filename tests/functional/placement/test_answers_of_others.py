@@ -1,4 +1,6 @@
-"""Answers that are not Placement's own: from whatever stands in front of it, or from another Placement behind the same address."""
+"""Answers that are not Placement's own: from whatever stands in front of it, or from another
+Placement behind the same address.
+"""
 
 import logging
 
@@ -37,13 +39,19 @@ def seen(placement: PlacementServer) -> list[str]:
 
 @pytest.mark.parametrize("status", [404, 400, 403, 409])
 def test_an_error_page_does_not_make_a_child_of_ours_foreign(
-    status: int, with_child: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+    status: int,
+    with_child: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     before = placement.dump()
     with_child.driver.script = shaped(ROOT_INVENTORY)
     placement.faults.add(faults.html(status), method="DELETE")
     report = with_child.cycle()
-    assert (report.state, [one.code for one in report.errors]) == ("degraded", ["placement.unreachable"])
+    assert (report.state, [one.code for one in report.errors]) == (
+        "degraded",
+        ["placement.unreachable"],
+    )
     assert "in a form that is not Placement's" in report.errors[0].message
     # The next process knows it, too.
     assert with_child.once().state == "changed"
@@ -62,7 +70,9 @@ def test_a_404_of_another_placement_does_not_make_a_child_of_ours_foreign(
     settled(with_child, placement, agent_log, {}, before=before, gone={"N0"})
 
 
-def test_a_404_of_another_placement_does_not_make_a_deleted_node_foreign(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_a_404_of_another_placement_does_not_make_a_deleted_node_foreign(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(ROOT_INVENTORY))
     agent.driver.interface.managed = {ROOT: NAME, N0: "node-b"}
     agent.period(start=True)
@@ -76,7 +86,10 @@ def test_a_404_of_another_placement_does_not_make_a_deleted_node_foreign(host: H
 
 @pytest.mark.parametrize("status", [404, 409, 400])
 def test_an_error_page_in_answer_to_a_put_is_told_as_such_and_is_no_conflict(
-    status: int, with_child: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+    status: int,
+    with_child: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     with_child.driver.script = shaped(MORE, {"N0": (NAME, {"VGPU": total(2)})})
     news = ProblemLog()
@@ -89,7 +102,12 @@ def test_an_error_page_in_answer_to_a_put_is_told_as_such_and_is_no_conflict(
         assert placement.count("PUT") == 1
         placement.clear()
     said = [one.getMessage() for one in agent_log.records if one.levelno == logging.WARNING]
-    assert [line for line in said if line.startswith("placement unreachable") and f"{status} in a form that is not Placement's" in line] == said
+    assert [
+        line
+        for line in said
+        if line.startswith("placement unreachable")
+        and f"{status} in a form that is not Placement's" in line
+    ] == said
     placement.faults.clear()
     placement.clear()
     assert with_child.cycle().state == "changed"
@@ -98,23 +116,37 @@ def test_an_error_page_in_answer_to_a_put_is_told_as_such_and_is_no_conflict(
 
 
 @pytest.mark.parametrize("what", ["aggregates", "traits", "inventories"])
-def test_an_error_page_in_answer_to_a_get_does_not_say_that_a_provider_is_gone(what: str, with_child: AgentUnderTest, placement: PlacementServer) -> None:
+def test_an_error_page_in_answer_to_a_get_does_not_say_that_a_provider_is_gone(
+    what: str, with_child: AgentUnderTest, placement: PlacementServer
+) -> None:
     before = placement.dump()
     placement.other.set_traits(N0, ["HW_NUMA_ROOT"])
     placement.faults.add(faults.html(404), method="GET", path=f"/{what}$", times=None)
     report = with_child.cycle()
-    assert (report.state, report.attempts, [one.code for one in report.errors]) == ("failed", 1, ["placement.unreachable"])
+    assert (report.state, report.attempts, [one.code for one in report.errors]) == (
+        "failed",
+        1,
+        ["placement.unreachable"],
+    )
     assert placement.writes() == []
     assert placement.dump()["providers"].keys() == before["providers"].keys()
 
 
-def test_a_page_with_200_for_ever_is_told_once(node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_a_page_with_200_for_ever_is_told_once(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     placement.faults.add(faults.html(200), times=None)
     agent_log.clear()
     for _ in range(4):
         assert node_a.cycle().state == "failed"
-    said = [(one.levelname, one.getMessage()) for one in agent_log.records if one.levelno >= logging.INFO]
+    said = [
+        (one.levelname, one.getMessage())
+        for one in agent_log.records
+        if one.levelno >= logging.INFO
+    ]
     assert [level for level, text in said if "not Placement's" in text] == ["WARNING"]
     assert [text for _, text in said if "reachable again" in text] == []
     placement.faults.clear()
-    settled(node_a, placement, agent_log, {NAME: node({"VCPU": total(16), "MEMORY_MB": total(16384)})})
+    settled(
+        node_a, placement, agent_log, {NAME: node({"VCPU": total(16), "MEMORY_MB": total(16384)})}
+    )

@@ -1,4 +1,6 @@
-"""What answers at Placement's address without end, drop by drop, packed a thousandfold, or by sending the agent elsewhere."""
+"""What answers at Placement's address without end, drop by drop, packed a thousandfold, or by
+sending the agent elsewhere.
+"""
 
 import gzip
 import socket
@@ -13,8 +15,8 @@ from keystoneauth1.adapter import Adapter
 from keystoneauth1.session import Session
 from keystoneauth1.token_endpoint import Token
 
-from agent.http.bounded import bounded_session
 from agent.errors import PlacementUnreachable
+from agent.http.bounded import bounded_session
 from agent.placement.client import PlacementClient
 from agent.placement.transport import Timeouts, Transport
 
@@ -58,7 +60,9 @@ def bomb() -> bytes:
 
 def packed(client: socket.socket, _stopped: threading.Event) -> None:
     body = bomb()
-    client.sendall(HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    client.sendall(
+        HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body) + body
+    )
 
 
 def long(client: socket.socket, _stopped: threading.Event) -> None:
@@ -111,14 +115,20 @@ def serving() -> Iterator[Serving]:
 def client_of(url: str, max_answer: int = MIB) -> PlacementClient:
     session = Session(auth=Token(url, "secret-token"), session=bounded_session(max_answer))
     adapter = Adapter(session, service_type="placement", endpoint_override=url)
-    transport = Transport(adapter, timeouts=Timeouts(READ, READ, READ), max_in_flight=1, cancelled=threading.Event())
+    transport = Transport(
+        adapter, timeouts=Timeouts(READ, READ, READ), max_in_flight=1, cancelled=threading.Event()
+    )
     return PlacementClient(transport.exchange("req-test"))
 
 
 ENDS = {
-    "endless": (endless, "too-long"), "packed": (packed, "too-long"), "long": (long, "too-long"), "body in drops": (drops_of_the_body, "timeout"),
-    "chunk in drops": (drops_in_chunks, "timeout"), "head in drops": (drops_of_the_head, "timeout"),
-}  # fmt: skip
+    "endless": (endless, "too-long"),
+    "packed": (packed, "too-long"),
+    "long": (long, "too-long"),
+    "body in drops": (drops_of_the_body, "timeout"),
+    "chunk in drops": (drops_in_chunks, "timeout"),
+    "head in drops": (drops_of_the_head, "timeout"),
+}
 
 
 @pytest.mark.parametrize("how", ENDS)
@@ -134,27 +144,58 @@ def test_an_answer_is_bounded_in_size_and_in_time_as_a_whole(how: str, serving: 
 
 
 MALFORMED = {
-    "101 headers": (b"HTTP/1.1 200 OK\r\n" + b"".join(b"X-%d: 1\r\n" % number for number in range(101)) + b"\r\n", "got more than 100 headers"),
-    "a header of 70 KB": (HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n", "LineTooLong: got more than 65536 bytes when reading header line"),
-    "a status line of 70 KB": (b"HTTP/1.1 200 " + b"x" * 70_000 + b"\r\n\r\n", "LineTooLong: got more than 65536 bytes when reading status line"),
-    "another protocol": (b"220 mail.example.org \x1b[31mESMTP\r\n", "BadStatusLine: 220 mail.example.org \\x1b[31mESMTP"),
+    "101 headers": (
+        b"HTTP/1.1 200 OK\r\n"
+        + b"".join(b"X-%d: 1\r\n" % number for number in range(101))
+        + b"\r\n",
+        "got more than 100 headers",
+    ),
+    "a header of 70 KB": (
+        HEAD + b"X: " + b"x" * 70_000 + b"\r\n\r\n",
+        "LineTooLong: got more than 65536 bytes when reading header line",
+    ),
+    "a status line of 70 KB": (
+        b"HTTP/1.1 200 " + b"x" * 70_000 + b"\r\n\r\n",
+        "LineTooLong: got more than 65536 bytes when reading status line",
+    ),
+    "another protocol": (
+        b"220 mail.example.org \x1b[31mESMTP\r\n",
+        "BadStatusLine: 220 mail.example.org \\x1b[31mESMTP",
+    ),
     "a line without end": (b"220 " + b"x" * 60_000 + b"\r\n", "BadStatusLine: 220 xxx"),
     "another version": (b"HTTP/9 200 OK\r\n\r\n", "UnknownProtocol: HTTP/9"),
-    "a chunk of no size": (HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n", "InvalidChunkLength"),
-    "not gzip": (HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}", "content-encoding: gzip, but failed to decode it"),
-    "packed fifty times": (HEAD + b"Content-Encoding: " + b"gzip, " * 50 + b"gzip\r\nContent-Length: 2\r\n\r\n{}", "Too many content encodings"),
-    "two lengths": (HEAD + b"Content-Length: 2, 3\r\n\r\n{}", "Content-Length contained multiple unmatching values"),
-}  # fmt: skip
+    "a chunk of no size": (
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n0\r\n\r\n",
+        "InvalidChunkLength",
+    ),
+    "not gzip": (
+        HEAD + b"Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}",
+        "content-encoding: gzip, but failed to decode it",
+    ),
+    "packed fifty times": (
+        HEAD + b"Content-Encoding: " + b"gzip, " * 50 + b"gzip\r\nContent-Length: 2\r\n\r\n{}",
+        "Too many content encodings",
+    ),
+    "two lengths": (
+        HEAD + b"Content-Length: 2, 3\r\n\r\n{}",
+        "Content-Length contained multiple unmatching values",
+    ),
+}
 
 
 @pytest.mark.parametrize("how", MALFORMED)
-def test_an_answer_that_is_no_http_is_told_as_one_that_is_not_placements(how: str, serving: Serving) -> None:
+def test_an_answer_that_is_no_http_is_told_as_one_that_is_not_placements(
+    how: str, serving: Serving
+) -> None:
     answer, fault = MALFORMED[how]
     impostor = serving(lambda client, _stopped: client.sendall(answer))
     with pytest.raises(PlacementUnreachable) as failed:
         client_of(impostor.url).set_traits("5f9c2a34-7d1e-4a8b-9c46-000000000001", 1, [])
     assert (failed.value.kind, failed.value.outcome_unknown) == ("not-placement", True)
-    call = f"{impostor.url} answered PUT /resource_providers/5f9c2a34-7d1e-4a8b-9c46-000000000001/traits"
+    call = (
+        f"{impostor.url} answered PUT "
+        "/resource_providers/5f9c2a34-7d1e-4a8b-9c46-000000000001/traits"
+    )
     assert failed.value.message.startswith(f"{call} with something that is not Placement's: ")
     assert fault in failed.value.message
     assert len(failed.value.message) < 700
@@ -162,20 +203,31 @@ def test_an_answer_that_is_no_http_is_told_as_one_that_is_not_placements(how: st
 
 
 CUT = {
-    "the head": b"", "the body": HEAD + b"Content-Length: 100\r\n\r\n{}", "a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
+    "the head": b"",
+    "the body": HEAD + b"Content-Length: 100\r\n\r\n{}",
+    "a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{}",
     "the chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("before", CUT)
-def test_an_answer_that_breaks_off_is_told_as_a_broken_connection(before: str, serving: Serving) -> None:
+def test_an_answer_that_breaks_off_is_told_as_a_broken_connection(
+    before: str, serving: Serving
+) -> None:
     with pytest.raises(PlacementUnreachable) as failed:
-        client_of(serving(lambda client, _stopped: client.sendall(CUT[before])).url).set_traits("5f9c2a34-7d1e-4a8b-9c46-000000000001", 1, [])
-    assert (failed.value.kind, failed.value.outcome_unknown) == ("connect" if before == "the head" else "broken", True)
+        client_of(serving(lambda client, _stopped: client.sendall(CUT[before])).url).set_traits(
+            "5f9c2a34-7d1e-4a8b-9c46-000000000001", 1, []
+        )
+    assert (failed.value.kind, failed.value.outcome_unknown) == (
+        "connect" if before == "the head" else "broken",
+        True,
+    )
 
 
 def test_an_answer_within_its_bounds_is_taken(serving: Serving) -> None:
-    assert client_of(serving(long).url, 3 * MIB).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001") == {}
+    assert (
+        client_of(serving(long).url, 3 * MIB).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001") == {}
+    )
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
@@ -183,7 +235,10 @@ def test_no_redirect_is_followed_with_a_token(status: int, serving: Serving) -> 
     other = serving(long)
 
     def elsewhere(client: socket.socket, _stopped: threading.Event) -> None:
-        client.sendall(b"HTTP/1.1 %d Moved\r\nLocation: %s/x?token=1\r\nContent-Length: 0\r\n\r\n" % (status, other.url.encode()))
+        client.sendall(
+            b"HTTP/1.1 %d Moved\r\nLocation: %s/x?token=1\r\nContent-Length: 0\r\n\r\n"
+            % (status, other.url.encode())
+        )
 
     first = serving(elsewhere)
     with pytest.raises(PlacementUnreachable) as failed:
@@ -197,7 +252,9 @@ def test_no_redirect_is_followed_with_a_token(status: int, serving: Serving) -> 
 
 def test_a_redirect_to_what_is_no_url_is_told_as_a_redirect(serving: Serving) -> None:
     def elsewhere(client: socket.socket, _stopped: threading.Event) -> None:
-        client.sendall(b"HTTP/1.1 302 Found\r\nLocation: http://[x\x1b[31m/\r\nContent-Length: 0\r\n\r\n")
+        client.sendall(
+            b"HTTP/1.1 302 Found\r\nLocation: http://[x\x1b[31m/\r\nContent-Length: 0\r\n\r\n"
+        )
 
     with pytest.raises(PlacementUnreachable) as failed:
         client_of(serving(elsewhere).url).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001")
@@ -205,9 +262,13 @@ def test_a_redirect_to_what_is_no_url_is_told_as_a_redirect(serving: Serving) ->
     assert "302 to http://[x\\x1b[31m/" in failed.value.message
 
 
-def test_what_a_request_id_holds_is_escaped_in_the_log(serving: Serving, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_a_request_id_holds_is_escaped_in_the_log(
+    serving: Serving, caplog: pytest.LogCaptureFixture
+) -> None:
     def coloured(client: socket.socket, _stopped: threading.Event) -> None:
-        client.sendall(b"HTTP/1.1 500 X\r\nx-openstack-request-id: \x1b[31mred\xe2\x80\xae\r\nContent-Length: 2\r\n\r\n{}")
+        client.sendall(
+            b"HTTP/1.1 500 X\r\nx-openstack-request-id: \x1b[31mred\xe2\x80\xae\r\nContent-Length: 2\r\n\r\n{}"
+        )
 
     with pytest.raises(Exception, match="500"), caplog.at_level("DEBUG"):
         client_of(serving(coloured).url).usages("5f9c2a34-7d1e-4a8b-9c46-000000000001")
@@ -216,7 +277,11 @@ def test_what_a_request_id_holds_is_escaped_in_the_log(serving: Serving, caplog:
 
 
 def test_a_connection_is_used_again_whatever_form_its_answers_have(serving: Serving) -> None:
-    answers = [HEAD + b"Content-Length: 2\r\n\r\n{}", b"HTTP/1.1 204 No Content\r\n\r\n", HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"]
+    answers = [
+        HEAD + b"Content-Length: 2\r\n\r\n{}",
+        b"HTTP/1.1 204 No Content\r\n\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n",
+    ]
 
     def one_after_another(client: socket.socket, _stopped: threading.Event) -> None:
         for number in range(6):
@@ -224,5 +289,9 @@ def test_a_connection_is_used_again_whatever_form_its_answers_have(serving: Serv
             client.recv(65536)
 
     impostor, session = serving(one_after_another), bounded_session()
-    assert [session.get(impostor.url, timeout=GENEROUS).content for _ in range(6)] == [b"{}", b"", b"{}"] * 2
+    assert [session.get(impostor.url, timeout=GENEROUS).content for _ in range(6)] == [
+        b"{}",
+        b"",
+        b"{}",
+    ] * 2
     assert len(impostor.asked) == 1

@@ -1,4 +1,6 @@
-"""What older layouts count on the root moves to children: drivers.md 5, R1 and R3, scenarios 20, 21, 23 and 26."""
+"""What older layouts count on the root moves to children: drivers.md 5, R1 and R3, scenarios 20,
+21, 23 and 26.
+"""
 
 from typing import Any
 
@@ -23,7 +25,10 @@ def grown(host: Host, placement: PlacementServer) -> Any:
     """A host that had ``inventory`` on its root, used by ``consumers``, and is now known better."""
 
     def agent(inventory: Any, consumers: Any, facts: Any, traits: Any = ()) -> AgentUnderTest:
-        agent = host(shaped(inventory, traits={NAME: traits}), policy=Policy(mdev=MdevPolicy((MdevType(T1),)), layout="flat"))
+        agent = host(
+            shaped(inventory, traits={NAME: traits}),
+            policy=Policy(mdev=MdevPolicy((MdevType(T1),)), layout="flat"),
+        )
         agent.once()
         for consumer, resources in consumers.items():
             placement.other.claim({ROOT: resources}, consumer)
@@ -38,7 +43,11 @@ def holdings(placement: PlacementServer) -> dict[str, dict[str, dict[str, int]]]
     """What each consumer has, by the names of the providers."""
     dump = placement.dump()
     return {
-        consumer: {dump["providers"][uuid]["name"]: resources for uuid, resources in one["allocations"].items()} for consumer, one in dump["consumers"].items()
+        consumer: {
+            dump["providers"][uuid]["name"]: resources
+            for uuid, resources in one["allocations"].items()
+        }
+        for consumer, one in dump["consumers"].items()
     }
 
 
@@ -47,40 +56,63 @@ USERS = {A: {"VGPU": 1}, B: {"VGPU": 2}}
 DEVICES = host_of(parent(P06, {T1: 6}, [A, B]), parent(P07, {T1: 7}, [B, None]))
 
 
-def test_s_20_vgpus_of_the_root_move_to_the_parents_with_their_allocations(grown: Any, placement: PlacementServer) -> None:
+def test_s_20_vgpus_of_the_root_move_to_the_parents_with_their_allocations(
+    grown: Any, placement: PlacementServer
+) -> None:
     agent = grown(VGPUS, USERS, DEVICES)
     before = placement.dump()
     report = agent.cycle(start=False)
-    assert ([error.code for error in report.errors], placement.dump()) == (["reshape.needed"], before)
+    assert ([error.code for error in report.errors], placement.dump()) == (
+        ["reshape.needed"],
+        before,
+    )
     assert agent.once().errors == ()
-    assert counted(placement, "VGPU") == {CHILD_06: {"VGPU": (8, 0, 8)}, CHILD_07: {"VGPU": (9, 0, 9)}}
-    assert holdings(placement) == {A: {CHILD_06: {"VGPU": 1}}, B: {CHILD_06: {"VGPU": 1}, CHILD_07: {"VGPU": 1}}}
+    assert counted(placement, "VGPU") == {
+        CHILD_06: {"VGPU": (8, 0, 8)},
+        CHILD_07: {"VGPU": (9, 0, 9)},
+    }
+    assert holdings(placement) == {
+        A: {CHILD_06: {"VGPU": 1}},
+        B: {CHILD_06: {"VGPU": 1}, CHILD_07: {"VGPU": 1}},
+    }
     assert agent.once().state == "in-sync"
 
 
 @pytest.mark.parametrize(
     "devices",
     [
-        host_of(parent(P06, {T1: 8}, [A, None])), host_of(parent(P06, {T1: 8}, [A, B])),
+        host_of(parent(P06, {T1: 8}, [A, None])),
+        host_of(parent(P06, {T1: 8}, [A, B])),
         host_of(parent(P06, {T1: 8}, [A]), parent(P07, {T1: 0}, [B, B], "other")),
     ],
     ids=["no guest of that name", "fewer devices than it has", "devices of another type"],
 )
-def test_s_21_a_consumer_whose_devices_are_not_found_refuses_the_start(devices: Any, grown: Any, placement: PlacementServer) -> None:
+def test_s_21_a_consumer_whose_devices_are_not_found_refuses_the_start(
+    devices: Any, grown: Any, placement: PlacementServer
+) -> None:
     agent = grown(VGPUS, USERS, devices)
     before = placement.dump()
     report = agent.once()
-    assert (report.state, [error.code for error in report.errors]) == ("refused", ["reshape.failed"])
+    assert (report.state, [error.code for error in report.errors]) == (
+        "refused",
+        ["reshape.failed"],
+    )
     assert B in report.errors[0].message
     assert placement.dump() == before
 
 
-def test_of_more_devices_than_are_allocated_those_of_the_first_parents_count(grown: Any, placement: PlacementServer) -> None:
-    grown(VGPUS, {B: {"VGPU": 2}}, host_of(parent(P06, {T1: 6}, [B]), parent(P07, {T1: 7}, [B, B]))).once()
+def test_of_more_devices_than_are_allocated_those_of_the_first_parents_count(
+    grown: Any, placement: PlacementServer
+) -> None:
+    grown(
+        VGPUS, {B: {"VGPU": 2}}, host_of(parent(P06, {T1: 6}, [B]), parent(P07, {T1: 7}, [B, B]))
+    ).once()
     assert holdings(placement) == {B: {CHILD_06: {"VGPU": 1}, CHILD_07: {"VGPU": 1}}}
 
 
-def test_parents_that_could_not_be_listed_leave_the_root_as_it_is(grown: Any, placement: PlacementServer) -> None:
+def test_parents_that_could_not_be_listed_leave_the_root_as_it_is(
+    grown: Any, placement: PlacementServer
+) -> None:
     agent = grown(VGPUS, USERS, host_of(incomplete=["mdev"]))
     before = placement.dump()
     agent.once()
@@ -88,28 +120,47 @@ def test_parents_that_could_not_be_listed_leave_the_root_as_it_is(grown: Any, pl
     assert placement.dump()["consumers"] == before["consumers"]
 
 
-def test_s_23_contexts_of_the_root_move_to_the_child_of_sev_and_the_trait_with_them(grown: Any, placement: PlacementServer) -> None:
-    agent = grown({CONTEXT: total(16)}, {A: {CONTEXT: 1}, B: {CONTEXT: 1}}, host_of(contexts={"sev": 16}), [TRAIT])
+def test_s_23_contexts_of_the_root_move_to_the_child_of_sev_and_the_trait_with_them(
+    grown: Any, placement: PlacementServer
+) -> None:
+    agent = grown(
+        {CONTEXT: total(16)},
+        {A: {CONTEXT: 1}, B: {CONTEXT: 1}},
+        host_of(contexts={"sev": 16}),
+        [TRAIT],
+    )
     assert agent.once().errors == ()
     assert counted(placement, CONTEXT) == {SEV: {CONTEXT: (16, 0, 1)}}
     assert holdings(placement) == {A: {SEV: {CONTEXT: 1}}, B: {SEV: {CONTEXT: 1}}}
-    carrying = [one["name"] for one in placement.dump()["providers"].values() if TRAIT in one["traits"]]
+    carrying = [
+        one["name"] for one in placement.dump()["providers"].values() if TRAIT in one["traits"]
+    ]
     assert carrying == [SEV]
 
 
 @pytest.mark.parametrize(
     ("contexts", "amount", "told"),
-    [({"sev_es": 16}, 1, "does not offer any"), ({"sev": 16}, 2, "gives a consumer 1 to 1 in steps of 1")],
+    [
+        ({"sev_es": 16}, 1, "does not offer any"),
+        ({"sev": 16}, 2, "gives a consumer 1 to 1 in steps of 1"),
+    ],
     ids=["SEV is off", "more than one for a guest"],
 )
-def test_contexts_that_have_nowhere_to_go_refuse_the_start(contexts: Any, amount: int, told: str, grown: Any, placement: PlacementServer) -> None:
+def test_contexts_that_have_nowhere_to_go_refuse_the_start(
+    contexts: Any, amount: int, told: str, grown: Any, placement: PlacementServer
+) -> None:
     report = grown({CONTEXT: total(16)}, {A: {CONTEXT: amount}}, host_of(contexts=contexts)).once()
-    assert (report.state, [error.code for error in report.errors]) == ("refused", ["reshape.failed"])
+    assert (report.state, [error.code for error in report.errors]) == (
+        "refused",
+        ["reshape.failed"],
+    )
     assert A in report.errors[0].message and told in report.errors[0].message
     assert holdings(placement) == {A: {NAME: {CONTEXT: amount}}}
 
 
-def test_s_26_a_conflict_has_everything_read_and_computed_again(grown: Any, placement: PlacementServer) -> None:
+def test_s_26_a_conflict_has_everything_read_and_computed_again(
+    grown: Any, placement: PlacementServer
+) -> None:
     agent = grown(VGPUS, {A: {"VGPU": 1}}, DEVICES)
 
     def claimed_meanwhile(_exchange: Any) -> None:
@@ -118,13 +169,23 @@ def test_s_26_a_conflict_has_everything_read_and_computed_again(grown: Any, plac
     placement.faults.add(faults.before(claimed_meanwhile), method="POST", path="^/reshaper")
     report = agent.once()
     assert (report.errors, report.attempts) == ((), 2)
-    assert holdings(placement) == {A: {CHILD_06: {"VGPU": 1}}, B: {CHILD_06: {"VGPU": 1}, CHILD_07: {"VGPU": 1}}}
+    assert holdings(placement) == {
+        A: {CHILD_06: {"VGPU": 1}},
+        B: {CHILD_06: {"VGPU": 1}, CHILD_07: {"VGPU": 1}},
+    }
 
 
-def test_s_26_the_fourth_conflict_leaves_the_tree_as_it_was(grown: Any, placement: PlacementServer) -> None:
+def test_s_26_the_fourth_conflict_leaves_the_tree_as_it_was(
+    grown: Any, placement: PlacementServer
+) -> None:
     agent = grown(VGPUS, USERS, DEVICES)
     before = placement.dump()
-    placement.faults.add(faults.answer(409, "placement.concurrent_update"), method="POST", path="^/reshaper", times=None)
+    placement.faults.add(
+        faults.answer(409, "placement.concurrent_update"),
+        method="POST",
+        path="^/reshaper",
+        times=None,
+    )
     report = agent.once()
     assert (report.state, report.attempts) == ("refused", 4)
     after = placement.dump()
@@ -132,7 +193,9 @@ def test_s_26_the_fourth_conflict_leaves_the_tree_as_it_was(grown: Any, placemen
     assert counted(placement, "VGPU") == {NAME: {"VGPU": (8, 0, 8)}}
 
 
-def test_a_tree_that_is_not_adopted_keeps_its_vgpus_on_the_root(host: Host, placement: PlacementServer) -> None:
+def test_a_tree_that_is_not_adopted_keeps_its_vgpus_on_the_root(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(policy=Policy(mdev=MdevPolicy((MdevType(T1),)), layout="flat"))
     placement.other.create_provider(NAME, ROOT)
     placement.other.set_inventory(ROOT, {"VGPU": 8, "VCPU": 4})

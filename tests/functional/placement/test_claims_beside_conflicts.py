@@ -1,4 +1,6 @@
-"""Claims while the tree meets conflicts and reshapes: S98 and S99 of resource-tracker.md; S-numbers with a dash are placement.md's."""
+"""Claims while the tree meets conflicts and reshapes: S98 and S99 of resource-tracker.md; S-numbers
+with a dash are placement.md's.
+"""
 
 from typing import Any
 
@@ -19,7 +21,9 @@ NODE = ProviderUuid(ROOT)
 
 
 def claim(agent: AgentUnderTest, name: str) -> None:
-    agent.tracking.tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=NODE, instance=instance(name, F1)))
+    agent.tracking.tracker.claim(
+        InstanceClaim(id=uuid_of(f"claim-{name}"), node=NODE, instance=instance(name, F1))
+    )
 
 
 def dirty(agent: AgentUnderTest) -> bool:
@@ -29,10 +33,17 @@ def dirty(agent: AgentUnderTest) -> bool:
 def conflicting(agent: AgentUnderTest, placement: PlacementServer, times: int | None) -> None:
     """The node has changed, and writing that meets so many conflicts."""
     agent.driver.interface.script = shaped({"VCPU": total(8), "MEMORY_MB": total(16384)})
-    placement.faults.add(faults.answer(409, "placement.concurrent_update"), method="PUT", path=f"^/resource_providers/{ROOT}/inventories", times=times)
+    placement.faults.add(
+        faults.answer(409, "placement.concurrent_update"),
+        method="PUT",
+        path=f"^/resource_providers/{ROOT}/inventories",
+        times=times,
+    )
 
 
-def test_s98_three_conflicts_are_waited_out_while_claims_go_on(node_a: AgentUnderTest, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s98_three_conflicts_are_waited_out_while_claims_go_on(
+    node_a: AgentUnderTest, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits: list[int] = []
 
     def wait(attempt: int, _cancelled: object) -> bool:
@@ -63,7 +74,10 @@ def test_s98_four_conflicts_leave_the_node_dirty_until_the_next_audit(
 
 
 def test_s98_no_wait_between_attempts_is_longer_than_two_seconds() -> None:
-    assert [max(retry._seconds(attempt, retry.LEAST_WAIT, retry.LONGEST_WAIT) for _ in range(500)) <= 2 for attempt in (1, 2, 3)] == [True] * 3
+    assert [
+        max(retry._seconds(attempt, retry.LEAST_WAIT, retry.LONGEST_WAIT) for _ in range(500)) <= 2
+        for attempt in (1, 2, 3)
+    ] == [True] * 3
 
 
 class Splitting(ScriptedDriver):
@@ -77,14 +91,20 @@ class Splitting(ScriptedDriver):
         super().shape(tree, facts, allocations)
 
 
-def test_s99_a_reshape_in_a_periodic_audit_is_an_error_and_claims_go_on(host: Host, placement: PlacementServer) -> None:
+def test_s99_a_reshape_in_a_periodic_audit_is_an_error_and_claims_go_on(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(driver=Splitting(shaped({"VCPU": total(16)})))
     assert agent.cycle(start=True).state == "changed"
     claim(agent, "i1")
     agent.driver.interface.split = True
     placement.clear()
     report = agent.cycle()
-    assert (report.state, [one.code for one in report.errors], placement.writes()) == ("failed", ["reshape.needed"], [])
+    assert (report.state, [one.code for one in report.errors], placement.writes()) == (
+        "failed",
+        ["reshape.needed"],
+        [],
+    )
     assert report.usage.claims == 1
     claim(agent, "i2")
     agent.driver.interface.split = False

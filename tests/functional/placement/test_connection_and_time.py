@@ -1,4 +1,6 @@
-"""Scenarios S-94 to S-101: a database that went back, clocks that jump, reads that race, operators who move things."""
+"""Scenarios S-94 to S-101: a database that went back, clocks that jump, reads that race, operators
+who move things.
+"""
 
 import time
 from types import SimpleNamespace
@@ -34,10 +36,14 @@ def seen(placement: PlacementServer) -> list[str]:
 
 
 def warnings(log: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in log.records if one.levelname == "WARNING" and one.name.startswith("agent.")]
+    return [
+        one.getMessage()
+        for one in log.records
+        if one.levelname == "WARNING" and one.name.startswith("agent.")
+    ]
 
 
-# --- S-94, S-95: a restored database ------------------------------------------------------------------------------
+# --- S-94, S-95: a restored database --------------------------------------------------------------
 
 
 def test_s_94_a_database_that_went_back_is_read_anew_and_told_once(
@@ -51,13 +57,21 @@ def test_s_94_a_database_that_went_back_is_read_anew_and_told_once(
     placement.clear()
     agent_log.clear()
     assert node_a.cycle().state == "changed"
-    assert seen(placement) == [STRUCTURE, *READ_R, "POST RP PF0 under R -> 200", "PUT inv PF0 g0 -> 200", f"PUT inv R g{old} -> 200"]
+    assert seen(placement) == [
+        STRUCTURE,
+        *READ_R,
+        "POST RP PF0 under R -> 200",
+        "PUT inv PF0 g0 -> 200",
+        f"PUT inv R g{old} -> 200",
+    ]
     assert warnings(agent_log) == [f"{WENT_BACK} (PF0, {NAME}); everything is read again"]
     settled(node_a, placement, agent_log, {NAME: node(MORE), "PF0": Want(VF, NAME)})
     assert len(warnings(agent_log)) == 1
 
 
-def test_s_94_a_new_process_finds_out_just_the_same(node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_94_a_new_process_finds_out_just_the_same(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     backup = placement.snapshot()
     node_a.driver.script = shaped(MORE)
     assert node_a.cycle().state == "changed"
@@ -70,14 +84,19 @@ def test_s_94_a_new_process_finds_out_just_the_same(node_a: AgentUnderTest, plac
 
 @pytest.fixture
 def disguised(host: Host, placement: PlacementServer) -> AgentUnderTest:
-    """A restored database that shows the generation that the agent knows, with another inventory."""
+    """A restored database that shows the generation that the agent knows, with another
+    inventory.
+    """
     agent = host(shaped(HAS), freshness=Freshness(reread=86400))
     agent.cycle(start=True)
     backup, generation = placement.snapshot(), placement.other.generation(ROOT)
     agent.driver.interface.script = shaped(MORE)
     agent.cycle()
     placement.restore(backup)
-    assert placement.other.set_inventory(ROOT, {"VCPU": total(4), "MEMORY_MB": total(64)}) == generation + 1
+    assert (
+        placement.other.set_inventory(ROOT, {"VCPU": total(4), "MEMORY_MB": total(64)})
+        == generation + 1
+    )
     placement.clear()
     return agent
 
@@ -90,7 +109,8 @@ def test_s_95_the_same_generation_with_other_contents_is_not_seen_until_everythi
     placement.clear()
     (report,) = disguised.fleet.run(AuditOptions(reread=True)).nodes
     assert report.state == "changed"
-    # Nor is the server's version taken for granted, because a restored Placement may be an older one.
+    # Nor is the server's version taken for granted, because a restored Placement may be an older
+    # one.
     assert seen(placement) == ["GET / -> 200", STRUCTURE, *READ_R, "PUT inv R g3 -> 200"]
     settled(disguised, placement, agent_log, {NAME: node(MORE)})
 
@@ -105,7 +125,10 @@ def test_s_95_a_change_writes_the_whole_inventory_whatever_was_believed_to_be_th
 
 
 def test_s_95_age_alone_has_everything_read_one_day(
-    disguised: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    disguised: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = time.monotonic()
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: now + 43000))
@@ -118,11 +141,14 @@ def test_s_95_age_alone_has_everything_read_one_day(
     settled(disguised, placement, agent_log, {NAME: node(MORE)})
 
 
-# --- S-96: clocks -------------------------------------------------------------------------------------------------
+# --- S-96: clocks ---------------------------------------------------------------------------------
 
 
 def test_s_96_a_clock_that_is_set_back_an_hour_moves_no_interval_and_holds_nothing_up(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    host: Host,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     aggregate, begun, wall, passed = new_uuid(), time.monotonic(), time.time, [0.0]
     monkeypatch.setattr(clock, "time", SimpleNamespace(monotonic=lambda: begun + passed[0]))
@@ -134,7 +160,12 @@ def test_s_96_a_clock_that_is_set_back_an_hour_moves_no_interval_and_holds_nothi
     assert seen(placement)[-1] == ask
     # For everybody, the libraries included.
     monkeypatch.setattr(time, "time", lambda: wall() - 3600)
-    for seconds, expected in ((100, [STRUCTURE]), (299, [STRUCTURE]), (301, [STRUCTURE, ask]), (302, [STRUCTURE])):
+    for seconds, expected in (
+        (100, [STRUCTURE]),
+        (299, [STRUCTURE]),
+        (301, [STRUCTURE, ask]),
+        (302, [STRUCTURE]),
+    ):
         passed[0] = seconds
         placement.clear()
         assert agent.cycle().state == "in-sync"
@@ -143,7 +174,7 @@ def test_s_96_a_clock_that_is_set_back_an_hour_moves_no_interval_and_holds_nothi
     settled(agent, placement, agent_log, {NAME: node(HAS, aggregates={aggregate})})
 
 
-# --- S-97: reads that race ----------------------------------------------------------------------------------------
+# --- S-97: reads that race ------------------------------------------------------------------------
 
 
 def test_s_97_what_changes_between_the_three_reads_is_read_again(
@@ -163,7 +194,12 @@ def test_s_97_a_provider_that_never_holds_still_is_not_written(
 ) -> None:
     other, totals = placement.other, iter(range(100, 1000))
     other.set_inventory(ROOT, {"VCPU": 4})
-    rule = placement.faults.add(faults.before(lambda _: other.set_inventory(ROOT, {"VCPU": next(totals)})), method="GET", path="/aggregates$", times=None)
+    rule = placement.faults.add(
+        faults.before(lambda _: other.set_inventory(ROOT, {"VCPU": next(totals)})),
+        method="GET",
+        path="/aggregates$",
+        times=None,
+    )
     report = node_a.cycle()
     assert (report.state, report.attempts) == ("failed", 4)
     assert [one.code for one in report.errors] == ["placement.conflict"]
@@ -175,7 +211,7 @@ def test_s_97_a_provider_that_never_holds_still_is_not_written(
     settled(node_a, placement, agent_log, {NAME: node(HAS)})
 
 
-# --- S-99, S-100: operators ---------------------------------------------------------------------------------------
+# --- S-99, S-100: operators -----------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -231,7 +267,9 @@ def test_s_100_a_driver_that_follows_the_operator_has_peace(
     with_device: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     placement.other.reparent(PF0, N1)
-    with_device.driver.script = shaped(HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N1", VF)})
+    with_device.driver.script = shaped(
+        HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N1", VF)}
+    )
     assert with_device.cycle().state == "in-sync"
     assert seen(placement) == [STRUCTURE]
     settled(with_device, placement, agent_log, TREE | {"PF0": Want(VF, "N1")})
@@ -241,7 +279,9 @@ def test_s_100_a_placement_that_cannot_move_providers_leaves_it_to_the_operator(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     old = PlacementServer(max_version="1.36")
-    agent = host(shaped(HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N0", VF)}), placement=old)
+    agent = host(
+        shaped(HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N0", VF)}), placement=old
+    )
     agent.cycle(start=True)
     # The operator's way around the server: another one on the same database.
     placement.restore(old.snapshot())
@@ -254,23 +294,29 @@ def test_s_100_a_placement_that_cannot_move_providers_leaves_it_to_the_operator(
     assert (drift.kind, drift.severity, drift.provider) == ("identity", "warning", PF0)
     assert "1.37" in drift.remedy
     # What it has is kept up to date all the same.
-    agent.driver.interface.script = shaped(HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N0", {"SRIOV_NET_VF": total(4)})})
+    agent.driver.interface.script = shaped(
+        HAS, {"N0": (NAME, CELL), "N1": (NAME, CELL), "PF0": ("N0", {"SRIOV_NET_VF": total(4)})}
+    )
     old.clear()
     assert agent.cycle().state == "changed"
     # A start asks again whether the server can do more by now, because something waits for that.
-    settled(agent, old, agent_log, TREE | {"PF0": Want({"SRIOV_NET_VF": total(4)}, "N1")}, reads=(1, 2))
+    settled(
+        agent, old, agent_log, TREE | {"PF0": Want({"SRIOV_NET_VF": total(4)}, "N1")}, reads=(1, 2)
+    )
     agent.stop()
     old.close()
 
 
-# --- S-101: stopped in the middle ---------------------------------------------------------------------------------
+# --- S-101: stopped in the middle -----------------------------------------------------------------
 
 
 def test_s_101_a_daemon_that_stopped_between_two_providers_goes_on_where_it_was(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
 ) -> None:
     node_a.driver.script = shaped(MORE, {"PF0": (NAME, VF)})
-    placement.faults.add(faults.after(lambda _: node_a.cancelled.set()), method="PUT", path=f"{PF0}/inventories$")
+    placement.faults.add(
+        faults.after(lambda _: node_a.cancelled.set()), method="PUT", path=f"{PF0}/inventories$"
+    )
     report = node_a.cycle()
     assert [one.status for one in report.outcomes] == ["done", "done", "failed"]
     assert seen(placement) == [STRUCTURE, "POST RP PF0 under R -> 200", "PUT inv PF0 g0 -> 200"]

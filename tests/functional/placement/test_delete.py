@@ -1,12 +1,14 @@
-"""Scenarios S-50 to S-51d: providers that the node no longer has, and those that vanish by themselves."""
+"""Scenarios S-50 to S-51d: providers that the node no longer has, and those that vanish by
+themselves.
+"""
 
 import logging
 
 import pytest
 
-from agent.model.exit_codes import CHANGED, DONE, exit_code
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
+from agent.model.report import CHANGED, DONE, exit_code
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, AgentUnderTest, new_uuid, shaped, total
@@ -20,7 +22,11 @@ NAMES = {ROOT: "R", N0: "N0", PF0: "PF0"}
 VF = {"SRIOV_NET_VF": total(4)}
 CHILDREN = {"N0": (NAME, {}), "PF0": ("N0", VF)}
 PF_TRAITS = {"PF0": ["HW_NIC_OFFLOAD_GRO", "CUSTOM_PHYSNET_A"]}
-WITH_CHILDREN = {NAME: node(ROOT_INVENTORY), "N0": Want({}, NAME), "PF0": Want(VF, "N0", PF_TRAITS["PF0"])}
+WITH_CHILDREN = {
+    NAME: node(ROOT_INVENTORY),
+    "N0": Want({}, NAME),
+    "PF0": Want(VF, "N0", PF_TRAITS["PF0"]),
+}
 DELETED = "somebody deleted providers of the agent's ({}); those that the node has are made again"
 
 pytestmark = pytest.mark.usefixtures("short_waits")
@@ -47,36 +53,53 @@ def warnings(log: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage() for one in log.records if one.levelno == logging.WARNING]
 
 
-def test_s_50_children_are_deleted_before_their_parents(nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_50_children_are_deleted_before_their_parents(
+    nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     before = placement.dump()
     nested.driver.script = shaped(ROOT_INVENTORY)
     assert nested.cycle().state == "changed"
-    assert seen(placement) == ["GET in_tree=R -> 200", "DELETE RP PF0 -> 204", "DELETE RP N0 -> 204"]
-    assert [one.getMessage() for one in agent_log.records if one.levelno == logging.INFO and "deleted" in one.getMessage()] == [
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        "DELETE RP PF0 -> 204",
+        "DELETE RP N0 -> 204",
+    ]
+    assert [
+        one.getMessage()
+        for one in agent_log.records
+        if one.levelno == logging.INFO and "deleted" in one.getMessage()
+    ] == [
         f"deleted provider PF0 ({PF0})",
         f"deleted provider N0 ({N0})",
     ]
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_50_a_new_process_deletes_what_an_earlier_one_made(nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_50_a_new_process_deletes_what_an_earlier_one_made(
+    nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     before = placement.dump()
     nested.driver.script = shaped(ROOT_INVENTORY)
     assert nested.once().state == "changed"
-    assert seen(placement) == ["GET in_tree=R -> 200", "DELETE RP PF0 -> 204", "DELETE RP N0 -> 204"]
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        "DELETE RP PF0 -> 204",
+        "DELETE RP N0 -> 204",
+    ]
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
 def test_s_51_a_provider_in_use_is_held_and_everything_else_goes_on(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     consumer = placement.other.claim({PF0: {"SRIOV_NET_VF": 1}, ROOT: {"VCPU": 2}})
     before = placement.dump()
     g = {name: before["providers"][uuid]["generation"] for uuid, name in NAMES.items()}
     grown = {"VCPU": total(18)}
     nested.driver.script = shaped(grown)
     report = nested.cycle()
-    # One pass, two plans: the second, on a fresh structure, holds what the first could not delete. N0 is not even tried.
+    # One pass, two plans: the second, on a fresh structure, holds what the first could not delete.
+    # N0 is not even tried.
     assert seen(placement) == [
         "GET in_tree=R -> 200",
         *read("R", "PF0"),
@@ -88,7 +111,11 @@ def test_s_51_a_provider_in_use_is_held_and_everything_else_goes_on(
     ]
     assert placement.requests[-1].body["inventories"] == {"SRIOV_NET_VF": total(4, reserved=4)}
     # Held is how it has to be: so it is told in this pass and in every other.
-    assert (report.state, report.errors, {one.status for one in report.outcomes}) == ("changed", (), {"done"})
+    assert (report.state, report.errors, {one.status for one in report.outcomes}) == (
+        "changed",
+        (),
+        {"done"},
+    )
     assert [(one.kind, one.provider) for one in report.drift] == [("held-device", PF0)]
     assert placement.dump()["consumers"] == before["consumers"]
 
@@ -102,11 +129,26 @@ def test_s_51_a_provider_in_use_is_held_and_everything_else_goes_on(
     before = placement.dump()
     placement.clear()
     assert nested.cycle().state == "changed"
-    assert seen(placement) == ["GET in_tree=R -> 200", "GET us PF0 -> 200", "DELETE RP PF0 -> 204", "DELETE RP N0 -> 204"]
-    settled(nested, placement, agent_log, {NAME: node(grown)}, before=before, gone={"N0", "PF0"}, consumers={})
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        "GET us PF0 -> 200",
+        "DELETE RP PF0 -> 204",
+        "DELETE RP N0 -> 204",
+    ]
+    settled(
+        nested,
+        placement,
+        agent_log,
+        {NAME: node(grown)},
+        before=before,
+        gone={"N0", "PF0"},
+        consumers={},
+    )
 
 
-def test_s_51_what_is_held_is_held_over_a_restart(nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_51_what_is_held_is_held_over_a_restart(
+    nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     consumer = placement.other.claim({PF0: {"SRIOV_NET_VF": 1}})
     nested.driver.script = shaped(ROOT_INVENTORY)
     nested.once()
@@ -121,7 +163,7 @@ def test_s_51_what_is_held_is_held_over_a_restart(nested: AgentUnderTest, placem
 
 def test_s_51_a_held_provider_that_comes_back_is_given_free_again(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     placement.other.claim({PF0: {"SRIOV_NET_VF": 1}})
     script = nested.driver.script
     nested.driver.script = shaped(ROOT_INVENTORY)
@@ -136,7 +178,7 @@ def test_s_51_a_held_provider_that_comes_back_is_given_free_again(
 
 def test_s_51a_a_delete_whose_answer_was_lost_is_no_error_in_the_next_cycle(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     before = placement.dump()
     nested.driver.script = shaped(ROOT_INVENTORY)
     lost = placement.faults.add(faults.read_timeout(applied=True), method="DELETE", path=PF0)
@@ -153,7 +195,7 @@ def test_s_51a_a_delete_whose_answer_was_lost_is_no_error_in_the_next_cycle(
 
 def test_s_51a_a_delete_whose_answer_was_lost_before_a_restart(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     before = placement.dump()
     nested.driver.script = shaped(ROOT_INVENTORY)
     placement.faults.add(faults.read_timeout(applied=True), method="DELETE", path=PF0)
@@ -164,7 +206,9 @@ def test_s_51a_a_delete_whose_answer_was_lost_before_a_restart(
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_51a_a_lost_answer_beside_deletes_that_were_done(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_51a_a_lost_answer_beside_deletes_that_were_done(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(ROOT_INVENTORY, {f"PF{n}": (NAME, VF) for n in range(3)}))
     agent.cycle(start=True)
     agent.driver.interface.script = shaped(ROOT_INVENTORY)
@@ -177,40 +221,60 @@ def test_s_51a_a_lost_answer_beside_deletes_that_were_done(host: Host, placement
     settled(agent, placement, agent_log, {}, before=before, gone={"PF0", "PF1", "PF2"})
 
 
-def test_s_51a_a_delete_that_was_not_applied_is_sent_again(nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_51a_a_delete_that_was_not_applied_is_sent_again(
+    nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     before = placement.dump()
     nested.driver.script = shaped(ROOT_INVENTORY)
     placement.faults.add(faults.read_timeout(), method="DELETE", path=PF0)
     assert nested.cycle().state == "degraded"
     placement.clear()
     assert nested.cycle().state == "changed"
-    assert [line for line in seen(placement) if line.startswith("DELETE")] == ["DELETE RP PF0 -> 204", "DELETE RP N0 -> 204"]
+    assert [line for line in seen(placement) if line.startswith("DELETE")] == [
+        "DELETE RP PF0 -> 204",
+        "DELETE RP N0 -> 204",
+    ]
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
-def test_s_51a_a_delete_of_what_is_gone_already_is_a_success(nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_51a_a_delete_of_what_is_gone_already_is_a_success(
+    nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     before = placement.dump()
     nested.driver.script = shaped(ROOT_INVENTORY)
-    placement.faults.add(faults.before(lambda _: placement.other.delete_provider(PF0)), method="DELETE", path=PF0)
+    placement.faults.add(
+        faults.before(lambda _: placement.other.delete_provider(PF0)), method="DELETE", path=PF0
+    )
     report = nested.cycle()
     assert (report.state, report.attempts) == ("changed", 1)
-    assert seen(placement) == ["GET in_tree=R -> 200", "DELETE RP PF0 -> 404", "DELETE RP N0 -> 204"]
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        "DELETE RP PF0 -> 404",
+        "DELETE RP N0 -> 204",
+    ]
     settled(nested, placement, agent_log, {}, before=before, gone={"N0", "PF0"})
 
 
 def test_s_51b_a_child_deleted_behind_our_back_is_made_again_with_its_uuid_and_contents(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     placement.other.delete_provider(PF0)
     before = placement.dump()
     report = nested.cycle()
     assert (report.state, report.attempts) == ("changed", 1)
-    assert seen(placement) == ["GET in_tree=R -> 200", "POST RP PF0 under N0 -> 200", "PUT inv PF0 g0 -> 200", "PUT tr PF0 g1 -> 200"]
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        "POST RP PF0 under N0 -> 200",
+        "PUT inv PF0 g0 -> 200",
+        "PUT tr PF0 g1 -> 200",
+    ]
     assert warnings(agent_log) == [DELETED.format("PF0")]
     settled(nested, placement, agent_log, {"PF0": WITH_CHILDREN["PF0"]}, before=before)
 
 
-def test_s_51b_a_child_with_a_uuid_of_the_drivers_own_gets_it_back(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_51b_a_child_with_a_uuid_of_the_drivers_own_gets_it_back(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     chosen = new_uuid()
 
     def shape(tree: ProviderTree) -> None:
@@ -227,10 +291,14 @@ def test_s_51b_a_child_with_a_uuid_of_the_drivers_own_gets_it_back(host: Host, p
 
 def test_s_51c_a_child_deleted_between_reading_and_writing_is_made_again_in_the_same_cycle(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     more = {"SRIOV_NET_VF": total(8)}
-    nested.driver.script = shaped(ROOT_INVENTORY, {**CHILDREN, "PF0": ("N0", more)}, traits=PF_TRAITS)
-    placement.faults.add(faults.before(lambda _: placement.other.delete_provider(PF0)), method="PUT", path=PF0)
+    nested.driver.script = shaped(
+        ROOT_INVENTORY, {**CHILDREN, "PF0": ("N0", more)}, traits=PF_TRAITS
+    )
+    placement.faults.add(
+        faults.before(lambda _: placement.other.delete_provider(PF0)), method="PUT", path=PF0
+    )
     before = placement.dump()
     report = nested.cycle()
     assert (report.state, report.attempts) == ("changed", 2)
@@ -242,12 +310,14 @@ def test_s_51c_a_child_deleted_between_reading_and_writing_is_made_again_in_the_
         "PUT inv PF0 g0 -> 200",
         "PUT tr PF0 g1 -> 200",
     ]
-    settled(nested, placement, agent_log, {"PF0": Want(more, "N0", PF_TRAITS["PF0"])}, before=before)
+    settled(
+        nested, placement, agent_log, {"PF0": Want(more, "N0", PF_TRAITS["PF0"])}, before=before
+    )
 
 
 def test_s_51d_a_whole_tree_deleted_behind_our_back_is_made_again_and_told(
     nested: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     other = placement.other
     other.set_traits(ROOT, other.traits(ROOT) | {"CUSTOM_RACK7"})
     aggregate = new_uuid()
@@ -274,13 +344,15 @@ def test_s_51d_a_whole_tree_deleted_behind_our_back_is_made_again_and_told(
     deleted, lost = warnings(agent_log)
     assert deleted == DELETED.format("N0, PF0, node-a")
     assert lost == (
-        f"the root node-a was deleted, and with it what somebody else had put on it: traits CUSTOM_RACK7; aggregates {aggregate}; "
-        "it has to be put on the new one"
+        "the root node-a was deleted, and with it what somebody else had put on it: traits "
+        f"CUSTOM_RACK7; aggregates {aggregate}; it has to be put on the new one"
     )
     settled(nested, placement, agent_log, WITH_CHILDREN, before=before)
 
 
-def test_a_held_class_gives_the_same_exit_code_in_every_pass(node_a: AgentUnderTest, placement: PlacementServer) -> None:
+def test_a_held_class_gives_the_same_exit_code_in_every_pass(
+    node_a: AgentUnderTest, placement: PlacementServer
+) -> None:
     node_a.driver.script = shaped(ROOT_INVENTORY, {"PF0": (NAME, VF)})
     node_a.cycle()
     placement.other.claim({PF0: {"SRIOV_NET_VF": 1}})

@@ -12,7 +12,9 @@ from tests.support.mdev_host import counted, host_of, names
 from tests.support.placement import PlacementServer
 
 CLASS = "MEM_ENCRYPTION_CONTEXT"
-SEV, SEV_ES, SEV_SNP, TDX = (f"{NAME}_{one}" for one in ("amd_sev", "amd_sev_es", "amd_sev_snp", "intel_tdx"))
+SEV, SEV_ES, SEV_SNP, TDX = (
+    f"{NAME}_{one}" for one in ("amd_sev", "amd_sev_es", "amd_sev_snp", "intel_tdx")
+)
 OPEN = {"sev": 15, "sev_es": 100}
 
 
@@ -27,10 +29,16 @@ def made(host: Host) -> Any:
 
 
 def traits(placement: PlacementServer) -> dict[str, set[str]]:
-    return {one["name"]: set(one["traits"]) for one in placement.dump()["providers"].values() if one["name"] in (SEV, SEV_ES, SEV_SNP, TDX)}
+    return {
+        one["name"]: set(one["traits"])
+        for one in placement.dump()["providers"].values()
+        if one["name"] in (SEV, SEV_ES, SEV_SNP, TDX)
+    }
 
 
-def test_s_12_each_technique_has_a_child_and_where_there_is_snp_there_is_no_es(made: Any, placement: PlacementServer) -> None:
+def test_s_12_each_technique_has_a_child_and_where_there_is_snp_there_is_no_es(
+    made: Any, placement: PlacementServer
+) -> None:
     made(OPEN).once()
     assert counted(placement, CLASS) == {SEV: {CLASS: (15, 0, 1)}, SEV_ES: {CLASS: (100, 0, 1)}}
     assert traits(placement) == {SEV: {"HW_CPU_X86_AMD_SEV"}, SEV_ES: {"HW_CPU_X86_AMD_SEV_ES"}}
@@ -40,13 +48,17 @@ def test_s_12_each_technique_has_a_child_and_where_there_is_snp_there_is_no_es(m
 
 
 @pytest.mark.parametrize("nothing", [None, {}, {"sev": 0}])
-def test_s_13_children_of_a_host_that_encrypts_nothing_are_removed(nothing: Any, made: Any, placement: PlacementServer) -> None:
+def test_s_13_children_of_a_host_that_encrypts_nothing_are_removed(
+    nothing: Any, made: Any, placement: PlacementServer
+) -> None:
     made(OPEN).once()
     made(nothing).once()
     assert names(placement) == set()
 
 
-def test_the_smaller_of_what_the_host_has_and_what_the_operator_says_counts(made: Any, placement: PlacementServer) -> None:
+def test_the_smaller_of_what_the_host_has_and_what_the_operator_says_counts(
+    made: Any, placement: PlacementServer
+) -> None:
     for guests, expected in ((None, 31), (20, 20), (40, 31)):
         made({"tdx": 31}, guests).once()
         assert counted(placement, CLASS) == {TDX: {CLASS: (expected, 0, 1)}}

@@ -1,4 +1,6 @@
-"""Scenarios S-44 to S-49: providers of somebody else below the node, and those that share with it from outside."""
+"""Scenarios S-44 to S-49: providers of somebody else below the node, and those that share with it
+from outside.
+"""
 
 import uuid
 from urllib.parse import parse_qs
@@ -57,12 +59,12 @@ def disk_unless_shared(tree: ProviderTree) -> None:
     shaped(INVENTORY if tree.has_sharing_provider("DISK_GB") else {**INVENTORY, **DISK})(tree)
 
 
-# --- somebody else's children ---------------------------------------------------------------------------------
+# --- somebody else's children ---------------------------------------------------------------------
 
 
 def test_s_44_a_foreign_child_is_shown_to_the_driver_and_never_written_to(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     bandwidth(placement)
     before = placement.dump()
     shown = []
@@ -73,14 +75,20 @@ def test_s_44_a_foreign_child_is_shown_to_the_driver_and_never_written_to(
         shaped(INVENTORY)(tree)
 
     report = node_a.cycle()
-    assert [(one.kind, one.severity, one.detail) for one in report.drift] == [("foreign-provider", "info", "BW was put there by somebody else")]
+    assert [(one.kind, one.severity, one.detail) for one in report.drift] == [
+        ("foreign-provider", "info", "BW was put there by somebody else")
+    ]
     node_a.driver.script = removing
     report = node_a.cycle()
     assert (report.state, report.owned) == ("in-sync", {ROOT})
     assert [(one.kind, one.provider) for one in report.drift] == [("foreign-provider", BW)]
     assert "wanted to remove BW" in report.drift[0].detail
     (one,) = shown
-    assert (one.parent_uuid, one.traits, one.aggregates) == (ROOT, {"CUSTOM_PHYSNET_0"}, {AGGREGATE})
+    assert (one.parent_uuid, one.traits, one.aggregates) == (
+        ROOT,
+        {"CUSTOM_PHYSNET_0"},
+        {AGGREGATE},
+    )
     assert one.inventory["NET_BW_EGR_KILOBIT_PER_SEC"]["total"] == 10_000_000
     assert placement.writes() == []
     settled(node_a, placement, agent_log, {NAME: node(INVENTORY)}, before=before)
@@ -88,8 +96,11 @@ def test_s_44_a_foreign_child_is_shown_to_the_driver_and_never_written_to(
 
 @pytest.mark.parametrize("edit", ["inventory", "traits", "rename", "parent"])
 def test_s_44_what_a_driver_does_to_a_foreign_provider_is_undone_and_told(
-    edit: str, node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    edit: str,
+    node_a: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     """The journal is not empty, so that a name alone does not make a provider ours."""
     bandwidth(placement)
     before = placement.dump()
@@ -110,13 +121,22 @@ def test_s_44_what_a_driver_does_to_a_foreign_provider_is_undone_and_told(
     assert [str(one) for one in placement.writes() if BW in one.path] == []
     assert "wanted to change BW" in report.drift[0].detail
     # A trait that is never made is asked for each time.
-    settled(node_a, placement, agent_log, {NAME: node(INVENTORY), "N0": Want({}, NAME)}, before=before, reads=1 + (edit == "traits"))
+    settled(
+        node_a,
+        placement,
+        agent_log,
+        {NAME: node(INVENTORY), "N0": Want({}, NAME)},
+        before=before,
+        reads=1 + (edit == "traits"),
+    )
 
 
 def test_s_45_a_child_of_ours_with_a_foreign_one_below_stays_without_inventory(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
-    node_a.driver.script = shaped(INVENTORY, {"N0": (NAME, {"PCPU": total(4)})}, traits={"N0": ["HW_NUMA_ROOT"]})
+) -> None:
+    node_a.driver.script = shaped(
+        INVENTORY, {"N0": (NAME, {"PCPU": total(4)})}, traits={"N0": ["HW_NUMA_ROOT"]}
+    )
     node_a.cycle()
     bandwidth(placement, N0)
     before = placement.dump()
@@ -125,20 +145,30 @@ def test_s_45_a_child_of_ours_with_a_foreign_one_below_stays_without_inventory(
     placement.clear()
     report = node_a.cycle()
     # Recognised before, so that there is no DELETE for the server to refuse.
-    assert [str(one) for one in placement.writes()] == [f"PUT /resource_providers/{N0}/inventories -> 200", f"PUT /resource_providers/{N0}/traits -> 200"]
-    assert placement.writes()[0].body == {"resource_provider_generation": generation, "inventories": {}}
+    assert [str(one) for one in placement.writes()] == [
+        f"PUT /resource_providers/{N0}/inventories -> 200",
+        f"PUT /resource_providers/{N0}/traits -> 200",
+    ]
+    assert placement.writes()[0].body == {
+        "resource_provider_generation": generation,
+        "inventories": {},
+    }
     assert [(one.kind, one.provider) for one in report.drift] == [("foreign-provider", BW)]
-    settled(node_a, placement, agent_log, {NAME: node(INVENTORY), "N0": Want({}, NAME)}, before=before)
+    settled(
+        node_a, placement, agent_log, {NAME: node(INVENTORY), "N0": Want({}, NAME)}, before=before
+    )
 
 
 def test_s_45_a_foreign_child_that_comes_between_reading_and_deleting(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     node_a.driver.script = shaped(INVENTORY, {"N0": (NAME, {"PCPU": total(4)})})
     node_a.cycle()
     node_a.driver.script = shaped(INVENTORY)
     placement.clear()
-    came = placement.faults.add(faults.before(lambda _: placement.other.create_provider("BW", BW, N0)), method="DELETE")
+    came = placement.faults.add(
+        faults.before(lambda _: placement.other.create_provider("BW", BW, N0)), method="DELETE"
+    )
     report = node_a.cycle()
     assert came.hits == 1
     assert (report.state, report.attempts) == ("changed", 2)
@@ -149,12 +179,17 @@ def test_s_45_a_foreign_child_that_comes_between_reading_and_deleting(
         *read("BW"),
         "PUT inv N0 g1 -> 200",
     ]
-    settled(node_a, placement, agent_log, {NAME: node(INVENTORY), "N0": Want({}, NAME), "BW": Want({}, "N0")})
+    settled(
+        node_a,
+        placement,
+        agent_log,
+        {NAME: node(INVENTORY), "N0": Want({}, NAME), "BW": Want({}, "N0")},
+    )
 
 
 def test_s_45_our_child_goes_as_soon_as_the_foreign_one_is_gone(
     node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     node_a.driver.script = shaped(INVENTORY, {"N0": (NAME, {})})
     node_a.cycle()
     bandwidth(placement, N0)
@@ -167,7 +202,7 @@ def test_s_45_our_child_goes_as_soon_as_the_foreign_one_is_gone(
     settled(node_a, placement, agent_log, {NAME: node(INVENTORY)})
 
 
-# --- sharing providers ----------------------------------------------------------------------------------------
+# --- sharing providers ----------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -183,19 +218,35 @@ def sharing(host: Host, placement: PlacementServer) -> AgentUnderTest:
 
 def test_s_46_a_shared_disk_takes_the_place_of_the_local_one(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     storage(placement)
     before = placement.dump()
     assert sharing.cycle().state == "changed"
     generation = before["providers"][ROOT]["generation"]
-    assert seen(placement) == ["GET in_tree=R -> 200", ASK_SHARING, *read("SS"), f"PUT inv R g{generation} -> 200"]
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        ASK_SHARING,
+        *read("SS"),
+        f"PUT inv R g{generation} -> 200",
+    ]
     placement.clear()
     assert sharing.cycle().state == "in-sync"
-    assert seen(placement) == ["GET in_tree=R -> 200", ASK_SHARING], "an unchanged sharing provider is read again"
-    settled(sharing, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before, reads=2)
+    assert seen(placement) == ["GET in_tree=R -> 200", ASK_SHARING], (
+        "an unchanged sharing provider is read again"
+    )
+    settled(
+        sharing,
+        placement,
+        agent_log,
+        {NAME: node(INVENTORY, aggregates={AGGREGATE})},
+        before=before,
+        reads=2,
+    )
 
 
-def test_s_46_a_shared_disk_while_the_local_one_is_in_use(sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_46_a_shared_disk_while_the_local_one_is_in_use(
+    sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     consumer = placement.other.claim({ROOT: {"VCPU": 1, "DISK_GB": 20}})
     storage(placement)
     before = placement.dump()
@@ -204,12 +255,20 @@ def test_s_46_a_shared_disk_while_the_local_one_is_in_use(sharing: AgentUnderTes
     assert placement.dump()["consumers"] == before["consumers"]
     placement.other.release(consumer)
     sharing.cycle()
-    settled(sharing, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before, consumers={}, reads=2)
+    settled(
+        sharing,
+        placement,
+        agent_log,
+        {NAME: node(INVENTORY, aggregates={AGGREGATE})},
+        before=before,
+        consumers={},
+        reads=2,
+    )
 
 
 def test_s_47_the_local_disk_comes_back_when_the_shared_one_leaves(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     storage(placement)
     sharing.cycle()
     placement.other.set_aggregates(SS, [])
@@ -217,26 +276,41 @@ def test_s_47_the_local_disk_comes_back_when_the_shared_one_leaves(
     placement.clear()
     assert sharing.cycle().state == "changed"
     generation = before["providers"][ROOT]["generation"]
-    assert seen(placement) == ["GET in_tree=R -> 200", ASK_SHARING, f"PUT inv R g{generation} -> 200"]
-    settled(sharing, placement, agent_log, {NAME: node({**INVENTORY, **DISK}, aggregates={AGGREGATE})}, before=before, reads=2)
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        ASK_SHARING,
+        f"PUT inv R g{generation} -> 200",
+    ]
+    settled(
+        sharing,
+        placement,
+        agent_log,
+        {NAME: node({**INVENTORY, **DISK}, aggregates={AGGREGATE})},
+        before=before,
+        reads=2,
+    )
 
 
 def test_s_47_the_local_disk_comes_back_when_the_node_leaves_the_aggregate(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     storage(placement)
     sharing.cycle()
     generation = placement.other.set_aggregates(ROOT, [])
     before = placement.dump()
     placement.clear()
     assert sharing.cycle().state == "changed"
-    assert seen(placement) == ["GET in_tree=R -> 200", *read("R"), f"PUT inv R g{generation} -> 200"], "without an aggregate nobody has to be asked"
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        *read("R"),
+        f"PUT inv R g{generation} -> 200",
+    ], "without an aggregate nobody has to be asked"
     settled(sharing, placement, agent_log, {NAME: node({**INVENTORY, **DISK})}, before=before)
 
 
 def test_the_sharing_provider_is_read_again_when_it_changed(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     storage(placement)
     sharing.cycle()
     placement.other.set_inventory(SS, {"CUSTOM_TAPE": 3})
@@ -244,10 +318,19 @@ def test_the_sharing_provider_is_read_again_when_it_changed(
     placement.clear()
     assert sharing.cycle().state == "changed"
     assert seen(placement)[:5] == ["GET in_tree=R -> 200", ASK_SHARING, *read("SS")]
-    settled(sharing, placement, agent_log, {NAME: node({**INVENTORY, **DISK}, aggregates={AGGREGATE})}, before=before, reads=2)
+    settled(
+        sharing,
+        placement,
+        agent_log,
+        {NAME: node({**INVENTORY, **DISK}, aggregates={AGGREGATE})},
+        before=before,
+        reads=2,
+    )
 
 
-def test_a_driver_cannot_write_to_a_sharing_provider(sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_a_driver_cannot_write_to_a_sharing_provider(
+    sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     storage(placement)
 
     def meddling(tree: ProviderTree) -> None:
@@ -263,8 +346,12 @@ def test_a_driver_cannot_write_to_a_sharing_provider(sharing: AgentUnderTest, pl
 
 @pytest.mark.parametrize(("interval", "asked"), [(0, 0), (300, 0), (1e-6, 1)])
 def test_how_often_sharing_providers_are_asked_for_follows_the_option(
-    interval: float, asked: int, host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    interval: float,
+    asked: int,
+    host: Host,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     """0 asks once; else the age of the last answer decides, also over a restart."""
     agent = host(disk_unless_shared, freshness=Freshness(sharing=interval))
     placement.other.create_provider(NAME, ROOT)
@@ -276,22 +363,33 @@ def test_how_often_sharing_providers_are_asked_for_follows_the_option(
         placement.clear()
         assert following().state == "in-sync"
         assert seen(placement).count(ASK_SHARING) == asked
-    settled(agent, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=placement.dump(), reads=1 + asked)
+    settled(
+        agent,
+        placement,
+        agent_log,
+        {NAME: node(INVENTORY, aggregates={AGGREGATE})},
+        before=placement.dump(),
+        reads=1 + asked,
+    )
 
 
 def test_a_new_aggregate_is_asked_for_at_once_whatever_the_interval(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = host(disk_unless_shared, freshness=Freshness(sharing=0))
     agent.cycle(start=True)
     storage(placement)
     placement.other.set_aggregates(ROOT, [AGGREGATE])
     before = placement.dump()
     assert agent.cycle().state == "changed"
-    settled(agent, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before)
+    settled(
+        agent, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before
+    )
 
 
-def test_a_reread_asks_for_sharing_providers_too(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_a_reread_asks_for_sharing_providers_too(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(disk_unless_shared, freshness=Freshness(sharing=0))
     agent.once()
     placement.other.set_aggregates(ROOT, [AGGREGATE])
@@ -300,10 +398,14 @@ def test_a_reread_asks_for_sharing_providers_too(host: Host, placement: Placemen
     before = placement.dump()
     assert agent.once().state == "in-sync"
     assert agent.once(reread=True).state == "changed"
-    settled(agent, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before)
+    settled(
+        agent, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before
+    )
 
 
-def test_s_48_many_aggregates_are_asked_for_in_short_queries(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_48_many_aggregates_are_asked_for_in_short_queries(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     aggregates = sorted(str(uuid.uuid4()) for _ in range(450))
     agent = host(disk_unless_shared)
     agent.cycle(start=True)
@@ -317,7 +419,9 @@ def test_s_48_many_aggregates_are_asked_for_in_short_queries(host: Host, placeme
     assert max(len(placement.url) + len(one.target) for one in asked) < 4096
     assert sorted(part for one in asked for part in uuid_list(one.query)) == aggregates
     assert seen(placement).count("GET inv SS -> 200") == 1
-    settled(agent, placement, agent_log, {NAME: node(INVENTORY, aggregates=aggregates)}, before=before)
+    settled(
+        agent, placement, agent_log, {NAME: node(INVENTORY, aggregates=aggregates)}, before=before
+    )
 
 
 def uuid_list(query: str) -> list[str]:
@@ -326,7 +430,7 @@ def uuid_list(query: str) -> list[str]:
 
 def test_s_49_a_nested_sharing_provider_is_a_root_in_the_view_and_its_tree_is_left_alone(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     above = placement.other.create_provider("storage-tower")
     placement.other.create_provider("sibling", parent=above)
     storage(placement, parent=above)
@@ -340,21 +444,41 @@ def test_s_49_a_nested_sharing_provider_is_a_root_in_the_view_and_its_tree_is_le
     sharing.driver.script = looking
     assert sharing.cycle().state == "changed"
     assert shown == [[(NAME, None), ("SS", None)]]
-    assert [one for one in seen(placement) if one.startswith("GET")] == ["GET in_tree=R -> 200", ASK_SHARING, *read("SS")]
-    settled(sharing, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before, reads=2)
+    assert [one for one in seen(placement) if one.startswith("GET")] == [
+        "GET in_tree=R -> 200",
+        ASK_SHARING,
+        *read("SS"),
+    ]
+    settled(
+        sharing,
+        placement,
+        agent_log,
+        {NAME: node(INVENTORY, aggregates={AGGREGATE})},
+        before=before,
+        reads=2,
+    )
 
 
 def test_a_sharing_provider_in_the_nodes_own_tree_is_read_once_as_a_child(
     sharing: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     storage(placement, parent=ROOT)
     before = placement.dump()
     assert sharing.cycle().state == "changed"
     assert seen(placement).count("GET inv SS -> 200") == 1
-    settled(sharing, placement, agent_log, {NAME: node(INVENTORY, aggregates={AGGREGATE})}, before=before, reads=2)
+    settled(
+        sharing,
+        placement,
+        agent_log,
+        {NAME: node(INVENTORY, aggregates={AGGREGATE})},
+        before=before,
+        reads=2,
+    )
 
 
-def test_a_child_that_is_called_by_the_uuid_of_another_provider_is_named_with_its_remedy(node_a: AgentUnderTest, placement: PlacementServer) -> None:
+def test_a_child_that_is_called_by_the_uuid_of_another_provider_is_named_with_its_remedy(
+    node_a: AgentUnderTest, placement: PlacementServer
+) -> None:
     child = placement.other.create_provider(ROOT, parent=ROOT)
     report = node_a.cycle()
     (error,) = report.errors
@@ -365,7 +489,9 @@ def test_a_child_that_is_called_by_the_uuid_of_another_provider_is_named_with_it
 
 
 @pytest.mark.parametrize("name", ["FPGA", "IPV4_ADDRESS", "CUSTOM_LICENCE"])
-def test_a_class_that_another_service_put_on_our_root_stays(name: str, node_a: AgentUnderTest, placement: PlacementServer) -> None:
+def test_a_class_that_another_service_put_on_our_root_stays(
+    name: str, node_a: AgentUnderTest, placement: PlacementServer
+) -> None:
     placement.other.set_inventory(ROOT, {**placement.other.inventory(ROOT), name: 4})
     for following in (node_a.cycle, node_a.once, lambda: node_a.once(adopt=True), node_a.once):
         assert following().state == "in-sync"

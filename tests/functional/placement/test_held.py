@@ -1,4 +1,6 @@
-"""What is gone from the node and still used, when more than one thing is (placement.md 4.4, S-24)."""
+"""What is gone from the node and still used, when more than one thing is (placement.md
+4.4, S-24).
+"""
 
 from typing import Any
 
@@ -14,10 +16,14 @@ A, B = {"CUSTOM_A": total(2)}, {"CUSTOM_B": total(3)}
 
 
 def wants(agent: AgentUnderTest, *records: dict) -> None:
-    agent.driver.interface.script = shaped(ROOT_HAS, {"PF0": (NAME, {name: one for record in records for name, one in record.items()})})
+    agent.driver.interface.script = shaped(
+        ROOT_HAS, {"PF0": (NAME, {name: one for record in records for name, one in record.items()})}
+    )
 
 
-def test_a_second_class_that_has_to_be_held_does_not_release_the_first(node_a: AgentUnderTest, placement: PlacementServer) -> None:
+def test_a_second_class_that_has_to_be_held_does_not_release_the_first(
+    node_a: AgentUnderTest, placement: PlacementServer
+) -> None:
     wants(node_a, A, B)
     node_a.cycle()
     pf0 = node_a.cycle().tree.data("PF0").uuid
@@ -27,7 +33,10 @@ def test_a_second_class_that_has_to_be_held_does_not_release_the_first(node_a: A
     assert node_a.cycle().attempts == 2
     wants(node_a)
     report = node_a.cycle()
-    assert (report.attempts, [one.kind for one in report.drift]) == (2, ["held-device", "held-device"])
+    assert (report.attempts, [one.kind for one in report.drift]) == (
+        2,
+        ["held-device", "held-device"],
+    )
     both = {"CUSTOM_A": total(2, reserved=2), "CUSTOM_B": total(3, reserved=3)}
     assert placement.other.inventory(pf0) == both
     for following in (node_a.cycle, node_a.once):
@@ -50,7 +59,9 @@ def test_what_the_agent_reserved_while_it_was_held_is_not_kept_for_a_driver_that
         if style == "shaping":
             return ScriptedDriver(lambda tree: tree.update_inventory(NAME, records))
         driver = NovaStyleDriver()
-        driver.update_provider_tree = lambda tree, name, allocations=None: tree.update_inventory(name, records)  # type: ignore[method-assign]
+        driver.update_provider_tree = lambda tree, name, allocations=None: tree.update_inventory(
+            name, records
+        )  # type: ignore[method-assign]
         return driver
 
     agent = host(driver=sparse(VCPU=16, CUSTOM_A=4))

@@ -10,7 +10,7 @@ from keystoneauth1.identity import v3
 from keystoneauth1.session import Session
 
 from agent.placement import transport
-from agent.placement.outage_log import OutageLog
+from agent.placement.unreachable import OutageLog
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, AgentUnderTest, shaped, total
 from tests.support.http_placement import HttpPlacement
@@ -51,12 +51,16 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture
 def auth(keystone: Keystone) -> Counting:
-    options: dict[str, Any] = {name: value for name, value in keystone.credentials().items() if name != "auth_type"}
+    options: dict[str, Any] = {
+        name: value for name, value in keystone.credentials().items() if name != "auth_type"
+    }
     return Counting(**options)
 
 
 @pytest.fixture
-def agent(host: Host, auth: Counting, clock: Clock, keystone_placement: HttpPlacement) -> AgentUnderTest:
+def agent(
+    host: Host, auth: Counting, clock: Clock, keystone_placement: HttpPlacement
+) -> AgentUnderTest:
     """A host that finds Placement in keystone's catalog, just synchronised."""
     agent = host(shaped(HAS), placement=keystone_placement, session=Session(auth=auth))
     assert agent.cycle(start=True).state == "changed"
@@ -68,7 +72,11 @@ def agent(host: Host, auth: Counting, clock: Clock, keystone_placement: HttpPlac
 def told(log: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
     """What an operator sees, libraries included."""
     ours = ("agent", "keystoneauth")
-    return [(one.levelname, one.getMessage()) for one in log.records if one.levelno > logging.DEBUG and one.name.partition(".")[0] in ours]
+    return [
+        (one.levelname, one.getMessage())
+        for one in log.records
+        if one.levelno > logging.DEBUG and one.name.partition(".")[0] in ours
+    ]
 
 
 def lost(agent: AgentUnderTest) -> str:
@@ -80,7 +88,12 @@ def lost(agent: AgentUnderTest) -> str:
 
 
 def test_s_92_an_endpoint_that_the_catalog_lacks_is_found_without_a_restart_once_it_is_there(
-    agent: AgentUnderTest, auth: Counting, clock: Clock, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+    agent: AgentUnderTest,
+    auth: Counting,
+    clock: Clock,
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     keystone.unregister_placement()
     # The next token brings the catalog as it is now.
@@ -111,13 +124,20 @@ def test_s_92_an_endpoint_that_the_catalog_lacks_is_found_without_a_restart_once
     assert auth.tokens == 5
     assert told(agent_log) == [("INFO", "placement reachable again after 190 s")]
     # The view was never in doubt.
-    assert [line.partition("?")[0] for line in keystone_placement.lines()] == ["GET /resource_providers"]
+    assert [line.partition("?")[0] for line in keystone_placement.lines()] == [
+        "GET /resource_providers"
+    ]
     settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
 
 
 @pytest.mark.parametrize("way", ["expired", "revoked"])
 def test_s_93_a_token_that_is_no_longer_good_costs_one_authentication_and_no_word(
-    way: str, agent: AgentUnderTest, auth: Counting, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+    way: str,
+    agent: AgentUnderTest,
+    auth: Counting,
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     if way == "expired":
         keystone.invalidate_tokens()
@@ -133,7 +153,11 @@ def test_s_93_a_token_that_is_no_longer_good_costs_one_authentication_and_no_wor
 
 
 def test_s_93_a_write_is_repeated_with_the_new_token_as_well(
-    agent: AgentUnderTest, auth: Counting, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+    agent: AgentUnderTest,
+    auth: Counting,
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     more: Mapping[str, Any] = {**HAS, "VCPU": total(18)}
 
@@ -144,20 +168,28 @@ def test_s_93_a_write_is_repeated_with_the_new_token_as_well(
 
     agent.driver.interface.script = shape
     assert agent.cycle().state == "changed"
-    assert [line.partition(" ")[0] + line.rpartition(" ")[2] for line in keystone_placement.lines()][-2:] == ["PUT401", "PUT200"]
+    assert [
+        line.partition(" ")[0] + line.rpartition(" ")[2] for line in keystone_placement.lines()
+    ][-2:] == ["PUT401", "PUT200"]
     agent.driver.interface.script = shaped(more)
     settled(agent, keystone_placement, agent_log, {NAME: node(more)})
 
 
 def test_an_identity_service_that_is_away_is_named_and_its_return_needs_no_restart(
-    agent: AgentUnderTest, auth: Counting, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+    agent: AgentUnderTest,
+    auth: Counting,
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     keystone.kill()
     auth.invalidate()
     agent_log.clear()
     assert lost(agent).startswith(f"cannot connect to {keystone.url}/auth/tokens: ")
     lost(agent)
-    assert len([text for _, text in told(agent_log) if text.startswith("placement unreachable")]) == 1
+    assert (
+        len([text for _, text in told(agent_log) if text.startswith("placement unreachable")]) == 1
+    )
     assert keystone_placement.requests == []
     keystone.start()
     assert agent.cycle().state == "in-sync"
@@ -165,19 +197,40 @@ def test_an_identity_service_that_is_away_is_named_and_its_return_needs_no_resta
     settled(agent, keystone_placement, agent_log, {NAME: node(HAS)})
 
 
-@pytest.mark.parametrize(("scope", "message", "remedy"), [
-    ({"project_name": PROJECT, "project_domain_id": "default"}, "credentials for placement refused by identity at ", "the user has a role in that project"),
-    ({}, "the token for placement has no service catalog, because it is for no project", "see that the user has a role in it"),
-])  # fmt: skip
-def test_a_user_without_a_role_is_told_what_it_lacks(scope: Mapping[str, str], message: str, remedy: str, host: Host, keystone: Keystone) -> None:
-    session = Session(auth=v3.Password(keystone.url, username=NO_ROLE, password=PASSWORD, user_domain_id="default", **scope))
+@pytest.mark.parametrize(
+    ("scope", "message", "remedy"),
+    [
+        (
+            {"project_name": PROJECT, "project_domain_id": "default"},
+            "credentials for placement refused by identity at ",
+            "the user has a role in that project",
+        ),
+        (
+            {},
+            "the token for placement has no service catalog, because it is for no project",
+            "see that the user has a role in it",
+        ),
+    ],
+)
+def test_a_user_without_a_role_is_told_what_it_lacks(
+    scope: Mapping[str, str], message: str, remedy: str, host: Host, keystone: Keystone
+) -> None:
+    session = Session(
+        auth=v3.Password(
+            keystone.url, username=NO_ROLE, password=PASSWORD, user_domain_id="default", **scope
+        )
+    )
     (error,) = host(shaped(HAS), session=session).report().errors
     assert error.message.startswith(message)
     assert remedy in error.remedy
 
 
 def test_credentials_that_identity_refuses_name_it_and_count_as_no_request(
-    agent: AgentUnderTest, auth: Counting, keystone: Keystone, keystone_placement: HttpPlacement, agent_log: pytest.LogCaptureFixture
+    agent: AgentUnderTest,
+    auth: Counting,
+    keystone: Keystone,
+    keystone_placement: HttpPlacement,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     keystone.disable(AGENT)
     auth.invalidate()
@@ -185,7 +238,9 @@ def test_credentials_that_identity_refuses_name_it_and_count_as_no_request(
     (error,) = report.errors
     assert error.code == "placement.unreachable"
     assert error.fatal
-    assert error.message.startswith(f"credentials for placement refused by identity at {keystone.url}/auth/tokens")
+    assert error.message.startswith(
+        f"credentials for placement refused by identity at {keystone.url}/auth/tokens"
+    )
     assert report.requests["GET"] == 0
     keystone.enable(AGENT)
     assert agent.cycle().state == "in-sync"

@@ -1,4 +1,6 @@
-"""Scenarios S-15 to S-32: what the agent writes of inventories, and what it does when that meets somebody else."""
+"""Scenarios S-15 to S-32: what the agent writes of inventories, and what it does when that meets
+somebody else.
+"""
 
 import logging
 import time
@@ -27,13 +29,19 @@ def seen(placement: PlacementServer) -> list[str]:
 
 
 def claim_on_root(placement: PlacementServer) -> faults.Action:
-    """A scheduler gives a new consumer one CPU just before the request is handled: the root's generation moves."""
+    """A scheduler gives a new consumer one CPU just before the request is handled: the root's
+    generation moves.
+    """
     return faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 1}}))
 
 
 def told(log: pytest.LogCaptureFixture, level: int) -> list[str]:
     """What the agent logged at a level."""
-    return [record.getMessage() for record in log.records if record.levelno == level and record.name.startswith("agent.")]
+    return [
+        record.getMessage()
+        for record in log.records
+        if record.levelno == level and record.name.startswith("agent.")
+    ]
 
 
 def saved_contents(agent: AgentUnderTest, root: str) -> object:
@@ -44,10 +52,12 @@ def saved_contents(agent: AgentUnderTest, root: str) -> object:
     return list(view.tree.providers()), view.read_at
 
 
-# --- what is written ------------------------------------------------------------------------------------------------
+# --- what is written ------------------------------------------------------------------------------
 
 
-def test_s_15_a_changed_total_is_one_guarded_put(node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_15_a_changed_total_is_one_guarded_put(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     bystander = placement.other.create_provider("bystander")
     placement.other.set_inventory(bystander, {"VCPU": 1})
     before = placement.dump()
@@ -60,7 +70,9 @@ def test_s_15_a_changed_total_is_one_guarded_put(node_a: AgentUnderTest, placeme
     settled(node_a, placement, agent_log, {NAME: node(wanted)}, before=before)
 
 
-def test_s_16_a_driver_that_gives_only_the_total_leaves_the_rest_alone(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_16_a_driver_that_gives_only_the_total_leaves_the_rest_alone(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     stored = {"VCPU": total(16, allocation_ratio=4.0)}
     agent = host(shaped(stored))
     agent.cycle(start=True)
@@ -71,18 +83,23 @@ def test_s_16_a_driver_that_gives_only_the_total_leaves_the_rest_alone(host: Hos
     settled(agent, placement, agent_log, {NAME: node(stored)})
 
 
-def test_s_17_a_field_that_the_driver_adds_is_a_change(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_17_a_field_that_the_driver_adds_is_a_change(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped({"VCPU": {"total": 16, "max_unit": 16}}))
     agent.cycle(start=True)
     placement.clear()
     agent.driver.interface.script = shaped({"VCPU": {"total": 16, "max_unit": 16, "reserved": 2}})
     assert agent.cycle().state == "changed"
-    # What is used is asked for whenever less can be allocated than before: the server accepts that without a word.
+    # What is used is asked for whenever less can be allocated than before: the server accepts that
+    # without a word.
     assert seen(placement) == [ASK, "PUT inv R g2 -> 200", "GET us R -> 200"]
     settled(agent, placement, agent_log, {NAME: node({"VCPU": total(16, reserved=2)})})
 
 
-def test_s_18_a_class_that_the_driver_drops_goes(node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_18_a_class_that_the_driver_drops_goes(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     node_a.driver.script = shaped({"VCPU": total(16)})
     assert node_a.cycle().state == "changed"
     assert seen(placement) == [ASK, "PUT inv R g2 -> 200"]
@@ -98,13 +115,16 @@ def test_s_19_a_sparse_record_is_completed_from_the_server_before_it_is_sent(
     placement.clear()
     agent.driver.interface.script = shaped({"VCPU": {"total": 17}})
     assert agent.cycle().state == "changed"
-    # max_unit stays as well, because the server's value stands in for each field that the driver does not give.
+    # max_unit stays as well, because the server's value stands in for each field that the driver
+    # does not give.
     wanted = {"VCPU": total(17, allocation_ratio=4.0, reserved=1, max_unit=16)}
     assert placement.requests[-1].body["inventories"] == wanted
     settled(agent, placement, agent_log, {NAME: node(wanted)})
 
 
-def test_s_20_a_class_with_a_total_of_0_is_left_out(node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_20_a_class_with_a_total_of_0_is_left_out(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     node_a.driver.script = shaped({**GIVEN, "VGPU": total(2)})
     node_a.cycle()
     placement.clear()
@@ -132,26 +152,47 @@ def test_s_20_a_used_class_with_a_total_of_0_is_held_until_it_is_free(
     ("record", "said"),
     [
         pytest.param(total(16, reserved=20), "VCPU: reserved 20 is above total 16", id="s_21"),
-        pytest.param(total(16, min_unit=3, max_unit=2), "VCPU: min_unit 3 is above max_unit 2", id="s_22"),
+        pytest.param(
+            total(16, min_unit=3, max_unit=2), "VCPU: min_unit 3 is above max_unit 2", id="s_22"
+        ),
     ],
 )
 def test_s_21_s_22_a_record_that_could_not_be_used_is_rejected_locally(
-    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, record: dict[str, float], said: str
+    node_a: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    record: dict[str, float],
+    said: str,
 ) -> None:
     child = {"SRIOV_NET_VF": total(4)}
-    node_a.driver.script = shaped({"VCPU": record, "MEMORY_MB": total(8192)}, {"PF0": (NAME, child)})
+    node_a.driver.script = shaped(
+        {"VCPU": record, "MEMORY_MB": total(8192)}, {"PF0": (NAME, child)}
+    )
     report = node_a.cycle()
     assert report.state == "degraded"
     assert [error.message for error in report.errors] == [f"provider 'node-a': {said}"]
-    # All of the root's inventory stays, because an inventory is written as a whole; the rest of the tree goes on.
+    # All of the root's inventory stays, because an inventory is written as a whole; the rest of the
+    # tree goes on.
     assert seen(placement) == [ASK, "POST RP PF0 under R -> 200", "PUT inv PF0 g0 -> 200"]
-    settled(node_a, placement, agent_log, {NAME: node(GIVEN), "PF0": Want(child, NAME)}, state="degraded")
+    settled(
+        node_a,
+        placement,
+        agent_log,
+        {NAME: node(GIVEN), "PF0": Want(child, NAME)},
+        state="degraded",
+    )
 
 
-def test_s_23_a_custom_class_is_ensured_once(node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_23_a_custom_class_is_ensured_once(
+    node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     node_a.driver.script = shaped({**GIVEN, "CUSTOM_FPGA_X": total(1)})
     assert node_a.cycle().state == "changed"
-    assert seen(placement) == [ASK, "PUT resource_classes CUSTOM_FPGA_X -> 201", "PUT inv R g2 -> 200"]
+    assert seen(placement) == [
+        ASK,
+        "PUT resource_classes CUSTOM_FPGA_X -> 201",
+        "PUT inv R g2 -> 200",
+    ]
     placement.clear()
     node_a.stop()
     node_a.driver.script = shaped({**GIVEN, "CUSTOM_FPGA_X": total(2)})
@@ -160,7 +201,7 @@ def test_s_23_a_custom_class_is_ensured_once(node_a: AgentUnderTest, placement: 
     settled(node_a, placement, agent_log, {NAME: node({**GIVEN, "CUSTOM_FPGA_X": total(2)})})
 
 
-# --- what is in use -------------------------------------------------------------------------------------------------
+# --- what is in use -------------------------------------------------------------------------------
 
 
 def test_s_24_a_used_class_is_held_with_all_of_it_reserved_until_it_is_free(
@@ -211,7 +252,12 @@ def test_s_25_a_total_below_what_is_used_is_written_and_warned_of_once(
     refusal = placement.other.call(
         "PUT",
         "/allocations/33333333-3333-3333-3333-333333333333",
-        {"allocations": {ROOT: {"resources": {"VCPU": 1}}}, "project_id": "p", "user_id": "u", "consumer_generation": None},
+        {
+            "allocations": {ROOT: {"resources": {"VCPU": 1}}},
+            "project_id": "p",
+            "user_id": "u",
+            "consumer_generation": None,
+        },
         expect=[409],
     )
     assert refusal.json()["errors"][0]["code"] == "placement.undefined_code"
@@ -219,7 +265,7 @@ def test_s_25_a_total_below_what_is_used_is_written_and_warned_of_once(
     assert len(told(agent_log, logging.WARNING)) == 1
 
 
-# --- somebody else writes too ---------------------------------------------------------------------------------------
+# --- somebody else writes too ---------------------------------------------------------------------
 
 
 def test_s_26_a_claim_between_read_and_write_is_read_again_and_planned_anew(
@@ -231,9 +277,16 @@ def test_s_26_a_claim_between_read_and_write_is_read_again_and_planned_anew(
     begun = time.monotonic()
     report = node_a.cycle()
     assert time.monotonic() - begun >= 0.1
-    assert (report.state, report.attempts, report.errors, node_a.driver.calls) == ("changed", 2, (), 2)
+    assert (report.state, report.attempts, report.errors, node_a.driver.calls) == (
+        "changed",
+        2,
+        (),
+        2,
+    )
     assert seen(placement) == [ASK, "PUT inv R g2 -> 409", ASK, *READ_R, "PUT inv R g3 -> 200"]
-    assert [(one.operation.op, one.status) for one in report.outcomes] == [("set-inventory", "done")]
+    assert [(one.operation.op, one.status) for one in report.outcomes] == [
+        ("set-inventory", "done")
+    ]
     consumers = placement.dump()["consumers"]
     assert [one["allocations"] for one in consumers.values()] == [{ROOT: {"VCPU": 1}}]
     settled(node_a, placement, agent_log, {NAME: node(wanted)}, consumers=consumers)
@@ -249,13 +302,17 @@ def test_s_27_after_four_conflicts_the_cycle_gives_up_and_the_next_is_normal(
     report = node_a.cycle()
     assert (report.state, report.attempts) == ("failed", 4)
     assert [one.code for one in report.errors] == ["placement.conflict"]
-    assert [line for line in seen(placement) if line.startswith("PUT")] == [f"PUT inv R g{generation} -> 409" for generation in (2, 3, 4, 5)]
+    assert [line for line in seen(placement) if line.startswith("PUT")] == [
+        f"PUT inv R g{generation} -> 409" for generation in (2, 3, 4, 5)
+    ]
     assert stormy.hits == 4
     placement.faults.clear()
     placement.clear()
     assert node_a.cycle().state == "changed"
     assert seen(placement) == [ASK, *READ_R, "PUT inv R g6 -> 200"]
-    settled(node_a, placement, agent_log, {NAME: node(wanted)}, consumers=placement.dump()["consumers"])
+    settled(
+        node_a, placement, agent_log, {NAME: node(wanted)}, consumers=placement.dump()["consumers"]
+    )
 
 
 def test_s_28_a_write_that_was_applied_without_an_answer_is_found_and_not_repeated(
@@ -265,7 +322,10 @@ def test_s_28_a_write_that_was_applied_without_an_answer_is_found_and_not_repeat
     node_a.driver.script = shaped(wanted)
     placement.faults.add(faults.read_timeout(applied=True), **PUT_INVENTORY)
     report = node_a.cycle()
-    assert (report.state, [one.code for one in report.errors]) == ("degraded", ["placement.unreachable"])
+    assert (report.state, [one.code for one in report.errors]) == (
+        "degraded",
+        ["placement.unreachable"],
+    )
     assert seen(placement) == [ASK, "PUT inv R g2 -> read-timeout"]
     placement.clear()
     assert node_a.cycle().state == "in-sync"
@@ -287,7 +347,9 @@ def test_s_29_a_write_that_met_503_is_sent_again_in_the_next_cycle_only(
     settled(node_a, placement, agent_log, {NAME: node(wanted)})
 
 
-def test_s_29_only_the_provider_that_was_written_is_read_again(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_29_only_the_provider_that_was_written_is_read_again(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     child = {"SRIOV_NET_VF": total(4)}
     agent = host(shaped(GIVEN, {"PF0": (NAME, child)}))
     agent.cycle(start=True)
@@ -317,14 +379,18 @@ def test_s_29_what_is_in_doubt_stays_so_until_it_was_read(
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_s_30_a_conflict_on_one_node_costs_the_other_nothing(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_30_a_conflict_on_one_node_costs_the_other_nothing(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     other_root = "5f9c2a34-7d1e-4a8b-9c46-000000000002"
     agent = host(driver=ScriptedDriver(shaped(GIVEN), {ROOT: NAME, other_root: "node-b"}))
     agent.period(start=True)
     before = placement.dump()
     saved = saved_contents(agent, other_root)
     wanted = {"VCPU": total(18), **MEMORY}
-    agent.driver.interface.script = lambda tree: shaped(wanted if tree.exists(ROOT) else GIVEN)(tree)
+    agent.driver.interface.script = lambda tree: shaped(wanted if tree.exists(ROOT) else GIVEN)(
+        tree
+    )
     placement.faults.add(claim_on_root(placement), method="PUT", path=f"{ROOT}/inventories$")
     placement.clear()
     reports = {one.name: one for one in agent.period().nodes}
@@ -333,7 +399,14 @@ def test_s_30_a_conflict_on_one_node_costs_the_other_nothing(host: Host, placeme
     assert reports["node-b"].requests == {"GET": 0, "POST": 0, "PUT": 0, "DELETE": 0}
     assert [line for line in seen(placement) if other_root in line] == []
     assert saved_contents(agent, other_root) == saved
-    settled(agent, placement, agent_log, {NAME: node(wanted)}, before=before, consumers=placement.dump()["consumers"])
+    settled(
+        agent,
+        placement,
+        agent_log,
+        {NAME: node(wanted)},
+        before=before,
+        consumers=placement.dump()["consumers"],
+    )
 
 
 def test_s_31_the_html_page_of_a_proxy_counts_as_an_outage(
@@ -343,7 +416,10 @@ def test_s_31_the_html_page_of_a_proxy_counts_as_an_outage(
     node_a.driver.script = shaped(wanted)
     placement.faults.add(faults.html(502), **PUT_INVENTORY)
     report = node_a.cycle()
-    assert (report.state, [one.code for one in report.errors]) == ("degraded", ["placement.refused"])
+    assert (report.state, [one.code for one in report.errors]) == (
+        "degraded",
+        ["placement.refused"],
+    )
     assert "502" in report.errors[0].message
     (line,) = told(agent_log, logging.WARNING)
     assert f"placement PUT /resource_providers/{ROOT}/inventories -> 502" in line
@@ -354,7 +430,9 @@ def test_s_31_the_html_page_of_a_proxy_counts_as_an_outage(
     settled(node_a, placement, agent_log, {NAME: node(wanted)})
 
 
-def test_s_32_an_inventory_edited_by_hand_is_set_back_and_told(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_32_an_inventory_edited_by_hand_is_set_back_and_told(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     wanted = {"VCPU": total(16, allocation_ratio=4.0), **MEMORY}
     agent = host(shaped(wanted))
     agent.cycle(start=True)

@@ -1,4 +1,5 @@
-"""A Placement that lies: answers of one pass changed at a random place, and what is left of that after the next honest pass.
+"""A Placement that lies: answers of one pass changed at a random place, and what is left of that
+after the next honest pass.
 
 LIES=2000 tells more of them, LIES_SEED others.
 """
@@ -38,16 +39,52 @@ class Pass(NamedTuple):
 
 MISSING = object()
 NONSENSE: tuple[Any, ...] = (
-    MISSING, None, "", "\x1b[31m\n", "../../resource_providers", -1, 0, 1.5, 10**30, 2**63, True, [], {}, [[]], [None], {"": None}, "é" * 300, float("nan"),
-    float("inf"), ROOT, new_uuid(),
-)  # fmt: skip
-PAGES = (b"", b"{", b"[" * 200_000, b"\xff\xfe\x00", b"null", b"[]", b"{}", b'"x"', b'{"a":' * 100_000, b"<html>")
+    MISSING,
+    None,
+    "",
+    "\x1b[31m\n",
+    "../../resource_providers",
+    -1,
+    0,
+    1.5,
+    10**30,
+    2**63,
+    True,
+    [],
+    {},
+    [[]],
+    [None],
+    {"": None},
+    "é" * 300,
+    float("nan"),
+    float("inf"),
+    ROOT,
+    new_uuid(),
+)
+PAGES = (
+    b"",
+    b"{",
+    b"[" * 200_000,
+    b"\xff\xfe\x00",
+    b"null",
+    b"[]",
+    b"{}",
+    b'"x"',
+    b'{"a":' * 100_000,
+    b"<html>",
+)
 
 
 def places(body: Any, way: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """The way to everything in a body, itself included."""
     yield way
-    for key, value in body.items() if isinstance(body, dict) else enumerate(body) if isinstance(body, list) else ():
+    for key, value in (
+        body.items()
+        if isinstance(body, dict)
+        else enumerate(body)
+        if isinstance(body, list)
+        else ()
+    ):
         yield from places(value, (*way, key))
 
 
@@ -88,13 +125,21 @@ def contents(placement: PlacementServer) -> Any:
 def everything(agent: AgentUnderTest) -> Pass:
     """What ``--once`` that reads everything came to."""
     report = agent.report(reread=True)
-    return Pass({one.state for one in report.nodes} or {"failed"}, [*report.errors, *(error for one in report.nodes for error in one.errors)])
+    return Pass(
+        {one.state for one in report.nodes} or {"failed"},
+        [*report.errors, *(error for one in report.nodes for error in one.errors)],
+    )
 
 
 @pytest.fixture
 def scene(host: Host, placement: PlacementServer) -> AgentUnderTest:
-    """A node with a child of ours, one of somebody else, storage that shares with it, and a guest; in sync."""
-    agent = host(shaped(INVENTORY, {"N0": (NAME, {"VGPU": total(2)})}, traits={NAME: ["CUSTOM_OURS"]}), freshness=ALWAYS)
+    """A node with a child of ours, one of somebody else, storage that shares with it, and a guest;
+    in sync.
+    """
+    agent = host(
+        shaped(INVENTORY, {"N0": (NAME, {"VGPU": total(2)})}, traits={NAME: ["CUSTOM_OURS"]}),
+        freshness=ALWAYS,
+    )
     agent.cycle(start=True)
     bandwidth(placement)
     storage(placement)
@@ -107,7 +152,9 @@ def scene(host: Host, placement: PlacementServer) -> AgentUnderTest:
 
 
 @pytest.mark.timeout(900 if LIES <= 40 else 0)
-def test_no_lie_ends_a_pass_or_outlives_the_next_honest_one(scene: AgentUnderTest, placement: PlacementServer) -> None:
+def test_no_lie_ends_a_pass_or_outlives_the_next_honest_one(
+    scene: AgentUnderTest, placement: PlacementServer
+) -> None:
     before, dice = contents(placement), random.Random(SEED)
     placement.clear()
     everything(scene)
@@ -117,7 +164,11 @@ def test_no_lie_ends_a_pass_or_outlives_the_next_honest_one(scene: AgentUnderTes
         told: list[str] = []
         placement.faults.clear()
         placement.clear()
-        placement.faults.add(faults.rewritten(lie(dice, told)), skip=dice.randrange(asked), times=dice.choice((1, 1, 1, 3)))
+        placement.faults.add(
+            faults.rewritten(lie(dice, told)),
+            skip=dice.randrange(asked),
+            times=dice.choice((1, 1, 1, 3)),
+        )
         report = everything(scene)
         lied = [one for one in placement.requests if one.fault]
         placement.faults.clear()
@@ -125,12 +176,18 @@ def test_no_lie_ends_a_pass_or_outlives_the_next_honest_one(scene: AgentUnderTes
         writes += len(placement.writes())
         honest = everything(scene)
         honest = honest if honest.states == {"in-sync"} else everything(scene)
-        assert (honest.states, contents(placement)) == ({"in-sync"}, before), (number, [one.target for one in lied], told)
+        assert (honest.states, contents(placement)) == ({"in-sync"}, before), (
+            number,
+            [one.target for one in lied],
+            told,
+        )
     # What is of the documented form is believed, and put right by a write: seldom.
     assert writes < LIES / 4
 
 
-def test_no_page_ends_a_pass_wherever_it_comes(scene: AgentUnderTest, placement: PlacementServer) -> None:
+def test_no_page_ends_a_pass_wherever_it_comes(
+    scene: AgentUnderTest, placement: PlacementServer
+) -> None:
     before = contents(placement)
     placement.clear()
     everything(scene)
@@ -144,15 +201,48 @@ def test_no_page_ends_a_pass_wherever_it_comes(scene: AgentUnderTest, placement:
 
 
 FORMS = {
-    "a parent above itself": (r"in_tree", lambda body: _parents(body, lambda rows: rows[1]["uuid"])),
-    "a parent that is not there": (r"in_tree", lambda body: _parents(body, lambda _rows: new_uuid())),
-    "a provider twice": (r"in_tree", lambda body: body | {"resource_providers": [*body["resource_providers"], body["resource_providers"][0]]}),
-    "a name twice": (r"in_tree", lambda body: {"resource_providers": [{**row, "name": NAME} for row in body["resource_providers"]]}),
-    "another tree": (r"in_tree", lambda body: {"resource_providers": [{**body["resource_providers"][0], "uuid": new_uuid(), "parent_provider_uuid": None}]}),
+    "a parent above itself": (
+        r"in_tree",
+        lambda body: _parents(body, lambda rows: rows[1]["uuid"]),
+    ),
+    "a parent that is not there": (
+        r"in_tree",
+        lambda body: _parents(body, lambda _rows: new_uuid()),
+    ),
+    "a provider twice": (
+        r"in_tree",
+        lambda body: (
+            body
+            | {"resource_providers": [*body["resource_providers"], body["resource_providers"][0]]}
+        ),
+    ),
+    "a name twice": (
+        r"in_tree",
+        lambda body: {
+            "resource_providers": [{**row, "name": NAME} for row in body["resource_providers"]]
+        },
+    ),
+    "another tree": (
+        r"in_tree",
+        lambda body: {
+            "resource_providers": [
+                {**body["resource_providers"][0], "uuid": new_uuid(), "parent_provider_uuid": None}
+            ]
+        },
+    ),
     "a uuid that leads elsewhere": (r"in_tree", lambda body: _uuid(body, "../traits/CUSTOM_X")),
-    "a generation that is a text": (r"/inventories$", lambda body: body | {"resource_provider_generation": "7"}),
-    "an amount that is a truth": (r"/inventories$", lambda body: {**body, "inventories": {"VCPU": total(16) | {"total": True}}}),
-    "a class that is none": (r"/inventories$", lambda body: {**body, "inventories": {"vcpu\x1b": total(16)}}),
+    "a generation that is a text": (
+        r"/inventories$",
+        lambda body: body | {"resource_provider_generation": "7"},
+    ),
+    "an amount that is a truth": (
+        r"/inventories$",
+        lambda body: {**body, "inventories": {"VCPU": total(16) | {"total": True}}},
+    ),
+    "a class that is none": (
+        r"/inventories$",
+        lambda body: {**body, "inventories": {"vcpu\x1b": total(16)}},
+    ),
     "traits in a text": (r"/traits$", lambda body: body | {"traits": "HW_CPU_X86_AVX"}),
 }
 
@@ -168,7 +258,9 @@ def _uuid(body: Any, uuid: str) -> Any:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_what_is_not_documented_is_told_with_call_and_field_and_writes_nothing(form: str, scene: AgentUnderTest, placement: PlacementServer) -> None:
+def test_what_is_not_documented_is_told_with_call_and_field_and_writes_nothing(
+    form: str, scene: AgentUnderTest, placement: PlacementServer
+) -> None:
     path, change = FORMS[form]
     placement.faults.add(faults.rewritten(change), path=path, times=None)
     report = everything(scene)

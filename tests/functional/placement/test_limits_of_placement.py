@@ -1,4 +1,6 @@
-"""What Placement does not offer, or not to this account, is asked again: at a start, and then once an hour."""
+"""What Placement does not offer, or not to this account, is asked again: at a start, and then once
+an hour.
+"""
 
 import dataclasses
 
@@ -32,7 +34,9 @@ def reshapes(placement: PlacementServer) -> int:
     return len([one for one in placement.requests if one.path == "/reshaper"])
 
 
-def test_a_role_that_was_missing_is_asked_for_again_after_an_hour_and_at_a_start(host: Host, placement: PlacementServer, clock: Clock) -> None:
+def test_a_role_that_was_missing_is_asked_for_again_after_an_hour_and_at_a_start(
+    host: Host, placement: PlacementServer, clock: Clock
+) -> None:
     agent = host(shaped(VCPU, CHILDREN), roles="admin")
     tried = []
     for minute in range(125):
@@ -51,13 +55,17 @@ def test_a_role_that_was_missing_is_asked_for_again_after_an_hour_and_at_a_start
     assert (reshapes(placement), placement.count("PUT")) == (1, 0)
 
 
-def test_a_newer_placement_is_noticed_where_something_waits_for_it(host: Host, placement: PlacementServer, clock: Clock) -> None:
+def test_a_newer_placement_is_noticed_where_something_waits_for_it(
+    host: Host, placement: PlacementServer, clock: Clock
+) -> None:
     agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
     agent.once()
     assert agent.cycle(start=True).state == "in-sync"
     server = agent.audit.fleet.context.server
     server.forget(dataclasses.replace(server.capabilities, max_version="1.36"))
-    agent.driver.interface.script = shaped(VCPU, {"N0": (NAME, {}), "N1": (NAME, {"VGPU": total(2)})})
+    agent.driver.interface.script = shaped(
+        VCPU, {"N0": (NAME, {}), "N1": (NAME, {"VGPU": total(2)})}
+    )
     # Not asked yet by this process, because nothing waited for it.
     placement.max_version = "1.36"
     placement.clear()
@@ -79,7 +87,9 @@ def test_a_newer_placement_is_noticed_where_something_waits_for_it(host: Host, p
     assert placement.count() == 1
 
 
-def test_a_newer_placement_is_noticed_at_a_start_where_something_waits_for_it(host: Host, placement: PlacementServer) -> None:
+def test_a_newer_placement_is_noticed_at_a_start_where_something_waits_for_it(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU, {"N0": (NAME, {}), "N1": ("N0", {"VGPU": total(2)})}))
     assert agent.cycle(start=True).state == "changed"
     server = agent.audit.fleet.context.server

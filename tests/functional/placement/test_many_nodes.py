@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from agent.tree.root_traits import agent_trait
 from agent.model.provider_tree import ProviderTree
+from agent.tree.root_traits import agent_trait
 from tests.functional.placement.conftest import Host
 from tests.support.agent import IDENTITY, NAME, ROOT, AgentUnderTest, shaped, total
 from tests.support.placement import PlacementServer
@@ -25,16 +25,27 @@ def columns_of(database: sqlite3.Connection, table: str) -> list[str]:
 
 
 def multiply(database: sqlite3.Connection, table: str, **others: str) -> None:
-    """Have every row of a table ``NODES`` times, with ``others`` in place of the columns that make a row the first node's."""
+    """Have every row of a table ``NODES`` times, with ``others`` in place of the columns that make
+    a row the first node's.
+    """
     columns = columns_of(database, table)
     values = ", ".join(others.get(column, column) for column in columns)
-    database.execute(f"INSERT INTO {table} ({', '.join(columns)}) {OTHERS} SELECT {values} FROM {table}, n")
+    database.execute(
+        f"INSERT INTO {table} ({', '.join(columns)}) {OTHERS} SELECT {values} FROM {table}, n"
+    )
 
 
 def in_placement(placement: PlacementServer) -> None:
     database = placement.snapshot()
     (first,) = database.execute("SELECT id FROM resource_providers").fetchone()
-    multiply(database, "resource_providers", id=f"{first} + i", uuid=UUID, name=OTHER_NAME, root_provider_id=f"{first} + i")
+    multiply(
+        database,
+        "resource_providers",
+        id=f"{first} + i",
+        uuid=UUID,
+        name=OTHER_NAME,
+        root_provider_id=f"{first} + i",
+    )
     multiply(database, "inventories", id="NULL", resource_provider_id=f"{first} + i")
     multiply(database, "resource_provider_traits", resource_provider_id=f"{first} + i")
     database.commit()
@@ -59,13 +70,22 @@ def two_thousand(host: Host, placement: PlacementServer) -> AgentUnderTest:
     assert agent.once().state == "changed"
     in_placement(placement)
     in_store(agent)
-    agent.driver.interface.managed = {ROOT: NAME, **{f"00000000-0000-4000-8000-{number:012}": f"{NAME}-{number}" for number in range(1, NODES)}}
+    agent.driver.interface.managed = {
+        ROOT: NAME,
+        **{
+            f"00000000-0000-4000-8000-{number:012}": f"{NAME}-{number}"
+            for number in range(1, NODES)
+        },
+    }
     placement.clear()
     return agent
 
 
 def test_s_98_a_period_of_two_thousand_nodes_costs_one_request(
-    two_thousand: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    two_thousand: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes: set[int] = set()
 

@@ -8,7 +8,18 @@ from agent.tree.mdev_policy import MdevPolicy, MdevType
 from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, AgentUnderTest
-from tests.support.mdev_host import CHILD_06, CHILD_07, P06, P07, T1, T2, counted, host_of, names, parent
+from tests.support.mdev_host import (
+    CHILD_06,
+    CHILD_07,
+    P06,
+    P07,
+    T1,
+    T2,
+    counted,
+    host_of,
+    names,
+    parent,
+)
 from tests.support.placement import PlacementServer
 
 CUSTOM = "CUSTOM_NOTVGPU"
@@ -29,10 +40,14 @@ def made(host: Host) -> Any:
 def places(placement: PlacementServer) -> dict[str, str]:
     """The parents of those that count mediated devices, by name."""
     rows = placement.dump()["providers"]
-    return {one["name"]: rows[one["parent"]]["name"] for one in rows.values() if "_pci_" in one["name"]}
+    return {
+        one["name"]: rows[one["parent"]]["name"] for one in rows.values() if "_pci_" in one["name"]
+    }
 
 
-def test_s_07_devices_that_exist_and_those_that_can_be_made_count_together(made: Any, placement: PlacementServer) -> None:
+def test_s_07_devices_that_exist_and_those_that_can_be_made_count_together(
+    made: Any, placement: PlacementServer
+) -> None:
     agent = made(host_of(parent(P06, {T1: 14}, [None, None])), MdevType(T1))
     assert agent.once().state == "changed"
     assert counted(placement, "VGPU") == {CHILD_06: {"VGPU": (16, 0, 16)}}
@@ -42,29 +57,46 @@ def test_s_07_devices_that_exist_and_those_that_can_be_made_count_together(made:
     assert agent.once().state == "in-sync"
 
 
-def test_s_08_each_parent_counts_its_type_by_the_class_of_that(made: Any, placement: PlacementServer) -> None:
+def test_s_08_each_parent_counts_its_type_by_the_class_of_that(
+    made: Any, placement: PlacementServer
+) -> None:
     both = {T1: 16, T2: 8}
-    agent = made(host_of(parent(P06, both), parent(P07, both)), MdevType(T1, frozenset({P06})), MdevType(T2, resource_class=CUSTOM))
+    agent = made(
+        host_of(parent(P06, both), parent(P07, both)),
+        MdevType(T1, frozenset({P06})),
+        MdevType(T2, resource_class=CUSTOM),
+    )
     agent.once()
-    assert counted(placement, "VGPU", CUSTOM) == {CHILD_06: {"VGPU": (16, 0, 16)}, CHILD_07: {CUSTOM: (8, 0, 8)}}
+    assert counted(placement, "VGPU", CUSTOM) == {
+        CHILD_06: {"VGPU": (16, 0, 16)},
+        CHILD_07: {CUSTOM: (8, 0, 8)},
+    }
 
 
-def test_s_10_the_parent_in_which_the_most_instances_are_reached_has_the_remainder(made: Any, placement: PlacementServer) -> None:
+def test_s_10_the_parent_in_which_the_most_instances_are_reached_has_the_remainder(
+    made: Any, placement: PlacementServer
+) -> None:
     parents = parent(P06, {T1: 16}), parent(P07, {T1: 16})
     agent = made(host_of(*parents), MdevType(T1, max_instances=20))
     agent.once()
-    assert counted(placement, "VGPU") == {CHILD_06: {"VGPU": (16, 0, 16)}, CHILD_07: {"VGPU": (4, 0, 4)}}
+    assert counted(placement, "VGPU") == {
+        CHILD_06: {"VGPU": (16, 0, 16)},
+        CHILD_07: {"VGPU": (4, 0, 4)},
+    }
     made(host_of(*parents), MdevType(T1, max_instances=16)).once()
     assert names(placement) == {CHILD_06}
 
 
-def test_s_11_a_parent_that_is_gone_goes_and_one_in_use_is_held(made: Any, placement: PlacementServer) -> None:
+def test_s_11_a_parent_that_is_gone_goes_and_one_in_use_is_held(
+    made: Any, placement: PlacementServer
+) -> None:
     agent = made(host_of(parent(P06, {T1: 16}), parent(P07, {T1: 16})), MdevType(T1))
     used = agent.cycle(start=True).tree.data(CHILD_07).uuid
     consumer = placement.other.claim({used: {"VGPU": 3}})
     agent.driver.interface.facts_of = host_of()
     report = agent.cycle()
-    # Not a total of what is used, as it is written there: whatever is gone and in use keeps its total, and all of it is reserved.
+    # Not a total of what is used, as it is written there: whatever is gone and in use keeps its
+    # total, and all of it is reserved.
     assert counted(placement, "VGPU") == {CHILD_07: {"VGPU": (16, 16, 16)}}
     assert [(one.kind, one.provider) for one in report.drift] == [("held-device", used)]
     assert names(placement) == {CHILD_07}
@@ -74,15 +106,23 @@ def test_s_11_a_parent_that_is_gone_goes_and_one_in_use_is_held(made: Any, place
     assert names(placement) == set()
 
 
-def test_a_list_of_types_that_was_emptied_takes_the_providers_away(made: Any, placement: PlacementServer) -> None:
+def test_a_list_of_types_that_was_emptied_takes_the_providers_away(
+    made: Any, placement: PlacementServer
+) -> None:
     facts = host_of(parent(P06, {T1: 16}))
     made(facts, MdevType(T1)).once()
     made(facts).once()
     assert names(placement) == set()
 
 
-def test_parents_that_could_not_be_listed_stay_as_they_were(made: Any, placement: PlacementServer) -> None:
-    agent = made(host_of(parent(P06, {T1: 16}), parent(P07, {T1: 8}, numa_node=1)), MdevType(T1), layout="nested")
+def test_parents_that_could_not_be_listed_stay_as_they_were(
+    made: Any, placement: PlacementServer
+) -> None:
+    agent = made(
+        host_of(parent(P06, {T1: 16}), parent(P07, {T1: 8}, numa_node=1)),
+        MdevType(T1),
+        layout="nested",
+    )
     agent.cycle(start=True)
     before = placement.dump()
     for parents in ((parent(P06, {T1: 3}),), ()):
@@ -91,21 +131,33 @@ def test_parents_that_could_not_be_listed_stay_as_they_were(made: Any, placement
         assert placement.dump() == before
 
 
-def test_a_parent_hangs_from_its_cell_where_cells_have_providers(made: Any, placement: PlacementServer) -> None:
+def test_a_parent_hangs_from_its_cell_where_cells_have_providers(
+    made: Any, placement: PlacementServer
+) -> None:
     facts = host_of(parent(P06, {T1: 16}, numa_node=1), parent(P07, {T1: 16}))
     made(facts, MdevType(T1), layout="flat").once()
     assert places(placement) == {CHILD_06: NAME, CHILD_07: NAME}
     made(facts, MdevType(T1), layout="nested").once()
     assert places(placement) == {CHILD_06: f"{NAME}_NUMA1", CHILD_07: NAME}
-    assert counted(placement, "VGPU") == {CHILD_06: {"VGPU": (16, 0, 16)}, CHILD_07: {"VGPU": (16, 0, 16)}}
+    assert counted(placement, "VGPU") == {
+        CHILD_06: {"VGPU": (16, 0, 16)},
+        CHILD_07: {"VGPU": (16, 0, 16)},
+    }
 
 
-def test_a_placement_that_cannot_move_providers_keeps_them_where_they_are_and_the_operator_is_told(made: Any) -> None:
+def test_a_placement_that_cannot_move_providers_keeps_them_where_they_are_and_the_operator_is_told(
+    made: Any,
+) -> None:
     old = PlacementServer(max_version="1.36")
     try:
         facts = host_of(parent(P06, {T1: 16}, numa_node=1))
         made(facts, MdevType(T1), layout="flat", placement=old).once()
-        again = made(host_of(parent(P06, {T1: 16}, numa_node=1), parent(P07, {T1: 16}, numa_node=1)), MdevType(T1), layout="nested", placement=old)
+        again = made(
+            host_of(parent(P06, {T1: 16}, numa_node=1), parent(P07, {T1: 16}, numa_node=1)),
+            MdevType(T1),
+            layout="nested",
+            placement=old,
+        )
         assert again.once().errors == ()
         assert places(old) == {CHILD_06: NAME, CHILD_07: f"{NAME}_NUMA1"}
         report = again.once()
@@ -114,16 +166,22 @@ def test_a_placement_that_cannot_move_providers_keeps_them_where_they_are_and_th
         old.close()
 
 
-def test_a_parent_that_is_cut_into_another_class_while_it_is_used_holds_the_old_one(made: Any, placement: PlacementServer) -> None:
+def test_a_parent_that_is_cut_into_another_class_while_it_is_used_holds_the_old_one(
+    made: Any, placement: PlacementServer
+) -> None:
     facts = host_of(parent(P06, {T1: 16, T2: 8}))
     agent = made(facts, MdevType(T1))
     child = agent.once().tree.data(CHILD_06).uuid
     placement.other.claim({child: {"VGPU": 1}})
     made(facts, MdevType(T2, resource_class=CUSTOM)).once()
-    assert counted(placement, "VGPU", CUSTOM) == {CHILD_06: {"VGPU": (16, 16, 16), CUSTOM: (8, 0, 8)}}
+    assert counted(placement, "VGPU", CUSTOM) == {
+        CHILD_06: {"VGPU": (16, 16, 16), CUSTOM: (8, 0, 8)}
+    }
 
 
-def test_the_providers_that_nova_made_are_taken_over_by_their_names(made: Any, placement: PlacementServer) -> None:
+def test_the_providers_that_nova_made_are_taken_over_by_their_names(
+    made: Any, placement: PlacementServer
+) -> None:
     agent = made(host_of(parent(P06, {T1: 12}, [None, None])), MdevType(T1))
     root = placement.other.create_provider(NAME, next(iter(agent.driver.interface.nodes())))
     child = placement.other.create_provider(CHILD_06, parent=root)
@@ -136,11 +194,18 @@ def test_the_providers_that_nova_made_are_taken_over_by_their_names(made: Any, p
 
 
 @pytest.mark.parametrize("used", [0, 3])
-def test_s_11_what_nova_left_of_a_parent_that_is_gone_goes_once_the_tree_is_taken_over(used: int, made: Any, placement: PlacementServer) -> None:
+def test_s_11_what_nova_left_of_a_parent_that_is_gone_goes_once_the_tree_is_taken_over(
+    used: int, made: Any, placement: PlacementServer
+) -> None:
     agent = made(host_of(parent(P07, {T1: 16})), MdevType(T1))
     root = placement.other.create_provider(NAME, next(iter(agent.driver.interface.nodes())))
-    children = [placement.other.create_provider(name, parent=root) for name in (CHILD_06, f"{NAME}_amd_sev", f"{NAME}_pci_of_somebody_else")]
-    for child, resource_class in zip(children, ("VGPU", "MEM_ENCRYPTION_CONTEXT", "VGPU"), strict=True):
+    children = [
+        placement.other.create_provider(name, parent=root)
+        for name in (CHILD_06, f"{NAME}_amd_sev", f"{NAME}_pci_of_somebody_else")
+    ]
+    for child, resource_class in zip(
+        children, ("VGPU", "MEM_ENCRYPTION_CONTEXT", "VGPU"), strict=True
+    ):
         placement.other.set_inventory(child, {resource_class: 16})
     if used:
         placement.other.claim({children[0]: {"VGPU": used}})
@@ -148,5 +213,9 @@ def test_s_11_what_nova_left_of_a_parent_that_is_gone_goes_once_the_tree_is_take
     assert {one.kind for one in agent.once().drift} == {"adoption-needed", "foreign-provider"}
     agent.once(adopt=True)
     report = agent.once()
-    assert names(placement) == {CHILD_07, f"{NAME}_pci_of_somebody_else", *([CHILD_06] if used else [])}
+    assert names(placement) == {
+        CHILD_07,
+        f"{NAME}_pci_of_somebody_else",
+        *([CHILD_06] if used else []),
+    }
     assert ("held-device" in {one.kind for one in report.drift}) == bool(used)

@@ -1,4 +1,6 @@
-"""What the daemon's log says of nodes that cannot be served, how loudly and how often (S-06, S-53, 5.4)."""
+"""What the daemon's log says of nodes that cannot be served, how loudly and how often (S-06, S-53,
+5.4).
+"""
 
 import pytest
 
@@ -20,7 +22,12 @@ class Teller:
     """A daemon's periods and its news, at times that the test says."""
 
     def __init__(self, agent: AgentUnderTest, log: pytest.LogCaptureFixture) -> None:
-        self._agent, self._log, self._news, self._now = agent, log, ProblemLog(lambda: self._now), 0.0
+        self._agent, self._log, self._news, self._now = (
+            agent,
+            log,
+            ProblemLog(lambda: self._now),
+            0.0,
+        )
 
     def period(self, now: float, *, start: bool = False) -> list[tuple[str, str]]:
         """One period, and what it had the log say."""
@@ -28,10 +35,16 @@ class Teller:
         self._log.clear()
         report = self._agent.period(start=start)
         self._news.tell(report.errors, report.nodes)
-        return [(one.levelname, one.getMessage()) for one in self._log.records if one.levelname not in ("DEBUG", "INFO") and one.name.startswith("agent")]
+        return [
+            (one.levelname, one.getMessage())
+            for one in self._log.records
+            if one.levelname not in ("DEBUG", "INFO") and one.name.startswith("agent")
+        ]
 
 
-def test_s_06_a_name_conflict_is_an_error_once_and_then_each_hour(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_06_a_name_conflict_is_an_error_once_and_then_each_hour(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     holder = placement.other.create_provider(NAME)
     teller = Teller(host(shaped(HAS)), agent_log)
     ((level, line),) = teller.period(0, start=True)
@@ -43,7 +56,9 @@ def test_s_06_a_name_conflict_is_an_error_once_and_then_each_hour(host: Host, pl
     assert teller.period(3660) == []
 
 
-def test_s_53_a_reshape_wanted_by_a_later_cycle_is_an_error(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_53_a_reshape_wanted_by_a_later_cycle_is_an_error(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(driver=NovaStyleDriver())
     teller = Teller(agent, agent_log)
     assert teller.period(0, start=True) == []
@@ -69,7 +84,9 @@ def test_a_node_whose_reshape_is_refused_is_critical_with_the_ids_of_all_concern
     assert teller.period(60) == []
 
 
-def test_of_many_concerned_a_few_are_named(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_of_many_concerned_a_few_are_named(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(driver=NovaStyleDriver(vcpus=64), roles="admin")
     agent.once()
     for _ in range(20):

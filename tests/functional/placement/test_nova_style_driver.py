@@ -1,12 +1,14 @@
-"""A driver written for nova, unchanged: a reshape of many consumers, sparse records, what it may and may not do."""
+"""A driver written for nova, unchanged: a reshape of many consumers, sparse records, what it may
+and may not do.
+"""
 
 import copy
 from typing import Any
 
 import pytest
 
-from agent.tree.policy import Policy, Ratio
 from agent.model.names import child_uuid
+from agent.tree.policy import Policy, Ratio
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, total
 from tests.support.nova_style_driver import NovaStyleDriver
@@ -28,7 +30,7 @@ def nested(driver: NovaStyleDriver) -> dict[str, Want]:
 
 def test_a_hundred_consumers_move_from_the_root_to_two_children_and_nothing_is_lost(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     driver = NovaStyleDriver(vcpus=240, memory_mb=65536)
     agent = host(driver=driver)
     assert agent.once().state == "changed"
@@ -39,7 +41,8 @@ def test_a_hundred_consumers_move_from_the_root_to_two_children_and_nothing_is_l
     consumers = []
     for number in range(100):
         held = {ROOT: {"VCPU": 1 + number % 3, "MEMORY_MB": 64 + number}}
-        # Some have memory alone, some a shared disk too, some are in the middle of a move to another host.
+        # Some have memory alone, some a shared disk too, some are in the middle of a move to
+        # another host.
         held = {ROOT: {"MEMORY_MB": 64}} if number % 25 == 0 else held
         held |= {disks: {"DISK_GB": 10}} if number % 4 == 1 else {}
         held |= {elsewhere: {"VCPU": 2}} if number % 10 == 3 else {}
@@ -67,7 +70,10 @@ def test_a_hundred_consumers_move_from_the_root_to_two_children_and_nothing_is_l
         assert now == was
         assert (uuid in reshaper.body["allocations"]) == bool(cpus)
     left = placement.dump()
-    used = [sum(one["allocations"].get(cell, {}).get("VCPU", 0) for one in left["consumers"].values()) for cell in (N0, N1)]
+    used = [
+        sum(one["allocations"].get(cell, {}).get("VCPU", 0) for one in left["consumers"].values())
+        for cell in (N0, N1)
+    ]
     assert sum(used) == sum(1 + number % 3 for number in range(100) if number % 25)
     assert max(used) <= 120
     for uuid in (disks, elsewhere):
@@ -77,7 +83,9 @@ def test_a_hundred_consumers_move_from_the_root_to_two_children_and_nothing_is_l
     settled(agent, placement, agent_log, nested(driver), before=left)
 
 
-def test_the_driver_is_given_every_consumer_of_its_tree_with_its_whole_record(host: Host, placement: PlacementServer) -> None:
+def test_the_driver_is_given_every_consumer_of_its_tree_with_its_whole_record(
+    host: Host, placement: PlacementServer
+) -> None:
     given: list[dict[str, Any]] = []
 
     class Looking(NovaStyleDriver):
@@ -95,14 +103,23 @@ def test_the_driver_is_given_every_consumer_of_its_tree_with_its_whole_record(ho
     expected = placement.other.allocations(consumer)
     driver.split = True
     agent.once()
-    assert given == [{consumer: {name: expected[name] for name in ("allocations", "project_id", "user_id", "consumer_generation")}}]
+    assert given == [
+        {
+            consumer: {
+                name: expected[name]
+                for name in ("allocations", "project_id", "user_id", "consumer_generation")
+            }
+        }
+    ]
     (reshape,) = [one for one in placement.requests if one.path == "/reshaper"]
-    assert {tuple(entry) for entry in reshape.body["allocations"][consumer]["allocations"].values()} == {("resources",)}
+    assert {
+        tuple(entry) for entry in reshape.body["allocations"][consumer]["allocations"].values()
+    } == {("resources",)}
 
 
 def test_the_driver_runs_again_and_again_without_a_request_but_the_structure(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     driver = NovaStyleDriver()
     driver.split = True
     agent = host(driver=driver)
@@ -111,14 +128,24 @@ def test_the_driver_runs_again_and_again_without_a_request_but_the_structure(
     settled(agent, placement, agent_log, nested(driver))
 
 
-def test_the_driver_sees_the_tree_as_placement_has_it(host: Host, placement: PlacementServer) -> None:
+def test_the_driver_sees_the_tree_as_placement_has_it(
+    host: Host, placement: PlacementServer
+) -> None:
     seen_by_driver: list[tuple[str, bool, list[str]]] = []
 
     class Looking(NovaStyleDriver):
-        def update_provider_tree(self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None) -> None:
+        def update_provider_tree(
+            self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None
+        ) -> None:
             super().update_provider_tree(provider_tree, nodename, allocations)
             root = provider_tree.data(nodename)
-            seen_by_driver.append((root.uuid, provider_tree.has_traits(nodename, ["CUSTOM_RACK7"]), provider_tree.get_provider_uuids_in_tree(nodename)))
+            seen_by_driver.append(
+                (
+                    root.uuid,
+                    provider_tree.has_traits(nodename, ["CUSTOM_RACK7"]),
+                    provider_tree.get_provider_uuids_in_tree(nodename),
+                )
+            )
 
     agent = host(driver=Looking())
     agent.cycle(start=True)
@@ -128,7 +155,7 @@ def test_the_driver_sees_the_tree_as_placement_has_it(host: Host, placement: Pla
     assert seen_by_driver == [(ROOT, False, [ROOT]), (ROOT, True, [ROOT, child])]
 
 
-# --- completion of sparse records -----------------------------------------------------------------------------
+# --- completion of sparse records -----------------------------------------------------------------
 
 
 class Sparse(NovaStyleDriver):
@@ -138,14 +165,20 @@ class Sparse(NovaStyleDriver):
         super().__init__()
         self.totals = totals
 
-    def update_provider_tree(self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None) -> None:
-        provider_tree.update_inventory(nodename, {name: {"total": amount} for name, amount in self.totals.items()})
+    def update_provider_tree(
+        self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None
+    ) -> None:
+        provider_tree.update_inventory(
+            nodename, {name: {"total": amount} for name, amount in self.totals.items()}
+        )
 
 
 UNLIMITED = 2147483647
 
 
-def test_a_sparse_record_of_a_new_class_gets_placements_defaults(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_a_sparse_record_of_a_new_class_gets_placements_defaults(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(driver=Sparse(VCPU=16))
     agent.cycle(start=True)
     (sent,) = [one.body for one in placement.requests if one.path.endswith("/inventories")]
@@ -156,7 +189,7 @@ def test_a_sparse_record_of_a_new_class_gets_placements_defaults(host: Host, pla
 
 def test_a_sparse_record_keeps_what_placement_has_in_the_fields_it_lacks(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     driver = Sparse(VCPU=16)
     agent = host(driver=driver)
     agent.cycle(start=True)
@@ -172,25 +205,37 @@ def test_a_sparse_record_keeps_what_placement_has_in_the_fields_it_lacks(
 
 def test_a_configured_ratio_completes_a_sparse_record_before_placements_own(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
-    policy = Policy(cpu_ratio=Ratio(configured=8.0), memory_ratio=Ratio(configured=1.5), disk_ratio=Ratio(initial=9.0))
+) -> None:
+    policy = Policy(
+        cpu_ratio=Ratio(configured=8.0),
+        memory_ratio=Ratio(configured=1.5),
+        disk_ratio=Ratio(initial=9.0),
+    )
     driver = Sparse(VCPU=16, MEMORY_MB=1024, DISK_GB=10, PCPU=4)
     agent = host(driver=driver, policy=policy)
     agent.cycle(start=True)
     want = {
-        "VCPU": total(16, max_unit=UNLIMITED, allocation_ratio=8.0), "MEMORY_MB": total(1024, max_unit=UNLIMITED, allocation_ratio=1.5),
-        "DISK_GB": total(10, max_unit=UNLIMITED), "PCPU": total(4, max_unit=UNLIMITED),
-    }  # fmt: skip
+        "VCPU": total(16, max_unit=UNLIMITED, allocation_ratio=8.0),
+        "MEMORY_MB": total(1024, max_unit=UNLIMITED, allocation_ratio=1.5),
+        "DISK_GB": total(10, max_unit=UNLIMITED),
+        "PCPU": total(4, max_unit=UNLIMITED),
+    }
     assert placement.other.inventory(ROOT) == want
     placement.other.set_inventory(ROOT, {**want, "VCPU": {**want["VCPU"], "allocation_ratio": 2.0}})
     driver.totals = {**driver.totals, "VCPU": 17}
     agent.cycle()
-    settled(agent, placement, agent_log, {NAME: node({**want, "VCPU": {**want["VCPU"], "total": 17}})})
+    settled(
+        agent, placement, agent_log, {NAME: node({**want, "VCPU": {**want["VCPU"], "total": 17}})}
+    )
 
 
-def test_none_as_an_inventory_means_empty(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_none_as_an_inventory_means_empty(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     class Empty(NovaStyleDriver):
-        def update_provider_tree(self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None) -> None:
+        def update_provider_tree(
+            self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None
+        ) -> None:
             provider_tree.update_inventory(nodename, None)
 
     driver = Sparse(VCPU=16)
@@ -201,7 +246,9 @@ def test_none_as_an_inventory_means_empty(host: Host, placement: PlacementServer
     settled(agent, placement, agent_log, {NAME: node({})})
 
 
-def test_numbers_compare_by_value(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_numbers_compare_by_value(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     class Whole(NovaStyleDriver):
         def record(self, total: int) -> dict[str, Any]:
             return {**super().record(total), "allocation_ratio": 1}
@@ -212,4 +259,6 @@ def test_numbers_compare_by_value(host: Host, placement: PlacementServer, agent_
     placement.clear()
     assert agent.once().state == "in-sync"
     assert placement.writes() == []
-    settled(agent, placement, agent_log, {NAME: node({"VCPU": total(16), "MEMORY_MB": total(16384)})})
+    settled(
+        agent, placement, agent_log, {NAME: node({"VCPU": total(16), "MEMORY_MB": total(16384)})}
+    )

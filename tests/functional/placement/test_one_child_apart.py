@@ -1,12 +1,14 @@
-"""A child that cannot be made, moved or renamed keeps nothing back but what depends on it; and one that somebody moved comes back."""
+"""A child that cannot be made, moved or renamed keeps nothing back but what depends on it; and one
+that somebody moved comes back.
+"""
 
 from typing import Any
 
 import pytest
 
-from agent.model.exit_codes import CHANGED, PARTLY, exit_code
 from agent.model.names import ProviderUuid, child_uuid
 from agent.model.provider_tree import ProviderTree
+from agent.model.report import CHANGED, PARTLY, exit_code
 from tests.functional.placement.conftest import Host
 from tests.support import faults
 from tests.support.agent import NAME, ROOT, new_uuid, shaped, total
@@ -29,15 +31,23 @@ def has(placement: PlacementServer, name: str) -> dict[str, Any]:
 
 
 def statuses(report: Any) -> dict[tuple[str, str], str]:
-    return {(one.operation.op, one.operation.provider.name): one.status for one in report.outcomes if one.operation.provider}
+    return {
+        (one.operation.op, one.operation.provider.name): one.status
+        for one in report.outcomes
+        if one.operation.provider
+    }
 
 
 @pytest.mark.parametrize("dry_run_first", [False, True])
-def test_a_child_whose_name_is_taken_does_not_stop_the_others(dry_run_first: bool, host: Host, placement: PlacementServer) -> None:
+def test_a_child_whose_name_is_taken_does_not_stop_the_others(
+    dry_run_first: bool, host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU))
     agent.once()
     holder = placement.other.create_provider("N0")
-    agent.driver.interface.script = shaped({"VCPU": total(18)}, CHILDREN, traits={"N1": ["HW_NUMA_ROOT"]})
+    agent.driver.interface.script = shaped(
+        {"VCPU": total(18)}, CHILDREN, traits={"N1": ["HW_NUMA_ROOT"]}
+    )
     if dry_run_first:
         placement.clear()
         planned = agent.once(dry_run=True)
@@ -46,27 +56,47 @@ def test_a_child_whose_name_is_taken_does_not_stop_the_others(dry_run_first: boo
     assert (report.state, report.attempts, exit_code([report])) == ("degraded", 1, PARTLY)
     assert [one.code for one in report.errors] == ["placement.name-conflict"]
     assert holder in report.errors[0].message
-    assert [(one.kind, one.provider) for one in report.drift if one.kind == "name-conflict"] == [("name-conflict", N0)]
+    assert [(one.kind, one.provider) for one in report.drift if one.kind == "name-conflict"] == [
+        ("name-conflict", N0)
+    ]
     assert statuses(report) == {
-        ("create-provider", "N0"): "failed", ("create-provider", "PF0"): "skipped", ("create-provider", "N1"): "done",
-        ("set-inventory", "N0"): "skipped", ("set-inventory", "PF0"): "skipped", ("set-inventory", "N1"): "done",
-        ("set-inventory", NAME): "done", ("set-traits", "N1"): "done",
-    }  # fmt: skip
-    assert (has(placement, NAME), has(placement, "N1"), has(placement, "N0")) == ({"VCPU": total(18)}, GPU, {})
+        ("create-provider", "N0"): "failed",
+        ("create-provider", "PF0"): "skipped",
+        ("create-provider", "N1"): "done",
+        ("set-inventory", "N0"): "skipped",
+        ("set-inventory", "PF0"): "skipped",
+        ("set-inventory", "N1"): "done",
+        ("set-inventory", NAME): "done",
+        ("set-traits", "N1"): "done",
+    }
+    assert (has(placement, NAME), has(placement, "N1"), has(placement, "N0")) == (
+        {"VCPU": total(18)},
+        GPU,
+        {},
+    )
     if dry_run_first:
         # It prints what the run did.
         assert planned.errors == report.errors
         assert planned.state == "degraded"
-        assert {key: "done" if status == "planned" else status for key, status in statuses(planned).items()} == statuses(report)
+        assert {
+            key: "done" if status == "planned" else status
+            for key, status in statuses(planned).items()
+        } == statuses(report)
     # The same in every pass, until the name is free.
     again = agent.once()
-    assert (again.state, exit_code([again]), [one.code for one in again.errors]) == ("degraded", PARTLY, ["placement.name-conflict"])
+    assert (again.state, exit_code([again]), [one.code for one in again.errors]) == (
+        "degraded",
+        PARTLY,
+        ["placement.name-conflict"],
+    )
     placement.other.delete_provider(holder)
     assert agent.once().state == "changed"
     assert (has(placement, "N0"), has(placement, "PF0")) == (GPU, VF)
 
 
-def test_a_child_that_placement_refuses_does_not_stop_the_others_in_any_pass(host: Host, placement: PlacementServer) -> None:
+def test_a_child_that_placement_refuses_does_not_stop_the_others_in_any_pass(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU))
     agent.cycle(start=True)
     refusing = placement.faults.add(faults.before(lambda _: None), method="POST", path="^/nowhere")
@@ -77,7 +107,11 @@ def test_a_child_that_placement_refuses_does_not_stop_the_others_in_any_pass(hos
     first = agent.cycle()
     assert (first.state, first.attempts) == ("degraded", 1)
     assert statuses(first)["set-inventory", NAME] == "done"
-    stopped = {name for (op, name), status in statuses(first).items() if op == "create-provider" and status == "failed"}
+    stopped = {
+        name
+        for (op, name), status in statuses(first).items()
+        if op == "create-provider" and status == "failed"
+    }
     agent.driver.interface.script = shaped({"VCPU": total(20)}, CHILDREN)
     second = agent.cycle()
     assert [one for one in second.errors if one.code == "agent.bug"] == []
@@ -85,11 +119,15 @@ def test_a_child_that_placement_refuses_does_not_stop_the_others_in_any_pass(hos
     assert len(stopped) == 1
 
 
-def test_a_name_that_placement_refuses_stops_only_what_has_it(host: Host, placement: PlacementServer) -> None:
+def test_a_name_that_placement_refuses_stops_only_what_has_it(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU))
     agent.once()
     placement.faults.add(faults.answer(400), method="PUT", path="^/traits/CUSTOM_ODD", times=None)
-    agent.driver.interface.script = shaped({"VCPU": total(18)}, CHILDREN, traits={"N1": ["CUSTOM_ODD"], "N0": ["CUSTOM_EVEN"]})
+    agent.driver.interface.script = shaped(
+        {"VCPU": total(18)}, CHILDREN, traits={"N1": ["CUSTOM_ODD"], "N0": ["CUSTOM_EVEN"]}
+    )
     report = agent.once()
     assert (report.state, exit_code([report])) == ("degraded", PARTLY)
     done = statuses(report)
@@ -97,7 +135,9 @@ def test_a_name_that_placement_refuses_stops_only_what_has_it(host: Host, placem
     assert {"CUSTOM_EVEN"} <= placement.other.traits(N0)
 
 
-def test_a_child_that_cannot_be_renamed_back_does_not_stop_the_others(host: Host, placement: PlacementServer) -> None:
+def test_a_child_that_cannot_be_renamed_back_does_not_stop_the_others(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU, CHILDREN))
     agent.once()
     placement.other.rename(N1, "N1-renamed")
@@ -105,7 +145,11 @@ def test_a_child_that_cannot_be_renamed_back_does_not_stop_the_others(host: Host
     grown = {**CHILDREN, "N0": (NAME, {"VGPU": total(3)})}
     agent.driver.interface.script = shaped(VCPU, grown)
     report = agent.once()
-    assert (report.state, report.attempts, [one.code for one in report.errors]) == ("degraded", 1, ["placement.name-conflict"])
+    assert (report.state, report.attempts, [one.code for one in report.errors]) == (
+        "degraded",
+        1,
+        ["placement.name-conflict"],
+    )
     assert holder in report.errors[0].message
     assert report.errors[0].remedy
     assert exit_code([report]) == PARTLY
@@ -117,13 +161,19 @@ def test_a_child_that_cannot_be_renamed_back_does_not_stop_the_others(host: Host
     assert has(placement, "N1") == GPU
 
 
-def test_a_child_that_cannot_be_moved_does_not_stop_the_others(host: Host, placement: PlacementServer) -> None:
+def test_a_child_that_cannot_be_moved_does_not_stop_the_others(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU, CHILDREN))
     agent.once()
     before = placement.dump()
     # PF0 belongs under N1 from now on, and N0 is to go.
-    placement.faults.add(faults.answer(400), method="PUT", path=f"^/resource_providers/{PF0}$", times=None)
-    agent.driver.interface.script = shaped({"VCPU": total(18)}, {"N1": (NAME, GPU), "PF0": ("N1", VF)})
+    placement.faults.add(
+        faults.answer(400), method="PUT", path=f"^/resource_providers/{PF0}$", times=None
+    )
+    agent.driver.interface.script = shaped(
+        {"VCPU": total(18)}, {"N1": (NAME, GPU), "PF0": ("N1", VF)}
+    )
     report = agent.once()
     assert (report.state, report.attempts) == ("degraded", 1)
     assert has(placement, NAME) == {"VCPU": total(18)}
@@ -142,7 +192,11 @@ def moved_away(placement: PlacementServer, parent: str | None) -> None:
 @pytest.mark.parametrize("elsewhere", ["nowhere", "another tree", "another tree, renamed"])
 @pytest.mark.parametrize("dry_run_first", [False, True])
 def test_a_child_of_ours_that_somebody_took_out_of_the_tree_is_put_back(
-    dry_run_first: bool, elsewhere: str, host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+    dry_run_first: bool,
+    elsewhere: str,
+    host: Host,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     agent = host(shaped(VCPU, CHILDREN))
     agent.once()
@@ -166,7 +220,9 @@ def test_a_child_of_ours_that_somebody_took_out_of_the_tree_is_put_back(
     settled(agent, placement, agent_log, want, before=before)
 
 
-def test_a_foreign_provider_with_the_uuid_of_a_childs_own_is_not_moved(host: Host, placement: PlacementServer) -> None:
+def test_a_foreign_provider_with_the_uuid_of_a_childs_own_is_not_moved(
+    host: Host, placement: PlacementServer
+) -> None:
     uuid = new_uuid()
 
     def shape(tree: ProviderTree) -> None:
@@ -177,13 +233,16 @@ def test_a_foreign_provider_with_the_uuid_of_a_childs_own_is_not_moved(host: Hos
     theirs = placement.other.create_provider("theirs", uuid)
     agent = host(shape)
     report = agent.once()
-    assert (report.state, [one.code for one in report.errors]) == ("degraded", ["placement.identity-conflict"])
+    assert (report.state, [one.code for one in report.errors]) == (
+        "degraded",
+        ["placement.identity-conflict"],
+    )
     assert agent.once(dry_run=True).errors == report.errors
     assert placement.dump()["providers"][theirs]["parent"] is None
     assert has(placement, NAME) == VCPU
 
 
-# --- a child of ours whose name somebody else's has by now ----------------------------------------------------------
+# --- a child of ours whose name somebody else's has by now ----------------------------------------
 
 
 def with_uuid(tree: ProviderTree) -> None:
@@ -197,7 +256,10 @@ OWN = ProviderUuid("0a0a0a0a-7d1e-4a8b-9c46-000000000001")
 SHAPES = {N0: shaped(VCPU, {"N0": (NAME, GPU)}), OWN: with_uuid}
 
 
-@pytest.mark.parametrize(("ours", "way_out"), [(N0, "delete"), (N0, "rename"), (N0, "adopt"), (OWN, "delete"), (OWN, "rename")])
+@pytest.mark.parametrize(
+    ("ours", "way_out"),
+    [(N0, "delete"), (N0, "rename"), (N0, "adopt"), (OWN, "delete"), (OWN, "rename")],
+)
 def test_a_child_of_ours_that_somebody_replaced_is_not_told_to_be_in_sync(
     way_out: str, ours: ProviderUuid, host: Host, placement: PlacementServer
 ) -> None:
@@ -208,7 +270,10 @@ def test_a_child_of_ours_that_somebody_replaced_is_not_told_to_be_in_sync(
     # In every pass, of this process and of the next.
     for following in (agent.cycle, agent.cycle, agent.once, lambda: agent.once(dry_run=True)):
         report = following()
-        assert (report.state, [one.code for one in report.errors]) == ("degraded", ["placement.name-conflict"])
+        assert (report.state, [one.code for one in report.errors]) == (
+            "degraded",
+            ["placement.name-conflict"],
+        )
         assert theirs in report.errors[0].message
         assert [(one.kind, one.provider) for one in report.drift] == [("name-conflict", ours)]
         assert ("--adopt" in report.errors[0].remedy) == (ours == N0)
@@ -232,13 +297,18 @@ def made_anew(tree: ProviderTree) -> None:
     tree.update_inventory("N0", GPU)
 
 
-def test_a_driver_that_makes_a_child_that_is_there_is_told_which_and_whose(host: Host, placement: PlacementServer) -> None:
+def test_a_driver_that_makes_a_child_that_is_there_is_told_which_and_whose(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(made_anew)
     assert (agent.once().state, agent.once().state) == ("changed", "in-sync")
     placement.other.delete_provider(N0)
     theirs = placement.other.create_provider("N0", parent=ROOT)
     report = agent.once()
-    assert (report.state, [one.code for one in report.errors]) == ("failed", ["placement.name-conflict"])
+    assert (report.state, [one.code for one in report.errors]) == (
+        "failed",
+        ["placement.name-conflict"],
+    )
     assert theirs in report.errors[0].message
     assert "ValueError" not in report.errors[0].message
     assert "delete or rename" in report.errors[0].remedy
@@ -258,7 +328,7 @@ def test_a_driver_that_makes_a_child_twice_is_told_so(host: Host) -> None:
     assert "exists()" in report.errors[0].remedy
 
 
-# --- whose a provider is, is a matter of values ---------------------------------------------------------------------
+# --- whose a provider is, is a matter of values ---------------------------------------------------
 
 
 def written_back(tree: ProviderTree) -> None:
@@ -272,7 +342,9 @@ def written_back(tree: ProviderTree) -> None:
 
 
 @pytest.mark.parametrize("adopt", [False, True])
-def test_a_foreign_provider_that_a_driver_writes_back_unchanged_is_neither_told_nor_taken_over(adopt: bool, host: Host, placement: PlacementServer) -> None:
+def test_a_foreign_provider_that_a_driver_writes_back_unchanged_is_neither_told_nor_taken_over(
+    adopt: bool, host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU))
     agent.once()
     theirs = placement.other.create_provider("BW", parent=ROOT)
@@ -287,10 +359,12 @@ def test_a_foreign_provider_that_a_driver_writes_back_unchanged_is_neither_told_
     assert theirs in placement.dump()["providers"]
 
 
-# --- a root that is none any more -----------------------------------------------------------------------------------
+# --- a root that is none any more -----------------------------------------------------------------
 
 
-def test_a_root_that_somebody_put_below_another_provider_is_told_in_every_pass(host: Host, placement: PlacementServer) -> None:
+def test_a_root_that_somebody_put_below_another_provider_is_told_in_every_pass(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU, CHILDREN))
     agent.once()
     rack = placement.other.create_provider("rack")
@@ -299,7 +373,12 @@ def test_a_root_that_somebody_put_below_another_provider_is_told_in_every_pass(h
         placement.clear()
         report = following()
         (drift,) = report.drift
-        assert (report.state, drift.kind, drift.severity, drift.provider) == ("in-sync", "identity", "warning", ROOT)
+        assert (report.state, drift.kind, drift.severity, drift.provider) == (
+            "in-sync",
+            "identity",
+            "warning",
+            ROOT,
+        )
         assert rack in drift.detail
         assert "parent_provider_uuid null" in drift.remedy
         assert exit_code([report], detailed=True) == CHANGED
@@ -311,7 +390,9 @@ def test_a_root_that_somebody_put_below_another_provider_is_told_in_every_pass(h
     assert (agent.once().drift, agent.once().state) == ((), "in-sync")
 
 
-def test_a_settled_node_whose_root_was_moved_is_audited(host: Host, placement: PlacementServer) -> None:
+def test_a_settled_node_whose_root_was_moved_is_audited(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(VCPU))
     agent.cycle(start=True)
     (audit,) = agent.audit.fleet._audits.values()

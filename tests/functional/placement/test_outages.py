@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
+from agent.audit import node_audit
 from agent.errors import PlacementRefused, PlacementUnreachable, StoreError
-from agent.service.problem_log import ProblemLog
 from agent.placement import retry
 from agent.placement.client import PlacementClient
-from agent.placement.outage_log import OutageLog
+from agent.placement.unreachable import OutageLog
+from agent.service.problem_log import ProblemLog
 from agent.store.records import Records
 from tests.functional.placement.conftest import Host
 from tests.support import faults
@@ -22,7 +23,6 @@ from tests.support.faults import Action
 from tests.support.placement import PlacementServer
 from tests.support.settled import clean, node, settled
 from tests.support.traffic import traffic
-from agent.audit import node_audit
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 MORE = {**HAS, "VCPU": total(18)}
@@ -40,7 +40,11 @@ class Clock:
 
 def told(log: pytest.LogCaptureFixture, least: int = logging.INFO) -> list[tuple[str, str]]:
     """What an operator sees of the agent."""
-    return [(one.levelname, one.getMessage()) for one in log.records if one.levelno >= least and one.name.startswith("agent.")]
+    return [
+        (one.levelname, one.getMessage())
+        for one in log.records
+        if one.levelno >= least and one.name.startswith("agent.")
+    ]
 
 
 def seen(placement: PlacementServer) -> list[str]:
@@ -64,9 +68,17 @@ def test_s_91_an_outage_of_half_an_hour_is_seven_lines_and_one_at_its_end(
         report = node_a.period()
         news.tell(report.errors, report.nodes)
         (one,) = report.nodes
-        assert (one.state, [error.code for error in one.errors]) == ("failed", ["placement.unreachable"])
-        assert [provider.generation for provider in one.tree.providers()] == [before["providers"][ROOT]["generation"]]
-    line = f"placement unreachable: cannot connect to {placement.url}/resource_providers: Connection refused"
+        assert (one.state, [error.code for error in one.errors]) == (
+            "failed",
+            ["placement.unreachable"],
+        )
+        assert [provider.generation for provider in one.tree.providers()] == [
+            before["providers"][ROOT]["generation"]
+        ]
+    line = (
+        f"placement unreachable: cannot connect to {placement.url}/resource_providers: Connection "
+        "refused"
+    )
     assert told(agent_log) == [("WARNING", line)] + [("WARNING", f"{line} (suppressed 4)")] * 6
     placement.faults.clear()
     placement.clear()
@@ -102,36 +114,71 @@ def test_an_outage_of_a_host_with_many_nodes_costs_one_request_and_one_repetitio
     clean(placement, agent_log)
 
 
-# --- what each failure is ----------------------------------------------------------------------------------------
+# --- what each failure is -------------------------------------------------------------------------
 
 LOST = [
     (faults.refused(), "connect", "cannot connect to {url}: Connection refused", False),
     (faults.unresolved(), "connect", "cannot connect to {url}: Name or service not known", False),
     (faults.no_route(), "connect", "cannot connect to {url}: No route to host", False),
-    (faults.connect_timeout(), "timeout", "no answer from {url} in time; waited up to 5 s for a connection and 30 s for an answer", False),
-    (faults.read_timeout(), "timeout", "no answer from {url} in time; waited up to 5 s for a connection and 30 s for an answer", True),
-    (faults.cut(), "connect", "cannot connect to {url}: Remote end closed connection without response", True),
+    (
+        faults.connect_timeout(),
+        "timeout",
+        "no answer from {url} in time; waited up to 5 s for a connection and 30 s for an answer",
+        False,
+    ),
+    (
+        faults.read_timeout(),
+        "timeout",
+        "no answer from {url} in time; waited up to 5 s for a connection and 30 s for an answer",
+        True,
+    ),
+    (
+        faults.cut(),
+        "connect",
+        "cannot connect to {url}: Remote end closed connection without response",
+        True,
+    ),
     (faults.reset(), "connect", "cannot connect to {url}: Connection reset by peer", True),
-    (faults.bad_certificate(), "tls", "certificate of {url} not accepted: [SSL: CERTIFICATE_VERIFY_FAILED]", False),
+    (
+        faults.bad_certificate(),
+        "tls",
+        "certificate of {url} not accepted: [SSL: CERTIFICATE_VERIFY_FAILED]",
+        False,
+    ),
 ]
 
 
-@pytest.mark.parametrize(("loss", "kind", "message", "outcome_unknown"), LOST, ids=[one[0].name for one in LOST])
+@pytest.mark.parametrize(
+    ("loss", "kind", "message", "outcome_unknown"), LOST, ids=[one[0].name for one in LOST]
+)
 def test_a_lost_write_says_how_and_whether_it_may_have_been_applied(
-    loss: Action, kind: str, message: str, outcome_unknown: bool, node_a: AgentUnderTest, placement: PlacementServer
+    loss: Action,
+    kind: str,
+    message: str,
+    outcome_unknown: bool,
+    node_a: AgentUnderTest,
+    placement: PlacementServer,
 ) -> None:
     placement.faults.add(loss, times=None)
     with pytest.raises(PlacementUnreachable) as caught:
         client_of(node_a).set_inventories(ROOT, 2, MORE)
     error = caught.value
-    assert (error.kind, error.outcome_unknown, error.fatal) == (kind, outcome_unknown, kind == "tls")
-    assert error.message.startswith(message.format(url=f"{placement.url}/resource_providers/{ROOT}/inventories"))
+    assert (error.kind, error.outcome_unknown, error.fatal) == (
+        kind,
+        outcome_unknown,
+        kind == "tls",
+    )
+    assert error.message.startswith(
+        message.format(url=f"{placement.url}/resource_providers/{ROOT}/inventories")
+    )
     assert error.remedy
     # A write is never repeated by itself.
     assert placement.count() == 1
 
 
-def test_an_answer_that_breaks_off_leaves_the_outcome_open(node_a: AgentUnderTest, placement: PlacementServer) -> None:
+def test_an_answer_that_breaks_off_leaves_the_outcome_open(
+    node_a: AgentUnderTest, placement: PlacementServer
+) -> None:
     placement.faults.add(faults.half_answer(), method="PUT")
     generation = placement.other.generation(ROOT)
     with pytest.raises(PlacementUnreachable) as caught:
@@ -142,15 +189,21 @@ def test_an_answer_that_breaks_off_leaves_the_outcome_open(node_a: AgentUnderTes
 
 
 @pytest.mark.usefixtures("short_waits")
-@pytest.mark.parametrize("loss", [one[0] for one in LOST[:-1]], ids=[one[0].name for one in LOST[:-1]])
-def test_a_lost_read_is_repeated_once(loss: Action, node_a: AgentUnderTest, placement: PlacementServer) -> None:
+@pytest.mark.parametrize(
+    "loss", [one[0] for one in LOST[:-1]], ids=[one[0].name for one in LOST[:-1]]
+)
+def test_a_lost_read_is_repeated_once(
+    loss: Action, node_a: AgentUnderTest, placement: PlacementServer
+) -> None:
     placement.faults.add(loss)
     assert [row.name for row in client_of(node_a).tree(ROOT)] == [NAME]
     assert placement.count("GET") == 2
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_a_certificate_that_is_not_accepted_is_not_tried_again(node_a: AgentUnderTest, placement: PlacementServer) -> None:
+def test_a_certificate_that_is_not_accepted_is_not_tried_again(
+    node_a: AgentUnderTest, placement: PlacementServer
+) -> None:
     placement.faults.add(faults.bad_certificate())
     with pytest.raises(PlacementUnreachable):
         client_of(node_a).tree(ROOT)
@@ -160,7 +213,10 @@ def test_a_certificate_that_is_not_accepted_is_not_tried_again(node_a: AgentUnde
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize("status", [408, 429, 502, 503, 504])
 def test_a_status_that_says_outage_is_told_with_both_request_ids_and_repeated_for_reads_alone(
-    status: int, node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+    status: int,
+    node_a: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     placement.faults.add(faults.answer(status), times=None)
     client = client_of(node_a)
@@ -174,21 +230,39 @@ def test_a_status_that_says_outage_is_told_with_both_request_ids_and_repeated_fo
     assert placement.count("PUT") == 1
     trace = f"[global {client.exchange.request_id}, server req-injected]"
     assert told(agent_log, logging.WARNING) == [
-        ("WARNING", f"placement unreachable: placement GET /resource_providers?in_tree={ROOT} -> {status}  {trace}"),
+        (
+            "WARNING",
+            (
+                f"placement unreachable: placement GET /resource_providers?in_tree={ROOT} -> "
+                f"{status}  {trace}"
+            ),
+        ),
     ]
 
 
 @pytest.mark.usefixtures("short_waits")
-@pytest.mark.parametrize("loss", [faults.cut(applied=True), faults.read_timeout(applied=True), faults.html(502, applied=True)], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "loss",
+    [faults.cut(applied=True), faults.read_timeout(applied=True), faults.html(502, applied=True)],
+    ids=lambda one: one.name,
+)
 def test_after_a_write_of_unknown_outcome_only_what_moved_is_read(
-    loss: Action, node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+    loss: Action,
+    node_a: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
 ) -> None:
     node_a.driver.script = shaped(MORE)
     placement.faults.add(loss, method="PUT", path=INVENTORY)
     assert node_a.cycle().state == "degraded"
     placement.clear()
     assert node_a.cycle().state == "in-sync"
-    assert seen(placement) == ["GET in_tree=R -> 200", "GET inv R -> 200", "GET ag R -> 200", "GET tr R -> 200"]
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        "GET inv R -> 200",
+        "GET ag R -> 200",
+        "GET tr R -> 200",
+    ]
     settled(node_a, placement, agent_log, {NAME: node(MORE)})
 
 
@@ -205,7 +279,7 @@ def test_after_a_write_that_surely_never_left_nothing_is_read_anew(
     settled(node_a, placement, agent_log, {NAME: node(MORE)})
 
 
-# --- stopping ----------------------------------------------------------------------------------------------------
+# --- stopping -------------------------------------------------------------------------------------
 
 WAITED_FOR: Sequence[tuple[str, Action, str]] = [
     ("a conflict", faults.answer(409, "placement.concurrent_update"), "PUT"),
@@ -213,9 +287,16 @@ WAITED_FOR: Sequence[tuple[str, Action, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("fault", "method"), [one[1:] for one in WAITED_FOR], ids=[one[0] for one in WAITED_FOR])
+@pytest.mark.parametrize(
+    ("fault", "method"), [one[1:] for one in WAITED_FOR], ids=[one[0] for one in WAITED_FOR]
+)
 def test_s_102_who_waits_to_try_again_stops_within_a_second_and_sends_nothing_more(
-    fault: Action, method: str, node_a: AgentUnderTest, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    fault: Action,
+    method: str,
+    node_a: AgentUnderTest,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for wait in ("LEAST_WAIT", "LONGEST_WAIT", "LEAST_READ_WAIT", "LONGEST_READ_WAIT"):
         monkeypatch.setattr(retry, wait, 30.0)
@@ -227,7 +308,9 @@ def test_s_102_who_waits_to_try_again_stops_within_a_second_and_sends_nothing_mo
         node_a.cancelled.set()
 
     # The shutdown comes a moment after the fault, when the agent waits.
-    placement.faults.add(replace(fault, before=lambda _: threading.Timer(0.1, stop).start()), method=method)
+    placement.faults.add(
+        replace(fault, before=lambda _: threading.Timer(0.1, stop).start()), method=method
+    )
     report = node_a.cycle()
     assert time.monotonic() - stopped[0] < 20
     assert report.state == "failed"
@@ -245,17 +328,27 @@ def test_s_102_who_waits_to_try_again_stops_within_a_second_and_sends_nothing_mo
     settled(node_a, placement, agent_log, {NAME: node(MORE)})
 
 
-@pytest.mark.parametrize("nonsense", [True, False], ids=["facts that cannot be", "what nobody thought of"])
+@pytest.mark.parametrize(
+    "nonsense", [True, False], ids=["facts that cannot be", "what nobody thought of"]
+)
 def test_what_fails_for_one_node_does_not_end_an_agent_whose_placement_is_away(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, nonsense: bool, monkeypatch: pytest.MonkeyPatch
+    host: Host,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    nonsense: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """While there is no Placement the nodes are only counted: what fails for one of them is logged, and the others are counted all the same."""
+    """While there is no Placement the nodes are only counted: what fails for one of them is logged,
+    and the others are counted all the same.
+    """
     broken, well = "node-b", "node-c"
     driver = ScriptedDriver(nodes={new_uuid(): broken, new_uuid(): well})
     unreadable: Any = "many"
     facts_of = driver.facts_of
     if nonsense:
-        driver.facts_of = lambda name: replace(facts_of(name), domains=(unreadable,) if name == broken else ())
+        driver.facts_of = lambda name: replace(
+            facts_of(name), domains=(unreadable,) if name == broken else ()
+        )
     else:
         look = node_audit.node_facts
 
@@ -272,7 +365,11 @@ def test_what_fails_for_one_node_does_not_end_an_agent_whose_placement_is_away(
         assert [one.code for one in report.errors] == ["placement.unreachable"]
         with agent.records.reading() as reading:
             assert reading.node_named("host-1", well) is not None
-    lines = [one.getMessage() for one in agent_log.records if one.name == "agent.audit.node_audit" and one.levelno >= logging.WARNING]
+    lines = [
+        one.getMessage()
+        for one in agent_log.records
+        if one.name == "agent.audit.node_audit" and one.levelno >= logging.WARNING
+    ]
     if nonsense:
         assert len(lines) == 2
         assert all(f"its facts of {broken}: domains[0] = 'many': no Domain" in one for one in lines)
@@ -281,7 +378,9 @@ def test_what_fails_for_one_node_does_not_end_an_agent_whose_placement_is_away(
         assert all("ZeroDivisionError: nobody thought of it" in one for one in lines[1::2])
 
 
-def test_what_nobody_thought_of_in_a_pass_is_in_its_report(host: Host, placement: PlacementServer) -> None:
+def test_what_nobody_thought_of_in_a_pass_is_in_its_report(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped(HAS))
     agent.cycle(start=True)
 
@@ -290,11 +389,17 @@ def test_what_nobody_thought_of_in_a_pass_is_in_its_report(host: Host, placement
 
     agent.audit.fleet.context.records.audits._clock = broken  # type: ignore[union-attr]
     report = agent.period()
-    assert [one.code for one in (*report.errors, *(problem for node in report.nodes for problem in node.errors))][-1] == "agent.bug"
+    assert [
+        one.code
+        for one in (*report.errors, *(problem for node in report.nodes for problem in node.errors))
+    ][-1] == "agent.bug"
 
 
 def test_a_store_error_while_tidying_up_does_not_discard_the_reports(
-    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    host: Host,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> int:
         raise StoreError("the store is full", "make room")
@@ -308,7 +413,9 @@ def test_a_store_error_while_tidying_up_does_not_discard_the_reports(
     assert "were not removed: the store is full" in agent_log.text
     # The next pass tries again, and then not before the next day.
     removed = []
-    monkeypatch.setattr(Records, "remove_ended", lambda *given: removed.append(given) or remove_ended(*given))
+    monkeypatch.setattr(
+        Records, "remove_ended", lambda *given: removed.append(given) or remove_ended(*given)
+    )
     for _ in range(3):
         assert agent.cycle().state == "in-sync"
     assert len(removed) == 1

@@ -1,4 +1,6 @@
-"""Namespaces of persistent memory in Placement: drivers.md 2.1, scenario 14, from the option of the libvirt driver to the inventory."""
+"""Namespaces of persistent memory in Placement: drivers.md 2.1, scenario 14, from the option of the
+libvirt driver to the inventory.
+"""
 
 import json
 from pathlib import Path
@@ -15,7 +17,13 @@ from tests.support.placement import PlacementServer
 
 A, B = "CUSTOM_PMEM_NAMESPACE_A", "CUSTOM_PMEM_NAMESPACE_B"
 LISTED: list[dict[str, Any]] = [
-    {"dev": f"namespace{number}.0", "name": f"ns{number}", "size": 4 << 30, "daxregion": {"devices": [{"chardev": f"dax{number}.0"}]}} for number in range(3)
+    {
+        "dev": f"namespace{number}.0",
+        "name": f"ns{number}",
+        "size": 4 << 30,
+        "daxregion": {"devices": [{"chardev": f"dax{number}.0"}]},
+    }
+    for number in range(3)
 ]
 
 
@@ -31,7 +39,9 @@ def ndctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return listed
 
 
-def test_s_14_each_label_counts_its_namespaces(host: Host, placement: PlacementServer, ndctl: Path) -> None:
+def test_s_14_each_label_counts_its_namespaces(
+    host: Host, placement: PlacementServer, ndctl: Path
+) -> None:
     agent = host()
     agent.driver.interface.facts_of = host_of(units=read_units(configured(["a:ns0|ns1", "b:ns2"])))
     agent.once()
@@ -45,12 +55,17 @@ def test_s_14_a_namespace_is_given_once_and_there(ndctl: Path) -> None:
     with pytest.raises(ConfigErrors) as caught:
         configured(["a:ns0|ns1", "b:ns0", "A:ns2", "c"])
     assert [one.message for one in caught.value.errors] == [
-        "[libvirt] pmem_namespaces: 'c' is no label with its namespaces", "[libvirt] pmem_namespaces: the label A is given 2 times",
+        "[libvirt] pmem_namespaces: 'c' is no label with its namespaces",
+        "[libvirt] pmem_namespaces: the label A is given 2 times",
         "[libvirt] pmem_namespaces: the namespace ns0 is given 2 times",
-    ]  # fmt: skip
+    ]
     ndctl.write_text(json.dumps(LISTED[:1]) + "\n")
     with pytest.raises(ConfigErrors) as caught:
         read_units(configured(["a:ns0|ns1", "b:ns2"]))
     assert [(one.message, one.remedy) for one in caught.value.errors] == [
-        (f"[libvirt] pmem_namespaces: this host has no namespace {name}", "the host has ns0 (ndctl list --namespaces)") for name in ("ns1", "ns2")
+        (
+            f"[libvirt] pmem_namespaces: this host has no namespace {name}",
+            "the host has ns0 (ndctl list --namespaces)",
+        )
+        for name in ("ns1", "ns2")
     ]

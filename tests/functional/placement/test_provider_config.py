@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.tree.policy import Policy
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.names import child_uuid
 from agent.model.report import NodeReport
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
+from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, shaped, total
 from tests.support.placement import PlacementServer
@@ -52,47 +52,71 @@ def agent(host: Host, files: ProviderFiles) -> AgentUnderTest:
 
 
 def warnings(log: pytest.LogCaptureFixture) -> list[str]:
-    return [one.getMessage() for one in log.records if one.levelname == "WARNING" and one.name.startswith("agent")]
+    return [
+        one.getMessage()
+        for one in log.records
+        if one.levelname == "WARNING" and one.name.startswith("agent")
+    ]
 
 
 def errors(report: NodeReport) -> list[tuple[str, str]]:
     return [(one.code, one.message) for one in report.errors]
 
 
-def test_s_01_without_a_folder_nothing_is_added(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, tmp_path: Path) -> None:
+def test_s_01_without_a_folder_nothing_is_added(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
     agent = host(HOST, provider_files=tmp_path / "nowhere")
     assert agent.once().state == "changed"
     settled(agent, placement, agent_log, BOTH)
 
 
-def test_s_02_the_default_is_for_the_root_alone(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_02_the_default_is_for_the_root_alone(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("10.yaml", default("CUSTOM_A"))
     assert agent.once().state == "changed"
     settled(agent, placement, agent_log, wanted("CUSTOM_A"))
 
 
-def test_s_03_a_root_with_an_entry_of_its_own_gets_only_that(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_03_a_root_with_an_entry_of_its_own_gets_only_that(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("10.yaml", default("CUSTOM_A"))
     files.write("20.yaml", by_name(NAME, "CUSTOM_B"))
     agent.once()
     settled(agent, placement, agent_log, wanted("CUSTOM_B"))
 
 
-@pytest.mark.parametrize("entry", [by_name(NAME, "CUSTOM_B"), by_uuid(ROOT, "CUSTOM_B")], ids=["s_04", "s_105"])
+@pytest.mark.parametrize(
+    "entry", [by_name(NAME, "CUSTOM_B"), by_uuid(ROOT, "CUSTOM_B")], ids=["s_04", "s_105"]
+)
 def test_s_04_and_s_105_of_two_nodes_the_one_without_an_entry_gets_the_default(
-    host: Host, files: ProviderFiles, placement: PlacementServer, agent_log, entry: Mapping[str, Any]
+    host: Host,
+    files: ProviderFiles,
+    placement: PlacementServer,
+    agent_log,
+    entry: Mapping[str, Any],
 ) -> None:
     files.write("10.yaml", default("CUSTOM_A"))
     files.write("20.yaml", entry)
-    agent = host(driver=ScriptedDriver(shaped(HAS), {ROOT: NAME, OTHER: "node-b"}), provider_files=files.folder)
+    agent = host(
+        driver=ScriptedDriver(shaped(HAS), {ROOT: NAME, OTHER: "node-b"}),
+        provider_files=files.folder,
+    )
     agent.report()
-    settled(agent, placement, agent_log, {NAME: node(HAS, "CUSTOM_B"), "node-b": node(HAS, "CUSTOM_A")})
+    settled(
+        agent, placement, agent_log, {NAME: node(HAS, "CUSTOM_B"), "node-b": node(HAS, "CUSTOM_A")}
+    )
 
 
 def test_s_05_and_s_106_a_provider_by_name_and_by_uuid_gets_neither_and_the_node_is_degraded(
     agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
 ) -> None:
-    first, second = files.write("a.yaml", by_name(NAME, "CUSTOM_A")), files.write("b.yaml", by_uuid(ROOT, "CUSTOM_B"))
+    first, second = (
+        files.write("a.yaml", by_name(NAME, "CUSTOM_A")),
+        files.write("b.yaml", by_uuid(ROOT, "CUSTOM_B")),
+    )
     report = agent.once()
     ((code, message),) = errors(report)
     assert (report.state, code) == ("degraded", "provider-config.conflict")
@@ -101,7 +125,9 @@ def test_s_05_and_s_106_a_provider_by_name_and_by_uuid_gets_neither_and_the_node
     settled(agent, placement, agent_log, BOTH, state="degraded")
 
 
-def test_s_07_and_s_110_an_absent_provider_is_told_once_and_again_after_it_was_there(agent: AgentUnderTest, files: ProviderFiles, agent_log) -> None:
+def test_s_07_and_s_110_an_absent_provider_is_told_once_and_again_after_it_was_there(
+    agent: AgentUnderTest, files: ProviderFiles, agent_log
+) -> None:
     file = files.write("a.yaml", by_name("gpu-0", "CUSTOM_A"))
     for _ in range(10):
         assert agent.cycle(start=True).errors == ()
@@ -116,23 +142,39 @@ def test_s_07_and_s_110_an_absent_provider_is_told_once_and_again_after_it_was_t
     assert len(warnings(agent_log)) == 2
 
 
-def test_an_absence_is_not_told_while_a_node_was_never_seen(host: Host, files: ProviderFiles, agent_log) -> None:
+def test_an_absence_is_not_told_while_a_node_was_never_seen(
+    host: Host, files: ProviderFiles, agent_log
+) -> None:
     files.write("a.yaml", by_name("node-b", "CUSTOM_A"))
-    agent = host(driver=ScriptedDriver(shaped(HAS), {ROOT: NAME, OTHER: "node-b" * 50}), provider_files=files.folder)
+    agent = host(
+        driver=ScriptedDriver(shaped(HAS), {ROOT: NAME, OTHER: "node-b" * 50}),
+        provider_files=files.folder,
+    )
     agent.report()
     assert warnings(agent_log) == []
 
 
-def test_s_08_an_inventory_is_exactly_what_the_file_says_beside_the_driver_s(agent: AgentUnderTest, files: ProviderFiles, placement, agent_log) -> None:
+def test_s_08_an_inventory_is_exactly_what_the_file_says_beside_the_driver_s(
+    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
+) -> None:
     files.write("a.yaml", by_name(NAME, CUSTOM_L={"total": 20, "reserved": 2}))
     agent.once()
     settled(agent, placement, agent_log, wanted(CUSTOM_L=licence(20, reserved=2)))
 
 
-def test_a_child_gets_its_entry_and_the_owner_s_trait(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_a_child_gets_its_entry_and_the_owner_s_trait(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("a.yaml", by_uuid(DEVICE_UUID, "CUSTOM_FAST", CUSTOM_LANES={"total": 8}))
     agent.once()
-    settled(agent, placement, agent_log, wanted(device=Want({**PCI, "CUSTOM_LANES": licence(8)}, NAME, {"CUSTOM_FAST", "OWNER_NOVA"})))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        wanted(
+            device=Want({**PCI, "CUSTOM_LANES": licence(8)}, NAME, {"CUSTOM_FAST", "OWNER_NOVA"})
+        ),
+    )
     files.remove("a.yaml")
     agent.once()
     settled(agent, placement, agent_log, BOTH)
@@ -168,7 +210,9 @@ def test_s_107_what_an_earlier_configuration_gave_stays_when_the_new_one_does_no
     settled(agent, placement, agent_log, {NAME: node(gpu, "CUSTOM_B")})
 
 
-def test_a_class_that_the_driver_comes_to_give_is_the_driver_s_and_the_rest_stays(host: Host, files: ProviderFiles, placement, agent_log) -> None:
+def test_a_class_that_the_driver_comes_to_give_is_the_driver_s_and_the_rest_stays(
+    host: Host, files: ProviderFiles, placement, agent_log
+) -> None:
     agent = host(shaped(HAS), provider_files=files.folder)
     files.write("a.yaml", default("CUSTOM_A", CUSTOM_GPU={"total": 9}))
     agent.once()
@@ -178,7 +222,9 @@ def test_a_class_that_the_driver_comes_to_give_is_the_driver_s_and_the_rest_stay
     settled(agent, placement, agent_log, {NAME: node(gpu, "CUSTOM_A")}, state="degraded")
 
 
-def test_s_13_and_s_109_a_newer_minor_version_is_used(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_13_and_s_109_a_newer_minor_version_is_used(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("a.yaml", default("CUSTOM_A"), version="1.7")
     agent.once()
     settled(agent, placement, agent_log, wanted("CUSTOM_A"))
@@ -198,7 +244,9 @@ def test_s_18_and_s_108_a_trait_that_left_the_file_is_removed_and_another_s_stay
     settled(agent, placement, agent_log, wanted("CUSTOM_Z"))
 
 
-def test_a_trait_that_was_there_before_the_file_is_left_when_the_file_goes(agent: AgentUnderTest, files: ProviderFiles, placement, agent_log) -> None:
+def test_a_trait_that_was_there_before_the_file_is_left_when_the_file_goes(
+    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
+) -> None:
     agent.once()
     placement.other.set_traits(ROOT, {*placement.other.traits(ROOT), "CUSTOM_A"})
     files.write("a.yaml", default("CUSTOM_A"))
@@ -208,15 +256,23 @@ def test_a_trait_that_was_there_before_the_file_is_left_when_the_file_goes(agent
     settled(agent, placement, agent_log, wanted("CUSTOM_A"))
 
 
-def test_s_19_a_class_that_left_the_file_stays_while_it_is_used(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_19_a_class_that_left_the_file_stays_while_it_is_used(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("a.yaml", default(CUSTOM_L={"total": 20, "reserved": 2}))
     agent.once()
-    consumers = [placement.other.claim({ROOT: {"CUSTOM_L": 3}}), placement.other.claim({ROOT: {"CUSTOM_L": 1}})]
+    consumers = [
+        placement.other.claim({ROOT: {"CUSTOM_L": 3}}),
+        placement.other.claim({ROOT: {"CUSTOM_L": 1}}),
+    ]
     files.remove("a.yaml")
     report = agent.once()
     (drift,) = report.drift
     assert drift.kind == "held-device"
-    assert drift.detail == f"{NAME}: no file gives it CUSTOM_L any more but 4 of it are allocated to 2 consumers"
+    assert (
+        drift.detail
+        == f"{NAME}: no file gives it CUSTOM_L any more but 4 of it are allocated to 2 consumers"
+    )
     assert agent.once().state == "in-sync"
     assert placement.other.inventory(ROOT) == {**HAS, "CUSTOM_L": licence(20, reserved=20)}
     for one in consumers:
@@ -225,7 +281,9 @@ def test_s_19_a_class_that_left_the_file_stays_while_it_is_used(agent: AgentUnde
     settled(agent, placement, agent_log, BOTH)
 
 
-def test_a_class_that_comes_back_while_it_is_held_is_given_out_again(agent: AgentUnderTest, files: ProviderFiles, placement, agent_log) -> None:
+def test_a_class_that_comes_back_while_it_is_held_is_given_out_again(
+    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
+) -> None:
     files.write("a.yaml", default(CUSTOM_L={"total": 20}))
     agent.once()
     consumer = placement.other.claim({ROOT: {"CUSTOM_L": 4}})
@@ -238,17 +296,24 @@ def test_a_class_that_comes_back_while_it_is_held_is_given_out_again(agent: Agen
     settled(agent, placement, agent_log, wanted(CUSTOM_L=licence(10)), consumers={})
 
 
-def test_s_20_a_total_may_sink_below_what_is_used_and_that_is_told(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer) -> None:
+def test_s_20_a_total_may_sink_below_what_is_used_and_that_is_told(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer
+) -> None:
     files.write("a.yaml", default(CUSTOM_L={"total": 20}))
     agent.once()
     placement.other.claim({ROOT: {"CUSTOM_L": 15}})
     files.write("a.yaml", default(CUSTOM_L={"total": 10}))
     (drift,) = agent.once().drift
-    assert (drift.kind, drift.detail) == ("overcommitted", f"over-committed CUSTOM_L 15 of 10 on {NAME}")
+    assert (drift.kind, drift.detail) == (
+        "overcommitted",
+        f"over-committed CUSTOM_L 15 of 10 on {NAME}",
+    )
     assert placement.other.inventory(ROOT)["CUSTOM_L"] == licence(10)
 
 
-def test_s_23_after_a_conflict_the_entries_are_applied_anew(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_23_after_a_conflict_the_entries_are_applied_anew(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     agent.once()
     files.write("a.yaml", default("CUSTOM_A", CUSTOM_L={"total": 20}))
     agent.stop()
@@ -266,16 +331,22 @@ def test_s_23_after_a_conflict_the_entries_are_applied_anew(agent: AgentUnderTes
     settled(agent, placement, agent_log, wanted("CUSTOM_A", "CUSTOM_Z", CUSTOM_L=licence(20)))
 
 
-def test_s_25_a_child_that_appears_later_gets_its_entry_in_that_pass(agent: AgentUnderTest, files: ProviderFiles, placement, agent_log) -> None:
+def test_s_25_a_child_that_appears_later_gets_its_entry_in_that_pass(
+    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
+) -> None:
     files.write("a.yaml", by_name("gpu-0", "CUSTOM_GOLD", CUSTOM_SLOTS={"total": 2}))
     agent.cycle(start=True)
-    agent.driver.interface.script = shaped(HAS, {DEVICE: (NAME, PCI), "gpu-0": (NAME, {"PGPU": total(1)})})
+    agent.driver.interface.script = shaped(
+        HAS, {DEVICE: (NAME, PCI), "gpu-0": (NAME, {"PGPU": total(1)})}
+    )
     assert agent.cycle().state == "changed"
     gpu = Want({"PGPU": total(1), "CUSTOM_SLOTS": licence(2)}, NAME, {"CUSTOM_GOLD", "OWNER_NOVA"})
     settled(agent, placement, agent_log, {**BOTH, "gpu-0": gpu})
 
 
-def test_a_provider_that_goes_takes_what_the_file_gave_along(agent: AgentUnderTest, files: ProviderFiles, placement, agent_log) -> None:
+def test_a_provider_that_goes_takes_what_the_file_gave_along(
+    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
+) -> None:
     files.write("a.yaml", by_name(DEVICE, "CUSTOM_A"))
     agent.cycle(start=True)
     agent.driver.interface.script = shaped(HAS)
@@ -283,7 +354,9 @@ def test_a_provider_that_goes_takes_what_the_file_gave_along(agent: AgentUnderTe
     settled(agent, placement, agent_log, {NAME: node(HAS)}, gone={DEVICE})
 
 
-def test_a_provider_of_somebody_else_gets_nothing_and_stays_theirs(agent: AgentUnderTest, files: ProviderFiles, placement, agent_log) -> None:
+def test_a_provider_of_somebody_else_gets_nothing_and_stays_theirs(
+    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
+) -> None:
     agent.once()
     theirs = placement.other.create_provider("their-nic", parent=ROOT)
     placement.other.set_inventory(theirs, {"NET_BW_EGR_KILOBIT_PER_SEC": 1000})
@@ -293,16 +366,25 @@ def test_a_provider_of_somebody_else_gets_nothing_and_stays_theirs(agent: AgentU
     ((code, message),) = errors(report)
     assert code == "provider-config.conflict"
     assert "provider their-nic was put there by somebody else" in message
-    settled(agent, placement, agent_log, {NAME: node(HAS, "CUSTOM_B")}, before=before, state="degraded")
+    settled(
+        agent, placement, agent_log, {NAME: node(HAS, "CUSTOM_B")}, before=before, state="degraded"
+    )
 
 
-def test_a_dry_run_shows_what_would_change_and_changes_nothing(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer) -> None:
+def test_a_dry_run_shows_what_would_change_and_changes_nothing(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer
+) -> None:
     agent.once()
     before = placement.dump()
     files.write("a.yaml", default("CUSTOM_A", CUSTOM_L={"total": 20}))
     report = agent.once(dry_run=True)
     assert report.state == "pending"
-    assert [type(one.operation).__name__ for one in report.outcomes] == ["EnsureResourceClass", "EnsureTrait", "SetInventory", "SetTraits"]
+    assert [type(one.operation).__name__ for one in report.outcomes] == [
+        "EnsureResourceClass",
+        "EnsureTrait",
+        "SetInventory",
+        "SetTraits",
+    ]
     assert report.tree.provider(ROOT).inventory["CUSTOM_L"] == licence(20)
     assert placement.dump() == before
 
@@ -312,18 +394,37 @@ def test_what_a_file_gave_a_cell_is_not_taken_for_the_nodes_own_while_facts_are_
     host: Host, files: ProviderFiles, placement: PlacementServer, incomplete: Any
 ) -> None:
     cells = Topology((Cell(0, frozenset({0, 1}), 4096), Cell(1, frozenset({2, 3}), 4096)))
-    agent = host(policy=Policy(HostPolicy(dedicated=frozenset(range(4))), layout="nested"), provider_files=files.folder)
-    facts = HostFacts(NAME, time.time(), "QEMU", cpu=CpuFacts(frozenset(range(4))), memory_mib=8192, disk_gib=10, numa=cells)
+    agent = host(
+        policy=Policy(HostPolicy(dedicated=frozenset(range(4))), layout="nested"),
+        provider_files=files.folder,
+    )
+    facts = HostFacts(
+        NAME,
+        time.time(),
+        "QEMU",
+        cpu=CpuFacts(frozenset(range(4))),
+        memory_mib=8192,
+        disk_gib=10,
+        numa=cells,
+    )
     agent.driver.interface.facts_of = lambda _name: replace(facts, taken_at=time.time())
     given = {"total": 4, "max_unit": 4}
-    files.write("cell.yaml", by_name(f"{NAME}_NUMA0", "CUSTOM_FAST", CUSTOM_L=given), by_uuid(ROOT, CUSTOM_L=given))
+    files.write(
+        "cell.yaml",
+        by_name(f"{NAME}_NUMA0", "CUSTOM_FAST", CUSTOM_L=given),
+        by_uuid(ROOT, CUSTOM_L=given),
+    )
     agent.once()
     before = placement.dump()
-    agent.driver.interface.facts_of = lambda _name: replace(facts, taken_at=time.time(), incomplete={incomplete: "nobody answers"}, **{incomplete: None})
+    agent.driver.interface.facts_of = lambda _name: replace(
+        facts, taken_at=time.time(), incomplete={incomplete: "nobody answers"}, **{incomplete: None}
+    )
     report = agent.once()
     assert [one.code for one in report.errors] == ["agent.error"]
     assert placement.dump() == before
     files.remove("cell.yaml")
     agent.once()
-    left = {one["name"]: one["inventories"].keys() for one in placement.dump()["providers"].values()}
+    left = {
+        one["name"]: one["inventories"].keys() for one in placement.dump()["providers"].values()
+    }
     assert not any("CUSTOM_L" in names for names in left.values())

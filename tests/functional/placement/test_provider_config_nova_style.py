@@ -1,4 +1,6 @@
-"""Operator's files on the tree of a driver that is shown what they gave, and may leave it as it is (provider-config.md 4, 7.17)."""
+"""Operator's files on the tree of a driver that is shown what they gave, and may leave it as it is
+(provider-config.md 4, 7.17).
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +18,10 @@ ROOT_HAS = {"VCPU": total(16), "MEMORY_MB": total(16384)}
 CHILD = f"{NAME}_FPGA"
 CHILD_HAS = {"FPGA": total(2)}
 LICENCE = total(20, max_unit=2147483647)
-ENTRIES = (default("CUSTOM_A", CUSTOM_L={"total": 20}), by_name(CHILD, "CUSTOM_B", CUSTOM_X={"total": 20}))
+ENTRIES = (
+    default("CUSTOM_A", CUSTOM_L={"total": 20}),
+    by_name(CHILD, "CUSTOM_B", CUSTOM_X={"total": 20}),
+)
 CONFIGURED = {
     NAME: node({**ROOT_HAS, "CUSTOM_L": LICENCE}, "CUSTOM_A"),
     CHILD: Want({**CHILD_HAS, "CUSTOM_X": LICENCE}, NAME, {"CUSTOM_B", "OWNER_NOVA"}),
@@ -49,7 +54,13 @@ def rebuilds(tree: Any, name: str) -> None:
     """Writes all inventories anew."""
     if not tree.exists(CHILD):
         tree.new_child(CHILD, name)
-    tree.update_inventory(CHILD, {name: {"total": record["total"], "max_unit": record["max_unit"]} for name, record in CHILD_HAS.items()})
+    tree.update_inventory(
+        CHILD,
+        {
+            name: {"total": record["total"], "max_unit": record["max_unit"]}
+            for name, record in CHILD_HAS.items()
+        },
+    )
     tree.update_inventory(name, ROOT_HAS)
 
 
@@ -58,7 +69,9 @@ class Driver(NovaStyleDriver):
         super().__init__()
         self.update = update
 
-    def update_provider_tree(self, provider_tree: Any, nodename: str, allocations: Any = None) -> None:
+    def update_provider_tree(
+        self, provider_tree: Any, nodename: str, allocations: Any = None
+    ) -> None:
         self.update(provider_tree, nodename)
 
 
@@ -72,13 +85,17 @@ def agent(request: pytest.FixtureRequest, host: Host, files: ProviderFiles) -> A
     return host(driver=Driver(request.param), provider_files=files.folder)
 
 
-def test_s_17_a_second_run_is_fine_and_sends_nothing(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_17_a_second_run_is_fine_and_sends_nothing(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("a.yaml", *ENTRIES)
     assert agent.once().state == "changed"
     settled(agent, placement, agent_log, CONFIGURED)
 
 
-def test_s_17_s_18_what_left_the_files_is_removed(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_17_s_18_what_left_the_files_is_removed(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("a.yaml", *ENTRIES)
     agent.once()
     files.remove("a.yaml")
@@ -86,7 +103,9 @@ def test_s_17_s_18_what_left_the_files_is_removed(agent: AgentUnderTest, files: 
     settled(agent, placement, agent_log, PLAIN)
 
 
-def test_other_amounts_are_written(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_other_amounts_are_written(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("a.yaml", by_name(CHILD, "CUSTOM_B", CUSTOM_X={"total": 9, "reserved": 3}))
     agent.once()
     files.write("a.yaml", *ENTRIES)
@@ -94,21 +113,31 @@ def test_other_amounts_are_written(agent: AgentUnderTest, files: ProviderFiles, 
     settled(agent, placement, agent_log, CONFIGURED)
 
 
-def test_s_19_what_is_used_is_held_and_goes_when_it_is_free(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_19_what_is_used_is_held_and_goes_when_it_is_free(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     files.write("a.yaml", *ENTRIES)
     child = agent.once().tree.provider(CHILD).uuid
     consumer = placement.other.claim({child: {"CUSTOM_X": 4}})
     files.remove("a.yaml")
     for run in (agent.once, agent.once):
         (drift,) = run().drift
-        assert drift.detail == f"{CHILD}: no file gives it CUSTOM_X any more but 4 of it are allocated to 1 consumer"
-        assert placement.other.inventory(child) == {**CHILD_HAS, "CUSTOM_X": {**LICENCE, "reserved": 20}}
+        assert (
+            drift.detail
+            == f"{CHILD}: no file gives it CUSTOM_X any more but 4 of it are allocated to 1 consumer"
+        )
+        assert placement.other.inventory(child) == {
+            **CHILD_HAS,
+            "CUSTOM_X": {**LICENCE, "reserved": 20},
+        }
     placement.other.release(consumer)
     agent.once()
     settled(agent, placement, agent_log, PLAIN)
 
 
-def test_s_107_a_class_of_the_driver_s_is_an_error_in_every_run(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_s_107_a_class_of_the_driver_s_is_an_error_in_every_run(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     update = agent.driver.interface.update
 
     def with_gpu(tree: Any, name: str) -> None:
@@ -125,17 +154,29 @@ def test_s_107_a_class_of_the_driver_s_is_an_error_in_every_run(agent: AgentUnde
     settled(agent, placement, agent_log, want, state="degraded")
 
 
-def test_what_an_earlier_configuration_gave_stays_when_the_new_one_does_not_fit(agent: AgentUnderTest, files: ProviderFiles, placement, agent_log) -> None:
+def test_what_an_earlier_configuration_gave_stays_when_the_new_one_does_not_fit(
+    agent: AgentUnderTest, files: ProviderFiles, placement, agent_log
+) -> None:
     files.write("a.yaml", *ENTRIES)
     agent.once()
-    files.write("a.yaml", by_uuid(ROOT, "CUSTOM_C"), by_name(NAME, "CUSTOM_D"), by_name(CHILD, CUSTOM_X={"total": 20}))
+    files.write(
+        "a.yaml",
+        by_uuid(ROOT, "CUSTOM_C"),
+        by_name(NAME, "CUSTOM_D"),
+        by_name(CHILD, CUSTOM_X={"total": 20}),
+    )
     report = agent.once()
     assert [one.code for one in report.errors] == ["provider-config.conflict"]
-    want = {NAME: CONFIGURED[NAME], CHILD: Want({**CHILD_HAS, "CUSTOM_X": LICENCE}, NAME, {"OWNER_NOVA"})}
+    want = {
+        NAME: CONFIGURED[NAME],
+        CHILD: Want({**CHILD_HAS, "CUSTOM_X": LICENCE}, NAME, {"OWNER_NOVA"}),
+    }
     settled(agent, placement, agent_log, want, state="degraded")
 
 
-def test_an_adopted_tree_keeps_what_somebody_else_had_put_on_it(agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log) -> None:
+def test_an_adopted_tree_keeps_what_somebody_else_had_put_on_it(
+    agent: AgentUnderTest, files: ProviderFiles, placement: PlacementServer, agent_log
+) -> None:
     other = placement.other
     other.create_provider(NAME, ROOT)
     other.set_inventory(ROOT, {**ROOT_HAS, "CUSTOM_THEIRS": total(3)})
@@ -144,4 +185,12 @@ def test_an_adopted_tree_keeps_what_somebody_else_had_put_on_it(agent: AgentUnde
     agent.once(adopt=True)
     files.remove("a.yaml")
     agent.once()
-    settled(agent, placement, agent_log, {NAME: node({**ROOT_HAS, "CUSTOM_THEIRS": total(3)}, "CUSTOM_A", "CUSTOM_Z"), CHILD: PLAIN[CHILD]})
+    settled(
+        agent,
+        placement,
+        agent_log,
+        {
+            NAME: node({**ROOT_HAS, "CUSTOM_THEIRS": total(3)}, "CUSTOM_A", "CUSTOM_Z"),
+            CHILD: PLAIN[CHILD],
+        },
+    )

@@ -1,4 +1,6 @@
-"""Reconciliation of allocations on a real Placement: the table of resource-tracker.md section 4 row by row; S62 to S97 of its section 8."""
+"""Reconciliation of allocations on a real Placement: the table of resource-tracker.md section 4 row
+by row; S62 to S97 of its section 8.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from agent.tree.policy import Policy
 from agent.errors import ReshapeNeeded, StoreError
 from agent.model.domain import Domain
 from agent.model.facts import HostFacts
@@ -19,9 +20,19 @@ from agent.model.report import Drift, NodeReport
 from agent.placement import clock
 from agent.tracker.requests import InstanceClaim
 from agent.tracker.updates import InstanceUpdate
+from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support import faults
-from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, new_uuid, operations, shaped, total
+from tests.support.agent import (
+    NAME,
+    ROOT,
+    AgentUnderTest,
+    ScriptedDriver,
+    new_uuid,
+    operations,
+    shaped,
+    total,
+)
 from tests.support.consumer_book import FLAVOR, Book
 from tests.support.placement import PlacementServer
 
@@ -62,7 +73,9 @@ Claims = Callable[..., str]
 def built(node: AgentUnderTest, guest: str, claim: str, vm_state: VmState = "building") -> None:
     """The agent is asked for the room of a guest, and told how its build goes on."""
     described = Instance(uuid=ConsumerUuid(guest), project_id="p", user_id="u", flavor=FLAVOR)
-    node.tracking.tracker.claim(InstanceClaim(id=claim, node=ProviderUuid(ROOT), instance=described))
+    node.tracking.tracker.claim(
+        InstanceClaim(id=claim, node=ProviderUuid(ROOT), instance=described)
+    )
     node.tracking.tracker.update(ConsumerUuid(guest), InstanceUpdate(vm_state=vm_state))
 
 
@@ -87,22 +100,30 @@ def kept(placement: PlacementServer, report: NodeReport, consumer: str) -> list[
     """What is said of the allocations of a consumer that is as it was."""
     assert placement.other.allocations(consumer)["allocations"]
     assert (report.state, report.outcomes, placement.writes()) == ("in-sync", (), [])
-    return [one for one in report.drift if one.consumer == consumer and one.kind == "orphaned-allocation"]
+    return [
+        one
+        for one in report.drift
+        if one.consumer == consumer and one.kind == "orphaned-allocation"
+    ]
 
 
 def warned(told: list[Drift], *words: str) -> bool:
     (one,) = told
-    return (one.kind, one.severity) == ("orphaned-allocation", "warning") and all(word in one.detail for word in words)
+    return (one.kind, one.severity) == ("orphaned-allocation", "warning") and all(
+        word in one.detail for word in words
+    )
 
 
 def gone(placement: PlacementServer, consumer: str) -> bool:
     return not placement.other.allocations(consumer)["allocations"]
 
 
-# --- what stays -------------------------------------------------------------------------------------------------
+# --- what stays -----------------------------------------------------------------------------------
 
 
-def test_row_a1_a_tracked_instance_is_kept(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+def test_row_a1_a_tracked_instance_is_kept(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
     book.tracked(one := claims())
     assert kept(placement, node.cycle(), one) == []
 
@@ -116,7 +137,11 @@ def test_row_a2_s_96_the_migration_of_a_move_that_goes_on_or_failed_is_kept(
 
 
 def test_row_a3_a_consumer_that_no_record_knows_is_kept_and_told(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, at: Callable[[float], None]
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    claims: Claims,
+    at: Callable[[float], None],
 ) -> None:
     book.tracked(claims())
     stranger = claims()
@@ -127,16 +152,26 @@ def test_row_a3_a_consumer_that_no_record_knows_is_kept_and_told(
         assert "VCPU 1" in told.detail
 
 
-@pytest.mark.parametrize(("there", "words"), [({"host": None, "node": None}, None), ({"host": "host-b", "node": new_uuid()}, "host-b(")])
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [({"host": None, "node": None}, None), ({"host": "host-b", "node": new_uuid()}, "host-b(")],
+)
 def test_row_a5_s_95_a_deleted_hidden_instance_is_kept(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, there: dict[str, Any], words: str | None
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    claims: Claims,
+    there: dict[str, Any],
+    words: str | None,
 ) -> None:
     book.instance(i9 := claims(), deleted=True, hidden=True, **there)
     told = kept(placement, node.cycle(), i9)
     assert warned(told, words) if words else told == []
 
 
-def test_row_a6_s_97_an_instance_without_a_host_is_kept(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+def test_row_a6_s_97_an_instance_without_a_host_is_kept(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
     book.instance(one := claims(), host=None, node=None, task_state="scheduling")
     assert kept(placement, node.cycle(), one) == []
 
@@ -147,10 +182,15 @@ def test_what_an_aborted_build_left_is_told_with_the_command_that_removes_it(
     built(node, one := claims(), new_uuid())
     assert node.cycle().drift == ()
     placement.clear()
-    node.tracking.tracker.abort(node.tracking.tracker.view(ProviderUuid(ROOT)).claims_of(ConsumerUuid(one))[0].id)
+    node.tracking.tracker.abort(
+        node.tracking.tracker.view(ProviderUuid(ROOT)).claims_of(ConsumerUuid(one))[0].id
+    )
     # It may be about to be built again.
     (told,) = kept(placement, node.cycle(), one)
-    assert (told.severity, f"agent allocation remove-tree {one} {ROOT}" in told.remedy) == ("info", True)
+    assert (told.severity, f"agent allocation remove-tree {one} {ROOT}" in told.remedy) == (
+        "info",
+        True,
+    )
     at(1)
     assert warned(kept(placement, node.cycle(), one), "(building)", "VCPU 1", "has no claim")
 
@@ -183,7 +223,9 @@ def test_row_a10_s_97_an_instance_of_this_hosts_other_node_is_kept_with_a_warnin
     assert warned(kept(placement, node.cycle(), one), "another node of this host", node_b)
 
 
-def test_a_consumer_of_many_providers_is_judged_once(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+def test_a_consumer_of_many_providers_is_judged_once(
+    node: AgentUnderTest, placement: PlacementServer, book: Book
+) -> None:
     one = placement.other.claim({ROOT: {"MEMORY_MB": 2048}, CELL: {"PCPU": 2}})
     book.instance(one)
     assert warned(kept(placement, node.cycle(), one), "MEMORY_MB 2048", "PCPU 2")
@@ -199,7 +241,7 @@ def test_what_holds_something_of_a_foreign_provider_alone_is_not_judged(
     assert kept(placement, node.cycle(), one) == []
 
 
-# --- what goes --------------------------------------------------------------------------------------------------
+# --- what goes ------------------------------------------------------------------------------------
 
 
 def test_row_a4_s_94_the_allocation_of_a_deleted_instance_is_removed(
@@ -212,7 +254,11 @@ def test_row_a4_s_94_the_allocation_of_a_deleted_instance_is_removed(
     assert report.state == "changed"
     ((operation,), drift) = operations(report), report.drift
     assert isinstance(operation, DeleteAllocations)
-    assert (operation.before, operation.after, operation.reason) == ({i9: {ROOT: F1}}, None, "the instance is deleted")
+    assert (operation.before, operation.after, operation.reason) == (
+        {i9: {ROOT: F1}},
+        None,
+        "the instance is deleted",
+    )
     assert drift == ()
     assert gone(placement, i9)
     assert placement.other.allocations(tracked)["allocations"]
@@ -238,10 +284,18 @@ def test_s_94_a_conflict_is_counted_the_others_are_handled_and_the_next_pass_tri
     first, busy, last = sorted(claims() for _ in range(3))
     for one in (first, busy, last):
         book.instance(one, deleted=True)
-    placement.faults.add(faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 2}}, busy)), method="PUT", path=f"/allocations/{busy}$")
+    placement.faults.add(
+        faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 2}}, busy)),
+        method="PUT",
+        path=f"/allocations/{busy}$",
+    )
     report = node.cycle()
     assert (report.state, report.attempts) == ("degraded", 1)
-    assert {one.operation.before.popitem()[0]: one.status for one in report.outcomes} == {first: "done", busy: "failed", last: "done"}
+    assert {one.operation.before.popitem()[0]: one.status for one in report.outcomes} == {
+        first: "done",
+        busy: "failed",
+        last: "done",
+    }
     assert [one.code for one in report.errors] == ["placement.conflict"]
     assert busy in report.errors[0].message
     assert len(placement.writes()) == 3
@@ -252,7 +306,9 @@ def test_s_94_a_conflict_is_counted_the_others_are_handled_and_the_next_pass_tri
     assert gone(placement, busy)
 
 
-@pytest.mark.parametrize("status", ["confirmed", "reverted", "completed", "done", "failed", "cancelled"])
+@pytest.mark.parametrize(
+    "status", ["confirmed", "reverted", "completed", "done", "failed", "cancelled"]
+)
 def test_row_a11_s_96_the_allocation_of_a_migration_that_is_over_is_removed(
     node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, status: str
 ) -> None:
@@ -304,13 +360,21 @@ def test_row_a11_a_resize_on_the_same_node_that_came_to_nothing_keeps_what_its_g
     assert node.cycle().drift == ()
 
 
-def test_row_a11_the_hidden_twin_of_a_migration_is_kept(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
-    book.migration(m4 := claims(), new_uuid(), status="confirmed", hidden=True, cross_cell_move=True)
+def test_row_a11_the_hidden_twin_of_a_migration_is_kept(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
+    book.migration(
+        m4 := claims(), new_uuid(), status="confirmed", hidden=True, cross_cell_move=True
+    )
     assert kept(placement, node.cycle(), m4) == []
 
 
 def test_row_a3_s_95_an_unknown_consumer_goes_after_the_grace_in_a_later_audit_if_that_is_enabled(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, at: Callable[[float], None]
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    claims: Claims,
+    at: Callable[[float], None],
 ) -> None:
     node.policy = Policy(purge_after=24 * HOUR)
     node.stop()
@@ -331,7 +395,11 @@ def test_row_a3_s_95_an_unknown_consumer_goes_after_the_grace_in_a_later_audit_i
 
 
 def test_row_a3_one_audit_alone_never_removes_an_unknown_consumer(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, at: Callable[[float], None]
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    claims: Claims,
+    at: Callable[[float], None],
 ) -> None:
     node.policy = Policy(purge_after=0.0)
     node.stop()
@@ -344,7 +412,11 @@ def test_row_a3_one_audit_alone_never_removes_an_unknown_consumer(
 
 
 def test_row_a3_a_consumer_that_a_record_knows_meanwhile_begins_anew(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, at: Callable[[float], None]
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    claims: Claims,
+    at: Callable[[float], None],
 ) -> None:
     node.policy = Policy(purge_after=24 * HOUR)
     node.stop()
@@ -383,15 +455,22 @@ def test_what_an_instance_without_a_host_left_here_goes_once_it_is_told_to_be_de
     assert gone(placement, one)
 
 
-# --- what the others have of a consumer -------------------------------------------------------------------------
+# --- what the others have of a consumer -----------------------------------------------------------
 
 
 def held_by(placement: PlacementServer, consumer: str) -> dict[str, Any]:
-    return {one: held["resources"] for one, held in placement.other.allocations(consumer)["allocations"].items()}
+    return {
+        one: held["resources"]
+        for one, held in placement.other.allocations(consumer)["allocations"].items()
+    }
 
 
 def test_purging_an_unknown_consumer_takes_nothing_that_it_holds_on_other_hosts(
-    node: AgentUnderTest, placement: PlacementServer, claims: Claims, hb: str, at: Callable[[float], None]
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    claims: Claims,
+    hb: str,
+    at: Callable[[float], None],
 ) -> None:
     node.policy = Policy(purge_after=24 * HOUR)
     node.stop()
@@ -428,7 +507,9 @@ def test_of_a_migration_that_is_over_what_it_holds_on_other_hosts_stays(
     assert held_by(placement, m4) == {hb: F1}
 
 
-def test_what_is_left_on_shared_storage_alone_goes_with_what_is_over(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+def test_what_is_left_on_shared_storage_alone_goes_with_what_is_over(
+    node: AgentUnderTest, placement: PlacementServer, book: Book
+) -> None:
     store = placement.other.create_provider("store")
     placement.other.set_inventory(store, {"DISK_GB": 1000})
     placement.other.set_traits(store, {"MISC_SHARES_VIA_AGGREGATE"})
@@ -443,15 +524,19 @@ def test_what_is_left_on_shared_storage_alone_goes_with_what_is_over(node: Agent
     assert gone(placement, m4)
 
 
-# --- evacuations ------------------------------------------------------------------------------------------------
+# --- evacuations ----------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def evacuated(book: Book, claims: Claims, hb: str) -> str:
-    """i1, with something on this node, its cell and where it is now, evacuated from here to there."""
+    """i1, with something on this node, its cell and where it is now, evacuated from
+    here to there.
+    """
     i1 = claims(ROOT, hb)
     book.instance(i1, host="host-b", node=hb)
-    book.migration(EVACUATION, i1, type="evacuation", status="done", dest_compute="host-b", dest_node=hb)
+    book.migration(
+        EVACUATION, i1, type="evacuation", status="done", dest_compute="host-b", dest_node=hb
+    )
     return i1
 
 
@@ -466,7 +551,10 @@ def test_s_70_what_an_evacuated_instance_left_here_is_taken_out_of_its_allocatio
     assert operation.before == {evacuated: {ROOT: F1, CELL: {"PCPU": 1}, hb: F1}}
     assert operation.after == {evacuated: {hb: F1}}
     assert f"host-b({hb})" in operation.reason
-    assert {one: held["resources"] for one, held in placement.other.allocations(evacuated)["allocations"].items()} == {hb: F1}
+    assert {
+        one: held["resources"]
+        for one, held in placement.other.allocations(evacuated)["allocations"].items()
+    } == {hb: F1}
     assert node.cycle().state == "in-sync"
 
 
@@ -522,11 +610,15 @@ def test_an_evacuation_that_ends_while_a_pass_judges_by_older_records_proves_its
 
     def ends(_: object) -> None:
         book.release(i1)
-        book.migration(EVACUATION, i1, type="evacuation", status="done", dest_compute="host-b", dest_node=hb)
+        book.migration(
+            EVACUATION, i1, type="evacuation", status="done", dest_compute="host-b", dest_node=hb
+        )
         book.instance(i1, host="host-b", node=hb)
 
     # What is counted here was read before this, the evacuations are after it.
-    rule = placement.faults.add(faults.before(ends), method="GET", path=f"/resource_providers/{ROOT}/allocations")
+    rule = placement.faults.add(
+        faults.before(ends), method="GET", path=f"/resource_providers/{ROOT}/allocations"
+    )
     node.cycle()
     assert rule.hits == 1
     assert node.cycle().state == "changed"
@@ -545,7 +637,9 @@ def test_an_evacuated_instance_that_came_back_and_left_again_leaves_no_leftover_
 def test_a_leftover_that_could_not_be_removed_is_removed_by_the_next_pass(
     node: AgentUnderTest, placement: PlacementServer, evacuated: str, hb: str
 ) -> None:
-    meddling = faults.before(lambda _: placement.other.claim({ROOT: F1, hb: {"VCPU": 2}}, evacuated))
+    meddling = faults.before(
+        lambda _: placement.other.claim({ROOT: F1, hb: {"VCPU": 2}}, evacuated)
+    )
     placement.faults.add(meddling, method="PUT", path=f"/allocations/{evacuated}$")
     assert node.cycle().state == "degraded"
     assert node.cycle().state == "changed"
@@ -586,8 +680,12 @@ def test_a_process_that_dies_before_it_removes_a_leftover_removes_it_the_next_ti
 def test_a_removal_of_a_leftover_whose_outcome_is_unknown_proves_it_once(
     node: AgentUnderTest, placement: PlacementServer, evacuated: str, hb: str, applied: bool
 ) -> None:
-    placement.faults.add(faults.cut(applied=applied), method="PUT", path=f"/allocations/{evacuated}$")
-    placement.faults.add(faults.refused(), method="GET", path=f"/allocations/{evacuated}$", times=None, skip=1)
+    placement.faults.add(
+        faults.cut(applied=applied), method="PUT", path=f"/allocations/{evacuated}$"
+    )
+    placement.faults.add(
+        faults.refused(), method="GET", path=f"/allocations/{evacuated}$", times=None, skip=1
+    )
     assert node.cycle().state == "degraded"
     placement.faults.clear()
     if applied:
@@ -601,12 +699,22 @@ def test_a_removal_of_a_leftover_whose_outcome_is_unknown_proves_it_once(
 
 @pytest.mark.parametrize("shared", [True, False], ids=["one store", "stores of their own"])
 def test_a_guest_that_was_evacuated_twice_leaves_no_share_at_its_first_host_once_the_second_one_is_clean(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, evacuated: str, hb: str, shared: bool
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    evacuated: str,
+    hb: str,
+    shared: bool,
 ) -> None:
     hc = placement.other.create_provider("node-hc")
     placement.other.set_inventory(hc, {"VCPU": 16, "MEMORY_MB": 65536, "DISK_GB": 1000})
     if shared:
-        second = {"source_compute": "host-b", "source_node": hb, "dest_compute": "host-c", "dest_node": hc}
+        second = {
+            "source_compute": "host-b",
+            "source_node": hb,
+            "dest_compute": "host-c",
+            "dest_node": hc,
+        }
         book.migration(new_uuid(), evacuated, type="evacuation", status="done", **second)
         book.instance(evacuated, host="host-c", node=hc)
     # The second host was repaired first, and took its share back.
@@ -624,7 +732,14 @@ def test_s_69_while_the_evacuation_goes_on_the_allocation_stays(
 ) -> None:
     i1 = claims(ROOT, hb)
     book.tracked(i1)
-    book.migration(new_uuid(), i1, type="evacuation", status="pre-migrating", dest_compute="host-b", dest_node=hb)
+    book.migration(
+        new_uuid(),
+        i1,
+        type="evacuation",
+        status="pre-migrating",
+        dest_compute="host-b",
+        dest_node=hb,
+    )
     assert kept(placement, node.cycle(), i1) == []
     # Nor if the agent counts it no more.
     book.release(i1)
@@ -642,7 +757,15 @@ def on_its_way(book: Book, i1: str, hb: str) -> None:
 
 
 def failed_here(book: Book, i1: str, hb: str) -> None:
-    book.migration(new_uuid(), i1, status="error", source_compute="host-b", source_node=hb, dest_compute="host-1", dest_node=ROOT)
+    book.migration(
+        new_uuid(),
+        i1,
+        status="error",
+        source_compute="host-b",
+        source_node=hb,
+        dest_compute="host-1",
+        dest_node=ROOT,
+    )
 
 
 def other_source(book: Book, i1: str, hb: str) -> None:
@@ -655,26 +778,39 @@ def other_kind(book: Book, i1: str, hb: str) -> None:
 
 @pytest.mark.parametrize("doubt", [doing, on_its_way, failed_here, other_source, other_kind])
 def test_s_70_what_may_be_coming_back_or_was_not_evacuated_from_here_stays(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, evacuated: str, hb: str, doubt: Callable[[Book, str, str], None]
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    evacuated: str,
+    hb: str,
+    doubt: Callable[[Book, str, str], None],
 ) -> None:
     doubt(book, evacuated, hb)
     assert warned(kept(placement, node.cycle(), evacuated), "host-b(")
 
 
-def test_s_70_a_copy_that_the_hypervisor_still_shows_keeps_its_allocation(node: AgentUnderTest, placement: PlacementServer, evacuated: str) -> None:
+def test_s_70_a_copy_that_the_hypervisor_still_shows_keeps_its_allocation(
+    node: AgentUnderTest, placement: PlacementServer, evacuated: str
+) -> None:
     facts = node.driver.facts_of
-    node.driver.facts_of = lambda name: replace(facts(name), domains=(Domain(ConsumerUuid(evacuated), "i1", 2048),))
+    node.driver.facts_of = lambda name: replace(
+        facts(name), domains=(Domain(ConsumerUuid(evacuated), "i1", 2048),)
+    )
     assert warned(kept(placement, node.cycle(), evacuated), "host-b(")
-    node.driver.facts_of = lambda name: replace(facts(name), incomplete={"domains": "libvirt did not answer"})
+    node.driver.facts_of = lambda name: replace(
+        facts(name), incomplete={"domains": "libvirt did not answer"}
+    )
     assert node.cycle().outcomes == ()
     node.driver.facts_of = lambda name: replace(facts(name), domains=())
     assert node.cycle().state == "changed"
 
 
-# --- what is missing or other -----------------------------------------------------------------------------------
+# --- what is missing or other ---------------------------------------------------------------------
 
 
-def test_a_tracked_instance_without_allocation_is_told(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+def test_a_tracked_instance_without_allocation_is_told(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
     book.tracked(one := new_uuid())
     (told,) = node.cycle().drift
     assert (told.kind, told.severity, told.consumer) == ("missing-allocation", "warning", one)
@@ -682,7 +818,9 @@ def test_a_tracked_instance_without_allocation_is_told(node: AgentUnderTest, pla
     assert node.cycle().drift == ()
 
 
-def test_an_allocation_that_came_after_the_tree_was_read_is_not_missed(node: AgentUnderTest, placement: PlacementServer, claims: Claims) -> None:
+def test_an_allocation_that_came_after_the_tree_was_read_is_not_missed(
+    node: AgentUnderTest, placement: PlacementServer, claims: Claims
+) -> None:
     one = new_uuid()
 
     def comes(_: object) -> None:
@@ -706,31 +844,41 @@ def test_what_stays_wrong_is_asked_for_again_later_each_time(
         at(minute / 60)
         placement.clear()
         assert len(node.cycle().drift) == 40
-        asked.append(len([one for one in placement.requests if one.path.startswith("/allocations/")]))
+        asked.append(
+            len([one for one in placement.requests if one.path.startswith("/allocations/")])
+        )
     assert asked[0] == 40
     assert max(asked[1:]) <= 8
     # Each within ten minutes, a few of them at a time.
     assert sum(asked[30:]) <= 40 * 3
 
 
-def test_an_instance_that_is_only_being_made_is_not_missed(node: AgentUnderTest, book: Book) -> None:
+def test_an_instance_that_is_only_being_made_is_not_missed(
+    node: AgentUnderTest, book: Book
+) -> None:
     book.tracked(new_uuid(), state="held")
     book.tracked(new_uuid(), purpose="devices")
     assert node.cycle().drift == ()
 
 
-def test_amounts_other_than_the_claims_are_told(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+def test_amounts_other_than_the_claims_are_told(
+    node: AgentUnderTest, placement: PlacementServer, book: Book
+) -> None:
     one = placement.other.claim({ROOT: {"VCPU": 2, "MEMORY_MB": 2048}, CELL: {"PCPU": 1}})
     book.tracked(one)
     (told,) = node.cycle().drift
     assert (told.kind, told.severity, told.consumer) == ("allocation-mismatch", "warning", one)
-    assert told.detail == f"instance {one} holds PCPU 1, VCPU 2 instead of 1; DISK_GB 0 instead of 20"
+    assert (
+        told.detail == f"instance {one} holds PCPU 1, VCPU 2 instead of 1; DISK_GB 0 instead of 20"
+    )
 
 
 def test_amounts_that_were_given_back_without_moving_a_generation_are_not_told_to_be_wrong(
     node: AgentUnderTest, placement: PlacementServer, book: Book
 ) -> None:
-    """After a revert on one host: what the guest would have had is gone, which no generation shows."""
+    """After a revert on one host: what the guest would have had is gone, which no
+    generation shows.
+    """
     one = placement.other.claim({ROOT: F1, CELL: {"PCPU": 2}})
     book.tracked(one)
     assert [told.kind for told in node.cycle().drift] == ["allocation-mismatch"]
@@ -742,7 +890,11 @@ def test_an_allocation_that_was_deleted_behind_the_agents_back_is_missed_within_
     node: AgentUnderTest, placement: PlacementServer, book: Book, at: Callable[[float], None]
 ) -> None:
     book.tracked(one := placement.other.claim({ROOT: F1}))
-    book.tracked(other := placement.other.claim({ROOT: {"MEMORY_MB": 2048, "DISK_GB": 20}, CELL: {"PCPU": 1}}))
+    book.tracked(
+        other := placement.other.claim(
+            {ROOT: {"MEMORY_MB": 2048, "DISK_GB": 20}, CELL: {"PCPU": 1}}
+        )
+    )
     assert node.cycle().drift == ()
     for guest in (one, other):
         placement.other.release(guest)
@@ -752,7 +904,8 @@ def test_an_allocation_that_was_deleted_behind_the_agents_back_is_missed_within_
         at(minutes / 60)
         placement.clear()
         seen = {told.consumer for told in node.cycle().drift if told.kind == "missing-allocation"}
-        # Each is asked for itself before it is told, what memory still has of the second guest in its cell among it.
+        # Each is asked for itself before it is told, what memory still has of the second guest in
+        # its cell among it.
         assert len(placement.requests) <= 4
         if len(seen) == 2:
             break
@@ -773,13 +926,17 @@ def test_what_a_stranger_that_left_held_of_a_child_is_not_told_for_ever_because_
     assert [told.consumer for told in node.cycle().drift] == [other]
 
 
-def test_dedicated_and_shared_cpus_count_together(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+def test_dedicated_and_shared_cpus_count_together(
+    node: AgentUnderTest, placement: PlacementServer, book: Book
+) -> None:
     one = placement.other.claim({ROOT: {"MEMORY_MB": 2048, "DISK_GB": 20}, CELL: {"PCPU": 1}})
     book.tracked(one)
     assert node.cycle().drift == ()
 
 
-def test_classes_that_the_tree_does_not_offer_are_not_compared(host: Host, placement: PlacementServer) -> None:
+def test_classes_that_the_tree_does_not_offer_are_not_compared(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(shaped({"CUSTOM_METAL": total(1)}))
     agent.cycle(start=True)
     Book(agent.folder, ROOT).tracked(placement.other.claim({ROOT: {"CUSTOM_METAL": 1}}))
@@ -791,13 +948,17 @@ def test_while_a_move_goes_on_the_migration_has_the_half_of_the_source(
 ) -> None:
     held, guest = claims(ROOT), claims(hb)
     book.instance(guest, host="host-b", node=hb, vm_state="resized")
-    book.migration(held, guest, status="finished", type="resize", dest_compute="host-b", dest_node=hb)
+    book.migration(
+        held, guest, status="finished", type="resize", dest_compute="host-b", dest_node=hb
+    )
     book.claim(guest, half="old", migration=held)
     assert node.cycle().drift == ()
     assert placement.other.allocations(held)["allocations"]
 
 
-def test_a_resize_on_the_same_host_has_both_halves(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+def test_a_resize_on_the_same_host_has_both_halves(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
     held, guest = claims(), claims()
     book.instance(guest, task_state="resize_migrating")
     book.migration(held, guest, dest_compute="host-1", dest_node=ROOT)
@@ -815,15 +976,20 @@ class MovingVcpu(ScriptedDriver):
         if allocations is None and not self.calls:
             raise ReshapeNeeded
         self.calls += 1
-        shaped({name: record for name, record in HAS.items() if name != "VCPU"}, {"N0": (NAME, {"PCPU": total(8), "VCPU": HAS["VCPU"]})})(tree)
+        shaped(
+            {name: record for name, record in HAS.items() if name != "VCPU"},
+            {"N0": (NAME, {"PCPU": total(8), "VCPU": HAS["VCPU"]})},
+        )(tree)
         for one in (allocations or {}).values():
             one["allocations"][CELL] = one["allocations"].pop(ROOT)
 
 
-# --- what it reads, and when ------------------------------------------------------------------------------------
+# --- what it reads, and when ----------------------------------------------------------------------
 
 
-def test_a_dry_run_shows_what_would_go_and_leaves_it(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+def test_a_dry_run_shows_what_would_go_and_leaves_it(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
     book.instance(i9 := claims(), deleted=True)
     report = node.once(dry_run=True)
     assert report.state == "pending"
@@ -833,13 +999,21 @@ def test_a_dry_run_shows_what_would_go_and_leaves_it(node: AgentUnderTest, place
 
 
 def test_what_a_guest_was_promised_and_what_it_holds_go_in_one_pass(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, evacuated: str, hb: str
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    claims: Claims,
+    evacuated: str,
+    hb: str,
 ) -> None:
     book.tracked(i9 := claims())
     book.instance(i9, deleted=True)
     book.claim(evacuated)
     shown = operations(node.once(dry_run=True))
-    assert {one.op: next(iter(one.before)) for one in shown} == {"delete-allocations": i9, "set-allocations": evacuated}
+    assert {one.op: next(iter(one.before)) for one in shown} == {
+        "delete-allocations": i9,
+        "set-allocations": evacuated,
+    }
     assert placement.writes() == []
     report = node.cycle()
     assert (report.state, operations(report)) == ("changed", shown)
@@ -848,13 +1022,17 @@ def test_what_a_guest_was_promised_and_what_it_holds_go_in_one_pass(
     assert placement.other.allocations(evacuated)["allocations"].keys() == {hb}
 
 
-def test_a_node_without_records_reads_no_consumers(node: AgentUnderTest, placement: PlacementServer, claims: Claims) -> None:
+def test_a_node_without_records_reads_no_consumers(
+    node: AgentUnderTest, placement: PlacementServer, claims: Claims
+) -> None:
     claims()
     assert node.cycle().state == "in-sync"
     assert [one for one in placement.requests if one.path.endswith("/allocations")] == []
 
 
-def test_the_pass_that_makes_the_nodes_record_judges_nobody(host: Host, placement: PlacementServer, node: AgentUnderTest, claims: Claims) -> None:
+def test_the_pass_that_makes_the_nodes_record_judges_nobody(
+    host: Host, placement: PlacementServer, node: AgentUnderTest, claims: Claims
+) -> None:
     node.stop()
     again = host(SHAPE, folder="another")
     Book(again.folder, ROOT).instance(i9 := claims(), deleted=True)
@@ -863,7 +1041,9 @@ def test_the_pass_that_makes_the_nodes_record_judges_nobody(host: Host, placemen
     assert gone(placement, i9)
 
 
-def test_what_let_go_without_moving_a_generation_is_not_written(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+def test_what_let_go_without_moving_a_generation_is_not_written(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
     i9 = claims()
     book.tracked(i9)
     assert node.cycle().drift == ()
@@ -883,15 +1063,25 @@ def test_a_failure_to_read_the_consumers_is_told_and_the_tree_is_served(
 ) -> None:
     book.instance(i9 := claims(), deleted=True)
     node.driver.script = shaped(HAS | {"VGPU": total(1)}, {"N0": (NAME, {"PCPU": total(8)})})
-    placement.faults.add(faults.answer(500), method="GET", path=f"/resource_providers/{ROOT}/allocations$")
+    placement.faults.add(
+        faults.answer(500), method="GET", path=f"/resource_providers/{ROOT}/allocations$"
+    )
     report = node.cycle()
-    assert (report.state, [one.op for one in operations(report)], [one.code for one in report.errors]) == ("degraded", ["set-inventory"], ["placement.refused"])
+    assert (
+        report.state,
+        [one.op for one in operations(report)],
+        [one.code for one in report.errors],
+    ) == ("degraded", ["set-inventory"], ["placement.refused"])
     assert not gone(placement, i9)
     assert [one.op for one in operations(node.cycle())] == ["delete-allocations"]
 
 
 def test_records_that_cannot_be_read_are_told_and_the_tree_is_served(
-    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims, monkeypatch: pytest.MonkeyPatch
+    node: AgentUnderTest,
+    placement: PlacementServer,
+    book: Book,
+    claims: Claims,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
         raise StoreError("the store is away", "bring it back")
@@ -900,7 +1090,11 @@ def test_records_that_cannot_be_read_are_told_and_the_tree_is_served(
     monkeypatch.setattr(node.tracking.book, "records", fail)
     node.driver.script = shaped(HAS, {"N0": (NAME, {"PCPU": total(4)})})
     report = node.cycle()
-    assert (report.state, [one.op for one in operations(report)], [one.code for one in report.errors]) == ("degraded", ["set-inventory"], ["store.unusable"])
+    assert (
+        report.state,
+        [one.op for one in operations(report)],
+        [one.code for one in report.errors],
+    ) == ("degraded", ["set-inventory"], ["store.unusable"])
 
 
 def test_a_consumer_that_was_tried_is_not_tried_again_when_the_tree_needs_another_attempt(
@@ -909,17 +1103,26 @@ def test_a_consumer_that_was_tried_is_not_tried_again_when_the_tree_needs_anothe
     placement.other.claim({CELL: {"PCPU": 1}}, guest := claims())
     book.tracked(guest)
     book.instance(busy := claims(), deleted=True)
-    placement.faults.add(faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 2}}, busy)), method="PUT", path=f"/allocations/{busy}$")
+    placement.faults.add(
+        faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 2}}, busy)),
+        method="PUT",
+        path=f"/allocations/{busy}$",
+    )
     # What the cell loses is in use, so that it is planned once more, as something to hold.
     node.driver.script = shaped(HAS, {"N0": (NAME, {})})
     report = node.cycle()
-    assert (report.attempts, [one.kind for one in report.drift if one.kind == "held-device"]) == (2, ["held-device"])
+    assert (report.attempts, [one.kind for one in report.drift if one.kind == "held-device"]) == (
+        2,
+        ["held-device"],
+    )
     assert [one.path for one in placement.writes()].count(f"/allocations/{busy}") == 1
     node.cycle()
     assert gone(placement, busy)
 
 
-def test_beside_a_reshape_nothing_is_removed_until_the_next_pass(node: AgentUnderTest, placement: PlacementServer, book: Book) -> None:
+def test_beside_a_reshape_nothing_is_removed_until_the_next_pass(
+    node: AgentUnderTest, placement: PlacementServer, book: Book
+) -> None:
     book.instance(i9 := placement.other.claim({ROOT: {"VCPU": 1}}), deleted=True)
     node.stop()
     node.driver = MovingVcpu()
@@ -931,7 +1134,9 @@ def test_beside_a_reshape_nothing_is_removed_until_the_next_pass(node: AgentUnde
     assert gone(placement, i9)
 
 
-def test_a_lost_answer_to_a_removal_is_looked_for(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+def test_a_lost_answer_to_a_removal_is_looked_for(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
     book.instance(i9 := claims(), deleted=True)
     placement.faults.add(faults.cut(applied=True), method="PUT", path=f"/allocations/{i9}$")
     assert node.cycle().state == "changed"
@@ -943,13 +1148,17 @@ def test_a_provider_that_cannot_be_made_keeps_no_allocation_alive(
 ) -> None:
     placement.other.create_provider("N1")
     book.instance(i9 := claims(), deleted=True)
-    node.driver.script = shaped(HAS, {"N0": (NAME, {"PCPU": total(8)}), "N1": (NAME, {"PCPU": total(8)})})
+    node.driver.script = shaped(
+        HAS, {"N0": (NAME, {"PCPU": total(8)}), "N1": (NAME, {"PCPU": total(8)})}
+    )
     report = node.cycle()
     assert {one.operation.op: one.status for one in report.outcomes}["delete-allocations"] == "done"
     assert gone(placement, i9)
 
 
-def test_an_outage_ends_the_pass_and_the_rest_comes_later(node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims) -> None:
+def test_an_outage_ends_the_pass_and_the_rest_comes_later(
+    node: AgentUnderTest, placement: PlacementServer, book: Book, claims: Claims
+) -> None:
     both = [claims(), claims()]
     for one in both:
         book.instance(one, deleted=True)

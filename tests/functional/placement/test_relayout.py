@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from agent.tree.policy import Policy
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
+from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest
 from tests.support.placement import PlacementServer
@@ -26,7 +26,9 @@ def laid_out(host: Host) -> Any:
         policy = Policy(HostPolicy(frozenset({0, 1}), frozenset({2, 3, 4, 5})), layout=layout)
         made = host(policy=policy)
         cpu = CpuFacts(frozenset(range(8)))
-        made.driver.facts_of = lambda name: HostFacts(name, time.time(), "QEMU", cpu=cpu, memory_mib=8192, disk_gib=disk_gib, numa=CELLS)
+        made.driver.facts_of = lambda name: HostFacts(
+            name, time.time(), "QEMU", cpu=cpu, memory_mib=8192, disk_gib=disk_gib, numa=CELLS
+        )
         return made
 
     return agent
@@ -39,7 +41,9 @@ def dedicated(placement: PlacementServer) -> dict[str, int]:
 
 
 @pytest.mark.parametrize(("one", "other"), [("flat", "nested"), ("nested", "flat")])
-def test_dedicated_cpus_that_nobody_uses_move_in_one_step(one: str, other: str, laid_out: Any, placement: PlacementServer) -> None:
+def test_dedicated_cpus_that_nobody_uses_move_in_one_step(
+    one: str, other: str, laid_out: Any, placement: PlacementServer
+) -> None:
     laid_out(one).once()
     assert dedicated(placement) == PCPU[one]
     placement.clear()
@@ -49,7 +53,9 @@ def test_dedicated_cpus_that_nobody_uses_move_in_one_step(one: str, other: str, 
     assert laid_out(other).once().state == "in-sync"
 
 
-def test_dedicated_cpus_of_a_guest_of_which_nobody_knows_the_cells_are_not_offered_a_second_time(laid_out: Any, placement: PlacementServer) -> None:
+def test_dedicated_cpus_of_a_guest_of_which_nobody_knows_the_cells_are_not_offered_a_second_time(
+    laid_out: Any, placement: PlacementServer
+) -> None:
     laid_out("flat").once()
     placement.other.claim({ROOT: {"PCPU": 2}})
     before = placement.dump()
@@ -60,7 +66,9 @@ def test_dedicated_cpus_of_a_guest_of_which_nobody_knows_the_cells_are_not_offer
     assert laid_out("flat").once().state == "in-sync"
 
 
-def test_dedicated_cpus_in_use_go_back_to_the_root_whoever_has_them(laid_out: Any, placement: PlacementServer) -> None:
+def test_dedicated_cpus_in_use_go_back_to_the_root_whoever_has_them(
+    laid_out: Any, placement: PlacementServer
+) -> None:
     laid_out("nested").once()
     cell = next(one["uuid"] for one in placement.other.tree(ROOT) if one["name"] == f"{NAME}_NUMA0")
     consumer = placement.other.claim({cell: {"PCPU": 2}})
@@ -79,7 +87,9 @@ def test_a_period_that_is_no_start_moves_nothing(laid_out: Any, placement: Place
 
 @pytest.fixture
 def evacuate(placement: PlacementServer) -> Callable[[dict[str, int]], str]:
-    """Has a guest come here from a host with shared storage, which is dead: it still holds all that it had there."""
+    """Has a guest come here from a host with shared storage, which is dead: it still holds all that
+    it had there.
+    """
     other = placement.other
     dead, storage = other.create_provider("dead-host"), other.create_provider("storage-of-others")
     other.set_inventory(dead, {"VCPU": 8, "MEMORY_MB": 8192})
@@ -89,11 +99,20 @@ def evacuate(placement: PlacementServer) -> Callable[[dict[str, int]], str]:
 
 
 @pytest.mark.parametrize(
-    ("one", "here", "other"), [(("flat", 100), {"MEMORY_MB": 512, "DISK_GB": 20}, ("nested", 100)), (("flat", 0), {"MEMORY_MB": 512}, ("flat", 100))],
+    ("one", "here", "other"),
+    [
+        (("flat", 100), {"MEMORY_MB": 512, "DISK_GB": 20}, ("nested", 100)),
+        (("flat", 0), {"MEMORY_MB": 512}, ("flat", 100)),
+    ],
     ids=["beside another move", "where the disk is new"],
-)  # fmt: skip
+)
 def test_disk_of_an_evacuated_guest_is_not_moved_here_from_another_hosts_storage(
-    one: Any, here: dict[str, int], other: Any, laid_out: Any, placement: PlacementServer, evacuate: Callable[[dict[str, int]], str]
+    one: Any,
+    here: dict[str, int],
+    other: Any,
+    laid_out: Any,
+    placement: PlacementServer,
+    evacuate: Callable[[dict[str, int]], str],
 ) -> None:
     laid_out(*one).once()
     guest = evacuate(here)
@@ -103,7 +122,9 @@ def test_disk_of_an_evacuated_guest_is_not_moved_here_from_another_hosts_storage
     assert placement.dump()["consumers"][guest]["allocations"] == before
 
 
-def test_disk_that_is_gone_beside_another_move_stays_held_where_it_is_used(laid_out: Any, placement: PlacementServer) -> None:
+def test_disk_that_is_gone_beside_another_move_stays_held_where_it_is_used(
+    laid_out: Any, placement: PlacementServer
+) -> None:
     laid_out("flat", 100).once()
     consumer = placement.other.claim({ROOT: {"DISK_GB": 20}})
     report = laid_out("nested").once()

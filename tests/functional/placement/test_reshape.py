@@ -1,4 +1,6 @@
-"""Scenarios S-52 to S-66: inventory that moves between providers, and the allocations that move with it."""
+"""Scenarios S-52 to S-66: inventory that moves between providers, and the allocations that move
+with it.
+"""
 
 import itertools
 import logging
@@ -55,12 +57,18 @@ def posted(providers: Sequence[str], consumers: Sequence[str], status: int | str
 
 @pytest.fixture
 def given(host: Host, placement: PlacementServer) -> Given:
-    """A host with VCPU and MEMORY_MB on its root, whose driver wants to move the VCPU to two cells from now on.
+    """A host with VCPU and MEMORY_MB on its root, whose driver wants to move the VCPU to two cells
+    from now on.
 
-    ``consumers``: what each holds, R standing for the root; ``driver``: one that splits in its own way.
+    ``consumers``: what each holds, R standing for the root; ``driver``: one that splits in its own
+    way.
     """
 
-    def make(consumers: dict[str, dict[str, dict[str, int]]], driver: NovaStyleDriver | None = None, **options: Any) -> AgentUnderTest:
+    def make(
+        consumers: dict[str, dict[str, dict[str, int]]],
+        driver: NovaStyleDriver | None = None,
+        **options: Any,
+    ) -> AgentUnderTest:
         agent = host(driver=driver or NovaStyleDriver(), **options)
         agent.once()
         for consumer, held in consumers.items():
@@ -76,20 +84,32 @@ def given(host: Host, placement: PlacementServer) -> Given:
 HELD_BY_C = {C: {ROOT: {"VCPU": 2, "MEMORY_MB": 512}}}
 
 
-def consumers_after(placement: PlacementServer, before: dict[str, Any], moved: dict[str, dict[str, dict[str, int]]]) -> dict[str, Any]:
+def consumers_after(
+    placement: PlacementServer, before: dict[str, Any], moved: dict[str, dict[str, dict[str, int]]]
+) -> dict[str, Any]:
     """All consumers of ``before``, the moved ones with what they hold now and one generation on."""
     left = dict(before["consumers"])
     for consumer, allocations in moved.items():
-        left[consumer] = {**left[consumer], "allocations": allocations, "generation": left[consumer]["generation"] + 1}
+        left[consumer] = {
+            **left[consumer],
+            "allocations": allocations,
+            "generation": left[consumer]["generation"] + 1,
+        }
     return left
 
 
-def test_s_52_vcpu_moves_from_the_root_to_two_cells(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_52_vcpu_moves_from_the_root_to_two_cells(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = given(HELD_BY_C)
     before = placement.dump()
     g = before["providers"][ROOT]["generation"]
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.interface.calls) == ("changed", 1, [False, True])
+    assert (report.state, report.attempts, agent.driver.interface.calls) == (
+        "changed",
+        1,
+        [False, True],
+    )
     assert seen(placement) == [
         "GET in_tree=R -> 200",
         *READ_R,
@@ -110,33 +130,60 @@ def test_s_52_vcpu_moves_from_the_root_to_two_cells(given: Given, placement: Pla
         },
         "allocations": {
             C: {
-                "allocations": {N0: {"resources": {"VCPU": 2}}, ROOT: {"resources": {"MEMORY_MB": 512}}},
-                "project_id": before["consumers"][C]["project_id"], "user_id": before["consumers"][C]["user_id"], "consumer_generation": 1,
+                "allocations": {
+                    N0: {"resources": {"VCPU": 2}},
+                    ROOT: {"resources": {"MEMORY_MB": 512}},
+                },
+                "project_id": before["consumers"][C]["project_id"],
+                "user_id": before["consumers"][C]["user_id"],
+                "consumer_generation": 1,
             }
         },
-    }  # fmt: skip
+    }
     assert placement.other.generation(ROOT) == g + 3
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
-def test_s_52_the_operator_sees_the_move_before_it_is_made(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_52_the_operator_sees_the_move_before_it_is_made(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = given(HELD_BY_C)
     before = placement.dump()
     report = agent.once(dry_run=True)
     assert report.state == "pending"
-    assert [one.operation.op for one in report.outcomes] == ["create-provider", "create-provider", "reshape", "set-traits", "set-traits"]
+    assert [one.operation.op for one in report.outcomes] == [
+        "create-provider",
+        "create-provider",
+        "reshape",
+        "set-traits",
+        "set-traits",
+    ]
     assert placement.dump() == before
     planned = [one.operation for one in report.outcomes]
     placement.clear()
     assert [one.operation for one in agent.once().outcomes] == planned
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
 def test_s_52_without_the_role_service_the_node_is_refused_and_the_next_start_completes_it(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given(HELD_BY_C, roles="admin")
     before = placement.dump()
     report = agent.once()
@@ -149,19 +196,36 @@ def test_s_52_without_the_role_service_the_node_is_refused_and_the_next_start_co
     assert left["consumers"] == before["consumers"]
     assert left["providers"][ROOT] == before["providers"][ROOT]
     assert [left["providers"][uuid] for uuid in (N0, N1)] == [
-        {"name": name, "parent": ROOT, "generation": 0, "inventories": {}, "traits": [], "aggregates": []} for name in (CELL0, CELL1)
+        {
+            "name": name,
+            "parent": ROOT,
+            "generation": 0,
+            "inventories": {},
+            "traits": [],
+            "aggregates": [],
+        }
+        for name in (CELL0, CELL1)
     ]
     agent.roles = "admin,service"
     placement.clear()
     assert agent.once().state == "changed"
-    assert [line for line in seen(placement) if line.startswith("POST")] == [posted(["R", "N0", "N1"], ["c"])]
+    assert [line for line in seen(placement) if line.startswith("POST")] == [
+        posted(["R", "N0", "N1"], ["c"])
+    ]
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
 def test_s_52_a_refused_node_is_left_alone_for_as_long_as_the_process_lives(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given(HELD_BY_C, roles="admin")
     first = agent.cycle(start=True)
     placement.clear()
@@ -170,15 +234,22 @@ def test_s_52_a_refused_node_is_left_alone_for_as_long_as_the_process_lives(
         report = agent.period()
         metrics.audited(report, 0, whole=True)
         (again,) = report.nodes
-        assert (again.state, again.errors, again.drift, again.tree) == (first.state, first.errors, first.drift, first.tree)
+        assert (again.state, again.errors, again.drift, again.tree) == (
+            first.state,
+            first.errors,
+            first.drift,
+            first.tree,
+        )
         assert placement.requests == []
         figures = metrics.text().decode()
-        assert 'compute_node_agent_audits_total{state="refused"} 0.0' in figures, "it was counted when it was made"
+        assert 'compute_node_agent_audits_total{state="refused"} 0.0' in figures, (
+            "it was counted when it was made"
+        )
 
 
 def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_lives(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given(HELD_BY_C)
     agent.driver.interface.split = False
     agent.cycle(start=True)
@@ -196,7 +267,7 @@ def test_s_53_a_reshape_wanted_by_a_later_cycle_writes_nothing_and_the_daemon_li
 
 def test_s_54_a_driver_that_wants_a_reshape_with_the_allocations_in_hand_is_at_fault(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     class Stubborn(NovaStyleDriver):
         def move(self, provider_tree: Any, nodename: str, allocations: dict[str, Any]) -> None:
             raise ReshapeNeeded()
@@ -211,11 +282,15 @@ def test_s_54_a_driver_that_wants_a_reshape_with_the_allocations_in_hand_is_at_f
     assert placement.dump() == before
 
 
-def test_s_54_the_second_call_gets_a_fresh_tree(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_54_the_second_call_gets_a_fresh_tree(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     """Half of what a driver did before it raised must not be in the tree of the second call."""
 
     class Hasty(NovaStyleDriver):
-        def update_provider_tree(self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None) -> None:
+        def update_provider_tree(
+            self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None
+        ) -> None:
             if self.split:
                 provider_tree.new_child("half-done", nodename)
             super().update_provider_tree(provider_tree, nodename, allocations)
@@ -226,43 +301,70 @@ def test_s_54_the_second_call_gets_a_fresh_tree(given: Given, placement: Placeme
     before = placement.dump()
     assert agent.once().state == "changed"
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
-# --- races ----------------------------------------------------------------------------------------------------
+# --- races ----------------------------------------------------------------------------------------
 
 
 def test_s_55_a_consumer_that_comes_after_the_collecting_is_moved_by_a_second_attempt(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given(HELD_BY_C)
     before = placement.dump()
-    placement.faults.add(faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 3}}, D)), method="POST", path="^/reshaper")
+    placement.faults.add(
+        faults.before(lambda _: placement.other.claim({ROOT: {"VCPU": 3}}, D)),
+        method="POST",
+        path="^/reshaper",
+    )
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.interface.calls) == ("changed", 2, [False, True, False, True])
-    assert seen(placement)[-11:] == [
-        posted(["R", "N0", "N1"], ["c"], 409),
-        "GET in_tree=R -> 200",
-        *READ_R,
-        "GET al R -> 200",
-        "GET allocations c -> 200",
-        "GET allocations d -> 200",
-        posted(["R", "N0", "N1"], ["c", "d"]),
-        "GET in_tree=R -> 200",
-        "PUT tr N1 g2 -> 200",
-        "PUT tr N0 g3 -> 200",
-    ][-11:]
+    assert (report.state, report.attempts, agent.driver.interface.calls) == (
+        "changed",
+        2,
+        [False, True, False, True],
+    )
+    assert (
+        seen(placement)[-11:]
+        == [
+            posted(["R", "N0", "N1"], ["c"], 409),
+            "GET in_tree=R -> 200",
+            *READ_R,
+            "GET al R -> 200",
+            "GET allocations c -> 200",
+            "GET allocations d -> 200",
+            posted(["R", "N0", "N1"], ["c", "d"]),
+            "GET in_tree=R -> 200",
+            "PUT tr N1 g2 -> 200",
+            "PUT tr N0 g3 -> 200",
+        ][-11:]
+    )
     before["consumers"][D] = {**before["consumers"][C]}
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}, D: {N0: {"VCPU": 3}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
 def test_s_56_a_consumer_deleted_by_force_meanwhile_is_left_out_of_a_second_attempt(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given({**HELD_BY_C, D: {ROOT: {"VCPU": 3}}})
     before = placement.dump()
-    placement.faults.add(faults.before(lambda _: placement.other.release(C)), method="POST", path="^/reshaper")
+    placement.faults.add(
+        faults.before(lambda _: placement.other.release(C)), method="POST", path="^/reshaper"
+    )
     report = agent.once()
     assert (report.state, report.attempts) == ("changed", 2)
     assert [line for line in seen(placement) if "reshaper" in line] == [
@@ -270,14 +372,23 @@ def test_s_56_a_consumer_deleted_by_force_meanwhile_is_left_out_of_a_second_atte
         posted(["R", "N0", "N1"], ["d"]),
     ]
     del before["consumers"][C]
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, {D: {N0: {"VCPU": 3}}}))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, {D: {N0: {"VCPU": 3}}}),
+    )
 
 
 def test_s_56_the_only_consumer_deleted_by_force_leaves_a_reshape_without_allocations(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given(HELD_BY_C)
-    placement.faults.add(faults.before(lambda _: placement.other.release(C)), method="POST", path="^/reshaper")
+    placement.faults.add(
+        faults.before(lambda _: placement.other.release(C)), method="POST", path="^/reshaper"
+    )
     report = agent.once()
     assert (report.state, report.attempts) == ("changed", 2)
     assert reshapes(placement)[-1].body["allocations"] == {}
@@ -286,29 +397,55 @@ def test_s_56_the_only_consumer_deleted_by_force_leaves_a_reshape_without_alloca
 
 def test_s_57_a_consumer_gone_between_the_two_collecting_reads_is_left_out_at_once(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given({**HELD_BY_C, D: {ROOT: {"VCPU": 3}}})
     before = placement.dump()
-    placement.faults.add(faults.before(lambda _: placement.other.release(C)), method="GET", path=f"^/allocations/{C}")
+    placement.faults.add(
+        faults.before(lambda _: placement.other.release(C)), method="GET", path=f"^/allocations/{C}"
+    )
     report = agent.once()
     assert (report.state, report.attempts) == ("changed", 1)
-    assert [line for line in seen(placement) if "reshaper" in line] == [posted(["R", "N0", "N1"], ["d"])]
+    assert [line for line in seen(placement) if "reshaper" in line] == [
+        posted(["R", "N0", "N1"], ["d"])
+    ]
     del before["consumers"][C]
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, {D: {N0: {"VCPU": 3}}}))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, {D: {N0: {"VCPU": 3}}}),
+    )
 
 
-def test_s_62_a_lost_answer_to_an_applied_reshape_is_recognised(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_62_a_lost_answer_to_an_applied_reshape_is_recognised(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = given(HELD_BY_C)
     before = placement.dump()
     placement.faults.add(faults.read_timeout(applied=True), method="POST", path="^/reshaper")
     report = agent.once()
-    assert (report.state, report.attempts, agent.driver.interface.calls) == ("changed", 2, [False, True, False])
+    assert (report.state, report.attempts, agent.driver.interface.calls) == (
+        "changed",
+        2,
+        [False, True, False],
+    )
     assert len(reshapes(placement)) == 1
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
-def test_s_62_a_lost_reshape_that_was_not_applied_is_sent_again(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_62_a_lost_reshape_that_was_not_applied_is_sent_again(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = given(HELD_BY_C)
     before = placement.dump()
     placement.faults.add(faults.cut(), method="POST", path="^/reshaper")
@@ -316,17 +453,41 @@ def test_s_62_a_lost_reshape_that_was_not_applied_is_sent_again(given: Given, pl
     assert (report.state, report.attempts) == ("changed", 2)
     assert len(reshapes(placement)) == 2
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
-UNKNOWN = [(make, applied) for make in (lambda **how: faults.answer(500, **how), lambda **how: faults.answer(401, **how), lambda **how: faults.html(404, **how),
-                                       lambda **how: faults.html(413, **how), lambda **how: faults.html(401, **how)) for applied in (True, False)]  # fmt: skip
+UNKNOWN = [
+    (make, applied)
+    for make in (
+        lambda **how: faults.answer(500, **how),
+        lambda **how: faults.answer(401, **how),
+        lambda **how: faults.html(404, **how),
+        lambda **how: faults.html(413, **how),
+        lambda **how: faults.html(401, **how),
+    )
+    for applied in (True, False)
+]
 
 
-@pytest.mark.parametrize(("make", "applied"), UNKNOWN, ids=[f"{make().name}-{'applied' if applied else 'not-applied'}" for make, applied in UNKNOWN])
+@pytest.mark.parametrize(
+    ("make", "applied"),
+    UNKNOWN,
+    ids=[f"{make().name}-{'applied' if applied else 'not-applied'}" for make, applied in UNKNOWN],
+)
 def test_an_answer_that_does_not_say_what_became_of_the_reshape_does_not_refuse_the_node(
-    make: Callable[..., faults.Action], applied: bool, given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+    make: Callable[..., faults.Action],
+    applied: bool,
+    given: Given,
+    placement: PlacementServer,
+    agent_log: pytest.LogCaptureFixture,
+) -> None:
     agent = given(HELD_BY_C)
     before = placement.dump()
     placement.faults.add(make(applied=applied), method="POST", path="^/reshaper")
@@ -334,7 +495,14 @@ def test_an_answer_that_does_not_say_what_became_of_the_reshape_does_not_refuse_
     assert (report.state, report.attempts) == ("changed", 2)
     assert len(reshapes(placement)) == (1 if applied else 2)
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
 @pytest.fixture
@@ -347,10 +515,15 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def test_a_refused_node_does_not_stay_refused_for_ever(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture, clock: Clock
-) -> None:  # fmt: skip
+) -> None:
     agent = given(HELD_BY_C)
     before = placement.dump()
-    rule = placement.faults.add(faults.answer(409, "placement.inventory.inuse"), method="POST", path="^/reshaper", times=None)
+    rule = placement.faults.add(
+        faults.answer(409, "placement.inventory.inuse"),
+        method="POST",
+        path="^/reshaper",
+        times=None,
+    )
     tried = []
     for minute in range(6 * 60):
         clock.now = 60.0 * minute
@@ -362,17 +535,33 @@ def test_a_refused_node_does_not_stay_refused_for_ever(
             tried.append(minute)
     pauses = [after - at for at, after in itertools.pairwise(tried)]
     assert pauses == sorted(pauses)
-    assert (1 <= pauses[0] <= 5, 30 <= pauses[-1] <= 60, len(tried) <= 15) == (True, True, True), pauses
+    assert (1 <= pauses[0] <= 5, 30 <= pauses[-1] <= 60, len(tried) <= 15) == (True, True, True), (
+        pauses
+    )
     placement.faults.clear()
     clock.now += 3600.0
     assert agent.cycle(start=True).state == "changed"
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
-def test_a_refused_node_does_not_wait_after_a_reload(given: Given, placement: PlacementServer, clock: Clock) -> None:
+def test_a_refused_node_does_not_wait_after_a_reload(
+    given: Given, placement: PlacementServer, clock: Clock
+) -> None:
     agent = given(HELD_BY_C)
-    placement.faults.add(faults.answer(409, "placement.inventory.inuse"), method="POST", path="^/reshaper", times=retry.MAX_ATTEMPTS)
+    placement.faults.add(
+        faults.answer(409, "placement.inventory.inuse"),
+        method="POST",
+        path="^/reshaper",
+        times=retry.MAX_ATTEMPTS,
+    )
     assert agent.cycle(start=True).state == "refused"
     clock.now += 1
     placement.clear()
@@ -384,7 +573,7 @@ def test_a_refused_node_does_not_wait_after_a_reload(given: Given, placement: Pl
 
 def test_s_62_a_503_in_answer_to_the_reshape_is_tried_again_by_the_next_start(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given(HELD_BY_C)
     before = placement.dump()
     placement.faults.add(faults.html(503), method="POST", path="^/reshaper")
@@ -393,30 +582,60 @@ def test_s_62_a_503_in_answer_to_the_reshape_is_tried_again_by_the_next_start(
     assert placement.dump()["consumers"] == before["consumers"]
     assert agent.once().state == "changed"
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
-def test_s_62_a_change_right_after_the_reshape_is_seen(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
-    """The answer has no generations, so that what is read back may be of somebody else's later write."""
+def test_s_62_a_change_right_after_the_reshape_is_seen(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
+    """The answer has no generations, so that what is read back may be of somebody else's later
+    write.
+    """
     agent = given(HELD_BY_C)
     before = placement.dump()
     placement.faults.add(
-        faults.after(lambda _: placement.other.set_traits(ROOT, {*ROOT_TRAITS, "CUSTOM_RACK7"})), method="POST", path="^/reshaper",
-    )  # fmt: skip
+        faults.after(lambda _: placement.other.set_traits(ROOT, {*ROOT_TRAITS, "CUSTOM_RACK7"})),
+        method="POST",
+        path="^/reshaper",
+    )
     report = agent.once()
     assert (report.state, report.attempts) == ("changed", 2)
     assert len(reshapes(placement)) == 1
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
     want = {**SPLIT, NAME: node(MEMORY, "CUSTOM_RACK7")}
-    settled(agent, placement, agent_log, want, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        want,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
-def test_s_63_four_conflicts_refuse_the_node(given: Given, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_s_63_four_conflicts_refuse_the_node(
+    given: Given, placement: PlacementServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     waits: list[int] = []
-    monkeypatch.setattr("agent.audit.node_audit.conflict_wait", lambda attempt, _cancelled: bool(waits.append(attempt)))
+    monkeypatch.setattr(
+        "agent.audit.node_audit.conflict_wait",
+        lambda attempt, _cancelled: bool(waits.append(attempt)),
+    )
     agent = given(HELD_BY_C)
     before = placement.dump()
-    placement.faults.add(faults.answer(409, "placement.concurrent_update"), method="POST", path="^/reshaper", times=None)
+    placement.faults.add(
+        faults.answer(409, "placement.concurrent_update"),
+        method="POST",
+        path="^/reshaper",
+        times=None,
+    )
     report = agent.once()
     assert (report.state, report.attempts) == ("refused", retry.MAX_ATTEMPTS)
     assert [one.code for one in report.errors] == ["reshape.failed"]
@@ -427,15 +646,19 @@ def test_s_63_four_conflicts_refuse_the_node(given: Given, placement: PlacementS
     assert left["providers"][ROOT] == before["providers"][ROOT]
 
 
-# --- what is in the request, and what is not ------------------------------------------------------------------
+# --- what is in the request, and what is not ------------------------------------------------------
 
 
 def test_s_58_a_consumer_that_the_driver_forgot_stops_the_reshape_before_any_request(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     class Forgetful(NovaStyleDriver):
         def move(self, provider_tree: Any, nodename: str, allocations: dict[str, Any]) -> None:
-            super().move(provider_tree, nodename, {consumer: record for consumer, record in allocations.items() if consumer != D})
+            super().move(
+                provider_tree,
+                nodename,
+                {consumer: record for consumer, record in allocations.items() if consumer != D},
+            )
 
     for consumers in ({**HELD_BY_C, D: {ROOT: {"VCPU": 3}}}, {D: {ROOT: {"VCPU": 3}}}):
         agent = given(consumers, Forgetful(), folder=new_uuid())
@@ -486,7 +709,7 @@ def zeroing(allocations: dict[str, Any]) -> None:
 )
 def test_s_58_whatever_else_a_driver_does_wrong_stops_the_reshape_before_any_request(
     spoil: Callable[[dict[str, Any]], None], told: str, given: Given, placement: PlacementServer
-) -> None:  # fmt: skip
+) -> None:
     class Spoiling(NovaStyleDriver):
         def move(self, provider_tree: Any, nodename: str, allocations: dict[str, Any]) -> None:
             super().move(provider_tree, nodename, allocations)
@@ -504,27 +727,47 @@ def test_s_58_whatever_else_a_driver_does_wrong_stops_the_reshape_before_any_req
 
 def test_a_provider_of_which_a_driver_leaves_nothing_is_left_out_of_the_record(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given({C: {ROOT: {"VCPU": 2}}})
     before = placement.dump()
     report = agent.once()
     assert (report.state, report.attempts) == ("changed", 1)
-    assert reshapes(placement)[0].body["allocations"][C]["allocations"] == {N0: {"resources": {"VCPU": 2}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, {C: {N0: {"VCPU": 2}}}))
+    assert reshapes(placement)[0].body["allocations"][C]["allocations"] == {
+        N0: {"resources": {"VCPU": 2}}
+    }
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, {C: {N0: {"VCPU": 2}}}),
+    )
 
 
-def test_a_consumer_that_does_not_move_is_not_in_the_request(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_a_consumer_that_does_not_move_is_not_in_the_request(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = given({**HELD_BY_C, D: {ROOT: {"MEMORY_MB": 64}}})
     before = placement.dump()
     agent.once()
-    assert [line for line in seen(placement) if "reshaper" in line] == [posted(["R", "N0", "N1"], ["c"])]
+    assert [line for line in seen(placement) if "reshaper" in line] == [
+        posted(["R", "N0", "N1"], ["c"])
+    ]
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
 def test_s_59_an_allocation_on_a_sharing_provider_is_kept_and_the_provider_not_written_to(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     aggregate, shared = new_uuid(), placement.other.create_provider("SS")
     placement.other.set_inventory(shared, {"DISK_GB": 1000})
     placement.other.set_traits(shared, ["MISC_SHARES_VIA_AGGREGATE"])
@@ -536,13 +779,25 @@ def test_s_59_an_allocation_on_a_sharing_provider_is_kept_and_the_provider_not_w
     (reshape,) = reshapes(placement)
     assert shared not in reshape.body["inventories"]
     assert reshape.body["allocations"][C]["allocations"][shared] == {"resources": {"DISK_GB": 10}}
-    # Its generation moves by one, because the server counts being named in a consumer's allocations.
+    # Its generation moves by one, because the server counts being named in a consumer's
+    # allocations.
     before["providers"][shared]["generation"] += 1
     want = {**SPLIT, NAME: node(MEMORY, aggregates={aggregate})}
-    settled(agent, placement, agent_log, want, before=before, consumers=consumers_after(placement, before, {C: {N0: {"VCPU": 2}, shared: {"DISK_GB": 10}}}))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        want,
+        before=before,
+        consumers=consumers_after(
+            placement, before, {C: {N0: {"VCPU": 2}, shared: {"DISK_GB": 10}}}
+        ),
+    )
 
 
-def test_s_60_an_allocation_on_another_host_is_kept_exactly(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_60_an_allocation_on_another_host_is_kept_exactly(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     elsewhere = placement.other.create_provider("host-h")
     placement.other.set_inventory(elsewhere, {"VCPU": 4, "MEMORY_MB": 4096})
     there = {"VCPU": 2, "MEMORY_MB": 512}
@@ -553,13 +808,22 @@ def test_s_60_an_allocation_on_another_host_is_kept_exactly(given: Given, placem
     assert elsewhere not in reshape.body["inventories"]
     before["providers"][elsewhere]["generation"] += 1
     moved = {C: {N0: {"VCPU": 2}, ROOT: {"MEMORY_MB": 512}, elsewhere: there}}
-    settled(agent, placement, agent_log, SPLIT, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        SPLIT,
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
 class Moving(NovaStyleDriver):
     """First a device of its own, afterwards the same on the root."""
 
-    def update_provider_tree(self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None) -> None:
+    def update_provider_tree(
+        self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None
+    ) -> None:
         self.calls.append(allocations is not None)
         device = {"CUSTOM_FPGA": self.record(4)}
         if not self.split:
@@ -574,32 +838,48 @@ class Moving(NovaStyleDriver):
             root, old = provider_tree.data(nodename).uuid, provider_tree.data("PFX").uuid
             for record in allocations.values():
                 if old in record["allocations"]:
-                    record["allocations"].setdefault(root, {"resources": {}})["resources"].update(record["allocations"].pop(old)["resources"])
+                    record["allocations"].setdefault(root, {"resources": {}})["resources"].update(
+                        record["allocations"].pop(old)["resources"]
+                    )
             provider_tree.remove("PFX")
 
 
 def test_s_61_a_provider_that_goes_away_is_emptied_by_the_reshape_and_deleted_after_it(
     given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     agent = given({}, Moving())
     placement.other.claim({ROOT: {"MEMORY_MB": 64}, PFX: {"CUSTOM_FPGA": 1}}, C)
     before = placement.dump()
     report = agent.once()
     assert (report.state, report.attempts) == ("changed", 1)
-    assert seen(placement)[-3:] == [posted(["R", "PFX"], ["c"]), "GET in_tree=R -> 200", "DELETE RP PFX -> 204"]
+    assert seen(placement)[-3:] == [
+        posted(["R", "PFX"], ["c"]),
+        "GET in_tree=R -> 200",
+        "DELETE RP PFX -> 204",
+    ]
     assert reshapes(placement)[0].body["inventories"][PFX]["inventories"] == {}
     want = {NAME: node({"MEMORY_MB": total(1024), "CUSTOM_FPGA": total(4)})}
     moved = {C: {ROOT: {"MEMORY_MB": 64, "CUSTOM_FPGA": 1}}}
-    settled(agent, placement, agent_log, want, before=before, gone={"PFX"}, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        want,
+        before=before,
+        gone={"PFX"},
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
 def test_s_64_another_node_and_what_both_share_stay_as_they_are(
     host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
-) -> None:  # fmt: skip
+) -> None:
     root_b, name_b, other = new_uuid(), "node-b", placement.other
 
     class OnlyA(NovaStyleDriver):
-        def update_provider_tree(self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None) -> None:
+        def update_provider_tree(
+            self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None
+        ) -> None:
             split, self.split = self.split, self.split and nodename == NAME
             super().update_provider_tree(provider_tree, nodename, allocations)
             self.split = split
@@ -635,7 +915,7 @@ def test_s_64_another_node_and_what_both_share_stay_as_they_are(
 
 def test_s_65_a_reserved_amount_above_the_total_is_refused_here_because_the_server_would_take_it(
     given: Given, placement: PlacementServer
-) -> None:  # fmt: skip
+) -> None:
     class Reserving(NovaStyleDriver):
         def record(self, total: int) -> dict[str, Any]:
             return {**super().record(total), "reserved": 9 if total == 8 else 0}
@@ -649,9 +929,13 @@ def test_s_65_a_reserved_amount_above_the_total_is_refused_here_because_the_serv
     assert placement.dump() == before
 
 
-def test_s_66_a_new_class_is_made_before_the_reshape(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_66_a_new_class_is_made_before_the_reshape(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     class Renaming(NovaStyleDriver):
-        def update_provider_tree(self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None) -> None:
+        def update_provider_tree(
+            self, provider_tree: Any, nodename: str, allocations: dict[str, Any] | None = None
+        ) -> None:
             root = provider_tree.data(nodename)
             inventory = {"CUSTOM_NEW" if self.split else "VCPU": self.record(16)}
             if self.split and "VCPU" in root.inventory and allocations is None:
@@ -665,12 +949,25 @@ def test_s_66_a_new_class_is_made_before_the_reshape(given: Given, placement: Pl
     placement.other.claim({ROOT: {"VCPU": 2}}, C)
     before = placement.dump()
     assert agent.once().state == "changed"
-    assert seen(placement)[-3:] == ["PUT resource_classes CUSTOM_NEW -> 201", posted(["R"], ["c"]), "GET in_tree=R -> 200"]
+    assert seen(placement)[-3:] == [
+        "PUT resource_classes CUSTOM_NEW -> 201",
+        posted(["R"], ["c"]),
+        "GET in_tree=R -> 200",
+    ]
     moved = {C: {ROOT: {"CUSTOM_NEW": 2}}}
-    settled(agent, placement, agent_log, {NAME: node({"CUSTOM_NEW": total(16)})}, before=before, consumers=consumers_after(placement, before, moved))
+    settled(
+        agent,
+        placement,
+        agent_log,
+        {NAME: node({"CUSTOM_NEW": total(16)})},
+        before=before,
+        consumers=consumers_after(placement, before, moved),
+    )
 
 
-def test_a_reshape_is_told_in_the_log(given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_a_reshape_is_told_in_the_log(
+    given: Given, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = given(HELD_BY_C)
     agent.once()
     told = [one.getMessage() for one in agent_log.records if one.levelno == logging.INFO]

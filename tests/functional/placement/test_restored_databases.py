@@ -1,16 +1,27 @@
-"""What the agent deleted or took back and a restored database brings back: it is the agent's still, and goes again."""
+"""What the agent deleted or took back and a restored database brings back: it is the agent's still,
+and goes again.
+"""
 
 from typing import Any
 
 import pytest
 
-from agent.tree.policy import Policy
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
 from agent.placement import clock, tombstones
+from agent.tree.policy import Policy
 from tests.functional.placement.conftest import Host
 from tests.support import faults
-from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver, new_uuid, operations, shaped, total
+from tests.support.agent import (
+    NAME,
+    ROOT,
+    AgentUnderTest,
+    ScriptedDriver,
+    new_uuid,
+    operations,
+    shaped,
+    total,
+)
 from tests.support.placement import PlacementServer
 
 HAS = {"VCPU": total(16), "MEMORY_MB": total(64)}
@@ -19,11 +30,14 @@ CHOSEN = new_uuid()
 
 
 def much(tree: ProviderTree) -> None:
-    """A card with a port below it, a child with a uuid of the driver's own, a custom class and two traits."""
+    """A card with a port below it, a child with a uuid of the driver's own, a custom class and two
+    traits.
+    """
     shaped(
-        HAS | {"CUSTOM_LICENCE": total(5)}, {"card": (NAME, {"CUSTOM_CARD": total(1)}), "port": ("card", {"SRIOV_NET_VF": total(8)})},
+        HAS | {"CUSTOM_LICENCE": total(5)},
+        {"card": (NAME, {"CUSTOM_CARD": total(1)}), "port": ("card", {"SRIOV_NET_VF": total(8)})},
         traits={NAME: ("CUSTOM_GOLD", "HW_CPU_X86_AVX2"), "card": ("CUSTOM_FAST",)},
-    )(tree)  # fmt: skip
+    )(tree)
     if not tree.exists("chosen"):
         tree.new_child("chosen", NAME, CHOSEN)
     tree.update_inventory("chosen", {"VGPU": total(2)})
@@ -51,7 +65,7 @@ def is_little(placement: PlacementServer) -> bool:
         [one["uuid"] for one in other.tree(ROOT)] == [ROOT]
         and other.inventory(ROOT).keys() == HAS.keys()
         and not {"CUSTOM_GOLD", "HW_CPU_X86_AVX2"} & other.traits(ROOT)
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("restarted", [False, True])
@@ -61,12 +75,17 @@ def test_providers_classes_and_traits_that_a_restored_database_brings_back_are_r
     if restarted:
         agent.stop()
     report = agent.cycle()
-    assert (report.state, [one for one in report.drift if one.kind == "foreign-provider"]) == ("changed", [])
+    assert (report.state, [one for one in report.drift if one.kind == "foreign-provider"]) == (
+        "changed",
+        [],
+    )
     assert is_little(placement)
     assert agent.cycle().state == "in-sync"
 
 
-def test_what_comes_back_twice_goes_twice(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_what_comes_back_twice_goes_twice(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     backup = placement.snapshot()
     for _ in range(3):
         placement.restore(backup)
@@ -75,14 +94,18 @@ def test_what_comes_back_twice_goes_twice(agent: AgentUnderTest, placement: Plac
         assert is_little(placement)
 
 
-def test_a_dry_run_shows_what_would_be_removed_again(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_a_dry_run_shows_what_would_be_removed_again(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     agent.stop()
     report = agent.once(dry_run=True)
     assert [one.op for one in operations(report)].count("delete-provider") == 3
     assert len(placement.other.tree(ROOT)) == 4
 
 
-def test_what_somebody_uses_of_what_came_back_is_held(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_what_somebody_uses_of_what_came_back_is_held(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     guest = placement.other.claim({CARD: {"CUSTOM_CARD": 1}})
     report = agent.cycle()
     assert [one.kind for one in report.drift] == ["held-device"]
@@ -92,7 +115,9 @@ def test_what_somebody_uses_of_what_came_back_is_held(agent: AgentUnderTest, pla
     assert is_little(placement)
 
 
-def test_what_others_put_beside_what_came_back_stays(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_what_others_put_beside_what_came_back_stays(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     theirs = placement.other.create_provider("theirs", parent=ROOT)
     placement.other.set_inventory(theirs, {"CUSTOM_THEIRS": 1})
     placement.other.set_traits(ROOT, placement.other.traits(ROOT) | {"CUSTOM_THEIRS"})
@@ -104,7 +129,9 @@ def test_what_others_put_beside_what_came_back_stays(agent: AgentUnderTest, plac
     assert placement.other.aggregates(ROOT) == {aggregate}
 
 
-def test_what_the_node_has_again_by_then_is_kept(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_what_the_node_has_again_by_then_is_kept(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     agent.driver.interface.script = much
     assert agent.cycle().state == "in-sync"
     assert len(placement.other.tree(ROOT)) == 4
@@ -118,8 +145,12 @@ class NovaStyle(ScriptedDriver):
 
     has = True
 
-    def update_provider_tree(self, provider_tree: ProviderTree, nodename: str, allocations: Any = None) -> None:
-        provider_tree.update_inventory(nodename, HAS | ({"CUSTOM_LICENCE": total(5)} if self.has else {}))
+    def update_provider_tree(
+        self, provider_tree: ProviderTree, nodename: str, allocations: Any = None
+    ) -> None:
+        provider_tree.update_inventory(
+            nodename, HAS | ({"CUSTOM_LICENCE": total(5)} if self.has else {})
+        )
         if self.has and not provider_tree.exists("card"):
             provider_tree.new_child("card", nodename)
             provider_tree.update_inventory("card", {"CUSTOM_CARD": total(1)})
@@ -130,7 +161,9 @@ class NovaStyle(ScriptedDriver):
             provider_tree.remove_traits(nodename, "CUSTOM_GOLD")
 
 
-def test_a_driver_that_is_shown_everything_is_not_shown_what_it_had_removed(host: Host, placement: PlacementServer) -> None:
+def test_a_driver_that_is_shown_everything_is_not_shown_what_it_had_removed(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(None)
     agent.driver.interface = NovaStyle()
     assert agent.cycle(start=True).state == "changed"
@@ -168,7 +201,9 @@ def test_a_status_trait_that_comes_back_is_novas(host: Host, placement: Placemen
     assert "COMPUTE_STATUS_DISABLED" in placement.other.traits(ROOT)
 
 
-def test_an_aggregate_that_comes_back_goes_from_a_child_and_stays_on_the_root(host: Host, placement: PlacementServer) -> None:
+def test_an_aggregate_that_comes_back_goes_from_a_child_and_stays_on_the_root(
+    host: Host, placement: PlacementServer
+) -> None:
     aggregate = new_uuid()
 
     def grouped(tree: ProviderTree) -> None:
@@ -184,12 +219,15 @@ def test_an_aggregate_that_comes_back_goes_from_a_child_and_stays_on_the_root(ho
         assert placement.other.aggregates(one) == set()
         placement.other.set_aggregates(one, {aggregate})
     agent.cycle()
-    assert (placement.other.aggregates(ROOT), placement.other.aggregates(CARD)) == ({aggregate}, set())
+    assert (placement.other.aggregates(ROOT), placement.other.aggregates(CARD)) == (
+        {aggregate},
+        set(),
+    )
 
 
-
-
-def test_what_was_never_written_is_not_taken_from_who_makes_it_later(host: Host, placement: PlacementServer) -> None:
+def test_what_was_never_written_is_not_taken_from_who_makes_it_later(
+    host: Host, placement: PlacementServer
+) -> None:
     agent = host(little)
     agent.cycle(start=True)
     agent.driver.interface.script = much

@@ -1,20 +1,24 @@
-"""A second writer of the node's providers: a nova-compute that still runs, an agent with a copied identity."""
+"""A second writer of the node's providers: a nova-compute that still runs, an agent with a copied
+identity.
+"""
 
 import itertools
 from collections.abc import Callable
 
 import pytest
 
-from agent.model.exit_codes import PARTLY, exit_code
 from agent.model.names import child_uuid
-from agent.model.report import NodeReport
+from agent.model.report import PARTLY, NodeReport, exit_code
 from agent.placement import tombstones
 from tests.functional.placement.conftest import Host
 from tests.support.agent import NAME, ROOT, AgentUnderTest, shaped, total
 from tests.support.monotonic import Clock
 from tests.support.placement import PlacementServer
 
-VCPU, THEIRS = {"VCPU": total(16), "MEMORY_MB": total(1024)}, {"VCPU": total(64), "MEMORY_MB": total(1024)}
+VCPU, THEIRS = (
+    {"VCPU": total(16), "MEMORY_MB": total(1024)},
+    {"VCPU": total(64), "MEMORY_MB": total(1024)},
+)
 N0 = child_uuid(ROOT, "N0")
 CHILD = {"N0": (NAME, {"VGPU": total(2)})}
 
@@ -38,8 +42,18 @@ def agent(host: Host, clock: Clock) -> AgentUnderTest:
 
 
 RIVALS: dict[str, tuple[Callable[[PlacementServer], object], str, str]] = {
-    "inventory": (lambda placement: placement.other.set_inventory(ROOT, THEIRS), "inventory of VCPU", ROOT),
-    "trait": (lambda placement: placement.other.set_traits(ROOT, placement.other.traits(ROOT) - {"CUSTOM_OURS"}), "trait CUSTOM_OURS", ROOT),
+    "inventory": (
+        lambda placement: placement.other.set_inventory(ROOT, THEIRS),
+        "inventory of VCPU",
+        ROOT,
+    ),
+    "trait": (
+        lambda placement: placement.other.set_traits(
+            ROOT, placement.other.traits(ROOT) - {"CUSTOM_OURS"}
+        ),
+        "trait CUSTOM_OURS",
+        ROOT,
+    ),
     "child deleted": (lambda placement: placement.other.delete_provider(N0), "the provider", N0),
     "child renamed": (lambda placement: placement.other.rename(N0, "renamed"), "its name", N0),
     "child taken away": (lambda placement: placement.other.reparent(N0, None), "the provider", N0),
@@ -55,7 +69,9 @@ def wrote(placement: PlacementServer) -> int:
 
 
 @pytest.mark.parametrize("how", RIVALS)
-def test_two_writers_do_not_write_against_each_other_every_minute(how: str, agent: AgentUnderTest, placement: PlacementServer, clock: Clock) -> None:
+def test_two_writers_do_not_write_against_each_other_every_minute(
+    how: str, agent: AgentUnderTest, placement: PlacementServer, clock: Clock
+) -> None:
     interfere, what, uuid = RIVALS[how]
     written = []
     for minute in range(1, 41):
@@ -76,7 +92,8 @@ def test_two_writers_do_not_write_against_each_other_every_minute(how: str, agen
         if minute >= 2 and minute not in written:
             assert (report.state, exit_code([report])) == ("degraded", PARTLY)
             assert "another writer" in str(report.outcomes[0].error)
-    # What the agent wrote first was changed back, and what it wrote in minute 1: from then on once in ten minutes.
+    # What the agent wrote first was changed back, and what it wrote in minute 1: from then on once
+    # in ten minutes.
     assert written[0] == 1
     assert [after - at for at, after in itertools.pairwise(written)] == [10, 10, 10]
     # The other one is stopped: ten minutes after the last correction nothing is told any more.
@@ -86,13 +103,19 @@ def test_two_writers_do_not_write_against_each_other_every_minute(how: str, agen
     assert (last.state, told(last)) == ("in-sync", [])
 
 
-def test_what_is_changed_back_keeps_nothing_else_from_being_written(agent: AgentUnderTest, placement: PlacementServer, clock: Clock) -> None:
+def test_what_is_changed_back_keeps_nothing_else_from_being_written(
+    agent: AgentUnderTest, placement: PlacementServer, clock: Clock
+) -> None:
     for minute in (1, 2, 3):
         clock.now = 60.0 * minute
         placement.other.set_inventory(ROOT, THEIRS)
         report = agent.cycle()
     assert len(told(report)) == 1
-    agent.driver.interface.script = shaped({**VCPU, "MEMORY_MB": total(2048)}, {"N0": (NAME, {"VGPU": total(3)})}, traits={NAME: ["CUSTOM_OURS", "CUSTOM_MORE"]})
+    agent.driver.interface.script = shaped(
+        {**VCPU, "MEMORY_MB": total(2048)},
+        {"N0": (NAME, {"VGPU": total(3)})},
+        traits={NAME: ["CUSTOM_OURS", "CUSTOM_MORE"]},
+    )
     clock.now = 240.0
     agent.cycle()
     assert placement.other.inventory(ROOT)["MEMORY_MB"]["total"] == 2048
@@ -100,12 +123,16 @@ def test_what_is_changed_back_keeps_nothing_else_from_being_written(agent: Agent
     assert placement.other.inventory(N0)["VGPU"]["total"] == 3
     assert "CUSTOM_MORE" in placement.other.traits(ROOT)
     # What the node itself has otherwise by now is nobody's rivalry.
-    agent.driver.interface.script = shaped({"VCPU": total(20), "MEMORY_MB": total(2048)}, CHILD, traits={NAME: ["CUSTOM_OURS"]})
+    agent.driver.interface.script = shaped(
+        {"VCPU": total(20), "MEMORY_MB": total(2048)}, CHILD, traits={NAME: ["CUSTOM_OURS"]}
+    )
     report = agent.cycle()
     assert (placement.other.inventory(ROOT)["VCPU"]["total"], told(report)) == (20, [])
 
 
-def test_an_operator_who_changes_something_once_in_a_while_is_no_rival(agent: AgentUnderTest, placement: PlacementServer, clock: Clock) -> None:
+def test_an_operator_who_changes_something_once_in_a_while_is_no_rival(
+    agent: AgentUnderTest, placement: PlacementServer, clock: Clock
+) -> None:
     for hour in (1, 2, 3, 4):
         clock.now = 3600.0 * hour
         placement.other.set_inventory(ROOT, THEIRS)
@@ -113,12 +140,18 @@ def test_an_operator_who_changes_something_once_in_a_while_is_no_rival(agent: Ag
         assert (report.state, told(report)) == ("changed", [])
 
 
-def test_a_device_that_comes_and_goes_is_no_rival(agent: AgentUnderTest, placement: PlacementServer, clock: Clock) -> None:
+def test_a_device_that_comes_and_goes_is_no_rival(
+    agent: AgentUnderTest, placement: PlacementServer, clock: Clock
+) -> None:
     # As the functions of a card do whose driver is loaded anew.
     for minute in range(1, 9):
         clock.now = 60.0 * minute
         there = minute % 2 == 0
-        agent.driver.interface.script = shaped(VCPU, {"N0": (NAME, {"VGPU": total(2)})} if there else {}, traits={NAME: ["CUSTOM_OURS"]})
+        agent.driver.interface.script = shaped(
+            VCPU,
+            {"N0": (NAME, {"VGPU": total(2)})} if there else {},
+            traits={NAME: ["CUSTOM_OURS"]},
+        )
         report = agent.cycle()
         assert (report.state, told(report)) == ("changed", [])
         if there:

@@ -35,7 +35,9 @@ def seen(placement: PlacementServer) -> list[str]:
     return traffic(placement.requests, NAMES)
 
 
-def test_s_01_the_first_cycle_on_an_empty_server(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_01_the_first_cycle_on_an_empty_server(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(VCPU))
     report = agent.cycle(start=True)
     assert (report.state, report.attempts, report.errors) == ("changed", 1, ())
@@ -53,7 +55,9 @@ def test_s_01_the_first_cycle_on_an_empty_server(host: Host, placement: Placemen
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_s_02_a_second_cycle_asks_once_and_writes_nothing(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_02_a_second_cycle_asks_once_and_writes_nothing(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(VCPU))
     agent.cycle(start=True)
     placement.clear()
@@ -62,7 +66,9 @@ def test_s_02_a_second_cycle_asks_once_and_writes_nothing(host: Host, placement:
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_s_03_a_server_below_1_30_is_refused_with_one_request(host: Host, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_03_a_server_below_1_30_is_refused_with_one_request(
+    host: Host, agent_log: pytest.LogCaptureFixture
+) -> None:
     old = PlacementServer(max_version="1.29")
     agent = host(shaped(VCPU), placement=old)
     report = agent.report()
@@ -78,9 +84,13 @@ def test_s_03_a_server_below_1_30_is_refused_with_one_request(host: Host, agent_
     old.close()
 
 
-def test_s_04_a_lost_answer_to_the_post_does_not_make_a_second_provider(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_04_a_lost_answer_to_the_post_does_not_make_a_second_provider(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(VCPU))
-    lost = placement.faults.add(faults.read_timeout(applied=True), method="POST", path="^/resource_providers$")
+    lost = placement.faults.add(
+        faults.read_timeout(applied=True), method="POST", path="^/resource_providers$"
+    )
     report = agent.cycle(start=True)
     assert lost.hits == 1
     assert report.state == "degraded"
@@ -88,16 +98,30 @@ def test_s_04_a_lost_answer_to_the_post_does_not_make_a_second_provider(host: Ho
     assert seen(placement)[-1] == "POST RP R -> read-timeout"
     placement.clear()
     assert agent.cycle().state == "changed"
-    assert seen(placement) == ["GET in_tree=R -> 200", *READ_R, ASK_TRAIT, MAKE_TRAIT, "PUT inv R g0 -> 200", "PUT tr R g1 -> 200"]
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        *READ_R,
+        ASK_TRAIT,
+        MAKE_TRAIT,
+        "PUT inv R g0 -> 200",
+        "PUT tr R g1 -> 200",
+    ]
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_s_05_a_root_that_another_agent_made_meanwhile_is_adopted(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_05_a_root_that_another_agent_made_meanwhile_is_adopted(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(VCPU))
-    placement.faults.add(faults.before(lambda _: placement.other.create_provider(NAME, ROOT)), method="POST", path="^/resource_providers$")
+    placement.faults.add(
+        faults.before(lambda _: placement.other.create_provider(NAME, ROOT)),
+        method="POST",
+        path="^/resource_providers$",
+    )
     report = agent.cycle(start=True)
     assert (report.state, report.attempts) == ("changed", 2)
-    # A new plan rather than a patched one, because what was found may have contents: hence the second structure GET.
+    # A new plan rather than a patched one, because what was found may have contents: hence the
+    # second structure GET.
     assert seen(placement)[3:] == [
         "POST RP R -> 409",
         "GET RP R -> 200",
@@ -108,13 +132,17 @@ def test_s_05_a_root_that_another_agent_made_meanwhile_is_adopted(host: Host, pl
         "PUT inv R g0 -> 200",
         "PUT tr R g1 -> 200",
     ]
-    assert [one.getMessage() for one in agent_log.records if one.levelname == "INFO" and "adopted" in one.getMessage()] == [
-        f"adopted provider {NAME} ({ROOT}), which was created meanwhile"
-    ]
+    assert [
+        one.getMessage()
+        for one in agent_log.records
+        if one.levelname == "INFO" and "adopted" in one.getMessage()
+    ] == [f"adopted provider {NAME} ({ROOT}), which was created meanwhile"]
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
-def test_s_06_a_name_held_by_another_uuid_is_told_and_left_alone(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_06_a_name_held_by_another_uuid_is_told_and_left_alone(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     holder = placement.other.create_provider(NAME)
     before = placement.dump()
     agent = host(shaped(VCPU))
@@ -137,7 +165,9 @@ def test_s_06_a_name_held_by_another_uuid_is_told_and_left_alone(host: Host, pla
     clean(placement, agent_log)
 
 
-def test_s_07_a_root_with_another_name_is_never_renamed_nor_written_to(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_07_a_root_with_another_name_is_never_renamed_nor_written_to(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     placement.other.create_provider("old-name", ROOT)
     placement.other.set_inventory(ROOT, {"VCPU": 4})
     before = placement.dump()
@@ -153,7 +183,9 @@ def test_s_07_a_root_with_another_name_is_never_renamed_nor_written_to(host: Hos
     settled(agent, placement, agent_log, {}, before=before, state="failed", reads=(1, 4))
 
 
-def test_s_08_a_crash_after_the_post_is_taken_up_by_the_next_start(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_08_a_crash_after_the_post_is_taken_up_by_the_next_start(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(VCPU))
     placement.faults.add(faults.before(_crash), method="PUT", path="/inventories$")
     with pytest.raises(Crash):
@@ -162,27 +194,40 @@ def test_s_08_a_crash_after_the_post_is_taken_up_by_the_next_start(host: Host, p
     placement.clear()
     report = agent.once()
     assert (report.state, report.errors) == ("changed", ())
-    # One trait is asked for again, because the crash came before the end of the flush, when what it confirmed is kept.
+    # One trait is asked for again, because the crash came before the end of the flush, when what it
+    # confirmed is kept.
     asked = f"GET traits?name=in:{AGENT_TRAIT} -> 200"
-    assert seen(placement) == ["GET in_tree=R -> 200", *READ_R, asked, "PUT inv R g0 -> 200", "PUT tr R g1 -> 200"]
+    assert seen(placement) == [
+        "GET in_tree=R -> 200",
+        *READ_R,
+        asked,
+        "PUT inv R g0 -> 200",
+        "PUT tr R g1 -> 200",
+    ]
     settled(agent, placement, agent_log, {NAME: node(VCPU)})
 
 
 class NovaStyle(ScriptedDriver):
-    """Shapes its whole tree itself, and gives its child a new random uuid each time that it makes it."""
+    """Shapes its whole tree itself, and gives its child a new random uuid each time that it makes
+    it.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.looks = True
 
-    def update_provider_tree(self, provider_tree: ProviderTree, nodename: str, allocations: object = None) -> None:
+    def update_provider_tree(
+        self, provider_tree: ProviderTree, nodename: str, allocations: object = None
+    ) -> None:
         provider_tree.update_inventory(nodename, VCPU)
         if not (self.looks and provider_tree.exists("N0")):
             provider_tree.new_child("N0", nodename, uuid=new_uuid())
         provider_tree.update_inventory("N0", {"CUSTOM_DEVICE": total(2)})
 
 
-def test_s_09_a_child_from_before_a_crash_is_known_by_its_name(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_09_a_child_from_before_a_crash_is_known_by_its_name(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(driver=NovaStyle())
     placement.faults.add(faults.before(_crash), method="PUT", path="/inventories$")
     with pytest.raises(Crash):
@@ -191,7 +236,12 @@ def test_s_09_a_child_from_before_a_crash_is_known_by_its_name(host: Host, place
     placement.clear()
     assert agent.once().state == "changed"
     assert [one for one in placement.writes() if one.method == "POST"] == []
-    settled(agent, placement, agent_log, {NAME: node(VCPU), "N0": Want({"CUSTOM_DEVICE": total(2)}, NAME)})
+    settled(
+        agent,
+        placement,
+        agent_log,
+        {NAME: node(VCPU), "N0": Want({"CUSTOM_DEVICE": total(2)}, NAME)},
+    )
 
 
 def test_s_09_a_driver_that_gives_a_known_name_another_uuid_is_told_so_without_traffic(
@@ -210,7 +260,9 @@ def test_s_09_a_driver_that_gives_a_known_name_another_uuid_is_told_so_without_t
     settled(agent, placement, agent_log, {}, before=before, state="failed")
 
 
-def test_s_10_parents_are_created_first_and_inventories_written_bottom_up(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_10_parents_are_created_first_and_inventories_written_bottom_up(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     # Without the role service, because one reshape would else write the three inventories.
     agent = host(shaped({"VCPU": total(4)}), roles="admin")
     agent.cycle(start=True)
@@ -227,16 +279,27 @@ def test_s_10_parents_are_created_first_and_inventories_written_bottom_up(host: 
         "PUT inv N0 g0 -> 200",
         "PUT inv R g2 -> 200",
     ]
-    settled(agent, placement, agent_log, {NAME: node(VCPU), "N0": Want(memory, NAME), "PF0": Want(vf, "N0")})
+    settled(
+        agent,
+        placement,
+        agent_log,
+        {NAME: node(VCPU), "N0": Want(memory, NAME), "PF0": Want(vf, "N0")},
+    )
 
 
-def test_s_11_a_parent_that_goes_away_is_created_again(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_11_a_parent_that_goes_away_is_created_again(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(shaped(VCPU))
     agent.cycle(start=True)
     placement.clear()
     child = {"MEMORY_MB": total(1024)}
     agent.driver.interface.script = shaped(VCPU, {"N0": (NAME, child)})
-    placement.faults.add(faults.before(lambda _: placement.other.delete_provider(ROOT)), method="POST", path="^/resource_providers$")
+    placement.faults.add(
+        faults.before(lambda _: placement.other.delete_provider(ROOT)),
+        method="POST",
+        path="^/resource_providers$",
+    )
     report = agent.cycle()
     assert (report.state, report.attempts, report.errors) == ("changed", 2, ())
     assert seen(placement) == [
@@ -253,7 +316,9 @@ def test_s_11_a_parent_that_goes_away_is_created_again(host: Host, placement: Pl
     settled(agent, placement, agent_log, {NAME: node(VCPU), "N0": Want(child, NAME)})
 
 
-def test_s_12_a_name_of_201_characters_is_rejected_locally(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_12_a_name_of_201_characters_is_rejected_locally(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     name = "x" * 201
     agent = host(shaped(VCPU, {name: (NAME, {"MEMORY_MB": total(1024)})}))
     report = agent.cycle(start=True)
@@ -265,7 +330,9 @@ def test_s_12_a_name_of_201_characters_is_rejected_locally(host: Host, placement
     settled(agent, placement, agent_log, {NAME: node(VCPU)}, state="degraded")
 
 
-def test_s_12_a_node_whose_own_name_is_too_long_is_not_written_at_all(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_12_a_node_whose_own_name_is_too_long_is_not_written_at_all(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     agent = host(driver=ScriptedDriver(shaped(VCPU), {ROOT: "x" * 201}))
     report = agent.cycle(start=True)
     assert "201 characters" in report.errors[0].message
@@ -274,22 +341,37 @@ def test_s_12_a_node_whose_own_name_is_too_long_is_not_written_at_all(host: Host
     settled(agent, placement, agent_log, {}, state="failed", reads=0)
 
 
-def test_s_13_without_the_role_service_a_cycle_without_reshape_works(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_13_without_the_role_service_a_cycle_without_reshape_works(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     cells = {f"N{cell}": (NAME, {"PCPU": total(4)}) for cell in range(3)}
     agent = host(shaped(VCPU, cells), roles="admin")
     report = agent.cycle(start=True)
     assert (report.state, report.errors) == ("changed", ())
-    # The one refused reshape is the agent finding out; it remembers, for an hour and until the next start.
+    # The one refused reshape is the agent finding out; it remembers, for an hour and until the next
+    # start.
     assert [str(one.status) for one in placement.requests if one.path == "/reshaper"] == ["403"]
     for amount, following, asked in ((6, agent.cycle, []), (8, agent.once, ["POST/reshaper"])):
         placement.clear()
-        agent.driver.interface.script = shaped(VCPU, {name: (NAME, {"PCPU": total(amount)}) for name in cells})
+        agent.driver.interface.script = shaped(
+            VCPU, {name: (NAME, {"PCPU": total(amount)}) for name in cells}
+        )
         assert following().state == "changed"
-        assert [one.method + one.path[-12:] for one in placement.writes()] == [*asked, *["PUT/inventories"] * 3]
-    settled(agent, placement, agent_log, {NAME: node(VCPU)} | {name: Want({"PCPU": total(8)}, NAME) for name in cells})
+        assert [one.method + one.path[-12:] for one in placement.writes()] == [
+            *asked,
+            *["PUT/inventories"] * 3,
+        ]
+    settled(
+        agent,
+        placement,
+        agent_log,
+        {NAME: node(VCPU)} | {name: Want({"PCPU": total(8)}, NAME) for name in cells},
+    )
 
 
-def test_s_14_a_name_is_encoded_in_a_query_and_compared_with_the_answer(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_14_a_name_is_encoded_in_a_query_and_compared_with_the_answer(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     name = "rack 7/a&b#c+d"
     holder = placement.other.create_provider(name)
     placement.other.create_provider("rack 7/a")
@@ -305,7 +387,9 @@ def test_s_14_a_name_is_encoded_in_a_query_and_compared_with_the_answer(host: Ho
     clean(placement, agent_log)
 
 
-def test_s_14_a_node_with_such_a_name_is_served_like_any_other(host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture) -> None:
+def test_s_14_a_node_with_such_a_name_is_served_like_any_other(
+    host: Host, placement: PlacementServer, agent_log: pytest.LogCaptureFixture
+) -> None:
     name = "rack 7/a&b#c+d"
     agent = host(driver=ScriptedDriver(shaped(VCPU), {ROOT: name}))
     assert agent.cycle(start=True).state == "changed"

@@ -1,4 +1,6 @@
-"""TLS to Placement: what is wrong is told by its reason, with the remedy that ends it; files of certificates are looked at before they are used."""
+"""TLS to Placement: what is wrong is told by its reason, with the remedy that ends it; files of
+certificates are looked at before they are used.
+"""
 
 import socket
 import ssl
@@ -18,12 +20,14 @@ from agent.placement.client import PlacementClient
 from agent.placement.connect import http
 from tests.support.certificates import Authority
 
-ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{\"usages\": {}}"
+ANSWER = b'HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 14\r\nConnection: close\r\n\r\n{"usages": {}}'
 UUID = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 
 
 class TlsServer:
-    """Answers every request alike; without a context it does not speak TLS, or says nothing at all."""
+    """Answers every request alike; without a context it does not speak TLS, or says
+    nothing at all.
+    """
 
     def __init__(self, context: ssl.SSLContext | None, *, silent: bool = False) -> None:
         self._context, self._silent, self._stopped = context, silent, Event()
@@ -42,7 +46,9 @@ class TlsServer:
             if self._silent:
                 client.recv(10)
                 return
-            with closing(self._context.wrap_socket(client, server_side=True) if self._context else client) as wrapped:
+            with closing(
+                self._context.wrap_socket(client, server_side=True) if self._context else client
+            ) as wrapped:
                 wrapped.recv(65536)
                 wrapped.sendall(ANSWER)
 
@@ -57,9 +63,18 @@ def authority(tmp_path: Path) -> Authority:
 
 
 def configured(tmp_path: Path, url: str, **options: object) -> cfg.ConfigOpts:
-    lines = {"auth_type": "admin_token", "endpoint": url, "token": "secret-token", "endpoint_override": url, "read_timeout": 20, **options}
+    lines = {
+        "auth_type": "admin_token",
+        "endpoint": url,
+        "token": "secret-token",
+        "endpoint_override": url,
+        "read_timeout": 20,
+        **options,
+    }
     file = tmp_path / "agent.conf"
-    file.write_text("[placement]\n" + "".join(f"{name} = {value}\n" for name, value in lines.items()))
+    file.write_text(
+        "[placement]\n" + "".join(f"{name} = {value}\n" for name, value in lines.items())
+    )
     return load(Options(("config", "check"), sources=(Source(file),)), {})
 
 
@@ -68,7 +83,8 @@ def asked(conf: cfg.ConfigOpts) -> object:
 
 
 CASES = {
-    # name: (address in the certificate, days that it holds, further options of the agent, kind, words of the message, words of the remedy)
+    # name: (address in the certificate, days that it holds, further options of the agent, kind,
+    # words of the message, words of the remedy)
     "good": ("127.0.0.1", 30, {}, None, "", ""),
     "expired": ("127.0.0.1", -3, {}, "tls", "expired", "renewed"),
     "wrong name": ("127.0.0.2", 30, {}, "tls", "127.0.0.1", "a name that its certificate has"),
@@ -85,7 +101,9 @@ def servers() -> Iterator[list[TlsServer]]:
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_reason_of_tls_decides_the_remedy(case: str, tmp_path: Path, authority: Authority, servers: list[TlsServer]) -> None:
+def test_the_reason_of_tls_decides_the_remedy(
+    case: str, tmp_path: Path, authority: Authority, servers: list[TlsServer]
+) -> None:
     address, days, options, kind, what, remedy = CASES[case]
     Authority(tmp_path, "stranger")
     pair = authority.pair("server", address=address, days=days)
@@ -104,7 +122,9 @@ def test_the_reason_of_tls_decides_the_remedy(case: str, tmp_path: Path, authori
     assert remedy in failed.value.remedy
 
 
-def test_a_server_that_wants_a_clients_certificate_is_told_as_such(tmp_path: Path, authority: Authority, servers: list[TlsServer]) -> None:
+def test_a_server_that_wants_a_clients_certificate_is_told_as_such(
+    tmp_path: Path, authority: Authority, servers: list[TlsServer]
+) -> None:
     pair, own = authority.pair("server"), authority.pair("agent")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -115,35 +135,72 @@ def test_a_server_that_wants_a_clients_certificate_is_told_as_such(tmp_path: Pat
     with pytest.raises(PlacementUnreachable) as failed:
         asked(configured(tmp_path, servers[0].url, cafile=authority.bundle))
     assert "certfile and keyfile" in failed.value.remedy
-    assert asked(configured(tmp_path, servers[0].url, cafile=authority.bundle, certfile=own.certificate, keyfile=own.key)) == {}
+    assert (
+        asked(
+            configured(
+                tmp_path,
+                servers[0].url,
+                cafile=authority.bundle,
+                certfile=own.certificate,
+                keyfile=own.key,
+            )
+        )
+        == {}
+    )
 
 
 @pytest.mark.parametrize("silent", [True, False])
-def test_a_server_that_does_not_speak_tls_is_told_as_such(silent: bool, tmp_path: Path, authority: Authority, servers: list[TlsServer]) -> None:
+def test_a_server_that_does_not_speak_tls_is_told_as_such(
+    silent: bool, tmp_path: Path, authority: Authority, servers: list[TlsServer]
+) -> None:
     servers.append(TlsServer(None, silent=silent))
     with pytest.raises(PlacementUnreachable) as failed:
         asked(configured(tmp_path, servers[0].url, cafile=authority.bundle))
     assert "cafile" not in failed.value.remedy
 
 
-def test_files_of_certificates_that_cannot_be_used_are_all_told_at_once(tmp_path: Path, authority: Authority) -> None:
-    conf = configured(tmp_path, "https://127.0.0.1:1", cafile=tmp_path / "gone.pem", certfile=tmp_path / "gone.crt", keyfile=tmp_path / "gone.key")
+def test_files_of_certificates_that_cannot_be_used_are_all_told_at_once(
+    tmp_path: Path, authority: Authority
+) -> None:
+    conf = configured(
+        tmp_path,
+        "https://127.0.0.1:1",
+        cafile=tmp_path / "gone.pem",
+        certfile=tmp_path / "gone.crt",
+        keyfile=tmp_path / "gone.key",
+    )
     with pytest.raises(ConfigErrors) as failed:
         http(conf, Event())
-    assert [one.message.split(" = ")[0] for one in failed.value.errors] == ["[placement] cafile", "[placement] certfile", "[placement] keyfile"]
+    assert [one.message.split(" = ")[0] for one in failed.value.errors] == [
+        "[placement] cafile",
+        "[placement] certfile",
+        "[placement] keyfile",
+    ]
     one, other = authority.pair("one"), authority.pair("other")
     (tmp_path / "text.pem").write_text("no certificate")
-    conf = configured(tmp_path, "https://127.0.0.1:1", cafile=tmp_path / "text.pem", certfile=one.certificate, keyfile=other.key)
+    conf = configured(
+        tmp_path,
+        "https://127.0.0.1:1",
+        cafile=tmp_path / "text.pem",
+        certfile=one.certificate,
+        keyfile=other.key,
+    )
     with pytest.raises(ConfigErrors) as failed:
         http(conf, Event())
-    assert ["no certificate can be read" in one.message for one in failed.value.errors] == [True, False]
+    assert ["no certificate can be read" in one.message for one in failed.value.errors] == [
+        True,
+        False,
+    ]
     assert "the key is not that of the certificate" in failed.value.errors[1].message
 
 
 HARMS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a bundle that is text": ("cafile", lambda file: file.write_text("no")),
     "half a bundle": ("cafile", lambda file: file.write_text(file.read_text()[:200])),
-    "a bundle that leads to itself": ("cafile", lambda file: (file.unlink(), file.symlink_to(file))),
+    "a bundle that leads to itself": (
+        "cafile",
+        lambda file: (file.unlink(), file.symlink_to(file)),
+    ),
     "no certificate": ("certfile", lambda file: file.unlink()),
     "a certificate that is a folder": ("certfile", lambda file: (file.unlink(), file.mkdir())),
     "no key": ("keyfile", lambda file: file.unlink()),
@@ -152,7 +209,9 @@ HARMS: dict[str, tuple[str, Callable[[Path], object]]] = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_files_that_are_changed_while_the_agent_runs_are_named(harm: str, tmp_path: Path, authority: Authority, servers: list[TlsServer]) -> None:
+def test_files_that_are_changed_while_the_agent_runs_are_named(
+    harm: str, tmp_path: Path, authority: Authority, servers: list[TlsServer]
+) -> None:
     pair, own = authority.pair("server"), authority.pair("agent")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
@@ -169,7 +228,9 @@ def test_files_that_are_changed_while_the_agent_runs_are_named(harm: str, tmp_pa
     assert "PEM form" in failed.value.remedy
 
 
-def test_a_bundle_that_goes_away_while_the_agent_runs_is_no_bug_of_the_agents(tmp_path: Path, authority: Authority, servers: list[TlsServer]) -> None:
+def test_a_bundle_that_goes_away_while_the_agent_runs_is_no_bug_of_the_agents(
+    tmp_path: Path, authority: Authority, servers: list[TlsServer]
+) -> None:
     pair = authority.pair("server")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)

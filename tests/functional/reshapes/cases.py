@@ -1,4 +1,6 @@
-"""The reshapes of drivers.md 5, each as two layouts of a host full of guests, and a place that keeps hosts in them."""
+"""The reshapes of drivers.md 5, each as two layouts of a host full of guests, and a place that
+keeps hosts in them.
+"""
 
 import itertools
 from dataclasses import dataclass, replace
@@ -8,7 +10,17 @@ from typing import Literal
 import pytest
 
 from tests.support.placement import PlacementServer
-from tests.support.reshape_host import CONTEXT, FLOATING, MIXED, STRICT, VGPU, Kept, Layout, ReshapeHost, populated
+from tests.support.reshape_host import (
+    CONTEXT,
+    FLOATING,
+    MIXED,
+    STRICT,
+    VGPU,
+    Kept,
+    Layout,
+    ReshapeHost,
+    populated,
+)
 
 MANY, FEW = 100, 12
 _NESTED, _DEVICES = Layout(pages=True), Layout(devices=True)
@@ -25,7 +37,9 @@ Way = Literal["there", "back"]
 
 @dataclass(frozen=True)
 class Case:
-    """``old`` and ``new``: what the operator says before and after; ``back``: whether there is a way back."""
+    """``old`` and ``new``: what the operator says before and after; ``back``: whether there is a
+    way back.
+    """
 
     old: Layout
     new: Layout
@@ -45,13 +59,20 @@ REQUIRED = {
     "R5": Case(_DEVICES, replace(_DEVICES, reported=True), "floating", back=False),
     "R6": Case(_NESTED, replace(_NESTED, shared=True)),
 }
-ALL_AT_ONCE = Case(replace(_FLAT, sets=False, on_root=frozenset({VGPU, CONTEXT})), replace(_STRICT, shared=True), "strict")
+ALL_AT_ONCE = Case(
+    replace(_FLAT, sets=False, on_root=frozenset({VGPU, CONTEXT})),
+    replace(_STRICT, shared=True),
+    "strict",
+)
 _STRICT_WITHOUT = replace(_STRICT, sets=False)
 MORE = {
-    "R4 mixed": Case(_FLAT, _NESTED), "R4 strict": Case(_NESTED, _STRICT, "strict"), "all at once": ALL_AT_ONCE,
-    "R4 without sets": Case(replace(_FLAT, sets=False), _STRICT_WITHOUT, "strict"), "R2 strict": Case(_STRICT_WITHOUT, _STRICT, "strict"),
+    "R4 mixed": Case(_FLAT, _NESTED),
+    "R4 strict": Case(_NESTED, _STRICT, "strict"),
+    "all at once": ALL_AT_ONCE,
+    "R4 without sets": Case(replace(_FLAT, sets=False), _STRICT_WITHOUT, "strict"),
+    "R2 strict": Case(_STRICT_WITHOUT, _STRICT, "strict"),
     "R2 and R4": Case(_STRICT_WITHOUT, _FLAT, "strict"),
-}  # fmt: skip
+}
 
 
 def beside(case: Case) -> pytest.MarkDecorator:
@@ -63,19 +84,25 @@ def ways(cases: dict[str, Case]) -> pytest.MarkDecorator:
     """Parameters ``case`` and ``way``: each case both ways, where it has two."""
     found = [
         pytest.param(case, way, id=f"{name} {way}", marks=beside(case))
-        for name, case in cases.items() for way in ("back", "there") if way == "there" or case.back
-    ]  # fmt: skip
+        for name, case in cases.items()
+        for way in ("back", "there")
+        if way == "there" or case.back
+    ]
     return pytest.mark.parametrize(("case", "way"), found)
 
 
 class States:
-    """Hosts with guests, each made once: in the layout in which the guests came, and from there in any other."""
+    """Hosts with guests, each made once: in the layout in which the guests came, and from there in
+    any other.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._numbers = folder, itertools.count()
         self._kept: dict[tuple[Guests, Layout, int], Kept] = {}
 
-    def host(self, guests: Guests, layout: Layout, count: int, placement: PlacementServer, folder: Path) -> ReshapeHost:
+    def host(
+        self, guests: Guests, layout: Layout, count: int, placement: PlacementServer, folder: Path
+    ) -> ReshapeHost:
         """A host with ``count`` consumers in ``layout``."""
         if (guests, layout, count) not in self._kept:
             self._make(guests, layout, count)
@@ -84,7 +111,9 @@ class States:
     def keep(self, guests: Guests, count: int, host: ReshapeHost) -> None:
         """Have a host that came to its layout undisturbed for the next who wants it so."""
         if (guests, host.layout, count) not in self._kept:
-            self._kept[guests, host.layout, count] = Kept.of(host, self._folder / f"kept-{next(self._numbers)}")
+            self._kept[guests, host.layout, count] = Kept.of(
+                host, self._folder / f"kept-{next(self._numbers)}"
+            )
 
     def _make(self, guests: Guests, layout: Layout, count: int) -> None:
         placement, folder = PlacementServer(), self._folder / f"made-{next(self._numbers)}"

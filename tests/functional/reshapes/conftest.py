@@ -32,7 +32,9 @@ def goal(case: Case, way: Way) -> Layout:
 
 
 @pytest.fixture
-def host(case: Case, way: Way, count: int, states: States, placement: PlacementServer, tmp_path: Path) -> Iterator[ReshapeHost]:
+def host(
+    case: Case, way: Way, count: int, states: States, placement: PlacementServer, tmp_path: Path
+) -> Iterator[ReshapeHost]:
     """A host from where it goes, with ``count`` consumers."""
     found = states.host(case.guests, case.ends(way)[0], count, placement, tmp_path / "state")
     yield found

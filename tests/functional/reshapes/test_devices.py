@@ -1,4 +1,6 @@
-"""R5 once more: shares of devices that are wrong, cards that move with the layout, and the way back to a tree without them."""
+"""R5 once more: shares of devices that are wrong, cards that move with the layout, and the way back
+to a tree without them.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from agent.tree.device_names import MARKER, card_of
 from agent.model.operation import Reshape
-from agent.placement.allocations.retiring import Retired, retire
+from agent.placement.allocations.decommission import Retired, retire
+from agent.tree.device_names import MARKER, card_of
 from tests.functional.reshapes.cases import FEW, REQUIRED, States
 from tests.support.agent import NAME, ROOT, operations
 from tests.support.allocation_scene import client_of
@@ -32,11 +34,18 @@ def host(states: States, placement: PlacementServer, tmp_path: Path) -> Iterator
 def parents(host: ReshapeHost) -> dict[str, str]:
     """Of each card."""
     there = host.placement.dump()["providers"]
-    return {one["name"]: there[one["parent"]]["name"] for one in there.values() if MARKER in one["traits"]}
+    return {
+        one["name"]: there[one["parent"]]["name"]
+        for one in there.values()
+        if MARKER in one["traits"]
+    }
 
 
 def test_shares_that_are_missing_are_made_right_all_at_once(host: ReshapeHost) -> None:
-    other, uuids = host.placement.other, {one["name"]: uuid for uuid, one in host.placement.dump()["providers"].items()}
+    other, uuids = (
+        host.placement.other,
+        {one["name"]: uuid for uuid, one in host.placement.dump()["providers"].items()},
+    )
     spoiled = Counter[str]()
     for consumer, held in host.wanted(WITH).items():
         for card in [place for place in held if VF in held[place]]:
@@ -47,7 +56,11 @@ def test_shares_that_are_missing_are_made_right_all_at_once(host: ReshapeHost) -
     assert len(spoiled) == 4 and min(spoiled.values()) > 1
     host.placement.clear()
     report = host.start().once()
-    assert (report.state, report.errors, [one.path for one in host.placement.writes()]) == ("changed", (), ["/reshaper"])
+    assert (report.state, report.errors, [one.path for one in host.placement.writes()]) == (
+        "changed",
+        (),
+        ["/reshaper"],
+    )
     assert host.held() == host.wanted(WITH)
     host.placement.clear()
     assert (host.start().once().state, host.placement.count()) == ("in-sync", 1)
@@ -65,7 +78,9 @@ def test_another_layout_moves_cards_and_nothing_of_what_is_held_of_them(host: Re
 
 def unreport(host: ReshapeHost) -> Retired:
     """What ``agent pci unreport`` does."""
-    return retire(client_of(host.placement), ROOT, MARKER, lambda name: card_of(name, NAME) is not None)
+    return retire(
+        client_of(host.placement), ROOT, MARKER, lambda name: card_of(name, NAME) is not None
+    )
 
 
 def test_the_way_back_is_open_once_nobody_holds_any(host: ReshapeHost) -> None:

@@ -1,4 +1,6 @@
-"""Each reshape and the way back while others act, answers are lost and the agent is killed: at the end everybody has what he should have."""
+"""Each reshape and the way back while others act, answers are lost and the agent is killed: at the
+end everybody has what he should have.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +8,16 @@ from typing import Any
 import pytest
 
 from agent.model.report import NodeReport
-from tests.functional.reshapes.cases import ALL_AT_ONCE, FEW, MANY, REQUIRED, Case, States, beside, ways
+from tests.functional.reshapes.cases import (
+    ALL_AT_ONCE,
+    FEW,
+    MANY,
+    REQUIRED,
+    Case,
+    States,
+    beside,
+    ways,
+)
 from tests.support import faults
 from tests.support.agent import NAME
 from tests.support.crash import Crash, crash
@@ -30,7 +41,9 @@ def settled(host: ReshapeHost, goal: Layout) -> None:
 
 
 def arrival(host: ReshapeHost, goal: Layout, case: Case, number: int = LATER[0]) -> Any:
-    """A guest that comes while the agent is about to move the others: its allocation is where they are still."""
+    """A guest that comes while the agent is about to move the others: its allocation is where they
+    are still.
+    """
     old, placed = host.layout, PINNED if goal.sets else SHARED
     flavor = FLOATING if case.guests == "floating" else placed
     return lambda _exchange: host.arrive(number, flavor, old)
@@ -43,10 +56,12 @@ def met(host: ReshapeHost, *actions: faults.Action, times: int | None = 1) -> li
 
 # All at once moves a hundred in any run, see test_there_and_back.
 @pytest.mark.parametrize("count", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
-@pytest.mark.parametrize("case", [pytest.param(case, id=name, marks=beside(case)) for name, case in REQUIRED.items()])
+@pytest.mark.parametrize(
+    "case", [pytest.param(case, id=name, marks=beside(case)) for name, case in REQUIRED.items()]
+)
 def test_consumers_through_conflicts_deletions_arrivals_and_kills(
     case: Case, count: int, states: States, placement: PlacementServer, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     first, *ways = [case.ends(way) for way in ("back", "there") if way == "there" or case.back]
     host = states.host(case.guests, first[0], count, placement, tmp_path / "state")
     for (_, goal), gone, number in zip([first, *ways], GONE, LATER, strict=False):
@@ -55,7 +70,9 @@ def test_consumers_through_conflicts_deletions_arrivals_and_kills(
 
 
 def through_everything(host: ReshapeHost, goal: Layout, gone: int, came: Any) -> None:
-    """Somebody goes and somebody comes, which is a conflict; then the agent is killed when Placement has done what it asked."""
+    """Somebody goes and somebody comes, which is a conflict; then the agent is killed when
+    Placement has done what it asked.
+    """
 
     def meanwhile(exchange: Any) -> None:
         host.vanish(gone)
@@ -85,8 +102,14 @@ def once(host: ReshapeHost, goal: Layout, *actions: faults.Action) -> NodeReport
 
 @few
 @all_at_once
-@pytest.mark.parametrize("lost", [faults.cut(), faults.cut(applied=True), CONFLICT], ids=["cut", "cut when it was done", "conflict"])
-def test_what_was_not_answered_is_looked_at_and_if_need_be_done_again(lost: faults.Action, host: ReshapeHost, goal: Layout) -> None:
+@pytest.mark.parametrize(
+    "lost",
+    [faults.cut(), faults.cut(applied=True), CONFLICT],
+    ids=["cut", "cut when it was done", "conflict"],
+)
+def test_what_was_not_answered_is_looked_at_and_if_need_be_done_again(
+    lost: faults.Action, host: ReshapeHost, goal: Layout
+) -> None:
     report = once(host, goal, lost)
     assert (report.state, report.errors, report.attempts) == ("changed", (), 2)
     settled(host, goal)
@@ -102,7 +125,9 @@ def test_who_is_deleted_meanwhile_holds_nothing(host: ReshapeHost, goal: Layout)
 
 @few
 @all_at_once
-def test_who_comes_meanwhile_is_moved_with_the_others(host: ReshapeHost, goal: Layout, case: Case) -> None:
+def test_who_comes_meanwhile_is_moved_with_the_others(
+    host: ReshapeHost, goal: Layout, case: Case
+) -> None:
     report = once(host, goal, faults.before(arrival(host, goal, case)))
     assert (report.errors, report.attempts) == ((), 2)
     settled(host, goal)
@@ -110,7 +135,9 @@ def test_who_comes_meanwhile_is_moved_with_the_others(host: ReshapeHost, goal: L
 
 @few
 @all_at_once
-def test_four_conflicts_leave_everything_as_it_was_and_the_start_is_refused(host: ReshapeHost, goal: Layout) -> None:
+def test_four_conflicts_leave_everything_as_it_was_and_the_start_is_refused(
+    host: ReshapeHost, goal: Layout
+) -> None:
     before, held, old = host.placement.dump(), host.held(), host.layout
     (rule,) = met(host, CONFLICT, times=None)
     agent = host.start(goal)
@@ -119,7 +146,9 @@ def test_four_conflicts_leave_everything_as_it_was_and_the_start_is_refused(host
     assert [error.code for error in report.errors] == ["reshape.failed"]
     after = host.placement.dump()["providers"]
     assert host.held() == held == host.wanted(old)
-    assert {uuid: after[uuid]["inventories"] for uuid in before["providers"]} == {uuid: one["inventories"] for uuid, one in before["providers"].items()}
+    assert {uuid: after[uuid]["inventories"] for uuid in before["providers"]} == {
+        uuid: one["inventories"] for uuid, one in before["providers"].items()
+    }
     # It stays refused while the process runs, whatever Placement says by then.
     host.placement.faults.clear()
     host.placement.clear()
@@ -130,9 +159,13 @@ def test_four_conflicts_leave_everything_as_it_was_and_the_start_is_refused(host
 
 @few
 @all_at_once
-def test_an_agent_that_is_killed_after_each_of_its_writes_arrives_all_the_same(host: ReshapeHost, goal: Layout) -> None:
+def test_an_agent_that_is_killed_after_each_of_its_writes_arrives_all_the_same(
+    host: ReshapeHost, goal: Layout
+) -> None:
     old = host.layout
-    host.placement.faults.add(faults.after(lambda exchange: crash() if exchange.is_write else None), times=None)
+    host.placement.faults.add(
+        faults.after(lambda exchange: crash() if exchange.is_write else None), times=None
+    )
     kills = 0
     while True:
         try:
@@ -144,14 +177,17 @@ def test_an_agent_that_is_killed_after_each_of_its_writes_arrives_all_the_same(h
         else:
             break
     assert (report.state, report.errors) == ("in-sync", ())
-    # The reshape itself is one of them; before it come new providers, after it traits and what is empty now.
+    # The reshape itself is one of them; before it come new providers, after it traits and what is
+    # empty now.
     assert kills > 5
     settled(host, goal)
 
 
 @few
 @all_at_once
-def test_a_placement_that_is_away_puts_it_off_to_the_next_pass_of_the_same_process(host: ReshapeHost, goal: Layout) -> None:
+def test_a_placement_that_is_away_puts_it_off_to_the_next_pass_of_the_same_process(
+    host: ReshapeHost, goal: Layout
+) -> None:
     held = host.held()
     (rule,) = met(host, faults.answer(503))
     agent = host.start(goal, asking=True)
@@ -161,8 +197,14 @@ def test_a_placement_that_is_away_puts_it_off_to_the_next_pass_of_the_same_proce
 
 
 @few
-@pytest.mark.parametrize(("case", "way"), [pytest.param(ALL_AT_ONCE, "there", marks=beside(ALL_AT_ONCE))], ids=["all at once"])
-def test_a_cell_whose_name_is_somebody_elses_puts_it_off_until_that_is_mended(host: ReshapeHost, goal: Layout) -> None:
+@pytest.mark.parametrize(
+    ("case", "way"),
+    [pytest.param(ALL_AT_ONCE, "there", marks=beside(ALL_AT_ONCE))],
+    ids=["all at once"],
+)
+def test_a_cell_whose_name_is_somebody_elses_puts_it_off_until_that_is_mended(
+    host: ReshapeHost, goal: Layout
+) -> None:
     held, other = host.held(), host.placement.other
     theirs = other.create_provider(f"{NAME}_NUMA1")
     agent = host.start(goal, asking=True)

@@ -1,4 +1,6 @@
-"""A real process that is really killed while it moves a hundred consumers between the root and the cells, and the one that comes after it."""
+"""A real process that is really killed while it moves a hundred consumers between the root and the
+cells, and the one that comes after it.
+"""
 
 import json
 from dataclasses import replace
@@ -22,11 +24,24 @@ GUESTS = {guest(f"g{number}"): number % 2 for number in range(100)}
 
 def host_file() -> str:
     """Two cells, and a hundred guests with a CPU of their own; JSON is YAML."""
-    cells = [{"id": cell, "cpus": f"{cell * CPUS}-{cell * CPUS + CPUS - 1}", "memory_mib": 65536} for cell in (0, 1)]
+    cells = [
+        {"id": cell, "cpus": f"{cell * CPUS}-{cell * CPUS + CPUS - 1}", "memory_mib": 65536}
+        for cell in (0, 1)
+    ]
     guests = [
-        {"uuid": uuid, "cells": [{"host_cell": cell, "dedicated": "0", "pins": {"0": cell * CPUS + SHARED + number // 2}, "memory_mib": 512}]}
+        {
+            "uuid": uuid,
+            "cells": [
+                {
+                    "host_cell": cell,
+                    "dedicated": "0",
+                    "pins": {"0": cell * CPUS + SHARED + number // 2},
+                    "memory_mib": 512,
+                }
+            ],
+        }
         for number, (uuid, cell) in enumerate(GUESTS.items())
-    ]  # fmt: skip
+    ]
     return json.dumps({"name": NODE, "cells": cells, "disk_gib": 1000, "guests": guests})
 
 
@@ -44,7 +59,11 @@ class Command:
         config: Config = {
             "DEFAULT": {"compute_driver": "fake.file", "host": NODE},
             "fake": {"host_file": self.command.folder / "host.yaml"},
-            "compute": {"tree_layout": layout, "cpu_shared_set": ",".join(shared), "cpu_dedicated_set": ",".join(dedicated)},
+            "compute": {
+                "tree_layout": layout,
+                "cpu_shared_set": ",".join(shared),
+                "cpu_dedicated_set": ",".join(dedicated),
+            },
             "placement": {**self.placement.credentials(self.proxy.url), "max_in_flight": "1"},
         }
         self.command.configure(config)
@@ -63,20 +82,33 @@ class Command:
                 process.kill()
                 process.wait()
 
-            rule = self.proxy.faults.add(replace(action, after=kill), method="POST", path="/reshaper")
+            rule = self.proxy.faults.add(
+                replace(action, after=kill), method="POST", path="/reshaper"
+            )
             process.communicate(timeout=120)
         assert (rule.hits, process.returncode) == (1, -9)
 
     def allocate(self) -> None:
         """A CPU and memory of the root for each."""
-        root = next(uuid for uuid, one in self.placement.dump()["providers"].items() if one["name"] == NODE)
-        body = {"allocations": {root: {"resources": {"PCPU": 1, "MEMORY_MB": 512}}}, "project_id": PROJECT, "user_id": USER, "consumer_generation": None}
+        root = next(
+            uuid for uuid, one in self.placement.dump()["providers"].items() if one["name"] == NODE
+        )
+        body = {
+            "allocations": {root: {"resources": {"PCPU": 1, "MEMORY_MB": 512}}},
+            "project_id": PROJECT,
+            "user_id": USER,
+            "consumer_generation": None,
+        }
         self.placement.other.call("POST", "/allocations", dict.fromkeys(GUESTS, body))
 
     def held(self) -> dict[str, dict[str, dict[str, int]]]:
         dump = self.placement.dump()
         return {
-            consumer: {dump["providers"][uuid]["name"]: amounts for uuid, amounts in one["allocations"].items()} for consumer, one in dump["consumers"].items()
+            consumer: {
+                dump["providers"][uuid]["name"]: amounts
+                for uuid, amounts in one["allocations"].items()
+            }
+            for consumer, one in dump["consumers"].items()
         }
 
 
@@ -91,7 +123,10 @@ def agent(http_placement: HttpPlacement, proxy: FaultProxy, tmp_path: Path) -> C
 
 
 FLAT = {uuid: {NODE: {"PCPU": 1, "MEMORY_MB": 512}} for uuid in GUESTS}
-NESTED = {uuid: {NODE: {"MEMORY_MB": 512}, f"{NODE}_NUMA{cell}": {"PCPU": 1}} for uuid, cell in GUESTS.items()}
+NESTED = {
+    uuid: {NODE: {"MEMORY_MB": 512}, f"{NODE}_NUMA{cell}": {"PCPU": 1}}
+    for uuid, cell in GUESTS.items()
+}
 
 
 def test_a_killed_process_leaves_all_or_nothing_and_the_next_one_goes_on(agent: Command) -> None:

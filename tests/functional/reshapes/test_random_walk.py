@@ -1,4 +1,6 @@
-"""From any layout to any other, with trouble on the way: what everybody holds follows from where he is now, not from how he came there."""
+"""From any layout to any other, with trouble on the way: what everybody holds follows from where he
+is now, not from how he came there.
+"""
 
 import random
 from pathlib import Path
@@ -12,19 +14,32 @@ from tests.support.placement import PlacementServer
 from tests.support.reshape_host import CONTEXT, VGPU, Layout
 
 STEPS = 8
-TROUBLE = [None, None, faults.answer(409, "placement.concurrent_update"), faults.cut(applied=True), faults.before(crash), faults.after(crash)]
+TROUBLE = [
+    None,
+    None,
+    faults.answer(409, "placement.concurrent_update"),
+    faults.cut(applied=True),
+    faults.before(crash),
+    faults.after(crash),
+]
 
 
 def any_layout(dice: random.Random) -> Layout:
     return Layout(
-        nested=dice.random() < 0.6, strict=dice.random() < 0.6, pages=True, sets=dice.random() < 0.6, shared=dice.random() < 0.4,
+        nested=dice.random() < 0.6,
+        strict=dice.random() < 0.6,
+        pages=True,
+        sets=dice.random() < 0.6,
+        shared=dice.random() < 0.4,
         on_root=frozenset(name for name in (VGPU, CONTEXT) if dice.random() < 0.4),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.xdist_group("reshapes of strict guests")
 @pytest.mark.parametrize("seed", [1, 2])
-def test_where_everybody_is_does_not_depend_on_the_way(seed: int, states: States, placement: PlacementServer, tmp_path: Path) -> None:
+def test_where_everybody_is_does_not_depend_on_the_way(
+    seed: int, states: States, placement: PlacementServer, tmp_path: Path
+) -> None:
     dice = random.Random(seed)
     host = states.host("strict", BASES["strict"], FEW, placement, tmp_path / "state")
     for _ in range(STEPS):

@@ -1,4 +1,6 @@
-"""Scenarios 22, 24 and 25 of drivers.md, with guests of which the records tell, and with guests that only the hypervisor shows."""
+"""Scenarios 22, 24 and 25 of drivers.md, with guests of which the records tell, and with guests
+that only the hypervisor shows.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -7,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from agent.tree.policy import Policy
 from agent.model.domain import Domain
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.flavor import Flavor
@@ -21,6 +22,7 @@ from agent.store.records import Records
 from agent.store.store import open_store
 from agent.tracker.requests import InstanceClaim
 from agent.tracker.updates import InstanceUpdate
+from agent.tree.policy import Policy
 from tests.support.agent import NAME, ROOT, AgentUnderTest, ScriptedDriver
 from tests.support.placement import PlacementServer
 from tests.support.tracking import Host, guest, instance, uuid_of
@@ -37,7 +39,12 @@ Held = dict[str, dict[str, dict[str, int]]]
 
 def placed(cell: int, *pins: int) -> PlacedCell:
     """A guest cell that is pinned to these CPUs."""
-    return PlacedCell(GuestCell(frozenset(), frozenset(range(len(pins))), 512 * len(pins)), cell, None, dict(enumerate(pins)))
+    return PlacedCell(
+        GuestCell(frozenset(), frozenset(range(len(pins))), 512 * len(pins)),
+        cell,
+        None,
+        dict(enumerate(pins)),
+    )
 
 
 class Site:
@@ -49,7 +56,16 @@ class Site:
         self.agent: AgentUnderTest | None = None
 
     def facts(self, name: str) -> HostFacts:
-        return HostFacts(name, time.time(), "QEMU", cpu=CpuFacts(ALL), memory_mib=16384, disk_gib=100, numa=CELLS, domains=self.domains)
+        return HostFacts(
+            name,
+            time.time(),
+            "QEMU",
+            cpu=CpuFacts(ALL),
+            memory_mib=16384,
+            disk_gib=100,
+            numa=CELLS,
+            domains=self.domains,
+        )
 
     def start(self, policy: Policy) -> NodeReport:
         """The first pass of a new process."""
@@ -69,7 +85,9 @@ class Site:
         specs = {key.replace("_", ":", 1): value for key, value in extra_specs.items()}
         wanted = instance(name, Flavor(name, name, vcpus, 512 * vcpus, extra_specs=specs))
         tracker = self.agent.tracking.tracker
-        claim = tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=wanted)).claim
+        claim = tracker.claim(
+            InstanceClaim(id=uuid_of(f"claim-{name}"), node=ProviderUuid(ROOT), instance=wanted)
+        ).claim
         tracker.update(guest(name), InstanceUpdate(vm_state="active"))
         return claim.cells
 
@@ -77,14 +95,19 @@ class Site:
         """Have the guest migrate to another host; what holds for it here."""
         self.stop()
         with open_store(self.folder) as store:
-            away = Host("node-b", Records(store), clock.now, replace(self.facts("node-b"), domains=None))  # type: ignore[arg-type]
+            away = Host(
+                "node-b", Records(store), clock.now, replace(self.facts("node-b"), domains=None)
+            )  # type: ignore[arg-type]
             away.audit(start=True)
             away.move(name, "live-migration")
         return Host.move_id(name)
 
     def runs(self, **guests: tuple[int, tuple[PlacedCell, ...]]) -> None:
         """The hypervisor shows guests, by CPUs and cells, and nothing else does."""
-        self.domains = tuple(Domain(ConsumerUuid(guest(name)), name, 512 * vcpus, vcpus, cells=cells) for name, (vcpus, cells) in guests.items())
+        self.domains = tuple(
+            Domain(ConsumerUuid(guest(name)), name, 512 * vcpus, vcpus, cells=cells)
+            for name, (vcpus, cells) in guests.items()
+        )
 
     def allocate(self, **vcpus: int) -> None:
         """CPUs of the root."""
@@ -95,7 +118,11 @@ class Site:
     def held(self) -> Held:
         dump = self.placement.dump()
         names = {uuid: one["name"] for uuid, one in dump["providers"].items()}
-        return {who: {names[uuid]: amounts for uuid, amounts in one["allocations"].items()} for who, one in dump["consumers"].items() if one["allocations"]}
+        return {
+            who: {names[uuid]: amounts for uuid, amounts in one["allocations"].items()}
+            for who, one in dump["consumers"].items()
+            if one["allocations"]
+        }
 
 
 @pytest.fixture
@@ -107,8 +134,13 @@ def site(placement: PlacementServer, tmp_path: Path) -> Iterator[Site]:
 
 
 def by_records(site: Site) -> tuple[str, int]:
-    """A is pinned to 2 CPUs, B to 4 and migrates away, C floats. Returns what holds for B, and a CPU that nobody is pinned to."""
-    cells = [*site.claim("A", 2, hw_cpu_policy="dedicated"), *site.claim("B", 4, hw_cpu_policy="dedicated")]
+    """A is pinned to 2 CPUs, B to 4 and migrates away, C floats. Returns what holds for B, and a
+    CPU that nobody is pinned to.
+    """
+    cells = [
+        *site.claim("A", 2, hw_cpu_policy="dedicated"),
+        *site.claim("B", 4, hw_cpu_policy="dedicated"),
+    ]
     site.claim("C", 1)
     migration = site.send_away("B")
     site.placement.other.claim({ROOT: {"VCPU": 4}}, migration)
@@ -128,15 +160,23 @@ Told = Callable[[Site], tuple[str, int]]
 
 
 @told
-def test_s_22_pinned_guests_get_dedicated_cpus_those_that_leave_too_and_one_that_floats_keeps_its_own(told: Told, site: Site) -> None:
+def test_s_22_pinned_guests_get_dedicated_cpus_those_that_leave_too_and_one_that_floats_keeps_its_own(
+    told: Told, site: Site
+) -> None:
     leaving, shared = told(site)
     report = site.start(replace(FLAT, host=HostPolicy(frozenset({shared}), ALL - {shared})))
     assert (report.state, report.errors) == ("changed", ())
-    assert site.held == {A: {NAME: {"PCPU": 2}}, leaving: {NAME: {"PCPU": 4}}, C: {NAME: {"VCPU": 1}}}
+    assert site.held == {
+        A: {NAME: {"PCPU": 2}},
+        leaving: {NAME: {"PCPU": 4}},
+        C: {NAME: {"VCPU": 1}},
+    }
 
 
 @pytest.mark.parametrize(("told", "state"), [(by_records, "failed"), (by_domains, "refused")])
-def test_s_22_without_shared_cpus_one_that_floats_is_in_the_way(told: Told, state: str, site: Site) -> None:
+def test_s_22_without_shared_cpus_one_that_floats_is_in_the_way(
+    told: Told, state: str, site: Site
+) -> None:
     told(site)
     before = site.placement.dump()
     report = site.start(replace(FLAT, host=HostPolicy(None, ALL)))
@@ -177,12 +217,15 @@ def test_s_24_mixed_what_is_pinned_goes_to_its_cells_and_what_floats_stays(two_c
     report = two_cells.start(NESTED)
     assert (report.state, report.errors) == ("changed", ())
     assert two_cells.held == {
-        A: {NAME: {"MEMORY_MB": 2048}, NUMA0: {"PCPU": 2}, NUMA1: {"PCPU": 2}}, B: {NAME: {"VCPU": 2, "MEMORY_MB": 1024}},
-    }  # fmt: skip
+        A: {NAME: {"MEMORY_MB": 2048}, NUMA0: {"PCPU": 2}, NUMA1: {"PCPU": 2}},
+        B: {NAME: {"VCPU": 2, "MEMORY_MB": 1024}},
+    }
 
 
 @pytest.mark.parametrize("before", ["flat", "mixed"])
-def test_s_25_strict_a_guest_that_floats_is_named_and_the_start_refused(before: str, two_cells: Site) -> None:
+def test_s_25_strict_a_guest_that_floats_is_named_and_the_start_refused(
+    before: str, two_cells: Site
+) -> None:
     if before == "mixed":
         two_cells.start(NESTED)
     state = two_cells.placement.dump()
@@ -202,4 +245,6 @@ def test_s_25_strict_once_it_is_gone_the_others_move(two_cells: Site) -> None:
         two_cells.domains = two_cells.domains[:1]
     report = two_cells.start(replace(NESTED, strict=True))
     assert (report.state, report.errors) == ("changed", ())
-    assert two_cells.held == {A: {NUMA0: {"PCPU": 2, "MEMORY_MB": 1024}, NUMA1: {"PCPU": 2, "MEMORY_MB": 1024}}}
+    assert two_cells.held == {
+        A: {NUMA0: {"PCPU": 2, "MEMORY_MB": 1024}, NUMA1: {"PCPU": 2, "MEMORY_MB": 1024}}
+    }

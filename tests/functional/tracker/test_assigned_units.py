@@ -3,8 +3,8 @@
 import pytest
 
 from agent.errors import ConfigErrors
-from agent.model.assignable_unit import AssignableUnit
 from agent.model.names import child_uuid
+from agent.model.unit_record import AssignableUnit
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, FM, PMEM, Host, World, guest, pmem_of, race
 
@@ -19,7 +19,11 @@ def held(host: Host) -> dict[str, str]:
     """Of each unit that is held: the guest that has it."""
     state = host.tracker.view(host.node)
     names = {guest(name): name for name in ("m1", "m2", "m3")}
-    return {one.identifier: names[state.claims[one.holder].instance] for one in state.units.values() if one.holder is not None}
+    return {
+        one.identifier: names[state.claims[one.holder].instance]
+        for one in state.units.values()
+        if one.holder is not None
+    }
 
 
 def take(host: Host, name: str, count: int = 1) -> None:
@@ -73,10 +77,18 @@ def test_s_40_a_unit_is_held_from_its_claim_on(hm: Host) -> None:
 
 
 @pytest.mark.parametrize(
-    "left", [(AssignableUnit(PMEM, "ns_1"),), (AssignableUnit("CUSTOM_OTHER", "ns_0"),), (AssignableUnit(PMEM, "ns_0", "_PMEM"),), ()],
+    "left",
+    [
+        (AssignableUnit(PMEM, "ns_1"),),
+        (AssignableUnit("CUSTOM_OTHER", "ns_0"),),
+        (AssignableUnit(PMEM, "ns_0", "_PMEM"),),
+        (),
+    ],
     ids=["one", "class", "provider", "all"],
-)  # fmt: skip
-def test_s_41_no_agent_starts_when_a_held_unit_is_gone(world: World, hm: Host, left: tuple[AssignableUnit, ...]) -> None:
+)
+def test_s_41_no_agent_starts_when_a_held_unit_is_gone(
+    world: World, hm: Host, left: tuple[AssignableUnit, ...]
+) -> None:
     take(hm, "m1")
     before = rows(world)
     hm.restart()
@@ -98,7 +110,9 @@ def test_s_41_a_free_unit_that_is_gone_is_no_reason_not_to_start(world: World, h
         take(hm, "m2")
 
 
-def test_s_41_a_held_unit_that_is_gone_while_the_agent_runs_is_never_offered_again(world: World, hm: Host) -> None:
+def test_s_41_a_held_unit_that_is_gone_while_the_agent_runs_is_never_offered_again(
+    world: World, hm: Host
+) -> None:
     take(hm, "m1")
     hm.audit(units=(AssignableUnit(PMEM, "ns_1"),))
     assert held(hm) == {"ns_0": "m1"}
@@ -126,7 +140,9 @@ def test_s_42_units_of_another_host_are_skipped(world: World, hm: Host) -> None:
     assert hm.usage == source.usage == "2560/2/12288"
 
 
-def test_s_43_a_second_abort_frees_nothing_and_makes_no_noise(world: World, hm: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_s_43_a_second_abort_frees_nothing_and_makes_no_noise(
+    world: World, hm: Host, caplog: pytest.LogCaptureFixture
+) -> None:
     take(hm, "m1")
     hm.abort("m1")
     assert held(hm) == {}

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.record_changes import RecordChanges
 from agent.model.domain import Domain
 from agent.model.instance import TaskState, VmState
 from agent.model.migration import MigrationType
+from agent.model.node_records import RecordChanges
 from agent.model.provider_tree import ProviderTree
 from tests.support.refusals import rows
 from tests.support.tracking import F1, F2, F3, Host, World, domain
@@ -17,8 +17,15 @@ EMPTY, AS_F1 = "512/1/2048", "2560/2/22528"
 
 @pytest.fixture
 def guests(ha: Host) -> Host:
-    """HA with an F1 that is active, an F2 that is stopped, an F3 that is shelved and off its host, and an F1 that is to be deleted soon."""
-    states = {"i1": (F1, "active"), "i2": (F2, "stopped"), "i3": (F3, "shelved_offloaded"), "i4": (F1, "soft-delete")}
+    """HA with an F1 that is active, an F2 that is stopped, an F3 that is shelved and off its host,
+    and an F1 that is to be deleted soon.
+    """
+    states = {
+        "i1": (F1, "active"),
+        "i2": (F2, "stopped"),
+        "i3": (F3, "shelved_offloaded"),
+        "i4": (F1, "soft-delete"),
+    }
     for name, (flavor, _state) in states.items():
         ha.claim(name, flavor)
         ha.update(name, vm_state="active")
@@ -41,14 +48,21 @@ def steady(host: Host) -> str:
 def test_s_84_whoever_has_not_left_counts_in_full(guests: Host) -> None:
     assert steady(guests) == "8704/5/94720"
     numbers = guests.audit().stats
-    assert (numbers["num_instances"], numbers["num_vm_active"], numbers["num_vm_stopped"], numbers["num_vm_soft-delete"]) == (3, 1, 1, 1)
+    assert (
+        numbers["num_instances"],
+        numbers["num_vm_active"],
+        numbers["num_vm_stopped"],
+        numbers["num_vm_soft-delete"],
+    ) == (3, 1, 1, 1)
     assert "num_vm_shelved_offloaded" not in numbers
     shelved = guests.instance("i3")
     assert shelved is not None
     assert (shelved.host, shelved.node) == (None, None)
 
 
-def test_s_84_a_guest_that_left_while_nobody_listened_is_given_back_by_the_audit(world: World, guests: Host) -> None:
+def test_s_84_a_guest_that_left_while_nobody_listened_is_given_back_by_the_audit(
+    world: World, guests: Host
+) -> None:
     with world.records.transaction([guests.node]) as transaction:
         found = transaction.instance(guests.claims("i2")[0].instance)
         assert found is not None
@@ -97,13 +111,28 @@ def test_s_89_a_guest_that_came_after_the_facts_is_not_missed(world: World, ha: 
 def missed(*hosts: Host, shown: tuple[Domain, ...] = ()) -> list[str]:
     """Those of the hosts that miss a guest when they show these, after a minute."""
     hosts[0].time.pass_by(60)
-    return [one.name for one in hosts for drift in one.audit(domains=shown).drift if drift.kind == "missing-domain"]
+    return [
+        one.name
+        for one in hosts
+        for drift in one.audit(domains=shown).drift
+        if drift.kind == "missing-domain"
+    ]
 
 
-def test_a_guest_is_missed_in_every_state_in_which_its_host_keeps_a_domain_and_in_no_other(ha: Host) -> None:
+def test_a_guest_is_missed_in_every_state_in_which_its_host_keeps_a_domain_and_in_no_other(
+    ha: Host,
+) -> None:
     ha.claim("i1", F1)
     assert missed(ha) == []
-    kept: tuple[VmState, ...] = ("active", "paused", "suspended", "stopped", "rescued", "shelved", "soft-delete")
+    kept: tuple[VmState, ...] = (
+        "active",
+        "paused",
+        "suspended",
+        "stopped",
+        "rescued",
+        "shelved",
+        "soft-delete",
+    )
     for state in kept:
         ha.update("i1", vm_state=state)
         assert missed(ha) == ["HA"], state
@@ -118,22 +147,42 @@ def test_a_guest_is_missed_in_every_state_in_which_its_host_keeps_a_domain_and_i
 def test_a_guest_whose_domain_is_taken_away_or_made_anew_is_not_missed_meanwhile(ha: Host) -> None:
     ha.claim("i1", F1)
     tasks: dict[VmState, tuple[TaskState, ...]] = {
-        "active": ("reboot_started", "rebooting_hard", "reboot_pending_hard", "reboot_started_hard", "rebuilding", "rebuild_spawning", "deleting"),
-        "stopped": ("powering-on", "deleting"), "soft-delete": ("restoring", "deleting"), "shelved": ("shelving_offloading", "powering-on"),
-    }  # fmt: skip
+        "active": (
+            "reboot_started",
+            "rebooting_hard",
+            "reboot_pending_hard",
+            "reboot_started_hard",
+            "rebuilding",
+            "rebuild_spawning",
+            "deleting",
+        ),
+        "stopped": ("powering-on", "deleting"),
+        "soft-delete": ("restoring", "deleting"),
+        "shelved": ("shelving_offloading", "powering-on"),
+    }
     for state, through in tasks.items():
         for task in through:
             ha.update("i1", vm_state=state, task_state=task)
             assert missed(ha) == [], (state, task)
         ha.update("i1", vm_state=state, task_state=None)
         assert missed(ha) == ["HA"], state
-    for task in ("powering-off", "suspending", "resuming", "pausing", "rescuing", "image_snapshot", "shelving"):
+    for task in (
+        "powering-off",
+        "suspending",
+        "resuming",
+        "pausing",
+        "rescuing",
+        "image_snapshot",
+        "shelving",
+    ):
         ha.update("i1", vm_state="active", task_state=task)
         assert missed(ha) == ["HA"], task
 
 
 @pytest.mark.parametrize("end", ["confirm", "revert"])
-def test_a_guest_that_moves_is_missed_only_where_it_has_arrived_and_waits(end: str, ha: Host, hb: Host) -> None:
+def test_a_guest_that_moves_is_missed_only_where_it_has_arrived_and_waits(
+    end: str, ha: Host, hb: Host
+) -> None:
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active", task_state="resize_prep")
     hb.move("i1", "resize", F2)
@@ -152,17 +201,22 @@ def test_a_guest_that_moves_is_missed_only_where_it_has_arrived_and_waits(end: s
 
 
 @pytest.mark.parametrize("kind", ["live-migration", "migration"])
-def test_a_guest_that_may_have_left_is_not_missed_before_anybody_says_so(kind: MigrationType, ha: Host, hb: Host) -> None:
+def test_a_guest_that_may_have_left_is_not_missed_before_anybody_says_so(
+    kind: MigrationType, ha: Host, hb: Host
+) -> None:
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")
-    # Nobody has to tell an agent of tasks, and a guest is gone from its source before its move is finished.
+    # Nobody has to tell an agent of tasks, and a guest is gone from its source before its move is
+    # finished.
     hb.move("i1", kind)
     assert missed(ha, hb) == []
     hb.tracker.abort(hb.move_id("i1"))
     assert missed(ha, hb) == ["HA"]
 
 
-def test_s_90_facts_that_are_older_than_the_last_ones_change_nothing(world: World, ha: Host) -> None:
+def test_s_90_facts_that_are_older_than_the_last_ones_change_nothing(
+    world: World, ha: Host
+) -> None:
     world.time.pass_by(60)
     older = replace(ha.facts, taken_at=world.time(), memory_mib=65536)
     world.time.pass_by(60)

@@ -6,13 +6,26 @@ from typing import Any, cast
 
 import pytest
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.flavor import Flavor
 from agent.model.migration import Migration
 from agent.model.names import ProviderUuid
-from agent.tracker.requests import DeviceClaim, InstanceClaim, ClaimLimits
+from agent.tracker.requests import ClaimLimits, DeviceClaim, InstanceClaim
 from tests.support.refusals import refused, rows
-from tests.support.tracking import DEDICATED, F1, F3, FG, FN, PMEM, Host, World, device, guest, instance, uuid_of
+from tests.support.tracking import (
+    DEDICATED,
+    F1,
+    F3,
+    FG,
+    FN,
+    PMEM,
+    Host,
+    World,
+    device,
+    guest,
+    instance,
+    uuid_of,
+)
 
 PF, VF = "0000:05:00.0", "0000:05:10.0"
 MOST = 2**31 - 1
@@ -30,7 +43,9 @@ def wanting(count: int) -> tuple[DeviceRequest, ...]:
 
 @pytest.fixture
 def hp(world: World) -> Host:
-    """A host with a network card and one function of it, i1 that runs there, and i2 that has the function."""
+    """A host with a network card and one function of it, i1 that runs there, and i2 that has the
+    function.
+    """
     host = world.plain("HP")
     host.devices = (device(host, PF, "type-PF"), device(host, VF, "type-VF", PF))
     host.audit()
@@ -43,78 +58,221 @@ def hp(world: World) -> Host:
 def migration(host: Host, **fields: Any) -> Migration:
     """The record of a live migration of i1, as its caller made it."""
     made = Migration(
-        uuid=guest("migration"), instance=guest("i1"), type="live-migration", status="accepted", source_compute=host.name, source_node=host.node
+        uuid=guest("migration"),
+        instance=guest("i1"),
+        type="live-migration",
+        status="accepted",
+        source_compute=host.name,
+        source_node=host.node,
     )
     return replace(made, **fields)
 
 
 Attempt = Callable[[Host], object]
 CLAIMS: dict[str, tuple[str, Attempt]] = {
-    "an id that is no uuid": ("request.invalid", lambda host: host.tracker.claim(InstanceClaim(id="one", node=host.node, instance=instance("i3", F1)))),
+    "an id that is no uuid": (
+        "request.invalid",
+        lambda host: host.tracker.claim(
+            InstanceClaim(id="one", node=host.node, instance=instance("i3", F1))
+        ),
+    ),
     "an unknown node": (
         "node.unknown",
-        lambda host: host.tracker.claim(InstanceClaim(id=uuid_of("c"), node=ProviderUuid(uuid_of("HX")), instance=instance("i3", F1))),
+        lambda host: host.tracker.claim(
+            InstanceClaim(
+                id=uuid_of("c"), node=ProviderUuid(uuid_of("HX")), instance=instance("i3", F1)
+            )
+        ),
     ),
-    "a guest that another host has": ("instance.elsewhere", lambda host: host.claim("i3", F1, host="HB")),
-    "an unknown state": ("request.unknown-state", lambda host: host.claim("i3", F1, vm_state="dancing")),
-    "an unknown task": ("request.unknown-state", lambda host: host.claim("i3", F1, task_state="dancing")),
+    "a guest that another host has": (
+        "instance.elsewhere",
+        lambda host: host.claim("i3", F1, host="HB"),
+    ),
+    "an unknown state": (
+        "request.unknown-state",
+        lambda host: host.claim("i3", F1, vm_state="dancing"),
+    ),
+    "an unknown task": (
+        "request.unknown-state",
+        lambda host: host.claim("i3", F1, task_state="dancing"),
+    ),
     "no CPU": ("request.amount", lambda host: host.claim("i3", flavor(vcpus=0))),
     "less than no CPU": ("request.amount", lambda host: host.claim("i3", flavor(vcpus=-1))),
-    "more CPUs than any host has": ("request.amount", lambda host: host.claim("i3", flavor(vcpus=65537, extra_specs=DEDICATED))),
+    "more CPUs than any host has": (
+        "request.amount",
+        lambda host: host.claim("i3", flavor(vcpus=65537, extra_specs=DEDICATED)),
+    ),
     "less than no memory": ("request.amount", lambda host: host.claim("i3", flavor(memory_mb=-1))),
-    "more memory than any host has": ("request.amount", lambda host: host.claim("i3", flavor(memory_mb=MOST + 1))),
-    "more memory than 64 bits": ("request.amount", lambda host: host.claim("i3", flavor(memory_mb=2**64))),
-    "less than no disk": ("request.amount", lambda host: host.claim("i3", flavor(root_gb=-20, ephemeral_gb=20))),
-    "more disk than any host has": ("request.amount", lambda host: host.claim("i3", flavor(ephemeral_gb=2**20 + 1))),
+    "more memory than any host has": (
+        "request.amount",
+        lambda host: host.claim("i3", flavor(memory_mb=MOST + 1)),
+    ),
+    "more memory than 64 bits": (
+        "request.amount",
+        lambda host: host.claim("i3", flavor(memory_mb=2**64)),
+    ),
+    "less than no disk": (
+        "request.amount",
+        lambda host: host.claim("i3", flavor(root_gb=-20, ephemeral_gb=20)),
+    ),
+    "more disk than any host has": (
+        "request.amount",
+        lambda host: host.claim("i3", flavor(ephemeral_gb=2**20 + 1)),
+    ),
     "less than no swap": ("request.amount", lambda host: host.claim("i3", flavor(swap_mb=-1))),
-    "a limit below nothing": ("request.amount", lambda host: host.claim("i3", F1, limits=ClaimLimits(memory_mb=-1))),
-    "less than no unit": ("request.amount", lambda host: host.claim("i3", F1, allocations={host.node: {PMEM: -1}})),
-    "less than no device": ("request.amount", lambda host: host.claim("i3", F1, devices=wanting(-1))),
-    "more devices than any host has": ("request.amount", lambda host: host.claim("i3", F1, devices=wanting(10**12))),
-    "amounts and states": ("request.invalid", lambda host: host.claim("i3", flavor(memory_mb=-1), vm_state="dancing")),
-    "cells of no number": ("request.topology", lambda host: host.claim("i3", flavor(extra_specs={"hw:numa_nodes": "many"}))),
-    "cells that do not add up": ("request.topology", lambda host: host.claim("i3", replace(FN, extra_specs={"hw:numa_nodes": "3"}))),
+    "a limit below nothing": (
+        "request.amount",
+        lambda host: host.claim("i3", F1, limits=ClaimLimits(memory_mb=-1)),
+    ),
+    "less than no unit": (
+        "request.amount",
+        lambda host: host.claim("i3", F1, allocations={host.node: {PMEM: -1}}),
+    ),
+    "less than no device": (
+        "request.amount",
+        lambda host: host.claim("i3", F1, devices=wanting(-1)),
+    ),
+    "more devices than any host has": (
+        "request.amount",
+        lambda host: host.claim("i3", F1, devices=wanting(10**12)),
+    ),
+    "amounts and states": (
+        "request.invalid",
+        lambda host: host.claim("i3", flavor(memory_mb=-1), vm_state="dancing"),
+    ),
+    "cells of no number": (
+        "request.topology",
+        lambda host: host.claim("i3", flavor(extra_specs={"hw:numa_nodes": "many"})),
+    ),
+    "cells that do not add up": (
+        "request.topology",
+        lambda host: host.claim("i3", replace(FN, extra_specs={"hw:numa_nodes": "3"})),
+    ),
     "CPUs that the guest has not": (
         "request.topology",
-        lambda host: host.claim("i3", replace(FN, extra_specs={"hw:numa_nodes": "1", "hw:numa_cpus.0": "0-7", "hw:numa_mem.0": "4096"})),
+        lambda host: host.claim(
+            "i3",
+            replace(
+                FN,
+                extra_specs={
+                    "hw:numa_nodes": "1",
+                    "hw:numa_cpus.0": "0-7",
+                    "hw:numa_mem.0": "4096",
+                },
+            ),
+        ),
     ),
     "flavor and image in conflict": (
         "request.flavor-image",
-        lambda host: host.claim("i3", replace(FN, extra_specs={"hw:cpu_policy": "shared"}), image_properties={"hw_cpu_policy": "dedicated"}),
+        lambda host: host.claim(
+            "i3",
+            replace(FN, extra_specs={"hw:cpu_policy": "shared"}),
+            image_properties={"hw_cpu_policy": "dedicated"},
+        ),
     ),
-    "a second holder of a device": ("resources.unavailable", lambda host: host.claim("i3", F1, devices=(DeviceRequest("vf", 1, {"address": VF}),))),
-    "a second claim of a guest": ("instance.claimed", lambda host: host.claim("i1", F1, id="another")),
-    "another claim of the same id": ("claim.id-taken", lambda host: host.claim("i3", F1, id="claim-i1")),
-}  # fmt: skip
+    "a second holder of a device": (
+        "resources.unavailable",
+        lambda host: host.claim("i3", F1, devices=(DeviceRequest("vf", 1, {"address": VF}),)),
+    ),
+    "a second claim of a guest": (
+        "instance.claimed",
+        lambda host: host.claim("i1", F1, id="another"),
+    ),
+    "another claim of the same id": (
+        "claim.id-taken",
+        lambda host: host.claim("i3", F1, id="claim-i1"),
+    ),
+}
 OTHERS: dict[str, tuple[str, Attempt]] = {
     "devices with an id that is no uuid": (
-        "request.invalid", lambda host: host.tracker.claim_devices(DeviceClaim(id="one", node=host.node, instance=guest("i1"), devices=wanting(1))),
+        "request.invalid",
+        lambda host: host.tracker.claim_devices(
+            DeviceClaim(id="one", node=host.node, instance=guest("i1"), devices=wanting(1))
+        ),
     ),
     "no devices at all": (
-        "request.amount", lambda host: host.tracker.claim_devices(DeviceClaim(id=uuid_of("d"), node=host.node, instance=guest("i1"), devices=wanting(0))),
+        "request.amount",
+        lambda host: host.tracker.claim_devices(
+            DeviceClaim(id=uuid_of("d"), node=host.node, instance=guest("i1"), devices=wanting(0))
+        ),
     ),
-    "devices in an unknown state": ("request.unknown-state", lambda host: host.tracker.free_devices(host.node, guest("i1"), cast(Any, "dancing"))),
-    "an unknown half": ("request.unknown-state", lambda host: host.tracker.drop(host.node, guest("i1"), guest("migration"), cast(Any, "middle"))),
-    "an unknown result of a build": ("request.unknown-state", lambda host: host.tracker.count_build(host.node, cast(Any, "dancing"))),
-    "an update to an unknown state": ("request.unknown-state", lambda host: host.update("i1", vm_state="dancing")),
-    "an update to an unknown task": ("request.unknown-state", lambda host: host.update("i1", task_state="dancing")),
-    "an update of an unknown guest": ("instance.unknown", lambda host: host.update("i3", vm_state="active")),
-    "an update of what has changed since": ("record.changed", lambda host: host.update("i1", vm_state="stopped", version=1)),
+    "devices in an unknown state": (
+        "request.unknown-state",
+        lambda host: host.tracker.free_devices(host.node, guest("i1"), cast(Any, "dancing")),
+    ),
+    "an unknown half": (
+        "request.unknown-state",
+        lambda host: host.tracker.drop(
+            host.node, guest("i1"), guest("migration"), cast(Any, "middle")
+        ),
+    ),
+    "an unknown result of a build": (
+        "request.unknown-state",
+        lambda host: host.tracker.count_build(host.node, cast(Any, "dancing")),
+    ),
+    "an update to an unknown state": (
+        "request.unknown-state",
+        lambda host: host.update("i1", vm_state="dancing"),
+    ),
+    "an update to an unknown task": (
+        "request.unknown-state",
+        lambda host: host.update("i1", task_state="dancing"),
+    ),
+    "an update of an unknown guest": (
+        "instance.unknown",
+        lambda host: host.update("i3", vm_state="active"),
+    ),
+    "an update of what has changed since": (
+        "record.changed",
+        lambda host: host.update("i1", vm_state="stopped", version=1),
+    ),
     "an unknown claim": ("claim.unknown", lambda host: host.tracker.abort(uuid_of("nothing"))),
     "an unknown move": ("claim.unknown", lambda host: host.tracker.confirm(uuid_of("nothing"))),
-    "a confirmation of what is no move": ("claim.unknown", lambda host: host.tracker.confirm(uuid_of("claim-i1"))),
-}  # fmt: skip
+    "a confirmation of what is no move": (
+        "claim.unknown",
+        lambda host: host.tracker.confirm(uuid_of("claim-i1")),
+    ),
+}
 MOVES: dict[str, tuple[str, Callable[[Host, Host], object]]] = {
-    "a move of an unknown type": ("request.unknown-state", lambda hp, hb: hb.move("i1", cast(Any, "teleport"))),
-    "a migration of an unknown status": ("request.unknown-state", lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, status="dancing"))),
-    "a migration of an unknown type": ("request.unknown-state", lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, type="teleport"))),
-    "a migration of another guest": ("request.invalid", lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, instance=guest("i2")))),
-    "a migration that is over": ("state.wrong", lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, status="cancelled"))),
+    "a move of an unknown type": (
+        "request.unknown-state",
+        lambda hp, hb: hb.move("i1", cast(Any, "teleport")),
+    ),
+    "a migration of an unknown status": (
+        "request.unknown-state",
+        lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, status="dancing")),
+    ),
+    "a migration of an unknown type": (
+        "request.unknown-state",
+        lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, type="teleport")),
+    ),
+    "a migration of another guest": (
+        "request.invalid",
+        lambda hp, hb: hb.move(
+            "i1", "live-migration", migration=migration(hp, instance=guest("i2"))
+        ),
+    ),
+    "a migration that is over": (
+        "state.wrong",
+        lambda hp, hb: hb.move("i1", "live-migration", migration=migration(hp, status="cancelled")),
+    ),
     "a resize to nothing": ("request.invalid", lambda hp, hb: hb.move("i1", "resize")),
-    "a resize to less than nothing": ("request.amount", lambda hp, hb: hb.move("i1", "resize", flavor(memory_mb=-1))),
-    "a live migration to another flavor": ("request.invalid", lambda hp, hb: hb.move("i1", "live-migration", F3)),
-    "a live migration to where the guest is": ("request.invalid", lambda hp, hb: hp.move("i1", "live-migration")),
-    "a move of a guest that is nowhere": ("state.wrong", lambda hp, hb: hb.move("i3", "migration", known=instance("i3", F1))),
+    "a resize to less than nothing": (
+        "request.amount",
+        lambda hp, hb: hb.move("i1", "resize", flavor(memory_mb=-1)),
+    ),
+    "a live migration to another flavor": (
+        "request.invalid",
+        lambda hp, hb: hb.move("i1", "live-migration", F3),
+    ),
+    "a live migration to where the guest is": (
+        "request.invalid",
+        lambda hp, hb: hp.move("i1", "live-migration"),
+    ),
+    "a move of a guest that is nowhere": (
+        "state.wrong",
+        lambda hp, hb: hb.move("i3", "migration", known=instance("i3", F1)),
+    ),
 }
 
 
@@ -147,14 +305,26 @@ def test_a_move_is_refused_for(world: World, hp: Host, hb: Host, what: str) -> N
 
 def test_everything_that_is_wrong_with_a_claim_is_told_at_once(world: World, hp: Host) -> None:
     with refused(world, "request.amount") as caught:
-        hp.claim("i3", flavor(vcpus=0, memory_mb=-1, swap_mb=-2), limits=ClaimLimits(vcpus=-3), devices=wanting(0))
+        hp.claim(
+            "i3",
+            flavor(vcpus=0, memory_mb=-1, swap_mb=-2),
+            limits=ClaimLimits(vcpus=-3),
+            devices=wanting(0),
+        )
     told = str(caught.value)
-    assert [one for one in ("vcpus = 0", "memory_mb = -1", "swap_mb = -2", "vcpus = -3", "count = 0") if one not in told] == []
+    assert [
+        one
+        for one in ("vcpus = 0", "memory_mb = -1", "swap_mb = -2", "vcpus = -3", "count = 0")
+        if one not in told
+    ] == []
 
 
 def test_what_comes_from_outside_cannot_forge_a_line_of_the_log(world: World, hp: Host) -> None:
     with refused(world, "request.topology") as caught:
-        hp.claim("i3", flavor(name="F1\nERROR all is lost", extra_specs={"hw:numa_nodes": "\x1b[31mmany"}))
+        hp.claim(
+            "i3",
+            flavor(name="F1\nERROR all is lost", extra_specs={"hw:numa_nodes": "\x1b[31mmany"}),
+        )
     assert "\x1b" not in str(caught.value)
     with refused(world, "request.unknown-state"):
         hp.claim("i3", F1, vm_state="dancing\nERROR all is lost")
@@ -169,13 +339,17 @@ def damaged(world: World, host: Host, statement: str) -> None:
 
 
 @pytest.mark.parametrize("moment", ["claim", "move", "devices"])
-def test_a_node_whose_records_make_no_sense_promises_nothing(world: World, hp: Host, hb: Host, moment: str) -> None:
+def test_a_node_whose_records_make_no_sense_promises_nothing(
+    world: World, hp: Host, hb: Host, moment: str
+) -> None:
     hb.claim("i3", F1)
     damaged(world, hp, "UPDATE device SET tags = '7'")
     attempts: dict[str, Callable[[], object]] = {
         "claim": lambda: hp.claim("i4", F1),
         "move": lambda: hp.move("i3", "migration"),
-        "devices": lambda: hp.tracker.claim_devices(DeviceClaim(id=uuid_of("d"), node=hp.node, instance=guest("i1"), devices=wanting(1))),
+        "devices": lambda: hp.tracker.claim_devices(
+            DeviceClaim(id=uuid_of("d"), node=hp.node, instance=guest("i1"), devices=wanting(1))
+        ),
     }
     with refused(world, "node.degraded"):
         attempts[moment]()
@@ -184,13 +358,17 @@ def test_a_node_whose_records_make_no_sense_promises_nothing(world: World, hp: H
 
 
 def test_what_a_claim_holds_that_makes_no_sense_stays_held(world: World, hp: Host) -> None:
-    hp.tracker.claim_devices(DeviceClaim(id=uuid_of("d"), node=hp.node, instance=guest("i2"), devices=()))
+    hp.tracker.claim_devices(
+        DeviceClaim(id=uuid_of("d"), node=hp.node, instance=guest("i2"), devices=())
+    )
     before = rows(world)
     damaged(world, hp, f"UPDATE claim SET cells = '7' WHERE id = '{uuid_of('claim-i2')}'")
     hp.audit()
     after = rows(world)
     assert after["device"] == before["device"]
-    assert [row[0] for row in after["claim"] if row[5] != "released"] == [row[0] for row in before["claim"]]
+    assert [row[0] for row in after["claim"] if row[5] != "released"] == [
+        row[0] for row in before["claim"]
+    ]
 
 
 def test_a_unit_whose_row_makes_no_sense_is_left_alone(world: World) -> None:

@@ -1,4 +1,6 @@
-"""An agent that was started again knows its nodes after their first audits; whoever asks before has to wait, and nothing is denied."""
+"""An agent that was started again knows its nodes after their first audits; whoever asks before has
+to wait, and nothing is denied.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -52,8 +54,12 @@ def test_a_node_that_is_new_to_the_store_is_unknown_only_once_a_node_was_audited
     new.claim("i1", F1)
 
 
-def test_a_node_whose_first_audit_begins_meanwhile_is_not_unknown(ha: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen of a daemon on a new store: the claim found no node in memory, then its audit began, then there was none in the store yet."""
+def test_a_node_whose_first_audit_begins_meanwhile_is_not_unknown(
+    ha: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen of a daemon on a new store: the claim found no node in memory, then its audit began,
+    then there was none in the store yet.
+    """
     new = replace(ha, name="HX")
     records = new.tracker._records
     reading = records.reading
@@ -74,7 +80,9 @@ def test_what_is_another_hosts_is_not_waited_for(moving: Host, hb: Host, what: s
     assert not isinstance(refused.value, NodeNotReady)
 
 
-def test_another_node_of_the_same_agent_that_was_audited_does_not_answer_for_it(moving: Host) -> None:
+def test_another_node_of_the_same_agent_that_was_audited_does_not_answer_for_it(
+    moving: Host,
+) -> None:
     beside = moving.beside("HA2")
     moving.restart()
     beside.audits, beside.tracker = moving.audits, moving.tracker
@@ -86,7 +94,9 @@ def test_another_node_of_the_same_agent_that_was_audited_does_not_answer_for_it(
     ASKED["its end"](moving)
 
 
-def test_the_nodes_of_the_host_are_known_before_their_first_audit_if_they_ever_had_one(moving: Host, hb: Host) -> None:
+def test_the_nodes_of_the_host_are_known_before_their_first_audit_if_they_ever_had_one(
+    moving: Host, hb: Host
+) -> None:
     moving.restart()
     assert moving.tracker.nodes() == [moving.node]
     assert hb.tracker.nodes() == [hb.node]
@@ -95,8 +105,12 @@ def test_the_nodes_of_the_host_are_known_before_their_first_audit_if_they_ever_h
         new.tracker.nodes()
 
 
-def test_of_the_nodes_that_the_driver_lists_those_that_were_not_audited_yet_are_waited_for_and_no_others(ha: Host) -> None:
-    """Seen of a first pass over many nodes: a claim on one that it had not reached was denied as soon as another was audited."""
+def test_of_the_nodes_that_the_driver_lists_those_that_were_not_audited_yet_are_waited_for_and_no_others(
+    ha: Host,
+) -> None:
+    """Seen of a first pass over many nodes: a claim on one that it had not reached was denied as
+    soon as another was audited.
+    """
     listed, other = replace(ha, name="HX"), replace(ha, name="HY")
     other.audits, other.tracker = listed.audits, listed.tracker
     listed.audits.unavailable([listed.node])

@@ -26,14 +26,18 @@ def child(tmp_path: Path) -> Iterator[Child]:
 def killed(child: Child, world: World, folder: Path, moment: Moment) -> Host:
     """HA anew, after the process was killed at that moment of its claim."""
     location = world.store.location
-    connection = None if location.file is not None else location.url.render_as_string(hide_password=False)
+    connection = (
+        None if location.file is not None else location.url.render_as_string(hide_password=False)
+    )
     child.start({"path": str(folder), "connection": connection, "moment": moment})
     child.kill()
     return world.plain("HA")
 
 
 @pytest.mark.parametrize("moment", EARLY)
-def test_s_15_a_claim_that_cannot_be_saved_leaves_nothing(world: World, ha: Host, moment: Moment) -> None:
+def test_s_15_a_claim_that_cannot_be_saved_leaves_nothing(
+    world: World, ha: Host, moment: Moment
+) -> None:
     breakable(ha).break_at(moment, fail)
     with refused(world, "store.unusable"):
         ha.claim("i1", F1)
@@ -44,7 +48,9 @@ def test_s_15_a_claim_that_cannot_be_saved_leaves_nothing(world: World, ha: Host
 
 
 @pytest.mark.parametrize("moment", EARLY)
-def test_s_15_an_abort_that_cannot_be_saved_gives_nothing_back(world: World, ha: Host, moment: Moment) -> None:
+def test_s_15_an_abort_that_cannot_be_saved_gives_nothing_back(
+    world: World, ha: Host, moment: Moment
+) -> None:
     ha.claim("i1", F1)
     breakable(ha).break_at(moment, fail)
     with refused(world, "store.unusable"):
@@ -73,7 +79,9 @@ def test_s_17_a_claim_that_was_committed_is_there_after_a_crash(ha: Host) -> Non
     assert [one.state for one in ha.claims("i1")] == ["held"]
 
 
-def test_s_17_a_claim_that_was_committed_is_there_after_a_kill(world: World, child: Child, tmp_path: Path) -> None:
+def test_s_17_a_claim_that_was_committed_is_there_after_a_kill(
+    world: World, child: Child, tmp_path: Path
+) -> None:
     ha = killed(child, world, tmp_path / "state", "answer")
     assert ha.usage == "2560/2/22528"
     assert [one.state for one in ha.claims("i1")] == ["held"]
@@ -81,7 +89,9 @@ def test_s_17_a_claim_that_was_committed_is_there_after_a_kill(world: World, chi
     assert ha.claim("i1", F1).repeated
 
 
-def test_s_17_a_claim_that_was_not_committed_is_gone_after_a_kill(world: World, child: Child, tmp_path: Path) -> None:
+def test_s_17_a_claim_that_was_not_committed_is_gone_after_a_kill(
+    world: World, child: Child, tmp_path: Path
+) -> None:
     ha = killed(child, world, tmp_path / "state", "commit")
     assert ha.usage == "512/1/2048"
     assert ha.instance("i1") is None

@@ -1,11 +1,13 @@
-"""Operations that come late, again, or in the wrong order: what they find is not what the caller thinks."""
+"""Operations that come late, again, or in the wrong order: what they find is not what the caller
+thinks.
+"""
 
 from dataclasses import replace
 
 import pytest
 
-from agent.model.record_changes import RecordChanges
 from agent.model.migration import MigrationStatus
+from agent.model.node_records import RecordChanges
 from agent.tracker.errors import WrongState
 from tests.support.tracking import F1, F3, Host
 
@@ -17,7 +19,9 @@ def written(host: Host, name: str, status: MigrationStatus) -> None:
 
 
 @pytest.mark.parametrize("status", ["confirming", "reverting", "error"])
-def test_a_finish_that_comes_again_takes_back_nothing_that_came_after_it(ha: Host, hb: Host, status: MigrationStatus) -> None:
+def test_a_finish_that_comes_again_takes_back_nothing_that_came_after_it(
+    ha: Host, hb: Host, status: MigrationStatus
+) -> None:
     ha.claim("i1", F1)
     hb.move("i1", "resize", F3)
     hb.tracker.finish(hb.move_id("i1"))
@@ -28,7 +32,9 @@ def test_a_finish_that_comes_again_takes_back_nothing_that_came_after_it(ha: Hos
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
-def test_a_move_that_was_given_up_does_not_arrive(ha: Host, hb: Host, status: MigrationStatus) -> None:
+def test_a_move_that_was_given_up_does_not_arrive(
+    ha: Host, hb: Host, status: MigrationStatus
+) -> None:
     ha.claim("i1", F1)
     hb.move("i1", "live-migration")
     written(hb, "i1", status)

@@ -1,23 +1,31 @@
-"""Claims of devices: resource tracking 8.3, with the devices of a host as its driver would show them."""
+"""Claims of devices: resource tracking 8.3, with the devices of a host as its driver would show
+them.
+"""
 
 from dataclasses import replace
 
 import pytest
 
-from agent.model.record_changes import RecordChanges
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
+from agent.model.node_records import RecordChanges
 from agent.pci.choice import free_devices
-from agent.tracker.stored_state import PlannedChange
 from agent.tracker.requests import DeviceClaim
+from agent.tracker.stored_state import PlannedChange
 from tests.support.broken_store import Moment, breakable, fail
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, FG, Host, World, device, guest, race, uuid_of
 
 GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
 ADDRESSES = {
-    "G0": "0000:80:00.0", "G1": "0000:81:00.0", "G2": "0000:82:00.0", "P0": "0000:05:00.0",
-    "V1": "0000:05:10.0", "V2": "0000:05:10.1", "V3": "0000:05:10.2", "V4": "0000:05:10.3",
-}  # fmt: skip
+    "G0": "0000:80:00.0",
+    "G1": "0000:81:00.0",
+    "G2": "0000:82:00.0",
+    "P0": "0000:05:00.0",
+    "V1": "0000:05:10.0",
+    "V2": "0000:05:10.1",
+    "V3": "0000:05:10.2",
+    "V4": "0000:05:10.3",
+}
 NAMES = {address: name for name, address in ADDRESSES.items()}
 
 
@@ -38,7 +46,10 @@ def hp(world: World) -> Host:
     """A plain host with two GPUs and a network card of four virtual functions."""
     host = world.plain("HP")
     card = device(host, ADDRESSES["P0"], "type-PF")
-    host.devices = (card, *(device(host, ADDRESSES[f"V{number}"], "type-VF", card.address) for number in range(1, 5)))
+    host.devices = (
+        card,
+        *(device(host, ADDRESSES[f"V{number}"], "type-VF", card.address) for number in range(1, 5)),
+    )
     gpu(host, "G0")
     gpu(host, "G1")
     host.audit()
@@ -56,7 +67,11 @@ def attached(hp: Host) -> Host:
 def attach(host: Host, name: str, *devices: str, id: str | None = None) -> PlannedChange:
     """Claim certain devices for a guest that is there."""
     wanted = tuple(DeviceRequest(one, 1, {"address": ADDRESSES[one]}) for one in devices)
-    return host.tracker.claim_devices(DeviceClaim(id=claim_id(name, *devices, id=id), node=host.node, instance=guest(name), devices=wanted))
+    return host.tracker.claim_devices(
+        DeviceClaim(
+            id=claim_id(name, *devices, id=id), node=host.node, instance=guest(name), devices=wanted
+        )
+    )
 
 
 def claim_id(name: str, *devices: str, id: str | None = None) -> str:
@@ -74,8 +89,10 @@ def held(host: Host) -> dict[str, tuple[str, str]]:
     state = host.tracker.view(host.node)
     names = {guest(name): name for name in ("g1", "g2", "g3", "i1", "i2")}
     return {
-        NAMES[one.address]: (names[state.claims[one.holder].instance], one.state) for one in state.devices.values() if one.holder is not None
-    }  # fmt: skip
+        NAMES[one.address]: (names[state.claims[one.holder].instance], one.state)
+        for one in state.devices.values()
+        if one.holder is not None
+    }
 
 
 VFS = {"V1", "V2", "V3", "V4"}
@@ -132,7 +149,9 @@ def test_s_30_the_last_function_frees_the_card(attached: Host) -> None:
     assert "P0" in free(attached)
 
 
-def test_s_31_a_card_is_refused_while_a_function_of_it_is_held(world: World, attached: Host) -> None:
+def test_s_31_a_card_is_refused_while_a_function_of_it_is_held(
+    world: World, attached: Host
+) -> None:
     attach(attached, "i1", "V1")
     attached.tracker.allocate_devices(claim_id("i1", "V1"))
     with refused(world, "resources.unavailable") as caught:
@@ -140,14 +159,18 @@ def test_s_31_a_card_is_refused_while_a_function_of_it_is_held(world: World, att
     assert "1 device with address=0000:05:00.0 wanted, 0 free" in str(caught.value)
 
 
-def test_s_31_a_card_is_refused_together_with_a_function_of_it(world: World, attached: Host) -> None:
+def test_s_31_a_card_is_refused_together_with_a_function_of_it(
+    world: World, attached: Host
+) -> None:
     with refused(world, "resources.unavailable"):
         attach(attached, "i1", "P0", "V1")
     with refused(world, "resources.unavailable"):
         attach(attached, "i1", "V1", "P0")
 
 
-def test_s_32_the_functions_are_out_of_reach_while_the_card_is_held(world: World, attached: Host) -> None:
+def test_s_32_the_functions_are_out_of_reach_while_the_card_is_held(
+    world: World, attached: Host
+) -> None:
     attach(attached, "i1", "P0")
     assert free(attached) & {"P0", *VFS} == set()
     with refused(world, "resources.unavailable"):
@@ -178,7 +201,9 @@ def test_s_33_claims_and_allocations_are_repeatable(world: World, attached: Host
     assert rows(world) == before
 
 
-def test_s_34_a_repeated_drop_leaves_the_device_with_its_new_holder(world: World, attached: Host) -> None:
+def test_s_34_a_repeated_drop_leaves_the_device_with_its_new_holder(
+    world: World, attached: Host
+) -> None:
     attach(attached, "i1", "V1")
     assert attached.tracker.free_devices(attached.node, guest("i1"), None) == 1
     attach(attached, "i2", "V1")
@@ -190,7 +215,9 @@ def test_s_34_a_repeated_drop_leaves_the_device_with_its_new_holder(world: World
 
 
 @pytest.mark.parametrize("moment", ["write", "second-device", "commit"])
-def test_s_35_of_two_devices_none_is_held_if_the_second_cannot_be_saved(world: World, attached: Host, moment: Moment) -> None:
+def test_s_35_of_two_devices_none_is_held_if_the_second_cannot_be_saved(
+    world: World, attached: Host, moment: Moment
+) -> None:
     breakable(attached).break_at(moment, fail)
     with refused(world, "store.unusable"):
         attach(attached, "i1", "V1", "V2")
@@ -205,7 +232,9 @@ def test_s_36_a_held_device_that_vanished_is_kept_until_it_is_freed(hp: Host) ->
     unplug(hp, "G0")
     hp.audit()
     assert held(hp) == {"G0": ("g1", "allocated")}
-    assert [NAMES[one.address] for one in hp.tracker.view(hp.node).devices.values() if not one.present] == ["G0"]
+    assert [
+        NAMES[one.address] for one in hp.tracker.view(hp.node).devices.values() if not one.present
+    ] == ["G0"]
     assert "G0" not in free(hp)
     hp.update("g1", vm_state="deleted", deleted=True)
     assert ADDRESSES["G0"] not in hp.tracker.view(hp.node).devices
@@ -250,7 +279,9 @@ def test_s_36_a_held_device_that_changed_is_described_anew_once_it_is_free(hp: H
     assert hp.tracker.view(hp.node).devices[ADDRESSES["G0"]].numa_node == 1
 
 
-def test_s_37_a_device_that_was_plugged_in_can_be_had_after_an_audit(world: World, hp: Host) -> None:
+def test_s_37_a_device_that_was_plugged_in_can_be_had_after_an_audit(
+    world: World, hp: Host
+) -> None:
     hp.claim("g1", FG, devices=GPU)
     hp.claim("g2", FG, devices=GPU)
     with refused(world, "resources.unavailable"):

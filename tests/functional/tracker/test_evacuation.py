@@ -1,6 +1,7 @@
 """Evacuation from a host that is down to another: resource tracking 8.7.
 
-What becomes of the allocations is in tests/functional/placement/test_reconciliation.py, under the same numbers.
+What becomes of the allocations is in tests/functional/placement/test_reconciliation.py, under the
+same numbers.
 """
 
 import pytest
@@ -58,10 +59,15 @@ def test_s_67_an_evacuation_that_is_finished_is_done_at_once(claimed: Journey) -
 
 
 @pytest.mark.parametrize("first", ["source", "dest"])
-def test_s_68_killed_between_ownership_and_the_end_the_next_start_completes_it(claimed: Journey, first: str) -> None:
-    # Our own end is one transaction; somebody else's records may still tell of the guest before they tell of the move.
+def test_s_68_killed_between_ownership_and_the_end_the_next_start_completes_it(
+    claimed: Journey, first: str
+) -> None:
+    # Our own end is one transaction; somebody else's records may still tell of the guest before
+    # they tell of the move.
     claimed.become(host="HB", node=claimed.dest.node, task_state=None)
-    for host in (claimed.source, claimed.dest) if first == "source" else (claimed.dest, claimed.source):
+    for host in (
+        (claimed.source, claimed.dest) if first == "source" else (claimed.dest, claimed.source)
+    ):
         host.restart()
         host.audit(start=True)
     assert claimed.dest.usage == AS_F2
@@ -71,7 +77,9 @@ def test_s_68_killed_between_ownership_and_the_end_the_next_start_completes_it(c
     assert claimed.claims == {("HB", "only", "f2")}
 
 
-def test_s_69_the_source_returns_while_the_guest_is_under_way_and_counts_it_once(claimed: Journey) -> None:
+def test_s_69_the_source_returns_while_the_guest_is_under_way_and_counts_it_once(
+    claimed: Journey,
+) -> None:
     claimed.source.restart()
     told = claimed.source.audit(start=True, domains=(domain("i1", 4096, 2),))
     # The domain that still runs there is left alone, and known.
@@ -86,7 +94,8 @@ def test_s_70_the_source_returns_after_the_end_and_counts_nothing(claimed: Journ
     claimed.source.restart()
     told = claimed.source.audit(start=True, domains=(domain("i1", 4096, 2),))
     assert claimed.source.usage == EMPTY
-    # Two copies of one guest write to the same disks; which one goes is a decision of people or of their tools.
+    # Two copies of one guest write to the same disks; which one goes is a decision of people or of
+    # their tools.
     (drift,) = told.drift
     assert (drift.kind, drift.consumer) == ("unknown-domain", claimed.instance.uuid)
     assert "its instance is on host HB" in drift.detail

@@ -25,14 +25,23 @@ def agent(placement: PlacementServer, tmp_path: Path) -> Iterator[AgentUnderTest
 
 def say(agent: AgentUnderTest, **changes: Any) -> None:
     """Have the driver tell of a whole host, but for ``changes``."""
-    whole: dict[str, Any] = {"cpu": CpuFacts(frozenset(range(32))), "memory_mib": 65536, "disk_gib": 1000}
+    whole: dict[str, Any] = {
+        "cpu": CpuFacts(frozenset(range(32))),
+        "memory_mib": 65536,
+        "disk_gib": 1000,
+    }
     # A clock of its own, because every facts are newer than those before.
-    agent.driver.interface.facts_of = lambda name: HostFacts(name, agent.driver.interface.calls + 1.0, "test", **{**whole, **changes})
+    agent.driver.interface.facts_of = lambda name: HostFacts(
+        name, agent.driver.interface.calls + 1.0, "test", **{**whole, **changes}
+    )
 
 
 def published(placement: PlacementServer) -> dict[str, int]:
     """The totals of the root."""
-    return {name: record["total"] for name, record in placement.dump()["providers"][ROOT]["inventories"].items()}
+    return {
+        name: record["total"]
+        for name, record in placement.dump()["providers"][ROOT]["inventories"].items()
+    }
 
 
 @pytest.mark.parametrize(
@@ -42,7 +51,10 @@ def published(placement: PlacementServer) -> dict[str, int]:
         ({"memory_mib": None}, " have CPUs but no memory_mib"),
         ({"memory_mib": -1}, ": memory_mib = -1: no whole number of at least 0"),
         ({"memory_mib": None, "disk_gib": None}, " have CPUs but no memory_mib and no disk_gib"),
-        ({"memory_mib": None, "disk_gib": None, "incomplete": {"disk": "it broke"}}, " have CPUs but no memory_mib"),
+        (
+            {"memory_mib": None, "disk_gib": None, "incomplete": {"disk": "it broke"}},
+            " have CPUs but no memory_mib",
+        ),
     ],
 )
 def test_s_83_what_is_forgotten_is_named_and_the_last_good_data_stay(
@@ -63,19 +75,27 @@ def test_s_83_what_is_forgotten_is_named_and_the_last_good_data_stay(
     assert agent.cycle().state == "in-sync"
 
 
-def test_s_83_what_could_not_be_read_is_not_forgotten(agent: AgentUnderTest, placement: PlacementServer) -> None:
-    say(agent, memory_mib=None, disk_gib=None, incomplete={"memory": "it broke", "disk": "it broke"})
+def test_s_83_what_could_not_be_read_is_not_forgotten(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
+    say(
+        agent, memory_mib=None, disk_gib=None, incomplete={"memory": "it broke", "disk": "it broke"}
+    )
     assert agent.cycle().state == "degraded"
     assert published(placement) == PUBLISHED
 
 
-def test_s_83_what_the_driver_says_is_not_there_is_taken_away(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_s_83_what_the_driver_says_is_not_there_is_taken_away(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     say(agent, disk_gib=0)
     assert agent.cycle().state == "changed"
     assert published(placement) == {"VCPU": 32, "MEMORY_MB": 65536}
 
 
-def test_s_83_a_node_without_cpus_has_nothing_to_forget(agent: AgentUnderTest, placement: PlacementServer) -> None:
+def test_s_83_a_node_without_cpus_has_nothing_to_forget(
+    agent: AgentUnderTest, placement: PlacementServer
+) -> None:
     say(agent, cpu=None, memory_mib=None, disk_gib=None)
     assert agent.cycle().state == "changed"
     assert published(placement) == {}

@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import ConfigErrors
+from agent.model.devices import PciAddress
 from agent.model.domain import Origin
 from agent.model.flavor import Flavor
-from agent.model.pci_address import PciAddress
 from agent.numa.host_policy import HostPolicy
 from agent.tracker.errors import GuestsUntold, NodeDegraded, NodeUnavailable, ResourcesUnavailable
 from agent.tracker.guest_import import GuestImport
@@ -26,50 +26,89 @@ def outcomes(found: GuestImport) -> dict[str, str]:
 
 def reasons(found: GuestImport) -> dict[str, list[str]]:
     """Why guests were refused."""
-    return {one.guest.name: [refusal.reason for refusal in one.refusals] for one in found.guests if one.refusals}
+    return {
+        one.guest.name: [refusal.reason for refusal in one.refusals]
+        for one in found.guests
+        if one.refusals
+    }
 
 
 def inhabited(world: World, **fields: object) -> Host:
-    """HN with a GPU, a guest that floats, one with cells of both kinds, one with the GPU, and one that wants a CPU of the second."""
+    """HN with a GPU, a guest that floats, one with cells of both kinds, one with the GPU, and one
+    that wants a CPU of the second.
+    """
     host = world.numa(**fields)
     host.devices = (device(host, GPU, numa_node=0),)
     floats = domain("floats", 2048, origin=Origin(F1, "p", "u"))
-    cells = (pinned(0, 4, 5), replace(pinned(1, 12, 13), cell=replace(pinned(1, 12, 13).cell, dedicated=frozenset({2, 3})), pins={2: 12, 3: 13}))
-    host.audit(domains=(
-        floats, domain("pinned", 2048, cells=cells), domain("has-gpu", 512, 1, devices=(PciAddress.parse(GPU),), state="paused"),
-        domain("odd", 1024, cells=(pinned(0, 5, 6),), state="stopped"),
-    ))  # fmt: skip
+    cells = (
+        pinned(0, 4, 5),
+        replace(
+            pinned(1, 12, 13),
+            cell=replace(pinned(1, 12, 13).cell, dedicated=frozenset({2, 3})),
+            pins={2: 12, 3: 13},
+        ),
+    )
+    host.audit(
+        domains=(
+            floats,
+            domain("pinned", 2048, cells=cells),
+            domain("has-gpu", 512, 1, devices=(PciAddress.parse(GPU),), state="paused"),
+            domain("odd", 1024, cells=(pinned(0, 5, 6),), state="stopped"),
+        )
+    )
     return host
 
 
 def test_what_can_be_is_imported_and_the_rest_is_named(world: World) -> None:
     hn = inhabited(world)
     found = hn.tracker.import_guests(hn.node)
-    assert outcomes(found) == {"floats": "imported", "pinned": "imported", "has-gpu": "imported", "odd": "refused"}
+    assert outcomes(found) == {
+        "floats": "imported",
+        "pinned": "imported",
+        "has-gpu": "imported",
+        "odd": "refused",
+    }
     assert reasons(found) == {"odd": [f"cell 0: CPUs [5] are pinned already, by {guest('pinned')}"]}
     # 512 of the host itself; 2048 of F1, 2048, 512; 1 of F1, 4, 1; the disk of F1.
     assert hn.usage == "5120/6/20480"
     settled(hn)
     (claim,) = hn.claims("pinned")
-    assert (claim.state, claim.purpose, [sorted(one.pinned_cpus) for one in claim.cells]) == ("consumed", "instance", [[4, 5], [12, 13]])
+    assert (claim.state, claim.purpose, [sorted(one.pinned_cpus) for one in claim.cells]) == (
+        "consumed",
+        "instance",
+        [[4, 5], [12, 13]],
+    )
     (claim,) = hn.claims("has-gpu")
     assert hn.tracker.view(hn.node).devices[GPU].holder == claim.id
-    assert {name: hn.instance(name).vm_state for name in ("floats", "pinned", "has-gpu")} == {"floats": "active", "pinned": "active", "has-gpu": "paused"}
+    assert {name: hn.instance(name).vm_state for name in ("floats", "pinned", "has-gpu")} == {
+        "floats": "active",
+        "pinned": "active",
+        "has-gpu": "paused",
+    }
     assert hn.changed == [hn.node]
 
 
 def test_after_it_an_audit_finds_nothing_strange_but_what_stayed_out(world: World) -> None:
     hn = inhabited(world)
-    assert {one.consumer for one in hn.audit().drift} == {guest(name) for name in ("floats", "pinned", "has-gpu", "odd")}
+    assert {one.consumer for one in hn.audit().drift} == {
+        guest(name) for name in ("floats", "pinned", "has-gpu", "odd")
+    }
     hn.tracker.import_guests(hn.node)
-    assert [(one.kind, one.consumer) for one in hn.audit().drift] == [("unknown-domain", guest("odd"))]
+    assert [(one.kind, one.consumer) for one in hn.audit().drift] == [
+        ("unknown-domain", guest("odd"))
+    ]
     assert hn.usage == "5120/6/20480"
 
 
 def test_what_would_be_imported_is_shown_and_not_written(world: World) -> None:
     hn = inhabited(world)
     found = hn.tracker.foreseen_import(hn.tracker.view(hn.node))
-    assert outcomes(found) == {"floats": "importable", "pinned": "importable", "has-gpu": "importable", "odd": "refused"}
+    assert outcomes(found) == {
+        "floats": "importable",
+        "pinned": "importable",
+        "has-gpu": "importable",
+        "odd": "refused",
+    }
     assert hn.usage == EMPTY
     assert hn.claims("floats") == ()
     assert hn.changed == []
@@ -79,8 +118,15 @@ def test_again_it_imports_nothing_more(world: World) -> None:
     hn = inhabited(world)
     first, hn.changed[:] = hn.tracker.import_guests(hn.node), []
     again = hn.tracker.import_guests(hn.node)
-    assert outcomes(again) == {"floats": "known", "pinned": "known", "has-gpu": "known", "odd": "refused"}
-    assert {one.guest.name: one.claim for one in again.guests} == {one.guest.name: one.claim for one in first.guests}
+    assert outcomes(again) == {
+        "floats": "known",
+        "pinned": "known",
+        "has-gpu": "known",
+        "odd": "refused",
+    }
+    assert {one.guest.name: one.claim for one in again.guests} == {
+        one.guest.name: one.claim for one in first.guests
+    }
     assert hn.changed == []
     assert hn.usage == "5120/6/20480"
 
@@ -90,7 +136,9 @@ def test_nobody_else_gets_what_they_have(world: World) -> None:
     hn.tracker.import_guests(hn.node)
     hn.claim("n1", FN)
     hn.claim("n2", FN)
-    assert {cpu for name in ("n1", "n2") for one in hn.claims(name)[0].cells for cpu in one.pinned_cpus} == {6, 7, 14, 15}
+    assert {
+        cpu for name in ("n1", "n2") for one in hn.claims(name)[0].cells for cpu in one.pinned_cpus
+    } == {6, 7, 14, 15}
     with pytest.raises(ResourcesUnavailable):
         hn.claim("n3", FN)
     settled(hn)
@@ -129,7 +177,9 @@ def test_64_an_agent_does_not_start_on_sets_that_lack_their_cpus(world: World) -
     hn.restart()
     with pytest.raises(ConfigErrors) as caught:
         hn.audit(start=True)
-    assert {guest("floats"), guest("has-gpu")} == {one for error in caught.value.errors for one in error.data.get("guests", ())}
+    assert {guest("floats"), guest("has-gpu")} == {
+        one for error in caught.value.errors for one in error.data.get("guests", ())
+    }
 
 
 def test_an_orphan_that_counted_counts_as_a_guest_from_then_on(world: World) -> None:
@@ -160,7 +210,10 @@ def test_a_guest_that_the_records_have_elsewhere_stays_where_they_say(world: Wor
     ha.update("i2", vm_state="deleted", deleted=True)
     hb.audit(domains=(domain("i1", 2048, 1), domain("i2", 2048, 1)))
     found = hb.tracker.import_guests(hb.node)
-    assert reasons(found) == {"i1": ["its instance is on host HA"], "i2": ["its instance is deleted"]}
+    assert reasons(found) == {
+        "i1": ["its instance is on host HA"],
+        "i2": ["its instance is deleted"],
+    }
     assert (hb.usage, hb.changed) == ("512/1/2048", [])
 
 
@@ -187,7 +240,9 @@ def test_two_hosts_that_show_the_same_guest_do_not_both_get_it(world: World) -> 
     hosts = [world.plain("HA"), world.plain("HB")]
     for host in hosts:
         host.audit(domains=(domain("i1", 2048, 1),))
-    results = race(*(lambda host=host: outcomes(host.tracker.import_guests(host.node))["i1"] for host in hosts))  # type: ignore[misc]
+    results = race(
+        *(lambda host=host: outcomes(host.tracker.import_guests(host.node))["i1"] for host in hosts)
+    )  # type: ignore[misc]
     assert sorted(map(str, results)) == ["imported", "refused"]
     assert sorted(host.usage for host in hosts) == ["2560/2/2048", "512/1/2048"]
 
@@ -202,10 +257,23 @@ def test_an_imported_guest_moves_with_its_cells(world: World) -> None:
     assert len(claim.cells[0].pinned_cpus) == 2
 
 
-def test_an_imported_guest_is_resized_from_the_flavor_that_its_maker_wrote_down(world: World) -> None:
+def test_an_imported_guest_is_resized_from_the_flavor_that_its_maker_wrote_down(
+    world: World,
+) -> None:
     hn = world.numa()
     origin = Origin(FN, "p", "u")
-    hn.audit(domains=(domain("i1", 4096, cells=(replace(pinned(0, 4, 5), cell=replace(pinned(0, 4, 5).cell, memory_mib=4096)),), origin=origin),))
+    hn.audit(
+        domains=(
+            domain(
+                "i1",
+                4096,
+                cells=(
+                    replace(pinned(0, 4, 5), cell=replace(pinned(0, 4, 5).cell, memory_mib=4096)),
+                ),
+                origin=origin,
+            ),
+        )
+    )
     hn.tracker.import_guests(hn.node)
     assert hn.usage == "4608/2/10240"
     hn.move("i1", "resize", FN4)
@@ -245,6 +313,10 @@ def test_those_that_a_broken_listing_shows_are_imported(ha: Host) -> None:
 
 
 def test_a_flavor_that_says_less_than_is_seen_does_not_hide_what_is_seen(ha: Host) -> None:
-    ha.audit(domains=(domain("i1", 8192, 4, origin=Origin(Flavor("f", "F", 1, 1024, root_gb=1), "p", "u")),))
+    ha.audit(
+        domains=(
+            domain("i1", 8192, 4, origin=Origin(Flavor("f", "F", 1, 1024, root_gb=1), "p", "u")),
+        )
+    )
     ha.tracker.import_guests(ha.node)
     assert ha.usage == "8704/5/3072"

@@ -2,13 +2,24 @@
 
 from dataclasses import replace
 
-from agent.tree.policy import Ratio
 from agent.model.flavor import Flavor
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import ResourcesUnavailable
-from agent.tracker.requests import InstanceClaim, ClaimLimits
+from agent.tracker.requests import ClaimLimits, InstanceClaim
+from agent.tree.policy import Ratio
 from tests.support.refusals import refused, rows
-from tests.support.tracking import F1, F2, F3, FN, PLAIN_RESERVED, Host, World, instance, race, uuid_of
+from tests.support.tracking import (
+    F1,
+    F2,
+    F3,
+    FN,
+    PLAIN_RESERVED,
+    Host,
+    World,
+    instance,
+    race,
+    uuid_of,
+)
 
 
 def big(memory_mb: int) -> Flavor:
@@ -86,7 +97,9 @@ def test_s_06_the_root_disk_of_a_volume_backed_guest_is_elsewhere(ha: Host) -> N
 
 
 def test_s_07_a_claim_on_an_unknown_node_writes_nothing(world: World, ha: Host) -> None:
-    request = InstanceClaim(id=uuid_of("claim-i1"), node=ProviderUuid(uuid_of("HX")), instance=instance("i1", F1))
+    request = InstanceClaim(
+        id=uuid_of("claim-i1"), node=ProviderUuid(uuid_of("HX")), instance=instance("i1", F1)
+    )
     with refused(world, "node.unknown"):
         ha.tracker.claim(request)
     assert ha.instance("i1") is None

@@ -1,4 +1,6 @@
-"""Nodes that the driver lists, stops listing, and says are deleted: resource tracking S91, on a real Placement."""
+"""Nodes that the driver lists, stops listing, and says are deleted: resource tracking S91, on a
+real Placement.
+"""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,10 +45,14 @@ def agent(placement: PlacementServer, tmp_path: Path) -> Iterator[AgentUnderTest
 
 
 def claim(agent: AgentUnderTest, node: ProviderUuid, name: str) -> None:
-    agent.tracking.tracker.claim(InstanceClaim(id=uuid_of(f"claim-{name}"), node=node, instance=instance(name, F1)))
+    agent.tracking.tracker.claim(
+        InstanceClaim(id=uuid_of(f"claim-{name}"), node=node, instance=instance(name, F1))
+    )
 
 
-def test_s_91_a_node_that_a_list_lacks_stays_unless_the_backend_says_that_it_is_deleted(agent: AgentUnderTest) -> None:
+def test_s_91_a_node_that_a_list_lacks_stays_unless_the_backend_says_that_it_is_deleted(
+    agent: AgentUnderTest,
+) -> None:
     tracker = agent.tracking.tracker
     claim(agent, B, "i1")
     agent.driver.interface.list({A: "node-a"})

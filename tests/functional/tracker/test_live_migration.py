@@ -14,7 +14,9 @@ ON_SOURCE, ON_DEST = "0000:81:00.0", "0000:91:00.0"
 
 @pytest.fixture
 def journey(world: World, ha: Host, hb: Host) -> Journey:
-    """HB has claimed room for i1, which is active on HA and has a port there; its port on HB is claimed. The caller made the record."""
+    """HB has claimed room for i1, which is active on HA and has a port there; its port on HB is
+    claimed. The caller made the record.
+    """
     ha.devices, hb.devices = (device(ha, ON_SOURCE),), (device(hb, ON_DEST),)
     for host in (ha, hb):
         host.audit()
@@ -31,7 +33,10 @@ def journey(world: World, ha: Host, hb: Host) -> Journey:
 
 def test_s_73_what_was_accepted_stays_so_while_both_sides_count(journey: Journey) -> None:
     assert journey.migration.status == "accepted"
-    assert (journey.migration.dest_compute, journey.migration.dest_node) == ("HB", journey.dest.node)
+    assert (journey.migration.dest_compute, journey.migration.dest_node) == (
+        "HB",
+        journey.dest.node,
+    )
     assert journey.place == ("HA", "HA")
     assert journey.claims == {("HA", "old", "f1"), ("HB", "new", "f1")}
     assert journey.usages == (AS_F1, AS_F1)
@@ -40,7 +45,9 @@ def test_s_73_what_was_accepted_stays_so_while_both_sides_count(journey: Journey
 
 
 @pytest.mark.parametrize("status", ["accepted", "preparing", "running", "post-migrating"])
-def test_s_74_given_up_on_the_way_the_destination_is_as_if_nothing_had_been(journey: Journey, status: MigrationStatus) -> None:
+def test_s_74_given_up_on_the_way_the_destination_is_as_if_nothing_had_been(
+    journey: Journey, status: MigrationStatus
+) -> None:
     journey.migration_becomes(status)
     journey.abort()
     assert journey.migration.status == "cancelled"
@@ -52,7 +59,9 @@ def test_s_74_given_up_on_the_way_the_destination_is_as_if_nothing_had_been(jour
     assert journey.usages == (AS_F1, EMPTY)
 
 
-def test_s_74_the_destination_drops_its_half_and_the_move_is_ended_afterwards(journey: Journey) -> None:
+def test_s_74_the_destination_drops_its_half_and_the_move_is_ended_afterwards(
+    journey: Journey,
+) -> None:
     journey.migration_becomes("running")
     journey.drop(journey.dest, "new")
     assert (journey.source.usage, journey.dest.usage) == (AS_F1, EMPTY)
@@ -97,7 +106,9 @@ def test_s_76_an_arrival_that_is_told_twice_changes_nothing_more(journey: Journe
     assert rows(journey.world) == before
 
 
-def test_s_76_devices_of_the_move_itself_are_attached_when_the_guest_arrives(world: World, ha: Host, hb: Host) -> None:
+def test_s_76_devices_of_the_move_itself_are_attached_when_the_guest_arrives(
+    world: World, ha: Host, hb: Host
+) -> None:
     ha.devices, hb.devices = (device(ha, ON_SOURCE),), (device(hb, ON_DEST),)
     for host in (ha, hb):
         host.audit()
@@ -112,12 +123,17 @@ def test_s_76_devices_of_the_move_itself_are_attached_when_the_guest_arrives(wor
 
 @pytest.mark.parametrize(("half", "usages"), [("old", (EMPTY, AS_F1)), ("new", (AS_F1, EMPTY))])
 @pytest.mark.parametrize("by", ["source", "dest"])
-def test_s_77_the_half_that_is_named_goes_and_the_other_stays(journey: Journey, half: str, usages: tuple[str, str], by: str) -> None:
+def test_s_77_the_half_that_is_named_goes_and_the_other_stays(
+    journey: Journey, half: str, usages: tuple[str, str], by: str
+) -> None:
     journey.drop(getattr(journey, by), half)
     assert (journey.source.usage, journey.dest.usage) == usages
     left = {"old": ("HB", "new", "f1"), "new": ("HA", "old", "f1")}[half]
     assert journey.claims == {left}
-    assert [bool(journey.holders(host)) for host in (journey.source, journey.dest)] == [half == "new", half == "old"]
+    assert [bool(journey.holders(host)) for host in (journey.source, journey.dest)] == [
+        half == "new",
+        half == "old",
+    ]
 
 
 def test_a_live_migration_keeps_the_flavor_and_leaves_the_host(journey: Journey) -> None:
@@ -146,7 +162,9 @@ def test_a_move_whose_devices_are_attached_goes_on(world: World, ha: Host, hb: H
     assert hb.usage == AS_F1
 
 
-def test_a_long_live_migration_whose_states_nobody_tells_keeps_its_room_under_the_running_guest(world: World, ha: Host, hb: Host) -> None:
+def test_a_long_live_migration_whose_states_nobody_tells_keeps_its_room_under_the_running_guest(
+    world: World, ha: Host, hb: Host
+) -> None:
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")
     hb.move("i1", "live-migration")

@@ -1,4 +1,6 @@
-"""A node that another agent managed for a while: what was remembered of it from before is not believed."""
+"""A node that another agent managed for a while: what was remembered of it from before is not
+believed.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,10 +21,17 @@ Lose = Callable[[AgentUnderTest, AgentUnderTest, Time], None]
 
 
 @pytest.fixture
-def two(placement: PlacementServer, tmp_path: Path) -> Iterator[tuple[AgentUnderTest, AgentUnderTest, Time]]:
+def two(
+    placement: PlacementServer, tmp_path: Path
+) -> Iterator[tuple[AgentUnderTest, AgentUnderTest, Time]]:
     """Two agents of one node on one store, each with a name of its own."""
     time = Time()
-    agents = [AgentUnderTest(placement, tmp_path / "state", ScriptedDriver(), host=name, identity=name, clock=time) for name in ("first", "second")]
+    agents = [
+        AgentUnderTest(
+            placement, tmp_path / "state", ScriptedDriver(), host=name, identity=name, clock=time
+        )
+        for name in ("first", "second")
+    ]
     yield agents[0], agents[1], time
     for one in agents:
         one.stop()
@@ -58,7 +67,9 @@ def test_an_agent_that_gets_its_node_back_does_not_take_its_old_journal_for_the_
     offers(first, "BRONZE")
     first.cycle()
     assert set(placement.other.inventory(ROOT)) == {"CUSTOM_BRONZE"}
-    assert {name for name in placement.other.traits(ROOT) if name.startswith(MARK.format(""))} == {MARK.format("FIRST")}
+    assert {name for name in placement.other.traits(ROOT) if name.startswith(MARK.format(""))} == {
+        MARK.format("FIRST")
+    }
     assert first.cycle().state == "in-sync"
 
 
@@ -105,7 +116,10 @@ def test_a_node_whose_tree_the_other_agent_laid_out_in_its_own_way_is_laid_out_a
 ) -> None:
     time = Time()
     first, second = (
-        AgentUnderTest(placement, tmp_path / "state", NovaStyleDriver(), host=name, identity=name, clock=time) for name in ("first", "second")
+        AgentUnderTest(
+            placement, tmp_path / "state", NovaStyleDriver(), host=name, identity=name, clock=time
+        )
+        for name in ("first", "second")
     )
     first.driver.split = True
     assert first.cycle(start=True).state == "changed"
@@ -120,16 +134,25 @@ def test_a_node_whose_tree_the_other_agent_laid_out_in_its_own_way_is_laid_out_a
     assert (found.state, found.errors) == ("changed", ())
     assert set(placement.other.inventory(ROOT)) == {"MEMORY_MB"}
     cell = child_uuid(ROOT, f"{NAME}_CELL0")
-    held = {uuid: one["resources"] for uuid, one in placement.other.allocations(GUEST)["allocations"].items()}
+    held = {
+        uuid: one["resources"]
+        for uuid, one in placement.other.allocations(GUEST)["allocations"].items()
+    }
     assert held == {ROOT: {"MEMORY_MB": 512}, cell: {"VCPU": 2}}
     assert first.cycle(start=True).state == "in-sync"
     first.stop()
 
 
-def test_what_was_read_of_a_node_that_was_elsewhere_is_not_believed_once_it_is_here(placement: PlacementServer, tmp_path: Path) -> None:
-    # Both mark their nodes alike, so that taking the node over writes nothing that would show how old the journal is.
+def test_what_was_read_of_a_node_that_was_elsewhere_is_not_believed_once_it_is_here(
+    placement: PlacementServer, tmp_path: Path
+) -> None:
+    # Both mark their nodes alike, so that taking the node over writes nothing that would show how
+    # old the journal is.
     time = Time()
-    first, second = (AgentUnderTest(placement, tmp_path / "state", ScriptedDriver(), host=name, clock=time) for name in ("first", "second"))
+    first, second = (
+        AgentUnderTest(placement, tmp_path / "state", ScriptedDriver(), host=name, clock=time)
+        for name in ("first", "second")
+    )
     first.driver.script = second.driver.script = shaped({"CUSTOM_SILVER": total(1)})
     assert first.cycle(start=True).state == "changed"
     assert [one.code for one in second.cycle(start=True).errors] == ["node.elsewhere"]
@@ -142,7 +165,9 @@ def test_what_was_read_of_a_node_that_was_elsewhere_is_not_believed_once_it_is_h
     second.stop()
 
 
-def test_nobody_takes_a_refused_node_over_while_it_pauses(two: tuple[AgentUnderTest, AgentUnderTest, Time], placement: PlacementServer) -> None:
+def test_nobody_takes_a_refused_node_over_while_it_pauses(
+    two: tuple[AgentUnderTest, AgentUnderTest, Time], placement: PlacementServer
+) -> None:
     first, second, time = two
 
     def refused(_tree: object) -> None:
@@ -160,7 +185,9 @@ def test_nobody_takes_a_refused_node_over_while_it_pauses(two: tuple[AgentUnderT
     assert [one.code for one in second.cycle(start=True).errors] == ["node.elsewhere"]
 
 
-def test_a_refused_node_that_another_agent_has_got_says_so_while_it_pauses(two: tuple[AgentUnderTest, AgentUnderTest, Time]) -> None:
+def test_a_refused_node_that_another_agent_has_got_says_so_while_it_pauses(
+    two: tuple[AgentUnderTest, AgentUnderTest, Time],
+) -> None:
     first, second, time = two
 
     def refused(_tree: object) -> None:
@@ -169,4 +196,7 @@ def test_a_refused_node_that_another_agent_has_got_says_so_while_it_pauses(two: 
     first.driver.script = refused
     assert first.cycle(start=True).state == "refused"
     unheard(first, second, time)
-    assert [one.code for one in first.cycle(start=True).errors] == ["reshape.failed", "node.elsewhere"]
+    assert [one.code for one in first.cycle(start=True).errors] == [
+        "reshape.failed",
+        "node.elsewhere",
+    ]

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import StoreError
-from agent.model.record_changes import RecordChanges
 from agent.model.migration import Migration
+from agent.model.node_records import RecordChanges
 from agent.tracker.requests import ClaimLimits
 from tests.support.journey import ANY_DEVICE, Journey
 from tests.support.refusals import refused, rows
@@ -44,7 +44,11 @@ def test_s_55_the_source_counts_the_guest_and_the_destination_what_comes(claimed
     assert claimed.place == ("HA", "HA")
     migration = claimed.migration
     assert (migration.type, migration.status) == ("resize", "pre-migrating")
-    assert (migration.source_compute, migration.dest_compute, migration.dest_host) == ("HA", "HB", "192.0.2.1")
+    assert (migration.source_compute, migration.dest_compute, migration.dest_host) == (
+        "HA",
+        "HB",
+        "192.0.2.1",
+    )
     assert claimed.usages == (AS_F1, AS_F3)
 
 
@@ -57,12 +61,17 @@ def test_s_56_a_guest_that_has_arrived_is_counted_once(finished: Journey) -> Non
 
 
 def test_s_57_confirmed_at_the_source_only_the_destination_counts(finished: Journey) -> None:
-    # What the migration's uuid holds in Placement is removed by the audit: row A11 in tests/functional/placement/test_reconciliation.py.
+    # What the migration's uuid holds in Placement is removed by the audit: row A11 in
+    # tests/functional/placement/test_reconciliation.py.
     finished.confirm()
     assert finished.usages == (EMPTY, AS_F3)
     assert finished.claims == {("HB", "only", "f3")}
     assert finished.migration.status == "confirmed"
-    assert (finished.instance.flavor, finished.instance.old_flavor, finished.instance.new_flavor) == (F3, None, None)
+    assert (
+        finished.instance.flavor,
+        finished.instance.old_flavor,
+        finished.instance.new_flavor,
+    ) == (F3, None, None)
 
 
 def test_s_58_reverted_at_the_destination_only_the_source_counts(finished: Journey) -> None:
@@ -71,11 +80,17 @@ def test_s_58_reverted_at_the_destination_only_the_source_counts(finished: Journ
     assert finished.claims == {("HA", "only", "f1")}
     assert finished.place == ("HA", "HA")
     assert finished.migration.status == "reverted"
-    assert (finished.instance.flavor, finished.instance.old_flavor, finished.instance.new_flavor) == (F1, None, None)
+    assert (
+        finished.instance.flavor,
+        finished.instance.old_flavor,
+        finished.instance.new_flavor,
+    ) == (F1, None, None)
 
 
 @pytest.mark.parametrize("end", ["confirm", "revert"])
-def test_s_57_s_58_an_end_that_is_told_twice_changes_nothing_more(finished: Journey, end: str) -> None:
+def test_s_57_s_58_an_end_that_is_told_twice_changes_nothing_more(
+    finished: Journey, end: str
+) -> None:
     getattr(finished, end)()
     before = rows(finished.world)
     # Each end of the move may have lost the answer, whichever of them has no claim any more.
@@ -89,7 +104,10 @@ def test_a_guest_whose_move_is_over_moves_again(finished: Journey, end: str, the
     getattr(finished, end)()
     other = {"HA": finished.source, "HB": finished.dest}[then]
     other.move("i1", "resize", F2, id="again")
-    assert {(one.half, one.flavor_id) for one in other.claims("i1")} == {("old", finished.instance.flavor.id), ("new", "f2")}
+    assert {(one.half, one.flavor_id) for one in other.claims("i1")} == {
+        ("old", finished.instance.flavor.id),
+        ("new", "f2"),
+    }
     assert other.usage == "4608/3/53760"
 
 
@@ -120,7 +138,9 @@ def test_s_60_a_refused_claim_leaves_the_callers_record_as_it_was(journey: Journ
 def test_s_61_of_two_moves_of_one_moment_the_one_that_is_claimed_counts(journey: Journey) -> None:
     m6 = journey.recorded("m6", "resize")
     journey.dest.move("i1", "resize", F3, migration=m6)
-    journey.recorded("m5", "resize", "pre-migrating", dest_compute="HB", dest_node=journey.dest.node)
+    journey.recorded(
+        "m5", "resize", "pre-migrating", dest_compute="HB", dest_node=journey.dest.node
+    )
     # The owner of a move is its destination; the source does not judge it.
     journey.source.audit()
     assert (journey.status("m5"), journey.status("m6")) == ("pre-migrating", "pre-migrating")
@@ -147,7 +167,9 @@ def test_s_62_a_stale_move_is_in_error_unless_it_changed_meanwhile(claimed: Jour
 
 def _cancelled(journey: Journey, migration: Migration) -> RecordChanges:
     with journey.world.records.reading() as reading:
-        return RecordChanges(migrations=(replace(reading.migration(migration.uuid), status="cancelled"),))
+        return RecordChanges(
+            migrations=(replace(reading.migration(migration.uuid), status="cancelled"),)
+        )
 
 
 def test_s_63_a_cold_migration_counts_one_flavor_on_both_sides(journey: Journey) -> None:
@@ -188,8 +210,12 @@ def test_s_64_a_confirmation_that_is_not_written_changes_nothing(world: World) -
 
 
 @pytest.mark.parametrize("half", ["new", "old"])
-def test_a_half_that_was_dropped_is_not_dropped_by_the_end_of_the_move(finished: Journey, half: str) -> None:
-    """Dropping is the halves' own; a move whose half is gone is ended by confirming or reverting it as ever."""
+def test_a_half_that_was_dropped_is_not_dropped_by_the_end_of_the_move(
+    finished: Journey, half: str
+) -> None:
+    """Dropping is the halves' own; a move whose half is gone is ended by confirming or reverting it
+    as ever.
+    """
     finished.drop(finished.dest, half)
     if half == "old":
         assert finished.usages == (EMPTY, AS_F3)

@@ -5,12 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.tree.policy import Ratio
 from agent.errors import AgentError
-from agent.model.compute_node import ComputeNode
-from agent.model.lease import Lease
+from agent.model.compute_node import ComputeNode, Lease
 from agent.model.names import ProviderUuid
 from agent.tracker.errors import UnknownNode
+from agent.tree.policy import Ratio
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, PLAIN_RESERVED, Host, World, race, uuid_of
 
@@ -34,18 +33,24 @@ def lease(world: World, node: ProviderUuid) -> Lease:
 
 
 def twin(world: World, host: Host, name: str) -> Host:
-    """Another host with the identity of ``host``, as if its folder had been copied. Not audited yet."""
+    """Another host with the identity of ``host``, as if its folder had been copied. Not audited
+    yet.
+    """
     found = Host(name, world.records, world.time, replace(host.facts, name=name))
     found.node = host.node
     return found
 
 
-# --- new ones ---------------------------------------------------------------------------------------------------------
+# --- new ones -------------------------------------------------------------------------------------
 
 
 def test_s_78_a_new_node_has_the_initial_ratios(ha: Host, world: World) -> None:
     found = record(world, ha.node)
-    assert (found.cpu_allocation_ratio, found.ram_allocation_ratio, found.disk_allocation_ratio) == (4.0, 1.0, 1.0)
+    assert (
+        found.cpu_allocation_ratio,
+        found.ram_allocation_ratio,
+        found.disk_allocation_ratio,
+    ) == (4.0, 1.0, 1.0)
     assert (found.host, found.name, found.host_ip) == ("HA", "HA", "192.0.2.1")
     assert (found.vcpus, found.memory_mb, found.local_gb) == (32, 65536, 1000)
     assert found.created_at == found.updated_at == world.time()
@@ -64,7 +69,9 @@ def test_s_78_the_pass_that_makes_the_record_judges_no_allocation(world: World, 
 
 
 @pytest.mark.parametrize(("configured", "used"), [(2.0, 2.0), (None, 4.0), (0.0, 4.0)])
-def test_s_79_a_configured_ratio_wins_from_the_first_pass_on(world: World, configured: float | None, used: float) -> None:
+def test_s_79_a_configured_ratio_wins_from_the_first_pass_on(
+    world: World, configured: float | None, used: float
+) -> None:
     host = world.plain("HA", policy=replace(PLAIN_RESERVED, cpu_ratio=Ratio(configured, 4.0)))
     assert record(world, host.node).cpu_allocation_ratio == used
     host.audit()
@@ -79,10 +86,12 @@ def test_s_79_a_ratio_that_is_unset_again_stays(world: World) -> None:
     assert record(world, host.node).cpu_allocation_ratio == 2.0
 
 
-# --- what comes back, what moves, what is in the way --------------------------------------------------------------------
+# --- what comes back, what moves, what is in the way ----------------------------------------------
 
 
-def test_s_80_a_deleted_node_is_revived_as_the_same(world: World, ha: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_s_80_a_deleted_node_is_revived_as_the_same(
+    world: World, ha: Host, caplog: pytest.LogCaptureFixture
+) -> None:
     ha.claim("i1", F1)
     ha.audits.remove(ha.node)
     assert record(world, ha.node).deleted
@@ -95,7 +104,9 @@ def test_s_80_a_deleted_node_is_revived_as_the_same(world: World, ha: Host, capl
     assert "was deleted and is back" in caplog.text
 
 
-def test_s_81_a_node_with_a_live_lease_is_refused_and_both_hosts_are_named(world: World, hb: Host) -> None:
+def test_s_81_a_node_with_a_live_lease_is_refused_and_both_hosts_are_named(
+    world: World, hb: Host
+) -> None:
     ha = twin(world, hb, "HA")
     world.time.pass_by(hb.lease_seconds - 1)
     with refused(world, "node.elsewhere") as caught:
@@ -108,7 +119,9 @@ def test_s_81_a_node_with_a_live_lease_is_refused_and_both_hosts_are_named(world
 
 
 @pytest.mark.parametrize("let_go", [True, False])
-def test_s_81_a_node_whose_lease_is_over_is_taken_over_with_a_word(world: World, hb: Host, let_go: bool, caplog: pytest.LogCaptureFixture) -> None:
+def test_s_81_a_node_whose_lease_is_over_is_taken_over_with_a_word(
+    world: World, hb: Host, let_go: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.INFO, "agent")
     hb.claim("i1", F1)
     if let_go:
@@ -153,11 +166,17 @@ def test_s_81_two_that_start_at_once_do_not_both_get_the_node(world: World, hb: 
     results = race(*(lambda host=host: host.audit(start=True) for host in contenders))
     refusals = [one for one in results if isinstance(one, AgentError)]
     assert [one.code for one in refusals] == ["node.elsewhere"]
-    (winner,) = [host.name for host, found in zip(contenders, results, strict=True) if not isinstance(found, AgentError)]
+    (winner,) = [
+        host.name
+        for host, found in zip(contenders, results, strict=True)
+        if not isinstance(found, AgentError)
+    ]
     assert lease(world, hb.node).host == record(world, hb.node).host == winner
 
 
-def test_s_82_a_second_node_of_one_name_is_an_error_of_configuration_in_every_pass(world: World, ha: Host) -> None:
+def test_s_82_a_second_node_of_one_name_is_an_error_of_configuration_in_every_pass(
+    world: World, ha: Host
+) -> None:
     other = twin(world, ha, "HA")
     other.node = ProviderUuid(uuid_of("another"))
     for start in (True, False):
@@ -173,7 +192,7 @@ def test_s_82_a_second_node_of_one_name_is_an_error_of_configuration_in_every_pa
     assert other.audit(start=True).created
 
 
-# --- several nodes of one agent -------------------------------------------------------------------------------------------
+# --- several nodes of one agent -------------------------------------------------------------------
 
 
 def test_s_87_the_audit_of_one_node_forgets_nothing_of_another(ha: Host) -> None:
@@ -216,7 +235,8 @@ def test_s_87_a_guest_moves_between_two_nodes_of_one_agent(ha: Host) -> None:
 def test_s_91_a_node_that_came_after_the_list_was_read_stays(world: World, ha: Host) -> None:
     listed = {ha.node}
     b = ha.beside("node-b")
-    # Only the backend's word ends a node (Fleet asks it again, one by one); one that is missing in a list takes no new claims meanwhile.
+    # Only the backend's word ends a node (Fleet asks it again, one by one); one that is missing in
+    # a list takes no new claims meanwhile.
     ha.audits.unavailable(listed)
     with refused(world, "node.unavailable"):
         b.claim("i1", F1)
@@ -227,7 +247,7 @@ def test_s_91_a_node_that_came_after_the_list_was_read_stays(world: World, ha: H
     assert (ha.usage, b.usage) == (EMPTY, AS_F1)
 
 
-# --- nodes that go --------------------------------------------------------------------------------------------------------
+# --- nodes that go --------------------------------------------------------------------------------
 
 
 def test_s_92_an_abort_and_the_end_of_its_node_wait_for_each_other(world: World, ha: Host) -> None:
@@ -254,7 +274,9 @@ def test_s_92_a_claim_and_the_end_of_its_node_wait_for_each_other(world: World, 
         assert ha.usage == EMPTY
 
 
-def test_s_92_what_was_promised_on_a_removed_node_can_be_given_back(world: World, ha: Host, hb: Host) -> None:
+def test_s_92_what_was_promised_on_a_removed_node_can_be_given_back(
+    world: World, ha: Host, hb: Host
+) -> None:
     ha.claim("i1", F1)
     ha.audits.remove(ha.node)
     # Its node has no agent any more, so that any will do.
@@ -273,7 +295,9 @@ def test_s_92_removing_twice_is_removing_once(world: World, ha: Host) -> None:
     assert rows(world) == before
 
 
-def test_a_node_that_another_host_took_over_is_not_removed_by_the_former_one(world: World, hb: Host) -> None:
+def test_a_node_that_another_host_took_over_is_not_removed_by_the_former_one(
+    world: World, hb: Host
+) -> None:
     hb.audits.let_go()
     ha = twin(world, hb, "HA")
     ha.audit(start=True)
@@ -282,12 +306,18 @@ def test_a_node_that_another_host_took_over_is_not_removed_by_the_former_one(wor
     assert lease(world, hb.node).host == "HA"
 
 
-def test_a_node_that_another_host_took_over_takes_no_claims_from_the_former_one(world: World, hb: Host) -> None:
+def test_a_node_that_another_host_took_over_takes_no_claims_from_the_former_one(
+    world: World, hb: Host
+) -> None:
     hb.claim("i1", F1)
     hb.audits.let_go()
     ha = twin(world, hb, "HA")
     ha.audit(start=True)
-    for attempt in (lambda: hb.claim("i2", F1), lambda: hb.abort("i1"), lambda: hb.tracker.view(hb.node)):
+    for attempt in (
+        lambda: hb.claim("i2", F1),
+        lambda: hb.abort("i1"),
+        lambda: hb.tracker.view(hb.node),
+    ):
         with refused(world, "node.elsewhere") as caught:
             attempt()
         assert "host HA" in caught.value.message

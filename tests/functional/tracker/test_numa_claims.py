@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
+from agent.model.node_records import RecordChanges
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.host import HostCell
 from agent.tracker.errors import WrongTopology
@@ -31,7 +31,16 @@ def used(host: Host, number: int) -> tuple[int, int, list[int]]:
 
 def paged(pages_kib: int) -> Topology:
     """One cell with pages of one size, as many as its memory has room for."""
-    return Topology((Cell(0, frozenset(range(16)), 16384, pages=(PagePool(pages_kib, 12 * 1024 * 1024 // pages_kib),)),))
+    return Topology(
+        (
+            Cell(
+                0,
+                frozenset(range(16)),
+                16384,
+                pages=(PagePool(pages_kib, 12 * 1024 * 1024 // pages_kib),),
+            ),
+        )
+    )
 
 
 def pinned_to(host: Host, name: str, *cpus: int) -> RecordChanges:
@@ -40,9 +49,15 @@ def pinned_to(host: Host, name: str, *cpus: int) -> RecordChanges:
     guest_cell = GuestCell(frozenset(), frozenset(range(len(cpus))), 1024)
     placed = PlacedCell(guest_cell, 0, None, dict(enumerate(cpus)))
     claim = Claim(
-        id=uuid_of(f"claim-{name}"), purpose="instance", instance=owned.uuid, node=host.node, state="consumed",
-        amounts=replace(FN, memory_mb=1024, vcpus=len(cpus)).amounts(volume_backed=True), cells=(placed,), created_at=1.0,
-    )  # fmt: skip
+        id=uuid_of(f"claim-{name}"),
+        purpose="instance",
+        instance=owned.uuid,
+        node=host.node,
+        state="consumed",
+        amounts=replace(FN, memory_mb=1024, vcpus=len(cpus)).amounts(volume_backed=True),
+        cells=(placed,),
+        created_at=1.0,
+    )
     return RecordChanges(instances=(owned,), claims=(claim,))
 
 
@@ -67,7 +82,9 @@ def test_s_20_a_guest_goes_to_the_cell_that_has_enough_cpus(hn: Host) -> None:
     assert hn.usage == "12800/6/20480"
 
 
-def test_s_21_a_topology_that_fits_no_cell_is_refused_with_a_reason_for_each(world: World, hn: Host) -> None:
+def test_s_21_a_topology_that_fits_no_cell_is_refused_with_a_reason_for_each(
+    world: World, hn: Host
+) -> None:
     hn.claim("n1", FN)
     hn.claim("n2", FN4)
     with refused(world, "resources.unavailable") as caught:
@@ -108,7 +125,9 @@ def test_s_23b_isolation_pins_a_core_of_its_own_where_threads_are_not_shared(wor
         hn.claim("n8", FI)
 
 
-def test_s_24_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(world: World, hn: Host, caplog: pytest.LogCaptureFixture) -> None:
+def test_s_24_one_of_two_guests_on_one_cpu_is_set_aside_and_the_others_count(
+    world: World, hn: Host, caplog: pytest.LogCaptureFixture
+) -> None:
     for name, cpus in {"one": (4,), "two": (4,), "three": (5,), "four": (6,), "five": (7,)}.items():
         write(hn, pinned_to(hn, name, *cpus))
     with caplog.at_level(logging.ERROR):
@@ -151,7 +170,10 @@ def test_s_26_a_running_guest_does_not_go_where_its_pages_have_another_size(worl
     before = rows(world)
     with refused(world, "resources.unavailable") as caught:
         large.move("i1", "live-migration")
-    assert "page size differs: the guest runs on pages of 2048 KiB, here it would get 1048576 KiB" in str(caught.value)
+    assert (
+        "page size differs: the guest runs on pages of 2048 KiB, here it would get 1048576 KiB"
+        in str(caught.value)
+    )
     assert rows(world) == before
     assert large.usage == "512/0/0"
     # One that is not running may get others.
@@ -174,20 +196,33 @@ def test_numa_61_a_rebuild_in_place_has_to_ask_for_the_same_cells(hn: Host) -> N
     hn.claim("n1", FN)
     before, pins = hn.usage, hn.pinned(0)
     hn.update("n1", image_properties={"hw_cpu_policy": "dedicated"})
-    for other in ({"hw_numa_nodes": "2"}, {"hw_pci_numa_affinity_policy": "required", "hw_numa_nodes": "2"}):
+    for other in (
+        {"hw_numa_nodes": "2"},
+        {"hw_pci_numa_affinity_policy": "required", "hw_numa_nodes": "2"},
+    ):
         with pytest.raises(WrongTopology):
             hn.update("n1", image_properties=other)
     found = hn.instance("n1")
     assert found is not None
-    assert (found.image_properties, hn.usage, hn.pinned(0)) == ({"hw_cpu_policy": "dedicated"}, before, pins)
+    assert (found.image_properties, hn.usage, hn.pinned(0)) == (
+        {"hw_cpu_policy": "dedicated"},
+        before,
+        pins,
+    )
 
 
-def test_numa_61_a_rebuild_that_asks_for_the_same_cells_stays_on_a_host_that_is_full(hn: Host) -> None:
+def test_numa_61_a_rebuild_that_asks_for_the_same_cells_stays_on_a_host_that_is_full(
+    hn: Host,
+) -> None:
     for number in range(4):
         hn.claim(f"n{number}", FN)
     pins = hn.pinned(0), hn.pinned(1)
     assert pins == ({4, 5, 6, 7}, {12, 13, 14, 15})
-    for image in ({"hw_cpu_policy": "dedicated"}, {"hw_disk_bus": "virtio"}, {"hw_numa_nodes": "1", "hw_cpu_policy": "dedicated"}):
+    for image in (
+        {"hw_cpu_policy": "dedicated"},
+        {"hw_disk_bus": "virtio"},
+        {"hw_numa_nodes": "1", "hw_cpu_policy": "dedicated"},
+    ):
         for number in range(4):
             hn.update(f"n{number}", image_properties=image)
     assert (hn.pinned(0), hn.pinned(1)) == pins
@@ -201,21 +236,34 @@ def test_numa_61_a_guest_that_floats_cannot_get_cells_by_a_rebuild(hn: Host) -> 
         hn.update("i1", image_properties={"hw_numa_nodes": "1"})
 
 
-# --- what a flavor says, as the scheduler has read it --------------------------------------------------------------------
+# --- what a flavor says, as the scheduler has read it ---------------------------------------------
 
 
 def of_four(**specs: str) -> Flavor:
-    """A flavor of four CPUs with these extra specs; ``__`` for the colon, ``_`` before a digit at the end for the dot."""
-    return Flavor("four", "FOUR", 4, 4096, root_gb=10, extra_specs={name.replace("__", ":"): value for name, value in specs.items()})
+    """A flavor of four CPUs with these extra specs; ``__`` for the colon, ``_`` before a digit at
+    the end for the dot.
+    """
+    return Flavor(
+        "four",
+        "FOUR",
+        4,
+        4096,
+        root_gb=10,
+        extra_specs={name.replace("__", ":"): value for name, value in specs.items()},
+    )
 
 
-@pytest.mark.parametrize("specs", [{"resources1__PCPU": "4"}, {"resources__PCPU": "1", "resources2__PCPU": "3"}])
+@pytest.mark.parametrize(
+    "specs", [{"resources1__PCPU": "4"}, {"resources__PCPU": "1", "resources2__PCPU": "3"}]
+)
 def test_numbered_groups_of_dedicated_cpus_are_pinned(specs: dict[str, str], hn: Host) -> None:
     hn.claim("n1", of_four(**specs))
     assert used(hn, 0) == (4096, 0, [4, 5, 6, 7])
 
 
-def test_a_numbered_group_that_forbids_hyperthreading_takes_no_cpus_of_a_host_that_has_it(world: World, hn: Host) -> None:
+def test_a_numbered_group_that_forbids_hyperthreading_takes_no_cpus_of_a_host_that_has_it(
+    world: World, hn: Host
+) -> None:
     with refused(world, "resources.unavailable"):
         hn.claim("n1", of_four(resources1__PCPU="4", trait1__HW_CPU_HYPERTHREADING="forbidden"))
 
@@ -226,28 +274,61 @@ def test_a_mask_of_exceptions_leaves_out_only_them(hn: Host) -> None:
 
 
 @pytest.mark.parametrize("image", ["isolate", "require"])
-def test_a_guest_whose_flavor_prefers_is_placed_whatever_its_image_says(image: str, world: World) -> None:
+def test_a_guest_whose_flavor_prefers_is_placed_whatever_its_image_says(
+    image: str, world: World
+) -> None:
     # On the first host nobody may isolate, on the other nobody can share a core.
-    host = world.numa() if image == "isolate" else world.numa(topology=numa_cells([[cpu] for cpu in (4, 5, 6, 7, 12, 13, 14, 15)]))
+    host = (
+        world.numa()
+        if image == "isolate"
+        else world.numa(topology=numa_cells([[cpu] for cpu in (4, 5, 6, 7, 12, 13, 14, 15)]))
+    )
     flavor = of_four(hw__cpu_policy="dedicated", hw__cpu_thread_policy="prefer")
     host.claim("n1", flavor, image_properties={"hw_cpu_thread_policy": image})
     assert used(host, 0) == (4096, 0, [4, 5, 6, 7])
 
 
 def test_a_mixed_guest_may_have_no_shared_cpu_at_all(hn: Host) -> None:
-    hn.claim("n1", of_four(hw__cpu_policy="mixed", hw__cpu_realtime="yes", hw__emulator_threads_policy="share"))
+    hn.claim(
+        "n1",
+        of_four(
+            hw__cpu_policy="mixed", hw__cpu_realtime="yes", hw__emulator_threads_policy="share"
+        ),
+    )
     assert used(hn, 0) == (4096, 0, [4, 5, 6, 7])
 
 
 def test_a_guest_cell_of_memory_alone_is_placed(hn: Host) -> None:
-    cells = {"hw:numa_nodes": "2", "hw:numa_cpus.0": "", "hw:numa_cpus.1": "0-3", "hw:numa_mem.0": "1024", "hw:numa_mem.1": "3072"}
+    cells = {
+        "hw:numa_nodes": "2",
+        "hw:numa_cpus.0": "",
+        "hw:numa_cpus.1": "0-3",
+        "hw:numa_mem.0": "1024",
+        "hw:numa_mem.1": "3072",
+    }
     for name, policy in (("n1", "dedicated"), ("n2", "shared")):
-        hn.claim(name, Flavor("four", "FOUR", 4, 4096, root_gb=10, extra_specs={**cells, "hw:cpu_policy": policy}))
+        hn.claim(
+            name,
+            Flavor(
+                "four", "FOUR", 4, 4096, root_gb=10, extra_specs={**cells, "hw:cpu_policy": policy}
+            ),
+        )
     assert sorted(used(hn, number)[0] for number in (0, 1)) in ([2048, 6144], [4096, 4096])
 
 
-def test_values_that_say_nothing_are_no_reason_to_refuse_a_guest(hn: Host, caplog: pytest.LogCaptureFixture) -> None:
-    empty = {f"hw:{name}": "" for name in ("cpu_policy", "numa_nodes", "mem_page_size", "cpu_dedicated_mask", "emulator_threads_policy")}
+def test_values_that_say_nothing_are_no_reason_to_refuse_a_guest(
+    hn: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    empty = {
+        f"hw:{name}": ""
+        for name in (
+            "cpu_policy",
+            "numa_nodes",
+            "mem_page_size",
+            "cpu_dedicated_mask",
+            "emulator_threads_policy",
+        )
+    }
     specs = {**empty, "resources1:VCPU": "x"}
     hn.claim("n1", Flavor("odd", "ODD", 2, 4096, root_gb=10, extra_specs=specs))
     assert hn.usage == "4608/2/10240"

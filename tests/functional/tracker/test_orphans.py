@@ -16,7 +16,9 @@ def test_s_88_an_orphan_counts_with_its_memory_and_no_disk_if_that_is_wanted(wor
     told = host.audit(domains=(domain("stray", 1024),))
     assert host.usage == "1536/1/2048"
     assert told.usage.memory_mb_used == 1536
-    assert [(one.kind, one.severity, one.consumer) for one in told.drift] == [("unknown-domain", "warning", guest("stray"))]
+    assert [(one.kind, one.severity, one.consumer) for one in told.drift] == [
+        ("unknown-domain", "warning", guest("stray"))
+    ]
     host.audit()
     assert host.usage == "1536/1/2048"
     host.audit(domains=())
@@ -86,11 +88,16 @@ def test_a_guest_whose_record_says_that_it_is_gone_is_told_with_that(ha: Host) -
     ha.update("i1", vm_state="deleted", deleted=True)
     ha.update("i2", vm_state="shelved_offloaded")
     told = ha.audit(domains=(domain("i1", 2048), domain("i2", 2048)))
-    assert ["but its instance is deleted" in told.drift[0].detail, "on no host (shelved_offloaded)" in told.drift[1].detail] == [True, True]
+    assert [
+        "but its instance is deleted" in told.drift[0].detail,
+        "on no host (shelved_offloaded)" in told.drift[1].detail,
+    ] == [True, True]
     assert ha.usage == EMPTY
 
 
-def test_what_the_driver_cannot_tell_of_its_guests_is_neither_an_orphan_nor_a_loss(ha: Host) -> None:
+def test_what_the_driver_cannot_tell_of_its_guests_is_neither_an_orphan_nor_a_loss(
+    ha: Host,
+) -> None:
     ha.claim("i1", F1)
     ha.update("i1", vm_state="active")
     facts = replace(ha.facts, domains=(domain("stray", 1024),), incomplete={"domains": "no answer"})

@@ -1,4 +1,5 @@
-"""Guests that move between two hosts, there and back: with stores of their own, as is the default, and with one.
+"""Guests that move between two hosts, there and back: with stores of their own, as is the default,
+and with one.
 
 What becomes of the allocations is in tests/functional/test_two_agents.py.
 """
@@ -12,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from agent.model.record_changes import RecordChanges
 from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid
+from agent.model.node_records import RecordChanges
 from agent.store.store import open_store
 from agent.tracker.errors import WrongState
 from agent.tracker.requests import UNTOLD, MoveClaim
@@ -29,7 +30,9 @@ ONE_STORE, OWN_STORES = "one store", "stores of their own"
 
 
 class Road:
-    """The hosts HA and HB, and the guest i1 that goes to and fro between them. ``here``: where it is, with ``flavor``."""
+    """The hosts HA and HB, and the guest i1 that goes to and fro between them. ``here``: where it
+    is, with ``flavor``.
+    """
 
     def __init__(self, a: World, b: World) -> None:
         self.is_one, self.numbers = a is b, count()
@@ -56,15 +59,27 @@ class Road:
     def request(self, kind: MigrationType) -> MoveClaim:
         """A move to the other host, by a new id."""
         self.id = uuid_of(f"move-{next(self.numbers)}")
-        described = instance("i1", self.flavor, host=self.here.name, node=self.here.node, vm_state="active")
+        described = instance(
+            "i1", self.flavor, host=self.here.name, node=self.here.node, vm_state="active"
+        )
         flavor = None
         if kind == "resize":
             flavor = F3 if self.flavor is F1 else F1
         told = frozenset({"uuid", "host", "node", "flavor"})
-        return MoveClaim(id=self.id, type=kind, node=self.there.node, host=self.there.name, instance=described, told=told, flavor=flavor)
+        return MoveClaim(
+            id=self.id,
+            type=kind,
+            node=self.there.node,
+            host=self.there.name,
+            instance=described,
+            told=told,
+            flavor=flavor,
+        )
 
     def asked(self, call: Callable[[Host], Any], *hosts: Host) -> None:
-        """Ask both, the destination first, each twice; on one store the second only repeats the first."""
+        """Ask both, the destination first, each twice; on one store the second only repeats the
+        first.
+        """
         for number, host in enumerate(hosts or (self.there, self.here)):
             assert call(host).repeated == (self.is_one and number > 0)
             self.killed(host)
@@ -111,26 +126,45 @@ class Road:
         self.moved(request)
 
     def settled(self) -> None:
-        """It counts where it is, once, whoever is started anew or audited; and is on record there."""
+        """It counts where it is, once, whoever is started anew or audited; and is on
+        record there.
+        """
         for host in (self.a, self.b):
             self.killed(host)
             told = host.audit()
             assert told.drift == ()
-            assert (host.usage, told.usage.migrations) == (AS[self.flavor.id] if host is self.here else EMPTY, 0)
+            assert (host.usage, told.usage.migrations) == (
+                AS[self.flavor.id] if host is self.here else EMPTY,
+                0,
+            )
         for world in {id(one): one for one in self.worlds}.values():
             with world.records.reading() as reading:
                 found = reading.instance(guest("i1"))
                 assert found is not None
-                assert (found.host, found.node, found.old_flavor, found.new_flavor) == (self.here.name, self.here.node, None, None)
+                assert (found.host, found.node, found.old_flavor, found.new_flavor) == (
+                    self.here.name,
+                    self.here.node,
+                    None,
+                    None,
+                )
         (claim,) = self.here.claims("i1")
-        assert (claim.half, claim.migration, claim.flavor_id, claim.node) == ("only", None, self.flavor.id, self.here.node)
+        assert (claim.half, claim.migration, claim.flavor_id, claim.node) == (
+            "only",
+            None,
+            self.flavor.id,
+            self.here.node,
+        )
 
 
 @pytest.fixture(params=[ONE_STORE, OWN_STORES])
 def road(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Road]:
     with ExitStack() as stack:
         a = World(stack.enter_context(open_store(tmp_path / "a")))
-        b = a if request.param == ONE_STORE else World(stack.enter_context(open_store(tmp_path / "b")))
+        b = (
+            a
+            if request.param == ONE_STORE
+            else World(stack.enter_context(open_store(tmp_path / "b")))
+        )
         yield Road(a, b)
 
 
@@ -145,7 +179,11 @@ def own(tmp_path: Path) -> Iterator[Road]:
 def test_a_guest_comes_back_as_often_as_it_likes(road: Road, kind: MigrationType) -> None:
     road.built(road.a)
     for _ in range(4):
-        for end in ("abort", *(() if kind in ("live-migration", "evacuation") else ("revert",)), "stay"):
+        for end in (
+            "abort",
+            *(() if kind in ("live-migration", "evacuation") else ("revert",)),
+            "stay",
+        ):
             road.goes(kind, end)
             road.settled()
 
@@ -179,12 +217,19 @@ def test_a_dead_source_is_told_of_the_evacuation_when_it_is_back(road: Road) -> 
 
 
 ENDS: list[tuple[MigrationType, str]] = [
-    ("evacuation", "abort"), ("live-migration", "abort"), ("resize", "abort"), ("resize", "revert"), ("resize", "confirm"), ("evacuation", "finish")
-]  # fmt: skip
+    ("evacuation", "abort"),
+    ("live-migration", "abort"),
+    ("resize", "abort"),
+    ("resize", "revert"),
+    ("resize", "confirm"),
+    ("evacuation", "finish"),
+]
 
 
 @pytest.mark.parametrize(("kind", "end"), ENDS)
-def test_a_source_that_was_dead_is_told_of_a_move_that_has_ended_meanwhile(road: Road, kind: MigrationType, end: str) -> None:
+def test_a_source_that_was_dead_is_told_of_a_move_that_has_ended_meanwhile(
+    road: Road, kind: MigrationType, end: str
+) -> None:
     road.built(road.a)
     a, b = road.a, road.b
     words = ["finish", *([] if end == "finish" else [end])] if end != "abort" else ["abort"]
@@ -203,7 +248,11 @@ def test_a_source_that_was_dead_is_told_of_a_move_that_has_ended_meanwhile(road:
         road.moved(request)
     road.settled()
     if road.is_one:
-        with refused(road.worlds[0], "claim.released") if end in ("abort", "revert") else nullcontext():
+        with (
+            refused(road.worlds[0], "claim.released")
+            if end in ("abort", "revert")
+            else nullcontext()
+        ):
             # Who would have to give room says that it was given back.
             assert b.tracker.claim_move(request).repeated
 
@@ -272,7 +321,9 @@ def test_the_source_refuses_steps_out_of_order_as_the_destination_does(road: Roa
                 getattr(host.tracker, word)(road.id)
 
 
-def test_a_source_that_was_dead_is_told_of_a_move_whose_guest_has_gone_on_since(tmp_path: Path) -> None:
+def test_a_source_that_was_dead_is_told_of_a_move_whose_guest_has_gone_on_since(
+    tmp_path: Path,
+) -> None:
     with open_store(tmp_path / "one") as store:
         world = World(store)
         road = Road(world, world)
@@ -297,7 +348,9 @@ def test_a_source_that_does_not_know_the_guest_takes_note_of_where_it_goes(own: 
     assert own.a.usage == EMPTY
 
 
-def test_what_is_said_of_the_guest_agrees_with_the_record_or_what_differs_is_told(road: Road) -> None:
+def test_what_is_said_of_the_guest_agrees_with_the_record_or_what_differs_is_told(
+    road: Road,
+) -> None:
     road.built(road.a)
     request = road.request("migration")
     wrong = replace(request.instance, flavor=F3, volume_backed=True, host="HZ", node=None)
@@ -306,7 +359,17 @@ def test_what_is_said_of_the_guest_agrees_with_the_record_or_what_differs_is_tol
     for host in asked:
         with refused(road.worlds[0], "instance.differs") as caught:
             host.tracker.claim_move(replace(request, instance=wrong, told=told))
-        assert sorted(one.split()[0] for one in caught.value.reasons) == ["host", "its", "its", "its", "its", "its", "its", "node", "volume_backed"]
+        assert sorted(one.split()[0] for one in caught.value.reasons) == [
+            "host",
+            "its",
+            "its",
+            "its",
+            "its",
+            "its",
+            "its",
+            "node",
+            "volume_backed",
+        ]
         assert "its flavor's memory_mb is 2048, not 8192" in caught.value.reasons
 
 
@@ -336,7 +399,9 @@ def test_a_guest_whose_flavor_nobody_says_does_not_come_back(own: Road) -> None:
     own.goes("migration", "stay")
     request = own.request("migration")
     with refused(own.worlds[0], "request.invalid"):
-        own.a.tracker.claim_move(replace(request, instance=replace(request.instance, flavor=UNTOLD)))
+        own.a.tracker.claim_move(
+            replace(request, instance=replace(request.instance, flavor=UNTOLD))
+        )
 
 
 def test_a_move_to_a_host_that_nobody_names_is_refused(own: Road) -> None:
@@ -347,7 +412,9 @@ def test_a_move_to_a_host_that_nobody_names_is_refused(own: Road) -> None:
     with refused(own.worlds[1], "node.elsewhere"):
         own.b.tracker.claim_move(replace(request, host="HZ"))
     with refused(own.worlds[0], "node.unknown"):
-        own.a.tracker.claim_move(replace(request, instance=instance("i7", F1, host="HZ", node=request.node)))
+        own.a.tracker.claim_move(
+            replace(request, instance=instance("i7", F1, host="HZ", node=request.node))
+        )
 
 
 def test_on_one_store_the_destination_is_asked_first(tmp_path: Path) -> None:
@@ -397,7 +464,9 @@ def test_a_move_that_waits_for_long_is_found_by_its_source(own: Road) -> None:
     own.settled()
 
 
-def test_each_end_is_told_how_far_a_move_has_come_and_gives_back_only_its_own_half(road: Road) -> None:
+def test_each_end_is_told_how_far_a_move_has_come_and_gives_back_only_its_own_half(
+    road: Road,
+) -> None:
     road.built(road.a)
     road.leave("live-migration")
     for status in ("preparing", "running"):
@@ -438,7 +507,9 @@ def test_a_guest_does_not_go_back_to_a_source_that_gave_its_half_away(road: Road
         road.a.tracker.revert(road.id)
 
 
-def test_the_source_of_an_evacuation_that_may_yet_be_aborted_keeps_the_room_of_the_guest(road: Road) -> None:
+def test_the_source_of_an_evacuation_that_may_yet_be_aborted_keeps_the_room_of_the_guest(
+    road: Road,
+) -> None:
     road.built(road.a)
     road.leave("evacuation")
     with refused(road.worlds[0], "state.wrong"):
@@ -448,7 +519,9 @@ def test_the_source_of_an_evacuation_that_may_yet_be_aborted_keeps_the_room_of_t
 
 
 @pytest.mark.parametrize("status", ["error", "failed", "cancelled"])
-def test_a_source_keeps_the_room_of_a_guest_whose_move_its_orchestrator_gave_up(road: Road, status: Any) -> None:
+def test_a_source_keeps_the_room_of_a_guest_whose_move_its_orchestrator_gave_up(
+    road: Road, status: Any
+) -> None:
     road.built(road.a)
     road.leave("live-migration")
     for world in dict.fromkeys(road.worlds):
@@ -481,7 +554,14 @@ def test_a_source_keeps_the_room_of_a_guest_that_is_going_back(road: Road) -> No
 def test_a_move_does_not_begin_with_a_migration_that_has_arrived(road: Road, status: Any) -> None:
     road.built(road.a)
     request = road.request("live-migration")
-    arrived = Migration(uuid=guest("m"), instance=guest("i1"), type="live-migration", status=status, source_compute="HA", source_node=road.a.node)
+    arrived = Migration(
+        uuid=guest("m"),
+        instance=guest("i1"),
+        type="live-migration",
+        status=status,
+        source_compute="HA",
+        source_node=road.a.node,
+    )
     with refused(road.worlds[1], "state.wrong"):
         road.b.tracker.claim_move(replace(request, migration=arrived))
 

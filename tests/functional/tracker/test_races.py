@@ -1,4 +1,6 @@
-"""Eight threads and four processes claim the last of something at the same moment: one gets it, the others are told that there is none."""
+"""Eight threads and four processes claim the last of something at the same moment: one gets it, the
+others are told that there is none.
+"""
 
 import os
 import threading
@@ -38,7 +40,9 @@ def connection(request: pytest.FixtureRequest) -> Iterator[str | None]:
 
 @pytest.mark.parametrize("prize", CLAIMS)
 @pytest.mark.timeout(900 if ROUNDS <= 200 else 0)
-def test_one_gets_the_last_one_and_the_others_are_told_so(prize: str, connection: str | None, tmp_path: Path) -> None:
+def test_one_gets_the_last_one_and_the_others_are_told_so(
+    prize: str, connection: str | None, tmp_path: Path
+) -> None:
     rounds = contended(tmp_path / "state", connection, prize, ROUNDS)
     assert len(rounds) == ROUNDS
     for results in rounds:
@@ -76,12 +80,15 @@ def test_a_thread_that_waits_gets_its_turn_before_anybody_gets_four(ha: Host) ->
         for number in range(30):
             asked = len(turns.taken)
             ha.claim(f"{contender}-{number}", F1)
-            waits.append(Counter(turns.taken[asked : turns.taken.index(threading.get_ident(), asked)]))
+            waits.append(
+                Counter(turns.taken[asked : turns.taken.index(threading.get_ident(), asked)])
+            )
         return waits
 
     with ThreadPoolExecutor(THREADS) as threads:
         waits = [wait for found in threads.map(claims, range(THREADS)) for wait in found]
     # Most wait for all the others, because all of them claim all the time.
     assert sorted(wait.total() for wait in waits)[len(waits) // 2] >= THREADS // 2
-    # Those who ask while this one is on its way to the queue come before it; an unfair lock lets some have many more.
+    # Those who ask while this one is on its way to the queue come before it; an unfair lock lets
+    # some have many more.
     assert max(max(wait.values(), default=0) for wait in waits) <= 3

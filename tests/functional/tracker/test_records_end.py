@@ -1,11 +1,13 @@
-"""Records come to their end: moves of guests that are gone, builds that came to nothing, claims whose guests never come."""
+"""Records come to their end: moves of guests that are gone, builds that came to nothing, claims
+whose guests never come.
+"""
 
 from dataclasses import replace
 
 import pytest
 
-from agent.model.record_changes import RecordChanges
 from agent.model.names import ConsumerUuid
+from agent.model.node_records import RecordChanges
 from agent.tracker.errors import InstanceElsewhere
 from tests.functional.tracker.test_orphans import domain
 from tests.support.refusals import rows
@@ -20,12 +22,14 @@ def write(world: World, changes: RecordChanges) -> None:
         transaction.write(changes)
 
 
-# --- moves of guests that are gone --------------------------------------------------------------------------------------
+# --- moves of guests that are gone ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["resize", "migration", "live-migration", "evacuation"])
 @pytest.mark.parametrize("said", [{"deleted": True}, {"vm_state": "deleted"}])
-def test_a_guest_that_is_deleted_in_the_middle_of_a_move_ends_its_migration(ha: Host, hb: Host, kind: str, said: dict[str, object]) -> None:
+def test_a_guest_that_is_deleted_in_the_middle_of_a_move_ends_its_migration(
+    ha: Host, hb: Host, kind: str, said: dict[str, object]
+) -> None:
     ha.claim("i1", F1)
     hb.move("i1", kind, F3 if kind == "resize" else None)  # type: ignore[arg-type]
     ha.update("i1", **said)
@@ -33,8 +37,18 @@ def test_a_guest_that_is_deleted_in_the_middle_of_a_move_ends_its_migration(ha: 
     assert ha.audit().usage.claims == hb.audit().usage.claims == 0
 
 
-@pytest.mark.parametrize(("status", "ended"), [("finished", "confirmed"), ("confirming", "confirmed"), ("reverting", "reverted"), ("error", "cancelled")])
-def test_however_far_the_move_came_it_is_over_without_its_guest(world: World, ha: Host, hb: Host, status: str, ended: str) -> None:
+@pytest.mark.parametrize(
+    ("status", "ended"),
+    [
+        ("finished", "confirmed"),
+        ("confirming", "confirmed"),
+        ("reverting", "reverted"),
+        ("error", "cancelled"),
+    ],
+)
+def test_however_far_the_move_came_it_is_over_without_its_guest(
+    world: World, ha: Host, hb: Host, status: str, ended: str
+) -> None:
     ha.claim("i1", F1)
     hb.move("i1", "resize", F3)
     hb.tracker.finish(hb.move_id("i1"))
@@ -54,12 +68,20 @@ def test_a_move_that_has_no_claims_any_more_ends_with_its_guest(ha: Host, hb: Ho
 
 
 @pytest.mark.parametrize("status", ["accepted", "error"])
-def test_an_audit_ends_the_move_of_a_guest_of_whose_end_nobody_told_the_move(world: World, ha: Host, hb: Host, status: str) -> None:
+def test_an_audit_ends_the_move_of_a_guest_of_whose_end_nobody_told_the_move(
+    world: World, ha: Host, hb: Host, status: str
+) -> None:
     ha.claim("i1", F1)
     hb.move("i1", "migration")
     known = hb.instance("i1")
     assert known is not None
-    write(world, RecordChanges(instances=(replace(known, deleted=True),), migrations=(replace(hb.migration("i1"), status=status),)))  # type: ignore[arg-type]
+    write(
+        world,
+        RecordChanges(
+            instances=(replace(known, deleted=True),),
+            migrations=(replace(hb.migration("i1"), status=status),),
+        ),
+    )  # type: ignore[arg-type]
     ha.audit()
     assert hb.migration("i1").status == "cancelled"
     assert ha.audit().usage.claims == hb.audit().usage.claims == 0
@@ -69,7 +91,7 @@ def test_an_audit_ends_the_move_of_a_guest_of_whose_end_nobody_told_the_move(wor
     assert rows(world) == before
 
 
-# --- guests without a host ----------------------------------------------------------------------------------------------
+# --- guests without a host ------------------------------------------------------------------------
 
 
 def test_an_instance_without_a_host_can_be_told_to_be_deleted(ha: Host, hb: Host) -> None:
@@ -88,10 +110,12 @@ def test_an_instance_of_another_host_is_still_that_hosts_to_tell(ha: Host, hb: H
         hb.update("i1", deleted=True)
 
 
-# --- records of what ended long ago -------------------------------------------------------------------------------------
+# --- records of what ended long ago ---------------------------------------------------------------
 
 
-def test_a_build_that_failed_and_a_move_in_error_are_not_kept_for_ever(world: World, ha: Host, hb: Host) -> None:
+def test_a_build_that_failed_and_a_move_in_error_are_not_kept_for_ever(
+    world: World, ha: Host, hb: Host
+) -> None:
     ha.claim("failed", F1)
     ha.update("failed", vm_state="error")
     ha.abort("failed")
@@ -111,16 +135,22 @@ def test_a_build_that_failed_and_a_move_in_error_are_not_kept_for_ever(world: Wo
     assert ha.instance("shelved") is not None
 
 
-# --- claims whose guests never come -------------------------------------------------------------------------------------
+# --- claims whose guests never come ---------------------------------------------------------------
 
 
-def test_a_claim_whose_guest_never_comes_is_told_after_a_while_and_kept(world: World, ha: Host) -> None:
+def test_a_claim_whose_guest_never_comes_is_told_after_a_while_and_kept(
+    world: World, ha: Host
+) -> None:
     ha.claim("i1", F1)
     assert ha.audit(domains=()).drift == ()
     world.time.pass_by(ha.rules.stranded_after)
     for _ in range(2):
         (told,) = ha.audit(domains=()).drift
-        assert (told.kind, told.severity, told.consumer) == ("stranded-claim", "warning", guest("i1"))
+        assert (told.kind, told.severity, told.consumer) == (
+            "stranded-claim",
+            "warning",
+            guest("i1"),
+        )
         assert f"agent claim abort {uuid_of('claim-i1')}" in told.remedy
         assert ha.usage == "2560/2/22528"
     # The hypervisor shows it: somebody only forgot to tell.

@@ -1,4 +1,6 @@
-"""Traits and reserved amounts of a node's root: resource tracking 8.10, as far as no provider files are needed, on a real Placement."""
+"""Traits and reserved amounts of a node's root: resource tracking 8.10, as far as no provider files
+are needed, on a real Placement.
+"""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -6,13 +8,17 @@ from typing import Any
 
 import pytest
 
-from agent.tree.policy import Policy
 from agent.model.facts import CpuFacts, HostFacts
 from agent.model.provider_tree import ProviderTree
+from agent.tree.policy import Policy
 from tests.support.agent import ROOT, AgentUnderTest
 from tests.support.placement import PlacementServer
 
-MULTI_ATTACH, RACK, DISABLED = "COMPUTE_VOLUME_MULTI_ATTACH", "CUSTOM_RACK", "COMPUTE_STATUS_DISABLED"
+MULTI_ATTACH, RACK, DISABLED = (
+    "COMPUTE_VOLUME_MULTI_ATTACH",
+    "CUSTOM_RACK",
+    "COMPUTE_STATUS_DISABLED",
+)
 
 Made = Callable[..., AgentUnderTest]
 
@@ -26,7 +32,14 @@ def made(placement: PlacementServer, tmp_path: Path) -> Iterator[Made]:
         for one in agents:
             one.stop()
         agent = AgentUnderTest(placement, tmp_path / "state", policy=Policy(**policy))
-        agent.driver.interface.facts_of = lambda name: HostFacts(name, agent.driver.interface.calls + 1.0, "test", cpu=CpuFacts(frozenset(range(4))), memory_mib=4096, disk_gib=100)
+        agent.driver.interface.facts_of = lambda name: HostFacts(
+            name,
+            agent.driver.interface.calls + 1.0,
+            "test",
+            cpu=CpuFacts(frozenset(range(4))),
+            memory_mib=4096,
+            disk_gib=100,
+        )
         agents.append(agent)
         return agent
 
@@ -48,7 +61,9 @@ def reserved_disk(placement: PlacementServer) -> int:
     return found
 
 
-def test_s_101_a_capability_comes_and_goes_and_what_others_set_stays(made: Made, placement: PlacementServer) -> None:
+def test_s_101_a_capability_comes_and_goes_and_what_others_set_stays(
+    made: Made, placement: PlacementServer
+) -> None:
     agent = made()
     agent.cycle(start=True)
     add_trait(placement, RACK)
@@ -62,7 +77,9 @@ def test_s_101_a_capability_comes_and_goes_and_what_others_set_stays(made: Made,
 
 
 @pytest.mark.parametrize("by_agent", [True, False])
-def test_s_103_who_disabled_a_node_decides_whether_enabling_it_takes_the_trait_off(made: Made, placement: PlacementServer, by_agent: bool) -> None:
+def test_s_103_who_disabled_a_node_decides_whether_enabling_it_takes_the_trait_off(
+    made: Made, placement: PlacementServer, by_agent: bool
+) -> None:
     made(enabled=False if by_agent else None).once()
     if not by_agent:
         add_trait(placement, DISABLED)
@@ -79,15 +96,21 @@ def test_s_103_an_unset_switch_disables_nothing(made: Made, placement: Placement
 
 
 @pytest.mark.parametrize(("mib", "gib"), [(2048, 2), (2049, 3)])
-def test_s_104_reserved_disk_is_rounded_up_where_the_driver_says_nothing(made: Made, placement: PlacementServer, mib: int, gib: int) -> None:
+def test_s_104_reserved_disk_is_rounded_up_where_the_driver_says_nothing(
+    made: Made, placement: PlacementServer, mib: int, gib: int
+) -> None:
     made(reserved_disk_mib=mib).once()
     assert reserved_disk(placement) == gib
 
 
-def test_s_104_what_the_driver_reserves_is_never_overridden(made: Made, placement: PlacementServer) -> None:
+def test_s_104_what_the_driver_reserves_is_never_overridden(
+    made: Made, placement: PlacementServer
+) -> None:
     def seven(tree: ProviderTree) -> None:
         inventory = dict(tree.data(ROOT).inventory)
-        tree.update_inventory(ROOT, {**inventory, "DISK_GB": {**inventory["DISK_GB"], "reserved": 7}})
+        tree.update_inventory(
+            ROOT, {**inventory, "DISK_GB": {**inventory["DISK_GB"], "reserved": 7}}
+        )
 
     agent = made(reserved_disk_mib=2048)
     agent.driver.interface.script = seven

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.instance import Instance
 from tests.support.refusals import refused, rows
 from tests.support.tracking import F1, F3, FG, FN, FN4, Host, World, device
@@ -43,11 +43,19 @@ def finished(claimed: Host) -> Host:
 def test_s_44_both_halves_count_and_belong_to_one_migration(claimed: Host) -> None:
     assert claimed.usage == "10752/6/105472"
     migration = claimed.migration("i1")
-    assert (migration.type, migration.status, migration.same_node) == ("resize", "pre-migrating", True)
+    assert (migration.type, migration.status, migration.same_node) == (
+        "resize",
+        "pre-migrating",
+        True,
+    )
     assert (migration.old_flavor_id, migration.new_flavor_id) == ("f1", "f3")
     assert halves(claimed) == {"old": "f1", "new": "f3"}
     assert {one.migration for one in claimed.claims("i1")} == {migration.uuid}
-    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (F1, F1, F3)
+    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (
+        F1,
+        F1,
+        F3,
+    )
 
 
 def test_s_44_the_same_move_again_is_the_same_claim(world: World, ha: Host) -> None:
@@ -83,7 +91,10 @@ def test_s_45_old_and_new_pins_do_not_overlap(hn: Host) -> None:
     hn.audit()
     old, new = sorted(hn.claims("i1"), key=lambda one: one.half, reverse=True)
     assert (old.half, [sorted(cell.pinned_cpus) for cell in old.cells]) == ("old", [[4, 5]])
-    assert (new.half, [sorted(cell.pinned_cpus) for cell in new.cells]) == ("new", [[12, 13, 14, 15]])
+    assert (new.half, [sorted(cell.pinned_cpus) for cell in new.cells]) == (
+        "new",
+        [[12, 13, 14, 15]],
+    )
     assert (hn.pinned(0), hn.pinned(1)) == ({4, 5}, {12, 13, 14, 15})
     assert hn.usage == "12800/6/20480"
 
@@ -102,7 +113,11 @@ def test_s_47_a_confirmed_resize_leaves_the_new_half_alone(finished: Host) -> No
     assert finished.usage == "8704/5/84992"
     assert finished.migration("i1").status == "confirmed"
     assert halves(finished) == {"only": "f3"}
-    assert (record(finished).flavor, record(finished).old_flavor, record(finished).new_flavor) == (F3, None, None)
+    assert (record(finished).flavor, record(finished).old_flavor, record(finished).new_flavor) == (
+        F3,
+        None,
+        None,
+    )
     assert finished.audit().usage.instances == 1
 
 
@@ -114,7 +129,9 @@ def test_s_48_confirmed_twice_is_confirmed_once(world: World, finished: Host) ->
     assert finished.usage == "8704/5/84992"
 
 
-def test_s_48_a_confirmed_resize_is_neither_reverted_nor_aborted(world: World, finished: Host) -> None:
+def test_s_48_a_confirmed_resize_is_neither_reverted_nor_aborted(
+    world: World, finished: Host
+) -> None:
     finished.tracker.confirm(finished.move_id("i1"))
     finished.update("i1", task_state="resize_reverting")
     with refused(world, "state.wrong"):
@@ -130,7 +147,11 @@ def test_s_49_a_reverted_resize_leaves_the_old_half_alone(world: World, finished
     assert finished.usage == "2560/2/22528"
     assert finished.migration("i1").status == "reverted"
     assert halves(finished) == {"only": "f1"}
-    assert (record(finished).flavor, record(finished).old_flavor, record(finished).new_flavor) == (F1, None, None)
+    assert (record(finished).flavor, record(finished).old_flavor, record(finished).new_flavor) == (
+        F1,
+        None,
+        None,
+    )
     before = rows(world)
     assert finished.tracker.revert(finished.move_id("i1")).repeated
     assert rows(world) == before
@@ -148,7 +169,9 @@ def test_s_49_a_reverted_guest_has_its_old_cpus(hn: Host) -> None:
 
 
 @pytest.mark.parametrize("task_state", [None, "resize_confirming"])
-def test_s_50_a_revert_that_nobody_announced_is_refused(world: World, finished: Host, task_state: str | None) -> None:
+def test_s_50_a_revert_that_nobody_announced_is_refused(
+    world: World, finished: Host, task_state: str | None
+) -> None:
     finished.update("i1", task_state=task_state)
     with refused(world, "state.wrong"):
         finished.tracker.revert(finished.move_id("i1"))
@@ -160,7 +183,11 @@ def test_s_51_an_aborted_resize_is_cancelled_at_once(world: World, claimed: Host
     claimed.tracker.abort(claimed.move_id("i1"))
     assert claimed.migration("i1").status == "cancelled"
     assert halves(claimed) == {"only": "f1"}
-    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (F1, None, None)
+    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (
+        F1,
+        None,
+        None,
+    )
     assert claimed.usage == "2560/2/22528"
     claimed.audit()
     assert claimed.usage == "2560/2/22528"
@@ -175,12 +202,20 @@ def test_s_51_a_resize_that_has_arrived_is_not_aborted(world: World, finished: H
     assert finished.usage == "10752/6/105472"
 
 
-def test_s_52_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until_it_is_aborted(world: World, claimed: Host) -> None:
+def test_s_52_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until_it_is_aborted(
+    world: World, claimed: Host
+) -> None:
     claimed.restart()
     assert claimed.audit(start=True).drift == ()
     assert claimed.usage == "10752/6/105472"
     # As long as somebody tells of progress, a resize may take as long as it likes.
-    for status in ("pre-migrating", "pre-migrating", "migrating", "post-migrating", "post-migrating"):
+    for status in (
+        "pre-migrating",
+        "pre-migrating",
+        "migrating",
+        "post-migrating",
+        "post-migrating",
+    ):
         world.time.pass_by(claimed.rules.stranded_after - 1)
         claimed.tracker.progress(claimed.move_id("i1"), status)
         assert claimed.audit().drift == ()
@@ -196,17 +231,25 @@ def test_s_52_a_resize_that_nobody_goes_on_with_is_told_and_keeps_its_room_until
     assert claimed.audit().drift == ()
     assert claimed.usage == "2560/2/22528"
     assert halves(claimed) == {"only": "f1"}
-    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (F1, None, None)
+    assert (record(claimed).flavor, record(claimed).old_flavor, record(claimed).new_flavor) == (
+        F1,
+        None,
+        None,
+    )
 
 
-def test_s_52_a_resize_that_rests_for_a_short_time_only_is_left_alone(world: World, claimed: Host) -> None:
+def test_s_52_a_resize_that_rests_for_a_short_time_only_is_left_alone(
+    world: World, claimed: Host
+) -> None:
     claimed.update("i1", task_state=None)
     world.time.pass_by(claimed.rules.stranded_after - 1)
     assert claimed.audit().drift == claimed.audit().drift == ()
     assert claimed.usage == "10752/6/105472"
 
 
-def test_s_52_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(world: World, claimed: Host) -> None:
+def test_s_52_a_resize_that_goes_on_after_it_was_told_is_not_told_any_more(
+    world: World, claimed: Host
+) -> None:
     claimed.update("i1", task_state=None)
     world.time.pass_by(claimed.rules.stranded_after)
     assert [one.kind for one in claimed.audit().drift] == ["stranded-claim"]
@@ -237,7 +280,9 @@ def test_s_53_a_guest_that_is_deleted_in_the_middle_gives_both_halves_back(claim
 def hp(world: World) -> Host:
     """A host with two GPUs, and i1 that has G0 and resizes to a flavor with one."""
     host = world.plain("HP")
-    host.devices = tuple(device(host, f"0000:8{number}:00.0", tags={"kind": "gpu"}) for number in range(2))
+    host.devices = tuple(
+        device(host, f"0000:8{number}:00.0", tags={"kind": "gpu"}) for number in range(2)
+    )
     host.audit()
     host.claim("i1", FG, devices=GPU)
     host.update("i1", vm_state="active", task_state="resize_prep")
@@ -248,7 +293,10 @@ def hp(world: World) -> Host:
 def gpus(host: Host) -> list[str | None]:
     """The halves that have the GPUs, None for one that is free."""
     half = {one.id: one.half for one in host.claims("i1")}
-    return [half.get(one.holder or "") for _, one in sorted(host.tracker.view(host.node).devices.items())]
+    return [
+        half.get(one.holder or "")
+        for _, one in sorted(host.tracker.view(host.node).devices.items())
+    ]
 
 
 def test_s_54_the_new_half_gets_another_device(hp: Host) -> None:

@@ -17,7 +17,10 @@ NAME, SECONDS, AGENTS = "nodes of a rack", 300.0, 6
 def test_of_agents_that_ask_at_the_same_moment_one_gets_it(place: Place) -> None:
     with place.open() as store:
         records, time = Records(store), Time()
-        agents = {f"host-{number}": SharedLease(records, f"host-{number}", SECONDS, time) for number in range(AGENTS)}
+        agents = {
+            f"host-{number}": SharedLease(records, f"host-{number}", SECONDS, time)
+            for number in range(AGENTS)
+        }
         for _ in range(5):
             together = Barrier(AGENTS)
 

@@ -1,4 +1,6 @@
-"""A claim whose cells and devices take long to find holds up nobody: neither other nodes nor its own, nor the store."""
+"""A claim whose cells and devices take long to find holds up nobody: neither other nodes nor its
+own, nor the store.
+"""
 
 import logging
 import threading
@@ -81,7 +83,9 @@ def test_claims_of_other_nodes_do_not_wait_for_a_slow_fit(world: World, slow: Sl
     assert first.result(END).cells
 
 
-def test_a_claim_without_cells_on_the_same_node_does_not_wait_for_a_slow_fit(world: World, slow: SlowFit) -> None:
+def test_a_claim_without_cells_on_the_same_node_does_not_wait_for_a_slow_fit(
+    world: World, slow: SlowFit
+) -> None:
     host = world.numa("HN")
     with waiting(slow, lambda: claim(host, "n1", FN)) as (first,):
         plain = claim(host, "n2", F1)
@@ -93,7 +97,9 @@ def test_a_claim_without_cells_on_the_same_node_does_not_wait_for_a_slow_fit(wor
     assert {first.result().id, plain.id} == set(host.tracker.view(host.node).claims)
 
 
-def test_a_claim_that_others_overtake_again_and_again_is_made_before_long(world: World, slow: SlowFit) -> None:
+def test_a_claim_that_others_overtake_again_and_again_is_made_before_long(
+    world: World, slow: SlowFit
+) -> None:
     host = world.numa("HN")
 
     def overtaken(number: int) -> None:
@@ -122,9 +128,13 @@ def test_from_the_fourth_time_on_others_of_the_node_wait(world: World, slow: Slo
         assert overtaking[0].result(END).id in host.tracker.view(host.node).claims
 
 
-def test_slow_fits_of_one_node_wait_for_their_turn_instead_of_undoing_each_other(world: World, slow: SlowFit) -> None:
+def test_slow_fits_of_one_node_wait_for_their_turn_instead_of_undoing_each_other(
+    world: World, slow: SlowFit
+) -> None:
     host = world.numa("HN")
-    with waiting(slow, *(lambda name=name: claim(host, name, FN) for name in ("n1", "n2", "n3", "n4"))) as claims:  # type: ignore[misc]
+    with waiting(
+        slow, *(lambda name=name: claim(host, name, FN) for name in ("n1", "n2", "n3", "n4"))
+    ) as claims:  # type: ignore[misc]
         pass
     got = [pins(one.result(END)) for one in claims]
     assert sorted(cpu for one in got for cpu in one) == [4, 5, 6, 7, 12, 13, 14, 15]
@@ -137,10 +147,15 @@ def test_what_two_slow_claims_want_goes_to_one(world: World, slow: SlowFit) -> N
     claim(host, "n0", FN4)
     with waiting(slow, lambda: claim(host, "n1", FN4), lambda: claim(host, "n2", FN4)) as claims:
         pass
-    assert sorted(isinstance(one.exception(END), ResourcesUnavailable) for one in claims) == [False, True]
+    assert sorted(isinstance(one.exception(END), ResourcesUnavailable) for one in claims) == [
+        False,
+        True,
+    ]
 
 
-def test_a_claim_that_was_made_elsewhere_while_its_fit_lasted_is_seen(world: World, slow: SlowFit) -> None:
+def test_a_claim_that_was_made_elsewhere_while_its_fit_lasted_is_seen(
+    world: World, slow: SlowFit
+) -> None:
     host, other = world.numa("HN"), world.plain("HA")
     with waiting(slow, lambda: claim(host, "n1", FN)) as (first,):
         claim(other, "n1", F1, id=uuid_of("another"))
@@ -148,11 +163,15 @@ def test_a_claim_that_was_made_elsewhere_while_its_fit_lasted_is_seen(world: Wor
     assert not host.tracker.view(host.node).claims
 
 
-def test_a_fit_that_is_given_up_is_told_and_leaves_no_trace(world: World, slow: SlowFit, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_fit_that_is_given_up_is_told_and_leaves_no_trace(
+    world: World, slow: SlowFit, caplog: pytest.LogCaptureFixture
+) -> None:
     host = world.numa("HN")
 
     def give_up(_number: int) -> None:
-        raise Undecided("no answer after 10000 branches of the search", "another host, or fewer guest cells")
+        raise Undecided(
+            "no answer after 10000 branches of the search", "another host, or fewer guest cells"
+        )
 
     slow.before = give_up
     with caplog.at_level(logging.WARNING), pytest.raises(ResourcesUndecided) as caught:

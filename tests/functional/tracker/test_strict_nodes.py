@@ -1,4 +1,6 @@
-"""Claims on nodes whose cells count all CPUs and memory ([compute] numa_mode = strict): a guest that is on no cell could not be counted."""
+"""Claims on nodes whose cells count all CPUs and memory ([compute] numa_mode = strict): a guest
+that is on no cell could not be counted.
+"""
 
 from dataclasses import replace
 
@@ -39,7 +41,9 @@ def test_a_guest_with_a_topology_is_on_its_cells(flavor: Flavor, strict: Host) -
     assert sum(one.shared_used + len(one.pinned) for one in cells) == flavor.vcpus
 
 
-def test_neither_a_migration_nor_a_resize_brings_one_that_floats(world: World, strict: Host) -> None:
+def test_neither_a_migration_nor_a_resize_brings_one_that_floats(
+    world: World, strict: Host
+) -> None:
     elsewhere = world.plain("HA")
     elsewhere.claim("i1", F1)
     elsewhere.update("i1", vm_state="active")
@@ -51,7 +55,9 @@ def test_neither_a_migration_nor_a_resize_brings_one_that_floats(world: World, s
         assert REFUSED in caught.value.message
 
 
-@pytest.mark.parametrize("policy", [replace(STRICT, layout="flat"), replace(STRICT, strict=False)], ids=["flat", "mixed"])
+@pytest.mark.parametrize(
+    "policy", [replace(STRICT, layout="flat"), replace(STRICT, strict=False)], ids=["flat", "mixed"]
+)
 def test_where_the_root_counts_a_guest_may_float(policy, strict: Host) -> None:
     strict.policy = policy
     strict.restart()

@@ -11,7 +11,11 @@ from agent.api.errors import NotJson, TooManyValues
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=9)
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
 )
 
@@ -30,19 +34,34 @@ def test_whole_numbers_are_integers_however_they_are_written(text, number):
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
-        (b"", "no JSON"), (b"{", "no JSON"), (b"{}x", "no JSON"), (b"{'a': 1}", "no JSON"), (b"\xff", "UTF-8, at byte 0"), (b"NaN", "NaN is no number"),
-        (b"-Infinity", "is no number"), (b"1e400", "out of range"), (b'{"a": {"b": 1, "b": 1}}', "'b' stands there twice"), (b'"\\udc00"', "surrogates"),
-        (b'{"\\ud800": 1}', "surrogates"), (b"[" * 10_000, "nested too deeply"), (b"1" * 5000, "no JSON"), (b"\xef\xbb\xbf{}", "no JSON"),
+        (b"", "no JSON"),
+        (b"{", "no JSON"),
+        (b"{}x", "no JSON"),
+        (b"{'a': 1}", "no JSON"),
+        (b"\xff", "UTF-8, at byte 0"),
+        (b"NaN", "NaN is no number"),
+        (b"-Infinity", "is no number"),
+        (b"1e400", "out of range"),
+        (b'{"a": {"b": 1, "b": 1}}', "'b' stands there twice"),
+        (b'"\\udc00"', "surrogates"),
+        (b'{"\\ud800": 1}', "surrogates"),
+        (b"[" * 10_000, "nested too deeply"),
+        (b"1" * 5000, "no JSON"),
+        (b"\xef\xbb\xbf{}", "no JSON"),
     ],
     ids=lambda value: repr(value)[:30],
-)  # fmt: skip
+)
 def test_what_is_none_says_why(body, reason):
     with pytest.raises(NotJson, match=reason) as found:
         decoded(body)
     assert len(found.value.message) < 300
 
 
-@pytest.mark.parametrize("body", [b"[" + b"{}," * 20_000 + b"{}]", b"[" + b"1," * 30_000 + b"1]", b"[" * 30_000], ids=["objects", "numbers", "depth"])
+@pytest.mark.parametrize(
+    "body",
+    [b"[" + b"{}," * 20_000 + b"{}]", b"[" + b"1," * 30_000 + b"1]", b"[" * 30_000],
+    ids=["objects", "numbers", "depth"],
+)
 def test_more_values_than_any_request_has_are_not_read(body):
     with pytest.raises(TooManyValues):
         decoded(body)

@@ -29,14 +29,24 @@ def unbounded(schema: Mapping[str, Any], where: str, seen: tuple[int, ...] = ())
         yield f"{where}: no maxLength"
     if "array" in kinds and "maxItems" not in schema:
         yield f"{where}: no maxItems"
-    if "object" in kinds and schema.get("additionalProperties", True) is not False and "maxProperties" not in schema:
+    if (
+        "object" in kinds
+        and schema.get("additionalProperties", True) is not False
+        and "maxProperties" not in schema
+    ):
         yield f"{where}: no maxProperties"
-    if "object" in kinds and schema.get("additionalProperties", True) is not False and "maxLength" not in resolved(schema.get("propertyNames", {})):
+    if (
+        "object" in kinds
+        and schema.get("additionalProperties", True) is not False
+        and "maxLength" not in resolved(schema.get("propertyNames", {}))
+    ):
         yield f"{where}: no propertyNames with maxLength"
     for key, inner in schema.get("properties", {}).items():
         yield from unbounded(inner, f"{where}/{key}", seen)
     for key in ("items", "additionalProperties", "propertyNames"):
-        if isinstance(schema.get(key), Mapping) and not (key == "propertyNames" and "type" not in resolved(schema[key])):
+        if isinstance(schema.get(key), Mapping) and not (
+            key == "propertyNames" and "type" not in resolved(schema[key])
+        ):
             yield from unbounded(schema[key], f"{where}/{key}", seen)
     for key in ("oneOf", "anyOf", "allOf", "prefixItems"):
         for place, inner in enumerate(schema.get(key, ())):
@@ -51,7 +61,12 @@ def test_everything_that_a_request_may_hold_has_a_largest_size() -> None:
                 continue
             for one in (*item.get("parameters", ()), *item[method].get("parameters", ())):
                 parameter = resolved(one)
-                found += unbounded(parameter["schema"], f"{method} {path} {parameter['in']} {parameter['name']}")
+                found += unbounded(
+                    parameter["schema"], f"{method} {path} {parameter['in']} {parameter['name']}"
+                )
             if "requestBody" in item[method]:
-                found += unbounded(item[method]["requestBody"]["content"]["application/json"]["schema"], f"{method} {path} body")
+                found += unbounded(
+                    item[method]["requestBody"]["content"]["application/json"]["schema"],
+                    f"{method} {path} body",
+                )
     assert not found, "\n".join(sorted(set(found)))

@@ -42,7 +42,9 @@ def test_a_whole_request_counts_even_if_nothing_more_will_come(ends):
 
 @given(st.lists(st.integers(1, 40), max_size=12), st.integers(0, 50))
 def test_it_is_whole_with_its_last_byte_and_not_before_whatever_the_pieces(sizes, length):
-    request = b"POST / HTTP/1.1\r\nA: b\r\ncontent-LENGTH : %d\r\nC: d\r\n\r\n" % length + b"x" * length
+    request = (
+        b"POST / HTTP/1.1\r\nA: b\r\ncontent-LENGTH : %d\r\nC: d\r\n\r\n" % length + b"x" * length
+    )
     near, far = socket.socketpair()
     near.settimeout(5)
     with near, far:
@@ -60,17 +62,32 @@ def test_what_belongs_to_the_next_request_stays(ends):
     inbox = ReceiveBuffer(ends[0])
     ends[1].sendall(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}GET / HTTP/1.1\r\n\r\nGET")
     inbox.receive()
-    assert [inbox.readline() for _ in range(3)] == [b"POST / HTTP/1.1\r\n", b"Content-Length: 2\r\n", b"\r\n"]
+    assert [inbox.readline() for _ in range(3)] == [
+        b"POST / HTTP/1.1\r\n",
+        b"Content-Length: 2\r\n",
+        b"\r\n",
+    ]
     assert inbox.read(2) == b"{}"
     assert inbox.has_data()
-    assert (inbox.readline(5), inbox.readline(), inbox.readline()) == (b"GET /", b" HTTP/1.1\r\n", b"\r\n")
+    assert (inbox.readline(5), inbox.readline(), inbox.readline()) == (
+        b"GET /",
+        b" HTTP/1.1\r\n",
+        b"\r\n",
+    )
     assert (inbox.has_data(), inbox.empty) == (False, False)
-    assert inbox.bytes_read == len(b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}GET / HTTP/1.1\r\n\r\n")
+    assert inbox.bytes_read == len(
+        b"POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}GET / HTTP/1.1\r\n\r\n"
+    )
 
 
 @pytest.mark.parametrize(
     "head",
-    [b"A" * MAX_HEAD, b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", b"GET / HTTP/1.1\n\n", b"POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n"],
+    [
+        b"A" * MAX_HEAD,
+        b"GET / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n",
+        b"GET / HTTP/1.1\n\n",
+        b"POST / HTTP/1.1\r\nContent-Length: many\r\n\r\n",
+    ],
     ids=["too long", "chunked", "no CR", "no length"],
 )
 def test_what_is_refused_however_it_goes_on_is_not_waited_for(ends, head):
@@ -95,7 +112,9 @@ def test_a_body_that_is_too_large_is_taken_and_thrown_away(ends):
 
 def test_a_client_that_asks_first_hears_at_once_that_its_body_is_too_large(ends):
     inbox = ReceiveBuffer(ends[0])
-    ends[1].sendall(b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (MAX_WASTE * 2))
+    ends[1].sendall(
+        b"POST / HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % (MAX_WASTE * 2)
+    )
     inbox.receive()
     assert inbox.has_data()
 

@@ -35,7 +35,10 @@ def metrics():
 
 def figures(metrics):
     lines = metrics.text().decode().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))}
+    return {
+        name: float(value)
+        for name, value in (line.rsplit(" ", 1) for line in lines if not line.startswith("#"))
+    }
 
 
 def test_everything_has_the_agents_prefix_and_is_there_from_the_start(metrics):
@@ -49,8 +52,15 @@ def test_everything_has_the_agents_prefix_and_is_there_from_the_start(metrics):
 def test_an_audit_counts_for_its_nodes_their_requests_and_their_operations(metrics):
     metrics.audited(report(), 2, whole=True)
     found = figures(metrics)
-    assert found['compute_node_agent_audits_total{state="degraded"}'] == found['compute_node_agent_nodes{state="degraded"}'] == 1
-    assert (found["compute_node_agent_audit_seconds_count"], found["compute_node_agent_audit_seconds_sum"]) == (1, 1.5)
+    assert (
+        found['compute_node_agent_audits_total{state="degraded"}']
+        == found['compute_node_agent_nodes{state="degraded"}']
+        == 1
+    )
+    assert (
+        found["compute_node_agent_audit_seconds_count"],
+        found["compute_node_agent_audit_seconds_sum"],
+    ) == (1, 1.5)
     assert found['compute_node_agent_audit_step_seconds_sum{step="facts"}'] == 0.25
     assert found['compute_node_agent_placement_requests_total{method="GET"}'] == 1 + 3
     assert found['compute_node_agent_drift{kind="orphaned-allocation"}'] == 1
@@ -60,9 +70,16 @@ def test_an_audit_counts_for_its_nodes_their_requests_and_their_operations(metri
 
 
 def test_a_node_that_was_not_audited_counts_among_the_nodes_only(metrics):
-    metrics.audited(report(nodes=(node(state="in-sync", outcomes=(), seconds={}, requests={}, drift=()),)), 0, whole=True)
+    metrics.audited(
+        report(nodes=(node(state="in-sync", outcomes=(), seconds={}, requests={}, drift=()),)),
+        0,
+        whole=True,
+    )
     found = figures(metrics)
-    assert (found['compute_node_agent_nodes{state="in-sync"}'], found['compute_node_agent_audits_total{state="in-sync"}']) == (1, 0)
+    assert (
+        found['compute_node_agent_nodes{state="in-sync"}'],
+        found['compute_node_agent_audits_total{state="in-sync"}'],
+    ) == (1, 0)
     assert found["compute_node_agent_audit_seconds_count"] == 0
 
 
@@ -71,7 +88,10 @@ def test_how_things_are_is_what_the_last_audit_of_each_node_showed(metrics):
     assert figures(metrics)['compute_node_agent_nodes{state="degraded"}'] == 1
     metrics.audited(report(nodes=(node(state="in-sync", drift=()),)), 0, whole=False)
     found = figures(metrics)
-    assert (found['compute_node_agent_nodes{state="degraded"}'], found['compute_node_agent_nodes{state="in-sync"}']) == (0, 1)
+    assert (
+        found['compute_node_agent_nodes{state="degraded"}'],
+        found['compute_node_agent_nodes{state="in-sync"}'],
+    ) == (0, 1)
     assert found['compute_node_agent_drift{kind="orphaned-allocation"}'] == 0
 
 
@@ -80,11 +100,30 @@ def test_what_could_not_be_looked_at_is_as_it_was(metrics):
     metrics.audited(report(nodes=(node(state="failed", drift=(), judged=False),)), 0, whole=True)
     found = figures(metrics)
     assert found['compute_node_agent_drift{kind="orphaned-allocation"}'] == 1
-    assert found["compute_node_agent_last_good_audit_timestamp_seconds"] == 0 < found["compute_node_agent_last_audit_timestamp_seconds"]
-    # A name that somebody else has shows before anything else does, and so does that nobody has it any more.
+    assert (
+        found["compute_node_agent_last_good_audit_timestamp_seconds"]
+        == 0
+        < found["compute_node_agent_last_audit_timestamp_seconds"]
+    )
+    # A name that somebody else has shows before anything else does, and so does that nobody has it
+    # any more.
     conflict = Drift("name-conflict", "warning", "it is held", "")
-    metrics.audited(report(nodes=(node(state="failed", drift=(conflict,), judged=False),)), 0, whole=True)
-    metrics.audited(report(nodes=(node(state="failed", drift=(replace(conflict, detail="it is held by another"),), judged=False),)), 0, whole=True)
+    metrics.audited(
+        report(nodes=(node(state="failed", drift=(conflict,), judged=False),)), 0, whole=True
+    )
+    metrics.audited(
+        report(
+            nodes=(
+                node(
+                    state="failed",
+                    drift=(replace(conflict, detail="it is held by another"),),
+                    judged=False,
+                ),
+            )
+        ),
+        0,
+        whole=True,
+    )
     assert figures(metrics)['compute_node_agent_drift{kind="name-conflict"}'] == 1
     metrics.audited(report(nodes=(node(state="in-sync", drift=()),)), 0, whole=True)
     assert figures(metrics)['compute_node_agent_drift{kind="orphaned-allocation"}'] == 0
@@ -94,4 +133,11 @@ def test_a_dry_run_counts_for_its_requests_only(metrics):
     metrics.audited(report(dry_run=True), 0, whole=False)
     found = figures(metrics)
     assert found['compute_node_agent_placement_requests_total{method="GET"}'] == 4
-    assert sum(value for name, value in found.items() if name.startswith(("compute_node_agent_audits_total", "compute_node_agent_operations"))) == 0
+    assert (
+        sum(
+            value
+            for name, value in found.items()
+            if name.startswith(("compute_node_agent_audits_total", "compute_node_agent_operations"))
+        )
+        == 0
+    )

@@ -1,4 +1,6 @@
-"""What clients do not take is sent as they take it, for a while, and never more of it than may be kept."""
+"""What clients do not take is sent as they take it, for a while, and never more of it than may be
+kept.
+"""
 
 import socket
 import threading

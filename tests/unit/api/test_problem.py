@@ -12,9 +12,26 @@ from agent.api.errors import Fault, InvalidApiRequest
 from agent.api.problem import KINDS, REFUSALS, phrase, problem_of, status_of
 from agent.errors import AgentError, ConfigError, ConfigErrors, PlacementUnreachable
 
-SERVERS_OWN = {"agent.error", "usage.invalid", "output.failed", "driver.failed", "driver.cancelled", "reshape.needed", "reshape.failed", "store.locked",
-               "identity.mismatch", "placement.error", "placement.name-conflict", "placement.identity-conflict", "tree.invalid",
-               "tree.not-adopted", "api.socket", "api.metrics-address", "agent.already-told", "fit.undecided"}  # fmt: skip
+SERVERS_OWN = {
+    "agent.error",
+    "usage.invalid",
+    "output.failed",
+    "driver.failed",
+    "driver.cancelled",
+    "reshape.needed",
+    "reshape.failed",
+    "store.locked",
+    "identity.mismatch",
+    "placement.error",
+    "placement.name-conflict",
+    "placement.identity-conflict",
+    "tree.invalid",
+    "tree.not-adopted",
+    "api.socket",
+    "api.metrics-address",
+    "agent.already-told",
+    "fit.undecided",
+}
 """Codes of errors that no request can bring about, or that are nobody's fault but the agent's."""
 
 
@@ -24,7 +41,9 @@ def everything(kind=AgentError):
         yield from everything(one)
 
 
-@pytest.mark.parametrize("module", [agent.api.errors, agent.tracker.errors, errors], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    "module", [agent.api.errors, agent.tracker.errors, errors], ids=lambda module: module.__name__
+)
 def test_every_error_that_a_request_may_meet_has_a_status_of_its_own(module):
     codes = {one.code for one in everything() if one.__module__ == module.__name__} - {None}
     assert codes - SERVERS_OWN <= KINDS.keys()
@@ -46,9 +65,13 @@ def test_every_status_is_an_http_error(code):
 def test_a_problem_says_what_is_wrong_and_what_to_do():
     error = PlacementUnreachable("cannot connect to http://a\x1b[1m", "start it", kind="connect")
     assert problem_of(error) == {
-        "type": "urn:compute-node-agent:problem:placement.unreachable", "title": "Placement does not answer", "status": 504,
-        "detail": "cannot connect to http://a\\x1b[1m", "code": "placement.unreachable", "remedy": "start it",
-    }  # fmt: skip
+        "type": "urn:compute-node-agent:problem:placement.unreachable",
+        "title": "Placement does not answer",
+        "status": 504,
+        "detail": "cannot connect to http://a\\x1b[1m",
+        "code": "placement.unreachable",
+        "remedy": "start it",
+    }
 
 
 def test_an_unknown_error_is_the_agents_fault():
@@ -56,8 +79,13 @@ def test_an_unknown_error_is_the_agents_fault():
 
 
 def test_all_faults_of_a_request_are_listed():
-    found = problem_of(InvalidApiRequest([Fault("body", "/a", "is bad"), Fault("query", "/b", "is worse")]))
-    assert found["errors"] == [{"in": "body", "pointer": "/a", "detail": "is bad"}, {"in": "query", "pointer": "/b", "detail": "is worse"}]
+    found = problem_of(
+        InvalidApiRequest([Fault("body", "/a", "is bad"), Fault("query", "/b", "is worse")])
+    )
+    assert found["errors"] == [
+        {"in": "body", "pointer": "/a", "detail": "is bad"},
+        {"in": "query", "pointer": "/b", "detail": "is worse"},
+    ]
     many = problem_of(InvalidApiRequest([Fault("body", f"/{n}", "is bad") for n in range(1000)]))
     assert len(many["detail"]) < 300
     assert len(many["errors"]) == 1000
@@ -65,7 +93,10 @@ def test_all_faults_of_a_request_are_listed():
 
 def test_all_errors_of_a_configuration_are_listed():
     found = problem_of(ConfigErrors([ConfigError("a", "do a"), ConfigError("b", "do b")]))
-    assert [(one["detail"], one["remedy"]) for one in found["errors"]] == [("a", "do a"), ("b", "do b")]
+    assert [(one["detail"], one["remedy"]) for one in found["errors"]] == [
+        ("a", "do a"),
+        ("b", "do b"),
+    ]
     assert found["status"] == 422
 
 

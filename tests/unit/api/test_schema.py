@@ -2,11 +2,14 @@
 
 import pytest
 
-from agent.api.schema import RequestSchema, pointer, registered
+from agent.api.description import RequestSchema, pointer, registered
 
 DOCUMENT = {
     "components": {
-        "schemas": {"Name": {"type": "string", "pattern": "^[a-z]+$"}, "Pair": {"type": "object", "properties": {"a": {"$ref": "#/components/schemas/Name"}}}}
+        "schemas": {
+            "Name": {"type": "string", "pattern": "^[a-z]+$"},
+            "Pair": {"type": "object", "properties": {"a": {"$ref": "#/components/schemas/Name"}}},
+        }
     }
 }
 
@@ -17,7 +20,13 @@ def faults(schema, instance):
 
 def test_references_lead_into_the_document_and_on_from_there():
     assert faults({"$ref": "#/components/schemas/Pair"}, {"a": "x"}) == []
-    assert [where for where, _ in faults({"type": "array", "items": {"$ref": "#/components/schemas/Pair"}}, [{"a": "X"}, {"a": 1}])] == ["/0/a", "/1/a"]
+    assert [
+        where
+        for where, _ in faults(
+            {"type": "array", "items": {"$ref": "#/components/schemas/Pair"}},
+            [{"a": "X"}, {"a": 1}],
+        )
+    ] == ["/0/a", "/1/a"]
 
 
 def test_the_end_of_a_pattern_is_the_end():
@@ -26,7 +35,9 @@ def test_the_end_of_a_pattern_is_the_end():
     assert faults({"pattern": r"^a\$"}, "a$b") == []
 
 
-@pytest.mark.parametrize(("path", "expected"), [([], ""), (["a", 0, "b"], "/a/0/b"), (["a/b", "c~d"], "/a~1b/c~0d")])
+@pytest.mark.parametrize(
+    ("path", "expected"), [([], ""), (["a", 0, "b"], "/a/0/b"), (["a/b", "c~d"], "/a~1b/c~0d")]
+)
 def test_pointers_are_those_of_rfc_6901(path, expected):
     assert pointer(path) == expected
 

@@ -17,7 +17,17 @@ def folder(tmp_path):
 @pytest.fixture
 def agent(folder, tmp_path, capsys):
     def call(*argv):
-        code = run([*argv, "--store-path", str(folder), "--state_path", str(tmp_path / "nova"), "--host", "node-1"])
+        code = run(
+            [
+                *argv,
+                "--store-path",
+                str(folder),
+                "--state_path",
+                str(tmp_path / "nova"),
+                "--host",
+                "node-1",
+            ]
+        )
         captured = capsys.readouterr()
         return code, captured.out, captured.err
 
@@ -52,7 +62,11 @@ def test_tree_as_json(agent, filled):
     assert (code, document["exit_code"], document["errors"]) == (0, 0, [])
     (node,) = document["nodes"]
     assert (node["name"], node["uuid"], node["endpoint"]) == ("node-1", ROOT, "http://placement")
-    assert [(row["name"], row["owned"]) for row in node["tree"]] == [("node-1", True), ("node-1_NUMA0", True), ("accelerator", False)]
+    assert [(row["name"], row["owned"]) for row in node["tree"]] == [
+        ("node-1", True),
+        ("node-1_NUMA0", True),
+        ("accelerator", False),
+    ]
 
 
 @pytest.mark.parametrize("wanted", ["node-1", "node-*", ROOT])
@@ -92,7 +106,13 @@ def test_identity_of_nova_is_found(agent, tmp_path):
     (tmp_path / "nova" / "compute_id").write_text(f"{ROOT}\n")
     code, out, _ = agent("identity", "show", "--format", "json")
     assert code == 0
-    assert json.loads(out) == {"schema": "compute-node-agent/identity/1", "host": "node-1", "uuid": ROOT, "errors": [], "exit_code": 0}
+    assert json.loads(out) == {
+        "schema": "compute-node-agent/identity/1",
+        "host": "node-1",
+        "uuid": ROOT,
+        "errors": [],
+        "exit_code": 0,
+    }
 
 
 def test_a_damaged_identity_is_an_error(agent, folder):
@@ -124,19 +144,45 @@ def test_config_check_names_the_files(agent, tmp_path):
     file = tmp_path / "x.conf"
     file.write_text("[DEFAULT]\n")
     assert str(file) in agent("config", "check", "--config-file", str(file))[1]
-    assert json.loads(agent("config", "check", "--config-file", str(file), "--format", "json")[1])["files"] == [str(file)]
+    assert json.loads(agent("config", "check", "--config-file", str(file), "--format", "json")[1])[
+        "files"
+    ] == [str(file)]
 
 
 def test_config_check_finds_what_is_wrong_between_options(agent):
     code, out, err = agent(
-        "config", "check", "--compute_driver", "no-such", "--compute-cpu_shared_set", "1-x", "--compute-cpu_dedicated_set", "9-1",
-        "--store-connection", "nonsense", "--placement-auth_type", "password", "--reserved_huge_pages", "node:0", "--reserved_huge_pages", "size:4",
-        "--neutron-physnets", "red", "--compute-monitors", "cpu,cqu",
-    )  # fmt: skip
+        "config",
+        "check",
+        "--compute_driver",
+        "no-such",
+        "--compute-cpu_shared_set",
+        "1-x",
+        "--compute-cpu_dedicated_set",
+        "9-1",
+        "--store-connection",
+        "nonsense",
+        "--placement-auth_type",
+        "password",
+        "--reserved_huge_pages",
+        "node:0",
+        "--reserved_huge_pages",
+        "size:4",
+        "--neutron-physnets",
+        "red",
+        "--compute-monitors",
+        "cpu,cqu",
+    )
     assert (code, out) == (1, "")
     for wrong in (
-        "no-such", "cpu_shared_set", "cpu_dedicated_set", "[store] connection", "[placement]", "reserved_huge_pages = node:0", "reserved_huge_pages = size:4",
-        "[neutron_physnet_red] numa_nodes", "cqu: no such monitor",
-    ):  # fmt: skip
+        "no-such",
+        "cpu_shared_set",
+        "cpu_dedicated_set",
+        "[store] connection",
+        "[placement]",
+        "reserved_huge_pages = node:0",
+        "reserved_huge_pages = size:4",
+        "[neutron_physnet_red] numa_nodes",
+        "cqu: no such monitor",
+    ):
         assert wrong in err
     assert err.count("✗") == 9

@@ -17,11 +17,21 @@ def errors_of(path: Path) -> list[str]:
 
 
 def test_values_are_found_with_their_lines(tmp_path):
-    path = written(tmp_path / "a.conf", "# note\n[DEFAULT]\nx = 1\nlong = a\n  b\n\n[Compute]\nx: 2\nx = 3\n")
+    path = written(
+        tmp_path / "a.conf", "# note\n[DEFAULT]\nx = 1\nlong = a\n  b\n\n[Compute]\nx: 2\nx = 3\n"
+    )
     (file,), errors = read_all([Source(path)])
     assert errors == []
-    found = {(section, name): [(one.text, one.line) for one in values] for section, names in file.sections.items() for name, values in names.items()}
-    assert found == {("DEFAULT", "x"): [("1", 3)], ("DEFAULT", "long"): [("a\nb", 4)], ("compute", "x"): [("2", 8), ("3", 9)]}
+    found = {
+        (section, name): [(one.text, one.line) for one in values]
+        for section, names in file.sections.items()
+        for name, values in names.items()
+    }
+    assert found == {
+        ("DEFAULT", "x"): [("1", 3)],
+        ("DEFAULT", "long"): [("a\nb", 4)],
+        ("compute", "x"): [("2", 8), ("3", 9)],
+    }
 
 
 def test_every_error_of_a_file_is_named_with_its_line(tmp_path):
@@ -34,11 +44,16 @@ def test_a_continuation_of_nothing_is_an_error(tmp_path):
 
 
 def test_bad_lines_are_not_shown_because_they_may_hold_a_password(tmp_path):
-    assert "hunter2" not in errors_of(written(tmp_path / "a.conf", "[placement]\npassword hunter2\n"))[0]
+    assert (
+        "hunter2"
+        not in errors_of(written(tmp_path / "a.conf", "[placement]\npassword hunter2\n"))[0]
+    )
 
 
 def test_what_is_right_in_a_file_with_errors_is_read_all_the_same(tmp_path):
-    (file,), errors = read_all([Source(written(tmp_path / "a.conf", "[DEFAULT]\nno sense\n go on\nx = 1\n"))])
+    (file,), errors = read_all(
+        [Source(written(tmp_path / "a.conf", "[DEFAULT]\nno sense\n go on\nx = 1\n"))]
+    )
     assert len(errors) == 1
     assert file.sections["DEFAULT"]["x"][0].line == 4
     assert "no sense" not in (file.mended or "no sense")
@@ -46,7 +61,9 @@ def test_what_is_right_in_a_file_with_errors_is_read_all_the_same(tmp_path):
 
 def test_errors_of_all_files_are_told_and_good_files_are_read(tmp_path):
     bad, good = written(tmp_path / "bad.conf", "\0"), written(tmp_path / "good.conf", "[DEFAULT]\n")
-    files, errors = read_all([Source(bad), Source(tmp_path / "absent"), Source(good), Source(tmp_path / "no-dir", True)])
+    files, errors = read_all(
+        [Source(bad), Source(tmp_path / "absent"), Source(good), Source(tmp_path / "no-dir", True)]
+    )
     assert [file.path for file in files] == [good]
     assert [error.message for error in errors][1:] == [
         f"--config-file {tmp_path}/absent: No such file or directory",

@@ -93,7 +93,10 @@ def test_the_environment_wins_over_files(file, monkeypatch):
 
 
 def test_options_refer_to_others(file):
-    assert loaded("--config-file", file("[DEFAULT]\nstate_path = /s\n")).instances_path == "/s/instances"
+    assert (
+        loaded("--config-file", file("[DEFAULT]\nstate_path = /s\n")).instances_path
+        == "/s/instances"
+    )
 
 
 def test_a_nova_conf_is_accepted_as_it_is(file, caplog):
@@ -107,7 +110,10 @@ def test_a_nova_conf_is_accepted_as_it_is(file, caplog):
 
 
 def test_credentials_may_stand_in_another_section(file):
-    conf = loaded("--config-file", file("[placement]\nauth_section = creds\n[creds]\nauth_type = password\nusername = u\n"))
+    conf = loaded(
+        "--config-file",
+        file("[placement]\nauth_section = creds\n[creds]\nauth_type = password\nusername = u\n"),
+    )
     assert conf.creds.username == "u"
 
 
@@ -123,8 +129,13 @@ def test_options_of_another_plugin_are_refused():
 
 def test_every_error_is_told_at_once(file):
     bad = file("[DEFAULT]\nno sense\n", "bad")
-    path = file("[DEFAULT]\ndebug = maybe\nreserved_host_cpus = -1\n[compute]\nworkers = many\n[placement]\nbackend = carrier-pigeon\nread_timeout = 0\n")
-    assert errors_of("--config-file", bad, "--config-file", path, "--compute-facts_deadline", "x") == [
+    path = file(
+        "[DEFAULT]\ndebug = maybe\nreserved_host_cpus = -1\n[compute]\nworkers = "
+        "many\n[placement]\nbackend = carrier-pigeon\nread_timeout = 0\n"
+    )
+    assert errors_of(
+        "--config-file", bad, "--config-file", path, "--compute-facts_deadline", "x"
+    ) == [
         f"{bad}:2: No ':' or '=' found in assignment",
         "command line: [compute] facts_deadline = x: not a whole number of at least 1",
         f"{path}:2: [DEFAULT] debug = maybe: not true or false",
@@ -137,7 +148,12 @@ def test_every_error_is_told_at_once(file):
 
 def test_every_error_has_a_remedy(file):
     with pytest.raises(ConfigErrors) as caught:
-        loaded("--config-file", file("[compute]\nworkers = many\ntree_layout = deep\n[placement]\nauth_type = no-such\n"))
+        loaded(
+            "--config-file",
+            file(
+                "[compute]\nworkers = many\ntree_layout = deep\n[placement]\nauth_type = no-such\n"
+            ),
+        )
     assert [error.remedy for error in caught.value.errors][1:] == [
         "give one of nested, flat, or remove it",
         "give a whole number from 1 to 64, or remove it",
@@ -146,33 +162,54 @@ def test_every_error_has_a_remedy(file):
 
 
 def test_the_file_that_is_named_is_the_one_that_wins(file):
-    first, second = file("[compute]\nworkers = bad\n", "a"), file("[compute]\nworkers = worse\n", "b")
-    assert errors_of("--config-file", first, "--config-file", second) == [f"{second}:2: [compute] workers = worse: not a whole number from 1 to 64"]
+    first, second = (
+        file("[compute]\nworkers = bad\n", "a"),
+        file("[compute]\nworkers = worse\n", "b"),
+    )
+    assert errors_of("--config-file", first, "--config-file", second) == [
+        f"{second}:2: [compute] workers = worse: not a whole number from 1 to 64"
+    ]
 
 
 def test_a_bad_environment_variable_is_named(monkeypatch):
     monkeypatch.setenv("OS_COMPUTE__WORKERS", "many")
-    expected = "environment variable OS_COMPUTE__WORKERS: [compute] workers = many: not a whole number from 1 to 64"
+    expected = (
+        "environment variable OS_COMPUTE__WORKERS: [compute] workers = many: not a whole number "
+        "from 1 to 64"
+    )
     assert errors_of(environ={"OS_COMPUTE__WORKERS": "many"}) == [expected]
 
 
 def test_an_unknown_plugin_is_named_with_its_place(file):
     path = file("[placement]\nauth_type = carrier-pigeon\n")
-    assert errors_of("--config-file", path) == [f"{path}:2: [placement] auth_type = carrier-pigeon: no such authentication plugin"]
+    assert errors_of("--config-file", path) == [
+        f"{path}:2: [placement] auth_type = carrier-pigeon: no such authentication plugin"
+    ]
 
 
 def test_leftovers_of_another_plugin_are_ignored(file):
-    conf = loaded("--config-file", file("[placement]\nauth_type = none\nendpoint = http://x\nusername = $nobody\n"))
+    conf = loaded(
+        "--config-file",
+        file("[placement]\nauth_type = none\nendpoint = http://x\nusername = $nobody\n"),
+    )
     assert conf.placement.endpoint == "http://x"
 
 
 def test_a_reference_to_nothing_is_told_once(file):
     path = file("[DEFAULT]\nstate_path = $nowhere/x\n")
-    assert errors_of("--config-file", path) == [f"{path}:2: [DEFAULT] state_path = $nowhere/x: what $ refers to is not set here or does not fit"]
+    assert errors_of("--config-file", path) == [
+        (
+            f"{path}:2: [DEFAULT] state_path = $nowhere/x: what $ refers to is not set here or "
+            "does not fit"
+        )
+    ]
 
 
 def test_secrets_are_not_shown(file):
-    path = file("[placement]\nauth_type = password\npassword = pa$word\n[store]\nconnection = sqlite:///$nothing\n")
+    path = file(
+        "[placement]\nauth_type = password\npassword = pa$word\n[store]\nconnection = "
+        "sqlite:///$nothing\n"
+    )
     messages = errors_of("--config-file", path)
     assert len(messages) == 2
     assert all("<secret>" in message for message in messages)
@@ -207,8 +244,13 @@ device_addresses = 0000:00:02.0
 [mdev_nvidia-36]
 max_instances = none
 """)
-    assert errors_of("--config-file", path) == [f"{path}:7: [mdev_nvidia-35] max_instances = 0: not a whole number of at least 1"]
-    conf = loaded("--config-file", file("""
+    assert errors_of("--config-file", path) == [
+        f"{path}:7: [mdev_nvidia-35] max_instances = 0: not a whole number of at least 1"
+    ]
+    conf = loaded(
+        "--config-file",
+        file(
+            """
 [devices]
 enabled_vgpu_types = nvidia-35, i915-GVTg_V5_4
 
@@ -217,6 +259,9 @@ device_addresses = 0000:84:00.0,0000:85:00.0
 
 [vgpu_i915-GVTg_V5_4]
 device_addresses = 0000:00:02.0
-""", "right.conf"))
+""",
+            "right.conf",
+        ),
+    )
     assert conf["mdev_nvidia-35"].device_addresses == ["0000:84:00.0", "0000:85:00.0"]
     assert conf["mdev_i915-GVTg_V5_4"].device_addresses == ["0000:00:02.0"]

@@ -1,7 +1,7 @@
 import pytest
 
 from agent.cli.commands.records.guests import code
-from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
+from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 
 
 def node(*outcomes, errors=()):
@@ -24,4 +24,6 @@ def node(*outcomes, errors=()):
 )
 def test_an_import_ends_with_what_became_of_the_guests(nodes, plain, detailed):
     assert code(nodes, done=("importable", "imported"), failed=("refused",)) == plain
-    assert code(nodes, done=("importable", "imported"), failed=("refused",), detailed=True) == detailed
+    assert (
+        code(nodes, done=("importable", "imported"), failed=("refused",), detailed=True) == detailed
+    )

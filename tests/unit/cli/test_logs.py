@@ -11,7 +11,10 @@ from agent.errors import ConfigError
 @pytest.fixture
 def nova_conf(tmp_path):
     file = tmp_path / "nova.conf"
-    file.write_text(f"[DEFAULT]\ndebug = true\nlog_dir = {tmp_path}\nlog_file = nova.log\nuse_syslog = true\npublish_errors = true\n")
+    file.write_text(
+        f"[DEFAULT]\ndebug = true\nlog_dir = {tmp_path}\nlog_file = nova.log\nuse_syslog = "
+        "true\npublish_errors = true\n"
+    )
     return str(file)
 
 
@@ -59,7 +62,14 @@ def test_daemon_logs_where_it_is_configured_to(tmp_path, capsys):
     assert "a warning" in (tmp_path / "agent.log").read_text()
 
 
-@pytest.mark.parametrize("setting", ["log_file = /no/such/folder/agent.log", "log_config_append = /no/such/file", "default_log_levels = agent=LOUD"])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "log_file = /no/such/folder/agent.log",
+        "log_config_append = /no/such/file",
+        "default_log_levels = agent=LOUD",
+    ],
+)
 def test_a_log_that_cannot_be_written_is_a_configuration_error(tmp_path, setting):
     file = tmp_path / "agent.conf"
     file.write_text(f"[DEFAULT]\n{setting}\n")
@@ -71,6 +81,11 @@ def test_a_log_that_cannot_be_written_is_a_configuration_error(tmp_path, setting
 
 def test_bodies_of_requests_are_not_logged_even_with_debug(capsys):
     set_up_logging(load(parse(["--once", "--debug"])), once=True, debug=True)
-    for name in ("keystoneauth.session", "keystoneauth.identity.v3", "urllib3.connectionpool", "stevedore.extension"):
+    for name in (
+        "keystoneauth.session",
+        "keystoneauth.identity.v3",
+        "urllib3.connectionpool",
+        "stevedore.extension",
+    ):
         logging.getLogger(name).debug("X-Auth-Token: secret")
     assert "secret" not in capsys.readouterr().err

@@ -59,7 +59,21 @@ def test_configuration_errors_are_1_all_on_stderr(capsys):
 
 
 def test_configuration_errors_are_one_document_as_json(capsys):
-    assert run(["--once", "--dry-run", "--format", "json", "--compute-workers", "x", "--compute-facts_deadline", "y"]) == 1
+    assert (
+        run(
+            [
+                "--once",
+                "--dry-run",
+                "--format",
+                "json",
+                "--compute-workers",
+                "x",
+                "--compute-facts_deadline",
+                "y",
+            ]
+        )
+        == 1
+    )
     document = json.loads(capsys.readouterr().out)
     assert list(document) == DOCUMENT
     assert [error["code"] for error in document["errors"]] == ["config.invalid", "config.invalid"]
@@ -81,9 +95,13 @@ def test_errors_of_the_agent_are_1(answers, capsys):
     assert captured.out == ""
     assert "the store is gone [store.unusable]" in captured.err
     assert "find it" in captured.err
-    assert run(["--once", "--host", "h", "--placement-backend", "embedded", "--format", "json"]) == 1
+    assert (
+        run(["--once", "--host", "h", "--placement-backend", "embedded", "--format", "json"]) == 1
+    )
     document = json.loads(capsys.readouterr().out)
-    assert document["errors"] == [{"code": "store.unusable", "message": "the store is gone", "remedy": "find it"}]
+    assert document["errors"] == [
+        {"code": "store.unusable", "message": "the store is gone", "remedy": "find it"}
+    ]
     assert document["agent"]["host"] == "h"
     assert document["placement"]["mode"] == "embedded"
 
@@ -118,9 +136,14 @@ def test_version_is_told_without_loading_the_rest(monkeypatch, capsys):
 
 
 def test_version_of_a_process_imports_nothing_heavy():
-    code = "import sys; sys.argv = ['agent', '--version']; from agent.__main__ import main; main(); print(*sys.modules)"
+    code = (
+        "import sys; sys.argv = ['agent', '--version']; from agent.__main__ import main; main(); "
+        "print(*sys.modules)"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert {"oslo_config", "keystoneauth1", "rich", "sqlalchemy", "argparse"}.isdisjoint(done.stdout.split())
+    assert {"oslo_config", "keystoneauth1", "rich", "sqlalchemy", "argparse"}.isdisjoint(
+        done.stdout.split()
+    )
 
 
 def test_closed_stdout_is_no_error(monkeypatch):
@@ -131,6 +154,8 @@ def test_closed_stdout_is_no_error(monkeypatch):
 
 
 def test_module_and_exit_code_of_a_process():
-    done = subprocess.run([sys.executable, "-m", "agent", "--nonsense"], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-m", "agent", "--nonsense"], capture_output=True, text=True, check=False
+    )
     assert done.returncode == 64
     assert done.stdout == ""

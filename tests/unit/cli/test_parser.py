@@ -21,10 +21,32 @@ def test_nothing_is_the_daemon():
 
 
 def test_flags_of_an_audit():
-    options = parse(["--once", "--dry-run", "--adopt", "--reread", "--with-usages", "--detailed-exitcode", "--node", "a", "--node", "b", "--format", "json"])
+    options = parse(
+        [
+            "--once",
+            "--dry-run",
+            "--adopt",
+            "--reread",
+            "--with-usages",
+            "--detailed-exitcode",
+            "--node",
+            "a",
+            "--node",
+            "b",
+            "--format",
+            "json",
+        ]
+    )
     assert options == Options(
-        once=True, dry_run=True, adopt=True, reread=True, with_usages=True, detailed_exitcode=True, nodes=("a", "b"), format="json"
-    )  # fmt: skip
+        once=True,
+        dry_run=True,
+        adopt=True,
+        reread=True,
+        with_usages=True,
+        detailed_exitcode=True,
+        nodes=("a", "b"),
+        format="json",
+    )
     assert find((), True) is AUDIT
 
 
@@ -33,23 +55,58 @@ def test_every_command_is_understood_and_there(command):
     own = [one for one in command.arguments if not one.name.startswith("-")]
     options = parse([*command.words, *(one.metavar for one in own)])
     assert options.command == command.words
-    assert all(options.arguments[one.key] == ((one.metavar,) if one.many else one.metavar) for one in own)
+    assert all(
+        options.arguments[one.key] == ((one.metavar,) if one.many else one.metavar) for one in own
+    )
     assert callable(function(find(command.words, False)))
 
 
 def test_arguments_of_a_command_of_its_own():
-    options = parse(["allocation", "--dry-run", "move", "a", "--overwrite", "b", "--project-id", "p", "--format", "json"])
-    assert options.arguments == {"source": "a", "target": "b", "overwrite": True, "project_id": "p", "user_id": None}
+    options = parse(
+        [
+            "allocation",
+            "--dry-run",
+            "move",
+            "a",
+            "--overwrite",
+            "b",
+            "--project-id",
+            "p",
+            "--format",
+            "json",
+        ]
+    )
+    assert options.arguments == {
+        "source": "a",
+        "target": "b",
+        "overwrite": True,
+        "project_id": "p",
+        "user_id": None,
+    }
     assert (options.dry_run, options.format) == (True, "json")
     several = parse(["decommission", "--consumer", "c", "node-a", "--consumer", "d"])
-    assert several.arguments == {"root": "node-a", "consumer": ("c", "d"), "evacuated": (), "all_providers": False}
-    assert parse(["candidates", "resources=VCPU:1", "limit=2"]).arguments == {"query": ("resources=VCPU:1", "limit=2")}
+    assert several.arguments == {
+        "root": "node-a",
+        "consumer": ("c", "d"),
+        "evacuated": (),
+        "all_providers": False,
+    }
+    assert parse(["candidates", "resources=VCPU:1", "limit=2"]).arguments == {
+        "query": ("resources=VCPU:1", "limit=2")
+    }
     assert parse(["tree"]).arguments == {}
 
 
 def test_options_may_stand_on_both_sides_of_the_command():
-    options = parse(["--node", "a", "--format", "text", "tree", "--node", "b", "--format", "json", "--offline"])
-    assert (options.command, options.nodes, options.format, options.offline) == (("tree",), ("a", "b"), "json", True)
+    options = parse(
+        ["--node", "a", "--format", "text", "tree", "--node", "b", "--format", "json", "--offline"]
+    )
+    assert (options.command, options.nodes, options.format, options.offline) == (
+        ("tree",),
+        ("a", "b"),
+        "json",
+        True,
+    )
 
 
 def test_an_option_before_the_command_is_not_lost():
@@ -70,23 +127,31 @@ def test_options_of_the_configuration_with_hyphens_and_underscores(option):
 def test_options_of_the_default_section_have_no_prefix():
     options = parse(["--compute_driver", "fake", "--host", "h", "--reserved-host-cpus=2"])
     assert [(one.group, one.name, one.value) for one in options.overrides] == [
-        (None, "compute_driver", "fake"), ("DEFAULT", "host", "h"), (None, "reserved_host_cpus", "2"),
-    ]  # fmt: skip
+        (None, "compute_driver", "fake"),
+        ("DEFAULT", "host", "h"),
+        (None, "reserved_host_cpus", "2"),
+    ]
 
 
 def test_switches_can_be_turned_on_and_off():
     assert parse(["--enabled"]).overrides == (Override(None, "enabled", True),)
     assert parse(["--noenabled"]).overrides == (Override(None, "enabled", False),)
     assert parse(["--placement-insecure"]).overrides == (Override("placement", "insecure", True),)
-    assert parse(["--placement-noinsecure"]).overrides == (Override("placement", "insecure", False),)
+    assert parse(["--placement-noinsecure"]).overrides == (
+        Override("placement", "insecure", False),
+    )
 
 
 def test_the_last_value_wins():
-    assert parse(["--compute-workers", "1", "--compute-workers", "2"]).overrides == (Override("compute", "workers", "2"),)
+    assert parse(["--compute-workers", "1", "--compute-workers", "2"]).overrides == (
+        Override("compute", "workers", "2"),
+    )
 
 
 def test_options_of_other_authentication_plugins_are_known():
-    assert parse(["--placement-endpoint", "http://x"]).overrides == (Override("placement", "endpoint", "http://x"),)
+    assert parse(["--placement-endpoint", "http://x"]).overrides == (
+        Override("placement", "endpoint", "http://x"),
+    )
 
 
 @pytest.mark.parametrize("argv", [["--debug"], ["-d"], ["tree", "--debug"]])
@@ -215,7 +280,9 @@ def helped(capsys, *argv):
 def test_the_help_of_a_command_has_the_flags_that_it_takes_and_examples_that_work(command, capsys):
     shown = helped(capsys, *command.words, "--help")
     assert shown == helped(capsys, "help", *command.words)
-    assert {name for name, flag in FLAGS.items() if f"{flag} " in shown or f"{flag}\n" in shown} == command.flags
+    assert {
+        name for name, flag in FLAGS.items() if f"{flag} " in shown or f"{flag}\n" in shown
+    } == command.flags
     assert "--once" not in shown
     assert command.examples
     for example in command.examples:

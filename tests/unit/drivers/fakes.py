@@ -44,4 +44,12 @@ def shaped(driver: Any, facts: HostFacts) -> ProviderTree:
 
 
 def record(total: int, **other: float) -> Record:
-    return {"total": total, "reserved": 0, "min_unit": 1, "max_unit": total, "step_size": 1, "allocation_ratio": 1.0, **other}
+    return {
+        "total": total,
+        "reserved": 0,
+        "min_unit": 1,
+        "max_unit": total,
+        "step_size": 1,
+        "allocation_ratio": 1.0,
+        **other,
+    }

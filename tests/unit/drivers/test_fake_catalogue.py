@@ -2,12 +2,28 @@ import uuid
 
 import pytest
 
-from agent.driver.interface import NAMESPACE, NOVA_SPELLINGS, Driver, ReportsCapabilities, ShapesTree, available, canonical_name
+from agent.driver.interface import (
+    NAMESPACE,
+    NOVA_SPELLINGS,
+    Driver,
+    ReportsCapabilities,
+    ShapesTree,
+    available,
+    canonical_name,
+)
 from agent.errors import DriverError, NotReady
-from agent.model.tree_diff import compare_trees
 from agent.model.facts import HostFacts
+from agent.placement.plan import compare_trees
 from drivers.fake.baremetal import baremetal_uuid
-from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, configured, record, root_tree, shaped, started
+from tests.unit.drivers.fakes import (
+    EXAMPLES,
+    IDENTITY,
+    configured,
+    record,
+    root_tree,
+    shaped,
+    started,
+)
 
 SIZES = {
     "fake": (1000, 800_000, 600_000),
@@ -37,7 +53,9 @@ def test_every_fake_of_the_catalogue_is_an_entry_point():
 
 @pytest.mark.parametrize("name", FAKES)
 def test_every_fake_loads_starts_and_gives_facts_of_its_nodes(name):
-    driver = started(name, host_file=str(EXAMPLES / "numa.yaml"), baremetal_nodes=2, chaos_probability=0.0)
+    driver = started(
+        name, host_file=str(EXAMPLES / "numa.yaml"), baremetal_nodes=2, chaos_probability=0.0
+    )
     assert isinstance(driver, Driver)
     nodes = driver.nodes()
     assert nodes
@@ -63,7 +81,11 @@ def test_a_host_has_the_size_of_the_catalogue(name):
     facts = started(name).facts("cn1")
     cpus, memory_mib, disk_gib = SIZES[name]
     assert facts.cpu.online == frozenset(range(cpus))
-    assert (facts.cpu.architecture, facts.cpu.model, facts.hypervisor_type) == ("x86_64", "Nehalem", "fake")
+    assert (facts.cpu.architecture, facts.cpu.model, facts.hypervisor_type) == (
+        "x86_64",
+        "Nehalem",
+        "fake",
+    )
     assert (facts.memory_mib, facts.disk_gib) == (memory_mib, disk_gib)
     assert not facts.incomplete
 
@@ -81,13 +103,17 @@ def test_a_driver_that_was_not_started_is_not_ready():
         load("fake", configured()).nodes()
 
 
-@pytest.mark.parametrize("name", ["fake", "fake.small", "fake.local_identity", "fake.numa", "fake.chaos"])
+@pytest.mark.parametrize(
+    "name", ["fake", "fake.small", "fake.local_identity", "fake.numa", "fake.chaos"]
+)
 def test_the_only_node_has_the_identity_of_the_host(name):
     assert started(name, chaos_probability=0.0).nodes() == {IDENTITY: "cn1"}
 
 
 def test_a_predictable_uuid_follows_from_the_name():
-    assert started("fake.predictable_uuid").nodes() == {str(uuid.uuid5(uuid.NAMESPACE_DNS, "cn1")): "cn1"}
+    assert started("fake.predictable_uuid").nodes() == {
+        str(uuid.uuid5(uuid.NAMESPACE_DNS, "cn1")): "cn1"
+    }
 
 
 def test_nodes_can_be_set_while_running_and_keep_their_uuids():
@@ -138,7 +164,9 @@ def test_shaping_keeps_what_others_put_on_the_root():
 
 def test_pci_devices_have_valid_ids_and_know_their_relations():
     devices = {str(device.address): device for device in started("fake.pci").facts("cn1").pci}
-    assert set(devices) == {f"0000:0{bus}:00.{function}" for bus in (1, 2, 3) for function in (0, 1)}
+    assert set(devices) == {
+        f"0000:0{bus}:00.{function}" for bus in (1, 2, 3) for function in (0, 1)
+    }
     for bus in (1, 2, 3):
         card, function = devices[f"0000:0{bus}:00.0"], devices[f"0000:0{bus}:00.1"]
         assert card.is_physical_function
@@ -146,7 +174,9 @@ def test_pci_devices_have_valid_ids_and_know_their_relations():
         assert function.physical_function == card.address
     for device in devices.values():
         assert device.numa_node == 0
-        assert all(len(text) == 4 and int(text, 16) for text in (device.vendor_id, device.product_id))
+        assert all(
+            len(text) == 4 and int(text, 16) for text in (device.vendor_id, device.product_id)
+        )
 
 
 @pytest.mark.parametrize(
@@ -158,8 +188,14 @@ def test_pci_devices_have_valid_ids_and_know_their_relations():
         ("fake.same_host_migrate", {"COMPUTE_SAME_HOST_COLD_MIGRATE"}),
         ("fake.bfv_rescue", {"COMPUTE_RESCUE_BFV"}),
         ("fake.ephemeral_encryption", {"COMPUTE_EPHEMERAL_ENCRYPTION"}),
-        ("fake.ephemeral_encryption_luks", {"COMPUTE_EPHEMERAL_ENCRYPTION", "COMPUTE_EPHEMERAL_ENCRYPTION_LUKS"}),
-        ("fake.ephemeral_encryption_plain", {"COMPUTE_EPHEMERAL_ENCRYPTION", "COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN"}),
+        (
+            "fake.ephemeral_encryption_luks",
+            {"COMPUTE_EPHEMERAL_ENCRYPTION", "COMPUTE_EPHEMERAL_ENCRYPTION_LUKS"},
+        ),
+        (
+            "fake.ephemeral_encryption_plain",
+            {"COMPUTE_EPHEMERAL_ENCRYPTION", "COMPUTE_EPHEMERAL_ENCRYPTION_PLAIN"},
+        ),
     ],
 )
 def test_a_variant_has_its_capability_and_takes_away_those_of_the_others(name, traits):
@@ -182,7 +218,10 @@ def test_the_numa_host_has_four_cells_on_two_sockets_with_two_threads_a_core():
         assert frozenset().union(*cell.siblings) == cell.cpus
         assert {pool.size_kib for pool in cell.pages} == {4, 2048, 1048576}
         assert sum(pool.size_kib * pool.total for pool in cell.pages) == cell.memory_mib * 1024
-        assert all(cells[other].distances[cell.id] == distance for other, distance in cell.distances.items())
+        assert all(
+            cells[other].distances[cell.id] == distance
+            for other, distance in cell.distances.items()
+        )
     assert facts.numa.memory_mib == facts.memory_mib
     assert {device.numa_node for device in facts.pci} == {0, 2}
 
@@ -203,4 +242,6 @@ def test_baremetal_nodes_are_one_unit_of_one_class_and_are_named_after_their_uui
 def test_only_hosts_with_providers_of_their_own_shape_the_tree():
     assert not isinstance(started("fake"), ShapesTree)
     with pytest.raises(DriverError, match="do not come from a fake driver"):
-        started("fake.medium_nested").shape(root_tree(HostFacts("cn1", 0.0, "x")), HostFacts("cn1", 0.0, "x"), None)
+        started("fake.medium_nested").shape(
+            root_tree(HostFacts("cn1", 0.0, "x")), HostFacts("cn1", 0.0, "x"), None
+        )

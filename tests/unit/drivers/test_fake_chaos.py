@@ -13,7 +13,11 @@ def what_happens(driver, calls):
             except NotReady as error:
                 told.append(error.message)
             else:
-                told.append(answer if isinstance(answer, dict) else {**answer.incomplete, "cpu_facts": answer.cpu, "pci_facts": answer.pci})
+                told.append(
+                    answer
+                    if isinstance(answer, dict)
+                    else {**answer.incomplete, "cpu_facts": answer.cpu, "pci_facts": answer.pci}
+                )
     return told
 
 
@@ -52,13 +56,25 @@ def test_about_as_many_calls_are_disturbed_as_asked_for():
 def test_without_probability_it_is_the_numa_host():
     quiet, numa = chaos(7, 0.0), started("fake.numa").facts("cn1")
     facts = quiet.facts("cn1")
-    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci) == (numa.cpu, numa.memory_mib, numa.disk_gib, numa.numa, numa.pci)
+    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci) == (
+        numa.cpu,
+        numa.memory_mib,
+        numa.disk_gib,
+        numa.numa,
+        numa.pci,
+    )
     assert quiet.disturbed.total() == 0
 
 
 def test_what_is_wrong_in_a_partial_answer_is_flagged_and_the_rest_is_right():
     driver, numa = chaos(3, 1.0), started("fake.numa").facts("cn1")
-    fields = {"cpu": "cpu", "memory": "memory_mib", "disk": "disk_gib", "numa": "numa", "pci": "pci"}
+    fields = {
+        "cpu": "cpu",
+        "memory": "memory_mib",
+        "disk": "disk_gib",
+        "numa": "numa",
+        "pci": "pci",
+    }
     seen = set()
     for _ in range(60):
         try:

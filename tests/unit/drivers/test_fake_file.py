@@ -4,13 +4,13 @@ import uuid
 import pytest
 
 from agent.errors import ConfigError, ConfigErrors, DriverError
-from agent.model.assignable_unit import AssignableUnit
+from agent.model.devices import PciAddress
 from agent.model.domain import Domain, Origin
 from agent.model.encryption import EncryptionFacts
 from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.mdev import Mdev, MdevParent
-from agent.model.pci_address import PciAddress
+from agent.model.unit_record import AssignableUnit
 from tests.unit.drivers.fakes import EXAMPLES, IDENTITY, record, root_tree, shaped, started
 
 
@@ -30,9 +30,22 @@ def facts_of(host_file, text):
 
 def test_a_section_that_is_not_in_the_file_is_not_in_the_facts(host_file):
     facts = facts_of(host_file, "traits: [CUSTOM_A]")
-    assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa, facts.pci, facts.mdev, facts.encryption, facts.units) == (None,) * 8
+    assert (
+        facts.cpu,
+        facts.memory_mib,
+        facts.disk_gib,
+        facts.numa,
+        facts.pci,
+        facts.mdev,
+        facts.encryption,
+        facts.units,
+    ) == (None,) * 8
     assert facts.domains is None
-    assert (facts.hypervisor_type, facts.hypervisor_version, dict(facts.incomplete)) == ("fake", 1000, {})
+    assert (facts.hypervisor_type, facts.hypervisor_version, dict(facts.incomplete)) == (
+        "fake",
+        1000,
+        {},
+    )
 
 
 def test_the_nested_example_is_the_tree_it_draws():
@@ -40,12 +53,24 @@ def test_the_nested_example_is_the_tree_it_draws():
     facts = driver.facts("cn1")
     assert (facts.cpu, facts.memory_mib, facts.disk_gib) == (None, None, None)
     tree = shaped(driver, facts)
-    assert {one.name: one.parent_uuid and tree.name_of(one.parent_uuid) for one in tree.providers()} == {
-        "cn1": None, "cn1_NUMA0": "cn1", "cn1_NUMA1": "cn1", "cn1_PF0": "cn1_NUMA0", "cn1_PF1": "cn1_NUMA1",
-    }  # fmt: skip
+    assert {
+        one.name: one.parent_uuid and tree.name_of(one.parent_uuid) for one in tree.providers()
+    } == {
+        "cn1": None,
+        "cn1_NUMA0": "cn1",
+        "cn1_NUMA1": "cn1",
+        "cn1_PF0": "cn1_NUMA0",
+        "cn1_PF1": "cn1_NUMA1",
+    }
     assert tree.data("cn1").inventory == {"VCPU": record(16), "MEMORY_MB": record(16384)}
-    assert tree.data("cn1_PF0").inventory == tree.data("cn1_PF1").inventory == {"SRIOV_NET_VF": record(4)}
-    assert {one.name: set(one.traits) for one in tree.providers() if one.traits} == {"cn1_PF1": {"HW_NIC_OFFLOAD_GRO"}}
+    assert (
+        tree.data("cn1_PF0").inventory
+        == tree.data("cn1_PF1").inventory
+        == {"SRIOV_NET_VF": record(4)}
+    )
+    assert {one.name: set(one.traits) for one in tree.providers() if one.traits} == {
+        "cn1_PF1": {"HW_NIC_OFFLOAD_GRO"}
+    }
 
 
 def test_the_example_with_cpus_on_the_cells_leaves_only_memory_on_the_root():
@@ -62,25 +87,44 @@ def test_the_template_describes_a_host_with_two_cells():
     assert driver.nodes() == {IDENTITY: "cn1"}
     facts = driver.facts("cn1")
     assert facts.cpu.online == frozenset(range(16))
-    assert (facts.memory_mib, facts.disk_gib, facts.numa.memory_mib, facts.numa.smt) == (65536, 880, 65536, True)
+    assert (facts.memory_mib, facts.disk_gib, facts.numa.memory_mib, facts.numa.smt) == (
+        65536,
+        880,
+        65536,
+        True,
+    )
     first = facts.numa.cells[0]
     assert first.cpus == frozenset({0, 1, 2, 3, 8, 9, 10, 11})
     assert first.distances == {0: 10, 1: 21}
     assert first.siblings[0] == frozenset({0, 8})
-    assert [(pool.size_kib, pool.total, pool.free) for pool in first.pages] == [(2048, 4096, 4096), (1048576, 4, None)]
+    assert [(pool.size_kib, pool.total, pool.free) for pool in first.pages] == [
+        (2048, 4096, 4096),
+        (1048576, 4, None),
+    ]
     devices = {str(device.address): device for device in facts.pci}
     assert sorted(devices) == [
-        *(f"0000:18:00.{function}" for function in range(5)), "0000:3b:00.0", "0000:af:00.0", "0000:af:00.3",
-    ]  # fmt: skip
+        *(f"0000:18:00.{function}" for function in range(5)),
+        "0000:3b:00.0",
+        "0000:af:00.0",
+        "0000:af:00.3",
+    ]
     assert devices["0000:18:00.0"].max_virtual_functions == 8
     assert len(devices["0000:18:00.0"].virtual_functions) == 4
-    assert (devices["0000:18:00.4"].vendor_id, devices["0000:18:00.4"].product_id) == ("8086", "1515")
+    assert (devices["0000:18:00.4"].vendor_id, devices["0000:18:00.4"].product_id) == (
+        "8086",
+        "1515",
+    )
     assert devices["0000:af:00.0"].virtual_functions == (PciAddress.parse("0000:af:00.3"),)
     assert devices["0000:3b:00.0"].class_code == 0x030200
     assert not devices["0000:3b:00.0"].is_physical_function
-    assert [(parent.name, parent.total("nvidia-35"), parent.total("nvidia-36")) for parent in facts.mdev] == [("0000:3b:00.0", 16, 6)]
+    assert [
+        (parent.name, parent.total("nvidia-35"), parent.total("nvidia-36")) for parent in facts.mdev
+    ] == [("0000:3b:00.0", 16, 6)]
     assert facts.encryption.contexts == {"sev": 15, "sev_es": 100}
-    assert driver.capabilities_as_traits() == {"COMPUTE_TRUSTED_CERTS": True, "COMPUTE_RESCUE_BFV": False}
+    assert driver.capabilities_as_traits() == {
+        "COMPUTE_TRUSTED_CERTS": True,
+        "COMPUTE_RESCUE_BFV": False,
+    }
     tree = shaped(driver, facts)
     assert tree.data("cn1").traits == {"CUSTOM_RACK_7"}
     assert tree.data("cn1-fpga").aggregates == {"7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"}
@@ -88,26 +132,49 @@ def test_the_template_describes_a_host_with_two_cells():
 
 
 def test_cpus_and_memory_come_from_the_cells_unless_said_otherwise(host_file):
-    cells = "cells: [{id: 8, cpus: 8-9, memory_mib: 100}, {id: 0, cpus: 0-3, memory_mib: 50}, {id: 4, cpus: '', memory_mib: 7}]\n"
+    cells = (
+        "cells: [{id: 8, cpus: 8-9, memory_mib: 100}, {id: 0, cpus: 0-3, memory_mib: 50}, {id: 4, "
+        "cpus: '', memory_mib: 7}]\n"
+    )
     facts = facts_of(host_file, cells)
     assert [cell.id for cell in facts.numa.cells] == [0, 4, 8]
     assert facts.cpu.online == frozenset({0, 1, 2, 3, 8, 9})
     assert facts.memory_mib == 157
     facts = facts_of(host_file, cells + "memory_mib: 9000\ncpu: {online: '0-2,8', model: EPYC}\n")
-    assert (facts.cpu.online, facts.cpu.model, facts.memory_mib) == (frozenset({0, 1, 2, 8}), "EPYC", 9000)
+    assert (facts.cpu.online, facts.cpu.model, facts.memory_mib) == (
+        frozenset({0, 1, 2, 8}),
+        "EPYC",
+        9000,
+    )
     assert facts.numa.cells[2].cpus == frozenset({8, 9})
     assert facts.numa.cells[2].siblings == (frozenset({8}),)
 
 
 def test_a_class_code_and_ids_need_no_quotes_and_stay_hex(host_file):
-    (device,) = facts_of(host_file, "pci: [{address: 0000:01:00.0, vendor_id: 8086, product_id: 10e2, class_code: 120000}]").pci
-    assert (str(device.address), device.vendor_id, device.product_id, device.class_code) == ("0000:01:00.0", "8086", "10e2", 0x120000)
+    (device,) = facts_of(
+        host_file,
+        "pci: [{address: 0000:01:00.0, vendor_id: 8086, product_id: 10e2, class_code: 120000}]",
+    ).pci
+    assert (str(device.address), device.vendor_id, device.product_id, device.class_code) == (
+        "0000:01:00.0",
+        "8086",
+        "10e2",
+        0x120000,
+    )
 
 
 def test_virtual_functions_go_on_in_the_next_slot(host_file):
-    text = "pci: [{address: 0000:01:00.6, vendor_id: 15b3, product_id: 1017, virtual_functions: {count: 3, product_id: 1018}}]"
+    text = (
+        "pci: [{address: 0000:01:00.6, vendor_id: 15b3, product_id: 1017, virtual_functions: "
+        "{count: 3, product_id: 1018}}]"
+    )
     devices = facts_of(host_file, text).pci
-    assert [str(device.address) for device in devices] == ["0000:01:00.6", "0000:01:00.7", "0000:01:01.0", "0000:01:01.1"]
+    assert [str(device.address) for device in devices] == [
+        "0000:01:00.6",
+        "0000:01:00.7",
+        "0000:01:01.0",
+        "0000:01:01.1",
+    ]
 
 
 def test_mediated_devices_and_encryption(host_file):
@@ -125,7 +192,12 @@ def test_mediated_devices_and_encryption(host_file):
         """,
     )
     assert facts.mdev == (
-        MdevParent("0000:3b:00.0", "pci", {"nvidia-35": 14, "nvidia-36": 0}, (Mdev(device, "nvidia-35", owner),)),
+        MdevParent(
+            "0000:3b:00.0",
+            "pci",
+            {"nvidia-35": 14, "nvidia-36": 0},
+            (Mdev(device, "nvidia-35", owner),),
+        ),
         MdevParent("mtty", "mtty", {"mtty-2": 24}, numa_node=1),
     )
     assert facts.encryption == EncryptionFacts({"sev": 15, "sev_es": None})
@@ -161,25 +233,48 @@ GUESTS = """
 def test_guests_with_their_cells_devices_and_origin(host_file):
     facts = facts_of(host_file, GUESTS)
     floats, pinned = facts.domains
-    assert floats == Domain("3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11", "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11", 512)
+    assert floats == Domain(
+        "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11", "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11", 512
+    )
     flavor = Flavor("7", "m1", 3, 1536, root_gb=5, extra_specs={"hw:cpu_policy": "mixed"})
     cells = (
-        PlacedCell(GuestCell(frozenset(), frozenset({0, 1}), 1024), 1, 2048, {0: 8, 1: 9}, frozenset({10})),
+        PlacedCell(
+            GuestCell(frozenset(), frozenset({0, 1}), 1024), 1, 2048, {0: 8, 1: 9}, frozenset({10})
+        ),
         PlacedCell(GuestCell(frozenset({2}), frozenset(), 512), 0),
     )
     device = PciAddress.parse("0000:18:00.2")
-    assert pinned == Domain("3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12", "instance-2", 1536, 3, "paused", cells, (device,), Origin(flavor, "p", "u", True))
-    assert [one.owner for one in facts.mdev[0].mdevs] == ["3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12", None]
+    assert pinned == Domain(
+        "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12",
+        "instance-2",
+        1536,
+        3,
+        "paused",
+        cells,
+        (device,),
+        Origin(flavor, "p", "u", True),
+    )
+    assert [one.owner for one in facts.mdev[0].mdevs] == [
+        "3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a12",
+        None,
+    ]
 
 
 def test_no_guests_are_not_the_same_as_no_word_of_them(host_file):
     assert facts_of(host_file, "guests: []").domains == ()
-    assert not facts_of(host_file, "guests: []\nincomplete: {domains: the listing broke off}").complete("domains")
+    assert not facts_of(
+        host_file, "guests: []\nincomplete: {domains: the listing broke off}"
+    ).complete("domains")
 
 
 def test_a_guest_may_have_what_an_incomplete_section_does_not_show(host_file):
-    guest = "{uuid: 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11, memory_mib: 1, devices: ['0000:18:00.2'], mdevs: [8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01]}"
-    facts = facts_of(host_file, f"guests: [{guest}]\npci: []\nincomplete: {{pci: it hangs, mdev: it hangs}}")
+    guest = (
+        "{uuid: 3d7b8f52-9d0c-4f5e-8c39-5e0b6a7c1a11, memory_mib: 1, devices: ['0000:18:00.2'], "
+        "mdevs: [8a1f2c60-53b7-4c1e-9a43-0f6f2f1f9d01]}"
+    )
+    facts = facts_of(
+        host_file, f"guests: [{guest}]\npci: []\nincomplete: {{pci: it hangs, mdev: it hangs}}"
+    )
     assert (facts.domains[0].devices, facts.mdev) == ((PciAddress.parse("0000:18:00.2"),), None)
 
 
@@ -201,13 +296,20 @@ def test_units_are_on_the_node_on_a_cell_or_on_a_described_provider(host_file):
         AssignableUnit("CUSTOM_PORT", "0", "-card"),
         AssignableUnit("CUSTOM_PMEM", "ns_0"),
     )
-    assert [unit.provider_name(facts.name) for unit in facts.units] == ["cn1", "cn1_NUMA3", "cn1-card", "cn1"]
+    assert [unit.provider_name(facts.name) for unit in facts.units] == [
+        "cn1",
+        "cn1_NUMA3",
+        "cn1-card",
+        "cn1",
+    ]
     assert not facts.complete("units")
     assert facts_of(host_file, "units: []").units == ()
 
 
 def test_incomplete_sections_are_passed_on(host_file):
-    assert facts_of(host_file, "memory_mib: 5\nincomplete: {pci: listing failed}").incomplete == {"pci": "listing failed"}
+    assert facts_of(host_file, "memory_mib: 5\nincomplete: {pci: listing failed}").incomplete == {
+        "pci": "listing failed"
+    }
 
 
 def test_a_provider_may_be_described_before_its_parent_and_below_a_cell_of_the_agent(host_file):
@@ -229,7 +331,13 @@ def test_a_provider_may_be_described_before_its_parent_and_below_a_cell_of_the_a
 
 
 def test_an_entry_adds_to_a_provider_that_the_agent_made(host_file):
-    driver = driver_of(host_file, "cells: [{id: 0, cpus: '0', memory_mib: 1}]\nproviders: [{name: $NODE_NUMA0, inventories: {CUSTOM_X: {total: 1}}}]")
+    driver = driver_of(
+        host_file,
+        (
+            "cells: [{id: 0, cpus: '0', memory_mib: 1}]\n"
+            "providers: [{name: $NODE_NUMA0, inventories: {CUSTOM_X: {total: 1}}}]"
+        ),
+    )
     facts = driver.facts("cn1")
     tree = root_tree(facts)
     tree.new_child("cn1_NUMA0", "cn1")
@@ -242,8 +350,14 @@ def test_names_and_uuids_of_nodes(host_file):
     driver = driver_of(host_file, "name: other\nmemory_mib: 5")
     assert driver.nodes() == {IDENTITY: "other"}
     given = "7c5d1a10-6f4d-4a0e-8c63-5a8e0a2b9a11"
-    driver = driver_of(host_file, f"nodes: [{{name: a}}, {{memory_mib: 6}}, {{name: b, uuid: {given.upper()}}}]")
-    assert driver.nodes() == {str(uuid.uuid5(uuid.UUID(IDENTITY), "a")): "a", IDENTITY: "cn1", given: "b"}
+    driver = driver_of(
+        host_file, f"nodes: [{{name: a}}, {{memory_mib: 6}}, {{name: b, uuid: {given.upper()}}}]"
+    )
+    assert driver.nodes() == {
+        str(uuid.uuid5(uuid.UUID(IDENTITY), "a")): "a",
+        IDENTITY: "cn1",
+        given: "b",
+    }
     assert driver.facts("cn1").memory_mib == 6
 
 
@@ -281,7 +395,9 @@ def test_a_node_that_is_edited_away_is_deleted_and_comes_back(host_file):
 
 @pytest.mark.parametrize("broken", ["nodes: [{name: a}", "memory_mib: lots", None])
 def test_a_bad_edit_keeps_the_nodes_and_refuses_facts_until_it_is_corrected(host_file, broken):
-    driver = driver_of(host_file, "capabilities: {COMPUTE_TRUSTED_CERTS: true}\nnodes: [{name: a}, {name: b}]")
+    driver = driver_of(
+        host_file, "capabilities: {COMPUTE_TRUSTED_CERTS: true}\nnodes: [{name: a}, {name: b}]"
+    )
     nodes = driver.nodes()
     if broken is None:
         host_file.unlink()
@@ -325,8 +441,23 @@ pci:
 
 def test_all_that_can_be_known_of_a_card_can_be_said(host_file):
     card, first, listed = facts_of(host_file, CARD).pci
-    assert (card.netdev, card.mac_address, card.serial_number, card.label) == ("ens1f0", "52:54:00:6d:90:02", "MT1", "slot 3")
+    assert (card.netdev, card.mac_address, card.serial_number, card.label) == (
+        "ens1f0",
+        "52:54:00:6d:90:02",
+        "MT1",
+        "slot 3",
+    )
     assert (card.type, card.virtual_function_product_id) == ("type-PF", "154c")
     # What is said of the card is not said of the functions that are only counted.
-    assert (first.type, first.netdev, first.serial_number, first.label) == ("type-VF", None, None, None)
-    assert (listed.type, listed.netdev, listed.network_capabilities, listed.host_use) == ("vdpa", "ens1f0v7", ("rx", "tx"), "a router")
+    assert (first.type, first.netdev, first.serial_number, first.label) == (
+        "type-VF",
+        None,
+        None,
+        None,
+    )
+    assert (listed.type, listed.netdev, listed.network_capabilities, listed.host_use) == (
+        "vdpa",
+        "ens1f0v7",
+        ("rx", "tx"),
+        "a router",
+    )

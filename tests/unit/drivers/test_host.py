@@ -11,7 +11,7 @@ import pytest
 from agent.driver.interface import Driver, available, load
 from agent.errors import ConfigError, DriverError, NotReady
 from agent.model.cpu_list import parse_cpu_list
-from agent.model.partial_read import summarize_faults
+from agent.model.facts import summarize_faults
 from drivers.host import HostDriver, sysfs
 from drivers.host.driver import _version
 from tests.support.host_driver import CONTEXT, host_conf, started
@@ -44,7 +44,12 @@ def test_facts_of_a_recording_are_complete_and_hold_nothing_of_this_machines_pro
     assert before <= facts.taken_at <= time.time()
     assert (facts.hypervisor_type, facts.hypervisor_version) == ("host", 0)
     assert facts.cpu.online == {0, 1, 2, 3, 4, 5, 8}
-    assert (facts.cpu.architecture, facts.cpu.model, facts.cpu.vendor, facts.cpu.features) == ("", "", "", frozenset())
+    assert (facts.cpu.architecture, facts.cpu.model, facts.cpu.vendor, facts.cpu.features) == (
+        "",
+        "",
+        "",
+        frozenset(),
+    )
     assert facts.memory_mib == facts.numa.memory_mib == 4095 + 8192 + 2048
     assert len(facts.numa.cells) == 4
     assert len(facts.pci) == 5
@@ -95,7 +100,9 @@ def test_nothing_is_answered_before_start_and_after_stop(tree):
 
 
 def test_missing_root_is_refused_at_start_with_the_option(tmp_path):
-    with pytest.raises(ConfigError, match=rf"\[host\] sysfs_root = {tmp_path}/none: no such folder") as caught:
+    with pytest.raises(
+        ConfigError, match=rf"\[host\] sysfs_root = {tmp_path}/none: no such folder"
+    ) as caught:
         started(tmp_path / "none")
     assert "devices/system/cpu" in caught.value.remedy
 
@@ -139,7 +146,9 @@ def test_bad_device_makes_only_pci_incomplete(tree):
     assert len(facts.pci) == 4
 
 
-def test_memory_of_the_running_machine_is_the_kernels_total_whatever_its_cells_say(tree, monkeypatch):
+def test_memory_of_the_running_machine_is_the_kernels_total_whatever_its_cells_say(
+    tree, monkeypatch
+):
     monkeypatch.setattr(sysfs, "KERNEL_ROOT", tree.root)
     tree.write("devices/system/node/node8/meminfo", "")
     facts = started(tree.root).facts(CONTEXT.name)
@@ -191,7 +200,13 @@ def test_disk_that_cannot_be_read_is_incomplete_and_names_the_option(tree, tmp_p
 
 @pytest.mark.parametrize(
     ("release", "version"),
-    [("6.1.20-amd64", 6001020), ("5.10", 5010000), ("6.18.44+", 6018044), ("4.18.0-553.el8.x86_64", 4018000), ("odd", 0)],
+    [
+        ("6.1.20-amd64", 6001020),
+        ("5.10", 5010000),
+        ("6.18.44+", 6018044),
+        ("4.18.0-553.el8.x86_64", 4018000),
+        ("odd", 0),
+    ],
 )
 def test_kernel_version_as_a_number(release, version):
     assert _version(release) == version
@@ -207,7 +222,9 @@ def test_this_machine_is_read_as_it_is():
     in_cells = [cpu for cell in facts.numa.cells for cpu in cell.cpus]
     assert len(in_cells) == len(set(in_cells))
     assert set(in_cells) >= facts.cpu.online
-    assert {cpu for cell in facts.numa.cells for core in cell.siblings for cpu in core} == facts.cpu.online
+    assert {
+        cpu for cell in facts.numa.cells for core in cell.siblings for cpu in core
+    } == facts.cpu.online
     assert facts.memory_mib == psutil.virtual_memory().total // 2**20
     assert all(cell.distances.get(cell.id, 10) == 10 for cell in facts.numa.cells)
     assert facts.disk_gib == psutil.disk_usage("/").total // 2**30

@@ -28,16 +28,34 @@ def test_sparse_memory_only_and_memoryless_cells_are_all_there(tree):
     assert reading.faults == ()
     assert reading.value.cells == (
         Cell(
-            0, frozenset(range(4)), 4095, (PagePool(2048, 512, 500), PagePool(1048576, 1, 0)),
-            {0: 10, 8: 20, 9: 30, 250: 80}, (frozenset({0, 2}), frozenset({1, 3})), frozenset({0}),
+            0,
+            frozenset(range(4)),
+            4095,
+            (PagePool(2048, 512, 500), PagePool(1048576, 1, 0)),
+            {0: 10, 8: 20, 9: 30, 250: 80},
+            (frozenset({0, 2}), frozenset({1, 3})),
+            frozenset({0}),
         ),
         Cell(
-            8, frozenset(range(4, 8)), 8192, (PagePool(2048, 0, 0), PagePool(1048576, 0, 0)),
-            {0: 20, 8: 10, 9: 30, 250: 80}, (frozenset({4}), frozenset({5})), frozenset({1}),
+            8,
+            frozenset(range(4, 8)),
+            8192,
+            (PagePool(2048, 0, 0), PagePool(1048576, 0, 0)),
+            {0: 20, 8: 10, 9: 30, 250: 80},
+            (frozenset({4}), frozenset({5})),
+            frozenset({1}),
         ),
-        Cell(9, frozenset({8}), 0, (), {0: 30, 8: 30, 9: 10, 250: 80}, (frozenset({8}),), frozenset({2})),
+        Cell(
+            9,
+            frozenset({8}),
+            0,
+            (),
+            {0: 30, 8: 30, 9: 10, 250: 80},
+            (frozenset({8}),),
+            frozenset({2}),
+        ),
         Cell(250, frozenset(), 2048, (), {0: 80, 8: 80, 9: 80, 250: 10}),
-    )  # fmt: skip
+    )
 
 
 def test_memory_of_the_host_is_the_sum_of_what_its_cells_round_down_to(tree):
@@ -142,10 +160,15 @@ def test_without_cells_the_whole_host_is_cell_0(tmp_path):
     assert reading.faults == ()
     assert reading.value.cells == (
         Cell(
-            0, frozenset({0, 1, 2}), psutil.virtual_memory().total // 2**20, (PagePool(2048, 4, 3),),
-            {0: 10}, (frozenset({0, 1}),), frozenset({0}),
+            0,
+            frozenset({0, 1, 2}),
+            psutil.virtual_memory().total // 2**20,
+            (PagePool(2048, 4, 3),),
+            {0: 10},
+            (frozenset({0, 1}),),
+            frozenset({0}),
         ),
-    )  # fmt: skip
+    )
 
 
 def test_host_without_cells_that_cannot_be_read_is_named(tmp_path):

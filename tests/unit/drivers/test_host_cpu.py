@@ -33,7 +33,9 @@ def test_without_the_list_a_cpu_with_a_topology_runs(tree):
     assert (reading.value, reading.faults) == ({0, 12}, ())
 
 
-@pytest.mark.parametrize(("text", "what"), [("0-", "neither a CPU number nor a range"), ("", "lists no CPU")])
+@pytest.mark.parametrize(
+    ("text", "what"), [("0-", "neither a CPU number nor a range"), ("", "lists no CPU")]
+)
 def test_damaged_list_is_named_and_the_topologies_stand_in(tree, text, what):
     tree.cpu(0)
     tree.cpu(1)
@@ -54,7 +56,9 @@ def test_affinity_mask_of_the_agent_does_not_matter(tree):
 def test_siblings_in_every_form_the_kernel_has_had(tree, form):
     for number in range(4):
         tree.cpu(number, (number % 2, number % 2 + 2), package=number % 2, form=form)
-    assert read_cores(Sysfs(tree.root), frozenset(range(4))) == Cores((frozenset({0, 2}), frozenset({1, 3})), frozenset({0, 1}))
+    assert read_cores(Sysfs(tree.root), frozenset(range(4))) == Cores(
+        (frozenset({0, 2}), frozenset({1, 3})), frozenset({0, 1})
+    )
 
 
 def test_threads_that_are_offline_or_of_another_cell_are_no_siblings_here(tree):
@@ -87,18 +91,42 @@ def test_no_cpus_have_no_cores(tree):
 @pytest.mark.parametrize(
     ("text", "model", "vendor", "features"),
     [
-        ("processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 85\nmodel name\t: Xeon: Gold\nflags\t\t: fpu vmx\n\nprocessor\t: 1\nflags\t\t: other\n",
-         "Xeon: Gold", "GenuineIntel", {"fpu", "vmx"}),
-        ("processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n\n", "", "0x41", {"fp", "asimd"}),
-        ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n\ntimebase\t: 512000000\n", "POWER9, altivec supported", "", set()),
+        (
+            (
+                "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel\t\t: 85\nmodel name\t: Xeon: "
+                "Gold\nflags\t\t: fpu vmx\n\nprocessor\t: 1\nflags\t\t: other\n"
+            ),
+            "Xeon: Gold",
+            "GenuineIntel",
+            {"fpu", "vmx"},
+        ),
+        (
+            "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd\nCPU implementer\t: 0x41\n\n",
+            "",
+            "0x41",
+            {"fp", "asimd"},
+        ),
+        (
+            "processor\t: 0\ncpu\t\t: POWER9, altivec supported\n\ntimebase\t: 512000000\n",
+            "POWER9, altivec supported",
+            "",
+            set(),
+        ),
         ("", "", "", set()),
     ],
-)  # fmt: skip
-def test_kind_is_that_of_the_first_cpu_on_any_architecture(tmp_path, monkeypatch, text, model, vendor, features):
+)
+def test_kind_is_that_of_the_first_cpu_on_any_architecture(
+    tmp_path, monkeypatch, text, model, vendor, features
+):
     (tmp_path / "cpuinfo").write_text(text)
     monkeypatch.setattr(cpu, "CPUINFO", tmp_path / "cpuinfo")
     kind = cpu.read_kind()
-    assert (kind.architecture, kind.model, kind.vendor, kind.features) == (os.uname().machine, model, vendor, features)
+    assert (kind.architecture, kind.model, kind.vendor, kind.features) == (
+        os.uname().machine,
+        model,
+        vendor,
+        features,
+    )
 
 
 def test_unreadable_cpuinfo_is_worth_asking_again(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.model.partial_read import PartialRead
+from agent.model.facts import PartialRead
 from drivers.host.encryption import CAPACITIES, read_encryption
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs

@@ -2,8 +2,8 @@
 
 import pytest
 
+from agent.model.facts import PartialRead
 from agent.model.mdev import Mdev, MdevParent
-from agent.model.partial_read import PartialRead
 from drivers.host.mdev import read_parents
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs
@@ -43,10 +43,14 @@ def test_a_kernel_whose_parents_are_all_gone_has_no_parents(tree):
     assert read_parents(Sysfs(tree.root)) == PartialRead(())
 
 
-@pytest.mark.parametrize("file", ["mdev_supported_types/nvidia-36/available_instances", "numa_node"])
+@pytest.mark.parametrize(
+    "file", ["mdev_supported_types/nvidia-36/available_instances", "numa_node"]
+)
 def test_one_that_cannot_be_read_is_set_aside_and_named(file, tree):
     tree.write(f"class/mdev_bus/{GPU}/{file}", "many")
-    assert read_parents(Sysfs(tree.root)) == PartialRead((TTY,), (f"{tree.root}/class/mdev_bus/{GPU}/{file}: 'many' is not a number",))
+    assert read_parents(Sysfs(tree.root)) == PartialRead(
+        (TTY,), (f"{tree.root}/class/mdev_bus/{GPU}/{file}: 'many' is not a number",)
+    )
 
 
 def test_a_type_of_which_nobody_says_how_many_there_can_be_is_a_fault(tree):

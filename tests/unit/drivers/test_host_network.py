@@ -1,9 +1,10 @@
-"""What a function of a network card is to the host: its interface, its card's serial number, and who uses it."""
+"""What a function of a network card is to the host: its interface, its card's serial number, and
+who uses it.
+"""
 
 import pytest
 
-from agent.model.devices import PciDevice
-from agent.model.pci_address import PciAddress
+from agent.model.devices import PciAddress, PciDevice
 from drivers.host import pci
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
@@ -44,7 +45,12 @@ class TestInterface:
         assert (found.netdev, found.mac_address) == (None, None)
 
     def test_of_a_card_that_switches_by_itself_is_the_one_of_the_uplink(self, tree):
-        for name, port in {"eth0": "pf0vf0", "eth1": "c1pf0vf1", "eth2": "pf0sf88", "eth3": "p0"}.items():
+        for name, port in {
+            "eth0": "pf0vf0",
+            "eth1": "c1pf0vf1",
+            "eth2": "pf0sf88",
+            "eth3": "p0",
+        }.items():
             interface(tree, PF, name, phys_port_name=port)
         assert device(tree, PF).netdev == "eth3"
 
@@ -67,10 +73,16 @@ class TestHostUse:
         interface(tree, PF, "ens1f0", flags="0x1003")
         assert device(tree, PF).host_use is None
 
-    @pytest.mark.parametrize(("driver", "enabled", "use"), [
-        ("vfio-pci", "1", "a program has it by vfio-pci"), ("vfio-pci", "0", None), ("vfio-pci", None, None),
-        ("uio_pci_generic", "1", "a program has it by uio_pci_generic"), ("iavf", "1", None),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        ("driver", "enabled", "use"),
+        [
+            ("vfio-pci", "1", "a program has it by vfio-pci"),
+            ("vfio-pci", "0", None),
+            ("vfio-pci", None, None),
+            ("uio_pci_generic", "1", "a program has it by uio_pci_generic"),
+            ("iavf", "1", None),
+        ],
+    )
     def test_driver_that_lends_the_function_to_a_program(self, tree, driver, enabled, use):
         tree.link(f"{FOLDERS[VF]}/driver", f"../../../bus/pci/drivers/{driver}")
         if enabled is not None:
@@ -92,7 +104,9 @@ def large(tag: int, content: bytes) -> bytes:
 
 
 NAME, END = large(0x02, b"ConnectX-6"), b"\x78"
-READ_ONLY = large(0x10, field(b"PN", b"MCX6") + field(b"SN", b"MT2113X00001  \0") + field(b"RV", b"\x10"))
+READ_ONLY = large(
+    0x10, field(b"PN", b"MCX6") + field(b"SN", b"MT2113X00001  \0") + field(b"RV", b"\x10")
+)
 
 
 class TestSerialNumber:
@@ -106,7 +120,10 @@ class TestSerialNumber:
     def test_of_a_virtual_function_is_only_its_own(self, tree):
         assert self.serial_number(tree, NAME + READ_ONLY + END) == "MT2113X00001"
         assert device(tree, VF).serial_number is None
-        assert self.serial_number(tree, READ_ONLY.replace(b"MT2113X00001", b"MT2113X00002") + END, VF) == "MT2113X00002"
+        assert (
+            self.serial_number(tree, READ_ONLY.replace(b"MT2113X00001", b"MT2113X00002") + END, VF)
+            == "MT2113X00002"
+        )
 
     @pytest.mark.parametrize(
         "data",

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from agent.model.devices import PciDevice
-from agent.model.pci_address import PciAddress
+from agent.model.devices import PciAddress, PciDevice
 from drivers.host import pci
 from drivers.host.sysfs import Sysfs
 from tests.support.recorded_sysfs import RecordedSysfs, smt_host
 
-PF, VF_0, VF_1 = (PciAddress.parse(text) for text in ("0000:3b:00.0", "0000:3b:02.0", "0000:3b:02.1"))
+PF, VF_0, VF_1 = (
+    PciAddress.parse(text) for text in ("0000:3b:00.0", "0000:3b:02.0", "0000:3b:02.1")
+)
 BRIDGE, WIDE = PciAddress.parse("0000:00:1f.0"), PciAddress.parse("10000:00:04.0")
 
 
@@ -25,7 +26,16 @@ def test_devices_with_their_relations_by_address(tree):
     assert reading.faults == ()
     assert reading.value == (
         PciDevice(BRIDGE, "8086", "a1c1", 0x060100),
-        PciDevice(PF, "8086", "1572", 0x020000, 0, virtual_functions=(VF_0, VF_1), max_virtual_functions=4, kernel_driver="i40e"),
+        PciDevice(
+            PF,
+            "8086",
+            "1572",
+            0x020000,
+            0,
+            virtual_functions=(VF_0, VF_1),
+            max_virtual_functions=4,
+            kernel_driver="i40e",
+        ),
         PciDevice(VF_0, "8086", "154c", 0x020000, 0, physical_function=PF),
         PciDevice(VF_1, "8086", "154c", 0x020000, 0, physical_function=PF),
         PciDevice(WIDE, "1af4", "1001", 0x010000, kernel_driver="virtio-pci"),
@@ -40,7 +50,11 @@ def test_virtual_functions_are_in_the_order_of_their_numbers(tree):
 
 def test_function_that_could_have_none_is_no_physical_function(tree):
     tree.pci("0000:5e:00.0", vfs=0)
-    device = next(one for one in pci.read_devices(Sysfs(tree.root)).value if one.address == PciAddress.parse("0000:5e:00.0"))
+    device = next(
+        one
+        for one in pci.read_devices(Sysfs(tree.root)).value
+        if one.address == PciAddress.parse("0000:5e:00.0")
+    )
     assert not device.is_physical_function
 
 
@@ -117,7 +131,10 @@ def test_link_out_of_the_recording_sets_the_device_aside(tree):
 def test_device_unplugged_while_it_is_read_is_no_fault(tree):
     class Unplugging(Sysfs):
         def optional_text(self, path: str) -> str | None:
-            if path.endswith("1f.0/class") and (tree.root / "bus/pci/devices/0000:00:1f.0").is_symlink():
+            if (
+                path.endswith("1f.0/class")
+                and (tree.root / "bus/pci/devices/0000:00:1f.0").is_symlink()
+            ):
                 tree.remove("bus/pci/devices/0000:00:1f.0")
             return super().optional_text(path)
 

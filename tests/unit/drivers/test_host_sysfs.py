@@ -85,7 +85,9 @@ def test_first_word_of_a_map_may_be_short(tree):
     assert Sysfs(tree.root).optional_cpus("cpumap") == {0, 32, 33}
 
 
-@pytest.mark.parametrize("text", ["", "00000000,000f", "00000000,", "0xff", "0-3", "g", "000000000"])
+@pytest.mark.parametrize(
+    "text", ["", "00000000,000f", "00000000,", "0xff", "0-3", "g", "000000000"]
+)
 def test_cut_off_cpu_map_is_an_error_because_its_words_would_shift(tree, text):
     tree.write("cpumap", text)
     with pytest.raises(DriverError, match="is not a map of CPUs"):
@@ -111,7 +113,9 @@ def test_links_in_the_middle_and_links_to_links_are_followed(tree):
     assert Sysfs(tree.root).integer("a/two/value") == 7
 
 
-@pytest.mark.parametrize("target", ["/etc", "../../etc", "../../../../../../../../../../etc", "/sys/../etc"])
+@pytest.mark.parametrize(
+    "target", ["/etc", "../../etc", "../../../../../../../../../../etc", "/sys/../etc"]
+)
 def test_link_out_of_a_recording_is_refused(tree, target):
     tree.link("a/dev", target)
     with pytest.raises(DriverError, match="leads out of the tree"):
@@ -146,7 +150,9 @@ def test_only_the_kernels_tree_is_live(tree):
 
 @pytest.fixture
 def somebody_else() -> Iterator[Path]:
-    """A folder for all, and an unprivileged user in this process: root reads whatever its mode says."""
+    """A folder for all, and an unprivileged user in this process: root reads whatever its mode
+    says.
+    """
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)

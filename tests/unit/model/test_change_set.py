@@ -1,6 +1,6 @@
-from agent.model.tree_diff import TreeDifference, compare_trees
 from agent.model.names import child_uuid
 from agent.model.provider_tree import ProviderTree
+from agent.placement.plan import TreeDifference, compare_trees
 from tests.unit.model.trees import AGGREGATE, N0, N1, PF0, ROOT, STORAGE, forest
 
 NOTHING = TreeDifference((), (), (), (), (), (), ())
@@ -25,15 +25,27 @@ def test_everything_is_new_parents_first_and_contents_children_first():
 
 
 def test_everything_is_gone_children_first():
-    assert compare_trees(forest(), ProviderTree()) == TreeDifference((), (STORAGE, N1, PF0, N0, ROOT), (), (), (), (), ())
+    assert compare_trees(forest(), ProviderTree()) == TreeDifference(
+        (), (STORAGE, N1, PF0, N0, ROOT), (), (), (), (), ()
+    )
 
 
 def test_each_kind_of_change_shows_in_its_own_field():
-    assert changed(lambda tree: tree.rename("N0", "cell")) == TreeDifference((), (), (N0,), (), (), (), ())
-    assert changed(lambda tree: tree.reparent("PF0", "N1")) == TreeDifference((), (), (), (PF0,), (), (), ())
-    assert changed(lambda tree: tree.update_inventory(PF0, {"VGPU": {"total": 1}})) == TreeDifference((), (), (), (), (PF0,), (), ())
-    assert changed(lambda tree: tree.add_traits(N0, "HW_A")) == TreeDifference((), (), (), (), (), (N0,), ())
-    assert changed(lambda tree: tree.remove_aggregates(ROOT, AGGREGATE)) == TreeDifference((), (), (), (), (), (), (ROOT,))
+    assert changed(lambda tree: tree.rename("N0", "cell")) == TreeDifference(
+        (), (), (N0,), (), (), (), ()
+    )
+    assert changed(lambda tree: tree.reparent("PF0", "N1")) == TreeDifference(
+        (), (), (), (PF0,), (), (), ()
+    )
+    assert changed(
+        lambda tree: tree.update_inventory(PF0, {"VGPU": {"total": 1}})
+    ) == TreeDifference((), (), (), (), (PF0,), (), ())
+    assert changed(lambda tree: tree.add_traits(N0, "HW_A")) == TreeDifference(
+        (), (), (), (), (), (N0,), ()
+    )
+    assert changed(lambda tree: tree.remove_aggregates(ROOT, AGGREGATE)) == TreeDifference(
+        (), (), (), (), (), (), (ROOT,)
+    )
 
 
 def test_a_generation_and_local_resources_are_no_difference():

@@ -29,7 +29,9 @@ def test_no_text_is_no_cpu(text):
     assert parse_cpu_list(text) == frozenset()
 
 
-@pytest.mark.parametrize("text", ["a", "1-", "-1", "1-2-3", "^", "^^1", "0x1", "1.5", "٣", "1 2", "3;4", "+1"])
+@pytest.mark.parametrize(
+    "text", ["a", "1-", "-1", "1-2-3", "^", "^^1", "0x1", "1.5", "٣", "1 2", "3;4", "+1"]
+)
 def test_what_is_no_number_or_range_is_named(text):
     with pytest.raises(ValueError, match="neither a CPU number nor a range") as error:
         parse_cpu_list(f"0-3,{text}")
@@ -53,7 +55,10 @@ def test_a_value_that_leaves_no_cpu_is_refused(text):
         parse_cpu_list(text)
 
 
-@pytest.mark.parametrize(("cpus", "text"), [(set(), ""), ({8, 0, 1, 2, 3}, "0-3,8"), ({5}, "5"), ({0, 1}, "0-1"), ({0, 2, 4}, "0,2,4")])
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [(set(), ""), ({8, 0, 1, 2, 3}, "0-3,8"), ({5}, "5"), ({0, 1}, "0-1"), ({0, 2, 4}, "0,2,4")],
+)
 def test_the_shortest_text_of_a_set(cpus, text):
     assert format_cpu_list(cpus) == text
 

@@ -1,8 +1,7 @@
 import pytest
 
-from agent.model.exit_codes import exit_code
 from agent.model.operation import EnsureTrait
-from agent.model.report import Drift, NodeReport, Outcome, Problem
+from agent.model.report import Drift, NodeReport, Outcome, Problem, exit_code
 
 WARNING = Drift("overcommitted", "warning", "too much", "move")
 INFO = Drift("foreign-provider", "info", "is kept", "")
@@ -10,7 +9,9 @@ ERROR = Problem("x", "wrong", "right")
 
 
 def node(state, statuses=(), drift=()):
-    outcomes = tuple(Outcome(EnsureTrait(name="CUSTOM_X", reason=""), status) for status in statuses)
+    outcomes = tuple(
+        Outcome(EnsureTrait(name="CUSTOM_X", reason=""), status) for status in statuses
+    )
     return NodeReport("n", "u", "fake", state, outcomes=outcomes, drift=drift)
 
 

@@ -27,11 +27,15 @@ def test_a_cell_has_a_socket_if_all_its_cpus_are_on_one(sockets, socket):
 
 
 def test_a_topology_sums_the_memory_of_its_cells():
-    assert Topology((Cell(0, frozenset({0, 1}), 1024), Cell(8, frozenset(), 512))).memory_mib == 1536
+    assert (
+        Topology((Cell(0, frozenset({0, 1}), 1024), Cell(8, frozenset(), 512))).memory_mib == 1536
+    )
     assert Topology(()).memory_mib == 0
 
 
-@pytest.mark.parametrize(("siblings", "smt"), [([{0, 1}, {2}], True), ([{0}, {1}], False), ([], False)])
+@pytest.mark.parametrize(
+    ("siblings", "smt"), [([{0, 1}, {2}], True), ([{0}, {1}], False), ([], False)]
+)
 def test_threads_show_in_the_siblings_of_a_core(siblings, smt):
     cell = Cell(0, frozenset({0, 1, 2}), 1, siblings=tuple(map(frozenset, siblings)))
     assert Topology((Cell(1, frozenset(), 1), cell)).smt is smt

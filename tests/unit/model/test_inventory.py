@@ -2,10 +2,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.inventory import DEFAULTS, FIELDS, MAX_INT, capacity, changed, completed, copied, problems, without_empty
+from agent.model.inventory import (
+    DEFAULTS,
+    FIELDS,
+    MAX_INT,
+    capacity,
+    changed,
+    completed,
+    copied,
+    problems,
+    without_empty,
+)
 
-FULL = {"total": 16, "reserved": 0, "min_unit": 1, "max_unit": 16, "step_size": 1, "allocation_ratio": 4.0}
-RECORDS = st.fixed_dictionaries({"total": st.integers(1, 64)}, optional={"reserved": st.integers(0, 64), "allocation_ratio": st.sampled_from([1, 1.0, 4.0])})
+FULL = {
+    "total": 16,
+    "reserved": 0,
+    "min_unit": 1,
+    "max_unit": 16,
+    "step_size": 1,
+    "allocation_ratio": 4.0,
+}
+RECORDS = st.fixed_dictionaries(
+    {"total": st.integers(1, 64)},
+    optional={"reserved": st.integers(0, 64), "allocation_ratio": st.sampled_from([1, 1.0, 4.0])},
+)
 INVENTORIES = st.dictionaries(st.sampled_from(["VCPU", "MEMORY_MB", "CUSTOM_A"]), RECORDS)
 
 
@@ -13,7 +33,7 @@ def wrong(name="VCPU", **fields):
     return list(problems(name, {**FULL, **fields}))
 
 
-# --- comparison (placement.md 2.3) ------------------------------------------------------------------------------
+# --- comparison (placement.md 2.3) ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -42,15 +62,21 @@ def test_nothing_differs_from_itself(inventories):
 
 @given(INVENTORIES, INVENTORIES)
 def test_completed_records_compare_the_same_both_ways(one, other):
-    one, other = ({name: completed(record) for name, record in each.items()} for each in (one, other))
+    one, other = (
+        {name: completed(record) for name, record in each.items()} for each in (one, other)
+    )
     assert changed(one, other) is changed(other, one) is (one != other)
 
 
-# --- completion -------------------------------------------------------------------------------------------------
+# --- completion -----------------------------------------------------------------------------------
 
 
 def test_what_is_missing_comes_from_the_server_and_then_from_the_defaults():
-    assert completed({"total": 17}, {"total": 16, "allocation_ratio": 2.0}) == {**DEFAULTS, "total": 17, "allocation_ratio": 2.0}
+    assert completed({"total": 17}, {"total": 16, "allocation_ratio": 2.0}) == {
+        **DEFAULTS,
+        "total": 17,
+        "allocation_ratio": 2.0,
+    }
     assert completed({"total": 17}) == {**DEFAULTS, "total": 17}
 
 
@@ -59,7 +85,9 @@ def test_a_complete_record_lists_its_fields_in_placements_order():
 
 
 def test_a_field_that_placement_does_not_have_is_kept_to_be_named():
-    assert list(problems("VCPU", completed({"total": 1, "totl": 2}))) == ["VCPU: unknown field totl"]
+    assert list(problems("VCPU", completed({"total": 1, "totl": 2}))) == [
+        "VCPU: unknown field totl"
+    ]
 
 
 @given(RECORDS, st.none() | RECORDS)
@@ -69,7 +97,7 @@ def test_completing_twice_changes_nothing(record, present):
     assert not changed({"VCPU": once}, {"VCPU": record})
 
 
-# --- what can be sent -------------------------------------------------------------------------------------------
+# --- what can be sent -----------------------------------------------------------------------------
 
 
 def test_a_class_with_a_total_of_0_is_left_out():
@@ -80,7 +108,9 @@ def test_a_record_without_a_total_is_not_taken_for_a_total_of_0():
     sparse = {"VCPU": {"reserved": 2}}
     assert without_empty(sparse) == sparse
     assert completed(sparse["VCPU"], FULL) == {**FULL, "reserved": 2}
-    assert list(problems("VCPU", completed(sparse["VCPU"]))) == [f"VCPU: total is None, not a whole number from 1 to {MAX_INT}"]
+    assert list(problems("VCPU", completed(sparse["VCPU"]))) == [
+        f"VCPU: total is None, not a whole number from 1 to {MAX_INT}"
+    ]
 
 
 def test_a_copy_of_inventories_can_be_edited():
@@ -92,15 +122,32 @@ def test_a_copy_of_inventories_can_be_edited():
     assert copied(None) == {}
 
 
-@pytest.mark.parametrize(("record", "amount"), [(FULL, 64), ({**FULL, "reserved": 2}, 56), ({"total": 3, "allocation_ratio": 1.5}, 4), ({"total": 7}, 7)])
+@pytest.mark.parametrize(
+    ("record", "amount"),
+    [
+        (FULL, 64),
+        ({**FULL, "reserved": 2}, 56),
+        ({"total": 3, "allocation_ratio": 1.5}, 4),
+        ({"total": 7}, 7),
+    ],
+)
 def test_capacity_is_what_is_not_reserved_times_the_ratio_rounded_down(record, amount):
     assert capacity(record) == amount
 
 
-# --- problems ---------------------------------------------------------------------------------------------------
+# --- problems -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fields", [{}, {"reserved": 16}, {"allocation_ratio": 0}, {"total": MAX_INT, "max_unit": MAX_INT}, {"allocation_ratio": 1}])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"reserved": 16},
+        {"allocation_ratio": 0},
+        {"total": MAX_INT, "max_unit": MAX_INT},
+        {"allocation_ratio": 1},
+    ],
+)
 def test_a_record_that_placement_takes(fields):
     assert wrong(**fields) == []
 
@@ -108,12 +155,16 @@ def test_a_record_that_placement_takes(fields):
 @pytest.mark.parametrize("value", [0, -1, 4.0, True, "4", None, MAX_INT + 1])
 @pytest.mark.parametrize("field", ["total", "min_unit", "max_unit", "step_size"])
 def test_an_amount_is_a_whole_number_from_1(field, value):
-    assert wrong(**{field: value}) == [f"VCPU: {field} is {value!r}, not a whole number from 1 to {MAX_INT}"]
+    assert wrong(**{field: value}) == [
+        f"VCPU: {field} is {value!r}, not a whole number from 1 to {MAX_INT}"
+    ]
 
 
 @pytest.mark.parametrize("value", [-1, 0.5, False, None])
 def test_reserved_is_a_whole_number_from_0(value):
-    assert wrong(reserved=value) == [f"VCPU: reserved is {value!r}, not a whole number from 0 to {MAX_INT}"]
+    assert wrong(reserved=value) == [
+        f"VCPU: reserved is {value!r}, not a whole number from 0 to {MAX_INT}"
+    ]
 
 
 @pytest.mark.parametrize("value", [-0.1, float("nan"), float("inf"), 1e39, "4.0", True, None])

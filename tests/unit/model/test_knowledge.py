@@ -3,11 +3,14 @@
 import pytest
 
 from agent.model.journal import Journal, Ownership
-from agent.model.mirror import ServerCapabilities, PlacementView
+from agent.model.mirror import PlacementView, ServerCapabilities
 from tests.unit.model.trees import N0, ROOT
 
 
-@pytest.mark.parametrize(("offered", "version", "offers"), [("1.39", "1.37", True), ("1.9", "1.30", False), ("1.30", "1.30", True), ("2.0", "1.37", True)])
+@pytest.mark.parametrize(
+    ("offered", "version", "offers"),
+    [("1.39", "1.37", True), ("1.9", "1.30", False), ("1.30", "1.30", True), ("2.0", "1.37", True)],
+)
 def test_versions_compare_by_number(offered, version, offers):
     assert ServerCapabilities("http://placement", offered).offers(version) is offers
 

@@ -4,12 +4,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.names import child_uuid, custom_token, is_custom, is_token, is_uuid, normal_uuid, printable
+from agent.model.names import (
+    child_uuid,
+    custom_token,
+    is_custom,
+    is_token,
+    is_uuid,
+    normal_uuid,
+    printable,
+)
 
 ROOT = "5f9c2a34-7d1e-4a8b-9c46-000000000001"
 
 
-@pytest.mark.parametrize("spelling", [ROOT.upper(), ROOT.replace("-", ""), f"{{{ROOT}}}", f"urn:uuid:{ROOT}"])
+@pytest.mark.parametrize(
+    "spelling", [ROOT.upper(), ROOT.replace("-", ""), f"{{{ROOT}}}", f"urn:uuid:{ROOT}"]
+)
 def test_every_spelling_of_a_uuid_has_one_normal_form(spelling):
     assert is_uuid(spelling)
     assert normal_uuid(spelling) == ROOT
@@ -28,7 +38,10 @@ def test_what_is_no_uuid_has_no_normal_form():
 def test_a_made_uuid_is_the_same_each_time_and_another_for_each_root_and_name():
     assert child_uuid(ROOT, "node-a_NUMA0") == str(uuid.uuid5(uuid.UUID(ROOT), "node-a_NUMA0"))
     assert child_uuid(ROOT, "node-a_NUMA0") == child_uuid(ROOT.upper(), "node-a_NUMA0")
-    assert len({child_uuid(ROOT, "a"), child_uuid(ROOT, "b"), child_uuid(child_uuid(ROOT, "a"), "a")}) == 3
+    assert (
+        len({child_uuid(ROOT, "a"), child_uuid(ROOT, "b"), child_uuid(child_uuid(ROOT, "a"), "a")})
+        == 3
+    )
 
 
 @pytest.mark.parametrize("name", ["CUSTOM_A", "CUSTOM__", "CUSTOM_0", "CUSTOM_" + "A" * 248])
@@ -37,17 +50,47 @@ def test_a_custom_name(name):
     assert is_token(name)
 
 
-@pytest.mark.parametrize("name", ["CUSTOM_", "VCPU", "CUSTOM_a", "CUSTOM_A-B", "CUSTOM_A\n", "XCUSTOM_A", "CUSTOM_Ä", "CUSTOM_" + "A" * 249, ""])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CUSTOM_",
+        "VCPU",
+        "CUSTOM_a",
+        "CUSTOM_A-B",
+        "CUSTOM_A\n",
+        "XCUSTOM_A",
+        "CUSTOM_Ä",
+        "CUSTOM_" + "A" * 249,
+        "",
+    ],
+)
 def test_no_custom_name(name):
     assert not is_custom(name)
 
 
-@pytest.mark.parametrize(("name", "valid"), [("VCPU", True), ("HW_CPU_X86_AVX2", True), ("vcpu", False), ("VCPU\n", False), ("", False), ("A" * 256, False)])
+@pytest.mark.parametrize(
+    ("name", "valid"),
+    [
+        ("VCPU", True),
+        ("HW_CPU_X86_AVX2", True),
+        ("vcpu", False),
+        ("VCPU\n", False),
+        ("", False),
+        ("A" * 256, False),
+    ],
+)
 def test_the_name_of_a_class_or_trait(name, valid):
     assert is_token(name) is valid
 
 
-@pytest.mark.parametrize(("text", "token"), [("gpu-a100", "CUSTOM_GPU_A100"), ("rack 7/ä", "CUSTOM_RACK_7__"), ("A" * 300, "CUSTOM_" + "A" * 248)])
+@pytest.mark.parametrize(
+    ("text", "token"),
+    [
+        ("gpu-a100", "CUSTOM_GPU_A100"),
+        ("rack 7/ä", "CUSTOM_RACK_7__"),
+        ("A" * 300, "CUSTOM_" + "A" * 248),
+    ],
+)
 def test_any_text_becomes_a_custom_name(text, token):
     assert custom_token(text) == token
     assert is_custom(token)

@@ -2,10 +2,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.devices import PciDevice
-from agent.model.pci_address import PciAddress
+from agent.model.devices import PciAddress, PciDevice
 
-ADDRESSES = st.builds(PciAddress, st.integers(0, 0xFFFFFFFF), st.integers(0, 0xFF), st.integers(0, 0x1F), st.integers(0, 7))
+ADDRESSES = st.builds(
+    PciAddress,
+    st.integers(0, 0xFFFFFFFF),
+    st.integers(0, 0xFF),
+    st.integers(0, 0x1F),
+    st.integers(0, 7),
+)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +27,19 @@ def test_an_address(text, address):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "81:00.1", "000:81:00.1", "000000000:81:00.1", "0000:81:00", "0000:81:00.8", "0000:81:20.0", "0000:8:00.0", "0000:81:00.1\n", "0000-81-00.1"]
+    "text",
+    [
+        "",
+        "81:00.1",
+        "000:81:00.1",
+        "000000000:81:00.1",
+        "0000:81:00",
+        "0000:81:00.8",
+        "0000:81:20.0",
+        "0000:8:00.0",
+        "0000:81:00.1\n",
+        "0000-81-00.1",
+    ],
 )
 def test_what_is_no_address_is_refused(text):
     with pytest.raises(ValueError, match="is not a PCI address"):
@@ -36,8 +53,10 @@ def test_an_address_reads_back(address):
 
 def test_addresses_sort_by_place_and_not_by_text():
     assert sorted(map(PciAddress.parse, ["10000:00:00.0", "0000:0a:00.0", "0000:01:00.0"])) == [
-        PciAddress(0, 1, 0, 0), PciAddress(0, 10, 0, 0), PciAddress(0x10000, 0, 0, 0),
-    ]  # fmt: skip
+        PciAddress(0, 1, 0, 0),
+        PciAddress(0, 10, 0, 0),
+        PciAddress(0x10000, 0, 0, 0),
+    ]
 
 
 def test_a_physical_function_may_have_no_virtual_function_enabled():

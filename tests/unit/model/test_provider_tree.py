@@ -4,7 +4,19 @@ import pytest
 
 from agent.model.names import child_uuid
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
-from tests.unit.model.trees import AGGREGATE, FREE_UUID, N0, N1, OTHER_AGGREGATE, PF0, ROOT, STORAGE, forest, row, state
+from tests.unit.model.trees import (
+    AGGREGATE,
+    FREE_UUID,
+    N0,
+    N1,
+    OTHER_AGGREGATE,
+    PF0,
+    ROOT,
+    STORAGE,
+    forest,
+    row,
+    state,
+)
 
 CALLS = {
     "new_child": lambda tree, n: tree.new_child("x", n),
@@ -50,7 +62,9 @@ def test_an_unknown_provider_is_refused_by_every_method(name, unknown):
     assert state(tree) == before
 
 
-@pytest.mark.parametrize("change", ["add_traits", "remove_traits", "add_aggregates", "remove_aggregates"])
+@pytest.mark.parametrize(
+    "change", ["add_traits", "remove_traits", "add_aggregates", "remove_aggregates"]
+)
 def test_to_add_or_remove_nothing_does_nothing_even_where_no_provider_is(change):
     tree = forest()
     before = state(tree)
@@ -58,7 +72,7 @@ def test_to_add_or_remove_nothing_does_nothing_even_where_no_provider_is(change)
     assert state(tree) == before
 
 
-# --- looking up -------------------------------------------------------------------------------------------------
+# --- looking up -----------------------------------------------------------------------------------
 
 
 def test_an_empty_forest():
@@ -89,7 +103,12 @@ def test_enumerations_put_parents_before_their_children_and_children_in_the_orde
     assert [one.name for one in tree.providers()] == ["node-a", "N0", "PF0", "N1", "storage"]
     assert [one.name for one in tree.roots] == ["node-a", "storage"]
     assert tree.children("node-a") == [N0, N1]
-    assert (tree.root_of("PF0"), tree.depth("PF0"), tree.depth(ROOT), tree.name_of(PF0)) == (ROOT, 2, 0, "PF0")
+    assert (tree.root_of("PF0"), tree.depth("PF0"), tree.depth(ROOT), tree.name_of(PF0)) == (
+        ROOT,
+        2,
+        0,
+        "PF0",
+    )
 
 
 def test_the_data_of_a_provider_is_read_by_name():
@@ -116,7 +135,12 @@ def test_editing_what_was_handed_out_does_not_change_the_tree():
 
 def test_editing_what_was_handed_in_does_not_change_the_tree():
     tree = forest()
-    inventory, traits, aggregates, resources = {"PCPU": {"total": 2}}, {"HW_A"}, {OTHER_AGGREGATE}, {"CUSTOM_PMEM": {"ns0"}}
+    inventory, traits, aggregates, resources = (
+        {"PCPU": {"total": 2}},
+        {"HW_A"},
+        {OTHER_AGGREGATE},
+        {"CUSTOM_PMEM": {"ns0"}},
+    )
     tree.update_inventory(N0, inventory)
     tree.update_traits(N0, traits)
     tree.update_aggregates(N0, aggregates)
@@ -129,7 +153,7 @@ def test_editing_what_was_handed_in_does_not_change_the_tree():
     assert state(tree) == before
 
 
-# --- building ---------------------------------------------------------------------------------------------------
+# --- building -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -144,7 +168,10 @@ def test_editing_what_was_handed_in_does_not_change_the_tree():
     ],
 )
 def test_names_and_uuids_are_unique_in_the_whole_forest(name, uuid):
-    for add in (lambda tree: tree.new_root(name, uuid), lambda tree: tree.new_child(name, "storage", uuid)):
+    for add in (
+        lambda tree: tree.new_root(name, uuid),
+        lambda tree: tree.new_child(name, "storage", uuid),
+    ):
         tree = forest()
         before = state(tree)
         with pytest.raises(ValueError, match="already in the tree"):
@@ -283,12 +310,21 @@ def test_a_whole_provider_is_inserted_below_its_parent():
         tree.insert(other.provider("N0"))
 
 
-# --- populate_from_iterable -------------------------------------------------------------------------------------
+# --- populate_from_iterable -----------------------------------------------------------------------
 
 
 def test_rows_come_in_any_order():
     tree = ProviderTree()
-    tree.populate_from_iterable(iter([row(PF0, "PF0", N0), row(N0, "N0", ROOT, 3), row(ROOT, "node-a"), row(STORAGE, "storage")]))
+    tree.populate_from_iterable(
+        iter(
+            [
+                row(PF0, "PF0", N0),
+                row(N0, "N0", ROOT, 3),
+                row(ROOT, "node-a"),
+                row(STORAGE, "storage"),
+            ]
+        )
+    )
     assert sorted(tree.get_provider_uuids()) == sorted([ROOT, N0, PF0, STORAGE])
     assert tree.get_provider_uuids(ROOT) == [ROOT, N0, PF0]
     assert tree.data("N0").generation == 3
@@ -296,7 +332,9 @@ def test_rows_come_in_any_order():
 
 def test_rows_may_spell_uuids_as_they_like():
     tree = ProviderTree()
-    tree.populate_from_iterable([row(N0.upper(), "N0", ROOT.upper()), row(ROOT.replace("-", ""), "node-a")])
+    tree.populate_from_iterable(
+        [row(N0.upper(), "N0", ROOT.upper()), row(ROOT.replace("-", ""), "node-a")]
+    )
     assert tree.get_provider_uuids() == [ROOT, N0]
 
 
@@ -343,7 +381,10 @@ def test_no_rows_change_nothing():
 @pytest.mark.parametrize(
     ("rows", "text"),
     [
-        ([row(FREE_UUID, "ok", ROOT), row(PF0, "PF0", "5f9c2a34-7d1e-4a8b-9c46-0000000000ee")], "no provider"),
+        (
+            [row(FREE_UUID, "ok", ROOT), row(PF0, "PF0", "5f9c2a34-7d1e-4a8b-9c46-0000000000ee")],
+            "no provider",
+        ),
         ([row(N0, "N0", PF0), row(PF0, "PF0", N0)], "form a cycle"),
         ([row(N0, "N0", N0)], "form a cycle"),
         ([row(N0, "N0", PF0)], "no provider"),
@@ -359,7 +400,7 @@ def test_of_rows_that_cannot_be_none_is_taken(rows, text):
     assert state(tree) == before
 
 
-# --- contents ---------------------------------------------------------------------------------------------------
+# --- contents -------------------------------------------------------------------------------------
 
 
 def test_an_inventory_is_replaced_only_if_it_changed():

@@ -1,10 +1,23 @@
-"""Copies of a tree share what did not change and never what does; a frozen or shared provider refuses every edit."""
-
+"""Copies of a tree share what did not change and never what does; a frozen or shared provider
+refuses every edit.
+"""
 
 import pytest
 
 from agent.model.provider_tree import SHARING_TRAIT, ProviderTree
-from tests.unit.model.trees import AGGREGATE, FREE_UUID, N0, N1, OTHER_AGGREGATE, PF0, ROOT, STORAGE, forest, row, state
+from tests.unit.model.trees import (
+    AGGREGATE,
+    FREE_UUID,
+    N0,
+    N1,
+    OTHER_AGGREGATE,
+    PF0,
+    ROOT,
+    STORAGE,
+    forest,
+    row,
+    state,
+)
 
 EDITS = {
     "new_child": lambda tree, n: tree.new_child("x", n),
@@ -13,8 +26,12 @@ EDITS = {
     "reparent": lambda tree, n: tree.reparent(n, "N1"),
     "reparent below": lambda tree, n: tree.reparent("N1", n),
     "populate": lambda tree, n: tree.populate_from_iterable([row(tree.data(n).uuid, "x")]),
-    "populate below": lambda tree, n: tree.populate_from_iterable([row(FREE_UUID, "x", tree.data(n).uuid)]),
-    "insert": lambda tree, n: tree.insert(type(tree.provider(n))(FREE_UUID, "x", None, tree.data(n).uuid)),
+    "populate below": lambda tree, n: tree.populate_from_iterable(
+        [row(FREE_UUID, "x", tree.data(n).uuid)]
+    ),
+    "insert": lambda tree, n: tree.insert(
+        type(tree.provider(n))(FREE_UUID, "x", None, tree.data(n).uuid)
+    ),
     "replace": lambda tree, n: tree.replace(tree.data(n)),
     "set_generation": lambda tree, n: tree.set_generation(n, 1),
     "update_inventory": lambda tree, n: tree.update_inventory(n, {}),
@@ -55,7 +72,9 @@ def test_a_frozen_tree_takes_no_new_root():
         forest().freeze().new_root("x", FREE_UUID)
 
 
-@pytest.mark.parametrize("made", [ProviderTree.copy, lambda tree: tree.subtree(ROOT), lambda tree: tree.scoped(ROOT)])
+@pytest.mark.parametrize(
+    "made", [ProviderTree.copy, lambda tree: tree.subtree(ROOT), lambda tree: tree.scoped(ROOT)]
+)
 def test_a_copy_of_a_frozen_tree_can_be_edited(made):
     tree = forest().freeze()
     before = state(tree)
@@ -83,10 +102,12 @@ def test_a_copy_shares_what_did_not_change():
     tree = forest()
     copy = tree.copy()
     copy.add_traits("N0", "HW_NUMA_ROOT")
-    assert [uuid for uuid in tree.get_provider_uuids() if copy.provider(uuid) is not tree.provider(uuid)] == [N0]
+    assert [
+        uuid for uuid in tree.get_provider_uuids() if copy.provider(uuid) is not tree.provider(uuid)
+    ] == [N0]
 
 
-# --- subtrees ---------------------------------------------------------------------------------------------------
+# --- subtrees -------------------------------------------------------------------------------------
 
 
 def test_a_subtree_has_one_tree_and_nothing_else():

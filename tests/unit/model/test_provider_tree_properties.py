@@ -1,25 +1,41 @@
-"""Properties of any tree: copies are independent, rows come in any order, a difference is empty only between equals."""
+"""Properties of any tree: copies are independent, rows come in any order, a difference is empty
+only between equals.
+"""
 
 import uuid
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.tree_diff import compare_trees
 from agent.model.inventory import completed
 from agent.model.provider_tree import ProviderTree
+from agent.placement.plan import compare_trees
 from tests.unit.model.trees import state
 
 TRAITS = ["HW_A", "HW_B", "CUSTOM_C"]
 AGGREGATES = [str(uuid.UUID(int=number)) for number in (1, 2)]
-CONTENTS = st.fixed_dictionaries({
-    "inventory": st.dictionaries(st.sampled_from(["VCPU", "CUSTOM_A"]), st.builds(lambda total: completed({"total": total}), st.integers(1, 3)), max_size=2),
-    "traits": st.sets(st.sampled_from(TRAITS)),
-    "aggregates": st.sets(st.sampled_from(AGGREGATES)),
-})
+CONTENTS = st.fixed_dictionaries(
+    {
+        "inventory": st.dictionaries(
+            st.sampled_from(["VCPU", "CUSTOM_A"]),
+            st.builds(lambda total: completed({"total": total}), st.integers(1, 3)),
+            max_size=2,
+        ),
+        "traits": st.sets(st.sampled_from(TRAITS)),
+        "aggregates": st.sets(st.sampled_from(AGGREGATES)),
+    }
+)
 # One number a provider: 0 makes it a root, any other says how far back its parent came.
 SHAPES = st.lists(st.tuples(st.integers(0, 4), CONTENTS), max_size=8)
-EDITS = st.lists(st.tuples(st.sampled_from(["add", "remove", "rename", "reparent", "contents"]), st.integers(0, 9), st.integers(0, 9), CONTENTS), max_size=6)
+EDITS = st.lists(
+    st.tuples(
+        st.sampled_from(["add", "remove", "rename", "reparent", "contents"]),
+        st.integers(0, 9),
+        st.integers(0, 9),
+        CONTENTS,
+    ),
+    max_size=6,
+)
 
 
 def identifier(number: int) -> str:
@@ -32,7 +48,9 @@ def grown(shape) -> ProviderTree:
         if back == 0 or number == 0:
             tree.new_root(f"p{number}", identifier(number), number)
         else:
-            tree.new_child(f"p{number}", identifier(max(0, number - back)), identifier(number), number)
+            tree.new_child(
+                f"p{number}", identifier(max(0, number - back)), identifier(number), number
+            )
         fill(tree, identifier(number), contents)
     return tree
 
@@ -73,7 +91,9 @@ def sound(tree: ProviderTree) -> None:
     names = [one.name for one in tree.providers()]
     assert len(seen) == len(set(names)) == len(tree)
     assert not seen & set(names)
-    assert [one.uuid for one in tree.roots] == [one.uuid for one in tree.providers() if one.parent_uuid is None]
+    assert [one.uuid for one in tree.roots] == [
+        one.uuid for one in tree.providers() if one.parent_uuid is None
+    ]
 
 
 @given(SHAPES, EDITS)
@@ -94,13 +114,23 @@ def test_edits_keep_a_tree_sound_and_do_not_reach_its_copies(shape, edits):
 @settings(max_examples=60)
 def test_rows_make_the_same_tree_in_any_order(shape, random):
     tree = grown(shape)
-    rows = [{"uuid": one.uuid, "name": one.name, "generation": one.generation, "parent_provider_uuid": one.parent_uuid} for one in tree.providers()]
+    rows = [
+        {
+            "uuid": one.uuid,
+            "name": one.name,
+            "generation": one.generation,
+            "parent_provider_uuid": one.parent_uuid,
+        }
+        for one in tree.providers()
+    ]
     random.shuffle(rows)
     built = ProviderTree()
     built.populate_from_iterable(rows)
     sound(built)
     structure = {(one.uuid, one.name, one.generation, one.parent_uuid) for one in tree.providers()}
-    assert {(one.uuid, one.name, one.generation, one.parent_uuid) for one in built.providers()} == structure
+    assert {
+        (one.uuid, one.name, one.generation, one.parent_uuid) for one in built.providers()
+    } == structure
 
 
 @given(SHAPES, SHAPES, EDITS)
@@ -111,10 +141,24 @@ def test_a_difference_is_empty_only_between_equals(shape, other_shape, edits):
     edited(near, edits)
 
     def contents(one: ProviderTree):
-        return {(p.uuid, p.name, p.parent_uuid, str(sorted(p.inventory.items())), p.traits, p.aggregates) for p in one.providers()}
+        return {
+            (
+                p.uuid,
+                p.name,
+                p.parent_uuid,
+                str(sorted(p.inventory.items())),
+                p.traits,
+                p.aggregates,
+            )
+            for p in one.providers()
+        }
 
     for other in (near, far):
-        assert bool(compare_trees(tree, other)) is bool(compare_trees(other, tree)) is (contents(tree) != contents(other))
+        assert (
+            bool(compare_trees(tree, other))
+            is bool(compare_trees(other, tree))
+            is (contents(tree) != contents(other))
+        )
 
 
 @given(SHAPES, EDITS)

@@ -25,8 +25,16 @@ def test_this_host_is_measured(monitor):
     assert monitor.unsupported() is None
     found = monitor.metrics()
     assert found
-    assert all(one.name.startswith(f"{monitor.type}.") and one.source == "psutil" and abs(one.taken_at - time.time()) < 60 for one in found)
-    assert all(isinstance(one.value, float) and math.isfinite(one.value) and one.value >= 0 for one in found)
+    assert all(
+        one.name.startswith(f"{monitor.type}.")
+        and one.source == "psutil"
+        and abs(one.taken_at - time.time()) < 60
+        for one in found
+    )
+    assert all(
+        isinstance(one.value, float) and math.isfinite(one.value) and one.value >= 0
+        for one in found
+    )
 
 
 def test_memory_available_is_a_part_of_all():
@@ -38,18 +46,28 @@ def test_memory_available_is_a_part_of_all():
 def test_times_of_this_host_only_grow():
     monitor = CpuMonitor()
     first, second = figures(monitor), figures(monitor)
-    assert all(second[f"cpu.{kind}.time"] >= first[f"cpu.{kind}.time"] > 0 for kind in ("user", "kernel", "idle"))
+    assert all(
+        second[f"cpu.{kind}.time"] >= first[f"cpu.{kind}.time"] > 0
+        for kind in ("user", "kernel", "idle")
+    )
 
 
 def test_percentages_are_those_since_the_last_reading(monkeypatch):
-    readings = iter([
-        Times(100.0, 10.0, 50.0, 800.0, 20.0, 5.0, 5.0, 10.0, 40.0, 1.0),
-        Times(120.0, 15.0, 60.0, 850.0, 25.0, 5.0, 5.0, 20.0, 60.0, 1.0),
-    ])  # fmt: skip
+    readings = iter(
+        [
+            Times(100.0, 10.0, 50.0, 800.0, 20.0, 5.0, 5.0, 10.0, 40.0, 1.0),
+            Times(120.0, 15.0, 60.0, 850.0, 25.0, 5.0, 5.0, 20.0, 60.0, 1.0),
+        ]
+    )
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(readings))
     monkeypatch.setattr(psutil, "cpu_freq", lambda: None)
     monitor = CpuMonitor()
-    assert figures(monitor) == {"cpu.user.time": 110.0, "cpu.kernel.time": 50.0, "cpu.idle.time": 800.0, "cpu.iowait.time": 20.0}
+    assert figures(monitor) == {
+        "cpu.user.time": 110.0,
+        "cpu.kernel.time": 50.0,
+        "cpu.idle.time": 800.0,
+        "cpu.iowait.time": 20.0,
+    }
     found = figures(monitor)
     assert [found[f"cpu.{kind}.time"] for kind in KINDS] == [135.0, 60.0, 850.0, 25.0]
     # Of the 100 seconds that passed, 10 were stolen. What guests ran is a part of user time.
@@ -70,6 +88,10 @@ def test_without_time_passed_there_are_no_percentages_and_none_is_below_zero(mon
 
 def test_the_frequency_is_there_where_the_host_tells_it(monkeypatch):
     frequency = namedtuple("Frequency", "current min max")
-    for told, shown in ((frequency(2400.0, 0.0, 0.0), 2400.0), (frequency(0.0, 0.0, 0.0), None), (None, None)):
+    for told, shown in (
+        (frequency(2400.0, 0.0, 0.0), 2400.0),
+        (frequency(0.0, 0.0, 0.0), None),
+        (None, None),
+    ):
         monkeypatch.setattr(psutil, "cpu_freq", lambda told=told: told)
         assert figures(CpuMonitor()).get("cpu.frequency") == shown

@@ -4,9 +4,9 @@ from oslo_config import cfg
 from agent.conf import options
 from agent.errors import ConfigErrors
 from agent.monitors.cpu import CpuMonitor
-from agent.monitors.loading import load_monitors
 from agent.monitors.memory import MemoryMonitor
 from agent.monitors.monitor import NAMESPACE
+from agent.monitors.poll import load_monitors
 from tests.support import distribution
 
 
@@ -27,9 +27,14 @@ class NoMonitor:
 def others(tmp_path, monkeypatch):
     """Monitors of somebody else."""
     plugins = {
-        "other": f"{__name__}:OtherCpuMonitor", "needs": f"{__name__}:NeedsMore", "none": f"{__name__}:NoMonitor", "nowhere": "no_such_module_of_the_tests:M",
-    }  # fmt: skip
-    monkeypatch.syspath_prepend(str(distribution.install(tmp_path, "other-monitors", plugins, NAMESPACE)))
+        "other": f"{__name__}:OtherCpuMonitor",
+        "needs": f"{__name__}:NeedsMore",
+        "none": f"{__name__}:NoMonitor",
+        "nowhere": "no_such_module_of_the_tests:M",
+    }
+    monkeypatch.syspath_prepend(
+        str(distribution.install(tmp_path, "other-monitors", plugins, NAMESPACE))
+    )
 
 
 def loaded(*names):
@@ -52,7 +57,10 @@ def test_without_names_there_are_none():
 
 def test_the_built_in_ones_are_known_by_name():
     found = loaded("memory", "cpu")
-    assert [(name, type(one)) for name, one in found.items()] == [("memory", MemoryMonitor), ("cpu", CpuMonitor)]
+    assert [(name, type(one)) for name, one in found.items()] == [
+        ("memory", MemoryMonitor),
+        ("cpu", CpuMonitor),
+    ]
 
 
 def test_one_of_somebody_else_is_found_by_its_name(others):
@@ -60,18 +68,32 @@ def test_one_of_somebody_else_is_found_by_its_name(others):
 
 
 def test_an_unknown_one_is_named_with_those_that_there_are():
-    assert complaints("cpu", "cqu\n") == [("[compute] monitors: cqu\\n: no such monitor", "installed: cpu, memory")]
+    assert complaints("cpu", "cqu\n") == [
+        ("[compute] monitors: cqu\\n: no such monitor", "installed: cpu, memory")
+    ]
 
 
 def test_two_of_one_type_are_refused(others):
-    assert complaints("cpu", "memory", "other") == [("[compute] monitors: cpu and other both measure cpu", "leave one of the two out")]
-    assert complaints("cpu", "cpu") == [("[compute] monitors: cpu and cpu both measure cpu", "leave one of the two out")]
+    assert complaints("cpu", "memory", "other") == [
+        ("[compute] monitors: cpu and other both measure cpu", "leave one of the two out")
+    ]
+    assert complaints("cpu", "cpu") == [
+        ("[compute] monitors: cpu and cpu both measure cpu", "leave one of the two out")
+    ]
 
 
 def test_all_that_is_wrong_is_told_at_once(others):
-    unknown, needs, none, nowhere, twice = [message for message, _ in complaints("x", "needs", "none", "nowhere", "cpu", "other")]
+    unknown, needs, none, nowhere, twice = [
+        message for message, _ in complaints("x", "needs", "none", "nowhere", "cpu", "other")
+    ]
     assert unknown == "[compute] monitors: x: no such monitor"
     assert needs.startswith("[compute] monitors: needs: it cannot be made: TypeError: ")
-    assert none == "[compute] monitors: none: it is no monitor, because it lacks type, unsupported or metrics"
-    assert nowhere == "[compute] monitors: nowhere: it cannot be made: ModuleNotFoundError: No module named 'no_such_module_of_the_tests'"
+    assert (
+        none
+        == "[compute] monitors: none: it is no monitor, because it lacks type, unsupported or metrics"
+    )
+    assert nowhere == (
+        "[compute] monitors: nowhere: it cannot be made: ModuleNotFoundError: No module named "
+        "'no_such_module_of_the_tests'"
+    )
     assert twice == "[compute] monitors: cpu and other both measure cpu"

@@ -81,11 +81,16 @@ def test_s_93_a_monitor_that_hangs_is_shown_failed_and_not_asked_again_before_it
     first, second = ({one.monitor: one for one in monitors.poll()} for _ in range(2))
     assert first["measures"].status == second["measures"].status == "ok"
     assert first["hangs"].status == second["hangs"].status == "failed"
-    assert first["hangs"].text == "monitor hangs: metrics did not answer within 0.05 s and was abandoned"
+    assert (
+        first["hangs"].text
+        == "monitor hangs: metrics did not answer within 0.05 s and was abandoned"
+    )
     assert hangs.asked == 1
     hangs.free.set()
     end = time.monotonic() + 60
-    while (found := {one.monitor: one for one in monitors.poll()})["hangs"].status != "ok" and time.monotonic() < end:
+    while (found := {one.monitor: one for one in monitors.poll()})[
+        "hangs"
+    ].status != "ok" and time.monotonic() < end:
         time.sleep(0.01)
     assert found["hangs"].metrics == (FIGURE,)
 
@@ -98,9 +103,14 @@ def test_a_monitor_without_anything_to_measure_is_skipped():
 
 @pytest.mark.parametrize("value", ["1", True, None, float("nan"), float("inf")])
 def test_what_is_no_figure_loses_all_of_its_monitor_alone(value):
-    found = polled(wrong=Measures(FIGURE, Metric("some.figure", value, "percent", "tests", 1.0)), right=Measures())
+    found = polled(
+        wrong=Measures(FIGURE, Metric("some.figure", value, "percent", "tests", 1.0)),
+        right=Measures(),
+    )
     assert (found["wrong"].status, found["wrong"].metrics) == ("failed", ())
-    assert found["wrong"].text.startswith("it gives what is no metric: Metric(name='some.figure', value=")
+    assert found["wrong"].text.startswith(
+        "it gives what is no metric: Metric(name='some.figure', value="
+    )
     assert found["right"].status == "ok"
 
 
@@ -108,7 +118,10 @@ def test_what_is_no_figure_loses_all_of_its_monitor_alone(value):
 def test_what_is_no_sequence_is_a_failure(answer):
     monitor = Measures()
     monitor.metrics = lambda: answer
-    assert polled(wrong=monitor)["wrong"].text == f"its metrics are no sequence but {type(answer).__name__}"
+    assert (
+        polled(wrong=monitor)["wrong"].text
+        == f"its metrics are no sequence but {type(answer).__name__}"
+    )
 
 
 def test_an_agent_that_stops_waits_for_nobody(hangs):
@@ -127,6 +140,9 @@ def test_a_trouble_is_told_once_and_again_after_it_was_gone(caplog):
         for figures in (("x",), ("x",), (FIGURE,), ("x",), ("y",)):
             monitor.figures = figures
             monitors.poll()
-    assert [record.getMessage() for record in caplog.records if record.name == "agent.monitors.poll"] == [
-        f"monitor some gives no metrics: it gives what is no metric: {what!r}" for what in ("x", "x", "y")
+    assert [
+        record.getMessage() for record in caplog.records if record.name == "agent.monitors.poll"
+    ] == [
+        f"monitor some gives no metrics: it gives what is no metric: {what!r}"
+        for what in ("x", "x", "y")
     ]

@@ -15,9 +15,13 @@ def cpus(start: int, count: int) -> frozenset[int]:
     return frozenset(range(start, start + count))
 
 
-def host_cell(number: int, offered: frozenset[int], *, shared: bool = False, memory: int = 16384, **more: Any) -> HostCell:
+def host_cell(
+    number: int, offered: frozenset[int], *, shared: bool = False, memory: int = 16384, **more: Any
+) -> HostCell:
     """A cell whose CPUs are all dedicated, or all shared."""
-    return HostCell(number, offered if shared else NOTHING, NOTHING if shared else offered, memory, **more)
+    return HostCell(
+        number, offered if shared else NOTHING, NOTHING if shared else offered, memory, **more
+    )
 
 
 def h2(**more: Any) -> tuple[HostCell, HostCell]:
@@ -32,7 +36,12 @@ def h2s(**more: Any) -> tuple[HostCell, HostCell]:
 
 def ht1(*pinned: int) -> HostCell:
     """A cell of 4 cores with 2 threads each: {0,1}, {2,3}, ..."""
-    return host_cell(0, cpus(0, 8), siblings=tuple(cpus(first, 2) for first in range(0, 8, 2)), pinned=frozenset(pinned))
+    return host_cell(
+        0,
+        cpus(0, 8),
+        siblings=tuple(cpus(first, 2) for first in range(0, 8, 2)),
+        pinned=frozenset(pinned),
+    )
 
 
 def h4(**more: Any) -> tuple[HostCell, ...]:
@@ -47,12 +56,18 @@ def changed(host: Sequence[HostCell], number: int, **what: Any) -> tuple[HostCel
 
 def full(host: Sequence[HostCell], number: int) -> tuple[HostCell, ...]:
     """``host`` with no free dedicated CPU on cell ``number``."""
-    return tuple(replace(cell, pinned=cell.dedicated) if cell.id == number else cell for cell in host)
+    return tuple(
+        replace(cell, pinned=cell.dedicated) if cell.id == number else cell for cell in host
+    )
 
 
 def dedicated(*cells: tuple[int, int], **more: Any) -> Guest:
     """D(n,m) for each of ``cells``: n dedicated CPUs and m MiB."""
-    return Guest(tuple(GuestCell(NOTHING, one, memory) for one, memory in _numbered(cells)), "dedicated", **more)
+    return Guest(
+        tuple(GuestCell(NOTHING, one, memory) for one, memory in _numbered(cells)),
+        "dedicated",
+        **more,
+    )
 
 
 def shared(*cells: tuple[int, int], **more: Any) -> Guest:
@@ -62,7 +77,9 @@ def shared(*cells: tuple[int, int], **more: Any) -> Guest:
 
 def _numbered(cells: Sequence[tuple[int, int]]) -> list[tuple[frozenset[int], int]]:
     starts = [sum(count for count, _ in cells[:index]) for index in range(len(cells))]
-    return [(cpus(start, count), memory) for start, (count, memory) in zip(starts, cells, strict=True)]
+    return [
+        (cpus(start, count), memory) for start, (count, memory) in zip(starts, cells, strict=True)
+    ]
 
 
 def placed_on(host: Sequence[HostCell], guest: Guest, **more: Any) -> list[int]:

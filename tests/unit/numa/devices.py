@@ -1,8 +1,10 @@
-"""Devices of a host as one guest sees them: all alike, on cells, under one of the affinity policies."""
+"""Devices of a host as one guest sees them: all alike, on cells, under one of the affinity
+policies.
+"""
 
 from collections.abc import Hashable, Mapping, Sequence
 
-from agent.model.device_request import DeviceDemand
+from agent.model.devices import DeviceDemand
 from agent.model.guest import PciPolicy
 from agent.numa.host import HostCell
 
@@ -10,15 +12,27 @@ REMOTE = 255
 
 
 class LocalDevices:
-    """``cells``: for each free device the cell it is on, None if unknown. The guest wants ``count`` of them."""
+    """``cells``: for each free device the cell it is on, None if unknown. The guest wants ``count``
+    of them.
+    """
 
-    def __init__(self, host: Sequence[HostCell], cells: Sequence[int | None], count: int, policy: PciPolicy = "required") -> None:
+    def __init__(
+        self,
+        host: Sequence[HostCell],
+        cells: Sequence[int | None],
+        count: int,
+        policy: PciPolicy = "required",
+    ) -> None:
         self.count = count
         self.tests = 0
         self._cells = cells
         self._policy = policy
         self._sockets: Mapping[int, int | None] = {cell.id: cell.socket for cell in host}
-        self._distances = {(one.id, other.id): one.distances.get(other.id, 10 if one is other else 20) for one in host for other in host}
+        self._distances = {
+            (one.id, other.id): one.distances.get(other.id, 10 if one is other else 20)
+            for one in host
+            for other in host
+        }
 
     @property
     def wanted(self) -> bool:
@@ -42,7 +56,9 @@ class LocalDevices:
         self.tests += 1
         if not self.fits(cells):
             return None
-        distances = sorted(self._distance(device, cells) for device in self._usable(cells))[: self.count]
+        distances = sorted(self._distance(device, cells) for device in self._usable(cells))[
+            : self.count
+        ]
         local = sum(1 for device in self._cells if device in cells)
         return max(self.count - local, 0), sum(distances)
 
@@ -56,7 +72,11 @@ class LocalDevices:
             return [device for device in self._cells if device is None or device in cells]
         if self._policy == "socket":
             sockets = {self._sockets[cell] for cell in cells}
-            return [device for device in self._cells if device is not None and self._sockets[device] in sockets]
+            return [
+                device
+                for device in self._cells
+                if device is not None and self._sockets[device] in sockets
+            ]
         return [device for device in self._cells if device in cells]
 
     def _distance(self, device: int | None, cells: frozenset[int]) -> int:

@@ -1,4 +1,6 @@
-"""Whether a guest fits, found by trying every guest cell on every host cell in every order. Slow, and nothing clever."""
+"""Whether a guest fits, found by trying every guest cell on every host cell in every order. Slow,
+and nothing clever.
+"""
 
 from collections.abc import Sequence
 from itertools import permutations
@@ -10,7 +12,13 @@ from agent.numa.pair import CellLimits
 from tests.unit.numa.devices import LocalDevices
 
 
-def possible(host: Sequence[HostCell], guest: Guest, limits: CellLimits | None, networks: Networks, devices: LocalDevices) -> bool:
+def possible(
+    host: Sequence[HostCell],
+    guest: Guest,
+    limits: CellLimits | None,
+    networks: Networks,
+    devices: LocalDevices,
+) -> bool:
     return any(
         all(_sits(guest, index, cell, limits) for index, cell in enumerate(chosen))
         and _connected(host, chosen, networks)
@@ -21,9 +29,15 @@ def possible(host: Sequence[HostCell], guest: Guest, limits: CellLimits | None, 
 
 def _connected(host: Sequence[HostCell], chosen: Sequence[HostCell], networks: Networks) -> bool:
     for name in networks.physnets:
-        if any(name in cell.physnets for cell in host) and not any(name in cell.physnets for cell in chosen):
+        if any(name in cell.physnets for cell in host) and not any(
+            name in cell.physnets for cell in chosen
+        ):
             return False
-    return not networks.tunneled or any(cell.tunneled for cell in chosen) or not any(cell.tunneled for cell in host)
+    return (
+        not networks.tunneled
+        or any(cell.tunneled for cell in chosen)
+        or not any(cell.tunneled for cell in host)
+    )
 
 
 def _sits(guest: Guest, index: int, host: HostCell, limits: CellLimits | None) -> bool:
@@ -34,7 +48,9 @@ def _sits(guest: Guest, index: int, host: HostCell, limits: CellLimits | None) -
         return False
     if len(cell.shared) > len(host.shared):
         return False
-    if guest.cpu_policy != "shared" and not _pinnable(host, len(cell.dedicated), extra, guest.thread_policy):
+    if guest.cpu_policy != "shared" and not _pinnable(
+        host, len(cell.dedicated), extra, guest.thread_policy
+    ):
         return False
     if limits is None or not cell.shared:
         return True
@@ -55,9 +71,15 @@ def _page_size(guest: Guest, kib: int, host: HostCell) -> int:
     if guest.pages is None and not sizes:
         used = host.memory_used_mib if guest.cpu_policy != "shared" else 0
         return 0 if kib <= (host.memory_mib - used) * 1024 else -1
-    accepted = {"small": sizes[:1], "large": sizes[1:], "any": sizes, None: sizes[:1]}.get(guest.pages, [guest.pages])
+    accepted = {"small": sizes[:1], "large": sizes[1:], "any": sizes, None: sizes[:1]}.get(
+        guest.pages, [guest.pages]
+    )
     for pool in sorted(host.pages, key=lambda pool: -pool.size_kib):
-        count = pool.total if guest.pages is None and guest.cpu_policy == "shared" else pool.total - pool.used - pool.reserved
+        count = (
+            pool.total
+            if guest.pages is None and guest.cpu_policy == "shared"
+            else pool.total - pool.used - pool.reserved
+        )
         if pool.size_kib in accepted and kib % pool.size_kib == 0 and kib <= count * pool.size_kib:
             return pool.size_kib
     return -1

@@ -1,4 +1,6 @@
-"""Scenarios 47 to 50: networks. Those of devices, 51 to 55, are in tests/functional/devices/test_placing_guests.py, with real ones."""
+"""Scenarios 47 to 50: networks. Those of devices, 51 to 55, are in
+tests/functional/devices/test_placing_guests.py, with real ones.
+"""
 
 from dataclasses import replace
 
@@ -15,7 +17,9 @@ def wants(*physnets: str, tunneled: bool = False) -> Networks:
 
 def host(*physnets: str, tunnel: bool = False):
     """H2 with a physnet a cell, and tunnels on cell 0."""
-    cells = tuple(replace(cell, physnets=frozenset({name})) for cell, name in zip(h2(), physnets, strict=True))
+    cells = tuple(
+        replace(cell, physnets=frozenset({name})) for cell, name in zip(h2(), physnets, strict=True)
+    )
     return changed(cells, 0, tunneled=tunnel)
 
 
@@ -32,12 +36,20 @@ def test_48_a_network_that_is_local_nowhere_is_everywhere():
 
 
 def test_49_two_networks_on_two_cells_need_two_cells():
-    assert refused(host("p0", "p1"), ONE, networks=wants("p0", "p1")).message == "no cells with room are local to physnet p0 and physnet p1"
+    assert (
+        refused(host("p0", "p1"), ONE, networks=wants("p0", "p1")).message
+        == "no cells with room are local to physnet p0 and physnet p1"
+    )
     assert placed_on(host("p0", "p1"), TWO, networks=wants("p0", "p1")) == [0, 1]
 
 
 def test_50_tunnels_are_a_network_too():
     first, second = host("p0", "p1", tunnel=True)
     assert placed_on((second, first), ONE, networks=wants(tunneled=True)) == [0]
-    assert placed_on((second, replace(first, tunneled=False)), ONE, networks=wants(tunneled=True)) == [1]
-    assert refused((first, second), ONE, networks=wants("p1", tunneled=True)).message == "no cells with room are local to physnet p1 and tunnels"
+    assert placed_on(
+        (second, replace(first, tunneled=False)), ONE, networks=wants(tunneled=True)
+    ) == [1]
+    assert (
+        refused((first, second), ONE, networks=wants("p1", tunneled=True)).message
+        == "no cells with room are local to physnet p1 and tunnels"
+    )

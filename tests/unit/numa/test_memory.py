@@ -6,7 +6,19 @@ from dataclasses import replace
 from agent.numa.fit import Networks
 from agent.numa.host import HostCell, Pages
 from agent.numa.pair import CellLimits
-from tests.unit.numa.cells import changed, cpus, dedicated, h2, h2s, host_cell, pages, placed, placed_on, refused, shared
+from tests.unit.numa.cells import (
+    changed,
+    cpus,
+    dedicated,
+    h2,
+    h2s,
+    host_cell,
+    pages,
+    placed,
+    placed_on,
+    refused,
+    shared,
+)
 
 GENEROUS = CellLimits(cpu_ratio=16.0, memory_ratio=16.0)
 
@@ -21,7 +33,7 @@ def rules(reason) -> list[tuple[int, object, object]]:
     return [(one.rule, one.needed, one.available) for one in reason.misfits.values()]
 
 
-# --- memory and shared CPUs ------------------------------------------------------------------------------------
+# --- memory and shared CPUs -----------------------------------------------------------------------
 
 
 def test_11_without_limits_the_first_of_equal_cells_is_taken():
@@ -45,7 +57,10 @@ def test_14_memory_up_to_the_ratio_fits():
 
 
 def test_15_no_ratio_makes_a_guest_larger_than_its_cell():
-    assert rules(refused(h2s(), shared((1, 16385)), limits=CellLimits(16.0, 2.0))) == [(1, 16385, 16384)] * 2
+    assert (
+        rules(refused(h2s(), shared((1, 16385)), limits=CellLimits(16.0, 2.0)))
+        == [(1, 16385, 16384)] * 2
+    )
 
 
 def test_16_dedicated_guests_get_only_free_memory():
@@ -66,7 +81,7 @@ def test_18_guest_cells_go_where_they_fit_in_either_order():
     assert placed_on(host, shared((2, 2048), (2, 8192))) == [1, 0]
 
 
-# --- pages -----------------------------------------------------------------------------------------------------
+# --- pages ----------------------------------------------------------------------------------------
 
 
 def test_19_large_pages_are_taken_until_none_is_left():
@@ -109,7 +124,9 @@ def test_24_ordinary_pages_may_be_promised_twice_except_to_pinned_guests():
 
 def test_25_a_page_size_chosen_on_one_cell_does_not_bind_the_next():
     first = host_cell(0, cpus(0, 8), shared=True, pages=pages(k4=1048576, k1048576=4))
-    second = host_cell(1, cpus(8, 8), shared=True, pages=pages(k4=1048576, k2048=512), physnets=frozenset({"p"}))
+    second = host_cell(
+        1, cpus(8, 8), shared=True, pages=pages(k4=1048576, k2048=512), physnets=frozenset({"p"})
+    )
     for host in ((first, second), (second, first)):
         cell = placed(host, shared((2, 1024), pages="large"), networks=Networks(frozenset({"p"})))
         assert (cell.host_cell, cell.page_size_kib) == (1, 2048)
@@ -126,20 +143,31 @@ def test_26_given_back_twice_is_an_accounting_fault(caplog):
     assert "Accounting fault: cell 0" in caplog.text
 
 
-# --- more ------------------------------------------------------------------------------------------------------
+# --- more -----------------------------------------------------------------------------------------
 
 
 def test_memory_in_huge_pages_has_no_part_in_the_ratio():
-    cell = replace(paged(k4=2097152, k2048=4096), memory_used_mib=8192 + 7168, pages=(Pages(4, 2097152, used=7168 * 256), Pages(2048, 4096, used=4096)))
+    cell = replace(
+        paged(k4=2097152, k2048=4096),
+        memory_used_mib=8192 + 7168,
+        pages=(Pages(4, 2097152, used=7168 * 256), Pages(2048, 4096, used=4096)),
+    )
     limits = CellLimits(16.0, 1.0)
     assert placed(cell, shared((1, 1024)), limits=limits).page_size_kib == 4
     assert rules(refused(cell, shared((1, 1025)), limits=limits)) == [(4, 8193, 8192.0)]
-    free = replace(cell, pages=(Pages(4, 2097152, used=2097152), Pages(2048, 4096)), memory_used_mib=8192)
+    free = replace(
+        cell, pages=(Pages(4, 2097152, used=2097152), Pages(2048, 4096)), memory_used_mib=8192
+    )
     assert placed(free, shared((1, 8192), pages="large"), limits=limits).page_size_kib == 2048
 
 
 def test_dedicated_guests_know_no_ratio():
-    assert placed(h2(memory_used_mib=8192), dedicated((2, 8192)), limits=CellLimits(0.1, 0.1)).host_cell == 0
+    assert (
+        placed(
+            h2(memory_used_mib=8192), dedicated((2, 8192)), limits=CellLimits(0.1, 0.1)
+        ).host_cell
+        == 0
+    )
 
 
 def test_what_a_host_does_not_tell_cannot_be_asked_for():

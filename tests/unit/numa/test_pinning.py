@@ -7,7 +7,18 @@ import pytest
 from agent.model.guest import Guest, GuestCell, PlacedCell
 from agent.numa.host import CellUsageError, HostCell
 from agent.numa.pinning import Pins, pin
-from tests.unit.numa.cells import NOTHING, cpus, dedicated, h2, host_cell, ht1, pinned_to, placed, placed_on, refused
+from tests.unit.numa.cells import (
+    NOTHING,
+    cpus,
+    dedicated,
+    h2,
+    host_cell,
+    ht1,
+    pinned_to,
+    placed,
+    placed_on,
+    refused,
+)
 
 TABLE = [
     (4, 0, "prefer", True, [[0, 4], [1, 5], [2, 6], [3, 7]], [0, 4, 1, 5]),
@@ -33,7 +44,9 @@ def test_the_table_of_pinning(need, reserve, policy, smt, cores, chosen):
 
 def ht(**more) -> HostCell:
     """4 threads a core: {0,1,2,3}, {4,5,6,7}, ..."""
-    return host_cell(0, cpus(0, 12), siblings=tuple(cpus(first, 4) for first in range(0, 12, 4)), **more)
+    return host_cell(
+        0, cpus(0, 12), siblings=tuple(cpus(first, 4) for first in range(0, 12, 4)), **more
+    )
 
 
 def test_27_a_free_cell_gives_whole_cores():
@@ -64,7 +77,11 @@ def test_31_smt_isolates_nobody():
 def test_32_an_isolated_emulator_takes_a_cpu_of_its_own():
     assert placed_on(h2(), dedicated((8, 1024))) == [0]
     reason = refused(h2(), dedicated((8, 1024), emulator_policy="isolate"))
-    assert (reason.misfits[0, 0].rule, reason.misfits[0, 0].needed, reason.misfits[0, 0].available) == (2, 9, 8)
+    assert (
+        reason.misfits[0, 0].rule,
+        reason.misfits[0, 0].needed,
+        reason.misfits[0, 0].available,
+    ) == (2, 9, 8)
     cell = placed(h2(), dedicated((7, 1024), emulator_policy="isolate"))
     assert cell.reserved == {7}
     assert cell.pinned_cpus == cpus(0, 8)
@@ -87,7 +104,10 @@ def test_34_a_mixed_guest_has_both_kinds():
 
 
 def test_35_a_mixed_guest_needs_both_kinds():
-    assert refused(HostCell(0, NOTHING, cpus(4, 4), 16384), mixed()).misfits[0, 0].what == "shared CPUs"
+    assert (
+        refused(HostCell(0, NOTHING, cpus(4, 4), 16384), mixed()).misfits[0, 0].what
+        == "shared CPUs"
+    )
 
 
 def test_36_required_siblings_may_be_different_numbers_on_different_cores():
@@ -111,7 +131,7 @@ def test_38_pins_are_counted_once():
         cell.without_guest(PlacedCell(guest, 0, pins={0: 3}))
 
 
-# --- more ------------------------------------------------------------------------------------------------------
+# --- more -----------------------------------------------------------------------------------------
 
 
 def test_nothing_of_a_refused_count_stays(caplog):
@@ -124,7 +144,11 @@ def test_nothing_of_a_refused_count_stays(caplog):
 @pytest.mark.parametrize(
     ("need", "pinned", "chosen"),
     [
-        (1, {1, 2, 3}, [4]),  # an odd one out is still beside free siblings, of the least core that has some
+        (
+            1,
+            {1, 2, 3},
+            [4],
+        ),  # an odd one out is still beside free siblings, of the least core that has some
         (4, {3, 7, 8, 9, 10, 11}, [0, 1, 4, 5]),  # 2 and 2, not 3 and 1
         (6, {2, 3}, [4, 5, 6, 7, 8, 9]),
         (9, {3}, [0, 1, 2, 4, 5, 6, 8, 9, 10]),
@@ -132,7 +156,10 @@ def test_nothing_of_a_refused_count_stays(caplog):
     ],
 )
 def test_required_siblings_are_never_alone_if_it_can_be_helped(need, pinned, chosen):
-    assert pinned_to(ht(pinned=frozenset(pinned)), dedicated((need, 1024), thread_policy="require")) == chosen
+    assert (
+        pinned_to(ht(pinned=frozenset(pinned)), dedicated((need, 1024), thread_policy="require"))
+        == chosen
+    )
 
 
 def test_an_odd_number_leaves_one_thread_alone_on_cores_of_two():
@@ -148,8 +175,15 @@ def test_the_emulator_gets_the_rest_of_a_broken_core():
 @pytest.mark.parametrize("policy", ["prefer", "require", "isolate"])
 def test_a_cell_without_dedicated_cpus_needs_no_core(policy):
     assert pin([[0, 1]], 0, 1, policy, smt=True) == Pins((), frozenset({0}))
-    guest = Guest((GuestCell(frozenset({0}), frozenset({1}), 512), GuestCell(frozenset({2}), NOTHING, 512)), "mixed", thread_policy=policy)
-    host = (HostCell(0, cpus(0, 1), cpus(1, 4), 4096, siblings=(cpus(1, 2), cpus(3, 2))), HostCell(1, cpus(8, 1), NOTHING, 4096))
+    guest = Guest(
+        (GuestCell(frozenset({0}), frozenset({1}), 512), GuestCell(frozenset({2}), NOTHING, 512)),
+        "mixed",
+        thread_policy=policy,
+    )
+    host = (
+        HostCell(0, cpus(0, 1), cpus(1, 4), 4096, siblings=(cpus(1, 2), cpus(3, 2))),
+        HostCell(1, cpus(8, 1), NOTHING, 4096),
+    )
     if policy == "isolate":
         refused(host, guest)
     else:
@@ -157,7 +191,13 @@ def test_a_cell_without_dedicated_cpus_needs_no_core(policy):
 
 
 def test_only_offered_threads_count():
-    cell = HostCell(0, cpus(0, 4), cpus(4, 4), 16384, siblings=tuple(frozenset({cpu, cpu + 4}) for cpu in range(4)))
+    cell = HostCell(
+        0,
+        cpus(0, 4),
+        cpus(4, 4),
+        16384,
+        siblings=tuple(frozenset({cpu, cpu + 4}) for cpu in range(4)),
+    )
     assert cell.smt
     assert cell.free_cores() == [[4], [5], [6], [7]]
     refused(cell, dedicated((2, 1024), thread_policy="require"))

@@ -1,4 +1,6 @@
-"""P1 to P5. Under soak the oracle decides NUMA_EXAMPLES cases, a hundred thousand unless told otherwise."""
+"""P1 to P5. Under soak the oracle decides NUMA_EXAMPLES cases, a hundred thousand unless told
+otherwise.
+"""
 
 import os
 from collections.abc import Sequence
@@ -19,12 +21,24 @@ from tests.unit.numa.oracle import possible
 quiet = [HealthCheck.too_slow, HealthCheck.data_too_large]
 some = settings(max_examples=500, deadline=None, suppress_health_check=quiet)
 many = settings(max_examples=2000, deadline=None, suppress_health_check=quiet)
-soaked = settings(max_examples=int(os.environ.get("NUMA_EXAMPLES", "100000")), deadline=None, suppress_health_check=quiet)
+soaked = settings(
+    max_examples=int(os.environ.get("NUMA_EXAMPLES", "100000")),
+    deadline=None,
+    suppress_health_check=quiet,
+)
 
 
-def fitted(case: Case, host: Sequence[HostCell] | None = None, guest: Guest | None = None) -> Fit | NoFit:
+def fitted(
+    case: Case, host: Sequence[HostCell] | None = None, guest: Guest | None = None
+) -> Fit | NoFit:
     try:
-        return fit(host or case.host, guest or case.guest, limits=case.limits, networks=case.networks, devices=case.new_devices())
+        return fit(
+            host or case.host,
+            guest or case.guest,
+            limits=case.limits,
+            networks=case.networks,
+            devices=case.new_devices(),
+        )
     except NoFit as reason:
         return reason
 
@@ -36,7 +50,9 @@ def test_p1_a_fit_takes_only_what_is_free(case):
     if isinstance(found, NoFit):
         return
     host = {cell.id: cell for cell in case.host}
-    assert len({cell.host_cell for cell in found.cells}) == len(found.cells) == len(case.guest.cells)
+    assert (
+        len({cell.host_cell for cell in found.cells}) == len(found.cells) == len(case.guest.cells)
+    )
     for index, (cell, wanted) in enumerate(zip(found.cells, case.guest.cells, strict=True)):
         there = host[cell.host_cell]
         assert cell.cell == wanted
@@ -52,7 +68,9 @@ def test_p1_a_fit_takes_only_what_is_free(case):
 def is_found_exactly_if_there_is_one(case: Case) -> None:
     found = fitted(case)
     event(found.failed if isinstance(found, NoFit) else f"fits, {len(found.cells)} cells")
-    assert isinstance(found, Fit) == possible(case.host, case.guest, case.limits, case.networks, case.new_devices())
+    assert isinstance(found, Fit) == possible(
+        case.host, case.guest, case.limits, case.networks, case.new_devices()
+    )
 
 
 @many
@@ -74,7 +92,9 @@ def test_p2_again_and_again(case):
 def test_p3_no_order_of_cells_changes_whether_it_fits(case, chance):
     host, cells = list(case.host), list(case.guest.cells)
     chance.shuffle(host)
-    if case.guest.emulator_policy != "isolate":  # because then the first guest cell needs more than the others
+    if (
+        case.guest.emulator_policy != "isolate"
+    ):  # because then the first guest cell needs more than the others
         chance.shuffle(cells)
     guest = replace(case.guest, cells=tuple(cells))
     assert isinstance(fitted(case), Fit) == isinstance(fitted(case, host, guest), Fit)
@@ -106,12 +126,24 @@ def test_p5_what_is_added_and_given_back_leaves_no_trace(case):
 def test_ids_of_cells_mean_nothing(case):
     ids = {cell.id: 100 - 7 * cell.id for cell in case.host}
     renamed = [
-        replace(cell, id=ids[cell.id], distances={ids[other]: distance for other, distance in cell.distances.items() if other in ids}) for cell in case.host
+        replace(
+            cell,
+            id=ids[cell.id],
+            distances={
+                ids[other]: distance for other, distance in cell.distances.items() if other in ids
+            },
+        )
+        for cell in case.host
     ]
-    found, again = fitted(replace(case, new_devices=NoDeviceFit)), fitted(replace(case, new_devices=NoDeviceFit), renamed)
+    found, again = (
+        fitted(replace(case, new_devices=NoDeviceFit)),
+        fitted(replace(case, new_devices=NoDeviceFit), renamed),
+    )
     if isinstance(found, Fit):
         assert isinstance(again, Fit)
-        assert [ids[cell.host_cell] for cell in found.cells] == [cell.host_cell for cell in again.cells]
+        assert [ids[cell.host_cell] for cell in found.cells] == [
+            cell.host_cell for cell in again.cells
+        ]
         assert [cell.pins for cell in found.cells] == [cell.pins for cell in again.cells]
     else:
         assert isinstance(again, NoFit)

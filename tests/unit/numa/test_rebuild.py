@@ -7,7 +7,7 @@ import pytest
 from agent.model.guest import PlacedCell
 from agent.numa.fit import fit
 from agent.numa.host_cells import counted
-from agent.numa.rebuild import RebuildRefused, check_rebuild
+from agent.numa.present_guests import RebuildRefused, check_rebuild
 from tests.unit.numa.cells import dedicated, h2, h2s, ht1, pages, shared
 
 
@@ -17,7 +17,9 @@ def occupied(host, guest):
     return counted(host, placed), placed
 
 
-@pytest.mark.parametrize("guest", [dedicated((2, 1024)), dedicated((2, 1024), (3, 512)), shared((4, 2048), (2, 512))])
+@pytest.mark.parametrize(
+    "guest", [dedicated((2, 1024)), dedicated((2, 1024), (3, 512)), shared((4, 2048), (2, 512))]
+)
 def test_61_the_same_request_stays(guest):
     host, placed = occupied(h2() if guest.pinned else h2s(), guest)
     check_rebuild(host, placed, guest)
@@ -31,7 +33,14 @@ def test_61_the_second_cell_of_the_host_is_as_good_as_the_first():
 
 
 @pytest.mark.parametrize(
-    "guest", [dedicated((1, 1024), (1, 1024)), dedicated((2, 2048)), dedicated((3, 1024)), shared((2, 1024)), dedicated((2, 1024), pages="large")]
+    "guest",
+    [
+        dedicated((1, 1024), (1, 1024)),
+        dedicated((2, 2048)),
+        dedicated((3, 1024)),
+        shared((2, 1024)),
+        dedicated((2, 1024), pages="large"),
+    ],
 )
 def test_61_another_topology_is_refused(guest):
     host, placed = occupied(h2(pages=pages(k4=2097152, k2048=1024)), dedicated((2, 1024)))
@@ -48,15 +57,25 @@ def test_61_cells_that_change_places_are_other_cells():
         check_rebuild(host, placed, dedicated((2, 1024), (3, 1024)))
 
 
-@pytest.mark.parametrize(("host", "guest"), [
-    (h2(), dedicated((8, 1024))), (h2(), dedicated((8, 1024), (5, 512))), (h2s(memory=1024), shared((8, 1024))),
-    (h2(pages=pages(k4=2097152, k2048=512)), dedicated((2, 1024), pages="large")), ([ht1(2, 3, 4, 5, 6, 7)], dedicated((2, 1024), thread_policy="require")),
-    (h2(), dedicated((7, 1024), emulator_policy="isolate")),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("host", "guest"),
+    [
+        (h2(), dedicated((8, 1024))),
+        (h2(), dedicated((8, 1024), (5, 512))),
+        (h2s(memory=1024), shared((8, 1024))),
+        (h2(pages=pages(k4=2097152, k2048=512)), dedicated((2, 1024), pages="large")),
+        ([ht1(2, 3, 4, 5, 6, 7)], dedicated((2, 1024), thread_policy="require")),
+        (h2(), dedicated((7, 1024), emulator_policy="isolate")),
+    ],
+)
 def test_a_rebuild_is_not_refused_because_there_is_no_room_beside_the_guest(host, guest):
     with_guest, placed = occupied(host, guest)
     check_rebuild(with_guest, placed, guest)
-    check_rebuild(with_guest, placed, replace(guest, thread_policy="prefer", pci_policy="legacy") if guest.pinned else guest)
+    check_rebuild(
+        with_guest,
+        placed,
+        replace(guest, thread_policy="prefer", pci_policy="legacy") if guest.pinned else guest,
+    )
 
 
 def test_a_rebuild_keeps_its_pins_so_that_these_have_to_be_as_the_new_image_wants_them():
@@ -67,7 +86,9 @@ def test_a_rebuild_keeps_its_pins_so_that_these_have_to_be_as_the_new_image_want
     check_rebuild(host, placed, dedicated((2, 1024), thread_policy="require"))
     apart = [replace(placed[0], pins={0: 4, 1: 6})]
     with pytest.raises(RebuildRefused, match="does not fit where the old one is"):
-        check_rebuild(counted([ht1(1, 3)], apart), apart, dedicated((2, 1024), thread_policy="require"))
+        check_rebuild(
+            counted([ht1(1, 3)], apart), apart, dedicated((2, 1024), thread_policy="require")
+        )
 
 
 def test_pages_of_another_size_that_are_free_meanwhile_make_no_difference():

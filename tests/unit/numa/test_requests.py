@@ -6,14 +6,22 @@ from typing import get_args
 import pytest
 
 from agent.model.guest import Guest, GuestCell
+from agent.numa.flavor_and_image import GuestRequestError, Kind
 from agent.numa.request import guest_of, overlooked
-from agent.numa.request_error import Kind, GuestRequestError
 
 NONE: Mapping[str, str] = {}
 
 
-def asked(specs: Mapping[str, str], properties: Mapping[str, str] = NONE, *, cpus: int = 4, memory: int = 4096) -> Guest:
-    """The guest of a flavor; keys without ``hw:`` and ``hw_``, unless they have a prefix of their own."""
+def asked(
+    specs: Mapping[str, str],
+    properties: Mapping[str, str] = NONE,
+    *,
+    cpus: int = 4,
+    memory: int = 4096,
+) -> Guest:
+    """The guest of a flavor; keys without ``hw:`` and ``hw_``, unless they have a prefix of their
+    own.
+    """
     guest = guest_of(cpus, memory, prefixed("hw:", specs), prefixed("hw_", properties))
     assert guest is not None
     return guest
@@ -23,7 +31,14 @@ def prefixed(prefix: str, given: Mapping[str, str]) -> Mapping[str, str]:
     return {key if ":" in key else f"{prefix}{key}": value for key, value in given.items()}
 
 
-def wrong(kind: str, specs: Mapping[str, str], properties: Mapping[str, str] = NONE, *, cpus: int = 4, memory: int = 4096) -> str:
+def wrong(
+    kind: str,
+    specs: Mapping[str, str],
+    properties: Mapping[str, str] = NONE,
+    *,
+    cpus: int = 4,
+    memory: int = 4096,
+) -> str:
     """The message of the error, which has to be of ``kind``."""
     with pytest.raises(GuestRequestError) as error:
         guest_of(cpus, memory, prefixed("hw:", specs), prefixed("hw_", properties))
@@ -38,12 +53,20 @@ def spread(guest: Guest) -> list[tuple[set[int], int]]:
 
 
 def given(**more: str) -> dict[str, str]:
-    """Two cells: CPU 0 and 1024 MiB, CPUs 1 to 3 and 3072 MiB; ``more`` replaces, ``_`` for the dot."""
-    specs = {"numa_nodes": "2", "numa_cpus.0": "0", "numa_cpus.1": "1-3", "numa_mem.0": "1024", "numa_mem.1": "3072"}
+    """Two cells: CPU 0 and 1024 MiB, CPUs 1 to 3 and 3072 MiB; ``more`` replaces, ``_`` for the
+    dot.
+    """
+    specs = {
+        "numa_nodes": "2",
+        "numa_cpus.0": "0",
+        "numa_cpus.1": "1-3",
+        "numa_mem.0": "1024",
+        "numa_mem.1": "3072",
+    }
     return {**specs, **{f"{key[:-2]}.{key[-1]}": value for key, value in more.items()}}
 
 
-# --- scenarios -------------------------------------------------------------------------------------------------
+# --- scenarios ------------------------------------------------------------------------------------
 
 
 def test_1_two_nodes_share_evenly():
@@ -72,23 +95,35 @@ def test_4_cells_that_do_not_add_up_are_refused():
 
 def test_5_some_cells_without_the_others_are_incomplete():
     assert "hw:numa_cpus.1" in wrong("Incomplete", {"numa_nodes": "2", "numa_cpus.0": "0"})
-    assert "hw:numa_mem.0" in wrong("Incomplete", {"numa_nodes": "2", "numa_cpus.0": "0", "numa_cpus.1": "1-3"})
+    assert "hw:numa_mem.0" in wrong(
+        "Incomplete", {"numa_nodes": "2", "numa_cpus.0": "0", "numa_cpus.1": "1-3"}
+    )
     assert "hw:numa_cpus.0" in wrong("Incomplete", {"numa_nodes": "1", "numa_mem.0": "4096"})
 
 
 def test_6_a_mixed_guest_says_which_cpus_are_dedicated():
     mixed = {"cpu_policy": "mixed"}
-    assert asked({**mixed, "cpu_dedicated_mask": "^0-1"}).cells == (GuestCell(frozenset({0, 1}), frozenset({2, 3}), 4096),)
-    assert asked({**mixed, "cpu_dedicated_mask": "^0,2"}).cells == (GuestCell(frozenset({0}), frozenset({1, 2, 3}), 4096),)
-    assert asked({**mixed, "cpu_dedicated_mask": "^0,^3"}).cells == (GuestCell(frozenset({0, 3}), frozenset({1, 2}), 4096),)
+    assert asked({**mixed, "cpu_dedicated_mask": "^0-1"}).cells == (
+        GuestCell(frozenset({0, 1}), frozenset({2, 3}), 4096),
+    )
+    assert asked({**mixed, "cpu_dedicated_mask": "^0,2"}).cells == (
+        GuestCell(frozenset({0}), frozenset({1, 2, 3}), 4096),
+    )
+    assert asked({**mixed, "cpu_dedicated_mask": "^0,^3"}).cells == (
+        GuestCell(frozenset({0, 3}), frozenset({1, 2}), 4096),
+    )
     assert "shared" in wrong("MaskInvalid", {**mixed, "cpu_dedicated_mask": "0-3"})
     assert "no CPU 4" in wrong("MaskInvalid", {**mixed, "cpu_dedicated_mask": "2-5"})
     assert "needs a mask" in wrong("MaskInvalid", mixed)
 
 
 def test_7_thread_and_emulator_policies_need_pinning():
-    assert "hw:cpu_thread_policy" in wrong("ThreadPolicyNeedsPinning", {"cpu_policy": "shared", "cpu_thread_policy": "require"})
-    assert "isolate" in wrong("EmulatorNeedsPinning", {"cpu_policy": "shared", "emulator_threads_policy": "isolate"})
+    assert "hw:cpu_thread_policy" in wrong(
+        "ThreadPolicyNeedsPinning", {"cpu_policy": "shared", "cpu_thread_policy": "require"}
+    )
+    assert "isolate" in wrong(
+        "EmulatorNeedsPinning", {"cpu_policy": "shared", "emulator_threads_policy": "isolate"}
+    )
 
 
 def test_8_the_image_may_only_narrow_the_page_size():
@@ -117,15 +152,31 @@ def test_10_huge_pages_alone_make_one_cell_of_shared_cpus():
     assert guest.pages == "large"
 
 
-# --- who gets a topology ---------------------------------------------------------------------------------------
+# --- who gets a topology --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("specs", [{"hw:numa_nodes": "1"}, {"hw:mem_page_size": "small"}, {"hw:pmem": "4GB"}, {"hw:cpu_policy": "dedicated"}])
+@pytest.mark.parametrize(
+    "specs",
+    [
+        {"hw:numa_nodes": "1"},
+        {"hw:mem_page_size": "small"},
+        {"hw:pmem": "4GB"},
+        {"hw:cpu_policy": "dedicated"},
+    ],
+)
 def test_any_of_these_makes_a_topology(specs):
     assert guest_of(4, 4096, specs, {}) is not None
 
 
-@pytest.mark.parametrize("specs", [{}, {"hw:cpu_policy": "shared"}, {"resources:VCPU": "4"}, {"hw:pci_numa_affinity_policy": "required"}])
+@pytest.mark.parametrize(
+    "specs",
+    [
+        {},
+        {"hw:cpu_policy": "shared"},
+        {"resources:VCPU": "4"},
+        {"hw:pci_numa_affinity_policy": "required"},
+    ],
+)
 def test_other_guests_float(specs):
     assert guest_of(4, 4096, specs, {}) is None
 
@@ -138,39 +189,57 @@ def test_exclusions_are_fine_in_the_cpus_of_a_cell():
     assert spread(asked(given(numa_cpus_0="0-2,^1-2"))) == [({0}, 1024), ({1, 2, 3}, 3072)]
 
 
-# --- policies --------------------------------------------------------------------------------------------------
+# --- policies -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("flavor", "image", "policy"),
     [
-        ("dedicated", None, "dedicated"), ("dedicated", "shared", "dedicated"), ("dedicated", "mixed", "dedicated"),
-        (None, "dedicated", "dedicated"), ("DEDICATED", None, "dedicated"),
+        ("dedicated", None, "dedicated"),
+        ("dedicated", "shared", "dedicated"),
+        ("dedicated", "mixed", "dedicated"),
+        (None, "dedicated", "dedicated"),
+        ("DEDICATED", None, "dedicated"),
     ],
-)  # fmt: skip
+)
 def test_flavor_and_image_agree_on_a_policy(flavor, image, policy):
     specs, properties = ({} if one is None else {"cpu_policy": one} for one in (flavor, image))
     assert asked(specs, properties).cpu_policy == policy
 
 
 def test_a_mixed_flavor_stays_mixed_on_a_shared_image():
-    assert asked({"cpu_policy": "mixed", "cpu_dedicated_mask": "0"}, {"cpu_policy": "shared"}).cpu_policy == "mixed"
+    assert (
+        asked(
+            {"cpu_policy": "mixed", "cpu_dedicated_mask": "0"}, {"cpu_policy": "shared"}
+        ).cpu_policy
+        == "mixed"
+    )
 
 
-@pytest.mark.parametrize(("flavor", "image"), [("mixed", "dedicated"), ("shared", "dedicated"), ("shared", "mixed")])
+@pytest.mark.parametrize(
+    ("flavor", "image"), [("mixed", "dedicated"), ("shared", "dedicated"), ("shared", "mixed")]
+)
 def test_an_image_may_not_ask_for_more_pinning_than_the_flavor_says(flavor, image):
-    assert image in wrong("PinningForbidden", {"cpu_policy": flavor, "cpu_dedicated_mask": "0"}, {"cpu_policy": image})
+    assert image in wrong(
+        "PinningForbidden", {"cpu_policy": flavor, "cpu_dedicated_mask": "0"}, {"cpu_policy": image}
+    )
 
 
 @pytest.mark.parametrize(
     ("flavor", "image", "policy"),
     [
-        (None, "isolate", "isolate"), ("prefer", "require", "prefer"), ("prefer", "isolate", "prefer"), ("require", "require", "require"),
-        ("prefer", None, "prefer"), ("", "require", "require"),
+        (None, "isolate", "isolate"),
+        ("prefer", "require", "prefer"),
+        ("prefer", "isolate", "prefer"),
+        ("require", "require", "require"),
+        ("prefer", None, "prefer"),
+        ("", "require", "require"),
     ],
-)  # fmt: skip
+)
 def test_a_thread_policy_of_the_flavor_stays_what_it_is(flavor, image, policy):
-    specs, properties = ({} if one is None else {"cpu_thread_policy": one} for one in (flavor, image))
+    specs, properties = (
+        {} if one is None else {"cpu_thread_policy": one} for one in (flavor, image)
+    )
     assert asked({**specs, "cpu_policy": "dedicated"}, properties).thread_policy == policy
 
 
@@ -179,15 +248,26 @@ def test_the_hyperthreading_trait_is_a_thread_policy(trait, policy):
     key = "trait:HW_CPU_HYPERTHREADING"
     assert asked({key: trait, "cpu_policy": "dedicated"}).thread_policy == policy
     # Of an image's traits only those that are required are read.
-    assert asked({"cpu_policy": "dedicated"}, {key: trait}).thread_policy == (policy if trait == "required" else None)
+    assert asked({"cpu_policy": "dedicated"}, {key: trait}).thread_policy == (
+        policy if trait == "required" else None
+    )
     assert asked({key: trait, "numa_nodes": "1"}).thread_policy is None
-    wrong("ThreadPolicyForbidden", {key: trait, "cpu_policy": "dedicated", "cpu_thread_policy": "prefer"})
+    wrong(
+        "ThreadPolicyForbidden",
+        {key: trait, "cpu_policy": "dedicated", "cpu_thread_policy": "prefer"},
+    )
 
 
 def test_numbered_groups_say_together_how_many_cpus_are_dedicated():
-    for amounts in ({"resources1:PCPU": "4"}, {"resources:PCPU": "1", "resources2:PCPU": "3"}, {"resources1:PCPU": "4", "resources1:VCPU": "0"}):
+    for amounts in (
+        {"resources1:PCPU": "4"},
+        {"resources:PCPU": "1", "resources2:PCPU": "3"},
+        {"resources1:PCPU": "4", "resources1:VCPU": "0"},
+    ):
         assert asked(amounts).cpu_policy == "dedicated"
-    assert asked({"resources1:PCPU": "5", "emulator_threads_policy": "isolate"}).emulator_cpus(0) == 1
+    assert (
+        asked({"resources1:PCPU": "5", "emulator_threads_policy": "isolate"}).emulator_cpus(0) == 1
+    )
     # Of groups with other names only the scheduler takes notice.
     for other in ("resources_X:PCPU", "resources0:PCPU", "resourcesA:PCPU"):
         assert guest_of(4, 4096, {other: "4"}, {}) is None
@@ -196,7 +276,10 @@ def test_numbered_groups_say_together_how_many_cpus_are_dedicated():
 @pytest.mark.parametrize("key", ["trait1:HW_CPU_HYPERTHREADING", "trait12:HW_CPU_HYPERTHREADING"])
 def test_the_hyperthreading_trait_of_a_numbered_group_is_a_thread_policy_too(key):
     assert asked({key: "forbidden", "resources1:PCPU": "4"}).thread_policy == "isolate"
-    assert asked({"trait_X:HW_CPU_HYPERTHREADING": "forbidden", "resources1:PCPU": "4"}).thread_policy is None
+    assert (
+        asked({"trait_X:HW_CPU_HYPERTHREADING": "forbidden", "resources1:PCPU": "4"}).thread_policy
+        is None
+    )
 
 
 @pytest.mark.parametrize("value", ["many", "", "1.5"])
@@ -206,17 +289,32 @@ def test_an_amount_that_is_no_number_is_not_a_request_and_is_told(value):
     assert overlooked(specs, {}) == ["resources1:PCPU", "resources:VCPU"]
 
 
-@pytest.mark.parametrize("key", [
-    "numa_nodes", "cpu_policy", "cpu_thread_policy", "cpu_dedicated_mask", "cpu_realtime", "cpu_realtime_mask", "emulator_threads_policy", "mem_page_size",
-    "pci_numa_affinity_policy", "locked_memory", "pmem",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "key",
+    [
+        "numa_nodes",
+        "cpu_policy",
+        "cpu_thread_policy",
+        "cpu_dedicated_mask",
+        "cpu_realtime",
+        "cpu_realtime_mask",
+        "emulator_threads_policy",
+        "mem_page_size",
+        "pci_numa_affinity_policy",
+        "locked_memory",
+        "pmem",
+    ],
+)
 def test_an_empty_value_says_nothing(key):
     assert guest_of(4, 4096, {f"hw:{key}": ""}, {f"hw_{key}": ""}) is None
     assert asked({"resources:PCPU": "4", key: ""}, {key: ""}) == asked({"resources:PCPU": "4"})
 
 
 def test_a_cell_may_have_memory_alone():
-    assert spread(asked(given(numa_cpus_0="", numa_cpus_1="0-3"))) == [(set(), 1024), ({0, 1, 2, 3}, 3072)]
+    assert spread(asked(given(numa_cpus_0="", numa_cpus_1="0-3"))) == [
+        (set(), 1024),
+        ({0, 1, 2, 3}, 3072),
+    ]
 
 
 def test_amounts_of_zero_are_not_a_request():
@@ -224,19 +322,25 @@ def test_amounts_of_zero_are_not_a_request():
     assert asked({"resources:VCPU": "0", "cpu_policy": "dedicated"}).cpu_policy == "dedicated"
 
 
-# --- realtime --------------------------------------------------------------------------------------------------
+# --- realtime -------------------------------------------------------------------------------------
 
 
 def test_realtime_cpus_of_a_dedicated_guest():
     realtime = {"cpu_policy": "dedicated", "cpu_realtime": "yes"}
     assert asked({**realtime, "cpu_realtime_mask": "^0-1"}).realtime == {2, 3}
     assert asked({**realtime, "cpu_realtime_mask": "^0,2"}).realtime == {1, 2, 3}
-    assert asked({**realtime, "cpu_realtime_mask": "^0-1"}, {"cpu_realtime_mask": "1"}).realtime == {1}
+    assert asked(
+        {**realtime, "cpu_realtime_mask": "^0-1"}, {"cpu_realtime_mask": "1"}
+    ).realtime == {1}
     assert asked({**realtime, "emulator_threads_policy": "share"}).realtime == {0, 1, 2, 3}
-    assert asked({**realtime, "emulator_threads_policy": "share", "cpu_realtime_mask": "0-3"}).realtime == {0, 1, 2, 3}
+    assert asked(
+        {**realtime, "emulator_threads_policy": "share", "cpu_realtime_mask": "0-3"}
+    ).realtime == {0, 1, 2, 3}
     assert "emulator" in wrong("MaskInvalid", {**realtime, "cpu_realtime_mask": "0-3"})
     assert "not set" in wrong("MaskInvalid", realtime)
-    assert "^0-3" in wrong("MaskInvalid", {**realtime, "cpu_realtime_mask": "^0-3", "emulator_threads_policy": "share"})
+    assert "^0-3" in wrong(
+        "MaskInvalid", {**realtime, "cpu_realtime_mask": "^0-3", "emulator_threads_policy": "share"}
+    )
     wrong("InvalidCpuPolicy", {"cpu_realtime": "yes", "cpu_realtime_mask": "1"})
 
 
@@ -250,7 +354,9 @@ def test_realtime_cpus_of_a_mixed_guest_are_the_dedicated_ones():
     wrong("MaskInvalid", {**mixed, "cpu_realtime_mask": "0-3"})
     wrong("MaskInvalid", mixed)
     for more in ({}, {"cpu_realtime_mask": "0-3"}):
-        assert asked({**mixed, **more, "emulator_threads_policy": "share"}).cells == (GuestCell(frozenset(), frozenset(range(4)), 4096),)
+        assert asked({**mixed, **more, "emulator_threads_policy": "share"}).cells == (
+            GuestCell(frozenset(), frozenset(range(4)), 4096),
+        )
 
 
 def test_a_realtime_mask_means_nothing_without_realtime():
@@ -259,14 +365,18 @@ def test_a_realtime_mask_means_nothing_without_realtime():
     assert guest.realtime == frozenset()
 
 
-# --- every kind of error ---------------------------------------------------------------------------------------
+# --- every kind of error --------------------------------------------------------------------------
 
 DEDICATED = {"cpu_policy": "dedicated"}
 WRONG = [
     ("InvalidNodes", {"numa_nodes": "0"}, {}),
     ("InvalidNodes", {"numa_nodes": "two"}, {}),
     ("TopologyForbidden", {"numa_nodes": "2"}, {"numa_nodes": "2"}),
-    ("TopologyForbidden", {"numa_nodes": "2", "numa_cpus.0": "0"}, {"numa_cpus.0": "0", "numa_cpus.1": "1"}),
+    (
+        "TopologyForbidden",
+        {"numa_nodes": "2", "numa_cpus.0": "0"},
+        {"numa_cpus.0": "0", "numa_cpus.1": "1"},
+    ),
     ("TopologyForbidden", {"numa_nodes": "2", "numa_mem.0": "1"}, {"numa_mem.0": "1"}),
     ("Asymmetric", {"numa_nodes": "3"}, {}),
     ("Incomplete", {"numa_nodes": "2", "numa_mem.0": "1", "numa_mem.1": "1"}, {}),
@@ -282,7 +392,11 @@ WRONG = [
     ("PinningForbidden", {"cpu_policy": "shared"}, {"cpu_policy": "dedicated"}),
     ("InvalidThreadPolicy", {**DEDICATED, "cpu_thread_policy": "all"}, {}),
     ("InvalidThreadPolicy", DEDICATED, {"cpu_thread_policy": "all"}),
-    ("ThreadPolicyForbidden", {**DEDICATED, "cpu_thread_policy": "require"}, {"cpu_thread_policy": "isolate"}),
+    (
+        "ThreadPolicyForbidden",
+        {**DEDICATED, "cpu_thread_policy": "require"},
+        {"cpu_thread_policy": "isolate"},
+    ),
     ("ThreadPolicyNeedsPinning", {}, {"cpu_thread_policy": "prefer"}),
     ("MaskNeedsMixed", {**DEDICATED, "cpu_dedicated_mask": "0"}, {}),
     ("MaskNeedsMixed", {"cpu_dedicated_mask": "0"}, {}),
@@ -296,10 +410,18 @@ WRONG = [
     ("PageSizeInvalid", {"mem_page_size": "any"}, {"mem_page_size": "big"}),
     ("PageSizeForbidden", {"mem_page_size": "small"}, {"mem_page_size": "small"}),
     ("LockedNeedsPages", {"locked_memory": "true"}, {}),
-    ("LockedNeedsPages", {"locked_memory": "true", "mem_page_size": "large"}, {"locked_memory": "false"}),
+    (
+        "LockedNeedsPages",
+        {"locked_memory": "true", "mem_page_size": "large"},
+        {"locked_memory": "false"},
+    ),
     ("InvalidPciPolicy", {"pci_numa_affinity_policy": "near"}, {}),
     ("InvalidPciPolicy", {}, {"pci_numa_affinity_policy": "near"}),
-    ("PciPolicyForbidden", {"pci_numa_affinity_policy": "required"}, {"pci_numa_affinity_policy": "socket"}),
+    (
+        "PciPolicyForbidden",
+        {"pci_numa_affinity_policy": "required"},
+        {"pci_numa_affinity_policy": "socket"},
+    ),
     ("VcpuPcpuConflict", {"resources:PCPU": "3"}, {}),
     ("VcpuPcpuConflict", {"resources:PCPU": "4", "resources2:PCPU": "1"}, {}),
     ("VcpuPcpuConflict", {"resources1:PCPU": "4", "resources2:VCPU": "4"}, {}),
@@ -319,7 +441,8 @@ def test_every_kind_of_error_is_shown():
 
 def test_flavor_and_image_may_say_the_same_in_other_words():
     guest = asked(
-        {"mem_page_size": "large", "locked_memory": "True", "pci_numa_affinity_policy": "socket"}, {"locked_memory": "1", "pci_numa_affinity_policy": "Socket"}
+        {"mem_page_size": "large", "locked_memory": "True", "pci_numa_affinity_policy": "socket"},
+        {"locked_memory": "1", "pci_numa_affinity_policy": "Socket"},
     )
     assert guest.locked_memory
     assert guest.pci_policy == "socket"
@@ -329,15 +452,23 @@ def test_control_characters_of_a_value_do_not_reach_the_message():
     assert "\n" not in wrong("PageSizeInvalid", {"mem_page_size": "2\n048 \x1b[2J"})
 
 
-# --- what has no effect ----------------------------------------------------------------------------------------
+# --- what has no effect ---------------------------------------------------------------------------
 
 
 def test_keys_of_cells_that_the_guest_does_not_have_are_told():
     specs = prefixed("hw:", given())
     assert overlooked(specs, {}) == []
-    assert overlooked({**specs, "hw:numa_cpus.2": "4", "hw:numa_mem.x": "1"}, {}) == ["hw:numa_cpus.2", "hw:numa_mem.x"]
+    assert overlooked({**specs, "hw:numa_cpus.2": "4", "hw:numa_mem.x": "1"}, {}) == [
+        "hw:numa_cpus.2",
+        "hw:numa_mem.x",
+    ]
 
 
 def test_keys_behind_a_gap_are_told():
-    assert overlooked({"hw:numa_nodes": "2", "hw:numa_cpus.1": "0-3"}, {"hw_numa_mem.1": "4096"}) == ["hw:numa_cpus.1", "hw_numa_mem.1"]
-    assert spread(asked({"numa_nodes": "2", "numa_cpus.1": "0-3"})) == [({0, 1}, 2048), ({2, 3}, 2048)]
+    assert overlooked(
+        {"hw:numa_nodes": "2", "hw:numa_cpus.1": "0-3"}, {"hw_numa_mem.1": "4096"}
+    ) == ["hw:numa_cpus.1", "hw_numa_mem.1"]
+    assert spread(asked({"numa_nodes": "2", "numa_cpus.1": "0-3"})) == [
+        ({0, 1}, 2048),
+        ({2, 3}, 2048),
+    ]

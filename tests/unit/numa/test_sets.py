@@ -9,15 +9,15 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from agent.errors import Undecided
-from agent.model.device_request import DeviceDemand
-from agent.numa.hitting import Hitting
-from agent.numa.matching import match
+from agent.model.devices import DeviceDemand
+from agent.numa.matching import Hitting, match
 from agent.numa.sets import Cells, Search
 
 
 @dataclass(frozen=True)
 class Scattered:
-    """So many devices on each cell, of which ``count`` are wanted; ``strict``: from the set's own cells only.
+    """So many devices on each cell, of which ``count`` are wanted; ``strict``: from the set's own
+    cells only.
 
     ``told``: whether the search is told of it before.
     """
@@ -40,7 +40,12 @@ class Scattered:
         return self.there[cell]
 
     def cost(self, cells: frozenset[int]) -> tuple[int, int] | None:
-        away = sorted(min(self.distances[one][cell] for one in cells) for cell, count in self.there.items() if cell not in cells for _ in range(count))
+        away = sorted(
+            min(self.distances[one][cell] for one in cells)
+            for cell, count in self.there.items()
+            if cell not in cells
+            for _ in range(count)
+        )
         missing = max(self.count - sum(self.there[cell] for cell in cells), 0)
         if missing > (0 if self.strict else len(away)):
             return None
@@ -58,15 +63,37 @@ class Case:
     devices: Scattered
 
     def search(self, **more: int) -> Search:
-        return Search(self.fits, self.order, self.groups, Cells(range(len(self.order)), self.distances), self.devices, **more)
+        return Search(
+            self.fits,
+            self.order,
+            self.groups,
+            Cells(range(len(self.order)), self.distances),
+            self.devices,
+            **more,
+        )
 
     def best(self) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
         """By trying everything."""
         found = []
         for columns in combinations(self.order, len(self.fits)):
             cost = self.devices.cost(frozenset(columns))
-            if cost is not None and has_room(self.fits, columns) and all(group & set(columns) for group in self.groups):
-                found.append(((*cost, sum(self.distances[one][other] for one, other in combinations(columns, 2))), columns))
+            if (
+                cost is not None
+                and has_room(self.fits, columns)
+                and all(group & set(columns) for group in self.groups)
+            ):
+                found.append(
+                    (
+                        (
+                            *cost,
+                            sum(
+                                self.distances[one][other]
+                                for one, other in combinations(columns, 2)
+                            ),
+                        ),
+                        columns,
+                    )
+                )
         return min(found, key=lambda one: one[0], default=None)
 
 
@@ -74,8 +101,14 @@ class Case:
 def tables(draw: st.DrawFn) -> tuple[list[list[bool]], list[int], list[frozenset[int]]]:
     width = draw(st.integers(1, 6))
     row = st.lists(st.booleans(), min_size=width, max_size=width)
-    rows = draw(st.lists(row, min_size=1, max_size=min(width, 4)) if draw(st.booleans()) else st.integers(1, width).map(lambda count: [[True] * width] * count))
-    groups = draw(st.lists(st.frozensets(st.integers(0, width - 1), min_size=1, max_size=3), max_size=3))
+    rows = draw(
+        st.lists(row, min_size=1, max_size=min(width, 4))
+        if draw(st.booleans())
+        else st.integers(1, width).map(lambda count: [[True] * width] * count)
+    )
+    groups = draw(
+        st.lists(st.frozensets(st.integers(0, width - 1), min_size=1, max_size=3), max_size=3)
+    )
     return rows, draw(st.permutations(range(width))), groups
 
 
@@ -84,17 +117,38 @@ def cases(draw: st.DrawFn) -> Case:
     fits, order, groups = draw(tables())
     width = len(order)
     # Few distances, so that many cells are alike; one way or both.
-    away = [[draw(st.sampled_from((12, 12, 12, 21, 32))) for _ in range(width)] for _ in range(width)]
+    away = [
+        [draw(st.sampled_from((12, 12, 12, 21, 32))) for _ in range(width)] for _ in range(width)
+    ]
     both = draw(st.booleans())
     distances = [
-        [10 if one == other else away[min(one, other)][max(one, other)] if both else away[one][other] for other in range(width)] for one in range(width)
+        [
+            10
+            if one == other
+            else away[min(one, other)][max(one, other)]
+            if both
+            else away[one][other]
+            for other in range(width)
+        ]
+        for one in range(width)
     ]
     there = {cell: draw(st.sampled_from((0, 0, 1, 1, 2))) for cell in range(width)}
-    return Case(fits, order, groups, distances, Scattered(there, draw(st.integers(1, 4)), draw(st.booleans()), draw(st.booleans()), distances))
+    return Case(
+        fits,
+        order,
+        groups,
+        distances,
+        Scattered(
+            there, draw(st.integers(1, 4)), draw(st.booleans()), draw(st.booleans()), distances
+        ),
+    )
 
 
 def has_room(fits: list[list[bool]], columns: tuple[int, ...]) -> bool:
-    return any(all(line[column] for line, column in zip(fits, one, strict=True)) for one in permutations(columns))
+    return any(
+        all(line[column] for line, column in zip(fits, one, strict=True))
+        for one in permutations(columns)
+    )
 
 
 @settings(max_examples=1000, deadline=None)
@@ -124,7 +178,11 @@ def test_a_search_that_is_given_up_never_says_no_and_never_what_is_not_so(case, 
 def test_cells_of_all_networks_are_found_exactly_if_there_are_some(table):
     fits, order, groups = table
     found = Hitting(fits, order, groups).columns()
-    there = [one for one in combinations(order, len(fits)) if has_room(fits, one) and all(group & set(one) for group in groups)]
+    there = [
+        one
+        for one in combinations(order, len(fits))
+        if has_room(fits, one) and all(group & set(one) for group in groups)
+    ]
     assert (found is not None) == bool(there)
     if found is not None:
         assert has_room(fits, found)

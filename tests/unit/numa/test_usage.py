@@ -1,4 +1,6 @@
-"""Scenarios 56 to 60, 62 and 63: which cells are preferred, what placed guests use, and the cells of a host."""
+"""Scenarios 56 to 60, 62 and 63: which cells are preferred, what placed guests use, and the cells
+of a host.
+"""
 
 from dataclasses import replace
 from random import Random
@@ -9,10 +11,22 @@ from agent.model.guest import PlacedCell
 from agent.model.topology import Cell, PagePool, Topology
 from agent.numa.fit import NoFit, fit
 from agent.numa.host import CellUsageError, HostCell, Pages
-from agent.numa.host_cells import counted, host_cells
+from agent.numa.host_cells import NetworkAffinity, counted, host_cells
 from agent.numa.host_policy import HostPolicy
-from agent.numa.network_affinity import NetworkAffinity
-from tests.unit.numa.cells import NOTHING, cpus, dedicated, h2, h4, host_cell, pages, pinned_to, placed, placed_on, refused, shared
+from tests.unit.numa.cells import (
+    NOTHING,
+    cpus,
+    dedicated,
+    h2,
+    h4,
+    host_cell,
+    pages,
+    pinned_to,
+    placed,
+    placed_on,
+    refused,
+    shared,
+)
 
 NO_NETWORKS = NetworkAffinity()
 
@@ -21,12 +35,20 @@ def test_56_memory_is_spread_or_packed():
     host = tuple(replace(cell, memory_used_mib=1024 * cell.id) for cell in h4(shared=True))
     assert placed_on(host, shared((1, 512))) == [0]
     assert placed_on(host, shared((1, 512)), strategy="pack") == [3]
-    assert placed_on(tuple(replace(cell, memory_mib=3072) for cell in host[:3]) + host[3:], shared((1, 4096)), strategy="pack") == [3]
-    assert placed_on((*host[:3], replace(host[3], memory_mib=256)), shared((1, 512)), strategy="pack") == [2]
+    assert placed_on(
+        tuple(replace(cell, memory_mib=3072) for cell in host[:3]) + host[3:],
+        shared((1, 4096)),
+        strategy="pack",
+    ) == [3]
+    assert placed_on(
+        (*host[:3], replace(host[3], memory_mib=256)), shared((1, 512)), strategy="pack"
+    ) == [2]
 
 
 def test_57_dedicated_cpus_are_spread_or_packed():
-    host = tuple(replace(cell, pinned=frozenset(sorted(cell.dedicated)[: cell.id])) for cell in h4())
+    host = tuple(
+        replace(cell, pinned=frozenset(sorted(cell.dedicated)[: cell.id])) for cell in h4()
+    )
     assert [len(cell.free_dedicated) for cell in host] == [4, 3, 2, 1]
     assert placed_on(host, dedicated((1, 512))) == [0]
     assert placed_on(host, dedicated((1, 512)), strategy="pack") == [3]
@@ -35,28 +57,38 @@ def test_57_dedicated_cpus_are_spread_or_packed():
 
 def test_shared_cpus_count_more_than_memory():
     used = ((1, 0), (0, 64), (0, 32), (1, 64))
-    host = tuple(replace(cell, shared_used=used[cell.id][0], memory_used_mib=used[cell.id][1]) for cell in h4(shared=True))
+    host = tuple(
+        replace(cell, shared_used=used[cell.id][0], memory_used_mib=used[cell.id][1])
+        for cell in h4(shared=True)
+    )
     assert placed_on(host, shared((1, 512))) == [2]
     assert placed_on(host, shared((1, 512)), strategy="pack") == [3]
 
 
 @pytest.mark.parametrize("strategy", ["spread", "pack"])
 def test_58_a_guest_that_needs_all_cells_gets_them_in_their_order(strategy):
-    host = tuple(replace(cell, memory_used_mib=memory) for cell, memory in zip(h4(), (64, 0, 128, 32), strict=True))
+    host = tuple(
+        replace(cell, memory_used_mib=memory)
+        for cell, memory in zip(h4(), (64, 0, 128, 32), strict=True)
+    )
     assert placed_on(host, dedicated(*[(2, 512)] * 4), strategy=strategy) == [0, 1, 2, 3]
 
 
 def test_59_usage_does_not_depend_on_the_order_of_guests():
     cell = host_cell(0, cpus(0, 8), pages=pages(k4=2097152, k2048=1024))
     first = placed(cell, dedicated((2, 512)))
-    second = placed(cell.with_guest(first), dedicated((2, 1024), pages="large", emulator_policy="isolate"))
+    second = placed(
+        cell.with_guest(first), dedicated((2, 1024), pages="large", emulator_policy="isolate")
+    )
     both = cell.with_guest(first).with_guest(second)
     assert both == cell.with_guest(second).with_guest(first)
     assert both.without_guest(first) == cell.with_guest(second)
     assert both.pinned == cpus(0, 5)
     assert both.memory_used_mib == 1536
     assert [pool.used for pool in both.pages] == [131072, 512]
-    assert counted(h2(), [replace(second, host_cell=1, pins={0: 8, 1: 9}, reserved=frozenset({10})), first]) == counted(
+    assert counted(
+        h2(), [replace(second, host_cell=1, pins={0: 8, 1: 9}, reserved=frozenset({10})), first]
+    ) == counted(
         h2(), [first, replace(second, host_cell=1, pins={0: 8, 1: 9}, reserved=frozenset({10}))]
     )
 
@@ -72,8 +104,24 @@ def test_60_a_resize_on_the_same_cell_needs_room_for_both():
 
 def topology() -> Topology:
     cells = (
-        Cell(0, cpus(0, 8), 16384, (PagePool(2048, 1024),), {0: 10, 8: 21}, tuple(cpus(first, 2) for first in range(0, 8, 2)), frozenset({0})),
-        Cell(8, cpus(8, 8), 16384, (), {0: 21, 8: 10}, tuple(cpus(first, 2) for first in range(8, 16, 2)), frozenset({0, 1})),
+        Cell(
+            0,
+            cpus(0, 8),
+            16384,
+            (PagePool(2048, 1024),),
+            {0: 10, 8: 21},
+            tuple(cpus(first, 2) for first in range(0, 8, 2)),
+            frozenset({0}),
+        ),
+        Cell(
+            8,
+            cpus(8, 8),
+            16384,
+            (),
+            {0: 21, 8: 10},
+            tuple(cpus(first, 2) for first in range(8, 16, 2)),
+            frozenset({0, 1}),
+        ),
     )
     return Topology(cells)
 
@@ -81,12 +129,19 @@ def topology() -> Topology:
 @pytest.mark.parametrize("seed", range(5))
 def test_62_after_a_restart_the_usage_is_as_before(seed):
     policy, chance = HostPolicy(cpus(0, 4), cpus(4, 12), {(0, 2048): 64}), Random(seed)
-    kinds = [dedicated((2, 512)), dedicated((1, 256), (1, 256), emulator_policy="isolate"), shared((2, 1024)), dedicated((1, 64), pages="large")]
+    kinds = [
+        dedicated((2, 512)),
+        dedicated((1, 256), (1, 256), emulator_policy="isolate"),
+        shared((2, 1024)),
+        dedicated((1, 64), pages="large"),
+    ]
     cells, guests = policy.cells(topology(), cpus(0, 16)), []
     for _ in range(40):
         if guests and chance.random() < 0.4:
             for one in guests.pop(chance.randrange(len(guests))):
-                cells = tuple(cell.without_guest(one) if cell.id == one.host_cell else cell for cell in cells)
+                cells = tuple(
+                    cell.without_guest(one) if cell.id == one.host_cell else cell for cell in cells
+                )
             continue
         try:
             placed_cells = fit(cells, chance.choice(kinds)).cells
@@ -96,13 +151,19 @@ def test_62_after_a_restart_the_usage_is_as_before(seed):
         cells = counted(cells, placed_cells)
     chance.shuffle(guests)
     assert guests
-    assert counted(policy.cells(topology(), cpus(0, 16)), [one for guest in guests for one in guest]) == cells
+    assert (
+        counted(policy.cells(topology(), cpus(0, 16)), [one for guest in guests for one in guest])
+        == cells
+    )
 
 
 def test_63_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():
     everything = cpus(0, 16)
     guest = PlacedCell(dedicated((2, 1024)).cells[0], 0, pins={0: 4, 1: 5})
-    (cell, other) = counted(host_cells(topology(), everything - {5}, NOTHING, NOTHING, everything, {}, NO_NETWORKS), [guest])
+    (cell, other) = counted(
+        host_cells(topology(), everything - {5}, NOTHING, NOTHING, everything, {}, NO_NETWORKS),
+        [guest],
+    )
     assert cell.pinned == {4, 5}
     assert cell.degraded == {5}
     assert other.degraded == NOTHING
@@ -115,15 +176,37 @@ def test_63_a_cpu_that_goes_offline_keeps_its_guest_and_gets_no_other():
 
 def test_the_cells_of_a_host_offer_what_the_operator_and_the_kernel_say():
     networks = NetworkAffinity({"p": frozenset({8})}, frozenset({0}))
-    first, second = host_cells(topology(), cpus(0, 15), NOTHING, cpus(0, 3), cpus(4, 12), {(0, 2048): 64, (8, 4): 256}, networks)
+    first, second = host_cells(
+        topology(),
+        cpus(0, 15),
+        NOTHING,
+        cpus(0, 3),
+        cpus(4, 12),
+        {(0, 2048): 64, (8, 4): 256},
+        networks,
+    )
     assert first == HostCell(
-        0, cpus(0, 3), cpus(4, 4), 16384, siblings=(cpus(0, 2), cpus(2, 1), cpus(4, 2), cpus(6, 2)),
-        pages=(Pages(4, (16384 - 2048) * 256), Pages(2048, 1024, reserved=64)), tunneled=True, socket=0, distances={0: 10, 8: 21},
-    )  # fmt: skip
+        0,
+        cpus(0, 3),
+        cpus(4, 4),
+        16384,
+        siblings=(cpus(0, 2), cpus(2, 1), cpus(4, 2), cpus(6, 2)),
+        pages=(Pages(4, (16384 - 2048) * 256), Pages(2048, 1024, reserved=64)),
+        tunneled=True,
+        socket=0,
+        distances={0: 10, 8: 21},
+    )
     assert second == HostCell(
-        8, NOTHING, cpus(8, 7), 16384, siblings=(cpus(8, 2), cpus(10, 2), cpus(12, 2), cpus(14, 1)), pages=(Pages(4, 16384 * 256, reserved=256),),
-        physnets=frozenset({"p"}), distances={0: 21, 8: 10}, offline=frozenset({15}),
-    )  # fmt: skip
+        8,
+        NOTHING,
+        cpus(8, 7),
+        16384,
+        siblings=(cpus(8, 2), cpus(10, 2), cpus(12, 2), cpus(14, 1)),
+        pages=(Pages(4, 16384 * 256, reserved=256),),
+        physnets=frozenset({"p"}),
+        distances={0: 21, 8: 10},
+        offline=frozenset({15}),
+    )
 
 
 @pytest.mark.parametrize(
@@ -135,7 +218,9 @@ def test_the_cells_of_a_host_offer_what_the_operator_and_the_kernel_say():
         (cpus(0, 4), cpus(4, 4), (cpus(0, 4), cpus(4, 3))),
     ],
 )
-def test_a_kind_of_cpus_that_is_not_configured_gets_none_unless_neither_is(shared, dedicated, offered):
+def test_a_kind_of_cpus_that_is_not_configured_gets_none_unless_neither_is(
+    shared, dedicated, offered
+):
     cell = host_cells(topology(), cpus(0, 7), NOTHING, shared, dedicated, {}, NO_NETWORKS)[0]
     assert (cell.shared, cell.dedicated) == offered
     assert cell.offline == (NOTHING if dedicated is None and shared is not None else frozenset({7}))

@@ -1,4 +1,6 @@
-"""The host of the scenarios: two plain devices, two network cards, one with two and one with four virtual functions."""
+"""The host of the scenarios: two plain devices, two network cards, one with two and one with four
+virtual functions.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -6,16 +8,22 @@ from dataclasses import replace
 from typing import Any
 
 from agent.errors import ConfigError
-from agent.model.devices import PciDevice
-from agent.model.pci_address import PciAddress
+from agent.model.devices import PciAddress, PciDevice
 from agent.pci.device_spec import DeviceSpec, device_specs
-from agent.pci.matching import Matched, matched
-from agent.pci.present_devices import PresentDevices
+from agent.pci.matching import Matched, PresentDevices, matched
 
 NAMES = {
-    "P0": "0000:81:00.0", "P1": "0000:81:01.0", "F2": "0000:81:02.0", "V20": "0000:81:02.1", "V21": "0000:81:02.2",
-    "F3": "0000:82:03.0", "V30": "0000:82:03.1", "V31": "0000:82:03.2", "V32": "0000:82:03.3", "V33": "0000:82:03.4",
-}  # fmt: skip
+    "P0": "0000:81:00.0",
+    "P1": "0000:81:01.0",
+    "F2": "0000:81:02.0",
+    "V20": "0000:81:02.1",
+    "V21": "0000:81:02.2",
+    "F3": "0000:82:03.0",
+    "V30": "0000:82:03.1",
+    "V31": "0000:82:03.2",
+    "V32": "0000:82:03.3",
+    "V33": "0000:82:03.4",
+}
 
 
 def address(name: str) -> PciAddress:
@@ -23,11 +31,17 @@ def address(name: str) -> PciAddress:
 
 
 def plain(name: str, **facts: Any) -> PciDevice:
-    return PciDevice(address(name), **{"vendor_id": "8086", "product_id": "1533", "numa_node": 0, **facts})
+    return PciDevice(
+        address(name), **{"vendor_id": "8086", "product_id": "1533", "numa_node": 0, **facts}
+    )
 
 
 def physical(name: str, *functions: str, **facts: Any) -> PciDevice:
-    fields = {"product_id": "1572", "virtual_functions": tuple(map(address, functions)), "max_virtual_functions": 8}
+    fields = {
+        "product_id": "1572",
+        "virtual_functions": tuple(map(address, functions)),
+        "max_virtual_functions": 8,
+    }
     return plain(name, **{**fields, **facts})
 
 
@@ -38,10 +52,14 @@ def virtual(name: str, parent: str, **facts: Any) -> PciDevice:
 def host() -> dict[str, PciDevice]:
     second = {name: virtual(name, "F3", numa_node=1) for name in ("V30", "V31", "V32", "V33")}
     return {
-        "P0": plain("P0"), "P1": plain("P1"),
-        "F2": physical("F2", "V20", "V21"), "V20": virtual("V20", "F2"), "V21": virtual("V21", "F2"),
-        "F3": physical("F3", *second, numa_node=1), **second,
-    }  # fmt: skip
+        "P0": plain("P0"),
+        "P1": plain("P1"),
+        "F2": physical("F2", "V20", "V21"),
+        "V20": virtual("V20", "F2"),
+        "V21": virtual("V21", "F2"),
+        "F3": physical("F3", *second, numa_node=1),
+        **second,
+    }
 
 
 def present(**more: PciDevice) -> PresentDevices:
@@ -50,7 +68,10 @@ def present(**more: PciDevice) -> PresentDevices:
 
 
 def with_serial_numbers() -> PresentDevices:
-    return PresentDevices.of(replace(one, serial_number="MT1") if one.is_physical_function else one for one in host().values())
+    return PresentDevices.of(
+        replace(one, serial_number="MT1") if one.is_physical_function else one
+        for one in host().values()
+    )
 
 
 def parsed(*values: Any, report: bool = True) -> tuple[tuple[DeviceSpec, ...], list[ConfigError]]:
@@ -75,6 +96,8 @@ def by_name(found: Iterable[Matched]) -> Mapping[str, Matched]:
     return {names.get(str(one.device.address), str(one.device.address)): one for one in found}
 
 
-def offered(*values: Any, on: PresentDevices | None = None, report: bool = True) -> Mapping[str, Matched]:
+def offered(
+    *values: Any, on: PresentDevices | None = None, report: bool = True
+) -> Mapping[str, Matched]:
     """The devices that the values offer, by their names in the scenarios."""
     return by_name(matched(on or present(), specs(*values, report=report)))

@@ -1,4 +1,6 @@
-"""Globs and expressions for PCI addresses, against the table of the grammar and against a plain reading of it."""
+"""Globs and expressions for PCI addresses, against the table of the grammar and against a plain
+reading of it.
+"""
 
 import re
 from fnmatch import fnmatchcase
@@ -7,14 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.pci_address import PciAddress
-from agent.pci.address_pattern import MAXIMA, PARTS, Glob, Regex, expression, glob, written
+from agent.model.devices import PciAddress
+from agent.pci.device_spec import MAXIMA, PARTS, Glob, Regex, expression, glob, written
 
 ADDRESSES = st.builds(
     PciAddress,
     st.sampled_from([0, 1, 0xA, 0xFFFF, 0x10000, 0xFFFFFFFF]) | st.integers(0, 0xFFFFFFFF),
-    st.integers(0, 0xFF), st.integers(0, 0x1F), st.integers(0, 7),
-)  # fmt: skip
+    st.integers(0, 0xFF),
+    st.integers(0, 0x1F),
+    st.integers(0, 7),
+)
 
 
 @pytest.mark.parametrize(
@@ -65,14 +69,18 @@ def test_glob_for_a_single_address(text):
     assert glob(text).single == PciAddress.parse(text)
 
 
-@pytest.mark.parametrize("text", ["81:00.0", "0000:81:00", "*:81:00.0", "0000:*:00.0", "0000:81:.0"])
+@pytest.mark.parametrize(
+    "text", ["81:00.0", "0000:81:00", "*:81:00.0", "0000:*:00.0", "0000:81:.0"]
+)
 def test_glob_for_several_addresses(text):
     assert glob(text).single is None
 
 
 @given(ADDRESSES, st.lists(st.booleans(), min_size=4, max_size=4), ADDRESSES)
 def test_globs_match_as_the_shell_would(meant: PciAddress, stars: list[bool], device: PciAddress):
-    parts = ["*" if star else part for star, part in zip(stars, written(meant).values(), strict=True)]
+    parts = [
+        "*" if star else part for star, part in zip(stars, written(meant).values(), strict=True)
+    ]
     text = "{}:{}:{}.{}".format(*parts)
     assert glob(text).matches(device) == fnmatchcase(str(device), text)
     assert glob(text.upper()).matches(meant)
@@ -85,7 +93,10 @@ def test_every_text_is_a_glob_within_the_maxima_or_an_error(text: str):
     except ValueError as error:
         assert str(error)
     else:
-        assert all(getattr(found, name) is None or 0 <= getattr(found, name) <= MAXIMA[name] for name in PARTS)
+        assert all(
+            getattr(found, name) is None or 0 <= getattr(found, name) <= MAXIMA[name]
+            for name in PARTS
+        )
 
 
 @pytest.mark.parametrize(
@@ -116,14 +127,22 @@ def test_expressions_that_are_none(text):
         expression(text)
 
 
-PIECES = st.lists(st.sampled_from(["0", "[0-9]", "a", "[A-F]", ".", ".*", "(0|1)", "f?"]), min_size=1, max_size=5).map("".join)
+PIECES = st.lists(
+    st.sampled_from(["0", "[0-9]", "a", "[A-F]", ".", ".*", "(0|1)", "f?"]), min_size=1, max_size=5
+).map("".join)
 
 
 @given(ADDRESSES, st.dictionaries(st.sampled_from(PARTS), PIECES, max_size=4))
 def test_expressions_match_as_the_whole_address_would(device: PciAddress, texts: dict[str, str]):
-    whole = "{}:{}:{}[.]{}".format(*(f"(?:{texts[name]})" if name in texts else "[0-9a-f]*" for name in PARTS))
+    whole = "{}:{}:{}[.]{}".format(
+        *(f"(?:{texts[name]})" if name in texts else "[0-9a-f]*" for name in PARTS)
+    )
     pattern = Regex(tuple((name, expression(text)) for name, text in texts.items()))
-    separate = {name: re.fullmatch(texts.get(name, ".*"), part, re.IGNORECASE) for name, part in written(device).items()}
+    separate = {
+        name: re.fullmatch(texts.get(name, ".*"), part, re.IGNORECASE)
+        for name, part in written(device).items()
+    }
     assert pattern.matches(device) == all(separate.values())
-    # A dot in one part may swallow the marks between parts, so that the whole says at least as much.
+    # A dot in one part may swallow the marks between parts, so that the whole says at least as
+    # much.
     assert not pattern.matches(device) or re.fullmatch(whole, str(device), re.IGNORECASE)

@@ -10,17 +10,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRecord, DeviceRequest
 from agent.model.guest import PciPolicy
-from agent.model.device_record import DeviceRecord
 from agent.model.names import ProviderUuid
 from agent.pci.choice import Chosen, FreeDevices, Shortage, free_devices
-from agent.pci.nearness import Nearness, matches
+from agent.pci.device_request import Nearness, matches
 from tests.unit.store.record_samples import device
 from tests.unit.tracker.samples import HERE, gpus
 
 GPU = DeviceRequest("gpu", 1, {"kind": "gpu"})
-NEAR = Nearness({0: 0, 1: 0, 2: 1}, {0: {0: 10, 1: 12, 2: 21}, 1: {0: 12, 1: 10, 2: 21}, 2: {0: 21, 1: 21, 2: 10}})
+NEAR = Nearness(
+    {0: 0, 1: 0, 2: 1},
+    {0: {0: 10, 1: 12, 2: 21}, 1: {0: 12, 1: 10, 2: 21}, 2: {0: 21, 1: 21, 2: 10}},
+)
 
 
 def choose(free: Sequence[DeviceRecord], *requests: DeviceRequest) -> Chosen | Shortage:
@@ -31,7 +33,15 @@ def choose(free: Sequence[DeviceRecord], *requests: DeviceRequest) -> Chosen | S
 def card(number: int, functions: int, **fields: Any) -> list[DeviceRecord]:
     """A network card with its functions."""
     parent = device(HERE, f"0000:{number:02x}:00.0", type="type-PF", tags={"kind": "nic"}, **fields)
-    return [parent, *(replace(parent, address=f"0000:{number:02x}:10.{one}", type="type-VF", parent=parent.address) for one in range(functions))]
+    return [
+        parent,
+        *(
+            replace(
+                parent, address=f"0000:{number:02x}:10.{one}", type="type-VF", parent=parent.address
+            )
+            for one in range(functions)
+        ),
+    ]
 
 
 def by_address(devices: Sequence[DeviceRecord]) -> dict[str, DeviceRecord]:
@@ -44,31 +54,49 @@ def addresses(devices: Sequence[DeviceRecord]) -> list[str]:
     return [one.address for one in devices]
 
 
-# --- whatever there is ---------------------------------------------------------------------------------------------
+# --- whatever there is ----------------------------------------------------------------------------
 
 ALL = [*card(1, 3), *card(2, 1), *card(3, 0), *gpus(1)]
 HELD = st.lists(st.sampled_from([None, None, None, "claim"]), min_size=len(ALL), max_size=len(ALL))
 SPECS: Sequence[dict[str, str]] = (
-    {}, {"kind": "nic"}, {"kind": "gpu"}, {"kind": "none"}, {"type": "type-PF"}, {"type": "type-VF"}, {"address": "0000:01:10.0"},
-)  # fmt: skip
-REQUESTS = st.lists(st.builds(DeviceRequest, st.sampled_from("abc"), st.integers(1, 3), st.sampled_from(SPECS)), max_size=3)
+    {},
+    {"kind": "nic"},
+    {"kind": "gpu"},
+    {"kind": "none"},
+    {"type": "type-PF"},
+    {"type": "type-VF"},
+    {"address": "0000:01:10.0"},
+)
+REQUESTS = st.lists(
+    st.builds(DeviceRequest, st.sampled_from("abc"), st.integers(1, 3), st.sampled_from(SPECS)),
+    max_size=3,
+)
 
 
 @settings(max_examples=500)
 @given(HELD, REQUESTS, st.randoms())
-def test_what_is_chosen_was_asked_for_and_excludes_nothing_of_itself(held: list[str | None], requests: list[DeviceRequest], random: Any) -> None:
-    rows = [replace(one, holder=holder, state="claimed" if holder else "available") for one, holder in zip(ALL, held, strict=True)]
+def test_what_is_chosen_was_asked_for_and_excludes_nothing_of_itself(
+    held: list[str | None], requests: list[DeviceRequest], random: Any
+) -> None:
+    rows = [
+        replace(one, holder=holder, state="claimed" if holder else "available")
+        for one, holder in zip(ALL, held, strict=True)
+    ]
     random.shuffle(rows)
     free = free_devices(by_address(rows))
     taken = {one.address for one in rows if one.holder is not None}
     assert all(one.holder is None and one.parent not in taken for one in free)
-    assert {one.parent for one in rows if one.holder is not None} & {one.address for one in free} == set()
+    assert {one.parent for one in rows if one.holder is not None} & {
+        one.address for one in free
+    } == set()
     chosen = choose(free, *requests)
     if isinstance(chosen, Shortage):
         return
     got = [one for one, _ in chosen]
     assert all(matches(one, request) for one, request in chosen)
-    assert Counter(request.id for _, request in chosen) == Counter(one for request in requests for one in [request.id] * request.count)
+    assert Counter(request.id for _, request in chosen) == Counter(
+        one for request in requests for one in [request.id] * request.count
+    )
     assert len({one.address for one in got}) == len(got)
     assert {one.parent for one in got} & {one.address for one in got} == set()
     assert set(addresses(got)) <= set(addresses(free))
@@ -76,8 +104,13 @@ def test_what_is_chosen_was_asked_for_and_excludes_nothing_of_itself(held: list[
 
 @settings(max_examples=200)
 @given(HELD, st.sampled_from(SPECS), st.integers(1, 6))
-def test_one_request_is_refused_only_if_there_is_too_little(held: list[str | None], spec: dict[str, str], count: int) -> None:
-    rows = [replace(one, holder=holder, state="claimed" if holder else "available") for one, holder in zip(ALL, held, strict=True)]
+def test_one_request_is_refused_only_if_there_is_too_little(
+    held: list[str | None], spec: dict[str, str], count: int
+) -> None:
+    rows = [
+        replace(one, holder=holder, state="claimed" if holder else "available")
+        for one, holder in zip(ALL, held, strict=True)
+    ]
     request = DeviceRequest("any", count, spec)
     fitting = [one for one in free_devices(by_address(rows)) if matches(one, request)]
     cards = {one.parent for one in fitting}
@@ -85,12 +118,17 @@ def test_one_request_is_refused_only_if_there_is_too_little(held: list[str | Non
     assert isinstance(choose(fitting, request), Shortage) == (count > most)
 
 
-# --- devices -------------------------------------------------------------------------------------------------------
+# --- devices --------------------------------------------------------------------------------------
 
 
 def test_a_device_has_to_have_everything_that_is_asked() -> None:
     one = device(HERE, tags={"kind": "gpu", "vendor_id": "a tag of that name"})
-    assert matches(one, DeviceRequest("a", 1, {"kind": "gpu", "vendor_id": "8086", "product_id": "1572", "type": "type-PCI"}))
+    assert matches(
+        one,
+        DeviceRequest(
+            "a", 1, {"kind": "gpu", "vendor_id": "8086", "product_id": "1572", "type": "type-PCI"}
+        ),
+    )
     assert not matches(one, DeviceRequest("a", 1, {"kind": "gpu", "model": "big"}))
     assert matches(one, DeviceRequest("a", 1))
 
@@ -102,25 +140,39 @@ def test_a_device_that_is_gone_is_not_free() -> None:
 def test_a_shortage_names_what_was_wanted_and_how_many_there_are() -> None:
     short = choose(gpus(2), DeviceRequest("a", 3, {"kind": "gpu", "type": "type-PCI"}))
     assert short == Shortage("3 devices with kind=gpu, type=type-PCI wanted, 2 free")
-    assert choose([], DeviceRequest("a", 1)) == Shortage("1 device with any properties wanted, 0 free")
+    assert choose([], DeviceRequest("a", 1)) == Shortage(
+        "1 device with any properties wanted, 0 free"
+    )
 
 
 def test_what_breaks_no_whole_card_comes_first_and_cards_with_free_functions_last() -> None:
-    begun = [replace(one, holder="claim", state="claimed") if one.address == "0000:04:10.0" else one for one in card(4, 2)]
+    begun = [
+        replace(one, holder="claim", state="claimed") if one.address == "0000:04:10.0" else one
+        for one in card(4, 2)
+    ]
     free = free_devices(by_address([*card(1, 2), *card(2, 0), *card(3, 1), *begun]))
     assert addresses(free) == [
-        "0000:02:00.0", "0000:04:10.1", "0000:01:10.0", "0000:01:10.1", "0000:03:10.0", "0000:01:00.0", "0000:03:00.0",
-    ]  # fmt: skip
+        "0000:02:00.0",
+        "0000:04:10.1",
+        "0000:01:10.0",
+        "0000:01:10.1",
+        "0000:03:10.0",
+        "0000:01:00.0",
+        "0000:03:00.0",
+    ]
 
 
 def test_who_has_the_least_choice_chooses_first() -> None:
     certain = DeviceRequest("certain", 1, {"address": "0000:00:00.0"})
     chosen = choose(gpus(2), GPU, certain)
     assert not isinstance(chosen, Shortage)
-    assert {request.id: one.address for one, request in chosen} == {"certain": "0000:00:00.0", "gpu": "0000:01:00.0"}
+    assert {request.id: one.address for one, request in chosen} == {
+        "certain": "0000:00:00.0",
+        "gpu": "0000:01:00.0",
+    }
 
 
-# --- near and far --------------------------------------------------------------------------------------------------
+# --- near and far ---------------------------------------------------------------------------------
 
 
 def gpus_on(*cells: int | None) -> list[DeviceRecord]:
@@ -131,8 +183,10 @@ def gpus_on(*cells: int | None) -> list[DeviceRecord]:
 @pytest.mark.parametrize(
     ("policy", "allowed"),
     [("required", {0}), ("socket", {0, 1}), ("legacy", {0, None}), ("preferred", {0, 1, 2, None})],
-)  # fmt: skip
-def test_a_policy_says_how_near_devices_must_be(policy: PciPolicy, allowed: set[int | None]) -> None:
+)
+def test_a_policy_says_how_near_devices_must_be(
+    policy: PciPolicy, allowed: set[int | None]
+) -> None:
     for cell in (0, 1, 2, None):
         devices = FreeDevices(gpus_on(cell), (GPU,), policy, NEAR)
         assert (devices.cost(frozenset({0})) is not None) == (cell in allowed), (policy, cell)
@@ -161,7 +215,7 @@ def test_only_wanted_devices_of_a_cell_count() -> None:
     assert not FreeDevices([], (), "legacy", NEAR).wanted
 
 
-# --- against trying everything -------------------------------------------------------------------------------------
+# --- against trying everything --------------------------------------------------------------------
 
 NODES = (None, 0, 1, 2)
 POLICIES: Sequence[PciPolicy] = ("required", "socket", "legacy", "preferred")
@@ -172,49 +226,105 @@ def hosts(draw: st.DrawFn) -> list[DeviceRecord]:
     """A few cards and GPUs anywhere."""
     rows = []
     for number in range(draw(st.integers(1, 3))):
-        head, *functions = card(number, draw(st.integers(0, 3)), numa_node=draw(st.sampled_from(NODES)))
+        head, *functions = card(
+            number, draw(st.integers(0, 3)), numa_node=draw(st.sampled_from(NODES))
+        )
         # Now and then the functions of a card are not all alike.
         marks = [draw(st.sampled_from(({}, {}, {"fast": "yes"}))) for _ in functions]
-        rows += [head, *(replace(one, tags={**one.tags, **mark}) for one, mark in zip(functions, marks, strict=True))]
-    rows += [replace(one, numa_node=draw(st.sampled_from(NODES))) for one in gpus(draw(st.integers(0, 2)))]
-    return [replace(one, holder="claim", state="claimed") if draw(st.integers(0, 5)) == 0 else one for one in rows]
+        rows += [
+            head,
+            *(
+                replace(one, tags={**one.tags, **mark})
+                for one, mark in zip(functions, marks, strict=True)
+            ),
+        ]
+    rows += [
+        replace(one, numa_node=draw(st.sampled_from(NODES)))
+        for one in gpus(draw(st.integers(0, 2)))
+    ]
+    return [
+        replace(one, holder="claim", state="claimed") if draw(st.integers(0, 5)) == 0 else one
+        for one in rows
+    ]
 
 
 WISHES = st.lists(
     st.builds(
-        DeviceRequest, st.sampled_from("abc"), st.integers(1, 2),
-        st.sampled_from(({"kind": "nic"}, {"kind": "gpu"}, {"fast": "yes"}, {"type": "type-PF"}, {"type": "type-VF"}, {"address": "0000:01:10.0"}, {})),
+        DeviceRequest,
+        st.sampled_from("abc"),
+        st.integers(1, 2),
+        st.sampled_from(
+            (
+                {"kind": "nic"},
+                {"kind": "gpu"},
+                {"fast": "yes"},
+                {"type": "type-PF"},
+                {"type": "type-VF"},
+                {"address": "0000:01:10.0"},
+                {},
+            )
+        ),
         policy=st.sampled_from((None, *POLICIES)),
     ),
-    min_size=1, max_size=3, unique_by=lambda one: one.id,
-)  # fmt: skip
+    min_size=1,
+    max_size=3,
+    unique_by=lambda one: one.id,
+)
 SETS = [frozenset(some) for count in (1, 2, 3) for some in combinations((0, 1, 2), count)]
 
 
-def allowed(one: DeviceRecord, request: DeviceRequest, cells: frozenset[int], policy: PciPolicy) -> bool:
+def allowed(
+    one: DeviceRecord, request: DeviceRequest, cells: frozenset[int], policy: PciPolicy
+) -> bool:
     policy, node = request.policy or policy, one.numa_node
-    near = node in cells or policy == "preferred" or (policy == "legacy" and node is None) or (policy == "socket" and NEAR.same_socket(node, cells))
+    near = (
+        node in cells
+        or policy == "preferred"
+        or (policy == "legacy" and node is None)
+        or (policy == "socket" and NEAR.same_socket(node, cells))
+    )
     return near and matches(one, request)
 
 
-def cheapest(free: Sequence[DeviceRecord], wanted: Sequence[DeviceRequest], cells: frozenset[int], policy: PciPolicy) -> tuple[int, int] | None:
+def cheapest(
+    free: Sequence[DeviceRecord],
+    wanted: Sequence[DeviceRequest],
+    cells: frozenset[int],
+    policy: PciPolicy,
+) -> tuple[int, int] | None:
     """What it costs at least, by trying every device for everything; None if it cannot be had."""
     if not wanted:
         return 0, 0
     found = []
     for one in free:
         if allowed(one, wanted[0], cells, policy):
-            rest = [other for other in free if other.address not in (one.address, one.parent) and other.parent != one.address]
+            rest = [
+                other
+                for other in free
+                if other.address not in (one.address, one.parent) and other.parent != one.address
+            ]
             more = cheapest(rest, wanted[1:], cells, policy)
             far = one.numa_node is not None and one.numa_node not in cells
             if more is not None:
-                found.append((more[0] + far, more[1] + (NEAR.distance(one.numa_node, cells) if far and one.numa_node is not None else 0)))
+                found.append(
+                    (
+                        more[0] + far,
+                        more[1]
+                        + (
+                            NEAR.distance(one.numa_node, cells)
+                            if far and one.numa_node is not None
+                            else 0
+                        ),
+                    )
+                )
     return min(found, default=None)
 
 
 @settings(max_examples=400, deadline=None)
 @given(hosts(), WISHES, st.sampled_from(POLICIES))
-def test_what_is_chosen_is_the_nearest_of_all_that_could_be(rows: list[DeviceRecord], requests: list[DeviceRequest], policy: PciPolicy) -> None:
+def test_what_is_chosen_is_the_nearest_of_all_that_could_be(
+    rows: list[DeviceRecord], requests: list[DeviceRequest], policy: PciPolicy
+) -> None:
     free = free_devices(by_address(rows))
     devices = FreeDevices(free, requests, policy, NEAR)
     each = [request for request in requests for _ in range(request.count)]
@@ -240,15 +350,22 @@ def test_what_is_chosen_is_the_nearest_of_all_that_could_be(rows: list[DeviceRec
 
 def test_cells_whose_devices_are_alike_are_of_one_kind() -> None:
     rows = [*card(1, 2, numa_node=0), *card(2, 2, numa_node=1), *card(3, 1, numa_node=2)]
-    both = [DeviceRequest("pf", 1, {"type": "type-PF"}), DeviceRequest("vf", 1, {"type": "type-VF"})]
+    both = [
+        DeviceRequest("pf", 1, {"type": "type-PF"}),
+        DeviceRequest("vf", 1, {"type": "type-VF"}),
+    ]
     for policy, alike in (("required", True), ("preferred", True)):
         devices = FreeDevices(free_devices(by_address(rows)), both, policy, NEAR)
         assert (devices.kind(0) == devices.kind(1)) is alike
         assert devices.kind(1) != devices.kind(2)
     # The cells 1 and 2 are on different sockets, which matters only where sockets do.
     single = [*card(1, 2, numa_node=1), *card(2, 2, numa_node=2)]
-    assert FreeDevices(single, both, "required", NEAR).kind(1) == FreeDevices(single, both, "required", NEAR).kind(2)
-    assert FreeDevices(single, both, "socket", NEAR).kind(1) != FreeDevices(single, both, "socket", NEAR).kind(2)
+    assert FreeDevices(single, both, "required", NEAR).kind(1) == FreeDevices(
+        single, both, "required", NEAR
+    ).kind(2)
+    assert FreeDevices(single, both, "socket", NEAR).kind(1) != FreeDevices(
+        single, both, "socket", NEAR
+    ).kind(2)
 
 
 def test_requests_that_each_take_the_only_near_device_get_the_next_one() -> None:
@@ -260,35 +377,54 @@ def test_requests_that_each_take_the_only_near_device_get_the_next_one() -> None
 
 
 @pytest.mark.parametrize(
-    ("cards", "functions", "pfs", "vfs", "had"), [(8, 8, 2, 49, False), (8, 8, 2, 48, True), (8, 8, 3, 48, False), (64, 64, 9, 3520, True)]
+    ("cards", "functions", "pfs", "vfs", "had"),
+    [(8, 8, 2, 49, False), (8, 8, 2, 48, True), (8, 8, 3, 48, False), (64, 64, 9, 3520, True)],
 )
-def test_many_cards_alike_are_a_few_steps(cards: int, functions: int, pfs: int, vfs: int, had: bool) -> None:
+def test_many_cards_alike_are_a_few_steps(
+    cards: int, functions: int, pfs: int, vfs: int, had: bool
+) -> None:
     rows = [
-        replace(one, address=f"{number:04x}:00:{place // 8:02x}.{place % 8}", parent=None if place == 0 else f"{number:04x}:00:00.0", numa_node=number % 8)
-        for number in range(cards) for place, one in enumerate(card(0, functions))
-    ]  # fmt: skip
-    wanted = [DeviceRequest("pf", pfs, {"type": "type-PF"}, policy="preferred"), DeviceRequest("vf", vfs, {"type": "type-VF"}, policy="preferred")]
-    nearness = Nearness({}, {one: {other: 10 + abs(one - other) for other in range(8)} for one in range(8)})
+        replace(
+            one,
+            address=f"{number:04x}:00:{place // 8:02x}.{place % 8}",
+            parent=None if place == 0 else f"{number:04x}:00:00.0",
+            numa_node=number % 8,
+        )
+        for number in range(cards)
+        for place, one in enumerate(card(0, functions))
+    ]
+    wanted = [
+        DeviceRequest("pf", pfs, {"type": "type-PF"}, policy="preferred"),
+        DeviceRequest("vf", vfs, {"type": "type-VF"}, policy="preferred"),
+    ]
+    nearness = Nearness(
+        {}, {one: {other: 10 + abs(one - other) for other in range(8)} for one in range(8)}
+    )
     devices = FreeDevices(free_devices(by_address(rows)), wanted, "legacy", nearness)
     got = devices.chosen(frozenset({0}))
     assert isinstance(got, Shortage) is not had
     assert devices.steps < 2_000
 
 
-# --- pci.md, section 14.D -------------------------------------------------------------------------------------------
+# --- pci.md, section 14.D -------------------------------------------------------------------------
 
 
 def nics(number: int, cell: int | None, functions: int) -> list[DeviceRecord]:
     """A card of the scenarios: 8086:1572 with functions 154c."""
     head, *rest = card(number, functions, numa_node=cell)
-    return [replace(head, product_id="1572"), *(replace(one, product_id="154c", numa_node=cell) for one in rest)]
+    return [
+        replace(head, product_id="1572"),
+        *(replace(one, product_id="154c", numa_node=cell) for one in rest),
+    ]
 
 
 F2, F3 = nics(2, 0, 2), nics(3, 1, 4)
 VFS = by_address([*F2[1:], *F3[1:]])
 
 
-def chosen(devices: dict[str, DeviceRecord], request: DeviceRequest, cells: set[int], policy: PciPolicy) -> list[str] | None:
+def chosen(
+    devices: dict[str, DeviceRecord], request: DeviceRequest, cells: set[int], policy: PciPolicy
+) -> list[str] | None:
     """The addresses, None if they cannot be had."""
     found = FreeDevices(free_devices(devices), (request,), policy, NEAR).chosen(frozenset(cells))
     return None if isinstance(found, Shortage) else sorted(one.address for one, _ in found)
@@ -300,7 +436,9 @@ def vfs(count: int) -> DeviceRequest:
 
 
 def test_49_required_takes_the_lowest_local_one_or_none() -> None:
-    cards = by_address([device(HERE, f"0000:81:0{slot}.0", product_id="1533", numa_node=0) for slot in range(2)])
+    cards = by_address(
+        [device(HERE, f"0000:81:0{slot}.0", product_id="1533", numa_node=0) for slot in range(2)]
+    )
     wanted = DeviceRequest("a", 1, {"product_id": "1533"})
     assert chosen(cards, wanted, {0}, "required") == ["0000:81:00.0"]
     assert chosen(cards, wanted, {1}, "required") is None
@@ -321,19 +459,27 @@ def test_52_too_few_near_enough(policy: PciPolicy) -> None:
     assert chosen(VFS, vfs(5), {1}, policy) is None
 
 
-@pytest.mark.parametrize(("policy", "had"), [("legacy", True), ("required", False), ("socket", False), ("preferred", True)])
+@pytest.mark.parametrize(
+    ("policy", "had"),
+    [("legacy", True), ("required", False), ("socket", False), ("preferred", True)],
+)
 def test_53_a_device_of_no_known_cell(policy: PciPolicy, had: bool) -> None:
     assert (chosen(by_address(gpus_on(None)), GPU, {0}, policy) is not None) is had
 
 
-@pytest.mark.parametrize(("policy", "had"), [("socket", True), ("required", False), ("legacy", False), ("preferred", True)])
+@pytest.mark.parametrize(
+    ("policy", "had"),
+    [("socket", True), ("required", False), ("legacy", False), ("preferred", True)],
+)
 def test_54_a_device_on_the_same_socket(policy: PciPolicy, had: bool) -> None:
     assert (chosen(by_address(gpus_on(1)), GPU, {0}, policy) is not None) is had
 
 
 def test_54_a_socket_that_is_not_known_makes_none_the_same() -> None:
     unknown = Nearness({0: 0, 1: 0, 2: None})
-    assert isinstance(FreeDevices(gpus_on(1), (GPU,), "socket", unknown).chosen(frozenset({0})), Shortage)
+    assert isinstance(
+        FreeDevices(gpus_on(1), (GPU,), "socket", unknown).chosen(frozenset({0})), Shortage
+    )
 
 
 def test_55_only_local_ones_if_they_are_enough() -> None:
@@ -342,8 +488,15 @@ def test_55_only_local_ones_if_they_are_enough() -> None:
 
 def test_56_a_pf_is_only_given_to_who_asks_for_one() -> None:
     heads = by_address([F2[0], F3[0]])
-    assert isinstance(choose(free_devices(heads), DeviceRequest("a", 1, {"product_id": "1572"})), Shortage)
-    assert not isinstance(choose(free_devices(heads), DeviceRequest("a", 1, {"product_id": "1572", "type": "type-PF"})), Shortage)
+    assert isinstance(
+        choose(free_devices(heads), DeviceRequest("a", 1, {"product_id": "1572"})), Shortage
+    )
+    assert not isinstance(
+        choose(
+            free_devices(heads), DeviceRequest("a", 1, {"product_id": "1572", "type": "type-PF"})
+        ),
+        Shortage,
+    )
 
 
 def test_57_as_many_from_each_provider_as_the_scheduler_took() -> None:
@@ -353,14 +506,21 @@ def test_57_as_many_from_each_provider_as_the_scheduler_took() -> None:
     found = FreeDevices(free_devices(VFS), (wanted,), providers=providers).chosen(None)
     assert not isinstance(found, Shortage)
     assert Counter(providers[row.address] for row, _ in found) == {one: 2, other: 1}
-    few = FreeDevices([row for row in free_devices(VFS) if row.address != F2[1].address], (wanted,), providers=providers).chosen(None)
+    few = FreeDevices(
+        [row for row in free_devices(VFS) if row.address != F2[1].address],
+        (wanted,),
+        providers=providers,
+    ).chosen(None)
     assert isinstance(few, Shortage)
 
 
 def test_58_what_must_not_be_live_migratable_has_to_say_so() -> None:
     wanted = DeviceRequest("a", 1, {"live_migratable": "false"})
     assert isinstance(choose(gpus(1), wanted), Shortage)
-    assert not isinstance(choose([replace(one, tags={"live_migratable": "false"}) for one in gpus(1)], wanted), Shortage)
+    assert not isinstance(
+        choose([replace(one, tags={"live_migratable": "false"}) for one in gpus(1)], wanted),
+        Shortage,
+    )
     assert not isinstance(choose(gpus(1), DeviceRequest("a", 1)), Shortage)
 
 
@@ -371,7 +531,13 @@ def test_59_69_a_pf_together_with_its_own_functions_is_refused() -> None:
 
 
 def test_what_overlaps_crosswise_is_found() -> None:
-    rows = [replace(one, tags={name: "yes"}) for one, name in zip(gpus(3), ("a", "b", "c"), strict=True)]
-    either = [replace(rows[0], tags={"x": "1", "y": "1"}), replace(rows[1], tags={"y": "1", "z": "1"}), replace(rows[2], tags={"x": "1", "z": "1"})]
+    rows = [
+        replace(one, tags={name: "yes"}) for one, name in zip(gpus(3), ("a", "b", "c"), strict=True)
+    ]
+    either = [
+        replace(rows[0], tags={"x": "1", "y": "1"}),
+        replace(rows[1], tags={"y": "1", "z": "1"}),
+        replace(rows[2], tags={"x": "1", "z": "1"}),
+    ]
     wanted = [DeviceRequest(name, 1, {name: "1"}) for name in ("x", "y", "z")]
     assert not isinstance(choose(either, *wanted), Shortage)

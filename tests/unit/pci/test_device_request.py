@@ -26,7 +26,10 @@ ALIASES, _ = aliases(
 
 
 def asked(text, policy=None, claim=CLAIM):
-    return [(one.alias, one.count) for one in device_requests({EXTRA_SPEC: text}, ALIASES, policy, claim)]
+    return [
+        (one.alias, one.count)
+        for one in device_requests({EXTRA_SPEC: text}, ALIASES, policy, claim)
+    ]
 
 
 def test_aliases_with_counts():
@@ -43,9 +46,13 @@ def test_flavor_without_aliases_asks_for_nothing():
     assert device_requests({"hw:cpu_policy": "dedicated"}, ALIASES, None, CLAIM) == ()
 
 
-@pytest.mark.parametrize("text", ["a:0", "a:x", "a:-1", "a:", "a:1.5", "a:1025", "a:99999999999999999999", "a:+1", "a:٣"])
+@pytest.mark.parametrize(
+    "text", ["a:0", "a:x", "a:-1", "a:", "a:1.5", "a:1025", "a:99999999999999999999", "a:+1", "a:٣"]
+)
 def test_s_61_counts_that_are_none(text):
-    with pytest.raises(DeviceRequestError, match=f"^{EXTRA_SPEC} = .*: .* is no number of devices") as caught:
+    with pytest.raises(
+        DeviceRequestError, match=f"^{EXTRA_SPEC} = .*: .* is no number of devices"
+    ) as caught:
         asked(text)
     assert "count from 1 to 1024" in caught.value.remedy
 
@@ -54,7 +61,16 @@ def test_s_61_alias_alone_asks_for_one_device():
     assert asked("a") == [("a", 1)]
 
 
-@pytest.mark.parametrize(("text", "name"), [("A:1", "A"), ("a:1,,b:1", "without a name"), ("", "without a name"), ("a:1,", "without a name"), ("aa", "aa")])
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("A:1", "A"),
+        ("a:1,,b:1", "without a name"),
+        ("", "without a name"),
+        ("a:1,", "without a name"),
+        ("aa", "aa"),
+    ],
+)
 def test_alias_that_there_is_not_is_named(text, name):
     with pytest.raises(DeviceRequestError, match=f"there is no alias {name}"):
         asked(text)
@@ -63,7 +79,10 @@ def test_alias_that_there_is_not_is_named(text, name):
 def test_everything_wrong_is_told_at_once():
     with pytest.raises(DeviceRequestError) as caught:
         asked("a:0, x, b:y")
-    assert caught.value.message == f"{EXTRA_SPEC} = a:0, x, b:y: 0 is no number of devices; there is no alias x; y is no number of devices"
+    assert caught.value.message == (
+        f"{EXTRA_SPEC} = a:0, x, b:y: 0 is no number of devices; there is no alias x; y is no "
+        "number of devices"
+    )
 
 
 def test_where_there_are_no_aliases_that_is_told():
@@ -79,18 +98,27 @@ def test_request_has_all_alternatives_and_the_policy_of_its_alias():
 
 
 def test_policy_of_flavor_or_image_wins_for_all_requests():
-    assert {one.policy for one in device_requests({EXTRA_SPEC: "b,a"}, ALIASES, "socket", CLAIM)} == {"socket"}
+    assert {
+        one.policy for one in device_requests({EXTRA_SPEC: "b,a"}, ALIASES, "socket", CLAIM)
+    } == {"socket"}
 
 
 def test_ids_are_uuids_and_the_same_for_the_same_claim_only():
     ids = [one.id for one in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM)]
     assert ids == [one.id for one in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM)]
-    others = [one.id for one in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM[:-1] + "2")]
+    others = [
+        one.id for one in device_requests({EXTRA_SPEC: "a,a"}, ALIASES, None, CLAIM[:-1] + "2")
+    ]
     assert all(map(is_uuid, ids))
     assert len({*ids, *others}) == 4
 
 
-@given(st.text(max_size=20) | st.lists(st.sampled_from(["a", "b", ":", ",", " ", "1", "0", "c:d"]), max_size=12).map("".join))
+@given(
+    st.text(max_size=20)
+    | st.lists(st.sampled_from(["a", "b", ":", ",", " ", "1", "0", "c:d"]), max_size=12).map(
+        "".join
+    )
+)
 def test_every_text_is_a_request_or_an_error(text: str):
     try:
         found = device_requests({EXTRA_SPEC: text}, ALIASES, None, CLAIM)

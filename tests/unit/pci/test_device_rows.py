@@ -4,8 +4,7 @@ import pytest
 
 from agent.model.facts import HostFacts
 from agent.model.names import ProviderUuid
-from agent.pci.device_rows import device_rows
-from agent.pci.settings import PciSettings
+from agent.pci.settings import PciSettings, device_rows
 from tests.unit.pci.scene import NAMES, host, parsed, physical, present, specs, virtual
 
 NODE = ProviderUuid("5f9c2a34-7d1e-4a8b-9c46-000000000001")
@@ -13,7 +12,10 @@ NODE = ProviderUuid("5f9c2a34-7d1e-4a8b-9c46-000000000001")
 
 def rows(*values, on=None):
     names = {text: name for name, text in NAMES.items()}
-    return {names[row.address]: row for row in device_rows(NODE, on or present(), specs(*values, report=False))}
+    return {
+        names[row.address]: row
+        for row in device_rows(NODE, on or present(), specs(*values, report=False))
+    }
 
 
 def serves(*values, on=None):
@@ -22,7 +24,13 @@ def serves(*values, on=None):
 
 def test_row_has_what_the_facts_say():
     row = rows({"address": "0000:82:03.1", "trusted": "yes"})["V30"]
-    assert (row.node, row.address, row.vendor_id, row.product_id, row.type) == (NODE, "0000:82:03.1", "8086", "154c", "type-VF")
+    assert (row.node, row.address, row.vendor_id, row.product_id, row.type) == (
+        NODE,
+        "0000:82:03.1",
+        "8086",
+        "154c",
+        "type-VF",
+    )
     assert (row.parent, row.numa_node, row.serves) == ("0000:82:03.0", 1, "guests")
     assert row.tags == {"trusted": "true", "remote_managed": "false"}
     assert (row.state, row.holder, row.request, row.present) == ("available", None, None, True)
@@ -35,12 +43,20 @@ def test_nothing_is_kept_of_cards_of_which_nothing_is_offered():
 
 def test_all_functions_of_a_card_are_kept_when_one_is_offered():
     assert serves({"address": "0000:81:02.1"}) == {"F2": "nobody", "V20": "guests", "V21": "nobody"}
-    assert serves({"product_id": "1572", "address": "0000:81:02.0"}) == {"F2": "guests", "V20": "nobody", "V21": "nobody"}
+    assert serves({"product_id": "1572", "address": "0000:81:02.0"}) == {
+        "F2": "guests",
+        "V20": "nobody",
+        "V21": "nobody",
+    }
 
 
 def test_virtual_function_that_the_host_uses_is_in_the_way_of_its_physical_one():
     on = present(V20=virtual("V20", "F2", host_use="interface ens1f0v0 is up"))
-    assert serves({"product_id": "1572", "address": "0000:81:02.0"}, on=on) == {"F2": "guests", "V20": "host", "V21": "nobody"}
+    assert serves({"product_id": "1572", "address": "0000:81:02.0"}, on=on) == {
+        "F2": "guests",
+        "V20": "host",
+        "V21": "nobody",
+    }
 
 
 def test_virtual_function_that_is_offered_is_offered_though_the_host_uses_it():
@@ -60,19 +76,28 @@ def test_what_is_not_offered_has_no_tags():
 def test_remote_managed_is_a_tag_of_functions_of_cards_only():
     found = rows({"vendor_id": "8086"})
     assert {name: row.tags for name, row in found.items() if name in ("P0", "F2", "V20")} == {
-        "P0": {}, "F2": {"remote_managed": "false"}, "V20": {"remote_managed": "false"},
-    }  # fmt: skip
+        "P0": {},
+        "F2": {"remote_managed": "false"},
+        "V20": {"remote_managed": "false"},
+    }
 
 
 @pytest.mark.parametrize(("kind", "has"), [({}, "false"), ({"has_vdpa": True}, "false")])
 def test_remote_managed_tag_of_virtual_functions(kind, has):
-    assert rows({"product_id": "154c"}, on=present(V20=virtual("V20", "F2", **kind)))["V20"].tags == {"remote_managed": has}
+    assert rows({"product_id": "154c"}, on=present(V20=virtual("V20", "F2", **kind)))[
+        "V20"
+    ].tags == {"remote_managed": has}
     serial = present(V20=virtual("V20", "F2", serial_number="MT1", **kind))
-    assert rows({"product_id": "154c", "remote_managed": "1"}, on=serial)["V20"].tags == {"remote_managed": "true"}
+    assert rows({"product_id": "154c", "remote_managed": "1"}, on=serial)["V20"].tags == {
+        "remote_managed": "true"
+    }
 
 
 def test_interface_of_the_parent_is_a_tag_of_functions_that_have_one_themselves():
-    on = present(F2=physical("F2", "V20", "V21", netdev="ens1f0"), V20=virtual("V20", "F2", netdev="ens1f0v0"))
+    on = present(
+        F2=physical("F2", "V20", "V21", netdev="ens1f0"),
+        V20=virtual("V20", "F2", netdev="ens1f0v0"),
+    )
     found = rows({"product_id": "154c", "address": "0000:81:02.*"}, on=on)
     assert found["V20"].tags == {"remote_managed": "false", "parent_ifname": "ens1f0"}
     assert found["V21"].tags == {"remote_managed": "false"}
@@ -86,6 +111,11 @@ def test_no_answer_is_not_the_same_as_no_devices():
     settings = PciSettings(parsed({"product_id": "1533"})[0])
     known = HostFacts("node-1", 0.0, "test", pci=tuple(host().values()))
     assert [row.address for row in settings.rows(NODE, known) or ()] == [NAMES["P0"], NAMES["P1"]]
-    assert settings.rows(NODE, HostFacts("node-1", 0.0, "test", pci=known.pci, incomplete={"pci": "it hangs"})) is None
+    assert (
+        settings.rows(
+            NODE, HostFacts("node-1", 0.0, "test", pci=known.pci, incomplete={"pci": "it hangs"})
+        )
+        is None
+    )
     assert settings.rows(NODE, HostFacts("node-1", 0.0, "test", pci=())) == ()
     assert settings.rows(NODE, HostFacts("node-1", 0.0, "test")) == ()

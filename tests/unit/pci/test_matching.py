@@ -1,13 +1,25 @@
-"""Which devices an operator's objects offer, and what Placement is told of them: the scenarios of matching."""
+"""Which devices an operator's objects offer, and what Placement is told of them: the scenarios of
+matching.
+"""
 
 from dataclasses import replace
 
 import pytest
 
 from agent.model.devices import PciDevice
-from agent.pci.matching import matched
-from agent.pci.present_devices import PresentDevices
-from tests.unit.pci.scene import by_name, errors, host, offered, physical, plain, present, specs, virtual, with_serial_numbers
+from agent.pci.matching import PresentDevices, matched
+from tests.unit.pci.scene import (
+    by_name,
+    errors,
+    host,
+    offered,
+    physical,
+    plain,
+    present,
+    specs,
+    virtual,
+    with_serial_numbers,
+)
 
 PF2 = {"address": "0000:81:02.0"}
 
@@ -21,11 +33,16 @@ def test_s_01_without_a_spec_nothing_is_offered():
 
 
 def test_s_02_ids_alone():
-    assert classes(offered({"vendor_id": "8086", "product_id": "1533"})) == {"P0": "CUSTOM_PCI_8086_1533", "P1": "CUSTOM_PCI_8086_1533"}
+    assert classes(offered({"vendor_id": "8086", "product_id": "1533"})) == {
+        "P0": "CUSTOM_PCI_8086_1533",
+        "P1": "CUSTOM_PCI_8086_1533",
+    }
 
 
 def test_s_03_one_address_with_class_and_traits():
-    found = offered({"address": "0000:81:00.0", "resource_class": "pgpu", "traits": "HW_GPU_API_VULKAN,purple"})
+    found = offered(
+        {"address": "0000:81:00.0", "resource_class": "pgpu", "traits": "HW_GPU_API_VULKAN,purple"}
+    )
     assert classes(found) == {"P0": "PGPU"}
     assert found["P0"].traits == {"HW_GPU_API_VULKAN", "CUSTOM_PURPLE"}
 
@@ -35,7 +52,10 @@ def test_s_04_physical_function_by_its_product():
 
 
 def test_s_05_virtual_functions_by_product_and_glob():
-    assert classes(offered({"product_id": "154c", "address": "0000:81:02.*"})) == {"V20": "CUSTOM_PCI_8086_154C", "V21": "CUSTOM_PCI_8086_154C"}
+    assert classes(offered({"product_id": "154c", "address": "0000:81:02.*"})) == {
+        "V20": "CUSTOM_PCI_8086_154C",
+        "V21": "CUSTOM_PCI_8086_154C",
+    }
 
 
 def test_s_06_address_of_a_physical_function_means_its_virtual_ones_too():
@@ -47,27 +67,65 @@ def test_s_07_address_of_a_physical_function_with_the_product_of_its_virtual_one
 
 
 def test_s_08_expressions():
-    assert set(offered({"product_id": "154c", "address": {"bus": "82", "slot": "03", "function": "[1-2]"}})) == {"V30", "V31"}
+    assert set(
+        offered({"product_id": "154c", "address": {"bus": "82", "slot": "03", "function": "[1-2]"}})
+    ) == {"V30", "V31"}
 
 
 def test_s_09_first_match_counts_for_virtual_functions_of_one_card():
-    found = offered([{"address": "0000:82:03.1", "resource_class": "x"}, {"product_id": "154c", "address": "0000:82:*.*", "resource_class": "y"}])
-    assert classes(found) == {"V30": "CUSTOM_X", "V31": "CUSTOM_Y", "V32": "CUSTOM_Y", "V33": "CUSTOM_Y"}
-    assert {name: one.spec.place for name, one in found.items() if name < "V32"} == {"V30": "#1.1", "V31": "#1.2"}
+    found = offered(
+        [
+            {"address": "0000:82:03.1", "resource_class": "x"},
+            {"product_id": "154c", "address": "0000:82:*.*", "resource_class": "y"},
+        ]
+    )
+    assert classes(found) == {
+        "V30": "CUSTOM_X",
+        "V31": "CUSTOM_Y",
+        "V32": "CUSTOM_Y",
+        "V33": "CUSTOM_Y",
+    }
+    assert {name: one.spec.place for name, one in found.items() if name < "V32"} == {
+        "V30": "#1.1",
+        "V31": "#1.2",
+    }
 
 
 def test_s_10_traits_of_virtual_functions_of_one_card():
-    found = offered([{"address": "0000:82:03.1", "traits": "a"}, {"product_id": "154c", "address": "0000:82:03.2", "traits": "b"}])
-    assert {name: one.traits for name, one in found.items()} == {"V30": {"CUSTOM_A"}, "V31": {"CUSTOM_B"}}
+    found = offered(
+        [
+            {"address": "0000:82:03.1", "traits": "a"},
+            {"product_id": "154c", "address": "0000:82:03.2", "traits": "b"},
+        ]
+    )
+    assert {name: one.traits for name, one in found.items()} == {
+        "V30": {"CUSTOM_A"},
+        "V31": {"CUSTOM_B"},
+    }
 
 
 def test_s_11_live_migratable_is_a_trait():
-    found = offered([{"address": "0000:82:03.1", "live_migratable": "yes"}, {"address": "0000:82:03.2"}, {"address": "0000:82:03.3", "live_migratable": "no"}])
-    assert {name: one.traits for name, one in found.items()} == {"V30": {"HW_PCI_LIVE_MIGRATABLE"}, "V31": set(), "V32": set()}
+    found = offered(
+        [
+            {"address": "0000:82:03.1", "live_migratable": "yes"},
+            {"address": "0000:82:03.2"},
+            {"address": "0000:82:03.3", "live_migratable": "no"},
+        ]
+    )
+    assert {name: one.traits for name, one in found.items()} == {
+        "V30": {"HW_PCI_LIVE_MIGRATABLE"},
+        "V31": set(),
+        "V32": set(),
+    }
 
 
 def test_s_12_first_of_two_objects_wins():
-    assert classes(offered({"address": "0000:81:00.0", "resource_class": "a"}, {"address": "0000:81:00.0", "resource_class": "b"})) == {"P0": "CUSTOM_A"}
+    assert classes(
+        offered(
+            {"address": "0000:81:00.0", "resource_class": "a"},
+            {"address": "0000:81:00.0", "resource_class": "b"},
+        )
+    ) == {"P0": "CUSTOM_A"}
 
 
 def test_s_13_physical_network_is_a_tag():
@@ -84,14 +142,21 @@ def test_s_14_no_physical_network_is_none(network):
 
 
 def test_s_15_live_migratable_device():
-    assert offered({"address": "0000:81:00.0", "live_migratable": "Yes"})["P0"].traits == {"HW_PCI_LIVE_MIGRATABLE"}
+    assert offered({"address": "0000:81:00.0", "live_migratable": "Yes"})["P0"].traits == {
+        "HW_PCI_LIVE_MIGRATABLE"
+    }
 
 
 def test_s_16_one_time_use_needs_the_report_in_placement():
     (error,) = errors({"address": "0000:81:00.0", "one_time_use": True}, report=False)
     assert error == "#1: one_time_use = true needs [pci] report_in_placement"
-    assert offered({"address": "0000:81:00.0", "one_time_use": "true"})["P0"].traits == {"HW_PCI_ONE_TIME_USE"}
-    assert offered({"address": "0000:81:00.0", "one_time_use": "no"}, report=False)["P0"].traits == set()
+    assert offered({"address": "0000:81:00.0", "one_time_use": "true"})["P0"].traits == {
+        "HW_PCI_ONE_TIME_USE"
+    }
+    assert (
+        offered({"address": "0000:81:00.0", "one_time_use": "no"}, report=False)["P0"].traits
+        == set()
+    )
 
 
 def test_s_17_one_time_use_of_a_virtual_function_is_known_as_said_and_gives_no_trait():
@@ -135,22 +200,35 @@ def test_s_23_remote_managed_needs_serial_numbers():
 
 def test_remote_managed_never_offers_what_is_not_virtual():
     spec = {"remote_managed": True, "address": "*:*:*.*"}
-    assert set(offered(spec, on=with_serial_numbers())) == {"V20", "V21", "V30", "V31", "V32", "V33"}
+    assert set(offered(spec, on=with_serial_numbers())) == {
+        "V20",
+        "V21",
+        "V30",
+        "V31",
+        "V32",
+        "V33",
+    }
 
 
 def test_serial_number_of_the_function_itself_counts_as_well():
-    own = present(V20=virtual("V20", "F2", serial_number="MT2"), V21=virtual("V21", "F2", serial_number=""))
+    own = present(
+        V20=virtual("V20", "F2", serial_number="MT2"), V21=virtual("V21", "F2", serial_number="")
+    )
     assert set(offered({"remote_managed": True}, on=own)) == {"V20"}
 
 
 def test_s_24_parts_of_two_cards():
-    found = offered([{"address": "0000:81:02.1"}, {"address": "0000:82:03.0", "product_id": "1572"}])
+    found = offered(
+        [{"address": "0000:81:02.1"}, {"address": "0000:82:03.0", "product_id": "1572"}]
+    )
     assert classes(found) == {"V20": "CUSTOM_PCI_8086_154C", "F3": "CUSTOM_PCI_8086_1572"}
 
 
 def test_address_of_a_physical_function_that_is_no_single_one_does_not_mean_its_virtual_ones():
     assert set(offered({"address": "*:81:02.0"})) == {"F2"}
-    assert set(offered({"address": {"domain": "0000", "bus": "81", "slot": "02", "function": "0"}})) == {"F2"}
+    assert set(
+        offered({"address": {"domain": "0000", "bus": "81", "slot": "02", "function": "0"}})
+    ) == {"F2"}
 
 
 def test_device_that_becomes_a_physical_function_is_noticed():
@@ -167,11 +245,20 @@ def test_virtual_function_alone_is_its_own_address_only():
 
 class TestDevname:
     def on(self):
-        return present(F2=physical("F2", "V20", "V21", netdev="ens1f0"), V20=virtual("V20", "F2", netdev="ens1f0v0"))
+        return present(
+            F2=physical("F2", "V20", "V21", netdev="ens1f0"),
+            V20=virtual("V20", "F2", netdev="ens1f0v0"),
+        )
 
     def test_interface_of_a_physical_function_means_its_virtual_ones_too(self):
-        assert set(offered({"devname": "ens1f0"}, on=self.on(), report=False)) == {"F2", "V20", "V21"}
-        assert set(offered({"devname": "ens1f0", "product_id": "154c"}, on=self.on(), report=False)) == {"V20", "V21"}
+        assert set(offered({"devname": "ens1f0"}, on=self.on(), report=False)) == {
+            "F2",
+            "V20",
+            "V21",
+        }
+        assert set(
+            offered({"devname": "ens1f0", "product_id": "154c"}, on=self.on(), report=False)
+        ) == {"V20", "V21"}
 
     def test_interface_of_a_virtual_function_means_it_alone(self):
         assert set(offered({"devname": "ens1f0v0"}, on=self.on(), report=False)) == {"V20"}
@@ -183,7 +270,10 @@ class TestDevname:
 def test_vendor_and_product_must_both_fit():
     other = PciDevice(host()["P0"].address, "10de", "1533")
     assert set(offered({"vendor_id": "10de", "product_id": "1533"}, on=present(P0=other))) == {"P0"}
-    assert set(offered({"vendor_id": "*", "product_id": "1533"}, on=present(P0=other))) == {"P0", "P1"}
+    assert set(offered({"vendor_id": "*", "product_id": "1533"}, on=present(P0=other))) == {
+        "P0",
+        "P1",
+    }
 
 
 def test_types_of_devices():

@@ -1,6 +1,6 @@
 """How the devices of a host stand to each other."""
 
-from agent.pci.present_devices import PresentDevices
+from agent.pci.matching import PresentDevices
 from tests.unit.pci.scene import host, physical, plain, present, virtual
 
 
@@ -26,7 +26,10 @@ def test_family_of_a_function_whose_parent_is_not_shown():
 
 
 def test_serial_number_is_the_function_s_own_or_its_parent_s():
-    on = present(F2=physical("F2", "V20", "V21", serial_number="MT1"), V20=virtual("V20", "F2", serial_number="MT2"))
+    on = present(
+        F2=physical("F2", "V20", "V21", serial_number="MT1"),
+        V20=virtual("V20", "F2", serial_number="MT2"),
+    )
     assert [on.serial_number(one) for one in on.family(host()["F2"])] == ["MT1", "MT2", "MT1"]
     assert on.serial_number(host()["V30"]) is None
 
@@ -39,4 +42,7 @@ def test_number_of_a_function_is_its_place_among_those_of_its_parent():
 
 def test_interfaces():
     on = present(F2=physical("F2", netdev="ens1f0"), P0=plain("P0", netdev="ens2"))
-    assert {name: str(one.address) for name, one in on.by_netdev.items()} == {"ens1f0": "0000:81:02.0", "ens2": "0000:81:00.0"}
+    assert {name: str(one.address) for name, one in on.by_netdev.items()} == {
+        "ens1f0": "0000:81:02.0",
+        "ens2": "0000:81:00.0",
+    }

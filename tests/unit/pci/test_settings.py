@@ -14,7 +14,14 @@ from tests.unit.pci.scene import host
 def settings(tmp_path, **said):
     conf = cfg.ConfigOpts()
     options.register(conf)
-    groups = {"DEFAULT": {name.removeprefix("DEFAULT_"): said.pop(name) for name in list(said) if name.startswith("DEFAULT_")}, "pci": said}
+    groups = {
+        "DEFAULT": {
+            name.removeprefix("DEFAULT_"): said.pop(name)
+            for name in list(said)
+            if name.startswith("DEFAULT_")
+        },
+        "pci": said,
+    }
     conf([], default_config_files=[str(write_config(tmp_path / "agent.conf", groups))])
     return PciSettings.from_options(conf)
 
@@ -30,24 +37,38 @@ def test_options_given_several_times(tmp_path):
         alias=['{"name": "a", "vendor_id": "8086", "product_id": "154c"}'],
         report_in_placement=True,
     )
-    assert ([spec.place for spec in found.specs], list(found.aliases), found.report) == (["#1", "#2.1"], ["a"], True)
+    assert ([spec.place for spec in found.specs], list(found.aliases), found.report) == (
+        ["#1", "#2.1"],
+        ["a"],
+        True,
+    )
 
 
 @pytest.mark.parametrize("name", ["passthrough_whitelist", "DEFAULT_pci_passthrough_whitelist"])
 def test_older_names_of_the_option(tmp_path, name):
-    assert [spec.vendor_id for spec in settings(tmp_path, **{name: ['{"vendor_id": "8086"}']}).specs] == ["8086"]
+    assert [
+        spec.vendor_id for spec in settings(tmp_path, **{name: ['{"vendor_id": "8086"}']}).specs
+    ] == ["8086"]
 
 
 def test_older_name_of_the_aliases(tmp_path):
-    assert list(settings(tmp_path, DEFAULT_pci_alias=['{"name": "a", "vendor_id": "8086", "product_id": "154c"}']).aliases) == ["a"]
+    assert list(
+        settings(
+            tmp_path, DEFAULT_pci_alias=['{"name": "a", "vendor_id": "8086", "product_id": "154c"}']
+        ).aliases
+    ) == ["a"]
 
 
 def test_errors_of_both_options_are_told_at_once(tmp_path):
     with pytest.raises(ConfigErrors) as caught:
-        settings(tmp_path, device_spec=["{", "{}", '{"one_time_use": "yes"}'], alias=['{"name": "a"}'])
+        settings(
+            tmp_path, device_spec=["{", "{}", '{"one_time_use": "yes"}'], alias=['{"name": "a"}']
+        )
     assert [(one.data["option"], one.data["place"]) for one in caught.value.errors] == [
-        ("[pci] device_spec", "#1"), ("[pci] device_spec", "#3"), ("[pci] alias", "#1"),
-    ]  # fmt: skip
+        ("[pci] device_spec", "#1"),
+        ("[pci] device_spec", "#3"),
+        ("[pci] alias", "#1"),
+    ]
 
 
 def test_misfits_are_known_only_where_the_host_has_told_its_devices(tmp_path):
@@ -55,4 +76,11 @@ def test_misfits_are_known_only_where_the_host_has_told_its_devices(tmp_path):
     facts = HostFacts("node-1", 0.0, "test", pci=tuple(host().values()))
     (misfit,) = found.misfits(facts)
     assert "0000:81:02.0 is a physical function" in misfit.message
-    assert list(found.misfits(HostFacts("node-1", 0.0, "test", pci=facts.pci, incomplete={"pci": "it hangs"}))) == []
+    assert (
+        list(
+            found.misfits(
+                HostFacts("node-1", 0.0, "test", pci=facts.pci, incomplete={"pci": "it hangs"})
+            )
+        )
+        == []
+    )

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agent.model.names import is_token
-from agent.pci.tokens import class_of, class_of_ids, traits_of
+from agent.pci.option_value import class_of, class_of_ids, traits_of
 from tests.unit.pci.scene import offered
 
 
@@ -55,8 +55,10 @@ def test_traits_that_none_can_be_called():
     traits, wrong = traits_of(f"CUSTOM_bad-char,good,{'x' * 250},CUSTOM_{'y' * 249}")
     assert traits == {"CUSTOM_GOOD"}
     assert [why.partition(" has ")[2] for why in wrong] == [
-        "other characters than A-Z, 0-9 and _", "257 characters, more than 255", "256 characters, more than 255",
-    ]  # fmt: skip
+        "other characters than A-Z, 0-9 and _",
+        "257 characters, more than 255",
+        "256 characters, more than 255",
+    ]
 
 
 @given(st.text(min_size=1, max_size=300))

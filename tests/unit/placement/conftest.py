@@ -10,7 +10,12 @@ from tests.support.placement import Placement, PlacementServer
 
 
 def transport_to(placement: Placement, max_in_flight: int = 1) -> Transport:
-    return Transport(placement.adapter(), timeouts=Timeouts(), max_in_flight=max_in_flight, cancelled=threading.Event())
+    return Transport(
+        placement.adapter(),
+        timeouts=Timeouts(),
+        max_in_flight=max_in_flight,
+        cancelled=threading.Event(),
+    )
 
 
 @pytest.fixture

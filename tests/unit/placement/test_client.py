@@ -36,14 +36,25 @@ CALLS = {
     "set_allocations": lambda client: client.set_allocations({CONSUMER: {}}),
     "delete_allocation": lambda client: client.delete_allocation(CONSUMER),
 }
-WRITES = {"create_provider", "update_provider", "set_inventories", "set_traits", "set_aggregates", "set_allocation", "set_allocations", "delete_allocation"}
+WRITES = {
+    "create_provider",
+    "update_provider",
+    "set_inventories",
+    "set_traits",
+    "set_aggregates",
+    "set_allocation",
+    "set_allocations",
+    "delete_allocation",
+}
 
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("html", [True, False])
 def test_whatever_answers_200_with_something_else_is_no_placement(call, html, placement, client):
     placement.faults.add(faults.html(200) if html else faults.answer(200), times=None)
-    with pytest.raises(PlacementUnreachable, match="with something that is not Placement's") as refused:
+    with pytest.raises(
+        PlacementUnreachable, match="with something that is not Placement's"
+    ) as refused:
         CALLS[call](client)
     assert (refused.value.kind, refused.value.outcome_unknown) == ("not-placement", call in WRITES)
 

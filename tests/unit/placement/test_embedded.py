@@ -1,4 +1,6 @@
-"""The embedded Placement that does not start: what is told is what is wrong, and only its file is blamed for what is in its file."""
+"""The embedded Placement that does not start: what is told is what is wrong, and only its file is
+blamed for what is in its file.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +20,9 @@ backends.require("placement.deploy")
 
 @pytest.fixture(autouse=True)
 def _options_of_placement() -> Iterator[None]:
-    """Taken back, because Placement's groups of options, and what was overridden in them, are shared by all configurations of a process."""
+    """Taken back, because Placement's groups of options, and what was overridden in them, are
+    shared by all configurations of a process.
+    """
     yield
     from placement import conf as placement_conf
 
@@ -34,8 +38,17 @@ def refused(folder: Path) -> AgentError:
     return caught.value
 
 
-@pytest.mark.parametrize("error", [TypeError("got an unexpected keyword argument"), ImportError("no name x in y"), RuntimeError("no such entry point")])
-def test_an_error_of_its_libraries_does_not_blame_the_file(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        TypeError("got an unexpected keyword argument"),
+        ImportError("no name x in y"),
+        RuntimeError("no such entry point"),
+    ],
+)
+def test_an_error_of_its_libraries_does_not_blame_the_file(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from placement.db.sqlalchemy import migration
 
     def fails(_revision: str) -> None:
@@ -55,9 +68,16 @@ def connecting(folder: Path) -> None:
         connection.exec_driver_sql("CREATE TABLE one (two INTEGER)")
 
 
-@pytest.mark.parametrize(("there", "remedy"), [
-    (b"no database at all, but long enough for one" * 100, "move the file away to start with an empty Placement"), (None, "writable for the agent's user"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("there", "remedy"),
+    [
+        (
+            b"no database at all, but long enough for one" * 100,
+            "move the file away to start with an empty Placement",
+        ),
+        (None, "writable for the agent's user"),
+    ],
+)
 def test_a_file_that_cannot_be_used_is_blamed_for_what_is_wrong_with_it(
     there: bytes | None, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,7 +91,9 @@ def test_a_file_that_cannot_be_used_is_blamed_for_what_is_wrong_with_it(
     assert remedy in told.remedy
 
 
-def test_a_file_of_a_newer_version_is_told_as_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_of_a_newer_version_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fails(_connection: str, _copy: object) -> None:
         raise CommandError("Can't locate revision identified by 'ffffffffffff'")
 

@@ -10,8 +10,8 @@ from agent.model.mirror import PlacementView
 from agent.model.operation import CreateProvider, DeleteProvider, SetInventory, SetTraits
 from agent.placement.client import PlacementClient
 from agent.placement.flush import flush
-from agent.placement.mirror import Freshness, refreshed
 from agent.placement.merge import Target
+from agent.placement.mirror import Freshness, refreshed
 from agent.placement.plan import make_plan
 from tests.support import faults
 from tests.unit.placement.conftest import transport_to
@@ -24,7 +24,9 @@ ALONE = dataclasses.replace(KNOWLEDGE, can_reshape=False)
 @pytest.fixture(params=[1, 4])
 def client(placement, request):
     """One request at a time, and several."""
-    return PlacementClient(transport_to(placement, request.param).exchange("req-00000000-0000-4000-8000-000000000001"))
+    return PlacementClient(
+        transport_to(placement, request.param).exchange("req-00000000-0000-4000-8000-000000000001")
+    )
 
 
 @pytest.fixture
@@ -36,13 +38,17 @@ def children(placement):
 
 @pytest.fixture
 def sent(placement, client):
-    """Plans what an edit makes of the tree as it is, and sends it; the result, and the view before."""
+    """Plans what an edit makes of the tree as it is, and sends it; the result, and the
+    view before.
+    """
 
     def send(edit, capabilities=ALONE, prepare=lambda: None):
         view = refreshed(client, PlacementView(), ROOT, 100.0, Freshness())
         tree = view.tree.subtree(ROOT) if view.tree.exists(ROOT) else view.tree.copy()
         edit(tree)
-        plan = make_plan(view, Target(tree.freeze(), Journal(adopted=True), (), ()), capabilities, ROOT)
+        plan = make_plan(
+            view, Target(tree.freeze(), Journal(adopted=True), (), ()), capabilities, ROOT
+        )
         prepare()
         placement.clear()
         return flush(client, plan, view, capabilities, ROOT, 200.0)
@@ -57,19 +63,31 @@ def stocked(tree):
 
 
 def statuses(flushed, kind):
-    return {one.operation.provider.name: one.status for one in flushed.outcomes if isinstance(one.operation, kind)}
+    return {
+        one.operation.provider.name: one.status
+        for one in flushed.outcomes
+        if isinstance(one.operation, kind)
+    }
 
 
 def as_in_placement(flushed, client):
     """The view after the flush is what Placement has."""
     true = refreshed(client, PlacementView(), ROOT, 300.0, Freshness()).tree
-    return [flushed.view.tree.data(one.uuid) == one for one in (true.data(uuid) for uuid in true.get_provider_uuids())]
+    return [
+        flushed.view.tree.data(one.uuid) == one
+        for one in (true.data(uuid) for uuid in true.get_provider_uuids())
+    ]
 
 
 def test_a_plan_is_done_and_the_view_is_what_placement_has(sent, client, children):
     flushed = sent(stocked)
     assert flushed.complete
-    assert (flushed.errors, flushed.conflict, flushed.outage, flushed.doubtful) == ([], None, None, set())
+    assert (flushed.errors, flushed.conflict, flushed.outage, flushed.doubtful) == (
+        [],
+        None,
+        None,
+        set(),
+    )
     assert all(as_in_placement(flushed, client))
 
 
@@ -87,7 +105,9 @@ def test_a_new_tree_comes_into_the_view(sent, client):
 
 
 def test_the_others_results_stay_when_one_meets_a_conflict(sent, client, children, placement):
-    flushed = sent(stocked, prepare=lambda: placement.other.set_inventory(children["N2"], {"PCPU": 1}))
+    flushed = sent(
+        stocked, prepare=lambda: placement.other.set_inventory(children["N2"], {"PCPU": 1})
+    )
     assert isinstance(flushed.conflict, GenerationConflict)
     inventories = statuses(flushed, SetInventory)
     assert (inventories.pop("N2"), set(inventories.values())) == ("failed", {"done"})
@@ -113,7 +133,9 @@ def test_the_others_results_stay_when_one_is_in_use(sent, client, children, plac
 
 
 def test_the_others_results_stay_when_one_answer_is_lost(sent, client, children, placement):
-    placement.faults.add(faults.cut(applied=True), method="PUT", path=f"{children['N2']}/inventories", times=None)
+    placement.faults.add(
+        faults.cut(applied=True), method="PUT", path=f"{children['N2']}/inventories", times=None
+    )
     flushed = sent(stocked)
     assert isinstance(flushed.outage, PlacementUnreachable)
     assert flushed.doubtful == {children["N2"]}
@@ -122,15 +144,21 @@ def test_the_others_results_stay_when_one_answer_is_lost(sent, client, children,
 
 
 def test_each_write_is_doubted_by_itself(sent, children, placement):
-    placement.faults.add(faults.read_timeout(), method="PUT", path=f"{children['N0']}/inventories", times=None)
-    placement.faults.add(faults.refused(), method="PUT", path=f"{children['N5']}/inventories", times=None)
+    placement.faults.add(
+        faults.read_timeout(), method="PUT", path=f"{children['N0']}/inventories", times=None
+    )
+    placement.faults.add(
+        faults.refused(), method="PUT", path=f"{children['N5']}/inventories", times=None
+    )
     flushed = sent(stocked)
     assert flushed.doubtful == {children["N0"]}
 
 
 @pytest.mark.parametrize("status", [429, 500, 502, 503, 504])
 def test_a_write_that_met_an_outage_is_in_doubt(status, sent, children, placement):
-    placement.faults.add(faults.html(status), method="PUT", path=f"{children['N0']}/inventories", times=None)
+    placement.faults.add(
+        faults.html(status), method="PUT", path=f"{children['N0']}/inventories", times=None
+    )
     flushed = sent(lambda tree: tree.update_inventory("N0", {"VCPU": total(4)}))
     assert flushed.doubtful == {children["N0"]}
     assert not flushed.complete
@@ -138,7 +166,9 @@ def test_a_write_that_met_an_outage_is_in_doubt(status, sent, children, placemen
 
 def test_what_was_not_reached_is_skipped_when_the_agent_stops(sent, client, children, placement):
     stop = client.exchange.transport.cancelled.set
-    placement.faults.add(faults.after(lambda _: stop()), method="PUT", path=f"{children['N3']}/inventories", times=1)
+    placement.faults.add(
+        faults.after(lambda _: stop()), method="PUT", path=f"{children['N3']}/inventories", times=1
+    )
     flushed = sent(stocked)
     assert flushed.outage.kind == "cancelled"
     assert flushed.doubtful == set()
@@ -155,7 +185,10 @@ def test_without_a_parent_nothing_below_it_is_tried(sent, placement):
 
     placement.faults.add(faults.answer(400), method="POST", times=None)
     flushed = sent(build)
-    assert [(one.operation.provider.name, one.status) for one in flushed.outcomes] == [(NAME, "failed"), ("N0", "skipped")]
+    assert [(one.operation.provider.name, one.status) for one in flushed.outcomes] == [
+        (NAME, "failed"),
+        ("N0", "skipped"),
+    ]
     assert [type(one.operation) for one in flushed.outcomes] == [CreateProvider] * 2
     assert placement.count("POST") == 1
 
@@ -166,18 +199,27 @@ def test_a_provider_in_use_keeps_its_parent_and_lets_the_others_go(sent, childre
     placement.other.claim({below: {"VGPU": 1}})
     flushed = sent(lambda tree: [tree.remove(name) for name in NAMES])
     deletes = statuses(flushed, DeleteProvider)
-    assert (deletes.pop("below"), deletes.pop("N0"), set(deletes.values())) == ("failed", "skipped", {"done"})
+    assert (deletes.pop("below"), deletes.pop("N0"), set(deletes.values())) == (
+        "failed",
+        "skipped",
+        {"done"},
+    )
     assert flushed.held == {below: frozenset({"VGPU"})}
     assert set(flushed.view.tree.get_provider_uuids()) == {ROOT, children["N0"], below}
 
 
-def test_many_inventories_go_in_one_request_and_one_by_one_without_the_role(sent, placement, children):
+def test_many_inventories_go_in_one_request_and_one_by_one_without_the_role(
+    sent, placement, children
+):
     def grow(amount):
         return lambda tree: [tree.update_inventory(name, {"VCPU": total(amount)}) for name in NAMES]
 
     flushed = sent(grow(4), KNOWLEDGE)
     assert flushed.complete
-    assert [str(one) for one in placement.requests] == ["POST /reshaper -> 204", f"GET /resource_providers?in_tree={ROOT} -> 200"]
+    assert [str(one) for one in placement.requests] == [
+        "POST /reshaper -> 204",
+        f"GET /resource_providers?in_tree={ROOT} -> 200",
+    ]
     placement.faults.add(faults.answer(403), path="^/reshaper", times=None)
     flushed = sent(grow(5), KNOWLEDGE)
     assert flushed.complete

@@ -1,4 +1,6 @@
-"""The mirror on a real Placement: one request a pass, reading in full only what moved (placement.md 3)."""
+"""The mirror on a real Placement: one request a pass, reading in full only what moved (placement.md
+3).
+"""
 
 import dataclasses
 import logging
@@ -36,19 +38,29 @@ def look(placement, client, other):
 
     def refresh(view=None, now=100.0, freshness=NEVER, **more):
         placement.clear()
-        return refreshed(client, view or PlacementView(), ROOT, now, freshness, **more), [str(one) for one in placement.requests]
+        return refreshed(client, view or PlacementView(), ROOT, now, freshness, **more), [
+            str(one) for one in placement.requests
+        ]
 
     return refresh
 
 
 def deep(*providers):
-    return [f"GET /resource_providers/{one}/{what} -> 200" for one in providers for what in ("inventories", "aggregates", "traits")]
+    return [
+        f"GET /resource_providers/{one}/{what} -> 200"
+        for one in providers
+        for what in ("inventories", "aggregates", "traits")
+    ]
 
 
 def test_a_first_look_reads_all(look):
     view, asked = look()
     assert asked == [STRUCTURE, *deep(ROOT, N0, N1)]
-    assert [(one.name, one.parent_uuid, one.generation) for one in view.tree.providers()] == [(NAME, None, 1), ("N0", ROOT, 1), ("N1", ROOT, 0)]
+    assert [(one.name, one.parent_uuid, one.generation) for one in view.tree.providers()] == [
+        (NAME, None, 1),
+        ("N0", ROOT, 1),
+        ("N1", ROOT, 0),
+    ]
     assert view.tree.data(ROOT).inventory["VCPU"]["total"] == 8
     assert view.tree.data(N0).traits == {"HW_NUMA_ROOT"}
     assert view.read_at == dict.fromkeys((ROOT, N0, N1), 100.0)
@@ -89,7 +101,10 @@ def test_names_and_parents_show_without_a_generation(look, other):
 
 def test_what_is_in_doubt_is_read_whatever_its_generation_says(look):
     view, _ = look()
-    assert look(view, suspects=[N0, "5f9c2a34-7d1e-4a8b-9c46-0000000000ee"])[1] == [STRUCTURE, *deep(N0)]
+    assert look(view, suspects=[N0, "5f9c2a34-7d1e-4a8b-9c46-0000000000ee"])[1] == [
+        STRUCTURE,
+        *deep(N0),
+    ]
 
 
 def test_everything_is_read_again_on_request(look):
@@ -103,7 +118,11 @@ def test_a_node_that_an_operator_put_below_another_is_a_root_of_its_own(look, ot
     other.reparent(ROOT, ABOVE)
     seen, asked = look(view)
     assert asked == [STRUCTURE]
-    assert [(one.name, one.parent_uuid) for one in seen.tree.providers()] == [(NAME, None), ("N0", ROOT), ("N1", ROOT)]
+    assert [(one.name, one.parent_uuid) for one in seen.tree.providers()] == [
+        (NAME, None),
+        ("N0", ROOT),
+        ("N1", ROOT),
+    ]
 
 
 def test_a_node_that_placement_does_not_know_is_an_empty_view(look, other):
@@ -113,7 +132,7 @@ def test_a_node_that_placement_does_not_know_is_an_empty_view(look, other):
     assert (len(view.tree), view.read_at, asked) == (0, {}, [STRUCTURE])
 
 
-# --- going back -------------------------------------------------------------------------------------------------
+# --- going back -----------------------------------------------------------------------------------
 
 
 def test_a_lower_generation_drops_the_whole_view(look, other, caplog):
@@ -124,7 +143,9 @@ def test_a_lower_generation_drops_the_whole_view(look, other, caplog):
     assert asked == [STRUCTURE, *deep(ROOT, N0, N1)]
     assert seen.tree.data(N0).generation == 1
     (warning,) = [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING]
-    assert warning == "placement state went back or was changed outside (N0); everything is read again"
+    assert (
+        warning == "placement state went back or was changed outside (N0); everything is read again"
+    )
 
 
 @pytest.mark.parametrize("own", [{}, {N1: Ownership()}])
@@ -143,7 +164,9 @@ def test_a_provider_that_somebody_deleted_is_read_as_structure_alone(look, other
 def test_one_of_ours_that_the_agent_itself_deleted_is_not_told(look, other, caplog):
     view, _ = look()
     other.delete_provider(N1)
-    deleted = dataclasses.replace(view, read_at={one: at for one, at in view.read_at.items() if one != N1})
+    deleted = dataclasses.replace(
+        view, read_at={one: at for one, at in view.read_at.items() if one != N1}
+    )
     assert look(deleted, own={N1: Ownership()})[1] == [STRUCTURE]
     assert caplog.text == ""
 
@@ -151,12 +174,20 @@ def test_one_of_ours_that_the_agent_itself_deleted_is_not_told(look, other, capl
 @pytest.mark.parametrize(
     ("known", "own"),
     [
-        ({"traits": frozenset({"HW_CPU_X86_AVX2"})}, Ownership(traits=frozenset({"HW_CPU_X86_AVX2"}))),
-        ({"aggregates": frozenset({THEIR_AGGREGATE})}, Ownership(aggregates=frozenset({THEIR_AGGREGATE}))),
+        (
+            {"traits": frozenset({"HW_CPU_X86_AVX2"})},
+            Ownership(traits=frozenset({"HW_CPU_X86_AVX2"})),
+        ),
+        (
+            {"aggregates": frozenset({THEIR_AGGREGATE})},
+            Ownership(aggregates=frozenset({THEIR_AGGREGATE})),
+        ),
         ({"inventory": {"VCPU": total(9)}}, Ownership(classes=frozenset({"VCPU"}))),
     ],
 )
-def test_ours_that_are_gone_beside_older_contents_drop_the_whole_view_whatever_the_generations_say(look, other, caplog, known, own):
+def test_ours_that_are_gone_beside_older_contents_drop_the_whole_view_whatever_the_generations_say(
+    look, other, caplog, known, own
+):
     view, _ = look()
     before = view.tree.copy()
     before.replace(dataclasses.replace(before.provider(ROOT), **known))
@@ -165,10 +196,14 @@ def test_ours_that_are_gone_beside_older_contents_drop_the_whole_view_whatever_t
     other.claim({ROOT: {"VCPU": 1}})
     seen, asked = look(view, own={N1: Ownership(), ROOT: own})
     assert asked == [STRUCTURE, *deep(ROOT), *deep(N0)]
-    assert "placement state went back or was changed outside (N1, node-a); everything is read again" in caplog.text
+    assert (
+        "placement state went back or was changed outside (N1, node-a); everything is read again"
+        in caplog.text
+    )
     assert seen.consumers == {}
     assert seen.tree.provider(ROOT).inventory["VCPU"]["total"] == 8
-    # The same is no older database while nothing of ours is gone, or when what is gone is somebody else's.
+    # The same is no older database while nothing of ours is gone, or when what is gone is somebody
+    # else's.
     caplog.clear()
     assert look(view, own={ROOT: own})[1] == [STRUCTURE, *deep(ROOT)]
     assert caplog.text == ""
@@ -180,18 +215,26 @@ def test_a_root_that_is_gone_leaves_nothing_of_the_view(look, other, caplog):
         other.delete_provider(one)
     seen, asked = look(view, own={one: Ownership() for one in (N0, N1, ROOT)})
     assert (len(seen.tree), seen.read_at, asked) == (0, {}, [STRUCTURE])
-    assert "somebody deleted providers of the agent's (N0, N1, node-a); those that the node has are made again" in caplog.text
+    assert (
+        "somebody deleted providers of the agent's (N0, N1, node-a); those that the node has are "
+        "made again"
+    ) in caplog.text
 
 
-# --- age --------------------------------------------------------------------------------------------------------
+# --- age ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("age", "read"), [(499.0, []), (501.0, [N0]), (1001.0, [ROOT]), (-5000.0, [])])
+@pytest.mark.parametrize(
+    ("age", "read"), [(499.0, []), (501.0, [N0]), (1001.0, [ROOT]), (-5000.0, [])]
+)
 def test_what_was_read_long_ago_is_read_again_each_at_its_own_time_and_few_at_once(look, age, read):
     view, _ = look()
     if read == [ROOT]:
         view = dataclasses.replace(view, read_at={**view.read_at, N0: 100.0 + age})
-    assert look(view, now=100.0 + age, freshness=Freshness(sharing=0, reread=1000))[1] == [STRUCTURE, *deep(*read)]
+    assert look(view, now=100.0 + age, freshness=Freshness(sharing=0, reread=1000))[1] == [
+        STRUCTURE,
+        *deep(*read),
+    ]
 
 
 def test_without_an_interval_nothing_is_read_by_its_age(look):
@@ -199,31 +242,49 @@ def test_without_an_interval_nothing_is_read_by_its_age(look):
     assert look(view, now=1e9)[1] == [STRUCTURE]
 
 
-# --- consistency ------------------------------------------------------------------------------------------------
+# --- consistency ----------------------------------------------------------------------------------
 
 
 def test_contents_of_different_generations_are_read_again(look, placement, other):
-    placement.faults.add(faults.after(lambda _: other.set_traits(N1, ["HW_NUMA_ROOT"])), method="GET", path=f"{N1}/inventories", times=1)
+    placement.faults.add(
+        faults.after(lambda _: other.set_traits(N1, ["HW_NUMA_ROOT"])),
+        method="GET",
+        path=f"{N1}/inventories",
+        times=1,
+    )
     view, asked = look()
     assert asked == [STRUCTURE, *deep(ROOT, N0, N1, N1)]
     assert (view.tree.data(N1).generation, view.tree.data(N1).traits) == (1, {"HW_NUMA_ROOT"})
 
 
 def test_a_provider_that_never_stands_still_is_a_conflict(look, placement, other):
-    placement.faults.add(faults.after(lambda _: other.set_aggregates(N1, [THEIR_AGGREGATE])), method="GET", path=f"{N1}/inventories", times=None)
+    placement.faults.add(
+        faults.after(lambda _: other.set_aggregates(N1, [THEIR_AGGREGATE])),
+        method="GET",
+        path=f"{N1}/inventories",
+        times=None,
+    )
     with pytest.raises(GenerationConflict, match="changed every time it was read"):
         look()
 
 
 def test_a_provider_that_goes_away_while_it_is_read_is_a_conflict(look, placement, other):
-    placement.faults.add(faults.before(lambda _: other.delete_provider(N1)), method="GET", path=f"{N1}/inventories", times=1)
+    placement.faults.add(
+        faults.before(lambda _: other.delete_provider(N1)),
+        method="GET",
+        path=f"{N1}/inventories",
+        times=1,
+    )
     with pytest.raises(GenerationConflict, match="went away while it was read"):
         look()
 
 
-# --- sharing ----------------------------------------------------------------------------------------------------
+# --- sharing --------------------------------------------------------------------------------------
 
-SHARING = f"GET /resource_providers?member_of=in%3A{THEIR_AGGREGATE}&required=MISC_SHARES_VIA_AGGREGATE -> 200"
+SHARING = (
+    f"GET /resource_providers?member_of=in%3A{THEIR_AGGREGATE}&required=MISC_SHARES_VIA_AGGREGATE "
+    "-> 200"
+)
 
 
 @pytest.fixture

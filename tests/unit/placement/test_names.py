@@ -1,4 +1,6 @@
-"""Which names a server knows: asked for once, a standard trait that it lacks left out for an hour."""
+"""Which names a server knows: asked for once, a standard trait that it lacks left out
+for an hour.
+"""
 
 import dataclasses
 import logging
@@ -24,7 +26,9 @@ class Server:
 def test_known_custom_and_unknown_traits(caplog):
     server = Server(AVX, "CUSTOM_A")
     learned = learn_traits(server, KNOWLEDGE, [AVX, "CUSTOM_A", "CUSTOM_NEW", FUTURE], 1000.0)
-    assert learned == dataclasses.replace(KNOWLEDGE, traits=frozenset({AVX, "CUSTOM_A"}), unknown_traits={FUTURE: 1000.0 + ASK_AGAIN})
+    assert learned == dataclasses.replace(
+        KNOWLEDGE, traits=frozenset({AVX, "CUSTOM_A"}), unknown_traits={FUTURE: 1000.0 + ASK_AGAIN}
+    )
     assert [(one.levelno, one.getMessage()) for one in caplog.records] == [
         (logging.WARNING, f"this Placement does not know the trait {FUTURE}; it is left out")
     ]
@@ -52,11 +56,15 @@ def test_a_clock_that_was_set_back_does_not_leave_a_trait_out_for_longer():
 
 
 def test_a_name_that_only_begins_like_a_custom_one_cannot_be_created():
-    assert set(learn_traits(Server(), KNOWLEDGE, ["CUSTOM_lower"], 0.0).unknown_traits) == {"CUSTOM_lower"}
+    assert set(learn_traits(Server(), KNOWLEDGE, ["CUSTOM_lower"], 0.0).unknown_traits) == {
+        "CUSTOM_lower"
+    }
 
 
 def test_names_are_confirmed_and_forgotten():
-    known = with_names(with_names(KNOWLEDGE, traits=["CUSTOM_A"]), traits=["CUSTOM_B"], classes=["CUSTOM_C"])
+    known = with_names(
+        with_names(KNOWLEDGE, traits=["CUSTOM_A"]), traits=["CUSTOM_B"], classes=["CUSTOM_C"]
+    )
     assert (known.traits, known.classes) == ({"CUSTOM_A", "CUSTOM_B"}, {"CUSTOM_C"})
     assert forget_names(known) == KNOWLEDGE
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from agent.placement.outage_log import OutageLog
+from agent.placement.unreachable import OutageLog
 
 REFUSED = "cannot connect to http://p: Connection refused"
 
@@ -29,7 +29,7 @@ def outages(clock):
 @pytest.fixture
 def told(caplog):
     """What was logged since the last time this was asked."""
-    caplog.set_level("DEBUG", "agent.placement.outage_log")
+    caplog.set_level("DEBUG", "agent.placement.unreachable")
 
     def lines():
         said = [(record.levelname, record.getMessage()) for record in caplog.records]
@@ -48,20 +48,31 @@ def test_then_one_line_in_five_minutes(outages, clock, told):
     for minute in range(31):
         clock.now = 1000.0 + 60 * minute
         outages.failed("connect", REFUSED, f"req-{minute}")
-    assert told() == [("WARNING", f"placement unreachable: {REFUSED}")] + [("WARNING", f"placement unreachable: {REFUSED} (suppressed 4)")] * 6
+    assert (
+        told()
+        == [("WARNING", f"placement unreachable: {REFUSED}")]
+        + [("WARNING", f"placement unreachable: {REFUSED} (suppressed 4)")] * 6
+    )
 
 
 def test_or_one_line_in_ten_failures_if_they_come_fast(outages, clock, told):
     for second in range(21):
         clock.now = 1000.0 + second
         outages.failed("connect", REFUSED, f"req-{second}")
-    assert told() == [("WARNING", f"placement unreachable: {REFUSED}")] + [("WARNING", f"placement unreachable: {REFUSED} (suppressed 9)")] * 2
+    assert (
+        told()
+        == [("WARNING", f"placement unreachable: {REFUSED}")]
+        + [("WARNING", f"placement unreachable: {REFUSED} (suppressed 9)")] * 2
+    )
 
 
 def test_failures_without_a_cycle_count_one_by_one(outages, told):
     for _ in range(11):
         outages.failed("catalog", "no endpoint")
-    assert told() == [("WARNING", "placement unreachable: no endpoint"), ("WARNING", "placement unreachable: no endpoint (suppressed 9)")]
+    assert told() == [
+        ("WARNING", "placement unreachable: no endpoint"),
+        ("WARNING", "placement unreachable: no endpoint (suppressed 9)"),
+    ]
 
 
 def test_all_failures_of_one_cycle_count_once(outages, told):
@@ -77,10 +88,15 @@ def test_each_kind_is_told_and_counted_by_itself(outages, told):
     for cycle in range(10):
         outages.failed("connect", REFUSED, f"req-{cycle}")
         outages.failed("timeout", "too late", f"req-{cycle}")
-    assert told() == [("WARNING", f"placement unreachable: {REFUSED}"), ("WARNING", "placement unreachable: too late")]
+    assert told() == [
+        ("WARNING", f"placement unreachable: {REFUSED}"),
+        ("WARNING", "placement unreachable: too late"),
+    ]
 
 
-def test_the_end_is_told_once_with_how_long_it_was_since_the_first_of_any_kind(outages, clock, told):
+def test_the_end_is_told_once_with_how_long_it_was_since_the_first_of_any_kind(
+    outages, clock, told
+):
     outages.failed("connect", REFUSED, "req-1")
     clock.now += 100
     outages.failed("timeout", "too late", "req-2")
@@ -104,4 +120,7 @@ def test_the_next_outage_is_told_like_the_first(outages, clock, told):
     outages.failed("connect", REFUSED, "req-2")
     clock.now += 7
     outages.answered()
-    assert told() == [("WARNING", f"placement unreachable: {REFUSED}"), ("INFO", "placement reachable again after 7 s")]
+    assert told() == [
+        ("WARNING", f"placement unreachable: {REFUSED}"),
+        ("INFO", "placement reachable again after 7 s"),
+    ]

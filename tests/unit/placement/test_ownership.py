@@ -5,10 +5,10 @@ import dataclasses
 import pytest
 
 from agent.errors import InvalidTree
-from agent.model.tree_diff import compare_trees
 from agent.model.journal import Journal, Ownership
 from agent.model.provider_tree import ProviderTree
 from agent.placement.merge import foreign_share, held_record
+from agent.placement.plan import compare_trees
 from tests.unit.placement.nodes import (
     BW,
     EMPTY,
@@ -26,7 +26,7 @@ from tests.unit.placement.nodes import (
     total,
     tree_in_placement,
     view,
-)  # fmt: skip
+)
 
 
 def nothing(tree):
@@ -52,7 +52,7 @@ def kinds(target):
 FOREIGN = ("foreign-provider", "info", BW)
 
 
-# --- what a driver starts from ----------------------------------------------------------------------------------
+# --- what a driver starts from --------------------------------------------------------------------
 
 
 def test_a_driver_starts_from_what_is_not_ours():
@@ -90,10 +90,12 @@ def test_before_anything_is_in_the_journal_all_children_and_traits_are_somebody_
 
 def test_a_node_that_placement_lacks_starts_with_its_root():
     base = foreign_share(view(ProviderTree()), EMPTY, ROOT, NAME)
-    assert [(one.uuid, one.name, one.generation) for one in base.providers()] == [(ROOT, NAME, None)]
+    assert [(one.uuid, one.name, one.generation) for one in base.providers()] == [
+        (ROOT, NAME, None)
+    ]
 
 
-# --- ours and theirs on one provider ----------------------------------------------------------------------------
+# --- ours and theirs on one provider --------------------------------------------------------------
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -138,13 +140,17 @@ def test_a_standard_trait_that_the_driver_takes_off_is_off_whoever_wrote_it(whol
 
 def test_what_is_new_becomes_ours_and_what_was_there_stays_whose_it_was():
     def more(tree):
-        tree.update_inventory(ROOT, {**tree.data(ROOT).inventory, "CUSTOM_B": total(1), "CUSTOM_LICENSE": total(3)})
+        tree.update_inventory(
+            ROOT, {**tree.data(ROOT).inventory, "CUSTOM_B": total(1), "CUSTOM_LICENSE": total(3)}
+        )
         tree.add_traits(ROOT, "HW_NEW", "CUSTOM_RACK7")
         tree.add_aggregates(ROOT, OTHER_UUID, THEIR_AGGREGATE)
 
     own = merged(also(more)).journal.of(ROOT)
     assert own == Ownership(
-        frozenset({"VCPU", "CUSTOM_A", "CUSTOM_B"}), frozenset({"COMPUTE_NODE", "HW_NEW"}), frozenset({OURS_AGGREGATE, OTHER_UUID})
+        frozenset({"VCPU", "CUSTOM_A", "CUSTOM_B"}),
+        frozenset({"COMPUTE_NODE", "HW_NEW"}),
+        frozenset({OURS_AGGREGATE, OTHER_UUID}),
     )
 
 
@@ -176,7 +182,9 @@ def test_a_class_of_0_is_left_out():
 
 def test_a_trait_that_the_server_does_not_know_is_left_out():
     capabilities = dataclasses.replace(KNOWLEDGE, unknown_traits={"HW_FUTURE": 99.0})
-    target = merged(also(lambda tree: tree.add_traits(ROOT, "HW_FUTURE", "HW_NEW")), capabilities=capabilities)
+    target = merged(
+        also(lambda tree: tree.add_traits(ROOT, "HW_FUTURE", "HW_NEW")), capabilities=capabilities
+    )
     assert target.tree.data(ROOT).traits == present().data(ROOT).traits | {"HW_NEW"}
     assert "HW_FUTURE" not in target.journal.of(ROOT).traits
 
@@ -199,7 +207,7 @@ def test_the_target_is_frozen():
         merged(same).tree.add_traits(ROOT, "HW_A")
 
 
-# --- whole providers --------------------------------------------------------------------------------------------
+# --- whole providers ------------------------------------------------------------------------------
 
 
 def test_a_new_provider_is_ours():
@@ -217,7 +225,12 @@ def test_our_provider_that_the_node_no_longer_has_goes():
 
 
 @pytest.mark.parametrize(
-    ("whole", "edit"), [(False, nothing), (True, lambda tree: tree.remove(N0)), (True, lambda tree: (tree.reparent(BW, ROOT), tree.remove(N0)))]
+    ("whole", "edit"),
+    [
+        (False, nothing),
+        (True, lambda tree: tree.remove(N0)),
+        (True, lambda tree: (tree.reparent(BW, ROOT), tree.remove(N0))),
+    ],
 )
 def test_our_provider_stays_empty_for_what_hangs_from_it(whole, edit):
     target = merged(edit, whole=whole)
@@ -251,7 +264,9 @@ def test_whatever_a_driver_does_to_somebody_elses_provider_is_undone_and_told(sp
 def test_somebody_elses_provider_is_not_removed():
     target = merged(also(lambda tree: tree.remove(BW)))
     assert target.tree.data(BW) == present().data(BW)
-    assert [one.detail for one in target.drift] == ["the driver wanted to remove BW, which is somebody else's"]
+    assert [one.detail for one in target.drift] == [
+        "the driver wanted to remove BW, which is somebody else's"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +288,7 @@ def test_a_root_that_went_away_makes_the_whole_tree_ours_again():
     assert target.journal.owns(target.tree.data("N0").uuid)
 
 
-# --- adoption ---------------------------------------------------------------------------------------------------
+# --- adoption -------------------------------------------------------------------------------------
 
 
 def test_with_an_empty_journal_what_the_pass_produces_is_ours_and_the_rest_is_not():
@@ -322,7 +337,7 @@ def test_before_the_adoption_no_class_is_counted_twice():
     assert "N1: VCPU would move here, but the tree is not adopted" in details
 
 
-# --- held -------------------------------------------------------------------------------------------------------
+# --- held -----------------------------------------------------------------------------------------
 
 
 def held_journal(*classes, provider=N0):
@@ -351,7 +366,11 @@ def test_a_class_that_is_gone_and_used_stays_beside_what_the_node_has():
 
 
 def test_what_is_free_again_goes():
-    target = merged(also(lambda tree: tree.update_inventory("N0", {})), journal=held_journal("VGPU"), usages={N0: {"VGPU": 0}})
+    target = merged(
+        also(lambda tree: tree.update_inventory("N0", {})),
+        journal=held_journal("VGPU"),
+        usages={N0: {"VGPU": 0}},
+    )
     assert target.tree.data(N0).inventory == {}
     assert target.journal.held == {}
 
@@ -367,12 +386,14 @@ def test_nothing_is_held_that_the_flush_did_not_meet():
     assert target.tree.data(N0).inventory == {}
 
 
-# --- invalid ----------------------------------------------------------------------------------------------------
+# --- invalid --------------------------------------------------------------------------------------
 
 
 def test_an_inventory_with_a_wrong_record_stays_as_it_is_and_the_rest_goes_on():
     def wrong(tree):
-        tree.update_inventory(ROOT, {"VCPU": total(9, reserved=20), "MEMORY_MB": total(1, min_unit=3)})
+        tree.update_inventory(
+            ROOT, {"VCPU": total(9, reserved=20), "MEMORY_MB": total(1, min_unit=3)}
+        )
         tree.add_traits(ROOT, "HW_NEW")
         tree.update_inventory("N0", {"VGPU": total(5)})
 
@@ -395,14 +416,20 @@ def test_a_new_provider_with_a_wrong_record_comes_without_inventory():
     target = merged(also(wrong))
     assert target.tree.data("GPU").inventory == {}
     assert [text.partition(": ")[2] for text in target.invalid] == [
-        "VGPU: unknown field totl", "VGPU: total is None, not a whole number from 1 to 2147483647", "resource class 'vgpu' is not made of A-Z, 0-9 and _",
-    ]  # fmt: skip
+        "VGPU: unknown field totl",
+        "VGPU: total is None, not a whole number from 1 to 2147483647",
+        "resource class 'vgpu' is not made of A-Z, 0-9 and _",
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "uuid", "text"),
     [
-        ("n" * 201, None, f"provider '{'n' * 60}'...: its name has 201 characters, Placement takes 1 to 200"),
+        (
+            "n" * 201,
+            None,
+            f"provider '{'n' * 60}'...: its name has 201 characters, Placement takes 1 to 200",
+        ),
         ("", None, "provider ''...: its name has 0 characters, Placement takes 1 to 200"),
         ("GPU", "gpu-0", "provider 'GPU': 'gpu-0' is no uuid"),
     ],
@@ -410,7 +437,11 @@ def test_a_new_provider_with_a_wrong_record_comes_without_inventory():
 def test_a_provider_that_placement_could_not_take_is_left_out_with_all_below_it(name, uuid, text):
     def add(tree):
         made = tree.new_child(name, ROOT, uuid)
-        tree.insert(dataclasses.replace(tree.provider(made), uuid=OTHER_UUID, name="below", parent_uuid=made))
+        tree.insert(
+            dataclasses.replace(
+                tree.provider(made), uuid=OTHER_UUID, name="below", parent_uuid=made
+            )
+        )
 
     target = merged(also(add))
     assert target.invalid == (text,)

@@ -24,17 +24,37 @@ from agent.model.provider_tree import ProviderTree
 from agent.placement.merge import Target
 from agent.placement.plan import make_plan
 from agent.placement.reshaping import AllocationMove
-from tests.unit.placement.nodes import BW, KNOWLEDGE, N0, NAME, OTHER_UUID, OURS_AGGREGATE, ROOT, total, tree_in_placement, view
+from tests.unit.placement.nodes import (
+    BW,
+    KNOWLEDGE,
+    N0,
+    NAME,
+    OTHER_UUID,
+    OURS_AGGREGATE,
+    ROOT,
+    total,
+    tree_in_placement,
+    view,
+)
 
 CONSUMER = "c0000000-0000-4000-8000-000000000001"
-KNOWN = dataclasses.replace(KNOWLEDGE, classes=frozenset({"CUSTOM_A", "CUSTOM_LICENSE"}), traits=frozenset({"CUSTOM_RACK7"}))
+KNOWN = dataclasses.replace(
+    KNOWLEDGE, classes=frozenset({"CUSTOM_A", "CUSTOM_LICENSE"}), traits=frozenset({"CUSTOM_RACK7"})
+)
 
 
 def target_of(tree: ProviderTree, *, adopted: bool = True, invalid: tuple[str, ...] = ()) -> Target:
-    return Target(tree.freeze(), Journal({one.uuid: Ownership() for one in tree.providers()}, adopted), (), invalid)
+    return Target(
+        tree.freeze(),
+        Journal({one.uuid: Ownership() for one in tree.providers()}, adopted),
+        (),
+        invalid,
+    )
 
 
-def planned(edit, capabilities: ServerCapabilities = KNOWN, move: AllocationMove | None = None, **target):
+def planned(
+    edit, capabilities: ServerCapabilities = KNOWN, move: AllocationMove | None = None, **target
+):
     tree = tree_in_placement().subtree(ROOT)
     edit(tree)
     return make_plan(view(), target_of(tree, **target), capabilities, ROOT, move)
@@ -53,11 +73,21 @@ def test_a_new_node_providers_first_then_names_then_contents_from_the_bottom_up(
     tree = tree_in_placement().subtree(ROOT)
     plan = make_plan(view(ProviderTree()), target_of(tree), KNOWLEDGE, ROOT)
     assert kinds(plan) == [
-        (CreateProvider, NAME), (CreateProvider, "N0"), (CreateProvider, "BW"),
-        (EnsureResourceClass, "CUSTOM_A"), (EnsureResourceClass, "CUSTOM_LICENSE"),
-        (EnsureTrait, "CUSTOM_PHYSNET_A"), (EnsureTrait, "CUSTOM_RACK7"),
-        (SetInventory, "BW"), (SetTraits, "BW"), (SetInventory, "N0"), (SetTraits, "N0"), (SetInventory, NAME), (SetAggregates, NAME), (SetTraits, NAME),
-    ]  # fmt: skip
+        (CreateProvider, NAME),
+        (CreateProvider, "N0"),
+        (CreateProvider, "BW"),
+        (EnsureResourceClass, "CUSTOM_A"),
+        (EnsureResourceClass, "CUSTOM_LICENSE"),
+        (EnsureTrait, "CUSTOM_PHYSNET_A"),
+        (EnsureTrait, "CUSTOM_RACK7"),
+        (SetInventory, "BW"),
+        (SetTraits, "BW"),
+        (SetInventory, "N0"),
+        (SetTraits, "N0"),
+        (SetInventory, NAME),
+        (SetAggregates, NAME),
+        (SetTraits, NAME),
+    ]
     creations = [one for one in plan.operations if isinstance(one, CreateProvider)]
     assert [one.parent for one in creations] == [None, ROOT, N0]
     assert {one.reason for one in creations} == {"the node has it, Placement does not"}
@@ -89,7 +119,11 @@ def test_renames_and_moves_come_after_creations_and_before_deletes():
         tree.reparent(BW, OTHER_UUID)
 
     plan = planned(edit)
-    assert kinds(plan) == [(CreateProvider, "N1"), (RenameProvider, "cell"), (ReparentProvider, "BW")]
+    assert kinds(plan) == [
+        (CreateProvider, "N1"),
+        (RenameProvider, "cell"),
+        (ReparentProvider, "BW"),
+    ]
     rename, move = plan.operations[1:]
     assert (rename.old_name, rename.before, rename.after) == ("N0", "N0", "cell")
     assert (move.old_parent, move.parent) == (N0, OTHER_UUID)
@@ -100,7 +134,11 @@ def test_a_move_that_the_server_cannot_make_is_told_and_not_sent():
     plan = planned(lambda tree: tree.reparent(BW, ROOT), old)
     assert plan.operations == ()
     (drift,) = plan.drift
-    assert (drift.kind, drift.provider, drift.remedy) == ("identity", BW, "upgrade Placement to 1.37, which is asked for once an hour, or delete the provider")
+    assert (drift.kind, drift.provider, drift.remedy) == (
+        "identity",
+        BW,
+        "upgrade Placement to 1.37, which is asked for once an hour, or delete the provider",
+    )
 
 
 def test_a_provider_that_takes_the_place_of_its_parent_moves_first():
@@ -111,17 +149,23 @@ def test_a_provider_that_takes_the_place_of_its_parent_moves_first():
     assert [one.provider.name for one in planned(turn_over).operations] == ["BW", "N0"]
 
 
-# --- names ------------------------------------------------------------------------------------------------------
+# --- names ----------------------------------------------------------------------------------------
 
 
 def test_only_custom_names_that_are_new_and_not_confirmed_are_ensured():
     def edit(tree):
-        tree.update_inventory(N0, {"VGPU": total(2), "CUSTOM_A": total(1), "CUSTOM_B": total(1), "PCPU": total(1)})
+        tree.update_inventory(
+            N0, {"VGPU": total(2), "CUSTOM_A": total(1), "CUSTOM_B": total(1), "PCPU": total(1)}
+        )
         tree.update_inventory(ROOT, {**tree.data(ROOT).inventory, "CUSTOM_LICENSE": total(4)})
         tree.add_traits(ROOT, "CUSTOM_NEW", "HW_NEW")
 
     unaware = dataclasses.replace(KNOWN, classes=frozenset({"CUSTOM_A"}), traits=frozenset())
-    assert kinds(planned(edit, unaware))[:3] == [(EnsureResourceClass, "CUSTOM_B"), (EnsureTrait, "CUSTOM_NEW"), (SetInventory, "N0")]
+    assert kinds(planned(edit, unaware))[:3] == [
+        (EnsureResourceClass, "CUSTOM_B"),
+        (EnsureTrait, "CUSTOM_NEW"),
+        (SetInventory, "N0"),
+    ]
 
 
 def test_each_name_is_ensured_once():
@@ -131,11 +175,15 @@ def test_each_name_is_ensured_once():
             tree.update_inventory(name, {"CUSTOM_B": total(1)})
             tree.add_traits(name, "CUSTOM_NEW")
 
-    ensured = [one.name for one in planned(edit).operations if isinstance(one, EnsureResourceClass | EnsureTrait)]
+    ensured = [
+        one.name
+        for one in planned(edit).operations
+        if isinstance(one, EnsureResourceClass | EnsureTrait)
+    ]
     assert ensured == ["CUSTOM_B", "CUSTOM_NEW"]
 
 
-# --- reasons ----------------------------------------------------------------------------------------------------
+# --- reasons --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -143,13 +191,24 @@ def test_each_name_is_ensured_once():
     [
         ({"VGPU": total(3)}, "other amounts of VGPU"),
         ({}, "the node no longer has VGPU"),
-        ({"VGPU": total(2), "PCPU": total(1), "CUSTOM_A": total(1)}, "the node now has CUSTOM_A, PCPU"),
+        (
+            {"VGPU": total(2), "PCPU": total(1), "CUSTOM_A": total(1)},
+            "the node now has CUSTOM_A, PCPU",
+        ),
         ({"PCPU": total(1)}, "the node now has PCPU; the node no longer has VGPU"),
     ],
 )
 def test_an_inventory_says_what_differs(inventory, reason):
-    (operation,) = (one for one in planned(lambda tree: tree.update_inventory(N0, inventory)).operations if isinstance(one, SetInventory))
-    assert (operation.old, operation.new, operation.reason) == ({"VGPU": total(2)}, inventory, reason)
+    (operation,) = (
+        one
+        for one in planned(lambda tree: tree.update_inventory(N0, inventory)).operations
+        if isinstance(one, SetInventory)
+    )
+    assert (operation.old, operation.new, operation.reason) == (
+        {"VGPU": total(2)},
+        inventory,
+        reason,
+    )
 
 
 def test_a_first_inventory_says_so():
@@ -166,14 +225,16 @@ def test_every_operation_has_a_reason():
     assert all(one.reason for one in everything)
 
 
-# --- reshapes ---------------------------------------------------------------------------------------------------
+# --- reshapes -------------------------------------------------------------------------------------
 
 BEFORE = {CONSUMER: Allocation(CONSUMER, {ROOT: {"VCPU": 2}}, "project", "user", 1)}
 AFTER = {CONSUMER: dataclasses.replace(BEFORE[CONSUMER], resources={OTHER_UUID: {"VCPU": 2}})}
 
 
 def move_vcpu(tree):
-    tree.update_inventory(ROOT, {name: record for name, record in tree.data(ROOT).inventory.items() if name != "VCPU"})
+    tree.update_inventory(
+        ROOT, {name: record for name, record in tree.data(ROOT).inventory.items() if name != "VCPU"}
+    )
     tree.new_child("N1", ROOT, OTHER_UUID)
     tree.update_inventory("N1", {"VCPU": total(8), "CUSTOM_B": total(1)})
     tree.add_traits("N1", "HW_NEW")
@@ -186,7 +247,14 @@ def gone(tree):
 
 def test_a_reshape_comes_after_creations_and_names_and_before_deletes_and_carries_all_inventories():
     plan = planned(gone, move=AllocationMove(BEFORE, AFTER))
-    assert [type(one) for one in plan.operations] == [CreateProvider, EnsureResourceClass, Reshape, DeleteProvider, DeleteProvider, SetTraits]
+    assert [type(one) for one in plan.operations] == [
+        CreateProvider,
+        EnsureResourceClass,
+        Reshape,
+        DeleteProvider,
+        DeleteProvider,
+        SetTraits,
+    ]
     reshape = plan.operations[2]
     assert set(reshape.inventories) == {ROOT, OTHER_UUID, N0, BW}
     assert reshape.allocations == AFTER
@@ -194,7 +262,12 @@ def test_a_reshape_comes_after_creations_and_names_and_before_deletes_and_carrie
 
 def test_a_reshape_that_moves_no_allocation_writes_the_inventories():
     plan = planned(move_vcpu, move=AllocationMove({}, {}))
-    assert [type(one) for one in plan.operations] == [CreateProvider, EnsureResourceClass, Reshape, SetTraits]
+    assert [type(one) for one in plan.operations] == [
+        CreateProvider,
+        EnsureResourceClass,
+        Reshape,
+        SetTraits,
+    ]
 
 
 def test_a_reshape_that_changes_nothing_is_not_sent():
@@ -210,7 +283,14 @@ def test_a_plan_of_513_providers_without_a_change_is_empty():
     tree = ProviderTree()
     tree.new_root(NAME, ROOT, 0)
     for number in range(512):
-        tree.insert(dataclasses.replace(tree.provider(tree.new_child(f"n{number}", ROOT)), uuid=f"{number}", name=f"x{number}", inventory={"VCPU": total(8)}))
+        tree.insert(
+            dataclasses.replace(
+                tree.provider(tree.new_child(f"n{number}", ROOT)),
+                uuid=f"{number}",
+                name=f"x{number}",
+                inventory={"VCPU": total(8)},
+            )
+        )
     found, copy = view(tree.subtree(ROOT)), ProviderTree()
     for one in tree.providers():
         copy.insert(dataclasses.replace(one))

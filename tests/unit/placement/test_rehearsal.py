@@ -23,7 +23,10 @@ def test_a_rehearsal_reads_and_sends_nothing_that_writes(rehearsal, placement):
     placement.clear()
     before, client = placement.dump(), PlacementClient(rehearsal)
     generation, present = client.aggregates(ROOT)
-    assert client.set_aggregates(ROOT, generation, [THEIR_AGGREGATE]) == (generation, {THEIR_AGGREGATE})
+    assert client.set_aggregates(ROOT, generation, [THEIR_AGGREGATE]) == (
+        generation,
+        {THEIR_AGGREGATE},
+    )
     client.set_allocation(CONSUMER, BODY)
     client.set_allocations({CONSUMER: BODY})
     assert client.delete_allocation(CONSUMER)
@@ -32,9 +35,12 @@ def test_a_rehearsal_reads_and_sends_nothing_that_writes(rehearsal, placement):
     assert placement.dump() == before
     assert present == set()
     assert [(one.method, one.path, one.version, one.status) for one in rehearsal.writes] == [
-        ("PUT", f"/resource_providers/{ROOT}/aggregates", "1.23", None), ("PUT", f"/allocations/{CONSUMER}", "1.28", None),
-        ("POST", "/allocations", "1.28", None), ("DELETE", f"/allocations/{CONSUMER}", "1.23", None), ("DELETE", f"/resource_providers/{ROOT}", "1.23", None),
-    ]  # fmt: skip
+        ("PUT", f"/resource_providers/{ROOT}/aggregates", "1.23", None),
+        ("PUT", f"/allocations/{CONSUMER}", "1.28", None),
+        ("POST", "/allocations", "1.28", None),
+        ("DELETE", f"/allocations/{CONSUMER}", "1.23", None),
+        ("DELETE", f"/resource_providers/{ROOT}", "1.23", None),
+    ]
     assert rehearsal.counts == {"GET": 1}
 
 
@@ -46,7 +52,10 @@ def test_what_is_sent_is_kept_with_what_became_of_it(transport, placement):
     client.delete_provider(ROOT)
     assert exchange.writes == [
         Write("POST", "/resource_providers", "1.23", {"uuid": ROOT, "name": NAME}, 200),
-        *(Write("DELETE", f"/resource_providers/{ROOT}", "1.23", None, status) for status in (204, 404)),
+        *(
+            Write("DELETE", f"/resource_providers/{ROOT}", "1.23", None, status)
+            for status in (204, 404)
+        ),
     ]
 
 

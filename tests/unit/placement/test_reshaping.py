@@ -1,4 +1,6 @@
-"""One atomic move of inventories and allocations: what is in it, and every local check (placement.md 5.3)."""
+"""One atomic move of inventories and allocations: what is in it, and every local check
+(placement.md 5.3).
+"""
 
 import dataclasses
 
@@ -27,8 +29,16 @@ def tree(**inventories) -> ProviderTree:
     return made
 
 
-PRESENT = tree(root={"VCPU": total(8), "MEMORY_MB": total(1024)}, BW={"NET_BW_EGR_KILOBIT_PER_SEC": total(1000)})
-TARGET = tree(root={"MEMORY_MB": total(1024)}, N0={"VCPU": total(4)}, N1={"VCPU": total(4)}, BW={"NET_BW_EGR_KILOBIT_PER_SEC": total(1000)})
+PRESENT = tree(
+    root={"VCPU": total(8), "MEMORY_MB": total(1024)},
+    BW={"NET_BW_EGR_KILOBIT_PER_SEC": total(1000)},
+)
+TARGET = tree(
+    root={"MEMORY_MB": total(1024)},
+    N0={"VCPU": total(4)},
+    N1={"VCPU": total(4)},
+    BW={"NET_BW_EGR_KILOBIT_PER_SEC": total(1000)},
+)
 OURS = frozenset({ROOT, N0, N1})
 
 
@@ -38,19 +48,30 @@ def held(consumer=C, **changes):
 
 
 def move(before, after) -> AllocationMove:
-    return AllocationMove({one.consumer: one for one in before}, {one.consumer: one for one in after})
+    return AllocationMove(
+        {one.consumer: one for one in before}, {one.consumer: one for one in after}
+    )
 
 
 def to_n0(one: Allocation, cell=N0) -> Allocation:
     left = {name: amount for name, amount in one.resources[ROOT].items() if name != "VCPU"}
     elsewhere = {uuid: records for uuid, records in one.resources.items() if uuid != ROOT}
-    return dataclasses.replace(one, resources=elsewhere | ({ROOT: left} if left else {}) | {cell: {"VCPU": one.resources[ROOT]["VCPU"]}})
+    return dataclasses.replace(
+        one,
+        resources=elsewhere
+        | ({ROOT: left} if left else {})
+        | {cell: {"VCPU": one.resources[ROOT]["VCPU"]}},
+    )
 
 
 def test_inventories_that_differ_and_consumers_that_moved():
     before = held()
     result = reshape(PRESENT, TARGET, OURS, move([before], [to_n0(before)]))
-    assert result.inventories == {ROOT: {"MEMORY_MB": total(1024)}, N0: {"VCPU": total(4)}, N1: {"VCPU": total(4)}}
+    assert result.inventories == {
+        ROOT: {"MEMORY_MB": total(1024)},
+        N0: {"VCPU": total(4)},
+        N1: {"VCPU": total(4)},
+    }
     assert result.old_inventories == {ROOT: PRESENT.data(ROOT).inventory, N0: {}, N1: {}}
     assert result.old_allocations == {C: before}
     assert result.allocations == {C: held(resources={ROOT: {"MEMORY_MB": 512}, N0: {"VCPU": 2}})}
@@ -63,17 +84,32 @@ def test_a_consumer_that_stays_is_not_in_it():
 
 
 def test_a_provider_that_only_a_moved_consumer_uses_is_in_it_with_its_own_inventory():
-    target = tree(root={"VCPU": total(8), "MEMORY_MB": total(1024)}, N0={"VCPU": total(4)}, BW={"NET_BW_EGR_KILOBIT_PER_SEC": total(1000)})
+    target = tree(
+        root={"VCPU": total(8), "MEMORY_MB": total(1024)},
+        N0={"VCPU": total(4)},
+        BW={"NET_BW_EGR_KILOBIT_PER_SEC": total(1000)},
+    )
     result = reshape(PRESENT, target, OURS, move([held()], [to_n0(held())]))
     assert result.inventories == {ROOT: target.data(ROOT).inventory, N0: {"VCPU": total(4)}}
 
 
 def test_providers_of_others_and_roots_that_share_are_not_in_it():
-    before = held(resources={ROOT: {"VCPU": 2}, BW: {"NET_BW_EGR_KILOBIT_PER_SEC": 10}, STORAGE: {"DISK_GB": 10}, FAR: {"VCPU": 9}})
+    before = held(
+        resources={
+            ROOT: {"VCPU": 2},
+            BW: {"NET_BW_EGR_KILOBIT_PER_SEC": 10},
+            STORAGE: {"DISK_GB": 10},
+            FAR: {"VCPU": 9},
+        }
+    )
     result = reshape(PRESENT, TARGET, OURS, move([before], [to_n0(before)]))
     assert not {BW, STORAGE, FAR} & set(result.inventories)
     after = result.allocations[C].resources
-    assert (after[BW], after[STORAGE], after[FAR]) == ({"NET_BW_EGR_KILOBIT_PER_SEC": 10}, {"DISK_GB": 10}, {"VCPU": 9})
+    assert (after[BW], after[STORAGE], after[FAR]) == (
+        {"NET_BW_EGR_KILOBIT_PER_SEC": 10},
+        {"DISK_GB": 10},
+        {"VCPU": 9},
+    )
 
 
 def test_a_provider_that_goes_away_is_in_it_without_inventory():
@@ -84,12 +120,17 @@ def test_a_provider_that_goes_away_is_in_it_without_inventory():
     assert result.inventories == {N1: {"VCPU": total(8)}, N0: {}}
 
 
-# --- local checks -----------------------------------------------------------------------------------------------
+# --- local checks ---------------------------------------------------------------------------------
 
 
 def refusal(*consumers, target=TARGET, present=PRESENT) -> ReshapeFailed:
     with pytest.raises(ReshapeFailed) as refused:
-        reshape(present, target, OURS, move([one for one, _ in consumers], [one for _, one in consumers]))
+        reshape(
+            present,
+            target,
+            OURS,
+            move([one for one, _ in consumers], [one for _, one in consumers]),
+        )
     return refused.value
 
 
@@ -111,20 +152,29 @@ def test_a_provider_must_not_go_while_somebody_uses_it():
 
 def test_a_class_that_the_new_provider_lacks_cannot_be_given():
     after = held(resources={ROOT: {"MEMORY_MB": 512}, N0: {"VCPU": 2, "PCPU": 1}})
-    assert refusal((held(), after)).message == f"PCPU is dropped from provider {N0} but used by consumer {C}"
+    assert (
+        refusal((held(), after)).message
+        == f"PCPU is dropped from provider {N0} but used by consumer {C}"
+    )
 
 
 @pytest.mark.parametrize("amount", [0, -1])
 def test_an_amount_is_at_least_1(amount):
     after = held(resources={ROOT: {"MEMORY_MB": 512}, N0: {"VCPU": amount}})
     error = refusal((held(), after))
-    assert (error.message, error.remedy) == (f"consumer {C} would hold {amount} VCPU on {N0}", DRIVER_FAULT)
+    assert (error.message, error.remedy) == (
+        f"consumer {C} would hold {amount} VCPU on {N0}",
+        DRIVER_FAULT,
+    )
 
 
 def test_the_sum_of_all_consumers_fits_the_capacity():
     two = [held(C, resources={ROOT: {"VCPU": 3}}), held(D, resources={ROOT: {"VCPU": 2}})]
     error = refusal(*((one, to_n0(one)) for one in two))
-    assert (error.message, error.remedy) == (f"provider {N0} would have 5 VCPU allocated of 4", "free some of it first")
+    assert (error.message, error.remedy) == (
+        f"provider {N0} would have 5 VCPU allocated of 4",
+        "free some of it first",
+    )
     reshape(PRESENT, TARGET, OURS, move(two, [to_n0(two[0]), to_n0(two[1], N1)]))
 
 
@@ -133,11 +183,17 @@ def test_reserved_and_ratio_count_for_the_capacity():
     generous = tree(N0={"VCPU": total(4, allocation_ratio=2.0, reserved=1)})
     reshape(PRESENT, generous, OURS, move([one], [to_n0(one)]))
     tight = tree(N0={"VCPU": total(8, reserved=4)})
-    assert refusal((one, to_n0(one)), target=tight).message == f"provider {N0} would have 5 VCPU allocated of 4"
+    assert (
+        refusal((one, to_n0(one)), target=tight).message
+        == f"provider {N0} would have 5 VCPU allocated of 4"
+    )
 
 
 def test_what_is_over_committed_already_may_stay_so():
-    two = [held(C, resources={ROOT: {"VCPU": 1, "MEMORY_MB": 800}}), held(D, resources={ROOT: {"VCPU": 1, "MEMORY_MB": 800}})]
+    two = [
+        held(C, resources={ROOT: {"VCPU": 1, "MEMORY_MB": 800}}),
+        held(D, resources={ROOT: {"VCPU": 1, "MEMORY_MB": 800}}),
+    ]
     result = reshape(PRESENT, TARGET, OURS, move(two, [to_n0(one) for one in two]))
     assert {one.resources[ROOT]["MEMORY_MB"] for one in result.allocations.values()} == {800}
 
@@ -145,10 +201,13 @@ def test_what_is_over_committed_already_may_stay_so():
 def test_nothing_is_added_to_what_is_over_committed():
     stays = held(D, resources={ROOT: {"MEMORY_MB": 2000}})
     grows = held(resources={ROOT: {"MEMORY_MB": 514}})
-    assert refusal((held(), grows), (stays, stays)).message == f"provider {ROOT} would have 2514 MEMORY_MB allocated of 1024"
+    assert (
+        refusal((held(), grows), (stays, stays)).message
+        == f"provider {ROOT} would have 2514 MEMORY_MB allocated of 1024"
+    )
 
 
-# --- what a driver made of the allocations ----------------------------------------------------------------------
+# --- what a driver made of the allocations --------------------------------------------------------
 
 BEFORE = {C: held(), D: held(D)}
 
@@ -161,7 +220,9 @@ def edited(edit) -> dict:
 
 def test_a_driver_moves_allocations_in_place():
     def edit(records):
-        records[C]["allocations"][N0] = {"resources": {"VCPU": records[C]["allocations"][ROOT]["resources"].pop("VCPU")}}
+        records[C]["allocations"][N0] = {
+            "resources": {"VCPU": records[C]["allocations"][ROOT]["resources"].pop("VCPU")}
+        }
 
     result = allocation_move(BEFORE, edited(edit))
     assert result == AllocationMove(BEFORE, {C: to_n0(held()), D: held(D)})
@@ -173,7 +234,9 @@ def test_a_driver_swaps_classes_one_for_one():
         resources = records[C]["allocations"][ROOT]["resources"]
         resources["PCPU"] = resources.pop("VCPU")
 
-    assert allocation_move(BEFORE, edited(edit)).after[C].resources == {ROOT: {"PCPU": 2, "MEMORY_MB": 512}}
+    assert allocation_move(BEFORE, edited(edit)).after[C].resources == {
+        ROOT: {"PCPU": 2, "MEMORY_MB": 512}
+    }
 
 
 def test_what_a_driver_leaves_alone_has_not_changed():
@@ -192,14 +255,29 @@ def put(amount):
     [
         (lambda records: records.pop(D), f"it dropped consumer {D}"),
         (lambda records: records.update({FAR: records[C]}), f"it invented consumer {FAR}"),
-        (lambda records: records[C].pop("allocations"), f"the allocations of consumer {C} lost their form: KeyError('allocations')"),
-        (lambda records: records[C]["allocations"].update({N0: {"VCPU": 2}}), f"the allocations of consumer {C} lost their form: KeyError('resources')"),
-        (lambda records: records.update({C: None}), f"the allocations of consumer {C} lost their form: TypeError"),
-        (lambda records: records[C].update(allocations=[]), f"the allocations of consumer {C} lost their form: AttributeError"),
+        (
+            lambda records: records[C].pop("allocations"),
+            f"the allocations of consumer {C} lost their form: KeyError('allocations')",
+        ),
+        (
+            lambda records: records[C]["allocations"].update({N0: {"VCPU": 2}}),
+            f"the allocations of consumer {C} lost their form: KeyError('resources')",
+        ),
+        (
+            lambda records: records.update({C: None}),
+            f"the allocations of consumer {C} lost their form: TypeError",
+        ),
+        (
+            lambda records: records[C].update(allocations=[]),
+            f"the allocations of consumer {C} lost their form: AttributeError",
+        ),
         (put("2"), f"the allocations of consumer {C} lost their form: TypeError"),
         (put(1), f"consumer {C} would hold 513 units in all instead of 514"),
         (put(3), f"consumer {C} would hold 515 units in all instead of 514"),
-        (lambda records: records[C]["allocations"].clear(), f"consumer {C} would hold 0 units in all instead of 514"),
+        (
+            lambda records: records[C]["allocations"].clear(),
+            f"consumer {C} would hold 0 units in all instead of 514",
+        ),
     ],
 )
 def test_a_driver_that_loses_or_makes_something_is_told_so(edit, told):

@@ -66,7 +66,10 @@ def test_a_shutdown_ends_a_wait_at_once(monkeypatch):
     assert time.monotonic() - begun < 30.0
 
 
-@pytest.mark.parametrize("first", [lost("connect"), lost("broken"), lost("timeout"), *map(Said, (408, 429, 502, 503, 504))])
+@pytest.mark.parametrize(
+    "first",
+    [lost("connect"), lost("broken"), lost("timeout"), *map(Said, (408, 429, 502, 503, 504))],
+)
 def test_a_read_is_repeated_once_after_a_short_wait(first):
     waits, call = Waits(), calls(first, Said(200))
     assert read_policy(waits).call(call) == Said(200)
@@ -74,7 +77,17 @@ def test_a_read_is_repeated_once_after_a_short_wait(first):
     assert retry.LEAST_READ_WAIT <= waits.seconds[0] <= retry.LONGEST_READ_WAIT
 
 
-@pytest.mark.parametrize("first", [lost("tls"), lost("catalog"), lost("credentials"), lost("cancelled"), PlacementRefused("no", status=503), ValueError("bug")])
+@pytest.mark.parametrize(
+    "first",
+    [
+        lost("tls"),
+        lost("catalog"),
+        lost("credentials"),
+        lost("cancelled"),
+        PlacementRefused("no", status=503),
+        ValueError("bug"),
+    ],
+)
 def test_what_would_fail_again_is_not_repeated(first):
     call = calls(first, Said(200))
     with pytest.raises(type(first)):
@@ -136,13 +149,17 @@ def test_a_shutdown_ends_the_wait_before_a_repetition(monkeypatch):
     cancelled = threading.Event()
     cancelled.set()
     begun = time.monotonic()
-    assert conflict_policy(cancelled).call(calls(GenerationConflict("changed"), Said(200))) == Said(200)
+    assert conflict_policy(cancelled).call(calls(GenerationConflict("changed"), Said(200))) == Said(
+        200
+    )
     assert time.monotonic() - begun < 30.0
 
 
 def test_a_patient_read_is_repeated_three_times_with_the_longer_waits():
     waits = Waits()
-    assert read_policy(waits, patient=True).call(calls(lost("connect"), Said(503), lost("timeout"), Said(200))) == Said(200)
+    assert read_policy(waits, patient=True).call(
+        calls(lost("connect"), Said(503), lost("timeout"), Said(200))
+    ) == Said(200)
     assert len(waits.seconds) == 3
     with pytest.raises(PlacementUnreachable):
         read_policy(Waits(), patient=True).call(calls(*[lost("connect")] * 4, Said(200)))

@@ -41,7 +41,9 @@ def test_a_server_is_asked_once_and_remembered_over_restarts(placement):
 
 def test_a_server_that_is_asked_again_is_known_anew(placement):
     kept = Kept()
-    kept.save_capabilities(ServerCapabilities(placement.url, "1.30", traits=frozenset({"CUSTOM_A"}), can_reshape=False))
+    kept.save_capabilities(
+        ServerCapabilities(placement.url, "1.30", traits=frozenset({"CUSTOM_A"}), can_reshape=False)
+    )
     server = server_of(placement, kept)
     assert server.connect(server.client(), ask=True) == ServerCapabilities(placement.url, "1.39")
     assert kept.saved[placement.url].can_reshape
@@ -56,7 +58,9 @@ def test_nothing_is_kept_in_a_dry_run(placement):
     assert kept.saved == {}
 
 
-@pytest.mark.parametrize(("offered", "good"), [("1.29", False), ("1.9", False), ("1.30", True), ("1.36", True)])
+@pytest.mark.parametrize(
+    ("offered", "good"), [("1.29", False), ("1.9", False), ("1.30", True), ("1.36", True)]
+)
 def test_a_server_must_offer_1_30(offered, good):
     placement = PlacementServer(max_version=offered)
     kept = Kept()
@@ -64,7 +68,10 @@ def test_a_server_must_offer_1_30(offered, good):
     if good:
         assert server.connect(server.client()).max_version == offered
     else:
-        with pytest.raises(PlacementTooOld, match=rf"needs placement 1\.30, server offers {offered} \({placement.url}\)"):
+        with pytest.raises(
+            PlacementTooOld,
+            match=rf"needs placement 1\.30, server offers {offered} \({placement.url}\)",
+        ):
             server.connect(server.client())
         assert kept.saved == {}
     placement.close()
@@ -83,7 +90,16 @@ def test_what_several_nodes_learn_adds_up(placement):
     known = server.connect(server.client())
     server.learned(dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), can_reshape=False))
     merged = server.learned(dataclasses.replace(known, classes=frozenset({"CUSTOM_B"})))
-    assert merged == server.capabilities == dataclasses.replace(known, traits=frozenset({"CUSTOM_A"}), classes=frozenset({"CUSTOM_B"}), can_reshape=False)
+    assert (
+        merged
+        == server.capabilities
+        == dataclasses.replace(
+            known,
+            traits=frozenset({"CUSTOM_A"}),
+            classes=frozenset({"CUSTOM_B"}),
+            can_reshape=False,
+        )
+    )
     server.forget(known)
     assert server.capabilities == known
 

@@ -18,31 +18,58 @@ REQUEST = "req-00000000-0000-4000-8000-000000000001"
 
 
 def answer(body, status=409) -> PlacementAnswer:
-    return PlacementAnswer("http://placement", "PUT", PATH, status, json.dumps(body).encode(), "req-server")
+    return PlacementAnswer(
+        "http://placement", "PUT", PATH, status, json.dumps(body).encode(), "req-server"
+    )
 
 
-# --- answers ----------------------------------------------------------------------------------------------------
+# --- answers --------------------------------------------------------------------------------------
 
-ERROR = {"errors": [{"status": 409, "title": "Conflict", "detail": "There was a conflict.\n\n  stale  ", "code": "placement.concurrent_update"}]}
+ERROR = {
+    "errors": [
+        {
+            "status": 409,
+            "title": "Conflict",
+            "detail": "There was a conflict.\n\n  stale  ",
+            "code": "placement.concurrent_update",
+        }
+    ]
+}
 
 
 def test_placements_own_error_is_told_in_one_line_with_its_code():
     refusal = answer(ERROR).refusal()
-    assert (refusal.status, refusal.placement_code, refusal.data["request_id"]) == (409, "placement.concurrent_update", "req-server")
-    where = "placement PUT /resource_providers -> 409 placement.concurrent_update from http://placement"
+    assert (refusal.status, refusal.placement_code, refusal.data["request_id"]) == (
+        409,
+        "placement.concurrent_update",
+        "req-server",
+    )
+    where = (
+        "placement PUT /resource_providers -> 409 placement.concurrent_update from http://placement"
+    )
     assert refusal.message == f"{where}: There was a conflict. stale"
 
 
 @pytest.mark.parametrize(
     "body",
     [
-        None, [], {}, "text", 7, True, {"error": {}},
+        None,
+        [],
+        {},
+        "text",
+        7,
+        True,
+        {"error": {}},
         *({"errors": errors} for errors in (None, [], {}, "abc", [None], ["x"], [{}])),
     ],
 )
 def test_any_other_body_is_an_error_without_a_code(body):
     assert (answer(body).error, answer(body).code) == ({}, "")
-    assert answer(body).refusal().message.endswith("-> 409 from http://placement: an answer that is not Placement's own")
+    assert (
+        answer(body)
+        .refusal()
+        .message.endswith("-> 409 from http://placement: an answer that is not Placement's own")
+    )
 
 
 def test_control_characters_of_an_answer_do_not_reach_a_message():
@@ -50,12 +77,21 @@ def test_control_characters_of_an_answer_do_not_reach_a_message():
     assert told.isprintable()
 
 
-@pytest.mark.parametrize(("status", "remedy"), [(401, "credentials"), (403, "role"), (404, "endpoint_override"), (406, "endpoint_override"), (503, "log")])
+@pytest.mark.parametrize(
+    ("status", "remedy"),
+    [
+        (401, "credentials"),
+        (403, "role"),
+        (404, "endpoint_override"),
+        (406, "endpoint_override"),
+        (503, "log"),
+    ],
+)
 def test_what_an_operator_can_mend_has_a_remedy(status, remedy):
     assert remedy in answer({}, status).refusal().remedy
 
 
-# --- sending ----------------------------------------------------------------------------------------------------
+# --- sending --------------------------------------------------------------------------------------
 
 
 def test_every_request_carries_its_version_and_the_cycles_id(placement, transport):
@@ -99,7 +135,7 @@ def test_a_write_is_never_repeated(placement, transport):
     assert placement.count() == 1
 
 
-# --- stopping ---------------------------------------------------------------------------------------------------
+# --- stopping -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
@@ -146,7 +182,7 @@ def test_who_waits_for_a_slot_while_the_agent_begins_to_stop_sends_nothing(place
     assert (raised, placement.count()) == (["cancelled"], 0)
 
 
-# --- many at once -----------------------------------------------------------------------------------------------
+# --- many at once ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("max_in_flight", [1, 4])

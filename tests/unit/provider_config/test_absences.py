@@ -1,11 +1,15 @@
 """Who is told to be absent, and when (provider-config.md 5, E12)."""
 
-from agent.provider_config.absences import Absences
-from agent.provider_config.entry import COMPUTE_NODE, Entry, Key, ProviderConfig
+from agent.provider_config.entry import COMPUTE_NODE, Absences, Entry, Key, ProviderConfig
 from agent.yaml_files.document import TextPosition
 
 GPU, NIC = Key("name", "gpu-0"), Key("uuid", "5f9c2a34-7d1e-4a8b-9c46-000000000002")
-CONFIG = ProviderConfig(entries=tuple(Entry(key, "a.yaml", TextPosition(line, 3)) for line, key in enumerate((GPU, NIC, Key("uuid", COMPUTE_NODE)), 1)))
+CONFIG = ProviderConfig(
+    entries=tuple(
+        Entry(key, "a.yaml", TextPosition(line, 3))
+        for line, key in enumerate((GPU, NIC, Key("uuid", COMPUTE_NODE)), 1)
+    )
+)
 
 
 def lines(caplog):

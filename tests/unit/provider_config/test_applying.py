@@ -32,15 +32,21 @@ def applied(*entries, tree=None, made=None, gone=frozenset(), last=None):
     tree = tree or tree_with()
     made = {ROOT: frozenset({"VCPU"}), CHILD: frozenset()} if made is None else made
     before = {one.uuid: one for one in tree.providers()}
-    found = apply(ProviderConfig(entries=entries), ConfiguredNode(tree, ROOT, made, gone, last or {}), OWNER)
-    assert {one.uuid: one for one in tree.providers()} == before, "the tree that was given is left alone"
+    found = apply(
+        ProviderConfig(entries=entries), ConfiguredNode(tree, ROOT, made, gone, last or {}), OWNER
+    )
+    assert {one.uuid: one for one in tree.providers()} == before, (
+        "the tree that was given is left alone"
+    )
     return found
 
 
 def added(found, uuid):
     """What the provider has beside what it had."""
     one, before = found.tree.provider(uuid), tree_with().provider(uuid)
-    return {name: record for name, record in one.inventory.items() if name not in before.inventory}, set(one.traits - before.traits)
+    return {
+        name: record for name, record in one.inventory.items() if name not in before.inventory
+    }, set(one.traits - before.traits)
 
 
 DEFAULT = entry("uuid", COMPUTE_NODE, "CUSTOM_A")
@@ -50,7 +56,9 @@ def test_an_entry_adds_to_what_is_there_and_is_remembered_as_the_operator_s():
     found = applied(entry("uuid", CHILD, "CUSTOM_A", CUSTOM_L=L))
     assert added(found, CHILD) == ({"CUSTOM_L": L}, {"CUSTOM_A", OWNER})
     assert added(found, ROOT) == ({}, set())
-    assert found.configured == {CHILD: Configured(frozenset({"CUSTOM_L"}), frozenset({"CUSTOM_A", OWNER}))}
+    assert found.configured == {
+        CHILD: Configured(frozenset({"CUSTOM_L"}), frozenset({"CUSTOM_A", OWNER}))
+    }
     assert (found.problems, found.found) == ([], {Key("uuid", CHILD)})
 
 
@@ -74,19 +82,31 @@ def test_a_name_that_looks_like_a_uuid_is_a_name():
 
 
 def test_a_provider_by_name_and_by_uuid_gets_nothing_not_even_the_default():
-    found = applied(DEFAULT, entry("uuid", ROOT, "CUSTOM_B", line=4), entry("name", "c1", "CUSTOM_C", line=7))
+    found = applied(
+        DEFAULT, entry("uuid", ROOT, "CUSTOM_B", line=4), entry("name", "c1", "CUSTOM_C", line=7)
+    )
     assert added(found, ROOT) == ({}, set())
     (problem,) = found.problems
-    assert problem.message == f"provider c1 ({ROOT}) has more than one entry: uuid {ROOT} (a.yaml:4:3) and name c1 (a.yaml:7:3)"
+    assert problem.message == (
+        f"provider c1 ({ROOT}) has more than one entry: uuid {ROOT} (a.yaml:4:3) and name c1 "
+        "(a.yaml:7:3)"
+    )
     assert not problem.fatal
 
 
 def test_a_class_of_the_node_is_a_conflict_and_nothing_of_the_entry_is_applied():
-    found = applied(entry("name", "c1", "CUSTOM_A", VCPU=L, CUSTOM_L=L), entry("name", "gpu", "CUSTOM_G"))
+    found = applied(
+        entry("name", "c1", "CUSTOM_A", VCPU=L, CUSTOM_L=L), entry("name", "gpu", "CUSTOM_G")
+    )
     assert added(found, ROOT) == ({}, set())
     assert found.tree.provider(ROOT).inventory == {"VCPU": VCPU}
     assert added(found, CHILD) == ({}, {"CUSTOM_G", OWNER}), "another entry is applied all the same"
-    assert [one.message for one in found.problems] == ["name c1 (a.yaml:1:3): VCPU of provider c1 is what the node itself has, by its driver or its devices"]
+    assert [one.message for one in found.problems] == [
+        (
+            "name c1 (a.yaml:1:3): VCPU of provider c1 is what the node itself has, by its driver "
+            "or its devices"
+        )
+    ]
 
 
 def test_all_conflicts_of_a_provider_are_told():
@@ -101,7 +121,9 @@ def test_a_provider_of_somebody_else_gets_nothing():
 
 
 def test_a_provider_that_is_gone_is_absent():
-    found = applied(entry("name", "gpu", "CUSTOM_A"), made={ROOT: frozenset()}, gone=frozenset({CHILD}))
+    found = applied(
+        entry("name", "gpu", "CUSTOM_A"), made={ROOT: frozenset()}, gone=frozenset({CHILD})
+    )
     assert (found.problems, found.found, found.configured) == ([], set(), {})
 
 
@@ -110,7 +132,9 @@ def test_what_was_given_before_stays_in_place_of_an_entry_with_a_conflict():
     found = applied(entry("name", "c1", "CUSTOM_A", VCPU=L), last=last)
     assert added(found, ROOT) == ({"CUSTOM_L": L}, {"CUSTOM_OLD"})
     assert found.tree.provider(ROOT).inventory["VCPU"] == VCPU
-    assert found.configured == {ROOT: Configured(frozenset({"CUSTOM_L"}), frozenset({"CUSTOM_OLD"}))}
+    assert found.configured == {
+        ROOT: Configured(frozenset({"CUSTOM_L"}), frozenset({"CUSTOM_OLD"}))
+    }
 
 
 def test_what_was_given_before_and_has_no_entry_any_more_goes():

@@ -8,7 +8,16 @@ import pytest
 from agent.provider_config.entry import Entry, Key, ProviderConfig
 from agent.provider_config.folder import read_folder
 from agent.yaml_files.document import TextPosition
-from tests.unit.provider_config.reading import META, NODE, entry, inventory, read, refused, told, warned
+from tests.unit.provider_config.reading import (
+    META,
+    NODE,
+    entry,
+    inventory,
+    read,
+    refused,
+    told,
+    warned,
+)
 from tests.unit.store.ordinary_user import as_ordinary_user
 
 MAX = 2147483647
@@ -43,10 +52,24 @@ def test_entries_are_complete_and_know_where_they_are_written(tmp_path: Path) ->
     first, second = read(tmp_path, a=WHOLE).entries
     file = str(tmp_path / "a.yaml")
     records = {
-        "CUSTOM_LICENSE_A": {"total": 20, "reserved": 2, "min_unit": 1, "max_unit": 5, "step_size": 1, "allocation_ratio": 1.5},
-        "CUSTOM_LICENSE_B": {**RECORD, "total": 3}, "CUSTOM_LICENSE_C": {**RECORD, "total": 4, "allocation_ratio": 0.5},
-    }  # fmt: skip
-    assert first == Entry(Key("uuid", "$COMPUTE_NODE"), file, TextPosition(5, 5), records, frozenset({"CUSTOM_RACK_7", "CUSTOM_GOLD"}))
+        "CUSTOM_LICENSE_A": {
+            "total": 20,
+            "reserved": 2,
+            "min_unit": 1,
+            "max_unit": 5,
+            "step_size": 1,
+            "allocation_ratio": 1.5,
+        },
+        "CUSTOM_LICENSE_B": {**RECORD, "total": 3},
+        "CUSTOM_LICENSE_C": {**RECORD, "total": 4, "allocation_ratio": 0.5},
+    }
+    assert first == Entry(
+        Key("uuid", "$COMPUTE_NODE"),
+        file,
+        TextPosition(5, 5),
+        records,
+        frozenset({"CUSTOM_RACK_7", "CUSTOM_GOLD"}),
+    )
     assert second == Entry(Key("name", "päd dock"), file, TextPosition(14, 5), {}, A)
 
 
@@ -62,7 +85,10 @@ def test_what_is_not_read_is_warned_of(tmp_path: Path) -> None:
     (tmp_path / "10.yaml.bak").write_text("")
     (tmp_path / "more").mkdir()
     remedy = "(call it *.yaml if it is to be read, or put it elsewhere)"
-    assert warned(read(tmp_path)) == [f"10.yaml.bak: is not read {remedy}", f"more: is not read {remedy}"]
+    assert warned(read(tmp_path)) == [
+        f"10.yaml.bak: is not read {remedy}",
+        f"more: is not read {remedy}",
+    ]
 
 
 def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
@@ -71,9 +97,11 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "c.yaml")
     (tmp_path / "d.yaml").write_bytes(b"#" * (1024 * 1024 + 1))
     assert [line.partition(" (")[0] for line in told(tmp_path, e=entry("{name: x}", ""))] == [
-        "a.yaml: cannot be read: No such file or directory", "b.yaml: cannot be read: Is a directory", "c.yaml: is not a regular file",
+        "a.yaml: cannot be read: No such file or directory",
+        "b.yaml: cannot be read: Is a directory",
+        "c.yaml: is not a regular file",
         "d.yaml: is larger than 1048576 bytes",
-    ]  # fmt: skip
+    ]
 
 
 def closed(folder: Path) -> None:
@@ -84,29 +112,42 @@ def closed(folder: Path) -> None:
 
 def test_what_the_agent_may_not_read_is_refused_with_the_reason() -> None:
     def attempt(folder: Path) -> str:
-        return " | ".join(str(error) for name in ("files", "closed") for error in refused(folder / name)).replace(f"{folder}/", "")
+        return " | ".join(
+            str(error) for name in ("files", "closed") for error in refused(folder / name)
+        ).replace(f"{folder}/", "")
 
     assert as_ordinary_user(attempt, closed) == (
-        "files/a.yaml: cannot be read: Permission denied (check the permissions: the agent has to read the folder and its files) | "
-        "closed: the folder of [compute] provider_config_location cannot be read: Permission denied "
-        "(check the permissions: the agent has to read the folder and its files)"
+        "files/a.yaml: cannot be read: Permission denied (check the permissions: the agent has to "
+        "read the folder and its files) | closed: the folder of [compute] "
+        "provider_config_location cannot be read: Permission denied (check the permissions: the "
+        "agent has to read the folder and its files)"
     )
 
 
 def test_a_folder_that_is_none_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     (error,) = refused(tmp_path / "file")
-    assert error.message == f"{tmp_path}/file: the folder of [compute] provider_config_location cannot be read: Not a directory"
+    assert error.message == (
+        f"{tmp_path}/file: the folder of [compute] provider_config_location cannot be read: Not a "
+        "directory"
+    )
 
 
 def test_no_providers_are_none_and_an_empty_list_is_warned_of(tmp_path: Path) -> None:
     config = read(tmp_path, a=META, b=META + "providers: []", c=META + "providers:")
     assert config.entries == ()
-    assert warned(config) == ["c.yaml:2:1: providers: is empty, so that the file adds nothing (write [] for no providers, or remove the key)"]
+    assert warned(config) == [
+        (
+            "c.yaml:2:1: providers: is empty, so that the file adds nothing (write [] for no "
+            "providers, or remove the key)"
+        )
+    ]
 
 
 @pytest.mark.parametrize("entries", ["{name: c1}", f"{{uuid: {NODE}}}", "{uuid: $COMPUTE_NODE}"])
-def test_s_06_the_same_provider_in_two_files_and_twice_in_one_is_refused(tmp_path: Path, entries: str) -> None:
+def test_s_06_the_same_provider_in_two_files_and_twice_in_one_is_refused(
+    tmp_path: Path, entries: str
+) -> None:
     twice = entry(entries) + entry(entries).removeprefix(META).removeprefix("providers:\n")
     key = entries.strip("{}").replace(":", "")
     assert told(tmp_path, a=twice, b=entry(entries)) == [
@@ -117,14 +158,24 @@ def test_s_06_the_same_provider_in_two_files_and_twice_in_one_is_refused(tmp_pat
 
 def test_s_16_s_106_a_uuid_in_another_spelling_is_the_same_uuid(tmp_path: Path) -> None:
     (error,) = told(tmp_path, a=entry(f"{{uuid: {NODE}}}"), b=entry(f"{{uuid: {NODE.upper()}}}"))
-    assert error == f"b.yaml:3:3: there is another entry for uuid {NODE}, in a.yaml:3:3 (keep one of them)"
+    assert (
+        error
+        == f"b.yaml:3:3: there is another entry for uuid {NODE}, in a.yaml:3:3 (keep one of them)"
+    )
 
 
 def test_s_09_s_107_standard_classes_and_traits_are_refused_by_name(tmp_path: Path) -> None:
-    text = entry("{name: c1}", "inventories: {additional: [VCPU: {total: 1}, DISK_GB: {total: 1}]}\n  traits: {additional: [HW_CPU_X86_AVX, CUSTOM_A]}")
+    text = entry(
+        "{name: c1}",
+        (
+            "inventories: {additional: [VCPU: {total: 1}, DISK_GB: {total: 1}]}\n  traits: "
+            "{additional: [HW_CPU_X86_AVX, CUSTOM_A]}"
+        ),
+    )
     assert told(tmp_path, a=text) == [
-        "a.yaml:4:17: providers[0].inventories.additional: name c1: not custom resource classes: DISK_GB, VCPU "
-        "(only resource classes whose names begin with CUSTOM_ can be added; others are the driver's)",
+        "a.yaml:4:17: providers[0].inventories.additional: name c1: not custom resource classes: "
+        "DISK_GB, VCPU (only resource classes whose names begin with CUSTOM_ can be added; others "
+        "are the driver's)",
         "a.yaml:5:12: providers[0].traits.additional: name c1: not custom traits: HW_CPU_X86_AVX "
         "(only traits whose names begin with CUSTOM_ can be added; others are the driver's)",
     ]
@@ -133,17 +184,28 @@ def test_s_09_s_107_standard_classes_and_traits_are_refused_by_name(tmp_path: Pa
 @pytest.mark.parametrize("name", ["CUSTOM_PCI_8086_1533", "CUSTOM_PMEM_NAMESPACE_4GB"])
 def test_s_10_classes_that_the_agent_itself_gives_are_refused(tmp_path: Path, name: str) -> None:
     (error,) = told(tmp_path, a=inventory(f"[{name}: {{total: 1}}]"))
-    assert error.endswith(f"resource classes that only the agent itself gives: {name} (choose another name)")
+    assert error.endswith(
+        f"resource classes that only the agent itself gives: {name} (choose another name)"
+    )
 
 
 def test_the_mark_of_an_agent_s_nodes_is_refused(tmp_path: Path) -> None:
-    (error,) = told(tmp_path, a=entry("{name: c1}", "traits: {additional: [CUSTOM_COMPUTE_NODE_AGENT_X]}"))
-    assert error.endswith("traits that only the agent itself gives: CUSTOM_COMPUTE_NODE_AGENT_X (choose another name)")
+    (error,) = told(
+        tmp_path, a=entry("{name: c1}", "traits: {additional: [CUSTOM_COMPUTE_NODE_AGENT_X]}")
+    )
+    assert error.endswith(
+        "traits that only the agent itself gives: CUSTOM_COMPUTE_NODE_AGENT_X (choose another name)"
+    )
 
 
 def test_a_prefix_alone_is_no_name(tmp_path: Path) -> None:
-    text = entry("{name: c1}", "inventories: {additional: [CUSTOM_: {total: 1}]}\n  traits: {additional: [CUSTOM_]}")
-    assert [line.partition(": name c1: ")[2] for line in told(tmp_path, a=text)] == ["CUSTOM_ alone is no name (let a name follow it)"] * 2
+    text = entry(
+        "{name: c1}",
+        "inventories: {additional: [CUSTOM_: {total: 1}]}\n  traits: {additional: [CUSTOM_]}",
+    )
+    assert [line.partition(": name c1: ")[2] for line in told(tmp_path, a=text)] == [
+        "CUSTOM_ alone is no name (let a name follow it)"
+    ] * 2
 
 
 @pytest.mark.parametrize(
@@ -151,26 +213,65 @@ def test_a_prefix_alone_is_no_name(tmp_path: Path) -> None:
     [
         ("{total: -3}", ".total: is -3 (write a whole number from 1 to 2147483647)"),
         ("{total: 0}", ".total: is 0 (write a whole number from 1 to 2147483647)"),
-        ("{total: 4.0}", ": total is 4.0, not a whole number from 1 to 2147483647 (correct the amounts)"),
-        ("{total: 4.5}", ".total: is 4.5, not a whole number (write a whole number from 1 to 2147483647)"),
-        ("{total: 2147483648}", ".total: is 2147483648 (write a whole number from 1 to 2147483647)"),
-        ("{total: true}", ".total: is true, not a whole number (write a whole number from 1 to 2147483647)"),
-        ("{total: '4'}", ".total: is '4', not a whole number (write a whole number from 1 to 2147483647)"),
+        (
+            "{total: 4.0}",
+            ": total is 4.0, not a whole number from 1 to 2147483647 (correct the amounts)",
+        ),
+        (
+            "{total: 4.5}",
+            ".total: is 4.5, not a whole number (write a whole number from 1 to 2147483647)",
+        ),
+        (
+            "{total: 2147483648}",
+            ".total: is 2147483648 (write a whole number from 1 to 2147483647)",
+        ),
+        (
+            "{total: true}",
+            ".total: is true, not a whole number (write a whole number from 1 to 2147483647)",
+        ),
+        (
+            "{total: '4'}",
+            ".total: is '4', not a whole number (write a whole number from 1 to 2147483647)",
+        ),
         ("{total: 20, reserved: 30}", ": reserved 30 is above total 20 (correct the amounts)"),
-        ("{total: 20, reserved: -1}", ".reserved: is -1 (write a whole number from 0 to 2147483647)"),
+        (
+            "{total: 20, reserved: -1}",
+            ".reserved: is -1 (write a whole number from 0 to 2147483647)",
+        ),
         ("{total: 20, min_unit: 0}", ".min_unit: is 0 (write a whole number from 1 to 2147483647)"),
-        ("{total: 20, min_unit: 6, max_unit: 5}", ": min_unit 6 is above max_unit 5 (correct the amounts)"),
-        ("{total: 20, step_size: 6, max_unit: 5}", ": step_size 6 is above max_unit 5 (correct the amounts)"),
-        ("{total: 20, allocation_ratio: 0}", ".allocation_ratio: is 0 (write a number above 0, up to 3.40282e38)"),
-        ("{total: 20, allocation_ratio: -1.5}", ".allocation_ratio: is -1.5 (write a number above 0, up to 3.40282e38)"),
-        ("{total: 20, allocation_ratio: 1.0e999}", ".allocation_ratio: is inf (write a number above 0, up to 3.40282e38)"),
-        ("{total: 20, allocation_ratio: .nan}", ".allocation_ratio: is '.nan', not a number (write a number above 0, up to 3.40282e38)"),
+        (
+            "{total: 20, min_unit: 6, max_unit: 5}",
+            ": min_unit 6 is above max_unit 5 (correct the amounts)",
+        ),
+        (
+            "{total: 20, step_size: 6, max_unit: 5}",
+            ": step_size 6 is above max_unit 5 (correct the amounts)",
+        ),
+        (
+            "{total: 20, allocation_ratio: 0}",
+            ".allocation_ratio: is 0 (write a number above 0, up to 3.40282e38)",
+        ),
+        (
+            "{total: 20, allocation_ratio: -1.5}",
+            ".allocation_ratio: is -1.5 (write a number above 0, up to 3.40282e38)",
+        ),
+        (
+            "{total: 20, allocation_ratio: 1.0e999}",
+            ".allocation_ratio: is inf (write a number above 0, up to 3.40282e38)",
+        ),
+        (
+            "{total: 20, allocation_ratio: .nan}",
+            ".allocation_ratio: is '.nan', not a number (write a number above 0, up to 3.40282e38)",
+        ),
         ("{reserved: 3}", ": lacks total (add total)"),
         ("{total: 3, totals: 4}", ".totals: is an unknown key (did you mean total?)"),
-        ("5", ": is 5, not a mapping (write a mapping with total and, where they differ from Placement's defaults, "
-              "reserved, min_unit, max_unit, step_size and allocation_ratio)"),
+        (
+            "5",
+            ": is 5, not a mapping (write a mapping with total and, where they differ from "
+            "Placement's defaults, reserved, min_unit, max_unit, step_size and allocation_ratio)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_s_11_impossible_amounts_are_refused(tmp_path: Path, record: str, wrong: str) -> None:
     (error,) = told(tmp_path, a=inventory(f"[CUSTOM_A: {record}]"))
     place, _, message = error.partition(": ")
@@ -179,8 +280,13 @@ def test_s_11_impossible_amounts_are_refused(tmp_path: Path, record: str, wrong:
 
 
 def test_s_12_the_same_class_twice_is_refused(tmp_path: Path) -> None:
-    assert told(tmp_path, a=inventory("\n    - CUSTOM_A: {total: 3}\n    - CUSTOM_A: {total: 5}")) == [
-        "a.yaml:7:7: providers[0].inventories.additional[1].CUSTOM_A: the class is here twice, first in line 6 (keep one of them)"
+    assert told(
+        tmp_path, a=inventory("\n    - CUSTOM_A: {total: 3}\n    - CUSTOM_A: {total: 5}")
+    ) == [
+        (
+            "a.yaml:7:7: providers[0].inventories.additional[1].CUSTOM_A: the class is here twice, "
+            "first in line 6 (keep one of them)"
+        )
     ]
 
 
@@ -191,12 +297,36 @@ QUOTED = "write the version in quotes: '1.0'"
 @pytest.mark.parametrize(
     ("text", "wrong"),
     [
-        ("meta: {schema_version: 1.0}", f"a.yaml:1:8: meta.schema_version: is 1.0, not text ({QUOTED})"),
-        ("meta: {schema_version: 'abc'}", f"a.yaml:1:8: meta.schema_version: is 'abc', not a version ({QUOTED})"),
-        ("meta: {schema_version: '1'}", f"a.yaml:1:8: meta.schema_version: is '1', not a version ({QUOTED})"),
-        ("meta: {schema_version: '01.0'}", f"a.yaml:1:8: meta.schema_version: is '01.0', not a version ({QUOTED})"),
-        ("meta: {schema_version: '2.0'}", "a.yaml:1:8: meta.schema_version: is '2.0', which is not supported here (supported: 1.N, known up to 1.0)"),
-        ("meta: {schema_version: '0.9'}", "a.yaml:1:8: meta.schema_version: is '0.9', which is not supported here (supported: 1.N, known up to 1.0)"),
+        (
+            "meta: {schema_version: 1.0}",
+            f"a.yaml:1:8: meta.schema_version: is 1.0, not text ({QUOTED})",
+        ),
+        (
+            "meta: {schema_version: 'abc'}",
+            f"a.yaml:1:8: meta.schema_version: is 'abc', not a version ({QUOTED})",
+        ),
+        (
+            "meta: {schema_version: '1'}",
+            f"a.yaml:1:8: meta.schema_version: is '1', not a version ({QUOTED})",
+        ),
+        (
+            "meta: {schema_version: '01.0'}",
+            f"a.yaml:1:8: meta.schema_version: is '01.0', not a version ({QUOTED})",
+        ),
+        (
+            "meta: {schema_version: '2.0'}",
+            (
+                "a.yaml:1:8: meta.schema_version: is '2.0', which is not supported here "
+                "(supported: 1.N, known up to 1.0)"
+            ),
+        ),
+        (
+            "meta: {schema_version: '0.9'}",
+            (
+                "a.yaml:1:8: meta.schema_version: is '0.9', which is not supported here "
+                "(supported: 1.N, known up to 1.0)"
+            ),
+        ),
         ("", f"a.yaml:1:1: is empty, not a mapping ({FIRST})"),
         ("# only a comment", f"a.yaml:1:1: is empty, not a mapping ({FIRST})"),
         ("- a", f"a.yaml:1:1: is a list, not a mapping ({FIRST})"),
@@ -206,30 +336,56 @@ QUOTED = "write the version in quotes: '1.0'"
         ("meta: 1.0", f"a.yaml:1:1: meta: is 1.0, not a mapping ({FIRST})"),
     ],
 )
-def test_s_13_s_109_a_file_of_no_version_or_of_one_that_is_not_known_is_refused(tmp_path: Path, text: str, wrong: str) -> None:
+def test_s_13_s_109_a_file_of_no_version_or_of_one_that_is_not_known_is_refused(
+    tmp_path: Path, text: str, wrong: str
+) -> None:
     assert told(tmp_path, a=text) == [wrong]
 
 
 def test_what_else_is_wrong_with_a_file_without_a_version_is_told_too(tmp_path: Path) -> None:
-    assert len(told(tmp_path, a="meta: {schema_version: 1.0}\nproviders: [{identification: {id: x}}, 5]")) == 3
+    assert (
+        len(
+            told(
+                tmp_path, a="meta: {schema_version: 1.0}\nproviders: [{identification: {id: x}}, 5]"
+            )
+        )
+        == 3
+    )
 
 
-def test_s_13_s_109_a_newer_minor_version_is_warned_of_and_what_is_new_in_it_ignored(tmp_path: Path) -> None:
-    text = entry("{name: c1, realm: x}", "inventories: {additional: [CUSTOM_A: {total: 3, burst: 4}], removed: [VCPU]}").replace("1.0", "1.7")
+def test_s_13_s_109_a_newer_minor_version_is_warned_of_and_what_is_new_in_it_ignored(
+    tmp_path: Path,
+) -> None:
+    text = entry(
+        "{name: c1, realm: x}",
+        "inventories: {additional: [CUSTOM_A: {total: 3, burst: 4}], removed: [VCPU]}",
+    ).replace("1.0", "1.7")
     config = read(tmp_path, a=text + "policy: {}\n")
     assert config.entries[0].inventories == {"CUSTOM_A": {**RECORD, "total": 3}}
     assert warned(config) == [
-        "a.yaml:1:8: meta.schema_version: is 1.7, newer than 1.0, which is known here; ignored: providers[0].identification.realm, "
-        "providers[0].inventories.additional[0].CUSTOM_A.burst, providers[0].inventories.removed, policy (upgrade the agent, or write for 1.0)"
+        "a.yaml:1:8: meta.schema_version: is 1.7, newer than 1.0, which is known here; ignored: "
+        "providers[0].identification.realm, "
+        "providers[0].inventories.additional[0].CUSTOM_A.burst, providers[0].inventories.removed, "
+        "policy (upgrade the agent, or write for 1.0)"
     ]
 
 
-def test_s_14_a_misspelled_key_is_warned_of_and_so_is_the_entry_that_adds_nothing(tmp_path: Path) -> None:
-    config = read(tmp_path, a=entry("{name: c1}", "inventory: {additional: [CUSTOM_A: {total: 3}]}"))
+def test_s_14_a_misspelled_key_is_warned_of_and_so_is_the_entry_that_adds_nothing(
+    tmp_path: Path,
+) -> None:
+    config = read(
+        tmp_path, a=entry("{name: c1}", "inventory: {additional: [CUSTOM_A: {total: 3}]}")
+    )
     assert config.entries == ()
     assert warned(config) == [
-        "a.yaml:3:3: providers[0]: name c1: adds nothing and is left out (give it inventories or traits, or remove it)",
-        "a.yaml:4:3: providers[0].inventory: is an unknown key, and ignored with all below it (did you mean inventories?)",
+        (
+            "a.yaml:3:3: providers[0]: name c1: adds nothing and is left out (give it inventories "
+            "or traits, or remove it)"
+        ),
+        (
+            "a.yaml:4:3: providers[0].inventory: is an unknown key, and ignored with all below it "
+            "(did you mean inventories?)"
+        ),
     ]
 
 
@@ -239,28 +395,37 @@ ONE = "write exactly one of uuid and name"
 @pytest.mark.parametrize(
     ("identification", "wrong"),
     [
-        (f"{{uuid: {NODE}, name: c1}}", [f"providers[0].identification: has name and uuid ({ONE})"]),
+        (
+            f"{{uuid: {NODE}, name: c1}}",
+            [f"providers[0].identification: has name and uuid ({ONE})"],
+        ),
         ("{}", [f"providers[0].identification: is empty ({ONE})"]),
         ("", [f"providers[0].identification: is empty, not a mapping ({ONE})"]),
         ("{id: x}", ["providers[0].identification.id: is an unknown key (did you mean uuid?)"]),
     ],
 )
-def test_s_15_an_entry_names_its_provider_in_exactly_one_way(tmp_path: Path, identification: str, wrong: list[str]) -> None:
+def test_s_15_an_entry_names_its_provider_in_exactly_one_way(
+    tmp_path: Path, identification: str, wrong: list[str]
+) -> None:
     assert [line.partition(": ")[2] for line in told(tmp_path, a=entry(identification))] == wrong
 
 
 def test_an_entry_without_identification_is_refused(tmp_path: Path) -> None:
     text = META + "providers:\n- traits: {additional: [CUSTOM_A, VCPU]}"
     assert [line.partition(" (")[0] for line in told(tmp_path, a=text)] == [
-        "a.yaml:3:3: providers[0]: lacks identification", "a.yaml:3:12: providers[0].traits.additional: not custom traits: VCPU"
-    ]  # fmt: skip
+        "a.yaml:3:3: providers[0]: lacks identification",
+        "a.yaml:3:12: providers[0].traits.additional: not custom traits: VCPU",
+    ]
 
 
 def test_the_default_may_be_written_as_a_name_with_a_warning(tmp_path: Path) -> None:
     found = read(tmp_path, a=entry("{name: $COMPUTE_NODE}"))
     assert [one.key for one in found.entries] == [Key("uuid", "$COMPUTE_NODE")]
     assert warned(found) == [
-        "a.yaml:3:20: providers[0].identification.name: is $COMPUTE_NODE, and taken as the uuid that stands for every node (write uuid: $COMPUTE_NODE)"
+        (
+            "a.yaml:3:20: providers[0].identification.name: is $COMPUTE_NODE, and taken as the "
+            "uuid that stands for every node (write uuid: $COMPUTE_NODE)"
+        )
     ]
 
 
@@ -269,22 +434,31 @@ def test_the_default_is_there_once_however_it_is_written(tmp_path: Path) -> None
     assert "there is another entry for uuid $COMPUTE_NODE" in error
 
 
-@pytest.mark.parametrize("uuid", ["5f9c2a34", NODE.replace("-", ""), f"{{{NODE}}}", "$COMPUTE_NODES", "''", f'"{NODE}\\n"'])
+@pytest.mark.parametrize(
+    "uuid",
+    ["5f9c2a34", NODE.replace("-", ""), f"{{{NODE}}}", "$COMPUTE_NODES", "''", f'"{NODE}\\n"'],
+)
 def test_uuids_in_other_forms_are_refused(tmp_path: Path, uuid: str) -> None:
-    assert all("providers[0].identification.uuid: " in line for line in told(tmp_path, a=entry(f"{{uuid: {uuid}}}")))
+    assert all(
+        "providers[0].identification.uuid: " in line
+        for line in told(tmp_path, a=entry(f"{{uuid: {uuid}}}"))
+    )
 
 
 @pytest.mark.parametrize("name", ["''", "x" * 201, "12345", "null", "[a]"])
 def test_s_24_impossible_names_are_refused(tmp_path: Path, name: str) -> None:
     (error,) = told(tmp_path, a=entry(f"{{name: {name}}}"))
     assert "providers[0].identification.name: is " in error
-    assert error.endswith("(write the provider's name, 1 to 200 characters, in quotes if it looks like a number)")
+    assert error.endswith(
+        "(write the provider's name, 1 to 200 characters, in quotes if it looks like a number)"
+    )
 
 
 def test_s_24_a_trait_in_lower_case_is_refused(tmp_path: Path) -> None:
     (error,) = told(tmp_path, a=entry("{name: c1}", "traits: {additional: [custom_a]}"))
     assert error == (
-        "a.yaml:4:25: providers[0].traits.additional[0]: is 'custom_a' (write a trait of 1 to 255 of A-Z, 0-9 and _, such as CUSTOM_RACK_7)"
+        "a.yaml:4:25: providers[0].traits.additional[0]: is 'custom_a' (write a trait of 1 to 255 "
+        "of A-Z, 0-9 and _, such as CUSTOM_RACK_7)"
     )
 
 
@@ -295,11 +469,15 @@ def test_a_class_in_lower_case_is_refused(tmp_path: Path) -> None:
 
 def test_s_109_control_characters_are_refused_and_shown_escaped(tmp_path: Path) -> None:
     (error,) = told(tmp_path, a=entry('{name: "x\\nERROR"}'))
-    assert error.startswith("a.yaml:3:26: providers[0].identification.name: 'x\\nERROR' has a control character")
+    assert error.startswith(
+        "a.yaml:3:26: providers[0].identification.name: 'x\\nERROR' has a control character"
+    )
 
 
 def test_the_key_that_another_implementation_uses_for_itself_is_refused(tmp_path: Path) -> None:
-    (error,) = told(tmp_path, a=entry("{name: c1}", "__source_file: x\n  traits: {additional: [CUSTOM_A]}"))
+    (error,) = told(
+        tmp_path, a=entry("{name: c1}", "__source_file: x\n  traits: {additional: [CUSTOM_A]}")
+    )
     assert "providers[0].__source_file: is not allowed here" in error
 
 
@@ -313,13 +491,19 @@ providers:
   inventories: {{additional: *all}}
 """
     config = read(tmp_path, a=text)
-    records = {"CUSTOM_A": {**RECORD, "total": 3, "reserved": 1}, "CUSTOM_B": {**RECORD, "total": 5, "reserved": 1}}
+    records = {
+        "CUSTOM_A": {**RECORD, "total": 3, "reserved": 1},
+        "CUSTOM_B": {**RECORD, "total": 5, "reserved": 1},
+    }
     assert [one.inventories for one in config.entries] == [records, records]
 
 
 def test_s_22_tags_are_refused(tmp_path: Path) -> None:
     (error,) = told(tmp_path, a=META + "providers: !!python/object:os.system []")
-    assert error == "a.yaml:2:12: the tag tag:yaml.org,2002:python/object:os.system is not allowed here (correct the YAML)"
+    assert error == (
+        "a.yaml:2:12: the tag tag:yaml.org,2002:python/object:os.system is not allowed here "
+        "(correct the YAML)"
+    )
 
 
 def test_broken_yaml_is_told_with_line_and_column(tmp_path: Path) -> None:
@@ -330,18 +514,37 @@ def test_broken_yaml_is_told_with_line_and_column(tmp_path: Path) -> None:
 
 def test_a_repeated_key_is_refused(tmp_path: Path) -> None:
     (error,) = told(tmp_path, a=META + "providers: []\nproviders: []")
-    assert error == "a.yaml:3:1: providers: the key is here twice, first in line 2 (keep one of them)"
+    assert (
+        error == "a.yaml:3:1: providers: the key is here twice, first in line 2 (keep one of them)"
+    )
 
 
 def test_all_errors_of_all_files_come_at_once_in_order(tmp_path: Path) -> None:
     lines = told(
-        tmp_path, a=entry("{name: c1}", "traits: {additional: [x, VCPU]}"), b="[", c=b"\xff", d=inventory("[CUSTOM_A: {total: x}]"), e=entry("{name: c1}")
-    )  # fmt: skip
-    assert [line.split(": ")[0] for line in lines] == ["a.yaml:4:12", "a.yaml:4:25", "b.yaml:1:2", "c.yaml:1:1", "d.yaml:5:29", "e.yaml:3:3"]
+        tmp_path,
+        a=entry("{name: c1}", "traits: {additional: [x, VCPU]}"),
+        b="[",
+        c=b"\xff",
+        d=inventory("[CUSTOM_A: {total: x}]"),
+        e=entry("{name: c1}"),
+    )
+    assert [line.split(": ")[0] for line in lines] == [
+        "a.yaml:4:12",
+        "a.yaml:4:25",
+        "b.yaml:1:2",
+        "c.yaml:1:1",
+        "d.yaml:5:29",
+        "e.yaml:3:3",
+    ]
 
 
 def test_more_entries_than_anybody_needs_are_refused(tmp_path: Path) -> None:
-    many = META + "providers: [" + ", ".join(f"{{identification: {{name: p{number}}}}}" for number in range(10_001)) + "]"
+    many = (
+        META
+        + "providers: ["
+        + ", ".join(f"{{identification: {{name: p{number}}}}}" for number in range(10_001))
+        + "]"
+    )
     (error,) = told(tmp_path, a=many)
     assert error.endswith(": 10001 entries in all, and 10000 are allowed (name fewer providers)")
 
@@ -349,10 +552,17 @@ def test_more_entries_than_anybody_needs_are_refused(tmp_path: Path) -> None:
 def test_an_error_has_its_place_as_data(tmp_path: Path) -> None:
     (error,) = refused(tmp_path, a=inventory("[CUSTOM_A: {total: -3}]"))
     path = "providers[0].inventories.additional[0].CUSTOM_A.total"
-    assert (error.code, error.data) == ("config.invalid", {"file": str(tmp_path / "a.yaml"), "line": 5, "column": 29, "path": path})
+    assert (error.code, error.data) == (
+        "config.invalid",
+        {"file": str(tmp_path / "a.yaml"), "line": 5, "column": 29, "path": path},
+    )
 
 
 def test_the_example_in_the_documentation_is_right() -> None:
     config = read_folder(Path(__file__).parents[3] / "etc" / "provider_config")
-    assert [(one.key.by, len(one.inventories), len(one.traits)) for one in config.entries] == [("uuid", 0, 1), ("name", 2, 2), ("uuid", 0, 1)]
+    assert [(one.key.by, len(one.inventories), len(one.traits)) for one in config.entries] == [
+        ("uuid", 0, 1),
+        ("name", 2, 2),
+        ("uuid", 0, 1),
+    ]
     assert config.warnings == ()

@@ -40,7 +40,14 @@ PCPU = completed({"total": 24, "max_unit": 24})
 def tree() -> ProviderTree:
     made = ProviderTree()
     made.new_root("node-1", ROOT, 4)
-    made.update_inventory(ROOT, {"VCPU": {"total": 64, "reserved": 2, "allocation_ratio": 4.0}, "MEMORY_MB": {"total": 257000}, "DISK_GB": {"total": 0}})
+    made.update_inventory(
+        ROOT,
+        {
+            "VCPU": {"total": 64, "reserved": 2, "allocation_ratio": 4.0},
+            "MEMORY_MB": {"total": 257000},
+            "DISK_GB": {"total": 0},
+        },
+    )
     made.update_traits(ROOT, ["OWNER_NOVA", "COMPUTE_NODE"])
     made.update_aggregates(ROOT, [AGGREGATE])
     made.new_child("node-1_NUMA0", ROOT, CELL)
@@ -53,13 +60,18 @@ def tree() -> ProviderTree:
 
 def outcomes() -> tuple[Outcome, ...]:
     moved = Allocation(CONSUMER, {CELL: {"PCPU": 2}}, "project", "user", 1)
-    held = Allocation(CONSUMER, {ROOT: {"VCPU": 2, "MEMORY_MB": 2048}, CELL: {"PCPU": 1}}, "project", "user", 1)
+    held = Allocation(
+        CONSUMER, {ROOT: {"VCPU": 2, "MEMORY_MB": 2048}, CELL: {"PCPU": 1}}, "project", "user", 1
+    )
     both = Allocation(CONSUMER, {ROOT: {"VCPU": 2}, ELSEWHERE: {"VCPU": 2}}, "project", "user", 1)
     return (
         Outcome(EnsureTrait(name="CUSTOM_GOLD", reason="the driver wants it"), "done"),
         Outcome(CreateProvider(provider=CELL_REF, parent=ROOT, reason="new cell"), "done"),
         Outcome(RenameProvider(provider=ROOT_REF, old_name="old-1", reason="renamed"), "done"),
-        Outcome(ReparentProvider(provider=CELL_REF, old_parent=None, parent=ROOT, reason="moved"), "done"),
+        Outcome(
+            ReparentProvider(provider=CELL_REF, old_parent=None, parent=ROOT, reason="moved"),
+            "done",
+        ),
         Outcome(
             Reshape(
                 reason="PCPU belongs to the cell",
@@ -70,12 +82,44 @@ def outcomes() -> tuple[Outcome, ...]:
             ),
             "done",
         ),
-        Outcome(SetInventory(provider=ROOT_REF, old={"VCPU": OLD_VCPU, "FPGA": PCPU}, new={"VCPU": NEW_VCPU, "PCPU": PCPU}, reason="facts differ"), "done"),
-        Outcome(SetTraits(provider=ROOT_REF, old=frozenset({"OLD"}), new=frozenset({"NEW"}), reason="facts differ"), "failed", "409 from\nPlacement"),
-        Outcome(SetAggregates(provider=ROOT_REF, old=frozenset(), new=frozenset({AGGREGATE}), reason="shares"), "skipped"),
-        Outcome(DeleteProvider(provider=ProviderRef(GONE, "node-1_NUMA1"), inventory={"PCPU": PCPU}, reason="cell is gone"), "planned"),
+        Outcome(
+            SetInventory(
+                provider=ROOT_REF,
+                old={"VCPU": OLD_VCPU, "FPGA": PCPU},
+                new={"VCPU": NEW_VCPU, "PCPU": PCPU},
+                reason="facts differ",
+            ),
+            "done",
+        ),
+        Outcome(
+            SetTraits(
+                provider=ROOT_REF,
+                old=frozenset({"OLD"}),
+                new=frozenset({"NEW"}),
+                reason="facts differ",
+            ),
+            "failed",
+            "409 from\nPlacement",
+        ),
+        Outcome(
+            SetAggregates(
+                provider=ROOT_REF, old=frozenset(), new=frozenset({AGGREGATE}), reason="shares"
+            ),
+            "skipped",
+        ),
+        Outcome(
+            DeleteProvider(
+                provider=ProviderRef(GONE, "node-1_NUMA1"),
+                inventory={"PCPU": PCPU},
+                reason="cell is gone",
+            ),
+            "planned",
+        ),
         Outcome(DeleteAllocations(old=held, reason="the instance is deleted"), "done"),
-        Outcome(SetAllocations(old=both, new={ELSEWHERE: {"VCPU": 2}}, reason="it was evacuated"), "done"),
+        Outcome(
+            SetAllocations(old=both, new={ELSEWHERE: {"VCPU": 2}}, reason="it was evacuated"),
+            "done",
+        ),
     )
 
 
@@ -88,7 +132,9 @@ def node(**changes: object) -> NodeReport:
         "attempts": 2,
         "outcomes": outcomes(),
         "drift": (
-            Drift("orphaned-allocation", "warning", "nobody knows it", "delete it", consumer=CONSUMER),
+            Drift(
+                "orphaned-allocation", "warning", "nobody knows it", "delete it", consumer=CONSUMER
+            ),
             Drift("foreign-provider", "info", "is kept", "", provider=FOREIGN),
         ),
         "tree": tree(),

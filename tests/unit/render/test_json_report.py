@@ -4,7 +4,21 @@ from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, NodeReport, Problem
 from agent.render.json_report import dumps, node_document, report_document, tree_document
-from tests.unit.render.reports import AGGREGATE, CELL, CONSUMER, ELSEWHERE, FOREIGN, GONE, PCPU, ROOT, node, outcomes, report, stored, tree
+from tests.unit.render.reports import (
+    AGGREGATE,
+    CELL,
+    CONSUMER,
+    ELSEWHERE,
+    FOREIGN,
+    GONE,
+    PCPU,
+    ROOT,
+    node,
+    outcomes,
+    report,
+    stored,
+    tree,
+)
 
 SIX = {"total", "reserved", "min_unit", "max_unit", "step_size", "allocation_ratio"}
 
@@ -23,10 +37,23 @@ def strings(value):
 
 def test_report_has_exactly_the_keys_of_the_schema_in_their_order():
     document = json.loads(dumps(report_document(report())))
-    assert list(document) == ["schema", "agent", "placement", "dry_run", "nodes", "requests", "errors", "exit_code"]
+    assert list(document) == [
+        "schema",
+        "agent",
+        "placement",
+        "dry_run",
+        "nodes",
+        "requests",
+        "errors",
+        "exit_code",
+    ]
     assert document["schema"] == "compute-node-agent/report/1"
     assert document["agent"] == {"version": "1.2.3", "host": "host-1"}
-    assert document["placement"] == {"mode": "http", "endpoint": "http://placement", "max_version": "1.39"}
+    assert document["placement"] == {
+        "mode": "http",
+        "endpoint": "http://placement",
+        "max_version": "1.39",
+    }
     assert document["dry_run"] is False
     assert document["exit_code"] == 3
 
@@ -34,15 +61,47 @@ def test_report_has_exactly_the_keys_of_the_schema_in_their_order():
 def test_node_has_exactly_the_keys_of_the_schema_in_their_order():
     document = node_document(node())
     assert list(document) == [
-        "name", "uuid", "driver", "state", "attempts", "operations", "drift", "tree", "usage", "requests", "seconds", "errors",
-    ]  # fmt: skip
-    assert document["usage"] == {"vcpus_used": 2, "memory_mb_used": 512, "disk_mb_used": 0, "instances": 0, "claims": 0, "migrations": 0}
-    assert document["errors"] == [{"code": "placement.conflict", "message": "somebody else wrote", "remedy": "run again"}]
+        "name",
+        "uuid",
+        "driver",
+        "state",
+        "attempts",
+        "operations",
+        "drift",
+        "tree",
+        "usage",
+        "requests",
+        "seconds",
+        "errors",
+    ]
+    assert document["usage"] == {
+        "vcpus_used": 2,
+        "memory_mb_used": 512,
+        "disk_mb_used": 0,
+        "instances": 0,
+        "claims": 0,
+        "migrations": 0,
+    }
+    assert document["errors"] == [
+        {"code": "placement.conflict", "message": "somebody else wrote", "remedy": "run again"}
+    ]
 
 
 def test_requests_have_total_and_all_methods_even_when_none_was_sent():
-    assert node_document(node())["requests"] == {"total": 5, "GET": 3, "POST": 0, "PUT": 2, "DELETE": 0}
-    assert report_document(report(requests={}))["requests"] == {"total": 0, "GET": 0, "POST": 0, "PUT": 0, "DELETE": 0}
+    assert node_document(node())["requests"] == {
+        "total": 5,
+        "GET": 3,
+        "POST": 0,
+        "PUT": 2,
+        "DELETE": 0,
+    }
+    assert report_document(report(requests={}))["requests"] == {
+        "total": 0,
+        "GET": 0,
+        "POST": 0,
+        "PUT": 0,
+        "DELETE": 0,
+    }
 
 
 def test_a_given_total_of_requests_is_kept():
@@ -50,12 +109,28 @@ def test_a_given_total_of_requests_is_kept():
 
 
 def test_seconds_have_every_step():
-    assert node_document(node())["seconds"] == {"facts": 0.25, "usage": 0.0, "tree": 0.0, "plan": 0.0, "flush": 0.0, "total": 1.5}
+    assert node_document(node())["seconds"] == {
+        "facts": 0.25,
+        "usage": 0.0,
+        "tree": 0.0,
+        "plan": 0.0,
+        "flush": 0.0,
+        "total": 1.5,
+    }
 
 
 def test_tree_rows_have_six_fields_and_used_and_leave_out_classes_without_units():
     root, cell, foreign = node_document(node())["tree"]
-    assert list(root) == ["uuid", "name", "parent", "generation", "inventories", "traits", "aggregates", "owned"]
+    assert list(root) == [
+        "uuid",
+        "name",
+        "parent",
+        "generation",
+        "inventories",
+        "traits",
+        "aggregates",
+        "owned",
+    ]
     assert root["inventories"].keys() == {"VCPU", "MEMORY_MB"}
     assert root["inventories"]["VCPU"].keys() == SIX | {"used"}
     assert root["inventories"]["VCPU"]["used"] == 12
@@ -78,20 +153,46 @@ def test_a_node_without_a_tree_has_an_empty_one():
 
 def test_operations_print_before_after_status_and_error():
     operations = {row["op"]: row for row in node_document(node())["operations"]}
-    assert all(list(row) == ["op", "provider", "before", "after", "reason", "status", "error"] for row in operations.values())
+    assert all(
+        list(row) == ["op", "provider", "before", "after", "reason", "status", "error"]
+        for row in operations.values()
+    )
     assert operations["ensure-trait"]["provider"] is None
     assert operations["ensure-trait"]["after"] == "CUSTOM_GOLD"
     assert operations["create-provider"]["provider"] == {"uuid": CELL, "name": "node-1_NUMA0"}
     assert operations["create-provider"]["before"] is None
-    assert operations["create-provider"]["after"] == {"name": "node-1_NUMA0", "parent": ROOT, "uuid": CELL}
-    assert (operations["rename-provider"]["before"], operations["rename-provider"]["after"]) == ("old-1", "node-1")
-    assert (operations["reparent-provider"]["before"], operations["reparent-provider"]["after"]) == (None, ROOT)
+    assert operations["create-provider"]["after"] == {
+        "name": "node-1_NUMA0",
+        "parent": ROOT,
+        "uuid": CELL,
+    }
+    assert (operations["rename-provider"]["before"], operations["rename-provider"]["after"]) == (
+        "old-1",
+        "node-1",
+    )
+    assert (
+        operations["reparent-provider"]["before"],
+        operations["reparent-provider"]["after"],
+    ) == (None, ROOT)
     assert operations["set-inventory"]["after"]["PCPU"] == PCPU
-    assert (operations["set-traits"]["before"], operations["set-traits"]["after"]) == (["OLD"], ["NEW"])
-    assert (operations["set-traits"]["status"], operations["set-traits"]["error"]) == ("failed", "409 from\nPlacement")
-    assert operations["reshape"]["after"] == {"inventories": {ROOT: {}, CELL: {"PCPU": PCPU}}, "allocations": {CONSUMER: {CELL: {"PCPU": 2}}}}
+    assert (operations["set-traits"]["before"], operations["set-traits"]["after"]) == (
+        ["OLD"],
+        ["NEW"],
+    )
+    assert (operations["set-traits"]["status"], operations["set-traits"]["error"]) == (
+        "failed",
+        "409 from\nPlacement",
+    )
+    assert operations["reshape"]["after"] == {
+        "inventories": {ROOT: {}, CELL: {"PCPU": PCPU}},
+        "allocations": {CONSUMER: {CELL: {"PCPU": 2}}},
+    }
     deleted, changed = operations["delete-allocations"], operations["set-allocations"]
-    assert (deleted["provider"], deleted["before"], deleted["after"]) == (None, {CONSUMER: {ROOT: {"VCPU": 2, "MEMORY_MB": 2048}, CELL: {"PCPU": 1}}}, None)
+    assert (deleted["provider"], deleted["before"], deleted["after"]) == (
+        None,
+        {CONSUMER: {ROOT: {"VCPU": 2, "MEMORY_MB": 2048}, CELL: {"PCPU": 1}}},
+        None,
+    )
     assert changed["before"] == {CONSUMER: {ROOT: {"VCPU": 2}, ELSEWHERE: {"VCPU": 2}}}
     assert changed["after"] == {CONSUMER: {ELSEWHERE: {"VCPU": 2}}}
     assert operations["delete-provider"]["after"] is None
@@ -100,8 +201,20 @@ def test_operations_print_before_after_status_and_error():
 
 def test_drift_names_its_consumer_or_its_provider():
     first, second = node_document(node())["drift"]
-    assert first == {"kind": "orphaned-allocation", "severity": "warning", "consumer": CONSUMER, "detail": "nobody knows it", "remedy": "delete it"}
-    assert second == {"kind": "foreign-provider", "severity": "info", "provider": FOREIGN, "detail": "is kept", "remedy": ""}
+    assert first == {
+        "kind": "orphaned-allocation",
+        "severity": "warning",
+        "consumer": CONSUMER,
+        "detail": "nobody knows it",
+        "remedy": "delete it",
+    }
+    assert second == {
+        "kind": "foreign-provider",
+        "severity": "info",
+        "provider": FOREIGN,
+        "detail": "is kept",
+        "remedy": "",
+    }
 
 
 def test_drift_of_the_node_as_a_whole_has_no_provider():
@@ -116,24 +229,39 @@ def test_in_sync_node_has_an_empty_list_of_operations():
 
 def test_provisional_uuids_are_null_everywhere():
     made_up = {ROOT, CELL, FOREIGN}
-    document = node_document(node(provisional=True, outcomes=outcomes()[:6], drift=(Drift("identity", "info", "new", "", provider=ROOT),)))
+    document = node_document(
+        node(
+            provisional=True,
+            outcomes=outcomes()[:6],
+            drift=(Drift("identity", "info", "new", "", provider=ROOT),),
+        )
+    )
     assert made_up.isdisjoint(strings(document))
     assert document["uuid"] is None
     assert [(row["uuid"], row["parent"]) for row in document["tree"]] == [(None, None)] * 3
     operations = {row["op"]: row for row in document["operations"]}
     assert operations["create-provider"]["provider"] == {"uuid": None, "name": "node-1_NUMA0"}
-    assert operations["create-provider"]["after"] == {"name": "node-1_NUMA0", "parent": None, "uuid": None}
+    assert operations["create-provider"]["after"] == {
+        "name": "node-1_NUMA0",
+        "parent": None,
+        "uuid": None,
+    }
     assert document["drift"][0]["provider"] is None
 
 
 def test_provisional_reshape_names_providers_where_uuids_are_keys():
     document = node_document(node(provisional=True))
     (after,) = [row["after"] for row in document["operations"] if row["op"] == Reshape.op]
-    assert after == {"inventories": {"node-1": {}, "node-1_NUMA0": {"PCPU": PCPU}}, "allocations": {CONSUMER: {"node-1_NUMA0": {"PCPU": 2}}}}
+    assert after == {
+        "inventories": {"node-1": {}, "node-1_NUMA0": {"PCPU": PCPU}},
+        "allocations": {CONSUMER: {"node-1_NUMA0": {"PCPU": 2}}},
+    }
 
 
 def test_provisional_uuids_within_texts_are_names():
-    document = node_document(node(provisional=True, errors=(Problem("x", f"provider {ROOT} is taken", ""),)))
+    document = node_document(
+        node(provisional=True, errors=(Problem("x", f"provider {ROOT} is taken", ""),))
+    )
     assert document["errors"][0]["message"] == "provider node-1 is taken"
 
 
@@ -145,7 +273,16 @@ def test_provisional_node_keeps_uuids_that_others_gave():
 
 
 def test_report_of_errors_alone_is_a_whole_document():
-    document = report_document(report(nodes=(), endpoint=None, max_version=None, requests={}, errors=(Problem("config.invalid", "bad", "fix"),), exit_code=1))
+    document = report_document(
+        report(
+            nodes=(),
+            endpoint=None,
+            max_version=None,
+            requests={},
+            errors=(Problem("config.invalid", "bad", "fix"),),
+            exit_code=1,
+        )
+    )
     assert document["nodes"] == []
     assert document["errors"] == [{"code": "config.invalid", "message": "bad", "remedy": "fix"}]
     assert document["exit_code"] == 1

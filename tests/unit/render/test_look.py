@@ -37,6 +37,9 @@ def test_no_colour_where_it_is_not_wanted(environ):
     assert not look_of(Stream(True), environ).colour
 
 
-@pytest.mark.parametrize(("encoding", "unicode"), [("utf-8", True), ("ascii", False), ("latin-1", False), ("no-such", False)])
+@pytest.mark.parametrize(
+    ("encoding", "unicode"),
+    [("utf-8", True), ("ascii", False), ("latin-1", False), ("no-such", False)],
+)
 def test_characters_follow_the_encoding(encoding, unicode):
     assert look_of(Stream(False, encoding), {}).unicode is unicode

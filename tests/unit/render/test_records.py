@@ -1,42 +1,93 @@
 """Claims, moves and what nodes have, as text that fits its stream."""
 
-from agent.render.look import Look, to_string
+from agent.render.look import Look, some, table_lines, to_string
 from agent.render.records import claim_lines, migration_lines, move_lines
 from agent.render.resources import resource_lines
-from agent.render.table import table_lines
-from agent.render.words import some
 
 PLAIN, NARROW = Look(), Look(width=40)
 CLAIM = {
-    "id": "c1", "purpose": "move", "instance": "i1", "node": "n1", "half": "new", "state": "held",
+    "id": "c1",
+    "purpose": "move",
+    "instance": "i1",
+    "node": "n1",
+    "half": "new",
+    "state": "held",
     "amounts": {"memory_mb": 2048, "vcpus": 2, "disk_mb": 0},
-    "cells": [{"host_cell": 1, "pins": {"0": 5, "1": 4}, "emulator": [7]}, {"host_cell": 0, "pins": {}, "emulator": []}],
-    "devices": [{"address": "0000:80:00.0"}, {"address": "0000:81:00.0"}], "units": [{"identifier": "ns\x1b0"}],
+    "cells": [
+        {"host_cell": 1, "pins": {"0": 5, "1": 4}, "emulator": [7]},
+        {"host_cell": 0, "pins": {}, "emulator": []},
+    ],
+    "devices": [{"address": "0000:80:00.0"}, {"address": "0000:81:00.0"}],
+    "units": [{"identifier": "ns\x1b0"}],
     "mdevs": [{"count": 2, "type": "t-1", "resource_class": "VGPU", "parent": "mtty"}],
-}  # fmt: skip
+}
 MIGRATION = {
-    "uuid": "m1", "instance": "i1", "type": "migration", "status": "accepted", "source_compute": "HA", "dest_compute": None,
-    "old_flavor_id": "f1", "new_flavor_id": "f1",
-}  # fmt: skip
+    "uuid": "m1",
+    "instance": "i1",
+    "type": "migration",
+    "status": "accepted",
+    "source_compute": "HA",
+    "dest_compute": None,
+    "old_flavor_id": "f1",
+    "new_flavor_id": "f1",
+}
 RECORDS = {
-    "usage": {"vcpus_used": 3, "memory_mb_used": 70000, "disk_mb_used": 0, "instances": 1, "claims": 2, "migrations": 0},
-    "total": {"vcpus": 8, "memory_mb": 65536, "disk_mb": None}, "reserved": {"vcpus": 0, "memory_mb": 512, "disk_mb": 0},
-    "ratios": {"vcpus": 4.0, "memory_mb": 1.5, "disk_mb": 1.0}, "available": False, "dirty": False, "failed_builds": 1, "units": [],
-    "cells": [{
-        "id": 0, "memory_mb": 100, "memory_mb_used": 10, "shared": [], "shared_used": 0, "dedicated": [4, 5], "pinned": [4, 6], "degraded": [6],
-        "pages": [{"size_kib": 4, "total": 9, "used": 1, "reserved": 0}, {"size_kib": 2048, "total": 9, "used": 1, "reserved": 2}],
-    }],
-    "devices": {"available": 0, "claimed": 0, "allocated": 0}, "problems": ["claim c1: CPUs are pinned\x1b already"],
-}  # fmt: skip
+    "usage": {
+        "vcpus_used": 3,
+        "memory_mb_used": 70000,
+        "disk_mb_used": 0,
+        "instances": 1,
+        "claims": 2,
+        "migrations": 0,
+    },
+    "total": {"vcpus": 8, "memory_mb": 65536, "disk_mb": None},
+    "reserved": {"vcpus": 0, "memory_mb": 512, "disk_mb": 0},
+    "ratios": {"vcpus": 4.0, "memory_mb": 1.5, "disk_mb": 1.0},
+    "available": False,
+    "dirty": False,
+    "failed_builds": 1,
+    "units": [],
+    "cells": [
+        {
+            "id": 0,
+            "memory_mb": 100,
+            "memory_mb_used": 10,
+            "shared": [],
+            "shared_used": 0,
+            "dedicated": [4, 5],
+            "pinned": [4, 6],
+            "degraded": [6],
+            "pages": [
+                {"size_kib": 4, "total": 9, "used": 1, "reserved": 0},
+                {"size_kib": 2048, "total": 9, "used": 1, "reserved": 2},
+            ],
+        }
+    ],
+    "devices": {"available": 0, "claimed": 0, "allocated": 0},
+    "problems": ["claim c1: CPUs are pinned\x1b already"],
+}
 
 
 OFFERED = [
-    {"provider": {"uuid": "u", "name": "a"}, "resource_class": "VCPU", "used": 3, "total": 8, "reserved": 0, "allocation_ratio": 4.0, "free": 29},
     {
-        "provider": {"uuid": "c", "name": "a_NUMA0"}, "resource_class": "VGPU", "used": None, "total": 16, "reserved": 0, "allocation_ratio": 1.0,
+        "provider": {"uuid": "u", "name": "a"},
+        "resource_class": "VCPU",
+        "used": 3,
+        "total": 8,
+        "reserved": 0,
+        "allocation_ratio": 4.0,
+        "free": 29,
+    },
+    {
+        "provider": {"uuid": "c", "name": "a_NUMA0"},
+        "resource_class": "VGPU",
+        "used": None,
+        "total": 16,
+        "reserved": 0,
+        "allocation_ratio": 1.0,
         "free": None,
     },
-]  # fmt: skip
+]
 
 
 def text(lines, look=PLAIN):
@@ -47,7 +98,10 @@ def test_a_claim_tells_all_that_it_holds():
     assert text(claim_lines([CLAIM], PLAIN)) == [
         "c1  held  move, the new half",
         "  instance i1 · node n1",
-        "  2048 MiB memory · 2 CPUs · 0 MiB disk · cell 1 pinned to 4-5,7 · cell 0 · devices 0000:80:00.0, 0000:81:00.0 · units ns\\x1b0 · 2 t-1 of mtty",
+        (
+            "  2048 MiB memory · 2 CPUs · 0 MiB disk · cell 1 pinned to 4-5,7 · cell 0 · devices "
+            "0000:80:00.0, 0000:81:00.0 · units ns\\x1b0 · 2 t-1 of mtty"
+        ),
     ]
 
 
@@ -57,13 +111,27 @@ def test_a_claim_fits_a_narrow_terminal():
 
 def test_a_claim_of_devices_tells_no_amounts():
     nothing = {"memory_mb": 0, "vcpus": 0, "disk_mb": 0}
-    lines = text(claim_lines([{**CLAIM, "half": "only", "amounts": nothing, "cells": [], "units": [], "mdevs": []}], PLAIN))
-    assert lines == ["c1  held  move", "  instance i1 · node n1", "  devices 0000:80:00.0, 0000:81:00.0"]
+    lines = text(
+        claim_lines(
+            [{**CLAIM, "half": "only", "amounts": nothing, "cells": [], "units": [], "mdevs": []}],
+            PLAIN,
+        )
+    )
+    assert lines == [
+        "c1  held  move",
+        "  instance i1 · node n1",
+        "  devices 0000:80:00.0, 0000:81:00.0",
+    ]
 
 
 def test_a_migration_tells_its_way_and_its_flavors_where_they_differ():
     assert text(migration_lines([MIGRATION], PLAIN))[1] == "  instance i1 · HA → ?"
-    assert text(migration_lines([{**MIGRATION, "new_flavor_id": "f2", "dest_compute": "HB"}], PLAIN))[1] == "  instance i1 · HA → HB · flavor f1 → f2"
+    assert (
+        text(migration_lines([{**MIGRATION, "new_flavor_id": "f2", "dest_compute": "HB"}], PLAIN))[
+            1
+        ]
+        == "  instance i1 · HA → HB · flavor f1 → f2"
+    )
 
 
 def test_a_move_shows_its_claims_below():
@@ -73,7 +141,20 @@ def test_a_move_shows_its_claims_below():
 
 
 def test_a_node_tells_what_is_used_and_what_is_wrong():
-    lines = text(resource_lines([{"name": "a", "uuid": "u", "state": "degraded", "placement": OFFERED, "records": RECORDS}], PLAIN))
+    lines = text(
+        resource_lines(
+            [
+                {
+                    "name": "a",
+                    "uuid": "u",
+                    "state": "degraded",
+                    "placement": OFFERED,
+                    "records": RECORDS,
+                }
+            ],
+            PLAIN,
+        )
+    )
     assert lines == [
         "a  degraded  u",
         "  Placement     used  total  reserved  ratio  free",
@@ -83,7 +164,10 @@ def test_a_node_tells_what_is_used_and_what_is_wrong():
         "  CPUs            3      8         0      5",
         "  memory MiB  70000  65536       512  -4464",
         "  disk MiB        0      -         0      -",
-        "  cell 0: 10 of 100 MiB, pinned 4,6 of 4-5, 1 of 7 pages of 2048 KiB, offline under a guest: 6",
+        (
+            "  cell 0: 10 of 100 MiB, pinned 4,6 of 4-5, 1 of 7 pages of 2048 KiB, offline under a "
+            "guest: 6"
+        ),
         "  1 instance, 2 claims, 0 migrations",
         "  1 failed build in a row",
         "  the driver does not offer the node now",
@@ -92,17 +176,23 @@ def test_a_node_tells_what_is_used_and_what_is_wrong():
 
 
 def test_a_node_of_which_nothing_is_known_says_so():
-    lines = text(resource_lines([{"name": "a", "uuid": "u", "state": None, "placement": [], "records": None}], PLAIN))
+    lines = text(
+        resource_lines(
+            [{"name": "a", "uuid": "u", "state": None, "placement": [], "records": None}], PLAIN
+        )
+    )
     assert lines == ["a  u", "  not in Placement yet", "  not audited yet"]
 
 
 def test_many_nodes_are_a_line_each():
     node = {"name": "a", "uuid": "u", "state": "in-sync", "placement": OFFERED, "records": RECORDS}
-    lines = text(resource_lines([node] * 20 + [{**node, "name": "b", "state": None, "records": None}], PLAIN))
+    lines = text(
+        resource_lines([node] * 20 + [{**node, "name": "b", "state": None, "records": None}], PLAIN)
+    )
     assert lines[0] == "node  state    CPUs  of  memory MiB     of  disk MiB  of  instances"
-    assert lines[1:] == ["a     in-sync     3   8       70000  65536         0   -          1"] * 20 + [
-        "b     -           -   -           -      -         -   -          -"
-    ]
+    assert lines[1:] == [
+        "a     in-sync     3   8       70000  65536         0   -          1"
+    ] * 20 + ["b     -           -   -           -      -         -   -          -"]
 
 
 def test_columns_line_up_whatever_is_in_them():

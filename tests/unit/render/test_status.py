@@ -8,14 +8,41 @@ from agent.render.status import render_drift, render_status
 NOW = 1000.0
 DAEMON = {"ready": True, "status": "ready: all is well", "reasons": []}
 NODE = {
-    "name": "a", "uuid": "u", "driver": "fake", "state": "in-sync", "audited_at": 940.0, "last_good_audit_at": 940.0, "providers": 3, "drift": 0,
-    "drift_kinds": {}, "usage": {"vcpus_used": 1, "memory_mb_used": 2, "disk_mb_used": 3, "instances": 4, "claims": 5, "migrations": 1}, "errors": [],
-}  # fmt: skip
+    "name": "a",
+    "uuid": "u",
+    "driver": "fake",
+    "state": "in-sync",
+    "audited_at": 940.0,
+    "last_good_audit_at": 940.0,
+    "providers": 3,
+    "drift": 0,
+    "drift_kinds": {},
+    "usage": {
+        "vcpus_used": 1,
+        "memory_mb_used": 2,
+        "disk_mb_used": 3,
+        "instances": 4,
+        "claims": 5,
+        "migrations": 1,
+    },
+    "errors": [],
+}
 ILL = {
-    **NODE, "name": "b\x1b", "state": "failed", "last_good_audit_at": None, "drift": 2, "drift_kinds": {"overcommitted": 2},
+    **NODE,
+    "name": "b\x1b",
+    "state": "failed",
+    "last_good_audit_at": None,
+    "drift": 2,
+    "drift_kinds": {"overcommitted": 2},
     "errors": [{"code": "driver.failed", "message": "no answer", "remedy": "start it"}],
-}  # fmt: skip
-LOST = {"kind": "overcommitted", "severity": "warning", "detail": "too much", "remedy": "move one", "provider": "p"}
+}
+LOST = {
+    "kind": "overcommitted",
+    "severity": "warning",
+    "detail": "too much",
+    "remedy": "move one",
+    "provider": "p",
+}
 
 
 def lines(nodes, **more):
@@ -24,18 +51,53 @@ def lines(nodes, **more):
 
 def test_few_nodes_are_shown_in_full():
     assert lines([NODE]) == [
-        "ready: all is well", "", "a  in-sync",
-        "  driver fake · u · 3 providers · used: 1 CPU, 2 MiB memory, 3 MiB disk · 4 instances, 5 claims, 1 migration · audited 60 s ago",
-    ]  # fmt: skip
+        "ready: all is well",
+        "",
+        "a  in-sync",
+        (
+            "  driver fake · u · 3 providers · used: 1 CPU, 2 MiB memory, 3 MiB disk · 4 "
+            "instances, 5 claims, 1 migration · audited 60 s ago"
+        ),
+    ]
 
 
 @pytest.mark.parametrize(("count", "more"), [(20, {}), (0, {"as_table": True})])
 def test_many_nodes_are_a_line_each_and_the_errors_of_those_that_have_some(count, more):
     found = lines([NODE] * count + [ILL], **more)
-    assert found[2].split() == ["node", "state", "driver", "audited", "last", "well", "providers", "instances", "drift", "errors"]
-    assert [line.split() for line in found[3 : 3 + count]] == [["a", "in-sync", "fake", "60", "s", "ago", "60", "s", "ago", "3", "4", "0", "0"]] * count
-    assert found[3 + count].split() == ["b\\x1b", "failed", "fake", "60", "s", "ago", "-", "3", "4", "2", "1"]
-    assert found[4 + count :] == ["", "b\\x1b  failed", "✗ no answer [driver.failed]", "  → start it"]
+    assert found[2].split() == [
+        "node",
+        "state",
+        "driver",
+        "audited",
+        "last",
+        "well",
+        "providers",
+        "instances",
+        "drift",
+        "errors",
+    ]
+    assert [line.split() for line in found[3 : 3 + count]] == [
+        ["a", "in-sync", "fake", "60", "s", "ago", "60", "s", "ago", "3", "4", "0", "0"]
+    ] * count
+    assert found[3 + count].split() == [
+        "b\\x1b",
+        "failed",
+        "fake",
+        "60",
+        "s",
+        "ago",
+        "-",
+        "3",
+        "4",
+        "2",
+        "1",
+    ]
+    assert found[4 + count :] == [
+        "",
+        "b\\x1b  failed",
+        "✗ no answer [driver.failed]",
+        "  → start it",
+    ]
 
 
 def test_of_many_nodes_with_errors_the_first_are_told_and_the_others_counted():
@@ -45,7 +107,9 @@ def test_of_many_nodes_with_errors_the_first_are_told_and_the_others_counted():
 
 
 def test_a_store_of_which_little_is_known_is_a_table_too():
-    unknown = dict.fromkeys(("driver", "state", "audited_at", "last_good_audit_at", "usage", "drift"))
+    unknown = dict.fromkeys(
+        ("driver", "state", "audited_at", "last_good_audit_at", "usage", "drift")
+    )
     found = render_status(None, [{**NODE, **unknown}], NOW, Look(), as_table=True).splitlines()
     assert found[-1].split() == ["a", "-", "-", "-", "-", "3", "-", "0", "0"]
 
@@ -53,6 +117,12 @@ def test_a_store_of_which_little_is_known_is_a_table_too():
 def test_of_many_nodes_only_those_that_drift_are_shown():
     nodes = [{**NODE, "drift": []}] * 30 + [{**NODE, "name": "b", "drift": [LOST]}]
     shown = render_drift(nodes, NOW, Look()).splitlines()
-    assert shown == ["b  in-sync", "! overcommitted p: too much", "  → move one", "", "30 nodes without drift"]
+    assert shown == [
+        "b  in-sync",
+        "! overcommitted p: too much",
+        "  → move one",
+        "",
+        "30 nodes without drift",
+    ]
     few = render_drift(nodes[-2:], NOW, Look()).splitlines()
     assert few[:3] == ["a  in-sync", "  no drift", ""]

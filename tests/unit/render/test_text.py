@@ -29,7 +29,17 @@ def test_node_and_its_state_come_first_without_a_notice():
 
 def test_tree_comes_before_operations_before_drift_before_errors_before_the_closing_line():
     text = render_report(report(errors=(Problem("x", "all is lost", ""),)), PLAIN)
-    places = [text.index(part) for part in ("node-1_NUMA0", "operations\n", "drift\n", "errors\n", "all is lost", "1 node (")]
+    places = [
+        text.index(part)
+        for part in (
+            "node-1_NUMA0",
+            "operations\n",
+            "drift\n",
+            "errors\n",
+            "all is lost",
+            "1 node (",
+        )
+    ]
     assert places == sorted(places)
 
 
@@ -62,7 +72,9 @@ def test_foreign_providers_are_marked():
 
 
 def test_roots_that_only_share_are_not_shown():
-    assert not any("share" in line.split() for line in render_trees([stored(tree())], PLAIN).splitlines())
+    assert not any(
+        "share" in line.split() for line in render_trees([stored(tree())], PLAIN).splitlines()
+    )
 
 
 @pytest.mark.parametrize(
@@ -72,9 +84,18 @@ def test_roots_that_only_share_are_not_shown():
         f"+ node-1_NUMA0 provider below node-1 {CELL} — new cell",
         "~ node-1 name: old-1 → node-1 — renamed",
         "~ node-1_NUMA0 parent: none → node-1 — moved",
-        "⇄ reshape with 1 consumer of node-1 (-PCPU), node-1_NUMA0 (+PCPU 24) — PCPU belongs to the cell",
-        f"- {CONSUMER} allocations: MEMORY_MB 2048, VCPU 2 of node-1; PCPU 1 of node-1_NUMA0 — the instance is deleted",
-        f"~ {CONSUMER} allocations: VCPU 2 of node-1; VCPU 2 of {ELSEWHERE} → VCPU 2 of {ELSEWHERE} — it was evacuated",
+        (
+            "⇄ reshape with 1 consumer of node-1 (-PCPU), node-1_NUMA0 (+PCPU 24) — PCPU belongs "
+            "to the cell"
+        ),
+        (
+            f"- {CONSUMER} allocations: MEMORY_MB 2048, VCPU 2 of node-1; PCPU 1 of node-1_NUMA0 — "
+            "the instance is deleted"
+        ),
+        (
+            f"~ {CONSUMER} allocations: VCPU 2 of node-1; VCPU 2 of {ELSEWHERE} → VCPU 2 of "
+            f"{ELSEWHERE} — it was evacuated"
+        ),
         "~ node-1 inventory: -FPGA; +PCPU 24; VCPU total 32 → 64, reserved 0 → 2 — facts differ",
         r"~ node-1 traits: +NEW -OLD — facts differ ✗ failed: 409 from\nPlacement",
         "~ node-1 aggregates: +aaaaaaaa-9b1d-4a9c-8a0e-0d6b6c1f7a11 — shares (skipped)",
@@ -103,7 +124,10 @@ def test_errors_show_code_and_remedy():
 
 
 def test_closing_line_counts_nodes_operations_requests_and_seconds():
-    expected = "1 node (1 degraded), 11 operations (8 done, 1 failed, 1 skipped, 1 planned), 6 requests (4 GET, 2 PUT), 1.75 s"
+    expected = (
+        "1 node (1 degraded), 11 operations (8 done, 1 failed, 1 skipped, 1 planned), 6 requests "
+        "(4 GET, 2 PUT), 1.75 s"
+    )
     assert lines()[-1] == expected
 
 
@@ -112,7 +136,9 @@ def test_dry_run_says_that_nothing_was_written():
 
 
 def test_node_in_sync_has_no_operations():
-    text = render_report(report(nodes=(node(state="in-sync", outcomes=(), drift=(), errors=()),)), PLAIN)
+    text = render_report(
+        report(nodes=(node(state="in-sync", outcomes=(), drift=(), errors=()),)), PLAIN
+    )
     assert text.startswith("✓ node-1  in-sync\n")
     assert "operations\n" not in text
     assert "0 operations" in text
@@ -125,7 +151,11 @@ def test_provisional_uuids_are_not_shown():
 
 
 def test_provisional_uuids_are_not_shown_within_texts_either():
-    wrong = (Problem("placement.name-conflict", f"the name of provider {ROOT} is taken", f"look for {ROOT}"),)
+    wrong = (
+        Problem(
+            "placement.name-conflict", f"the name of provider {ROOT} is taken", f"look for {ROOT}"
+        ),
+    )
     text = render_report(report(nodes=(node(provisional=True, outcomes=(), errors=wrong),)), PLAIN)
     assert "the name of provider node-1 is taken" in text
     assert ROOT not in text
@@ -176,17 +206,28 @@ def test_of_many_traits_the_count_is_shown_and_what_became_of_them():
     assert "  7 traits" in render_trees([stored(tree)], PLAIN)
     assert "CUSTOM_0" not in render_trees([stored(tree)], PLAIN)
     assert "  ".join(traits) in render_trees([stored(tree)], Look(wide=True))
-    changed = SetTraits(provider=tree.provider(ROOT), old=frozenset(["CUSTOM_OLD", *traits[1:]]), new=frozenset(traits), reason="missing in Placement")
+    changed = SetTraits(
+        provider=tree.provider(ROOT),
+        old=frozenset(["CUSTOM_OLD", *traits[1:]]),
+        new=frozenset(traits),
+        reason="missing in Placement",
+    )
     made = replace(node(), tree=tree.freeze(), outcomes=[Outcome(changed, "done")])
     assert "7 traits  +CUSTOM_0  -CUSTOM_OLD\n" in render_report(report(nodes=(made,)), PLAIN)
     first = replace(changed, old=frozenset())
-    assert "7 traits  7 added\n" in render_report(report(nodes=(replace(made, outcomes=[Outcome(first, "done")]),)), PLAIN)
+    assert "7 traits  7 added\n" in render_report(
+        report(nodes=(replace(made, outcomes=[Outcome(first, "done")]),)), PLAIN
+    )
 
 
 def test_traits_are_wrapped_under_their_guide():
     made = node().tree.copy()
     made.update_traits(ROOT, [f"CUSTOM_TRAIT_{number:02}" for number in range(40)])
-    rows = [line for line in render_trees([stored(made)], Look(width=60, wide=True)).splitlines() if "CUSTOM_TRAIT" in line]
+    rows = [
+        line
+        for line in render_trees([stored(made)], Look(width=60, wide=True)).splitlines()
+        if "CUSTOM_TRAIT" in line
+    ]
     assert len(rows) > 5
     assert all(line.startswith("│  CUSTOM") and len(line) <= 60 for line in rows)
 
@@ -195,12 +236,19 @@ def test_wide_characters_do_not_break_the_columns():
     made = node().tree.copy()
     made.update_inventory(CELL, {"PCPU": {"total": 1}})
     made.rename(CELL, "細胞")
-    table = [line for line in render_trees([stored(made)], PLAIN).splitlines() if re.search(r"\d+/|-/", line)]
+    table = [
+        line
+        for line in render_trees([stored(made)], PLAIN).splitlines()
+        if re.search(r"\d+/|-/", line)
+    ]
     assert len({line.index("/") for line in table}) == 1
 
 
 def test_many_nodes_are_a_table_and_only_those_with_something_to_tell_follow():
-    quiet = [replace(node(state="in-sync", outcomes=(), drift=(), errors=()), name=f"quiet-{number}") for number in range(20)]
+    quiet = [
+        replace(node(state="in-sync", outcomes=(), drift=(), errors=()), name=f"quiet-{number}")
+        for number in range(20)
+    ]
     text = render_report(report(nodes=(*quiet, node())), PLAIN)
     assert "used/total" not in text
     assert len([line for line in text.splitlines() if line.startswith("✓ quiet-")]) == 20
@@ -210,14 +258,20 @@ def test_many_nodes_are_a_table_and_only_those_with_something_to_tell_follow():
 
 
 def test_of_very_many_nodes_only_those_with_something_to_tell_have_a_row_and_those_with_errors_come_first():
-    quiet = [replace(node(state="in-sync", outcomes=(), drift=(), errors=()), name=f"quiet-{number}") for number in range(200)]
+    quiet = [
+        replace(node(state="in-sync", outcomes=(), drift=(), errors=()), name=f"quiet-{number}")
+        for number in range(200)
+    ]
     new = [replace(node(errors=(), drift=()), name=f"new-{number}") for number in range(120)]
     text = render_report(report(nodes=(*quiet, *new, node())), PLAIN)
     assert "quiet-" not in text
     rows = [line for line in text.splitlines() if line.startswith("! new-") and "numa" not in line]
     assert text.index("! node-1") < text.index("! new-0")
     assert "and 221 more nodes: choose some with --node, or see all with --format json" in text
-    assert "and 71 more nodes, with operations, drift or errors: choose some with --node, or see all with --format json" in text
+    assert (
+        "and 71 more nodes, with operations, drift or errors: choose some with --node, or see all "
+        "with --format json"
+    ) in text
     assert len(rows) == 99 + 49
     assert text.splitlines()[-1].startswith("321 nodes (200 in-sync, 121 degraded)")
 
@@ -233,8 +287,14 @@ def test_tree_alone_has_no_operations():
 
 
 def test_tree_of_a_node_without_providers_says_so():
-    assert render_trees([stored(ProviderTree())], PLAIN) == "node-1 as last seen at http://placement\n\nno providers\n"
+    assert (
+        render_trees([stored(ProviderTree())], PLAIN)
+        == "node-1 as last seen at http://placement\n\nno providers\n"
+    )
 
 
 def test_errors_alone():
-    assert render_problems([Problem("config.invalid", "bad\tvalue", "fix it")], PLAIN) == "✗ bad\\tvalue [config.invalid]\n  → fix it\n"
+    assert (
+        render_problems([Problem("config.invalid", "bad\tvalue", "fix it")], PLAIN)
+        == "✗ bad\\tvalue [config.invalid]\n  → fix it\n"
+    )

@@ -12,7 +12,9 @@ NOBODY = 65534
 
 
 def as_ordinary_user(attempt: Callable[[Path], str], prepare: Callable[[Path], object]) -> str:
-    """What ``attempt`` returns for a folder of its own that ``prepare`` filled; both get the folder."""
+    """What ``attempt`` returns for a folder of its own that ``prepare`` filled; both get the
+    folder.
+    """
     shared = Path(tempfile.mkdtemp(prefix="compute-node-agent-test-"))
     try:
         prepare(shared)
@@ -33,7 +35,8 @@ def _forked(attempt: Callable[[Path], str], shared: Path) -> tuple[str, str]:
     child = os.fork()
     if child == 0:
         try:
-            # Because the folder of the tests may be closed to this user, and whoever leaves another one has to come back.
+            # Because the folder of the tests may be closed to this user, and whoever leaves another
+            # one has to come back.
             os.chdir(shared)
             if os.geteuid() == 0:
                 os.setresuid(NOBODY, NOBODY, NOBODY)

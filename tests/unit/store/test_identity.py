@@ -34,9 +34,9 @@ def _refusal(folder: Path, nova: Path, store: Store) -> IdentityError:
             ask(folder, nova, "host", store)
         refusals.append(str(refused.value))
     assert refusals[0] == refusals[1]
-    assert {name: state for name, state in folder_state(folder).items() if "sqlite" not in name} == {
-        name: state for name, state in before.items() if "sqlite" not in name
-    }
+    assert {
+        name: state for name, state in folder_state(folder).items() if "sqlite" not in name
+    } == {name: state for name, state in before.items() if "sqlite" not in name}
     assert refused.value.remedy
     return refused.value
 
@@ -57,7 +57,9 @@ def test_asking_makes_nothing(folder: Path, nova: Path) -> None:
     assert not folder.exists()
 
 
-def test_novas_identity_is_adopted_and_novas_file_left_alone(folder: Path, nova: Path, store: Store) -> None:
+def test_novas_identity_is_adopted_and_novas_file_left_alone(
+    folder: Path, nova: Path, store: Store
+) -> None:
     (nova / "compute_id").write_text(A)
     before = folder_state(nova)
     assert find(folder, nova, "host", store) == A
@@ -73,16 +75,31 @@ def test_the_own_file_wins_over_novas(folder: Path, nova: Path, store: Store) ->
     assert find(folder, nova, "host", store) == establish(folder, nova, "host", store) == A
 
 
-def test_a_file_in_another_spelling_is_read_and_left_as_it_is(folder: Path, nova: Path, store: Store) -> None:
+def test_a_file_in_another_spelling_is_read_and_left_as_it_is(
+    folder: Path, nova: Path, store: Store
+) -> None:
     (folder / "compute_id").write_text(f"  {A.upper()}  \r\n\n")
     before = (folder / "compute_id").read_bytes()
     assert establish(folder, nova, "host", store) == A
     assert (folder / "compute_id").read_bytes() == before
 
 
-@pytest.mark.parametrize("content", [b"", b"\n", b"not-a-uuid\n", b"\xff\xfe\x00", A.encode() + b"\n" + B.encode(), A.encode()[:20], b"x" * 100000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n",
+        b"not-a-uuid\n",
+        b"\xff\xfe\x00",
+        A.encode() + b"\n" + B.encode(),
+        A.encode()[:20],
+        b"x" * 100000,
+    ],
+)
 @pytest.mark.parametrize("whose", ["own", "nova's"])
-def test_a_damaged_file_is_refused_and_named(folder: Path, nova: Path, store: Store, content: bytes, whose: str) -> None:
+def test_a_damaged_file_is_refused_and_named(
+    folder: Path, nova: Path, store: Store, content: bytes, whose: str
+) -> None:
     file = (folder if whose == "own" else nova) / "compute_id"
     file.write_bytes(content)
     error = _refusal(folder, nova, store)
@@ -105,7 +122,9 @@ def test_a_file_that_may_not_be_read_is_not_taken_for_none() -> None:
     assert "nova/compute_id cannot be read: Permission denied" in as_ordinary_user(attempt, made)
 
 
-def test_a_file_that_contradicts_the_store_is_refused_with_both_uuids_and_places(folder: Path, nova: Path, store: Store) -> None:
+def test_a_file_that_contradicts_the_store_is_refused_with_both_uuids_and_places(
+    folder: Path, nova: Path, store: Store
+) -> None:
     store.save_identity("host", A)
     (folder / "compute_id").write_text(B)
     error = _refusal(folder, nova, store)
@@ -113,7 +132,9 @@ def test_a_file_that_contradicts_the_store_is_refused_with_both_uuids_and_places
         assert named in error.message
 
 
-def test_a_lost_file_is_written_again_from_the_store(folder: Path, nova: Path, store: Store, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_file_is_written_again_from_the_store(
+    folder: Path, nova: Path, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
     made = establish(folder, nova, "host", store)
     (folder / "compute_id").unlink()
     assert find(folder, nova, "host", store) == made
@@ -124,7 +145,9 @@ def test_a_lost_file_is_written_again_from_the_store(folder: Path, nova: Path, s
     assert "was lost" in caplog.text
 
 
-def test_a_lost_file_and_another_uuid_of_novas_is_refused(folder: Path, nova: Path, store: Store) -> None:
+def test_a_lost_file_and_another_uuid_of_novas_is_refused(
+    folder: Path, nova: Path, store: Store
+) -> None:
     store.save_identity("host", A)
     (nova / "compute_id").write_text(B)
     error = _refusal(folder, nova, store)
@@ -133,7 +156,9 @@ def test_a_lost_file_and_another_uuid_of_novas_is_refused(folder: Path, nova: Pa
     assert str(folder / "compute_id") in error.remedy
 
 
-def test_a_lost_store_learns_the_identity_from_the_file(folder: Path, place: Place, nova: Path) -> None:
+def test_a_lost_store_learns_the_identity_from_the_file(
+    folder: Path, place: Place, nova: Path
+) -> None:
     with place.open() as store:
         made = establish(folder, nova, "host", store)
     place.execute("DELETE FROM identity")
@@ -142,8 +167,12 @@ def test_a_lost_store_learns_the_identity_from_the_file(folder: Path, place: Pla
         assert store.identity("host") == made
 
 
-def test_hosts_that_share_a_database_have_their_own_identities(tmp_path: Path, nova: Path, store: Store) -> None:
-    assert establish(tmp_path / "one", nova, "one", store) != establish(tmp_path / "two", nova, "two", store)
+def test_hosts_that_share_a_database_have_their_own_identities(
+    tmp_path: Path, nova: Path, store: Store
+) -> None:
+    assert establish(tmp_path / "one", nova, "one", store) != establish(
+        tmp_path / "two", nova, "two", store
+    )
 
 
 def test_a_folder_in_the_way_of_the_file_is_refused(folder: Path, nova: Path, store: Store) -> None:
@@ -176,7 +205,10 @@ def test_runs_that_race_for_the_identity_agree(place: Place) -> None:
     place.open().close()
     for _ in range(3):
         command = [sys.executable, "-c", RACER, str(folder), place.url or ""]
-        racers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        racers = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(3)
+        ]
         for racer in racers:
             assert racer.stdout is not None
             assert racer.stdout.readline() == "ready\n"

@@ -8,22 +8,31 @@ from pathlib import Path
 import pytest
 
 from agent.errors import RecordConflict
-from agent.model.record_changes import RecordChanges
 from agent.model.journal import Configured, Journal, Ownership
 from agent.model.mirror import ServerCapabilities
+from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import Store
 from tests.support.store_place import Place
 from tests.unit.store.record_samples import grown, node, write
 from tests.unit.store.trees import ENDPOINT, ROOT, uuid_of
 
-OWNED = Ownership(frozenset({"VCPU", "MEMORY_MB"}), frozenset({"COMPUTE_NODE"}), frozenset({uuid_of("aggregate")}))
+OWNED = Ownership(
+    frozenset({"VCPU", "MEMORY_MB"}), frozenset({"COMPUTE_NODE"}), frozenset({uuid_of("aggregate")})
+)
 JOURNAL = Journal(
     providers={ROOT: OWNED, uuid_of("cell"): Ownership()},
     adopted=True,
     held={uuid_of("cell"): frozenset({"VCPU"}), uuid_of("not ours"): frozenset()},
 )
-KNOWLEDGE = ServerCapabilities(ENDPOINT, "1.39", frozenset({"A", "B"}), frozenset({"VCPU"}), {"HW_NEW": 1700000000.5}, can_reshape=False)
+KNOWLEDGE = ServerCapabilities(
+    ENDPOINT,
+    "1.39",
+    frozenset({"A", "B"}),
+    frozenset({"VCPU"}),
+    {"HW_NEW": 1700000000.5},
+    can_reshape=False,
+)
 
 
 def test_no_journal_is_an_empty_one(store: Store) -> None:
@@ -46,8 +55,18 @@ def test_every_kind_of_change_to_a_journal_is_kept(place: Place) -> None:
         replace(JOURNAL, adopted=False),
         replace(JOURNAL, held={}),
         replace(JOURNAL, providers={ROOT: replace(OWNED, traits=frozenset())}),
-        replace(JOURNAL, providers={ROOT: replace(OWNED, configured=Configured(frozenset({"CUSTOM_L"}), frozenset({"CUSTOM_A"})))}),
-        replace(JOURNAL, providers={ROOT: replace(OWNED, configured=Configured(traits=frozenset({"CUSTOM_A"})))}),
+        replace(
+            JOURNAL,
+            providers={
+                ROOT: replace(
+                    OWNED, configured=Configured(frozenset({"CUSTOM_L"}), frozenset({"CUSTOM_A"}))
+                )
+            },
+        ),
+        replace(
+            JOURNAL,
+            providers={ROOT: replace(OWNED, configured=Configured(traits=frozenset({"CUSTOM_A"})))},
+        ),
         replace(JOURNAL, providers={uuid_of("new"): OWNED}),
         replace(JOURNAL, providers={uuid_of("new"): replace(OWNED, name="k\0rt\u00e9")}),
         Journal(),
@@ -70,18 +89,34 @@ def test_only_the_changed_provider_of_a_journal_is_written(folder: Path, file_st
     file_store.save_journal(ROOT, JOURNAL)
     with closing(sqlite3.connect(folder / "store.sqlite")) as outside:
         before = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
-        file_store.save_journal(ROOT, replace(JOURNAL, providers=JOURNAL.providers | {uuid_of("cell"): OWNED, uuid_of("x"): OWNED}, version=1))
+        file_store.save_journal(
+            ROOT,
+            replace(
+                JOURNAL,
+                providers=JOURNAL.providers | {uuid_of("cell"): OWNED, uuid_of("x"): OWNED},
+                version=1,
+            ),
+        )
         after = dict(outside.execute("SELECT provider, rowid FROM journal_provider"))
-    assert {uuid for uuid, row in after.items() if before.get(uuid) != row} <= {uuid_of("cell"), uuid_of("x")}
+    assert {uuid for uuid, row in after.items() if before.get(uuid) != row} <= {
+        uuid_of("cell"),
+        uuid_of("x"),
+    }
     assert after.keys() - before.keys() == {uuid_of("x")}
 
 
-def test_a_journal_is_never_overwritten_by_one_that_was_made_of_an_older_version(place: Place) -> None:
+def test_a_journal_is_never_overwritten_by_one_that_was_made_of_an_older_version(
+    place: Place,
+) -> None:
     with place.open() as store, place.open() as other:
         first = store.save_journal(ROOT, JOURNAL)
         assert first.version == 1
         newer = other.save_journal(ROOT, replace(other.journal(ROOT), providers={ROOT: OWNED}))
-        for older in (replace(first, held={}), replace(first, version=0, held={}), replace(first, version=3, held={})):
+        for older in (
+            replace(first, held={}),
+            replace(first, version=0, held={}),
+            replace(first, version=3, held={}),
+        ):
             with pytest.raises(RecordConflict):
                 store.save_journal(ROOT, older)
         assert store.journal(ROOT) == newer
@@ -97,7 +132,9 @@ def test_of_two_that_write_the_first_journal_of_a_node_one_is_told(place: Place)
         assert other.journal(ROOT) == Journal({ROOT: OWNED})
 
 
-def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes(store: Store) -> None:
+def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes(
+    store: Store,
+) -> None:
     mine, moved, theirs = node(), node("n2"), node(host="h2")
     nobodys, empty = uuid_of("made before there were records"), uuid_of("empty")
     for root in (mine.uuid, moved.uuid, theirs.uuid, nobodys):
@@ -106,7 +143,10 @@ def test_the_roots_of_a_host_are_those_in_the_journals_but_for_other_hosts_nodes
     write(Records(store), RecordChanges(nodes=(mine, moved, theirs)))
     assert store.roots("h1") == {mine.uuid, moved.uuid, nobodys}
     write(Records(store), RecordChanges(nodes=(replace(grown(moved), host="h2"),)))
-    assert (store.roots("h1"), store.roots("h2")) == ({mine.uuid, nobodys}, {moved.uuid, theirs.uuid, nobodys})
+    assert (store.roots("h1"), store.roots("h2")) == (
+        {mine.uuid, nobodys},
+        {moved.uuid, theirs.uuid, nobodys},
+    )
 
 
 def test_a_server_never_asked_is_none(store: Store) -> None:
@@ -120,7 +160,9 @@ def test_knowledge_comes_back_as_it_was_after_a_restart(place: Place) -> None:
         store.save_capabilities(ServerCapabilities("http://elsewhere/", "1.30"))
     with place.open() as store:
         assert store.capabilities(ENDPOINT) == KNOWLEDGE
-        assert store.capabilities("http://elsewhere/") == ServerCapabilities("http://elsewhere/", "1.30")
+        assert store.capabilities("http://elsewhere/") == ServerCapabilities(
+            "http://elsewhere/", "1.30"
+        )
 
 
 def test_equal_knowledge_is_not_written(place: Place, store: Store) -> None:

@@ -27,7 +27,12 @@ with RunLock(Path(sys.argv[1])):
 
 @contextmanager
 def another_run(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "held\n"
         try:
@@ -85,9 +90,14 @@ def test_the_own_process_is_refused_too_and_does_not_lose_the_lock_by_asking(fol
         with pytest.raises(StoreLocked, match=f"pid {os.getpid()}"):
             RunLock(folder).acquire()
         assert holder(folder) == os.getpid()
-        with subprocess.Popen([sys.executable, "-c", HOLDER, str(folder)], stderr=subprocess.PIPE, text=True) as second:
+        with subprocess.Popen(
+            [sys.executable, "-c", HOLDER, str(folder)], stderr=subprocess.PIPE, text=True
+        ) as second:
             assert second.stderr is not None
-            assert f"StoreLocked: [store] path {folder} is in use by another run of the agent, pid {os.getpid()}" in second.stderr.read()
+            assert (
+                f"StoreLocked: [store] path {folder} is in use by another run of the agent, pid "
+                f"{os.getpid()}"
+            ) in second.stderr.read()
 
 
 def test_a_lock_can_be_taken_again_after_it_was_left(folder: Path) -> None:
@@ -137,6 +147,8 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 def test_a_lock_that_cannot_be_opened_is_named(folder: Path) -> None:
     (folder / "lock").mkdir(parents=True)
-    with pytest.raises(StoreError, match=r"\[store\] path .*/state/lock: Is a directory") as refused:
+    with pytest.raises(
+        StoreError, match=r"\[store\] path .*/state/lock: Is a directory"
+    ) as refused:
         RunLock(folder).acquire()
     assert not isinstance(refused.value, StoreLocked)

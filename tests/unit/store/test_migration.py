@@ -15,8 +15,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, inspect
 
 from agent.errors import StoreError
-from agent.model.record_changes import RecordChanges
 from agent.model.journal import Journal, Ownership
+from agent.model.node_records import RecordChanges
 from agent.store.migration import config, upgrade
 from agent.store.records import Records
 from agent.store.schema import METADATA, VERSION, VERSION_TABLE
@@ -44,9 +44,12 @@ def _set_version(folder: Path, version: str) -> None:
 CATALOGUES = {
     "sqlite": ["SELECT sql FROM sqlite_master WHERE sql IS NOT NULL"],
     "postgresql": [
-        "SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, column_default"
-        " FROM information_schema.columns WHERE table_schema = 'public'",
-        "SELECT conrelid::regclass, conname, pg_get_constraintdef(oid) FROM pg_constraint WHERE connamespace = 'public'::regnamespace",
+        "SELECT table_name, column_name, data_type, character_maximum_length, is_nullable, "
+        "column_default FROM information_schema.columns WHERE table_schema = 'public'",
+        (
+            "SELECT conrelid::regclass, conname, pg_get_constraintdef(oid) FROM pg_constraint "
+            "WHERE connamespace = 'public'::regnamespace"
+        ),
         "SELECT indexdef FROM pg_indexes WHERE schemaname = 'public'",
     ],
 }
@@ -55,9 +58,19 @@ CATALOGUES = {
 def _schema(engine: Engine) -> list[str]:
     """All of the schema as the database itself tells it."""
     with engine.connect() as connection:
-        rows = [row for query in CATALOGUES[engine.dialect.name] for row in connection.exec_driver_sql(query)]
+        rows = [
+            row
+            for query in CATALOGUES[engine.dialect.name]
+            for row in connection.exec_driver_sql(query)
+        ]
         versions = connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalars()
-        return [*sorted(" ".join(str(tuple(row)).replace("\\n", " ").replace("\\t", " ").split()) for row in rows), *versions]
+        return [
+            *sorted(
+                " ".join(str(tuple(row)).replace("\\n", " ").replace("\\t", " ").split())
+                for row in rows
+            ),
+            *versions,
+        ]
 
 
 @pytest.fixture
@@ -72,7 +85,9 @@ def migrated(place: Place) -> Iterator[Engine]:
 
 def test_the_migrations_make_the_tables_that_the_code_uses(migrated: Engine) -> None:
     with migrated.connect() as connection:
-        context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
+        context = MigrationContext.configure(
+            connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
+        )
         assert compare_metadata(context, METADATA) == []
 
 
@@ -101,7 +116,9 @@ def test_the_schema_goes_down_and_up_again(place: Place) -> None:
     assert _tables(place) == tables
 
 
-def test_what_the_first_schema_kept_is_kept_when_the_records_come_and_when_they_go(place: Place) -> None:
+def test_what_the_first_schema_kept_is_kept_when_the_records_come_and_when_they_go(
+    place: Place,
+) -> None:
     with place.open() as store:
         tables = _tables(place)
         store.save_view(ENDPOINT, ROOT, None, node_view())
@@ -109,17 +126,24 @@ def test_what_the_first_schema_kept_is_kept_when_the_records_come_and_when_they_
         store.save_identity("host", ROOT)
         write(Records(store), one_of_each())
     _downgrade(place, "0001")
-    assert _tables(place).isdisjoint({"compute_node", "instance", "migration", "claim", "device", "unit", "lease"})
+    assert _tables(place).isdisjoint(
+        {"compute_node", "instance", "migration", "claim", "device", "unit", "lease"}
+    )
     for _ in range(2):
         with place.open() as store:
             assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view())
-            assert (store.journal(ROOT), store.identity("host")) == (Journal({ROOT: Ownership()}), ROOT)
+            assert (store.journal(ROOT), store.identity("host")) == (
+                Journal({ROOT: Ownership()}),
+                ROOT,
+            )
             with Records(store).reading() as reading:
                 assert reading.nodes().records == ()
     assert _tables(place) == tables
 
 
-def test_devices_are_kept_when_it_is_known_whom_they_serve_and_when_it_is_not_any_more(place: Place) -> None:
+def test_devices_are_kept_when_it_is_known_whom_they_serve_and_when_it_is_not_any_more(
+    place: Place,
+) -> None:
     here = node()
     offered, relative = device(here, "0000:00:01.0"), device(here, "0000:00:01.1", serves="nobody")
     with place.open() as store:
@@ -147,7 +171,10 @@ def test_a_newer_schema_is_refused_and_left_alone(folder: Path) -> None:
     for opening in (open_store, open_read_only):
         with pytest.raises(StoreError) as refused:
             opening(folder)
-        assert f"store.sqlite has schema 0999, made by a newer agent; this one knows {VERSION}" in refused.value.message
+        assert (
+            f"store.sqlite has schema 0999, made by a newer agent; this one knows {VERSION}"
+            in refused.value.message
+        )
         assert "install the newer agent" in refused.value.remedy
     assert folder_state(folder) == before
 
@@ -163,8 +190,10 @@ def test_a_version_of_another_kind_is_refused_and_left_alone(folder: Path) -> No
 
 def test_alembic_is_not_loaded_when_there_is_nothing_to_migrate(folder: Path) -> None:
     program = (
-        "import sys; from pathlib import Path; from agent.store.store import open_store, open_read_only\n"
-        "open_store(Path(sys.argv[1])).close(); open_read_only(Path(sys.argv[1])).close(); open_read_only(Path('/nowhere')).close()\n"
+        "import sys; from pathlib import Path; from agent.store.store import open_store, "
+        "open_read_only\n"
+        "open_store(Path(sys.argv[1])).close(); open_read_only(Path(sys.argv[1])).close(); "
+        "open_read_only(Path('/nowhere')).close()\n"
         "sys.exit('alembic' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program, str(folder)], check=True)

@@ -19,17 +19,31 @@ from agent.model.provider_tree import ProviderTree
 from agent.store.store import Store, open_store
 from tests.support.statements import counted
 from tests.support.store_place import Place
-from tests.unit.store.trees import ENDPOINT, ROOT, contents, node_view, provider, tree_of, uuid_of, view_of
+from tests.unit.store.trees import (
+    ENDPOINT,
+    ROOT,
+    contents,
+    node_view,
+    provider,
+    tree_of,
+    uuid_of,
+    view_of,
+)
 
 
 @contextmanager
 def written_rows(folder: Path) -> Iterator[list[tuple[str, str]]]:
-    """Fills the list with what was done to which provider's row, recorded by the database itself."""
+    """Fills the list with what was done to which provider's row, recorded by the
+    database itself.
+    """
     done: list[tuple[str, str]] = []
     with closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as outside:
         outside.execute("CREATE TABLE done (what, uuid)")
         for what, row in (("insert", "new"), ("update", "new"), ("delete", "old")):
-            outside.execute(f"CREATE TRIGGER log_{what} AFTER {what} ON mirror_provider BEGIN INSERT INTO done VALUES ('{what}', {row}.uuid); END")
+            outside.execute(
+                f"CREATE TRIGGER log_{what} AFTER {what} ON mirror_provider BEGIN INSERT INTO "
+                f"done VALUES ('{what}', {row}.uuid); END"
+            )
         yield done
         done.extend(outside.execute("SELECT what, uuid FROM done"))
 
@@ -39,7 +53,9 @@ def test_nothing_saved_is_none(store: Store) -> None:
 
 
 def test_a_view_comes_back_as_it_was_after_a_restart(place: Place) -> None:
-    view = replace(node_view(), sharing_read_at=1.5, sharing_aggregates=frozenset({uuid_of("shared")}))
+    view = replace(
+        node_view(), sharing_read_at=1.5, sharing_aggregates=frozenset({uuid_of("shared")})
+    )
     with place.open() as store:
         store.save_view(ENDPOINT, ROOT, None, view)
     with place.open() as store:
@@ -50,11 +66,16 @@ def test_a_view_comes_back_as_it_was_after_a_restart(place: Place) -> None:
         loaded.tree.new_root("another", uuid_of("another"))
 
 
-CONSUMERS = {ROOT: {uuid_of("guest"): {"VCPU": 2, "MEMORY_MB": 2048}, uuid_of("other"): {"VCPU": 1}}, uuid_of("cell 1"): {}}
+CONSUMERS = {
+    ROOT: {uuid_of("guest"): {"VCPU": 2, "MEMORY_MB": 2048}, uuid_of("other"): {"VCPU": 1}},
+    uuid_of("cell 1"): {},
+}
 
 
 def test_who_holds_what_comes_back_as_it_was(store: Store) -> None:
-    view = replace(node_view(), consumers=CONSUMERS, unknown_since={uuid_of("stranger"): 1700000000.125})
+    view = replace(
+        node_view(), consumers=CONSUMERS, unknown_since={uuid_of("stranger"): 1700000000.125}
+    )
     store.save_view(ENDPOINT, ROOT, None, view)
     assert contents(store.view(ENDPOINT, ROOT)) == contents(view)
     # That nobody holds anything is known of the one, and nothing of the others.
@@ -62,7 +83,11 @@ def test_who_holds_what_comes_back_as_it_was(store: Store) -> None:
 
 
 def test_only_the_consumers_that_differ_are_written(store: Store) -> None:
-    old = replace(node_view(), consumers=CONSUMERS, unknown_since={uuid_of("stranger"): 1.0, uuid_of("known now"): 2.0})
+    old = replace(
+        node_view(),
+        consumers=CONSUMERS,
+        unknown_since={uuid_of("stranger"): 1.0, uuid_of("known now"): 2.0},
+    )
     store.save_view(ENDPOINT, ROOT, None, old)
     for new in (
         replace(old, consumers={**CONSUMERS, ROOT: {uuid_of("guest"): {"VCPU": 2}}}),
@@ -78,7 +103,12 @@ def test_only_the_consumers_that_differ_are_written(store: Store) -> None:
 
 def test_awkward_contents_come_back_as_they_were(store: Store) -> None:
     name = "näme with\n'quotes' & # 中文 \x00" + "x" * 200
-    one = replace(provider("root", None), name=name, generation=None, inventory={"CUSTOM_A": {"total": 2147483647, "allocation_ratio": 0.1}})
+    one = replace(
+        provider("root", None),
+        name=name,
+        generation=None,
+        inventory={"CUSTOM_A": {"total": 2147483647, "allocation_ratio": 0.1}},
+    )
     view = PlacementView(tree_of(one, provider("no generation")), {})
     store.save_view(ENDPOINT, ROOT, None, view)
     assert contents(store.view(ENDPOINT, ROOT)) == contents(view)
@@ -94,7 +124,11 @@ def test_views_of_other_endpoints_and_roots_are_apart(store: Store) -> None:
 
 
 def test_roots_that_share_with_the_node_are_part_of_its_view(store: Store) -> None:
-    view = view_of(provider("root", None), provider("cell"), provider("sharing", None, traits=["MISC_SHARES_VIA_AGGREGATE"]))
+    view = view_of(
+        provider("root", None),
+        provider("cell"),
+        provider("sharing", None, traits=["MISC_SHARES_VIA_AGGREGATE"]),
+    )
     store.save_view(ENDPOINT, ROOT, None, view)
     loaded = store.view(ENDPOINT, ROOT)
     assert contents(loaded) == contents(view)
@@ -162,7 +196,12 @@ def test_threads_save_and_load_their_nodes_side_by_side(store: Store) -> None:
         for generation in range(10):
             new = view_of(provider(f"node {number}", None, generation))
             store.save_view(ENDPOINT, root, old, new)
-            store.save_journal(root, Journal({root: Ownership(traits=frozenset({f"T{generation}"}))}, version=generation))
+            store.save_journal(
+                root,
+                Journal(
+                    {root: Ownership(traits=frozenset({f"T{generation}"}))}, version=generation
+                ),
+            )
             assert contents(store.view(ENDPOINT, root)) == contents(new)
             old = new
 
@@ -193,7 +232,10 @@ def test_text_that_is_no_json_is_reported_as_damage(place: Place, store: Store) 
 
 def test_513_providers_are_loaded_with_as_many_statements_as_one(store: Store) -> None:
     def statements(devices: int) -> int:
-        view = view_of(provider("root", None), *(provider(f"device {n}", traits=[f"CUSTOM_{n}"]) for n in range(devices)))
+        view = view_of(
+            provider("root", None),
+            *(provider(f"device {n}", traits=[f"CUSTOM_{n}"]) for n in range(devices)),
+        )
         store.save_view(ENDPOINT, ROOT, store.view(ENDPOINT, ROOT), view)
         with counted() as sent:
             loaded = store.view(ENDPOINT, ROOT)
@@ -208,7 +250,9 @@ def _edited(tree: ProviderTree, chance: random.Random) -> ProviderTree:
     """The tree after one edit of any kind that leaves the node's root."""
     work = tree.copy()
     below = [uuid for uuid in work.get_provider_uuids() if uuid != ROOT]
-    kind = chance.choice(["add", "remove", "move", "content", "rename", "share"] if below else ["add", "share"])
+    kind = chance.choice(
+        ["add", "remove", "move", "content", "rename", "share"] if below else ["add", "share"]
+    )
     parents = work.get_provider_uuids(ROOT)
     name = f"p{chance.randrange(10**9)}"
     if kind == "add":
@@ -218,18 +262,27 @@ def _edited(tree: ProviderTree, chance: random.Random) -> ProviderTree:
     elif kind == "remove":
         work.remove(chance.choice(below))
     elif kind == "content":
-        work.update_inventory(chance.choice(below), {"VCPU": {"total": chance.randrange(9) + 1}}, chance.randrange(99))
+        work.update_inventory(
+            chance.choice(below), {"VCPU": {"total": chance.randrange(9) + 1}}, chance.randrange(99)
+        )
     elif kind == "rename":
         work.rename(chance.choice(below), name)
     else:
         moved = chance.choice(below)
-        work.reparent(moved, chance.choice([uuid for uuid in parents if uuid not in work.get_provider_uuids(moved)]))
+        work.reparent(
+            moved,
+            chance.choice([uuid for uuid in parents if uuid not in work.get_provider_uuids(moved)]),
+        )
     return work.freeze()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(seed=st.integers(0, 2**32), steps=st.lists(st.integers(1, 4), min_size=1, max_size=12))
-def test_any_sequence_of_edits_comes_back_in_its_order(tmp_path_factory: pytest.TempPathFactory, seed: int, steps: list[int]) -> None:
+def test_any_sequence_of_edits_comes_back_in_its_order(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, steps: list[int]
+) -> None:
     chance, view = random.Random(seed), view_of(provider("root", None))
     with open_store(tmp_path_factory.mktemp("edits")) as store:
         store.save_view(ENDPOINT, ROOT, None, view)

@@ -18,7 +18,14 @@ from tests.unit.store.trees import ENDPOINT, ROOT, contents, folder_state, names
 OPENINGS = [open_store, open_read_only]
 Opening = Callable[..., Store]
 IN_MEMORY = ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?mode=memory&uri=true"]
-UNUSABLE = [*IN_MEMORY, "no url", "://", "postgresql+nothing://u:secret@h/d", "nothing://u:secret@h/d", "mysql://u:secret@h/d"]
+UNUSABLE = [
+    *IN_MEMORY,
+    "no url",
+    "://",
+    "postgresql+nothing://u:secret@h/d",
+    "nothing://u:secret@h/d",
+    "mysql://u:secret@h/d",
+]
 
 
 def _refusal(opening: Opening, folder: Path, connection: str | None = None) -> StoreError:
@@ -57,7 +64,9 @@ def test_a_connection_url_names_another_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("url", UNUSABLE)
-def test_an_unusable_url_is_refused_without_its_password(opening: Opening, url: str, folder: Path) -> None:
+def test_an_unusable_url_is_refused_without_its_password(
+    opening: Opening, url: str, folder: Path
+) -> None:
     error = _refusal(opening, folder, url)
     assert "[store] connection" in error.message
     assert "secret" not in str(error)
@@ -74,8 +83,14 @@ def test_a_path_below_a_file_is_refused(opening: Opening, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("opening", OPENINGS)
-@pytest.mark.parametrize("garbage", [b"", b"not a database at all " * 500, b"SQLite format 3\x00" + b"\xff" * 4096], ids=["empty", "text", "header"])
-def test_a_file_that_is_no_database_is_refused_and_left_alone(opening: Opening, garbage: bytes, folder: Path) -> None:
+@pytest.mark.parametrize(
+    "garbage",
+    [b"", b"not a database at all " * 500, b"SQLite format 3\x00" + b"\xff" * 4096],
+    ids=["empty", "text", "header"],
+)
+def test_a_file_that_is_no_database_is_refused_and_left_alone(
+    opening: Opening, garbage: bytes, folder: Path
+) -> None:
     folder.mkdir()
     (folder / "store.sqlite").write_bytes(garbage)
     error = _refusal(opening, folder)
@@ -87,7 +102,9 @@ def test_a_file_that_is_no_database_is_refused_and_left_alone(opening: Opening, 
 
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("mode", ["delete", "wal"])
-def test_somebody_elses_database_is_refused_and_left_alone(opening: Opening, mode: str, folder: Path) -> None:
+def test_somebody_elses_database_is_refused_and_left_alone(
+    opening: Opening, mode: str, folder: Path
+) -> None:
     folder.mkdir()
     with closing(sqlite3.connect(folder / "store.sqlite")) as outside, outside:
         outside.execute(f"PRAGMA journal_mode = {mode}")
@@ -100,12 +117,18 @@ def test_somebody_elses_database_is_refused_and_left_alone(opening: Opening, mod
 
 @pytest.mark.parametrize("opening", OPENINGS)
 @pytest.mark.parametrize("damage", ["cut", "overwritten"])
-def test_a_damaged_store_is_refused_and_left_alone(opening: Opening, damage: str, folder: Path) -> None:
+def test_a_damaged_store_is_refused_and_left_alone(
+    opening: Opening, damage: str, folder: Path
+) -> None:
     with open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view(cells=300))
     file = folder / "store.sqlite"
     whole = file.read_bytes()
-    file.write_bytes(whole[: len(whole) // 2] if damage == "cut" else whole[:8192] + b"\x55" * (len(whole) - 8192))
+    file.write_bytes(
+        whole[: len(whole) // 2]
+        if damage == "cut"
+        else whole[:8192] + b"\x55" * (len(whole) - 8192)
+    )
     before = folder_state(folder)
     error = _refusal(opening, folder)
     assert str(file) in error.message
@@ -116,7 +139,9 @@ def test_a_damaged_store_is_refused_and_left_alone(opening: Opening, damage: str
 def test_a_folder_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
     def attempt(open_to_all: Path) -> str:
         (open_to_all / "closed").chmod(0o555)
-        return str(_refusal(open_store, open_to_all / "closed" / "state")) + str(_refusal(open_store, open_to_all / "closed"))
+        return str(_refusal(open_store, open_to_all / "closed" / "state")) + str(
+            _refusal(open_store, open_to_all / "closed")
+        )
 
     said = as_ordinary_user(attempt, lambda shared: (shared / "closed").mkdir())
     assert said.count("[store] path") == 4
@@ -147,4 +172,6 @@ def test_a_folder_that_may_not_be_read_is_not_taken_for_an_empty_store() -> None
         (shared / "state").chmod(0)
         return str(_refusal(open_read_only, shared / "state"))
 
-    assert "Permission denied" in as_ordinary_user(attempt, lambda shared: open_store(shared / "state").close())
+    assert "Permission denied" in as_ordinary_user(
+        attempt, lambda shared: open_store(shared / "state").close()
+    )

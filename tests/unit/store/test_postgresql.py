@@ -1,4 +1,6 @@
-"""A store on a database server: what can go wrong with the server, and what hosts that share it must not do to each other."""
+"""A store on a database server: what can go wrong with the server, and what hosts that share it
+must not do to each other.
+"""
 
 import sys
 import threading
@@ -51,15 +53,22 @@ def _refusals(folder: Path, url: str) -> list[StoreError]:
 
 
 def test_a_server_that_does_not_answer_is_named_and_the_password_is_not(folder: Path) -> None:
-    for error in _refusals(folder, f"postgresql://agent:horse%26battery@127.0.0.1:1/records?password={SECRET.replace('&', '%26')}"):
+    for error in _refusals(
+        folder,
+        f"postgresql://agent:horse%26battery@127.0.0.1:1/records?password={SECRET.replace('&', '%26')}",
+    ):
         assert "postgresql+psycopg://agent:***@127.0.0.1:1/records" in error.message
         assert "Connection refused" in error.message
         assert "check that the database server runs" in error.remedy
 
 
-def test_without_its_driver_in_python_it_is_said_how_to_get_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_driver_in_python_it_is_said_how_to_get_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    for error in _refusals(folder, f"postgresql://agent:{SECRET.replace('&', '%26')}@server/records"):
+    for error in _refusals(
+        folder, f"postgresql://agent:{SECRET.replace('&', '%26')}@server/records"
+    ):
         assert error.remedy == "pip install 'compute-node-agent[postgresql]'"
 
 
@@ -67,31 +76,52 @@ def test_a_wrong_password_is_refused(postgresql: "PostgreSQL", place: Place) -> 
     from tests.support.postgresql import ASKED, PASSWORD
 
     url = make_url(place.url or "").set(username=ASKED)
-    for error in _refusals(place.folder, url.set(password=SECRET).render_as_string(hide_password=False)):
+    for error in _refusals(
+        place.folder, url.set(password=SECRET).render_as_string(hide_password=False)
+    ):
         assert "password authentication failed" in error.message
     with postgresql.connected(str(url.database)) as connection:
         connection.execute(f"GRANT CREATE ON SCHEMA public TO {ASKED}".encode())
-    with open_store(place.folder, url.set(password=PASSWORD).render_as_string(hide_password=False)) as store:
+    with open_store(
+        place.folder, url.set(password=PASSWORD).render_as_string(hide_password=False)
+    ) as store:
         assert PASSWORD not in str(store)
 
 
-def test_a_server_that_has_no_connection_left_is_not_said_to_be_down(postgresql: "PostgreSQL", place: Place) -> None:
+def test_a_server_that_has_no_connection_left_is_not_said_to_be_down(
+    postgresql: "PostgreSQL", place: Place
+) -> None:
     import psycopg
 
     from tests.support.postgresql import ASKED, PASSWORD
 
-    url = make_url(place.url or "").set(username=ASKED, password=PASSWORD).render_as_string(hide_password=False)
+    url = (
+        make_url(place.url or "")
+        .set(username=ASKED, password=PASSWORD)
+        .render_as_string(hide_password=False)
+    )
     with ExitStack() as stack:
         with suppress(psycopg.OperationalError):
             while True:
-                stack.enter_context(closing(psycopg.connect(host=str(postgresql.folder), user=ASKED, password=PASSWORD, dbname=make_url(url).database)))
+                stack.enter_context(
+                    closing(
+                        psycopg.connect(
+                            host=str(postgresql.folder),
+                            user=ASKED,
+                            password=PASSWORD,
+                            dbname=make_url(url).database,
+                        )
+                    )
+                )
         for error in _refusals(place.folder, url):
             assert error.remedy.startswith("the database server has no connection left: ")
             assert "check that the database server runs" not in error.remedy
 
 
 @pytest.mark.parametrize("limited", ["ROLE asked", "DATABASE {}"])
-def test_a_user_or_a_database_that_has_no_connection_left_is_told_as_such(limited: str, postgresql: "PostgreSQL", place: Place) -> None:
+def test_a_user_or_a_database_that_has_no_connection_left_is_told_as_such(
+    limited: str, postgresql: "PostgreSQL", place: Place
+) -> None:
     from tests.support.postgresql import ASKED, PASSWORD
 
     url = make_url(place.url or "").set(username=ASKED, password=PASSWORD)
@@ -107,7 +137,11 @@ def test_a_user_or_a_database_that_has_no_connection_left_is_told_as_such(limite
 def test_a_user_who_may_make_no_tables_is_told(place: Place) -> None:
     from tests.support.postgresql import ASKED, PASSWORD
 
-    url = make_url(place.url or "").set(username=ASKED, password=PASSWORD).render_as_string(hide_password=False)
+    url = (
+        make_url(place.url or "")
+        .set(username=ASKED, password=PASSWORD)
+        .render_as_string(hide_password=False)
+    )
     with pytest.raises(StoreError, match="permission denied for schema public") as refused:
         open_store(place.folder, url)
     assert "grant the user" in refused.value.remedy
@@ -123,7 +157,11 @@ def test_somebody_elses_database_is_refused_and_left_alone(place: Place) -> None
     for error in _refusals(place.folder, place.url or ""):
         assert "is not a store of this agent" in error.message
     with place.outside() as connection:
-        assert list(connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")) == [("alembic_version",)]
+        assert list(
+            connection.exec_driver_sql(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            )
+        ) == [("alembic_version",)]
 
 
 def test_a_newer_schema_is_refused(place: Place) -> None:
@@ -138,7 +176,14 @@ def test_an_empty_database_is_read_as_an_empty_store_and_stays_empty(place: Plac
         assert store.view(ENDPOINT, ROOT) is None
         assert store.journal(ROOT) == Journal()
     with place.outside() as connection:
-        assert list(connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")) == []
+        assert (
+            list(
+                connection.exec_driver_sql(
+                    "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+                )
+            )
+            == []
+        )
     assert not place.folder.exists()
 
 
@@ -150,7 +195,9 @@ def test_an_older_schema_is_not_changed_by_who_only_reads(place: Place) -> None:
     assert refused.value.remedy == "run agent db upgrade"
 
 
-def test_what_one_agent_saves_another_reads_and_the_folder_keeps_only_what_is_the_hosts_own(place: Place, tmp_path: Path) -> None:
+def test_what_one_agent_saves_another_reads_and_the_folder_keeps_only_what_is_the_hosts_own(
+    place: Place, tmp_path: Path
+) -> None:
     with place.open() as store, open_store(tmp_path / "other", place.url) as other:
         store.save_view(ENDPOINT, ROOT, None, node_view())
         assert contents(other.view(ENDPOINT, ROOT)) == contents(node_view())
@@ -167,19 +214,30 @@ def test_agents_that_start_at_the_same_time_make_one_store(place: Place) -> None
         store.save_capabilities(ServerCapabilities(ENDPOINT, "1.39"))
         store.close()
     with place.outside() as connection:
-        tables = {name for (name,) in connection.exec_driver_sql("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")}
+        tables = {
+            name
+            for (name,) in connection.exec_driver_sql(
+                "SELECT tablename FROM pg_tables WHERE schemaname = 'public'"
+            )
+        }
         assert list(connection.exec_driver_sql(f"SELECT count(*) FROM {VERSION_TABLE}")) == [(1,)]
     assert tables == {*METADATA.tables, VERSION_TABLE}
 
 
 @pytest.mark.parametrize("again", range(4))
-def test_of_many_agents_that_start_at_once_on_an_empty_database_each_starts(place: Place, again: int) -> None:
+def test_of_many_agents_that_start_at_once_on_an_empty_database_each_starts(
+    place: Place, again: int
+) -> None:
     together = threading.Barrier(16)
 
     def start(number: int) -> None:
         together.wait()
         # One that only looks meets the same moments.
-        store = open_read_only(place.folder / str(number), place.url) if number % 4 == 0 else open_store(place.folder / str(number), place.url)
+        store = (
+            open_read_only(place.folder / str(number), place.url)
+            if number % 4 == 0
+            else open_store(place.folder / str(number), place.url)
+        )
         store.close()
 
     with ThreadPoolExecutor(16) as threads:
@@ -188,8 +246,11 @@ def test_of_many_agents_that_start_at_once_on_an_empty_database_each_starts(plac
 
 @pytest.mark.parametrize("open_one", OPENINGS)
 def test_a_store_that_is_made_while_another_agent_looks_is_not_taken_for_somebody_elses(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, open_one: Callable[[Path, str | None], Store]
-) -> None:  # fmt: skip
+    place: Place,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    open_one: Callable[[Path, str | None], Store],
+) -> None:
     look, pause = migration._versions, threading.Lock()
 
     def looked(connection: Connection) -> list[str] | None:
@@ -209,7 +270,11 @@ def test_a_store_that_is_made_while_another_agent_looks_is_not_taken_for_somebod
 
 def waits_for_a_lock(place: Place) -> bool:
     with place.outside() as connection:
-        return bool(connection.exec_driver_sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted").scalar())
+        return bool(
+            connection.exec_driver_sql(
+                "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+            ).scalar()
+        )
 
 
 def test_agents_that_learn_of_one_server_at_the_same_time_all_keep_it(place: Place) -> None:
@@ -218,7 +283,9 @@ def test_agents_that_learn_of_one_server_at_the_same_time_all_keep_it(place: Pla
         def learn(number: int) -> None:
             with open_store(place.folder, place.url) as store:
                 for round_ in range(10):
-                    store.save_capabilities(ServerCapabilities(f"http://placement-{round_}/", f"1.{number}"))
+                    store.save_capabilities(
+                        ServerCapabilities(f"http://placement-{round_}/", f"1.{number}")
+                    )
 
         list(threads.map(learn, range(8)))
         assert all(first.capabilities(f"http://placement-{round_}/") for round_ in range(10))
@@ -229,7 +296,9 @@ def test_hosts_that_share_a_database_do_not_wait_for_each_others_nodes(place: Pl
         for name in ("one", "two"):
             store.save_view(ENDPOINT, uuid_of(name), None, node_view())
         with place.outside() as connection:
-            connection.exec_driver_sql("SELECT * FROM mirror WHERE root = %s FOR UPDATE", (uuid_of("one"),))
+            connection.exec_driver_sql(
+                "SELECT * FROM mirror WHERE root = %s FOR UPDATE", (uuid_of("one"),)
+            )
             store.save_view(ENDPOINT, uuid_of("two"), node_view(), node_view(cells=5))
         assert contents(store.view(ENDPOINT, uuid_of("two"))) == contents(node_view(cells=5))
 
@@ -249,12 +318,19 @@ def test_a_server_that_was_restarted_is_used_again(postgresql: "PostgreSQL", pla
         assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=5))
 
 
-def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_no_longer_than_the_work_may_take(postgresql: "PostgreSQL", place: Place) -> None:
+def test_a_server_that_takes_everything_and_answers_nothing_is_waited_for_no_longer_than_the_work_may_take(
+    postgresql: "PostgreSQL", place: Place
+) -> None:
     with place.open() as store:
         with postgresql.suspended():
             # On the connection that there is, and then on a new one.
             for seconds in (0.5, 0.5, 0):
-                with pytest.raises(StoreError, match=r"does not answer|connection timeout|no time left"), deadline.within(seconds):
+                with (
+                    pytest.raises(
+                        StoreError, match=r"does not answer|connection timeout|no time left"
+                    ),
+                    deadline.within(seconds),
+                ):
                     store.views()
         assert not store.views()
         with deadline.within(60):
@@ -270,6 +346,11 @@ def test_the_connections_notice_a_peer_that_is_gone(place: Place) -> None:
 
 
 def test_an_option_of_the_url_is_not_overridden(place: Place) -> None:
-    named = Place(place.folder, make_url(place.url or "").update_query_dict({"application_name": "mine"}).render_as_string(hide_password=False))
+    named = Place(
+        place.folder,
+        make_url(place.url or "")
+        .update_query_dict({"application_name": "mine"})
+        .render_as_string(hide_password=False),
+    )
     with named.outside() as connection:
         assert connection.exec_driver_sql("SHOW application_name").scalar() == "mine"

@@ -13,7 +13,7 @@ import pytest
 
 from agent.errors import StoreError
 from agent.model.journal import Journal
-from agent.model.mirror import ServerCapabilities, PlacementView
+from agent.model.mirror import PlacementView, ServerCapabilities
 from agent.store.lock import RunLock
 from agent.store.store import open_read_only, open_store
 from tests.support.store_place import Place
@@ -39,7 +39,9 @@ with RunLock(Path(sys.argv[1])), open_store(Path(sys.argv[1])) as store:
 def daemon(folder: Path, saves: int) -> Iterator[subprocess.Popen[str]]:
     """Another process that holds the run lock and the open store, after that many saves."""
     command = [sys.executable, "-c", DAEMON, str(folder), str(saves)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "saved\n"
         try:
@@ -94,7 +96,9 @@ def test_a_log_without_its_index_is_read(folder: Path) -> None:
     assert not (folder / "store.sqlite-shm").exists()
 
 
-def test_the_copy_of_a_crashed_store_is_gone_afterwards(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_copy_of_a_crashed_store_is_gone_afterwards(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "copies").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "copies"))
     with daemon(folder, saves=3):
@@ -108,11 +112,15 @@ def test_a_store_that_a_daemon_has_open_is_read(folder: Path, saves: int) -> Non
     with daemon(folder, saves):
         assert (folder / "store.sqlite-wal").exists()
         view = _read(folder)
-    assert view is None if saves == 0 else contents(view) == contents(node_view(generation=saves - 1))
+    assert (
+        view is None if saves == 0 else contents(view) == contents(node_view(generation=saves - 1))
+    )
 
 
 @pytest.mark.parametrize("index", ["left", "lost"])
-def test_a_run_that_holds_the_lock_but_has_not_opened_its_crashed_store_yet_is_no_obstacle(folder: Path, index: str) -> None:
+def test_a_run_that_holds_the_lock_but_has_not_opened_its_crashed_store_yet_is_no_obstacle(
+    folder: Path, index: str
+) -> None:
     with daemon(folder, saves=3):
         pass
     if index == "lost":
@@ -155,10 +163,16 @@ def test_nothing_can_be_saved(place: Place) -> None:
                 save()
 
 
-def test_a_crashed_store_opened_read_only_is_whole_for_the_next_run(folder: Path, tmp_path: Path) -> None:
+def test_a_crashed_store_opened_read_only_is_whole_for_the_next_run(
+    folder: Path, tmp_path: Path
+) -> None:
     with daemon(folder, saves=5):
         pass
     shutil.copytree(folder, tmp_path / "untouched")
     _read(folder)
     with open_store(folder) as store, open_store(tmp_path / "untouched") as untouched:
-        assert contents(store.view(ENDPOINT, ROOT)) == contents(untouched.view(ENDPOINT, ROOT)) == contents(node_view(generation=4))
+        assert (
+            contents(store.view(ENDPOINT, ROOT))
+            == contents(untouched.view(ENDPOINT, ROOT))
+            == contents(node_view(generation=4))
+        )

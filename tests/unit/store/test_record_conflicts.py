@@ -6,20 +6,42 @@ from typing import Any
 import pytest
 
 from agent.errors import RecordConflict, StoreError
-from agent.model.record_changes import RecordChanges
+from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from tests.unit.store import record_samples as samples
-from tests.unit.store.record_samples import claim, device, grown, instance, migration, node, one_of_each, unit, write
+from tests.unit.store.record_samples import (
+    claim,
+    device,
+    grown,
+    instance,
+    migration,
+    node,
+    one_of_each,
+    unit,
+    write,
+)
 
-# --- versions --------------------------------------------------------------------------------------------------------
+# --- versions -------------------------------------------------------------------------------------
 
 
 def test_each_node_of_which_something_changes_gets_the_next_version_once(records: Records) -> None:
     here, there, other, guest = node(), node("n2"), node("n3"), instance()
     write(records, RecordChanges(nodes=(here, there, other)))
-    write(records, RecordChanges(nodes=(grown(here),), instances=(guest,), claims=(claim(guest, here), claim(guest, there)), devices=(device(here),)))
+    write(
+        records,
+        RecordChanges(
+            nodes=(grown(here),),
+            instances=(guest,),
+            claims=(claim(guest, here), claim(guest, there)),
+            devices=(device(here),),
+        ),
+    )
     with records.reading() as reading:
-        assert reading.node_versions([here.uuid, there.uuid, other.uuid]) == {here.uuid: 2, there.uuid: 2, other.uuid: 1}
+        assert reading.node_versions([here.uuid, there.uuid, other.uuid]) == {
+            here.uuid: 2,
+            there.uuid: 2,
+            other.uuid: 1,
+        }
     write(records, RecordChanges(dropped_devices=(grown(device(here)),)))
     write(records, RecordChanges(instances=(replace(grown(guest), node=there.uuid),)))
     write(records, RecordChanges(units=(unit(there),)))
@@ -36,7 +58,9 @@ KINDS = ["nodes", "instances", "migrations", "claims", "devices", "units", "leas
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("expected", [0, 2], ids=["taken for new", "changed meanwhile"])
-def test_a_record_of_another_version_is_a_conflict_that_names_it_and_nothing_is_written(records: Records, kind: str, expected: int) -> None:
+def test_a_record_of_another_version_is_a_conflict_that_names_it_and_nothing_is_written(
+    records: Records, kind: str, expected: int
+) -> None:
     before = one_of_each()
     write(records, before)
     another = instance()
@@ -46,7 +70,11 @@ def test_a_record_of_another_version_is_a_conflict_that_names_it_and_nothing_is_
     assert refused.value.code == "store.conflict"
     if expected:
         assert refused.value.data["table"] in refused.value.message
-        assert str(refused.value.data["key"]).split("/")[0] in (getattr(stale, "uuid", None), getattr(stale, "id", None), getattr(stale, "node", None))
+        assert str(refused.value.data["key"]).split("/")[0] in (
+            getattr(stale, "uuid", None),
+            getattr(stale, "id", None),
+            getattr(stale, "node", None),
+        )
     with records.reading() as reading:
         assert reading.instance(another.uuid) is None
         assert reading.node_versions([before.nodes[0].uuid]) == {before.nodes[0].uuid: 1}
@@ -57,7 +85,10 @@ def test_dropping_what_has_changed_is_a_conflict(records: Records, kind: str) ->
     before = one_of_each()
     write(records, before)
     row = getattr(before, kind)[0]
-    for stale in (replace(row, version=2), replace(row, **{"address" if kind == "devices" else "identifier": "another"}, version=1)):
+    for stale in (
+        replace(row, version=2),
+        replace(row, **{"address" if kind == "devices" else "identifier": "another"}, version=1),
+    ):
         with pytest.raises(RecordConflict):
             write(records, RecordChanges(**{f"dropped_{kind}": (stale,)}))
     write(records, RecordChanges(**{f"dropped_{kind}": (grown(row),)}))
@@ -72,16 +103,30 @@ def test_of_many_records_the_one_in_conflict_is_named(records: Records) -> None:
         with pytest.raises(RecordConflict, match=r"0000:00:11\.0 was changed by somebody else"):
             write(records, RecordChanges(**{part: tuple(map(grown, devices))}))
     with records.reading() as reading:
-        assert [one.version for one in reading.devices().records] == [2 if one is devices[17] else 1 for one in devices]
+        assert [one.version for one in reading.devices().records] == [
+            2 if one is devices[17] else 1 for one in devices
+        ]
 
 
 def test_a_second_holder_is_a_conflict(records: Records) -> None:
     here, guests = node(), [instance(), instance()]
     claims = [claim(one, here) for one in guests]
     free, space = device(here), unit(here)
-    write(records, RecordChanges(nodes=(here,), instances=tuple(guests), claims=tuple(claims), devices=(free,), units=(space,)))
+    write(
+        records,
+        RecordChanges(
+            nodes=(here,),
+            instances=tuple(guests),
+            claims=tuple(claims),
+            devices=(free,),
+            units=(space,),
+        ),
+    )
     first, second = (replace(grown(free), holder=one.id, state="claimed") for one in claims)
-    write(records, RecordChanges(devices=(first,), units=(replace(grown(space), holder=claims[0].id),)))
+    write(
+        records,
+        RecordChanges(devices=(first,), units=(replace(grown(space), holder=claims[0].id),)),
+    )
     for taken in (
         RecordChanges(devices=(second,)),
         RecordChanges(devices=(replace(second, version=0),)),
@@ -101,7 +146,7 @@ def test_a_second_node_of_the_same_name_on_a_host_is_a_conflict(records: Records
     write(records, RecordChanges(nodes=(replace(node(), deleted=True), node(host="h2"))))
 
 
-# --- what no record may be ---------------------------------------------------------------------------------------------
+# --- what no record may be ------------------------------------------------------------------------
 
 
 def test_what_refers_to_nothing_is_refused(records: Records) -> None:
@@ -120,25 +165,52 @@ def test_what_refers_to_nothing_is_refused(records: Records) -> None:
             write(records, dangling)
 
 
-@pytest.mark.parametrize("change", [
-    lambda before: RecordChanges(instances=(instance(vm_state="vanished"),)),
-    lambda before: RecordChanges(instances=(instance(task_state="thinking"),)),
-    lambda before: RecordChanges(migrations=(migration(before.instances[0], status="lost"),)),
-    lambda before: RecordChanges(migrations=(migration(before.instances[0], type="walk"),)),
-    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], half="third"),)),
-    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], state="maybe"),)),
-    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], purpose="fun"),)),
-    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(-1, 0, 0)),)),
-    lambda before: RecordChanges(claims=(claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(0, 2**63, 0)),)),
-    lambda before: RecordChanges(devices=(device(before.nodes[0], "0000:00:07.0", state="broken", holder=before.claims[0].id),)),
-    lambda before: RecordChanges(devices=(device(before.nodes[0], "0000:00:07.0", type="type-ISA"),)),
-    lambda before: RecordChanges(devices=(device(before.nodes[0], "0000:00:07.0", state="claimed"),)),
-    lambda before: RecordChanges(devices=(device(before.nodes[0], "0000:00:07.0", holder=before.claims[0].id),)),
-    lambda before: RecordChanges(nodes=(replace(node("n9"), failed_builds=-1),)),
-    lambda before: RecordChanges(instances=(instance(project_id=None),)),
-    lambda before: RecordChanges(instances=(instance(project_id="half a \ud800 surrogate"),)),
-])  # fmt: skip
-def test_a_record_that_makes_no_sense_is_refused_and_nothing_is_written(records: Records, change: Any) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda before: RecordChanges(instances=(instance(vm_state="vanished"),)),
+        lambda before: RecordChanges(instances=(instance(task_state="thinking"),)),
+        lambda before: RecordChanges(migrations=(migration(before.instances[0], status="lost"),)),
+        lambda before: RecordChanges(migrations=(migration(before.instances[0], type="walk"),)),
+        lambda before: RecordChanges(
+            claims=(claim(before.instances[0], before.nodes[0], half="third"),)
+        ),
+        lambda before: RecordChanges(
+            claims=(claim(before.instances[0], before.nodes[0], state="maybe"),)
+        ),
+        lambda before: RecordChanges(
+            claims=(claim(before.instances[0], before.nodes[0], purpose="fun"),)
+        ),
+        lambda before: RecordChanges(
+            claims=(claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(-1, 0, 0)),)
+        ),
+        lambda before: RecordChanges(
+            claims=(
+                claim(before.instances[0], before.nodes[0], amounts=samples.Amounts(0, 2**63, 0)),
+            )
+        ),
+        lambda before: RecordChanges(
+            devices=(
+                device(before.nodes[0], "0000:00:07.0", state="broken", holder=before.claims[0].id),
+            )
+        ),
+        lambda before: RecordChanges(
+            devices=(device(before.nodes[0], "0000:00:07.0", type="type-ISA"),)
+        ),
+        lambda before: RecordChanges(
+            devices=(device(before.nodes[0], "0000:00:07.0", state="claimed"),)
+        ),
+        lambda before: RecordChanges(
+            devices=(device(before.nodes[0], "0000:00:07.0", holder=before.claims[0].id),)
+        ),
+        lambda before: RecordChanges(nodes=(replace(node("n9"), failed_builds=-1),)),
+        lambda before: RecordChanges(instances=(instance(project_id=None),)),
+        lambda before: RecordChanges(instances=(instance(project_id="half a \ud800 surrogate"),)),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_refused_and_nothing_is_written(
+    records: Records, change: Any
+) -> None:
     before = one_of_each()
     write(records, before)
     with pytest.raises(StoreError) as refused:

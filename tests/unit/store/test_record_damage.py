@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from agent.errors import StoreError
-from agent.model.record_changes import RecordChanges
-from agent.model.node_records import DamagedRecord
+from agent.model.node_records import DamagedRecord, RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_read_only, open_store
 from tests.support.store_place import Place
@@ -15,7 +14,11 @@ from tests.unit.store.record_samples import claim, device, instance, one_of_each
 
 DAMAGES = [
     ("instance", "UPDATE instance SET flavor = '{'", "uuid"),
-    ("instance", 'UPDATE instance SET flavor = \'{"id": "f", "name": "f", "vcpus": "many"}\'', "uuid"),
+    (
+        "instance",
+        'UPDATE instance SET flavor = \'{"id": "f", "name": "f", "vcpus": "many"}\'',
+        "uuid",
+    ),
     ("instance", "UPDATE instance SET image_properties = '[1]'", "uuid"),
     ("claim", "UPDATE claim SET cells = '[{\"host_cell\": -1}]'", "id"),
     ("device", "UPDATE device SET tags = '{\"a\": 1}'", "node"),
@@ -24,12 +27,21 @@ DAMAGES = [
 
 
 @pytest.mark.parametrize(("table", "damage", "key"), DAMAGES)
-def test_a_damaged_record_is_set_aside_and_the_others_count(records: Records, place: Place, table: str, damage: str, key: str) -> None:
+def test_a_damaged_record_is_set_aside_and_the_others_count(
+    records: Records, place: Place, table: str, damage: str, key: str
+) -> None:
     before = one_of_each()
     guest = instance(node=before.nodes[0].uuid)
     write(records, before)
     place.execute(damage)
-    write(records, RecordChanges(instances=(guest,), claims=(claim(guest, before.nodes[0]),), devices=(device(before.nodes[0], "0000:00:09.0"),)))
+    write(
+        records,
+        RecordChanges(
+            instances=(guest,),
+            claims=(claim(guest, before.nodes[0]),),
+            devices=(device(before.nodes[0], "0000:00:09.0"),),
+        ),
+    )
     with records.reading() as reading:
         loaded = reading.load(before.nodes[0].uuid)
         consumers = reading.consumers([before.instances[0].uuid, guest.uuid])
@@ -44,17 +56,29 @@ def test_a_damaged_record_is_set_aside_and_the_others_count(records: Records, pl
 
 
 def _first(changes: RecordChanges, table: str) -> Any:
-    return {"instance": changes.instances, "claim": changes.claims, "device": changes.devices, "unit": changes.units}[table][0]
+    return {
+        "instance": changes.instances,
+        "claim": changes.claims,
+        "device": changes.devices,
+        "unit": changes.units,
+    }[table][0]
 
 
-def test_a_damaged_record_that_is_asked_for_is_an_error_that_names_it(records: Records, place: Place) -> None:
+def test_a_damaged_record_that_is_asked_for_is_an_error_that_names_it(
+    records: Records, place: Place
+) -> None:
     before = one_of_each()
     write(records, before)
     place.execute("UPDATE instance SET flavor = 'x'")
     place.execute("UPDATE claim SET cells = 'x'")
     with records.reading() as reading:
-        for ask in (lambda: reading.instance(before.instances[0].uuid), lambda: reading.claims_of(before.instances[0].uuid)):
-            with pytest.raises(StoreError, match=r"the (instance|claim) [0-9a-f-]{36} is damaged") as refused:
+        for ask in (
+            lambda: reading.instance(before.instances[0].uuid),
+            lambda: reading.claims_of(before.instances[0].uuid),
+        ):
+            with pytest.raises(
+                StoreError, match=r"the (instance|claim) [0-9a-f-]{36} is damaged"
+            ) as refused:
                 ask()
             assert refused.value.data["key"] in (before.instances[0].uuid, before.claims[0].id)
 
@@ -73,6 +97,16 @@ def test_a_state_that_only_a_newer_agent_knows_is_damage(folder: Path) -> None:
         loaded = reading.load(before.nodes[0].uuid)
         assert loaded is not None
         assert {one.table for one in loaded.damaged} == {"claim", "device", "instance"}
-        assert DamagedRecord("claim", before.claims[0].id, "ValueError: 'lent' is none of consumed, held, released") in loaded.damaged
+        assert (
+            DamagedRecord(
+                "claim",
+                before.claims[0].id,
+                "ValueError: 'lent' is none of consumed, held, released",
+            )
+            in loaded.damaged
+        )
         assert len(reading.migrations().damaged) == 1
-        assert reading.consumers([before.instances[0].uuid]).unreadable == {before.instances[0].uuid, before.migrations[0].uuid}
+        assert reading.consumers([before.instances[0].uuid]).unreadable == {
+            before.instances[0].uuid,
+            before.migrations[0].uuid,
+        }

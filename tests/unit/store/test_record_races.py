@@ -1,4 +1,6 @@
-"""Threads and processes at the same records: one is first, nobody waits for ever, and nothing is lost."""
+"""Threads and processes at the same records: one is first, nobody waits for ever, and nothing is
+lost.
+"""
 
 import subprocess
 import sys
@@ -10,8 +12,8 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import RecordConflict, StoreError
-from agent.model.record_changes import RecordChanges
 from agent.model.names import ProviderUuid
+from agent.model.node_records import RecordChanges
 from agent.store.records import Records
 from agent.store.store import Store
 from tests.support.statements import counted
@@ -24,7 +26,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from agent.errors import RecordConflict
-from agent.model.record_changes import Changes
+from agent.model.node_records import Changes
 from agent.store.records import Records
 from agent.store.store import open_store
 from tests.unit.store.record_samples import claim, instance
@@ -52,13 +54,20 @@ def test_processes_that_take_devices_get_each_one_once(place: Place) -> None:
     with place.open() as store:
         write(Records(store), RecordChanges(nodes=(here,), devices=tuple(devices)))
         command = [sys.executable, "-c", TAKER, str(place.folder), place.url or "", here.uuid]
-        takers = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+        takers = [
+            subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+            for _ in range(3)
+        ]
         for taker in takers:
             assert taker.stdout is not None
             assert taker.stdout.readline() == "ready\n"
         said = []
         with ThreadPoolExecutor(3) as threads:
-            said = [line.split() for lines in threads.map(lambda taker: taker.communicate("go\n")[0], takers) for line in lines.splitlines()]
+            said = [
+                line.split()
+                for lines in threads.map(lambda taker: taker.communicate("go\n")[0], takers)
+                for line in lines.splitlines()
+            ]
         assert [taker.returncode for taker in takers] == [0, 0, 0]
         with Records(store).reading() as reading:
             loaded = reading.load(here.uuid)
@@ -80,7 +89,12 @@ def test_who_works_on_a_node_is_alone_with_it(records: Records) -> None:
             loaded = transaction.load(here.uuid)
             assert loaded is not None
             guest = instance()
-            transaction.write(RecordChanges(instances=(guest,), claims=(claim(guest, loaded.node, created_at=float(len(loaded.claims))),)))
+            transaction.write(
+                RecordChanges(
+                    instances=(guest,),
+                    claims=(claim(guest, loaded.node, created_at=float(len(loaded.claims))),),
+                )
+            )
             inside -= 1
 
     with ThreadPoolExecutor(8) as threads:
@@ -100,7 +114,15 @@ def test_two_that_want_the_same_nodes_in_another_order_both_get_them(records: Re
         nodes = [here.uuid, there.uuid] if turn % 2 else [there.uuid, here.uuid]
         with records.transaction(nodes) as transaction:
             found = [transaction.node(uuid) for uuid in nodes]
-            transaction.write(RecordChanges(nodes=tuple(replace(one, failed_builds=one.failed_builds + 1) for one in found if one is not None)))
+            transaction.write(
+                RecordChanges(
+                    nodes=tuple(
+                        replace(one, failed_builds=one.failed_builds + 1)
+                        for one in found
+                        if one is not None
+                    )
+                )
+            )
 
     with ThreadPoolExecutor(6) as threads:
         list(threads.map(work, range(30)))
@@ -108,7 +130,9 @@ def test_two_that_want_the_same_nodes_in_another_order_both_get_them(records: Re
         assert [one.failed_builds for one in reading.nodes().records] == [30, 30]
 
 
-def test_a_plan_made_on_what_has_changed_meanwhile_is_a_conflict_and_succeeds_anew(records: Records) -> None:
+def test_a_plan_made_on_what_has_changed_meanwhile_is_a_conflict_and_succeeds_anew(
+    records: Records,
+) -> None:
     guest = instance()
     write(records, RecordChanges(instances=(guest,)))
     with records.reading() as reading:
@@ -172,28 +196,39 @@ def test_on_a_server_a_deadlock_is_a_conflict(postgresql_place: Place) -> None:
             return conflict.message
         return "written"
 
-    with postgresql_place.open() as store, postgresql_place.open() as other, ThreadPoolExecutor(2) as threads:
+    with (
+        postgresql_place.open() as store,
+        postgresql_place.open() as other,
+        ThreadPoolExecutor(2) as threads,
+    ):
         write(Records(store), RecordChanges(instances=guests))
         said = sorted(threads.map(cross, (Records(store), Records(other)), (0, 1)))
     assert said[1] == "written"
     assert "deadlock detected" in said[0]
 
 
-def test_on_a_server_who_waits_too_long_for_a_node_is_told(postgresql_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_server_who_waits_too_long_for_a_node_is_told(
+    postgresql_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("agent.store.engines.BUSY_SECONDS", 1)
     here = node()
     with postgresql_place.open() as store, postgresql_place.open() as other:
         write(Records(store), RecordChanges(nodes=(here,)))
         with Records(store).transaction([here.uuid]):
             begun = time.monotonic()
-            with pytest.raises(StoreError, match="lock timeout") as refused, Records(other).transaction([here.uuid]):
+            with (
+                pytest.raises(StoreError, match="lock timeout") as refused,
+                Records(other).transaction([here.uuid]),
+            ):
                 pytest.fail("it got in")
             assert 0.9 < time.monotonic() - begun < 60
             assert "another agent has the same records locked" in refused.value.remedy
         write(Records(other), RecordChanges(nodes=(grown(here),)))
 
 
-def test_on_a_server_the_rows_of_an_agent_that_was_killed_are_free_at_once(postgresql_place: Place) -> None:
+def test_on_a_server_the_rows_of_an_agent_that_was_killed_are_free_at_once(
+    postgresql_place: Place,
+) -> None:
     program = """
 import sys
 from pathlib import Path
@@ -206,15 +241,26 @@ with open_store(Path(sys.argv[1]), sys.argv[2]) as store, Records(store).transac
     here = node()
     with postgresql_place.open() as store:
         write(Records(store), RecordChanges(nodes=(here,)))
-        command = [sys.executable, "-c", program, str(postgresql_place.folder), postgresql_place.url or "", here.uuid]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        command = [
+            sys.executable,
+            "-c",
+            program,
+            str(postgresql_place.folder),
+            postgresql_place.url or "",
+            here.uuid,
+        ]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        ) as holder:
             assert holder.stdout is not None
             assert holder.stdout.readline() == "locked\n"
             holder.kill()
         write(Records(store), RecordChanges(nodes=(grown(here),)))
 
 
-def test_a_claim_costs_a_row_each_of_instance_claim_and_node_however_many_there_are(store: Store) -> None:
+def test_a_claim_costs_a_row_each_of_instance_claim_and_node_however_many_there_are(
+    store: Store,
+) -> None:
     records, here = Records(store), node()
     write(records, RecordChanges(nodes=(here,)))
 
@@ -231,10 +277,14 @@ def test_a_claim_costs_a_row_each_of_instance_claim_and_node_however_many_there_
 
     four_reads_and_three_rows = ["SELECT"] * 4 + ["INSERT", "UPDATE", "INSERT"]
     for sent in map(claim_one, range(20)):
-        assert [statement.split()[0] for statement in sent if statement != "BEGIN IMMEDIATE"] == four_reads_and_three_rows
+        assert [
+            statement.split()[0] for statement in sent if statement != "BEGIN IMMEDIATE"
+        ] == four_reads_and_three_rows
 
 
-def test_a_node_with_a_thousand_guests_is_loaded_with_as_many_statements_as_one_with_one(store: Store) -> None:
+def test_a_node_with_a_thousand_guests_is_loaded_with_as_many_statements_as_one_with_one(
+    store: Store,
+) -> None:
     records, crowded, quiet = Records(store), node("n1"), node("n2")
     guests = [instance(host="h1", node=crowded.uuid) for _ in range(1000)]
     alone = instance(host="h1", node=quiet.uuid)

@@ -9,14 +9,23 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from agent.errors import StoreError
-from agent.model.record_changes import RecordChanges
-from agent.model.device_record import DeviceRecord
+from agent.model.devices import DeviceRecord
 from agent.model.names import ConsumerUuid, ProviderUuid
+from agent.model.node_records import RecordChanges
 from agent.store.reading import RecordReader
 from agent.store.records import Records
 from tests.support.store_place import Place
 from tests.unit.store import record_samples as samples
-from tests.unit.store.record_samples import claim, device, grown, instance, migration, node, unit, write
+from tests.unit.store.record_samples import (
+    claim,
+    device,
+    grown,
+    instance,
+    migration,
+    node,
+    unit,
+    write,
+)
 
 
 def _everything(changes: RecordChanges) -> Sequence[Any]:
@@ -45,14 +54,23 @@ def _read_back(reading: RecordReader, changes: RecordChanges) -> Sequence[Any]:
     ]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(pair=samples.two_of_each())
-def test_any_records_come_back_as_they_were_written_and_then_as_they_were_changed(records: Records, pair: tuple[RecordChanges, RecordChanges]) -> None:
+def test_any_records_come_back_as_they_were_written_and_then_as_they_were_changed(
+    records: Records, pair: tuple[RecordChanges, RecordChanges]
+) -> None:
     first, second = pair
     write(records, first)
     with records.reading() as reading:
         assert _read_back(reading, first) == [grown(one) for one in _everything(first)]
-    changed = RecordChanges(*(tuple(replace(one, version=1) for one in getattr(second, part.name)) for part in fields(second)))
+    changed = RecordChanges(
+        *(
+            tuple(replace(one, version=1) for one in getattr(second, part.name))
+            for part in fields(second)
+        )
+    )
     write(records, changed)
     with records.reading() as reading:
         assert _read_back(reading, changed) == [grown(one) for one in _everything(changed)]
@@ -61,9 +79,22 @@ def test_any_records_come_back_as_they_were_written_and_then_as_they_were_change
 def test_what_is_not_there_is_none_or_empty(records: Records) -> None:
     nobody = ProviderUuid(samples.new_uuid())
     with records.reading() as reading:
-        assert [reading.node(nobody), reading.load(nobody), reading.lease(nobody), reading.claim(nobody)] == [None] * 4
-        assert [reading.instance(ConsumerUuid(nobody)), reading.migration(ConsumerUuid(nobody)), reading.node_named("h", "n")] == [None] * 3
-        assert (reading.claims_of(ConsumerUuid(nobody)), reading.held_by([nobody]), reading.held_by([])) == ((), ((), ()), ((), ()))
+        assert [
+            reading.node(nobody),
+            reading.load(nobody),
+            reading.lease(nobody),
+            reading.claim(nobody),
+        ] == [None] * 4
+        assert [
+            reading.instance(ConsumerUuid(nobody)),
+            reading.migration(ConsumerUuid(nobody)),
+            reading.node_named("h", "n"),
+        ] == [None] * 3
+        assert (
+            reading.claims_of(ConsumerUuid(nobody)),
+            reading.held_by([nobody]),
+            reading.held_by([]),
+        ) == ((), ((), ()), ((), ()))
         assert reading.node_versions([nobody]) == {}
         assert reading.consumers([]).instances == {}
 
@@ -71,7 +102,10 @@ def test_what_is_not_there_is_none_or_empty(records: Records) -> None:
 def test_records_survive_the_process(place: Place) -> None:
     here, guest = node(), instance()
     with place.open() as store:
-        write(Records(store), RecordChanges(nodes=(here,), instances=(guest,), claims=(claim(guest, here),)))
+        write(
+            Records(store),
+            RecordChanges(nodes=(here,), instances=(guest,), claims=(claim(guest, here),)),
+        )
     for opening in (place.open, place.open_read_only):
         with opening() as store, Records(store).reading() as reading:
             loaded = reading.load(here.uuid)
@@ -81,30 +115,51 @@ def test_records_survive_the_process(place: Place) -> None:
 
 def test_a_store_that_is_open_to_be_read_only_gives_no_transaction(place: Place) -> None:
     place.open().close()
-    with place.open_read_only() as store, pytest.raises(StoreError, match="open to be read only"), Records(store).transaction([]):
+    with (
+        place.open_read_only() as store,
+        pytest.raises(StoreError, match="open to be read only"),
+        Records(store).transaction([]),
+    ):
         pytest.fail("it did")
 
 
-# --- what belongs to a node ------------------------------------------------------------------------------------------
+# --- what belongs to a node -----------------------------------------------------------------------
 
 
-def test_a_node_has_its_open_claims_its_guests_and_those_who_have_something_here_and_the_moves_that_go_on(records: Records) -> None:
+def test_a_node_has_its_open_claims_its_guests_and_those_who_have_something_here_and_the_moves_that_go_on(
+    records: Records,
+) -> None:
     here, there = node(), node("n2")
-    mine, left, gone, deleted, foreign, off = (instance(host="h1", node=one) for one in (here.uuid, there.uuid, here.uuid, here.uuid, there.uuid, None))
-    deleted, gone, off = replace(deleted, deleted=True), replace(gone, deleted=True), replace(off, host=None)
+    mine, left, gone, deleted, foreign, off = (
+        instance(host="h1", node=one)
+        for one in (here.uuid, there.uuid, here.uuid, here.uuid, there.uuid, None)
+    )
+    deleted, gone, off = (
+        replace(deleted, deleted=True),
+        replace(gone, deleted=True),
+        replace(off, host=None),
+    )
     coming = migration(left, source_node=here.uuid, dest_node=there.uuid, status="error")
     over = migration(mine, source_node=here.uuid, status="confirmed")
     elsewhere = migration(foreign, source_node=there.uuid)
     arriving = migration(foreign, source_node=there.uuid, dest_node=here.uuid, status="queued")
     stuck = migration(left, source_node=there.uuid, status="completed")
     held = [
-        claim(mine, here, created_at=1.0), claim(left, here, half="old", migration=stuck.uuid, created_at=2.0), claim(deleted, here, created_at=3.0)
-    ]  # fmt: skip
-    write(records, RecordChanges(
-        nodes=(here, there), instances=(mine, left, gone, deleted, foreign, off), migrations=(coming, over, elsewhere, arriving, stuck),
-        claims=(*held, claim(gone, here, state="released"), claim(foreign, there)),
-        devices=(device(here), device(there, "0000:00:02.0")), units=(unit(here), unit(there, "ns2")),
-    ))  # fmt: skip
+        claim(mine, here, created_at=1.0),
+        claim(left, here, half="old", migration=stuck.uuid, created_at=2.0),
+        claim(deleted, here, created_at=3.0),
+    ]
+    write(
+        records,
+        RecordChanges(
+            nodes=(here, there),
+            instances=(mine, left, gone, deleted, foreign, off),
+            migrations=(coming, over, elsewhere, arriving, stuck),
+            claims=(*held, claim(gone, here, state="released"), claim(foreign, there)),
+            devices=(device(here), device(there, "0000:00:02.0")),
+            units=(unit(here), unit(there, "ns2")),
+        ),
+    )
     with records.reading() as reading:
         loaded = reading.load(here.uuid)
     assert loaded is not None
@@ -112,16 +167,35 @@ def test_a_node_has_its_open_claims_its_guests_and_those_who_have_something_here
     assert list(loaded.claims) == [grown(one) for one in held]
     assert {one.uuid for one in loaded.instances} == {mine.uuid, left.uuid, deleted.uuid}
     assert {one.uuid for one in loaded.migrations} == {coming.uuid, arriving.uuid, stuck.uuid}
-    assert (loaded.devices, loaded.units, loaded.damaged) == ((grown(device(here)),), (grown(unit(here)),), ())
+    assert (loaded.devices, loaded.units, loaded.damaged) == (
+        (grown(device(here)),),
+        (grown(unit(here)),),
+        (),
+    )
 
 
-def test_an_instance_has_its_open_claims_on_all_nodes_and_they_have_what_they_hold(records: Records) -> None:
+def test_an_instance_has_its_open_claims_on_all_nodes_and_they_have_what_they_hold(
+    records: Records,
+) -> None:
     here, there, guest = node(), node("n2"), instance()
-    old, new, past = claim(guest, here, created_at=1.0), claim(guest, there, created_at=2.0), claim(guest, there, state="released")
+    old, new, past = (
+        claim(guest, here, created_at=1.0),
+        claim(guest, there, created_at=2.0),
+        claim(guest, there, state="released"),
+    )
     one = device(here, holder=old.id, state="allocated")
     two, free = device(there, holder=new.id, state="claimed"), device(there, "0000:00:02.0")
     space = unit(there, holder=new.id)
-    write(records, RecordChanges(nodes=(here, there), instances=(guest,), claims=(old, new, past), devices=(one, two, free), units=(space,)))
+    write(
+        records,
+        RecordChanges(
+            nodes=(here, there),
+            instances=(guest,),
+            claims=(old, new, past),
+            devices=(one, two, free),
+            units=(space,),
+        ),
+    )
     with records.reading() as reading:
         assert reading.claims_of(guest.uuid) == (grown(old), grown(new))
         devices, units = reading.held_by([old.id, new.id])
@@ -142,7 +216,9 @@ def test_a_name_leads_to_the_node_that_has_it_now(records: Records) -> None:
         assert {one.uuid for one in reading.nodes().records} == {present.uuid, elsewhere.uuid}
 
 
-def test_consumers_are_told_instances_from_migrations_however_many_they_are(records: Records) -> None:
+def test_consumers_are_told_instances_from_migrations_however_many_they_are(
+    records: Records,
+) -> None:
     guests = [instance() for _ in range(1100)]
     moves = [migration(one) for one in guests[:3]] + [migration(guests[0], status="done")]
     write(records, RecordChanges(instances=tuple(guests), migrations=tuple(moves)))
@@ -154,22 +230,37 @@ def test_consumers_are_told_instances_from_migrations_however_many_they_are(reco
     assert found.unreadable == frozenset()
 
 
-# --- lists -----------------------------------------------------------------------------------------------------------
+# --- lists ----------------------------------------------------------------------------------------
 
 
 def test_lists_come_page_by_page_and_each_record_once(records: Records) -> None:
     here, there = node(), node("n2")
     guests = [instance(node=here.uuid if n % 3 else there.uuid) for n in range(30)]
-    claims = [claim(one, here, state="released" if n % 2 else "held") for n, one in enumerate(guests)]
+    claims = [
+        claim(one, here, state="released" if n % 2 else "held") for n, one in enumerate(guests)
+    ]
     moves = [migration(one, source_node=there.uuid, dest_node=here.uuid) for one in guests[:7]]
     devices = [device(on, f"0000:00:{n:02x}.0") for on in (here, there) for n in range(8)]
-    write(records, RecordChanges(nodes=(here, there), instances=tuple(guests), migrations=tuple(moves), claims=tuple(claims), devices=tuple(devices)))
+    write(
+        records,
+        RecordChanges(
+            nodes=(here, there),
+            instances=tuple(guests),
+            migrations=tuple(moves),
+            claims=tuple(claims),
+            devices=tuple(devices),
+        ),
+    )
 
     with records.reading() as reading:
         for page, every, on_here in (
             (reading.instances, guests, [one for one in guests if one.node == here.uuid]),
             (reading.migrations, moves, moves),
-            (reading.claims, [one for one in claims if one.open], [one for one in claims if one.open]),
+            (
+                reading.claims,
+                [one for one in claims if one.open],
+                [one for one in claims if one.open],
+            ),
             (reading.devices, devices, devices[:8]),
         ):
             assert _listed(page, None) == sorted(map(grown, every), key=_key)
@@ -180,7 +271,11 @@ def test_lists_come_page_by_page_and_each_record_once(records: Records) -> None:
 
 
 def _key(record: Any) -> Any:
-    return (record.node, record.address) if isinstance(record, DeviceRecord) else getattr(record, "uuid", None) or record.id
+    return (
+        (record.node, record.address)
+        if isinstance(record, DeviceRecord)
+        else getattr(record, "uuid", None) or record.id
+    )
 
 
 def _listed(page: Any, nodes: Any) -> list[Any]:

@@ -1,4 +1,6 @@
-"""A store's SQLite file and what lies beside it: whose a log is, and what becomes of the file while it is open."""
+"""A store's SQLite file and what lies beside it: whose a log is, and what becomes of the file while
+it is open.
+"""
 
 import os
 import shutil
@@ -35,7 +37,12 @@ os.kill(os.getpid(), 9)
 
 def crash_after(folder: Path, first: int, beyond: int) -> None:
     """An agent that has saved these generations and was killed."""
-    assert subprocess.run([sys.executable, "-c", SAVER, str(folder), str(first), str(beyond)], check=False).returncode == -9
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", SAVER, str(folder), str(first), str(beyond)], check=False
+        ).returncode
+        == -9
+    )
 
 
 def generation(folder: Path) -> int | None:
@@ -75,12 +82,19 @@ def test_a_log_is_not_taken_into_a_new_file(folder: Path, count: int) -> None:
     (log,) = [name for name in asides(folder) if name.endswith("-wal")]
     (folder / "moved").rename(folder / log.removesuffix("-wal"))
     with RunLock(folder):
-        restore(located(folder, None), folder / log.removesuffix("-wal"), lambda _store: None, dry_run=False)
+        restore(
+            located(folder, None),
+            folder / log.removesuffix("-wal"),
+            lambda _store: None,
+            dry_run=False,
+        )
     assert generation(folder) == count
 
 
 @pytest.mark.parametrize("opening", [open_store, open_read_only])
-def test_a_log_is_not_taken_into_an_older_copy_of_its_own_file(folder: Path, tmp_path: Path, opening: Callable[..., object], count: int) -> None:
+def test_a_log_is_not_taken_into_an_older_copy_of_its_own_file(
+    folder: Path, tmp_path: Path, opening: Callable[..., object], count: int
+) -> None:
     with open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view(cells=5, generation=1))
     shutil.copyfile(folder / "store.sqlite", tmp_path / "copy")
@@ -89,17 +103,23 @@ def test_a_log_is_not_taken_into_an_older_copy_of_its_own_file(folder: Path, tmp
     if opening is open_read_only:
         before = folder_state(folder)
         with open_read_only(folder) as store:
-            assert contents(store.view(ENDPOINT, ROOT)) == contents(node_view(cells=5, generation=1))
+            assert contents(store.view(ENDPOINT, ROOT)) == contents(
+                node_view(cells=5, generation=1)
+            )
         assert folder_state(folder) == before
     assert generation(folder) == 1
     assert [name.endswith("-wal") for name in asides(folder)].count(True) == 1
 
 
-def test_a_log_is_not_taken_into_a_backup_of_the_running_agent_that_wrote_it(folder: Path, tmp_path: Path) -> None:
+def test_a_log_is_not_taken_into_a_backup_of_the_running_agent_that_wrote_it(
+    folder: Path, tmp_path: Path
+) -> None:
     with open_store(folder) as store:
         store.save_view(ENDPOINT, ROOT, None, node_view(cells=5, generation=1))
         back_up(folder, located(folder, None), tmp_path / "backup")
-        store.save_view(ENDPOINT, ROOT, node_view(cells=5, generation=1), node_view(cells=6, generation=2))
+        store.save_view(
+            ENDPOINT, ROOT, node_view(cells=5, generation=1), node_view(cells=6, generation=2)
+        )
         # As a crash leaves them.
         for name in ("store.sqlite-wal", "store.sqlite-shm"):
             shutil.copyfile(folder / name, tmp_path / name)
@@ -131,16 +151,23 @@ def test_a_journal_that_cannot_be_the_stores_is_set_aside(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("opening", [open_store, open_read_only])
-def test_an_index_that_lacks_rows_is_found_without_a_crash_too(folder: Path, opening: Callable[[Path], object]) -> None:
+def test_an_index_that_lacks_rows_is_found_without_a_crash_too(
+    folder: Path, opening: Callable[[Path], object]
+) -> None:
     open_store(folder).close()
     statements = [
-        ["CREATE TABLE kept AS SELECT * FROM sqlite_master WHERE name = 'ix_instance_node'", "DELETE FROM sqlite_master WHERE name = 'ix_instance_node'"],
         [
-            "INSERT INTO instance (uuid, node, project_id, user_id, flavor, vm_state, image_properties, volume_backed, hidden, deleted, created_at,"
-            " updated_at, version) VALUES ('u', 'n', 'p', 'u', '{}', 'active', '{}', 0, 0, 0, 0, 0, 1)"
+            "CREATE TABLE kept AS SELECT * FROM sqlite_master WHERE name = 'ix_instance_node'",
+            "DELETE FROM sqlite_master WHERE name = 'ix_instance_node'",
         ],
-        ["INSERT INTO sqlite_master SELECT * FROM kept"], ["DROP TABLE kept"],
-    ]  # fmt: skip
+        [
+            "INSERT INTO instance (uuid, node, project_id, user_id, flavor, vm_state, "
+            "image_properties, volume_backed, hidden, deleted, created_at, updated_at, version) "
+            "VALUES ('u', 'n', 'p', 'u', '{}', 'active', '{}', 0, 0, 0, 0, 0, 1)"
+        ],
+        ["INSERT INTO sqlite_master SELECT * FROM kept"],
+        ["DROP TABLE kept"],
+    ]
     for some in statements:
         # Each in a connection of its own, because the schema is read once.
         with closing(sqlite3.connect(folder / "store.sqlite", isolation_level=None)) as connection:
@@ -153,8 +180,12 @@ def test_an_index_that_lacks_rows_is_found_without_a_crash_too(folder: Path, ope
     assert "agent db restore" in refused.value.remedy
 
 
-@pytest.mark.parametrize("harm", ["moved", "removed", "replaced", "overwritten", "emptied", "log removed"])
-def test_nothing_is_read_or_written_once_the_file_is_another(folder: Path, tmp_path: Path, harm: str) -> None:
+@pytest.mark.parametrize(
+    "harm", ["moved", "removed", "replaced", "overwritten", "emptied", "log removed"]
+)
+def test_nothing_is_read_or_written_once_the_file_is_another(
+    folder: Path, tmp_path: Path, harm: str
+) -> None:
     first, second = node_view(cells=5, generation=1), node_view(cells=6, generation=2)
     file, log = folder / "store.sqlite", folder / "store.sqlite-wal"
     store = open_store(folder)
@@ -162,12 +193,22 @@ def test_nothing_is_read_or_written_once_the_file_is_another(folder: Path, tmp_p
     back_up(folder, located(folder, None), tmp_path / "backup")
     store.save_view(ENDPOINT, ROOT, first, second)
     harms: dict[str, Callable[[], object]] = {
-        "moved": lambda: file.rename(tmp_path / "moved"), "removed": file.unlink, "log removed": log.unlink,
-        "replaced": lambda: (shutil.copyfile(tmp_path / "backup", tmp_path / "new"), (tmp_path / "new").replace(file)),
-        "overwritten": lambda: shutil.copyfile(tmp_path / "backup", file), "emptied": lambda: os.truncate(file, 0),
-    }  # fmt: skip
+        "moved": lambda: file.rename(tmp_path / "moved"),
+        "removed": file.unlink,
+        "log removed": log.unlink,
+        "replaced": lambda: (
+            shutil.copyfile(tmp_path / "backup", tmp_path / "new"),
+            (tmp_path / "new").replace(file),
+        ),
+        "overwritten": lambda: shutil.copyfile(tmp_path / "backup", file),
+        "emptied": lambda: os.truncate(file, 0),
+    }
     harms[harm]()
-    for use in (lambda: store.view(ENDPOINT, ROOT), lambda: store.save_view(ENDPOINT, ROOT, second, first), store.check_writable):
+    for use in (
+        lambda: store.view(ENDPOINT, ROOT),
+        lambda: store.save_view(ENDPOINT, ROOT, second, first),
+        store.check_writable,
+    ):
         with pytest.raises(StoreError, match="while the agent runs") as refused:
             use()
         assert "agent db restore" in refused.value.remedy
@@ -196,7 +237,9 @@ def test_a_store_stays_usable_through_thousands_of_writes(folder: Path) -> None:
     with open_store(folder) as store:
         old = None
         for number in range(1, 400):
-            store.save_view(ENDPOINT, ROOT, old, old := node_view(cells=number % 40, generation=number))
+            store.save_view(
+                ENDPOINT, ROOT, old, old := node_view(cells=number % 40, generation=number)
+            )
     assert generation(folder) == 399
 
 
@@ -205,7 +248,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 8 MiB."""
     mounted = tmp_path / "disk"
     mounted.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(mounted)], check=False, capture_output=True).returncode:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(mounted)],
+        check=False,
+        capture_output=True,
+    ).returncode:
         pytest.skip("file systems cannot be mounted here")
     yield mounted
     subprocess.run(["umount", "--lazy", str(mounted)], check=True)

@@ -15,7 +15,9 @@ def test_a_missing_part_skips_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
         backends.require("json", "no_such_module")
 
 
-def test_a_missing_part_fails_the_test_where_parts_are_required(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_part_fails_the_test_where_parts_are_required(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setenv("REQUIRE_BACKENDS", "1")
     with pytest.raises(pytest.fail.Exception, match="REQUIRE_BACKENDS=1, but no_such_module"):
         backends.require("no_such_module")

@@ -26,7 +26,9 @@ def held(**of: int) -> Held:
 def test_a_share_of_another_provider_is_noticed_unless_it_may_be_moved() -> None:
     holdings = Holdings({"g": {"a": held(NUMA0=2)}})
     found = {"g": {"a": held(NUMA1=2)}}
-    assert holdings.wrong(found, lambda *_: False) == [f"consumer g holds {held(NUMA1=2)} of a instead of {held(NUMA0=2)}"]
+    assert holdings.wrong(found, lambda *_: False) == [
+        f"consumer g holds {held(NUMA1=2)} of a instead of {held(NUMA0=2)}"
+    ]
     assert holdings.wrong(found, lambda *_: True) == []
     assert holdings.wrong({"g": {"a": held(NUMA0=2)}}, lambda *_: False)
 
@@ -37,18 +39,34 @@ def test_only_what_is_over_may_go_and_only_once() -> None:
     assert holdings.wrong({}, lambda *_: True) == []
     assert holdings.left() == []
     holdings.shares["g"]["a"] = held(NUMA0=2)
-    assert holdings.wrong({}, lambda *_: True) == [f"consumer g holds None of a instead of {held(NUMA0=2)}"]
+    assert holdings.wrong({}, lambda *_: True) == [
+        f"consumer g holds None of a instead of {held(NUMA0=2)}"
+    ]
 
 
-def wrong(host: WalkedHost, before: Offered, found: Offered, *layouts: str, calm: bool = False, held: tuple[str, ...] = ()) -> list[str]:
+def wrong(
+    host: WalkedHost,
+    before: Offered,
+    found: Offered,
+    *layouts: str,
+    calm: bool = False,
+    held: tuple[str, ...] = (),
+) -> list[str]:
     return list(Offers({host.name: before}).wrong(host, found, layouts, calm=calm, held=held))  # type: ignore[arg-type]
 
 
 def test_what_is_offered_changes_in_passes_only_and_to_what_there_is_only(host: WalkedHost) -> None:
     flat, nested = host.offers("flat"), host.offers("nested")
-    assert wrong(host, flat, flat) == wrong(host, flat, nested, "nested") == wrong(host, flat, flat, "nested") == []
+    assert (
+        wrong(host, flat, flat)
+        == wrong(host, flat, nested, "nested")
+        == wrong(host, flat, flat, "nested")
+        == []
+    )
     assert wrong(host, flat, nested)
-    assert wrong(host, flat, {**flat, ("", "VCPU"): 31.0}, "flat") == ["provider '' of host-a offers 31.0 of VCPU instead of [32.0]"]
+    assert wrong(host, flat, {**flat, ("", "VCPU"): 31.0}, "flat") == [
+        "provider '' of host-a offers 31.0 of VCPU instead of [32.0]"
+    ]
     host.layout = "nested"
     assert wrong(host, flat, flat, "nested", calm=True)
 

@@ -1,4 +1,6 @@
-"""Every fault as a client sees it through a real keystoneauth adapter, in process and through the proxy."""
+"""Every fault as a client sees it through a real keystoneauth adapter, in process and through the
+proxy.
+"""
 
 import socket
 import threading
@@ -22,7 +24,11 @@ IMPATIENCE = 0.3
 
 def patience_for(action: faults.Action) -> float:
     """Seconds a client waits: briefly where the fault is that nothing comes."""
-    return IMPATIENCE if action.loss in (faults.Loss.READ_TIMEOUT, faults.Loss.CONNECT_TIMEOUT) else PATIENCE
+    return (
+        IMPATIENCE
+        if action.loss in (faults.Loss.READ_TIMEOUT, faults.Loss.CONNECT_TIMEOUT)
+        else PATIENCE
+    )
 
 
 LOST = [
@@ -63,8 +69,14 @@ class Place:
         self.faults: faults.Faults = disturbed.faults
 
     def client(self) -> Adapter:
-        session = self.server.session() if self.disturbed is self.server else noauth_session(self.url, "admin,service")
-        return Adapter(session, service_type="placement", default_microversion="1.39", raise_exc=False)
+        session = (
+            self.server.session()
+            if self.disturbed is self.server
+            else noauth_session(self.url, "admin,service")
+        )
+        return Adapter(
+            session, service_type="placement", default_microversion="1.39", raise_exc=False
+        )
 
     def write(self, timeout: float = PATIENCE) -> requests.Response:
         return self.client().put(f"/traits/{TRAIT}", timeout=timeout)
@@ -77,16 +89,24 @@ class Place:
 @pytest.fixture(params=["placement", "proxy"])
 def place(request: pytest.FixtureRequest) -> Place:
     disturbed = request.getfixturevalue(request.param)
-    server = disturbed if request.param == "placement" else request.getfixturevalue("http_placement")
+    server = (
+        disturbed if request.param == "placement" else request.getfixturevalue("http_placement")
+    )
     return Place(server, disturbed, disturbed.url)
 
 
 def named(case: Any) -> str | None:
-    return f"{case.name}{'-applied' if case.applied else ''}" if isinstance(case, faults.Action) else None
+    return (
+        f"{case.name}{'-applied' if case.applied else ''}"
+        if isinstance(case, faults.Action)
+        else None
+    )
 
 
 @pytest.mark.parametrize(("action", "error"), LOST, ids=named)
-def test_a_lost_answer_raises_and_the_write_is_applied_or_not_as_asked(place: Place, action: faults.Action, error: type) -> None:
+def test_a_lost_answer_raises_and_the_write_is_applied_or_not_as_asked(
+    place: Place, action: faults.Action, error: type
+) -> None:
     rule = place.faults.add(action)
     with pytest.raises(error) as raised:
         place.write(patience_for(action))
@@ -102,7 +122,9 @@ def test_a_lost_answer_raises_and_the_write_is_applied_or_not_as_asked(place: Pl
 
 
 @pytest.mark.parametrize(("action", "status"), ANSWERED, ids=named)
-def test_an_injected_answer_reaches_the_client(place: Place, action: faults.Action, status: int) -> None:
+def test_an_injected_answer_reaches_the_client(
+    place: Place, action: faults.Action, status: int
+) -> None:
     place.faults.add(action)
     response = place.write()
     assert action.reply is not None
@@ -115,15 +137,25 @@ def test_an_injected_answer_reaches_the_client(place: Place, action: faults.Acti
 def test_an_injected_error_has_the_form_of_placements_own(place: Place) -> None:
     place.faults.add(faults.answer(409, "placement.concurrent_update"))
     injected = place.write().json()["errors"][0]
-    own = place.client().post("/resource_providers", json={"uuid": "no uuid", "name": "x"}).json()["errors"][0]
+    own = (
+        place.client()
+        .post("/resource_providers", json={"uuid": "no uuid", "name": "x"})
+        .json()["errors"][0]
+    )
     assert set(own) == set(injected)
     assert injected["code"] == "placement.concurrent_update"
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT"])
-def test_an_answer_that_breaks_off_is_an_unknown_connection_error(place: Place, method: str) -> None:
+def test_an_answer_that_breaks_off_is_an_unknown_connection_error(
+    place: Place, method: str
+) -> None:
     provider = place.server.other.create_provider("node")
-    body = {"json": {"resource_provider_generation": 0, "traits": ["HW_CPU_X86_AVX"]}} if method == "PUT" else {}
+    body = (
+        {"json": {"resource_provider_generation": 0, "traits": ["HW_CPU_X86_AVX"]}}
+        if method == "PUT"
+        else {}
+    )
     place.faults.add(faults.half_answer())
     with pytest.raises(exceptions.UnknownConnectionError):
         place.client().request(f"/resource_providers/{provider}/traits", method, **body)
@@ -146,7 +178,10 @@ def test_a_delay_is_felt_and_the_request_is_handled(place: Place) -> None:
 
 def test_somebody_else_acts_before_placement_handles_the_request(place: Place) -> None:
     provider = place.server.other.create_provider("node")
-    place.faults.add(faults.before(lambda _: place.server.other.set_inventory(provider, {"VCPU": 1})), method="PUT")
+    place.faults.add(
+        faults.before(lambda _: place.server.other.set_inventory(provider, {"VCPU": 1})),
+        method="PUT",
+    )
     body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 2}}}
     response = place.client().put(f"/resource_providers/{provider}/inventories", json=body)
     assert response.status_code == 409
@@ -156,7 +191,10 @@ def test_somebody_else_acts_before_placement_handles_the_request(place: Place) -
 
 def test_somebody_else_acts_after_placement_handled_the_request(place: Place) -> None:
     provider = place.server.other.create_provider("node")
-    place.faults.add(faults.after(lambda _: place.server.other.set_inventory(provider, {"VCPU": 1})), method="PUT")
+    place.faults.add(
+        faults.after(lambda _: place.server.other.set_inventory(provider, {"VCPU": 1})),
+        method="PUT",
+    )
     body = {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 2}}}
     response = place.client().put(f"/resource_providers/{provider}/inventories", json=body)
     assert response.json()["resource_provider_generation"] == 1
@@ -171,7 +209,9 @@ def test_other_clients_are_neither_disturbed_nor_logged(place: Place) -> None:
 
 
 def test_rules_choose_by_method_path_and_number(place: Place) -> None:
-    rule = place.faults.add(faults.answer(503), method="GET", path=r"^/resource_providers\?name=", skip=1, times=2)
+    rule = place.faults.add(
+        faults.answer(503), method="GET", path=r"^/resource_providers\?name=", skip=1, times=2
+    )
     client = place.client()
     statuses = [client.get("/resource_providers?name=x").status_code for _ in range(4)]
     assert statuses == [200, 503, 503, 200]
@@ -205,7 +245,9 @@ def test_random_faults_repeat_with_their_seed() -> None:
 
 
 @pytest.mark.parametrize(("action", "error"), NEVER_CONNECTED, ids=named)
-def test_a_connection_that_is_not_made_raises_and_applies_nothing(placement: Any, action: faults.Action, error: type) -> None:
+def test_a_connection_that_is_not_made_raises_and_applies_nothing(
+    placement: Any, action: faults.Action, error: type
+) -> None:
     placement.faults.add(action)
     with pytest.raises(error) as raised:
         Place(placement, placement, placement.url).write()
@@ -219,7 +261,7 @@ def test_a_request_that_never_connected_cannot_have_been_applied() -> None:
         faults.Action("wrong", loss=faults.Loss.REFUSED, applied=True)
 
 
-# --- the exceptions of the transport without sockets are those of sockets --------------------------------------------
+# --- the exceptions of the transport without sockets are those of sockets -------------------------
 
 
 @pytest.fixture
@@ -264,8 +306,12 @@ def untrusted_url(tmp_path: Any) -> Iterator[str]:
         thread.join(60)
 
 
-def chain(session: requests.Session, url: str, timeout: float = PATIENCE) -> list[tuple[str, int | None]]:
-    """The classes of the exception and of what it came from, with the numbers of the system's errors."""
+def chain(
+    session: requests.Session, url: str, timeout: float = PATIENCE
+) -> list[tuple[str, int | None]]:
+    """The classes of the exception and of what it came from, with the numbers of the system's
+    errors.
+    """
     with pytest.raises(requests.exceptions.RequestException) as raised:
         session.get(url, timeout=timeout)
     error: BaseException | None = raised.value
@@ -281,23 +327,37 @@ def in_process_chain(placement: Any, action: faults.Action) -> list[tuple[str, i
     return chain(placement.session().session, f"{placement.url}/")
 
 
-@pytest.mark.parametrize("action", [faults.cut(), faults.reset(), faults.read_timeout(), faults.half_answer()], ids=named)
-def test_broken_connections_raise_the_same_as_broken_sockets(placement: Any, proxy: Any, action: faults.Action) -> None:
+@pytest.mark.parametrize(
+    "action", [faults.cut(), faults.reset(), faults.read_timeout(), faults.half_answer()], ids=named
+)
+def test_broken_connections_raise_the_same_as_broken_sockets(
+    placement: Any, proxy: Any, action: faults.Action
+) -> None:
     proxy.faults.add(action)
-    assert in_process_chain(placement, action) == chain(requests.Session(), f"{proxy.url}/", patience_for(action))
+    assert in_process_chain(placement, action) == chain(
+        requests.Session(), f"{proxy.url}/", patience_for(action)
+    )
 
 
 @pytest.mark.parametrize(
     ("action", "place_of_failure"),
-    [(faults.refused(), "closed_url"), (faults.connect_timeout(), "deaf_url"), (faults.bad_certificate(), "untrusted_url")],
+    [
+        (faults.refused(), "closed_url"),
+        (faults.connect_timeout(), "deaf_url"),
+        (faults.bad_certificate(), "untrusted_url"),
+    ],
     ids=named,
 )
 def test_missing_connections_raise_the_same_as_sockets(
     placement: Any, request: pytest.FixtureRequest, action: faults.Action, place_of_failure: str
 ) -> None:
-    assert in_process_chain(placement, action) == chain(requests.Session(), request.getfixturevalue(place_of_failure), patience_for(action))
+    assert in_process_chain(placement, action) == chain(
+        requests.Session(), request.getfixturevalue(place_of_failure), patience_for(action)
+    )
 
 
 def test_an_unknown_host_raises_the_same_as_the_resolver(placement: Any) -> None:
     real = chain(requests.Session(), "http://placement.invalid/")
-    assert [name for name, _ in in_process_chain(placement, faults.unresolved())] == [name for name, _ in real]
+    assert [name for name, _ in in_process_chain(placement, faults.unresolved())] == [
+        name for name, _ in real
+    ]

@@ -25,8 +25,17 @@ def test_requests_are_logged_by_the_server(http_placement: HttpPlacement) -> Non
     answer = client.put(f"/resource_providers/{provider}/inventories", json=body)
     root, put = http_placement.requests
     assert (root.path, root.request_id) == ("/", "req-mine")
-    assert (put.method, put.path, put.version, put.body) == ("PUT", f"/resource_providers/{provider}/inventories", "1.39", body)
-    assert (put.status, put.server_request_id, put.reached) == (200, answer.headers["x-openstack-request-id"], True)
+    assert (put.method, put.path, put.version, put.body) == (
+        "PUT",
+        f"/resource_providers/{provider}/inventories",
+        "1.39",
+        body,
+    )
+    assert (put.status, put.server_request_id, put.reached) == (
+        200,
+        answer.headers["x-openstack-request-id"],
+        True,
+    )
     http_placement.clear()
     assert http_placement.count() == 0
 
@@ -35,10 +44,14 @@ def test_a_running_server_is_emptied(http_placement: HttpPlacement) -> None:
     http_placement.other.create_provider("node")
     http_placement.reset()
     assert http_placement.dump()["providers"] == {}
-    assert http_placement.adapter(version="1.39").get("/resource_providers").json() == {"resource_providers": []}
+    assert http_placement.adapter(version="1.39").get("/resource_providers").json() == {
+        "resource_providers": []
+    }
 
 
-def test_a_killed_server_refuses_and_comes_back_with_its_data(http_placement: HttpPlacement) -> None:
+def test_a_killed_server_refuses_and_comes_back_with_its_data(
+    http_placement: HttpPlacement,
+) -> None:
     provider = http_placement.other.create_provider("node")
     url = http_placement.url
     http_placement.kill()
@@ -59,7 +72,9 @@ def test_a_suspended_server_answers_late(http_placement: HttpPlacement) -> None:
     assert http_placement.adapter().get("/", timeout=60).status_code == 200
 
 
-def test_an_older_database_is_restored_under_the_running_server(http_placement: HttpPlacement, tmp_path: Path) -> None:
+def test_an_older_database_is_restored_under_the_running_server(
+    http_placement: HttpPlacement, tmp_path: Path
+) -> None:
     provider = http_placement.other.create_provider("node")
     http_placement.save(tmp_path / "backup")
     http_placement.other.set_inventory(provider, {"VCPU": 1})
@@ -70,7 +85,12 @@ def test_an_older_database_is_restored_under_the_running_server(http_placement: 
 
 def test_several_clients_are_served_at_once(http_placement: HttpPlacement) -> None:
     with ThreadPoolExecutor(4) as pool:
-        statuses = list(pool.map(lambda _: http_placement.adapter(version="1.39").get("/traits").status_code, range(8)))
+        statuses = list(
+            pool.map(
+                lambda _: http_placement.adapter(version="1.39").get("/traits").status_code,
+                range(8),
+            )
+        )
     assert statuses == [200] * 8
     assert http_placement.count("GET") == 8
 
@@ -81,9 +101,16 @@ def test_credentials_for_a_configuration_file_have_the_service_role_or_not(
 ) -> None:
     options = http_placement.credentials(proxy.url, service_role=service_role)
     plugin = loading.get_plugin_loader(options.pop("auth_type")).load_from_options(**options)
-    client = Adapter(Session(plugin), service_type="placement", default_microversion="1.39", raise_exc=False)
+    client = Adapter(
+        Session(plugin), service_type="placement", default_microversion="1.39", raise_exc=False
+    )
     provider = http_placement.other.create_provider("node")
-    body = {"inventories": {provider: {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 1}}}}, "allocations": {}}
+    body = {
+        "inventories": {
+            provider: {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 1}}}
+        },
+        "allocations": {},
+    }
     assert client.post("/reshaper", json=body).status_code == status
     assert proxy.count("POST") == 1
 
@@ -113,7 +140,9 @@ def test_a_server_ends_with_the_tests_that_started_it(tmp_path: Path) -> None:
         "print(server.pid, flush=True)\n"
         "os.kill(os.getpid(), 9)\n"
     )
-    parent = subprocess.run([sys.executable, "-c", program, tmp_path], cwd=CHECKOUT, stdout=subprocess.PIPE, check=False)
+    parent = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], cwd=CHECKOUT, stdout=subprocess.PIPE, check=False
+    )
     pid = int(parent.stdout)
     deadline = time.monotonic() + 10
     while _alive(pid):

@@ -10,30 +10,46 @@ from tests.support.keystone import AGENT, NO_SERVICE, REGION, Keystone
 
 def client_of(keystone: Keystone, user: str = AGENT, region: str = REGION) -> Adapter:
     return Adapter(
-        keystone.session(user), service_type="placement", interface="public", region_name=region, default_microversion="1.39", raise_exc=False
+        keystone.session(user),
+        service_type="placement",
+        interface="public",
+        region_name=region,
+        default_microversion="1.39",
+        raise_exc=False,
     )
 
 
 def reshape(keystone: Keystone, server: HttpPlacement, user: str) -> int:
     provider = server.other.create_provider(f"node of {user}")
-    body = {"inventories": {provider: {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 1}}}}, "allocations": {}}
+    body = {
+        "inventories": {
+            provider: {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 1}}}
+        },
+        "allocations": {},
+    }
     return int(client_of(keystone, user).post("/reshaper", json=body).status_code)
 
 
-def test_the_catalog_leads_to_placement(keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+def test_the_catalog_leads_to_placement(
+    keystone: Keystone, keystone_placement: HttpPlacement
+) -> None:
     client = client_of(keystone)
     assert client.get_endpoint() == keystone_placement.url
     assert client.get("/resource_providers").json() == {"resource_providers": []}
     assert keystone_placement.lines() == ["GET /resource_providers -> 200"]
 
 
-def test_only_users_with_the_service_role_reshape(keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+def test_only_users_with_the_service_role_reshape(
+    keystone: Keystone, keystone_placement: HttpPlacement
+) -> None:
     assert reshape(keystone, keystone_placement, AGENT) == 204
     assert reshape(keystone, keystone_placement, NO_SERVICE) == 403
 
 
 @pytest.mark.parametrize("way", ["revoked", "invalidated"])
-def test_a_worthless_token_is_refused_once_and_renewed(keystone: Keystone, keystone_placement: HttpPlacement, way: str) -> None:
+def test_a_worthless_token_is_refused_once_and_renewed(
+    keystone: Keystone, keystone_placement: HttpPlacement, way: str
+) -> None:
     client = client_of(keystone)
     assert client.get("/resource_providers").status_code == 200
     if way == "revoked":
@@ -42,10 +58,15 @@ def test_a_worthless_token_is_refused_once_and_renewed(keystone: Keystone, keyst
         keystone.invalidate_tokens()
     keystone_placement.clear()
     assert client.get("/resource_providers").status_code == 200
-    assert keystone_placement.lines() == ["GET /resource_providers -> 401", "GET /resource_providers -> 200"]
+    assert keystone_placement.lines() == [
+        "GET /resource_providers -> 401",
+        "GET /resource_providers -> 200",
+    ]
 
 
-def test_a_disabled_user_is_refused_until_enabled(keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+def test_a_disabled_user_is_refused_until_enabled(
+    keystone: Keystone, keystone_placement: HttpPlacement
+) -> None:
     keystone.disable(AGENT)
     with pytest.raises(exceptions.Unauthorized):
         client_of(keystone).get("/resource_providers")
@@ -53,7 +74,9 @@ def test_a_disabled_user_is_refused_until_enabled(keystone: Keystone, keystone_p
     assert client_of(keystone).get("/resource_providers").status_code == 200
 
 
-def test_the_catalog_may_lack_the_endpoint_or_have_it_elsewhere(keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+def test_the_catalog_may_lack_the_endpoint_or_have_it_elsewhere(
+    keystone: Keystone, keystone_placement: HttpPlacement
+) -> None:
     keystone.unregister_placement()
     with pytest.raises(exceptions.EndpointNotFound):
         client_of(keystone).get("/")
@@ -70,7 +93,9 @@ def test_a_wrong_password_is_unauthorized(keystone: Keystone) -> None:
         session.get_token()
 
 
-def test_a_stopped_keystone_refuses_and_comes_back(keystone: Keystone, keystone_placement: HttpPlacement) -> None:
+def test_a_stopped_keystone_refuses_and_comes_back(
+    keystone: Keystone, keystone_placement: HttpPlacement
+) -> None:
     keystone.kill()
     assert not keystone.running
     with pytest.raises(exceptions.ConnectFailure):

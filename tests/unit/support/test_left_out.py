@@ -60,10 +60,34 @@ def run(folder: Path, *arguments: str, required: bool = False) -> str:
     (folder / "test_module.py").write_text(MODULE)
     (folder / "conftest.py").write_text("from tests.conftest import pytest_terminal_summary\n")
     plugins = ["-p", "xdist", "-p", "pytest_timeout", "-p", "no:cacheprovider"]
-    options = [*plugins, "-c", str(CHECKOUT / "tox.ini"), "--rootdir", str(folder), *arguments, str(folder)]
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "REQUIRE_BACKENDS"))}
-    env = {**kept, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTHONPATH": str(CHECKOUT), **({"REQUIRE_BACKENDS": "1"} if required else {})}
-    return subprocess.run([sys.executable, "-m", "pytest", *options], capture_output=True, text=True, cwd=folder, env=env, check=False).stdout
+    options = [
+        *plugins,
+        "-c",
+        str(CHECKOUT / "tox.ini"),
+        "--rootdir",
+        str(folder),
+        *arguments,
+        str(folder),
+    ]
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("PYTEST_", "REQUIRE_BACKENDS"))
+    }
+    env = {
+        **kept,
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "PYTHONPATH": str(CHECKOUT),
+        **({"REQUIRE_BACKENDS": "1"} if required else {}),
+    }
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=env,
+        check=False,
+    ).stdout
 
 
 @pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["in one process", "in two"])
@@ -75,7 +99,10 @@ def test_missing_parts_are_told_in_a_line_each(tmp_path: Path, workers: list[str
         "PostgreSQL: 20 tests left out; apt-get install postgresql",
         "Python module no_such_module: 2 tests left out; pip install -e '.[test]'",
         "not on a Tuesday: 1 test left out",
-        "recordings of real machines: 1 test left out; set SHARED to a folder that has them in data/hosts",
+        (
+            "recordings of real machines: 1 test left out; set SHARED to a folder that has them in "
+            "data/hosts"
+        ),
     ], said
     assert "SKIPPED" not in said
     assert re.search(r"1 passed, 2[34] skipped", said.splitlines()[-1])

@@ -13,11 +13,18 @@ from tests.support.placement import PlacementServer
 
 def test_each_server_is_empty_and_apart_from_others(placement: PlacementServer) -> None:
     empty = placement.dump()
-    assert empty == {"providers": {}, "consumers": {}, "custom_traits": [], "custom_resource_classes": []}
+    assert empty == {
+        "providers": {},
+        "consumers": {},
+        "custom_traits": [],
+        "custom_resource_classes": [],
+    }
     second = PlacementServer()
     second.other.create_provider("node")
     assert placement.dump() == empty
-    assert placement.adapter(version="1.39").get("/resource_providers").json() == {"resource_providers": []}
+    assert placement.adapter(version="1.39").get("/resource_providers").json() == {
+        "resource_providers": []
+    }
     assert len(second.dump()["providers"]) == 1
     second.close()
 
@@ -37,12 +44,22 @@ def test_requests_are_logged_in_order_with_all_a_test_asks_for(placement: Placem
     client = placement.adapter()
     client.get("/")
     body = {"uuid": str(uuid.uuid4()), "name": "rack 7/a&b"}
-    posted = client.post("/resource_providers", json=body, microversion="1.39", headers={"X-Openstack-Request-Id": "req-mine"})
+    posted = client.post(
+        "/resource_providers",
+        json=body,
+        microversion="1.39",
+        headers={"X-Openstack-Request-Id": "req-mine"},
+    )
     client.get("/resource_providers?name=rack+7%2Fa%26b", microversion="1.20")
     client.delete("/traits/CUSTOM%5FX", microversion="1.6")
     root, post, get, delete = placement.requests
     assert (root.method, root.path, root.version, root.body) == ("GET", "/", None, None)
-    assert (post.path, post.version, post.request_id, post.body) == ("/resource_providers", "1.39", "req-mine", body)
+    assert (post.path, post.version, post.request_id, post.body) == (
+        "/resource_providers",
+        "1.39",
+        "req-mine",
+        body,
+    )
     assert (post.status, post.reached, post.fault) == (200, True, None)
     assert post.server_request_id == posted.headers["x-openstack-request-id"]
     assert (get.target, get.version) == ("/resource_providers?name=rack+7%2Fa%26b", "1.20")
@@ -55,7 +72,12 @@ def test_requests_are_logged_in_order_with_all_a_test_asks_for(placement: Placem
 
 def test_a_user_without_the_service_role_may_not_reshape(placement: PlacementServer) -> None:
     provider = placement.other.create_provider("node")
-    body = {"inventories": {provider: {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 1}}}}, "allocations": {}}
+    body = {
+        "inventories": {
+            provider: {"resource_provider_generation": 0, "inventories": {"VCPU": {"total": 1}}}
+        },
+        "allocations": {},
+    }
     assert placement.adapter("admin", "1.39").post("/reshaper", json=body).status_code == 403
     assert placement.adapter("admin", "1.39").get("/resource_providers").status_code == 200
     assert placement.adapter(version="1.39").post("/reshaper", json=body).status_code == 204
@@ -97,10 +119,18 @@ def test_the_process_wide_database_of_placement_is_left_alone(placement: Placeme
     from placement.objects import resource_class, trait
 
     context_manager = db_api.placement_context_manager
-    before = context_manager._root_factory, trait._TRAITS_SYNCED, resource_class._RESOURCE_CLASSES_SYNCED
+    before = (
+        context_manager._root_factory,
+        trait._TRAITS_SYNCED,
+        resource_class._RESOURCE_CLASSES_SYNCED,
+    )
     placement.other.create_provider("node")
     PlacementServer().close()
-    assert (context_manager._root_factory, trait._TRAITS_SYNCED, resource_class._RESOURCE_CLASSES_SYNCED) == before
+    assert (
+        context_manager._root_factory,
+        trait._TRAITS_SYNCED,
+        resource_class._RESOURCE_CLASSES_SYNCED,
+    ) == before
 
 
 def test_the_database_is_the_one_that_placement_makes_itself(placement: PlacementServer) -> None:
@@ -113,7 +143,7 @@ def test_the_database_is_the_one_that_placement_makes_itself(placement: Placemen
     assert set(client.get("/traits").json()["traits"]) == set(os_traits.get_traits())
 
 
-# --- dump and the other client ------------------------------------------------------------------------------------
+# --- dump and the other client --------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -123,7 +153,10 @@ def populated(placement: PlacementServer) -> tuple[str, str, str, str]:
     aggregate = str(uuid.uuid4())
     root = other.create_provider("node")
     child = other.create_provider("node_NUMA0", parent=root)
-    other.set_inventory(root, {"MEMORY_MB": 1024, "CUSTOM_FPGA": {"total": 2, "reserved": 1, "allocation_ratio": 1.5}})
+    other.set_inventory(
+        root,
+        {"MEMORY_MB": 1024, "CUSTOM_FPGA": {"total": 2, "reserved": 1, "allocation_ratio": 1.5}},
+    )
     other.set_inventory(child, {"VCPU": {"total": 4, "max_unit": 4}})
     other.set_traits(root, ["HW_CPU_X86_AVX", "CUSTOM_RACK7"])
     other.set_aggregates(root, [aggregate])
@@ -131,9 +164,17 @@ def populated(placement: PlacementServer) -> tuple[str, str, str, str]:
     return root, child, consumer, aggregate
 
 
-def test_the_dump_holds_everything(placement: PlacementServer, populated: tuple[str, str, str, str]) -> None:
+def test_the_dump_holds_everything(
+    placement: PlacementServer, populated: tuple[str, str, str, str]
+) -> None:
     root, child, consumer, aggregate = populated
-    whole = {"reserved": 0, "min_unit": 1, "max_unit": 2147483647, "step_size": 1, "allocation_ratio": 1.0}
+    whole = {
+        "reserved": 0,
+        "min_unit": 1,
+        "max_unit": 2147483647,
+        "step_size": 1,
+        "allocation_ratio": 1.0,
+    }
     assert placement.dump() == {
         "providers": {
             root: {
@@ -169,17 +210,26 @@ def test_the_dump_holds_everything(placement: PlacementServer, populated: tuple[
     }
 
 
-def test_the_dump_says_what_the_api_says(placement: PlacementServer, populated: tuple[str, str, str, str]) -> None:
+def test_the_dump_says_what_the_api_says(
+    placement: PlacementServer, populated: tuple[str, str, str, str]
+) -> None:
     other, consumer = placement.other, populated[2]
     dump = placement.dump()
     assert set(dump["providers"]) == {each["uuid"] for each in other.tree(populated[0])}
     for provider, state in dump["providers"].items():
         shown: dict[str, Any] = other.provider(provider)
-        assert (state["name"], state["parent"], state["generation"]) == (shown["name"], shown["parent_provider_uuid"], shown["generation"])
+        assert (state["name"], state["parent"], state["generation"]) == (
+            shown["name"],
+            shown["parent_provider_uuid"],
+            shown["generation"],
+        )
         assert state["inventories"] == other.inventory(provider)
         assert set(state["traits"]) == other.traits(provider)
         assert set(state["aggregates"]) == other.aggregates(provider)
-    assert dump["consumers"][consumer]["generation"] == other.allocations(consumer)["consumer_generation"]
+    assert (
+        dump["consumers"][consumer]["generation"]
+        == other.allocations(consumer)["consumer_generation"]
+    )
 
 
 def test_the_dump_shows_the_consumer_that_the_api_hides(placement: PlacementServer) -> None:
@@ -190,7 +240,9 @@ def test_the_dump_shows_the_consumer_that_the_api_hides(placement: PlacementServ
     assert placement.dump()["consumers"][consumer]["generation"] == 0
 
 
-def test_a_claim_replaces_and_a_release_frees(placement: PlacementServer, populated: tuple[str, str, str, str]) -> None:
+def test_a_claim_replaces_and_a_release_frees(
+    placement: PlacementServer, populated: tuple[str, str, str, str]
+) -> None:
     root, child, consumer, _ = populated
     placement.other.claim({root: {"MEMORY_MB": 32}}, consumer)
     assert placement.dump()["consumers"][consumer]["allocations"] == {root: {"MEMORY_MB": 32}}
@@ -198,18 +250,30 @@ def test_a_claim_replaces_and_a_release_frees(placement: PlacementServer, popula
     assert placement.dump()["consumers"] == {}
     placement.other.rename(child, "renamed")
     placement.other.reparent(child, None)
-    assert (placement.dump()["providers"][child]["name"], placement.dump()["providers"][child]["parent"]) == ("renamed", None)
+    assert (
+        placement.dump()["providers"][child]["name"],
+        placement.dump()["providers"][child]["parent"],
+    ) == ("renamed", None)
     placement.other.delete_provider(child)
     assert [each["uuid"] for each in placement.other.tree(root)] == [root]
 
 
-def test_the_other_client_fails_the_test_when_it_is_refused(placement: PlacementServer, populated: tuple[str, str, str, str]) -> None:
+def test_the_other_client_fails_the_test_when_it_is_refused(
+    placement: PlacementServer, populated: tuple[str, str, str, str]
+) -> None:
     with pytest.raises(AssertionError, match="409"):
         placement.other.claim({populated[0]: {"MEMORY_MB": 4096}})
 
 
-def test_the_configuration_is_that_of_the_given_file(placement: PlacementServer, tmp_path: Any) -> None:
+def test_the_configuration_is_that_of_the_given_file(
+    placement: PlacementServer, tmp_path: Any
+) -> None:
     file = tmp_path / "placement.conf"
-    file.write_text("[placement_database]\nconnection = sqlite:///elsewhere\n[api]\nauth_strategy = keystone\n")
+    file.write_text(
+        "[placement_database]\nconnection = sqlite:///elsewhere\n[api]\nauth_strategy = keystone\n"
+    )
     conf = placement_app.configuration(file)
-    assert (conf.placement_database.connection, conf.api.auth_strategy) == ("sqlite:///elsewhere", "keystone")
+    assert (conf.placement_database.connection, conf.api.auth_strategy) == (
+        "sqlite:///elsewhere",
+        "keystone",
+    )

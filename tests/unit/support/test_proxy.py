@@ -15,7 +15,12 @@ from tests.support.proxy import FaultProxy
 
 
 def client_of(proxy: FaultProxy) -> Adapter:
-    return Adapter(noauth_session(proxy.url, "admin,service"), service_type="placement", default_microversion="1.39", raise_exc=False)
+    return Adapter(
+        noauth_session(proxy.url, "admin,service"),
+        service_type="placement",
+        default_microversion="1.39",
+        raise_exc=False,
+    )
 
 
 def test_answers_are_passed_on_unchanged(proxy: FaultProxy, http_placement: HttpPlacement) -> None:
@@ -33,7 +38,9 @@ def test_answers_are_passed_on_unchanged(proxy: FaultProxy, http_placement: Http
 def test_proxy_and_server_log_the_same(proxy: FaultProxy, http_placement: HttpPlacement) -> None:
     client = client_of(proxy)
     client.get("/")
-    client.post("/resource_providers", json={"name": "node"}, headers={"X-Openstack-Request-Id": "req-mine"})
+    client.post(
+        "/resource_providers", json={"name": "node"}, headers={"X-Openstack-Request-Id": "req-mine"}
+    )
     client.get("/resource_providers?name=rack+7%2Fa")
     assert proxy.requests == http_placement.requests
     proxy.clear()
@@ -64,7 +71,9 @@ def test_a_held_request_does_not_hold_others_nor_the_end(proxy: FaultProxy) -> N
             held.result(60)
 
 
-def test_the_connection_is_closed_when_placement_is_gone(proxy: FaultProxy, http_placement: HttpPlacement) -> None:
+def test_the_connection_is_closed_when_placement_is_gone(
+    proxy: FaultProxy, http_placement: HttpPlacement
+) -> None:
     http_placement.kill()
     with pytest.raises(exceptions.ConnectFailure):
         client_of(proxy).get("/")

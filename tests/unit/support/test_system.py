@@ -11,7 +11,7 @@ from tests.support.system import AgentCommand, Result
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
-    secret = "a $ecret % of {the} \"tests\" # not a comment"
+    secret = 'a $ecret % of {the} "tests" # not a comment'
     file = write_config(
         tmp_path / "new" / "agent.conf",
         {
@@ -26,11 +26,16 @@ def test_a_configuration_is_read_as_it_was_written(tmp_path: Path) -> None:
     conf.register_opts([cfg.MultiStrOpt("spec")], group="pci")
     conf([], default_config_files=[str(file)])
     assert (conf.host, conf.enabled) == ("node-a", False)
-    assert (conf.placement.password, conf.placement.valid_interfaces) == (secret, ["internal", "public"])
+    assert (conf.placement.password, conf.placement.valid_interfaces) == (
+        secret,
+        ["internal", "public"],
+    )
     assert conf.pci.spec == ["{1}", "{2}"]
 
 
-def test_the_command_runs_with_its_own_folder_and_configuration(agent_command: AgentCommand) -> None:
+def test_the_command_runs_with_its_own_folder_and_configuration(
+    agent_command: AgentCommand,
+) -> None:
     result = agent_command.run("--version")
     assert result.code == 0, result
     assert result.stdout.strip()

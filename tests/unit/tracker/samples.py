@@ -4,9 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
-from agent.model.amounts import Amounts
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
+from agent.model.flavor import Amounts
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.names import ProviderUuid
 from agent.model.node_records import NodeRecords
@@ -23,7 +23,15 @@ ELSEWHERE = replace(node("n2", "HB"), uuid=ProviderUuid("5d1c9d7e-8b0a-4a52-9f63
 
 def host_cells() -> tuple[HostCell, ...]:
     """Two cells of 4 dedicated and 4 shared CPUs and 16 GiB each."""
-    return tuple(HostCell(one, frozenset(range(8 * one, 8 * one + 4)), frozenset(range(8 * one + 4, 8 * one + 8)), 16384) for one in range(2))
+    return tuple(
+        HostCell(
+            one,
+            frozenset(range(8 * one, 8 * one + 4)),
+            frozenset(range(8 * one + 4, 8 * one + 8)),
+            16384,
+        )
+        for one in range(2)
+    )
 
 
 HOST = HostCapacity(RESERVED, host_cells())
@@ -31,17 +39,29 @@ HOST = HostCapacity(RESERVED, host_cells())
 
 def pinned(cell: int, *cpus: int, memory_mib: int = 1024) -> PlacedCell:
     """A guest cell whose CPUs are pinned to these ones of the host."""
-    return PlacedCell(GuestCell(frozenset(), frozenset(range(len(cpus))), memory_mib), cell, None, dict(enumerate(cpus)))
+    return PlacedCell(
+        GuestCell(frozenset(), frozenset(range(len(cpus))), memory_mib),
+        cell,
+        None,
+        dict(enumerate(cpus)),
+    )
 
 
-def state(*, on: ComputeNode = HERE, host: HostCapacity = HOST, **records: Iterable[Any]) -> NodeState:
+def state(
+    *, on: ComputeNode = HERE, host: HostCapacity = HOST, **records: Iterable[Any]
+) -> NodeState:
     """The state of a node with these records."""
-    return NodeState.of(NodeRecords(on, **{name: tuple(some) for name, some in records.items()}), host)
+    return NodeState.of(
+        NodeRecords(on, **{name: tuple(some) for name, some in records.items()}), host
+    )
 
 
 def gpus(count: int, **fields: Any) -> list[Any]:
     """So many free devices of one kind."""
-    return [device(HERE, f"0000:{number:02x}:00.0", tags={"kind": "gpu"}, **fields) for number in range(count)]
+    return [
+        device(HERE, f"0000:{number:02x}:00.0", tags={"kind": "gpu"}, **fields)
+        for number in range(count)
+    ]
 
 
 def guest_here(**fields: Any) -> Any:

@@ -18,7 +18,9 @@ def tree_of(host: Host, **cells: Inventories) -> ProviderTree:
     """The host's tree, with cells in it."""
     tree = ProviderTree()
     tree.new_root(host.name, host.node)
-    tree.update_inventory(host.name, {name: {"total": 64} for name in ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB", PMEM)})
+    tree.update_inventory(
+        host.name, {name: {"total": 64} for name in ("VCPU", "PCPU", "MEMORY_MB", "DISK_GB", PMEM)}
+    )
     for name, inventory in cells.items():
         tree.new_child(f"{host.name}_{name}", host.name)
         tree.update_inventory(f"{host.name}_{name}", inventory)
@@ -26,7 +28,10 @@ def tree_of(host: Host, **cells: Inventories) -> ProviderTree:
 
 
 def used(host: Host, tree: ProviderTree) -> dict[str, dict[str, int]]:
-    return {tree.name_of(uuid): dict(amounts) for uuid, amounts in accounted(host.tracker.view(host.node), tree).items()}
+    return {
+        tree.name_of(uuid): dict(amounts)
+        for uuid, amounts in accounted(host.tracker.view(host.node), tree).items()
+    }
 
 
 @pytest.fixture
@@ -43,7 +48,9 @@ def test_a_node_without_claims_says_nothing(world: World) -> None:
 def test_disk_is_rounded_up_and_what_the_host_keeps_is_left_out(world: World) -> None:
     host = world.plain("HA")
     host.claim("i1", F2)
-    assert used(host, tree_of(host)) == {"HA": {"VCPU": 2, "PCPU": 0, "MEMORY_MB": 4096, "DISK_GB": 51}}
+    assert used(host, tree_of(host)) == {
+        "HA": {"VCPU": 2, "PCPU": 0, "MEMORY_MB": 4096, "DISK_GB": 51}
+    }
 
 
 def test_pinned_cpus_count_on_their_cell_and_not_as_shared_ones(world: World) -> None:
@@ -74,4 +81,7 @@ def test_pages_count_in_mib_where_they_are(world: World) -> None:
     host.claim("n1", replace(FN, extra_specs={**FN.extra_specs, "hw:mem_page_size": "large"}))
     pages = {"CUSTOM_MEMORY_PAGE_2048": {"total": 8192}}
     found = used(host, tree_of(host, NUMA0=pages, NUMA1=pages))
-    assert (found["HN_NUMA0"], found["HN_NUMA1"]) == ({"CUSTOM_MEMORY_PAGE_2048": 4096}, {"CUSTOM_MEMORY_PAGE_2048": 0})
+    assert (found["HN_NUMA0"], found["HN_NUMA1"]) == (
+        {"CUSTOM_MEMORY_PAGE_2048": 4096},
+        {"CUSTOM_MEMORY_PAGE_2048": 0},
+    )

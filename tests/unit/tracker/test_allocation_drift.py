@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from agent.model.amounts import Amounts
 from agent.model.claim import Claim
-from agent.model.flavor import Flavor
+from agent.model.flavor import Amounts, Flavor
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
@@ -23,16 +22,30 @@ F1 = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 20}
 
 
 def told(
-    held: dict[ConsumerUuid, dict[str, int]], *claims: Claim, migrations: tuple[Migration, ...] = (), offered: frozenset[str] = OFFERED, **guest: Any
+    held: dict[ConsumerUuid, dict[str, int]],
+    *claims: Claim,
+    migrations: tuple[Migration, ...] = (),
+    offered: frozenset[str] = OFFERED,
+    **guest: Any,
 ) -> list[Drift]:
     records = TreeConsumers(
-        host=HOST, claims=claims or (claim(GUEST, NODE),), instances={GUEST: instance(GUEST, **guest)}, migrations={one.uuid: one for one in migrations}
+        host=HOST,
+        claims=claims or (claim(GUEST, NODE),),
+        instances={GUEST: instance(GUEST, **guest)},
+        migrations={one.uuid: one for one in migrations},
     )
     return list(drift(AllocationShare(NODE, {NODE: held}, offered), records))
 
 
 def migration(status: Any) -> Migration:
-    return Migration(uuid=MOVE, instance=GUEST, type="resize", status=status, source_compute=HOST, source_node=NODE)
+    return Migration(
+        uuid=MOVE,
+        instance=GUEST,
+        type="resize",
+        status=status,
+        source_compute=HOST,
+        source_node=NODE,
+    )
 
 
 def test_what_is_as_promised_is_not_told() -> None:
@@ -42,17 +55,27 @@ def test_what_is_as_promised_is_not_told() -> None:
 @pytest.mark.parametrize(("disk_mb", "gib"), [(0, 0), (1, 1), (1024, 1), (51712, 51)])
 def test_disk_is_promised_in_mib_and_allocated_in_gib_rounded_up(disk_mb: int, gib: int) -> None:
     promised = claim(GUEST, NODE, amounts=Amounts(2048, 1, disk_mb))
-    assert told({GUEST: {"VCPU": 1, "MEMORY_MB": 2048, **({"DISK_GB": gib} if gib else {})}}, promised) == []
+    assert (
+        told({GUEST: {"VCPU": 1, "MEMORY_MB": 2048, **({"DISK_GB": gib} if gib else {})}}, promised)
+        == []
+    )
 
 
 def test_the_halves_of_a_resize_here_are_rounded_one_by_one() -> None:
-    halves = [claim(GUEST, NODE, amounts=Amounts(2048, 1, 512), half=half) for half in ("old", "new")]
+    halves = [
+        claim(GUEST, NODE, amounts=Amounts(2048, 1, 512), half=half) for half in ("old", "new")
+    ]
     one = {"VCPU": 1, "MEMORY_MB": 2048, "DISK_GB": 1}
     assert told({GUEST: one, MOVE: one}, *halves, migrations=(migration("finished"),)) == []
 
 
 def test_the_cpu_for_an_isolated_emulator_counts() -> None:
-    cell = PlacedCell(GuestCell(frozenset(), frozenset({0, 1}), 2048), 0, pins={0: 4, 1: 6}, reserved=frozenset({8}))
+    cell = PlacedCell(
+        GuestCell(frozenset(), frozenset({0, 1}), 2048),
+        0,
+        pins={0: 4, 1: 6},
+        reserved=frozenset({8}),
+    )
     promised = claim(GUEST, NODE, amounts=Amounts(2048, 2, 20480), cells=(cell,))
     assert told({GUEST: {"PCPU": 3, "MEMORY_MB": 2048, "DISK_GB": 20}}, promised) == []
 
@@ -81,10 +104,21 @@ def test_a_migration_that_is_over_does_not() -> None:
 
 
 def test_somebody_elses_migration_does_not_either() -> None:
-    other = Migration(uuid=MOVE, instance=ConsumerUuid("other"), type="resize", status="running", source_compute=HOST, source_node=NODE)
+    other = Migration(
+        uuid=MOVE,
+        instance=ConsumerUuid("other"),
+        type="resize",
+        status="running",
+        source_compute=HOST,
+        source_node=NODE,
+    )
     assert [one.kind for one in told({MOVE: F1}, migrations=(other,))] == ["missing-allocation"]
 
 
 def test_each_guest_is_told_of_once_in_the_order_of_their_uuids() -> None:
-    claims = [claim(ConsumerUuid(name), NODE, half=half) for name in ("c", "a", "b") for half in ("old", "new")]
+    claims = [
+        claim(ConsumerUuid(name), NODE, half=half)
+        for name in ("c", "a", "b")
+        for half in ("old", "new")
+    ]
     assert [one.consumer for one in told({}, *claims)] == ["a", "b", "c"]

@@ -1,4 +1,6 @@
-"""The judgement of consumers: what it may never do, whatever the records say, and what its rules do not show one by one."""
+"""The judgement of consumers: what it may never do, whatever the records say, and what its rules do
+not show one by one.
+"""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -20,39 +22,76 @@ from tests.support.consumer_book import HOST, claim, instance
 NODE, CELL, ELSEWHERE = (ProviderUuid(f"node-{name}") for name in ("a", "a-cell", "b"))
 WHO = [ConsumerUuid(f"consumer-{number}") for number in range(4)]
 NOW, GRACE = 1_000_000.0, 86400.0
-DONE = {"type": "evacuation", "status": "done", "source_compute": HOST, "source_node": NODE, "dest_compute": "host-b", "dest_node": ELSEWHERE}
+DONE = {
+    "type": "evacuation",
+    "status": "done",
+    "source_compute": HOST,
+    "source_node": NODE,
+    "dest_compute": "host-b",
+    "dest_node": ELSEWHERE,
+}
 
 
 def holding(*consumers: ConsumerUuid, **changes: Any) -> AllocationShare:
-    return AllocationShare(NODE, {NODE: {one: {"VCPU": 1} for one in consumers}, CELL: {}}, **changes)
+    return AllocationShare(
+        NODE, {NODE: {one: {"VCPU": 1} for one in consumers}, CELL: {}}, **changes
+    )
 
 
 def migration(uuid: str, of: str, **fields: Any) -> Migration:
-    known = {"type": "migration", "status": "running", "source_compute": HOST, "source_node": NODE, **fields}
+    known = {
+        "type": "migration",
+        "status": "running",
+        "source_compute": HOST,
+        "source_node": NODE,
+        **fields,
+    }
     return Migration(uuid=ConsumerUuid(uuid), instance=ConsumerUuid(of), **known)
 
 
-def records(instances: list[Instance], migrations: list[Migration] | None = None, **changes: Any) -> TreeConsumers:
-    proving = [one for one in migrations or [] if (one.type, one.status, one.source_compute, one.source_node) == ("evacuation", "done", HOST, NODE)]
+def records(
+    instances: list[Instance], migrations: list[Migration] | None = None, **changes: Any
+) -> TreeConsumers:
+    proving = [
+        one
+        for one in migrations or []
+        if (one.type, one.status, one.source_compute, one.source_node)
+        == ("evacuation", "done", HOST, NODE)
+    ]
     return TreeConsumers(
-        host=HOST, instances={one.uuid: one for one in instances}, migrations={one.uuid: one for one in migrations or []},
-        evacuations=[one for one in proving if not one.cleared], **changes,
-    )  # fmt: skip
+        host=HOST,
+        instances={one.uuid: one for one in instances},
+        migrations={one.uuid: one for one in migrations or []},
+        evacuations=[one for one in proving if not one.cleared],
+        **changes,
+    )
 
 
 INSTANCES = st.builds(
     instance,
-    st.sampled_from(WHO), host=st.sampled_from([None, HOST, "host-b"]), node=st.sampled_from([None, NODE, ELSEWHERE]),
-    task_state=st.sampled_from([None, "spawning", "resize_prep"]), vm_state=st.sampled_from(["active", "deleted", "resized", "error"]),
-    hidden=st.booleans(), deleted=st.booleans(),
-)  # fmt: skip
+    st.sampled_from(WHO),
+    host=st.sampled_from([None, HOST, "host-b"]),
+    node=st.sampled_from([None, NODE, ELSEWHERE]),
+    task_state=st.sampled_from([None, "spawning", "resize_prep"]),
+    vm_state=st.sampled_from(["active", "deleted", "resized", "error"]),
+    hidden=st.booleans(),
+    deleted=st.booleans(),
+)
 MIGRATIONS = st.builds(
     migration,
-    st.sampled_from([*WHO, "m1", "m2"]), st.sampled_from([*WHO, "somebody"]), type=st.sampled_from(sorted(TYPES)), status=st.sampled_from(sorted(STATUSES)),
-    source_compute=st.sampled_from([HOST, "host-b"]), source_node=st.sampled_from([NODE, ELSEWHERE]), dest_node=st.sampled_from([NODE, ELSEWHERE]),
-    hidden=st.booleans(), cleared=st.booleans(),
-)  # fmt: skip
-CLAIMS = st.builds(claim, st.sampled_from(WHO), st.just(NODE), state=st.sampled_from(["held", "consumed"]))
+    st.sampled_from([*WHO, "m1", "m2"]),
+    st.sampled_from([*WHO, "somebody"]),
+    type=st.sampled_from(sorted(TYPES)),
+    status=st.sampled_from(sorted(STATUSES)),
+    source_compute=st.sampled_from([HOST, "host-b"]),
+    source_node=st.sampled_from([NODE, ELSEWHERE]),
+    dest_node=st.sampled_from([NODE, ELSEWHERE]),
+    hidden=st.booleans(),
+    cleared=st.booleans(),
+)
+CLAIMS = st.builds(
+    claim, st.sampled_from(WHO), st.just(NODE), state=st.sampled_from(["held", "consumed"])
+)
 
 
 @st.composite
@@ -60,9 +99,11 @@ def cases(draw: st.DrawFn) -> tuple[AllocationShare, TreeConsumers, Mapping[Cons
     held = draw(st.sets(st.sampled_from(WHO), min_size=1))
     running = draw(st.none() | st.frozensets(st.sampled_from(WHO)))
     known = records(
-        draw(st.lists(INSTANCES, max_size=4)), draw(st.lists(MIGRATIONS, max_size=4)), claims=tuple(draw(st.lists(CLAIMS, max_size=2))),
+        draw(st.lists(INSTANCES, max_size=4)),
+        draw(st.lists(MIGRATIONS, max_size=4)),
+        claims=tuple(draw(st.lists(CLAIMS, max_size=2))),
         unreadable=frozenset(draw(st.sets(st.sampled_from(WHO), max_size=1))),
-    )  # fmt: skip
+    )
     since = {one: draw(st.floats(0, 2 * NOW)) for one in draw(st.sets(st.sampled_from(WHO)))}
     return holding(*held, running=running), known, since
 
@@ -94,7 +135,11 @@ def test_only_what_is_proven_to_be_over_is_removed(case: Any, purge_after: float
             assert who not in held.running
             moves = [one for one in known.migrations.values() if one.instance == who]
             assert not any(one.in_progress for one in moves)
-            assert removal.leftover.evacuations <= {one.uuid for one in moves if one.type == "evacuation" and one.status == "done" and not one.cleared}
+            assert removal.leftover.evacuations <= {
+                one.uuid
+                for one in moves
+                if one.type == "evacuation" and one.status == "done" and not one.cleared
+            }
             assert removal.leftover.evacuations
         elif guest is not None:
             assert guest.deleted
@@ -117,9 +162,13 @@ def test_everybody_is_judged_once(case: Any) -> None:
     assert len(named) == len(set(named))
     assert set(named) <= {*held.consumers[NODE]}
     assert verdicts.unknown_since.keys() == {
-        one for one in held.consumers[NODE]
-        if one not in known.instances and one not in known.migrations and one not in known.unreadable and one not in {c.instance for c in known.claims}
-    }  # fmt: skip
+        one
+        for one in held.consumers[NODE]
+        if one not in known.instances
+        and one not in known.migrations
+        and one not in known.unreadable
+        and one not in {c.instance for c in known.claims}
+    }
 
 
 @given(case=cases())
@@ -133,35 +182,54 @@ def test_without_the_option_nobody_unknown_goes(case: Any) -> None:
 def test_the_age_of_an_unknown_consumer_is_that_of_the_first_audit_that_met_it() -> None:
     first = judge(holding(WHO[0]), records([]), {}, NOW, GRACE)
     assert first.unknown_since == {WHO[0]: NOW}
-    assert judge(holding(WHO[0], WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE).unknown_since == {WHO[0]: NOW, WHO[1]: NOW + 60}
-    assert judge(holding(WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE).unknown_since == {WHO[1]: NOW + 60}
+    assert judge(
+        holding(WHO[0], WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE
+    ).unknown_since == {WHO[0]: NOW, WHO[1]: NOW + 60}
+    assert judge(
+        holding(WHO[1]), records([]), first.unknown_since, NOW + 60, GRACE
+    ).unknown_since == {WHO[1]: NOW + 60}
 
 
-@pytest.mark.parametrize(("age", "goes"), [(-100.0, False), (0.0, False), (3600.0, False), (GRACE, False), (GRACE + 1, True)])
-def test_an_unknown_consumer_goes_only_when_it_is_older_than_the_grace(age: float, goes: bool) -> None:
+@pytest.mark.parametrize(
+    ("age", "goes"),
+    [(-100.0, False), (0.0, False), (3600.0, False), (GRACE, False), (GRACE + 1, True)],
+)
+def test_an_unknown_consumer_goes_only_when_it_is_older_than_the_grace(
+    age: float, goes: bool
+) -> None:
     verdicts = judge(holding(WHO[0]), records([]), {WHO[0]: NOW - age}, NOW, GRACE)
     assert bool(verdicts.removals) == goes
 
 
 @pytest.mark.parametrize("running", [None, frozenset(WHO[:1])])
-def test_an_unknown_guest_that_runs_here_or_may_keeps_what_it_has(running: frozenset[ConsumerUuid] | None) -> None:
-    verdicts = judge(holding(WHO[0], running=running), records([]), {WHO[0]: NOW - 2 * GRACE}, NOW, GRACE)
+def test_an_unknown_guest_that_runs_here_or_may_keeps_what_it_has(
+    running: frozenset[ConsumerUuid] | None,
+) -> None:
+    verdicts = judge(
+        holding(WHO[0], running=running), records([]), {WHO[0]: NOW - 2 * GRACE}, NOW, GRACE
+    )
     assert verdicts.removals == ()
     assert [one.kind for one in verdicts.drift] == ["orphaned-allocation"]
 
 
 def test_a_clock_that_was_set_back_does_not_keep_a_consumer_young_for_ever() -> None:
-    assert judge(holding(WHO[0]), records([]), {WHO[0]: NOW + 1e9}, NOW, GRACE).unknown_since == {WHO[0]: NOW}
+    assert judge(holding(WHO[0]), records([]), {WHO[0]: NOW + 1e9}, NOW, GRACE).unknown_since == {
+        WHO[0]: NOW
+    }
 
 
 def test_a_record_that_cannot_be_read_protects_its_consumer() -> None:
-    verdicts = judge(holding(WHO[0]), records([], unreadable=frozenset({WHO[0]})), {WHO[0]: 0.0}, NOW, 0.0)
+    verdicts = judge(
+        holding(WHO[0]), records([], unreadable=frozenset({WHO[0]})), {WHO[0]: 0.0}, NOW, 0.0
+    )
     assert (verdicts.removals, verdicts.drift, verdicts.unknown_since) == ((), (), {})
 
 
 @pytest.mark.parametrize("host", ["host-b", None])
 def test_names_from_outside_are_shown_escaped(host: str | None) -> None:
-    (told,) = judge(holding(WHO[0]), records([instance(WHO[0], host="host\nERROR", node=ELSEWHERE)]), {}, NOW).drift
+    (told,) = judge(
+        holding(WHO[0]), records([instance(WHO[0], host="host\nERROR", node=ELSEWHERE)]), {}, NOW
+    ).drift
     assert "\n" not in told.detail
     assert r"host\nERROR" in told.detail
 
@@ -179,26 +247,43 @@ TO_HERE = {"source_node": ELSEWHERE, "dest_node": NODE}
 @pytest.mark.parametrize(
     ("status", "ends", "goes"),
     [
-        *((status, ends, True) for status in ("failed", "cancelled") for ends in (FROM_HERE, TO_HERE)),
-        *((status, ends, False) for status in ("running", "finished") for ends in (FROM_HERE, TO_HERE)),
+        *(
+            (status, ends, True)
+            for status in ("failed", "cancelled")
+            for ends in (FROM_HERE, TO_HERE)
+        ),
+        *(
+            (status, ends, False)
+            for status in ("running", "finished")
+            for ends in (FROM_HERE, TO_HERE)
+        ),
         ("error", FROM_HERE, True),
         # What is here may be for the move that failed.
         ("error", TO_HERE, False),
     ],
 )
-def test_a_move_that_failed_on_its_way_from_here_keeps_no_leftover_of_an_evacuation(ends: dict[str, Any], status: str, *, goes: bool) -> None:
+def test_a_move_that_failed_on_its_way_from_here_keeps_no_leftover_of_an_evacuation(
+    ends: dict[str, Any], status: str, *, goes: bool
+) -> None:
     failed = migration("m0", WHO[0], type="resize", status=status, **ends)
-    known = records([instance(WHO[0], host="host-b", node=ELSEWHERE)], [failed, migration("m1", WHO[0], **DONE)])
+    known = records(
+        [instance(WHO[0], host="host-b", node=ELSEWHERE)], [failed, migration("m1", WHO[0], **DONE)]
+    )
     verdicts = judge(holding(WHO[0]), known, {}, NOW)
     assert bool(verdicts.removals) == goes
 
 
 def test_an_evacuated_instance_that_was_deleted_since_gives_back_what_it_has_here() -> None:
-    known = records([instance(WHO[0], host="host-b", node=ELSEWHERE, deleted=True)], [migration("m1", WHO[0], **DONE)])
-    assert judge(holding(WHO[0]), known, {}, NOW).removals == (Removal(WHO[0], "the instance is deleted", "tree-and-shared"),)
+    known = records(
+        [instance(WHO[0], host="host-b", node=ELSEWHERE, deleted=True)],
+        [migration("m1", WHO[0], **DONE)],
+    )
+    assert judge(holding(WHO[0]), known, {}, NOW).removals == (
+        Removal(WHO[0], "the instance is deleted", "tree-and-shared"),
+    )
 
 
-# --- from removals to operations --------------------------------------------------------------------------------
+# --- from removals to operations ------------------------------------------------------------------
 
 
 def allocation(*providers: ProviderUuid) -> Allocation:
@@ -226,13 +311,24 @@ def test_an_operation_that_leaves_nothing_is_a_deletion() -> None:
 
 
 @pytest.mark.parametrize("found", [{}, {WHO[0]: allocation(ELSEWHERE)}])
-def test_who_holds_nothing_here_any_more_is_left_alone(found: Mapping[ConsumerUuid, Allocation]) -> None:
+def test_who_holds_nothing_here_any_more_is_left_alone(
+    found: Mapping[ConsumerUuid, Allocation],
+) -> None:
     assert list(operations([PARTLY, WHOLLY], found, [NODE, CELL])) == []
 
 
-@pytest.mark.parametrize(("held", "rest"), [((NODE, SHARED), set()), ((NODE, SHARED, ELSEWHERE), {SHARED, ELSEWHERE})])
-def test_shared_storage_alone_goes_with_the_tree_and_beside_another_host_stays(held: tuple[ProviderUuid, ...], rest: set[ProviderUuid]) -> None:
-    (operation,) = operations([Removal(WHO[0], "it is over", "tree-and-shared")], {WHO[0]: allocation(*held)}, [NODE, CELL], [NODE, SHARED])
+@pytest.mark.parametrize(
+    ("held", "rest"), [((NODE, SHARED), set()), ((NODE, SHARED, ELSEWHERE), {SHARED, ELSEWHERE})]
+)
+def test_shared_storage_alone_goes_with_the_tree_and_beside_another_host_stays(
+    held: tuple[ProviderUuid, ...], rest: set[ProviderUuid]
+) -> None:
+    (operation,) = operations(
+        [Removal(WHO[0], "it is over", "tree-and-shared")],
+        {WHO[0]: allocation(*held)},
+        [NODE, CELL],
+        [NODE, SHARED],
+    )
     assert operation.wanted.resources.keys() == rest
 
 
@@ -240,19 +336,34 @@ def test_an_evacuation_is_cleared_once_its_instance_holds_nothing_here_or_is_her
     done, away = migration("m1", WHO[0], **DONE), instance(WHO[0], host="host-b", node=ELSEWHERE)
     assert judge(holding(WHO[0]), records([away], [done]), {}, NOW).cleared == frozenset()
     assert judge(holding(WHO[1]), records([], [done]), {}, NOW).cleared == {"m1"}
-    assert judge(holding(WHO[0]), records([instance(WHO[0], host=HOST, node=NODE)], [done]), {}, NOW).cleared == {"m1"}
-    coming = records([away], [done], claims=(claim(WHO[0], NODE, half="new", migration=ConsumerUuid("m2")),))
+    assert judge(
+        holding(WHO[0]), records([instance(WHO[0], host=HOST, node=NODE)], [done]), {}, NOW
+    ).cleared == {"m1"}
+    coming = records(
+        [away], [done], claims=(claim(WHO[0], NODE, half="new", migration=ConsumerUuid("m2")),)
+    )
     assert judge(holding(WHO[0]), coming, {}, NOW).cleared == {"m1"}
 
 
 @given(
-    removals=st.lists(st.builds(Removal, st.sampled_from(WHO), st.just("it is over"), st.sampled_from(["tree", "all"])), unique_by=lambda one: one.consumer),
-    holders=st.dictionaries(st.sampled_from(WHO), st.sets(st.sampled_from([NODE, CELL, ELSEWHERE]), min_size=1)),
+    removals=st.lists(
+        st.builds(
+            Removal, st.sampled_from(WHO), st.just("it is over"), st.sampled_from(["tree", "all"])
+        ),
+        unique_by=lambda one: one.consumer,
+    ),
+    holders=st.dictionaries(
+        st.sampled_from(WHO), st.sets(st.sampled_from([NODE, CELL, ELSEWHERE]), min_size=1)
+    ),
 )
-def test_what_is_elsewhere_goes_only_with_everything(removals: list[Removal], holders: dict[ConsumerUuid, set[ProviderUuid]]) -> None:
+def test_what_is_elsewhere_goes_only_with_everything(
+    removals: list[Removal], holders: dict[ConsumerUuid, set[ProviderUuid]]
+) -> None:
     found = {one: replace(allocation(*tree), consumer=one) for one, tree in holders.items()}
     made = {one.old.consumer: one for one in operations(removals, found, [NODE, CELL])}
-    assert made.keys() == {one.consumer for one in removals if holders.get(one.consumer, set()) & {NODE, CELL}}
+    assert made.keys() == {
+        one.consumer for one in removals if holders.get(one.consumer, set()) & {NODE, CELL}
+    }
     for removal in removals:
         if removal.consumer in made:
             expected = set() if removal.reach == "all" else holders[removal.consumer] & {ELSEWHERE}

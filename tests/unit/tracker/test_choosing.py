@@ -1,6 +1,6 @@
 """Which units a guest gets."""
 
-from agent.tracker.unit_choice import choose_units
+from agent.tracker.reserving import choose_units
 from tests.unit.store.record_samples import unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE
 
@@ -12,7 +12,11 @@ def test_units_are_taken_in_the_order_of_their_names() -> None:
 
 
 def test_units_that_are_held_or_gone_are_not_taken() -> None:
-    units = [unit(HERE, "ns_0", holder="claim"), unit(HERE, "ns_1", present=False), unit(HERE, "ns_2")]
+    units = [
+        unit(HERE, "ns_0", holder="claim"),
+        unit(HERE, "ns_1", present=False),
+        unit(HERE, "ns_2"),
+    ]
     chosen, reasons = choose_units(units, {HERE.uuid: {"CUSTOM_PMEM": 2}})
     assert (chosen, reasons) == ([], ["2 units of CUSTOM_PMEM wanted, 1 free"])
 
@@ -23,6 +27,12 @@ def test_what_is_not_assigned_here_is_skipped() -> None:
 
 
 def test_every_class_that_is_short_is_named() -> None:
-    units = [unit(HERE, "a", resource_class="CUSTOM_A", holder="claim"), unit(HERE, "b", resource_class="CUSTOM_B", holder="claim")]
+    units = [
+        unit(HERE, "a", resource_class="CUSTOM_A", holder="claim"),
+        unit(HERE, "b", resource_class="CUSTOM_B", holder="claim"),
+    ]
     _, reasons = choose_units(units, {HERE.uuid: {"CUSTOM_B": 1, "CUSTOM_A": 1}})
-    assert reasons == ["1 unit of CUSTOM_A wanted, none free", "1 unit of CUSTOM_B wanted, none free"]
+    assert reasons == [
+        "1 unit of CUSTOM_A wanted, none free",
+        "1 unit of CUSTOM_B wanted, none free",
+    ]

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from agent.tracker.fair_lock import FairLock
+from agent.tracker.node_entry import FairLock
 
 
 def test_turns_come_in_the_order_of_asking() -> None:

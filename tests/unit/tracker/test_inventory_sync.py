@@ -1,14 +1,16 @@
-"""Rows of devices and units beside what the host shows: what comes, goes, changes, and stays because somebody has it."""
+"""Rows of devices and units beside what the host shows: what comes, goes, changes, and stays
+because somebody has it.
+"""
 
 from dataclasses import replace
 
 import pytest
 
-from agent.model.unit_record import UnitRecord
-from agent.model.record_changes import RecordChanges
-from agent.model.device_record import DeviceRecord
+from agent.model.devices import DeviceRecord
 from agent.model.names import ProviderUuid
-from agent.tracker.inventory_sync import synced_devices, synced_units
+from agent.model.node_records import RecordChanges
+from agent.model.unit_record import UnitRecord
+from agent.tracker.reconcile import synced_devices, synced_units
 from tests.unit.store.record_samples import device, unit
 from tests.unit.tracker.samples import HERE
 
@@ -57,8 +59,15 @@ UNOFFERED = device(HERE, serves="nobody")
         (replace(GHOST, present=False), None, [], [replace(GHOST, present=False)]),
     ],
 )
-def test_a_device(row: DeviceRecord | None, shown: list[DeviceRecord] | None, written: list[DeviceRecord], dropped: list[DeviceRecord]) -> None:
-    assert synced_devices([] if row is None else [row], shown, HOLDERS) == RecordChanges(devices=tuple(written), dropped_devices=tuple(dropped))
+def test_a_device(
+    row: DeviceRecord | None,
+    shown: list[DeviceRecord] | None,
+    written: list[DeviceRecord],
+    dropped: list[DeviceRecord],
+) -> None:
+    assert synced_devices([] if row is None else [row], shown, HOLDERS) == RecordChanges(
+        devices=tuple(written), dropped_devices=tuple(dropped)
+    )
 
 
 NS = unit(HERE, version=2)
@@ -79,8 +88,15 @@ TAKEN = replace(NS, holder="claim")
         (replace(NS, holder="nobody"), None, [NS], []),
     ],
 )
-def test_a_unit(row: UnitRecord | None, shown: list[UnitRecord] | None, written: list[UnitRecord], dropped: list[UnitRecord]) -> None:
-    assert synced_units([] if row is None else [row], shown, HOLDERS) == RecordChanges(units=tuple(written), dropped_units=tuple(dropped))
+def test_a_unit(
+    row: UnitRecord | None,
+    shown: list[UnitRecord] | None,
+    written: list[UnitRecord],
+    dropped: list[UnitRecord],
+) -> None:
+    assert synced_units([] if row is None else [row], shown, HOLDERS) == RecordChanges(
+        units=tuple(written), dropped_units=tuple(dropped)
+    )
 
 
 def test_units_of_one_name_are_told_apart_by_provider_and_class() -> None:
@@ -93,4 +109,6 @@ def test_units_of_one_name_are_told_apart_by_provider_and_class() -> None:
 def test_each_device_is_compared_with_itself() -> None:
     rows = [replace(FREE, address=f"0000:00:0{number}.0") for number in range(3)]
     shown = [device(HERE, "0000:00:01.0"), device(HERE, "0000:00:07.0")]
-    assert synced_devices(rows, shown, HOLDERS) == RecordChanges(devices=(shown[1],), dropped_devices=(rows[0], rows[2]))
+    assert synced_devices(rows, shown, HOLDERS) == RecordChanges(
+        devices=(shown[1],), dropped_devices=(rows[0], rows[2])
+    )

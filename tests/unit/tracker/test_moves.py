@@ -5,48 +5,99 @@ from typing import Any
 
 import pytest
 
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.compute_node import ComputeNode
-from agent.model.device_request import DeviceRequest
+from agent.model.devices import DeviceRequest
 from agent.model.migration import STATUSES, Migration
 from agent.model.names import ConsumerUuid
+from agent.model.node_records import RecordChanges
 from agent.tracker import moves
-from agent.tracker.errors import InstanceClaimed, InvalidTrackerRequest, NodeDegraded, NodeUnavailable, ResourcesUnavailable, TrackerError, UnknownClaim, WrongState
+from agent.tracker.errors import (
+    InstanceClaimed,
+    InvalidTrackerRequest,
+    NodeDegraded,
+    NodeUnavailable,
+    ResourcesUnavailable,
+    TrackerError,
+    UnknownClaim,
+    WrongState,
+)
 from agent.tracker.host_capacity import HostCapacity
-from agent.tracker.stored_state import StoredState
 from agent.tracker.requests import MoveClaim
+from agent.tracker.stored_state import StoredState
 from tests.support.tracking import F1, F3, guest, instance
 from tests.unit.store.record_samples import claim, device
 from tests.unit.tracker.samples import ELSEWHERE, HERE, state
 
 NOW = 1_000_000.0
-UNDER_WAY = ("queued", "accepted", "pre-migrating", "preparing", "migrating", "running", "post-migrating")
+UNDER_WAY = (
+    "queued",
+    "accepted",
+    "pre-migrating",
+    "preparing",
+    "migrating",
+    "running",
+    "post-migrating",
+)
 ARRIVED = ("finished", "confirming", "reverting")
 
-I1 = replace(instance("i1", F1), host=ELSEWHERE.host, node=ELSEWHERE.uuid, vm_state="active", version=3)
+I1 = replace(
+    instance("i1", F1), host=ELSEWHERE.host, node=ELSEWHERE.uuid, vm_state="active", version=3
+)
 MOVE = Migration(
-    uuid=ConsumerUuid(guest("move")), instance=I1.uuid, type="resize", status="pre-migrating", source_compute=ELSEWHERE.host, source_node=ELSEWHERE.uuid,
-    dest_compute=HERE.host, dest_node=HERE.uuid, old_flavor_id="f1", new_flavor_id="f3", version=1,
-)  # fmt: skip
+    uuid=ConsumerUuid(guest("move")),
+    instance=I1.uuid,
+    type="resize",
+    status="pre-migrating",
+    source_compute=ELSEWHERE.host,
+    source_node=ELSEWHERE.uuid,
+    dest_compute=HERE.host,
+    dest_node=HERE.uuid,
+    old_flavor_id="f1",
+    new_flavor_id="f3",
+    version=1,
+)
 SOURCE = claim(I1, ELSEWHERE, id="source", version=1)
 OLD = replace(SOURCE, half="old", migration=MOVE.uuid)
 NEW = Claim(
-    id=MOVE.uuid, purpose="move", instance=I1.uuid, node=HERE.uuid, half="new", amounts=F3.amounts(volume_backed=False), migration=MOVE.uuid, origin=MOVE.uuid,
+    id=MOVE.uuid,
+    purpose="move",
+    instance=I1.uuid,
+    node=HERE.uuid,
+    half="new",
+    amounts=F3.amounts(volume_backed=False),
+    migration=MOVE.uuid,
+    origin=MOVE.uuid,
     version=1,
-)  # fmt: skip
-PORT_THERE, PORT_HERE = (claim(I1, node, id=f"port-{node.name}", purpose="devices", version=1) for node in (ELSEWHERE, HERE))
+)
+PORT_THERE, PORT_HERE = (
+    claim(I1, node, id=f"port-{node.name}", purpose="devices", version=1)
+    for node in (ELSEWHERE, HERE)
+)
 
 
 def request(**fields: Any) -> MoveClaim:
-    return MoveClaim(**{"id": MOVE.uuid, "type": "resize", "node": HERE.uuid, "instance": I1, "flavor": F3, **fields})
+    return MoveClaim(
+        **{
+            "id": MOVE.uuid,
+            "type": "resize",
+            "node": HERE.uuid,
+            "instance": I1,
+            "flavor": F3,
+            **fields,
+        }
+    )
 
 
 def under_way(status: str = "pre-migrating", kind: str = "resize", **fields: Any) -> StoredState:
-    """What the store says of the move: its claim, both halves, and the instance that is to be an F3."""
+    """What the store says of the move: its claim, both halves, and the instance that is to be an
+    F3.
+    """
     moving = replace(I1, old_flavor=F1, new_flavor=F3 if kind == "resize" else F1)
     new = fields.pop("new", NEW)
-    known = StoredState(moving, replace(MOVE, status=status, type=kind), new, (OLD, new) if new.open else (OLD,))  # type: ignore[arg-type]
+    known = StoredState(
+        moving, replace(MOVE, status=status, type=kind), new, (OLD, new) if new.open else (OLD,)
+    )  # type: ignore[arg-type]
     return replace(known, **fields)
 
 
@@ -54,7 +105,9 @@ def finished(status: str = "finished", **fields: Any) -> StoredState:
     """The same, with the guest here."""
     there = under_way(status, new=replace(NEW, state="consumed"))
     assert there.instance is not None
-    return replace(there, instance=replace(there.instance, host=HERE.host, node=HERE.uuid, flavor=F3, **fields))
+    return replace(
+        there, instance=replace(there.instance, host=HERE.host, node=HERE.uuid, flavor=F3, **fields)
+    )
 
 
 def outcome(changes: RecordChanges) -> dict[str, tuple[str, str]]:
@@ -62,7 +115,7 @@ def outcome(changes: RecordChanges) -> dict[str, tuple[str, str]]:
     return {one.id: (one.state, one.half) for one in changes.claims}
 
 
-# --- claiming ------------------------------------------------------------------------------------------------------------
+# --- claiming -------------------------------------------------------------------------------------
 
 
 def test_a_move_is_a_new_half_here_an_old_one_there_and_a_record() -> None:
@@ -71,19 +124,34 @@ def test_a_move_is_a_new_half_here_an_old_one_there_and_a_record() -> None:
     (record,) = planned.changes.migrations
     assert record == replace(MOVE, created_at=NOW, updated_at=NOW, version=0)
     (moving,) = planned.changes.instances
-    assert (moving.flavor, moving.old_flavor, moving.new_flavor, moving.node) == (F1, F1, F3, ELSEWHERE.uuid)
+    assert (moving.flavor, moving.old_flavor, moving.new_flavor, moving.node) == (
+        F1,
+        F1,
+        F3,
+        ELSEWHERE.uuid,
+    )
 
 
 @pytest.mark.parametrize("kind", ["migration", "live-migration", "evacuation"])
 def test_a_move_that_keeps_the_flavor_leaves_the_instance_alone(kind: str) -> None:
-    planned = moves.claim_move(state(), StoredState(I1, claims=(SOURCE,)), request(type=kind, flavor=None), NOW)
+    planned = moves.claim_move(
+        state(), StoredState(I1, claims=(SOURCE,)), request(type=kind, flavor=None), NOW
+    )
     assert planned.changes.instances == ()
     (record,) = planned.changes.migrations
-    assert (record.new_flavor_id, record.status) == ("f1", "accepted" if kind == "live-migration" else "pre-migrating")
+    assert (record.new_flavor_id, record.status) == (
+        "f1",
+        "accepted" if kind == "live-migration" else "pre-migrating",
+    )
 
 
 def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
-    planned = moves.claim_move(state(), StoredState(), request(type="migration", flavor=None, instance=replace(I1, version=0)), NOW)
+    planned = moves.claim_move(
+        state(),
+        StoredState(),
+        request(type="migration", flavor=None, instance=replace(I1, version=0)),
+        NOW,
+    )
     assert [one.uuid for one in planned.changes.instances] == [I1.uuid]
     assert outcome(planned.changes) == {MOVE.uuid: ("held", "new")}
 
@@ -91,8 +159,12 @@ def test_an_instance_that_nobody_has_recorded_is_recorded_by_its_move() -> None:
 @pytest.mark.parametrize("kind", ["live-migration", "migration"])
 def test_devices_of_a_live_migration_wait_for_the_guest(kind: str) -> None:
     wanted = request(type=kind, flavor=None, devices=(DeviceRequest("any", 1),))
-    planned = moves.claim_move(state(devices=[device(HERE)]), StoredState(I1, claims=(SOURCE,)), wanted, NOW)
-    assert [(one.state, one.holder) for one in planned.changes.devices] == [("claimed" if kind == "live-migration" else "allocated", MOVE.uuid)]
+    planned = moves.claim_move(
+        state(devices=[device(HERE)]), StoredState(I1, claims=(SOURCE,)), wanted, NOW
+    )
+    assert [(one.state, one.holder) for one in planned.changes.devices] == [
+        ("claimed" if kind == "live-migration" else "allocated", MOVE.uuid)
+    ]
 
 
 HERE_ALREADY = replace(I1, host=HERE.host, node=HERE.uuid)
@@ -106,16 +178,26 @@ HERE_ALREADY = replace(I1, host=HERE.host, node=HERE.uuid)
         (StoredState(I1), {"flavor": None}, InvalidTrackerRequest),
         (StoredState(I1), {"type": "migration"}, InvalidTrackerRequest),
         (StoredState(I1, claims=(OLD,)), {}, InstanceClaimed),
-        (StoredState(HERE_ALREADY), {"type": "live-migration", "flavor": None}, InvalidTrackerRequest),
+        (
+            StoredState(HERE_ALREADY),
+            {"type": "live-migration", "flavor": None},
+            InvalidTrackerRequest,
+        ),
         (StoredState(HERE_ALREADY), {"type": "evacuation", "flavor": None}, InvalidTrackerRequest),
         (StoredState(I1, replace(MOVE, instance=guest("i2"))), {}, InvalidTrackerRequest),
         (StoredState(I1, replace(MOVE, type="migration")), {}, InvalidTrackerRequest),
         (StoredState(I1, replace(MOVE, status="error")), {}, WrongState),
         (StoredState(I1, replace(MOVE, status="failed")), {}, WrongState),
-        (StoredState(I1), {"flavor": replace(F3, extra_specs={"hw:cpu_policy": "dedicated"}, vcpus=9)}, ResourcesUnavailable),
+        (
+            StoredState(I1),
+            {"flavor": replace(F3, extra_specs={"hw:cpu_policy": "dedicated"}, vcpus=9)},
+            ResourcesUnavailable,
+        ),
     ],
 )
-def test_a_move_that_cannot_be_is_refused_with_its_reason(known: StoredState, fields: dict[str, Any], error: type[TrackerError]) -> None:
+def test_a_move_that_cannot_be_is_refused_with_its_reason(
+    known: StoredState, fields: dict[str, Any], error: type[TrackerError]
+) -> None:
     with pytest.raises(error) as caught:
         moves.claim_move(state(), known, request(**fields), NOW)
     assert caught.value.remedy
@@ -125,10 +207,12 @@ def test_a_node_that_takes_no_claims_takes_no_moves() -> None:
     with pytest.raises(NodeUnavailable):
         moves.claim_move(state(host=HostCapacity(available=False)), StoredState(I1), request(), NOW)
     with pytest.raises(NodeDegraded):
-        moves.claim_move(replace(state(), damaged=("claim x: nonsense",)), StoredState(I1), request(), NOW)
+        moves.claim_move(
+            replace(state(), damaged=("claim x: nonsense",)), StoredState(I1), request(), NOW
+        )
 
 
-# --- what each step does in each status ----------------------------------------------------------------------------------------
+# --- what each step does in each status -----------------------------------------------------------
 
 
 @pytest.mark.parametrize("status", UNDER_WAY)
@@ -137,12 +221,21 @@ def test_a_resize_that_arrives_waits_for_its_confirmation(status: str) -> None:
     assert outcome(changes) == {MOVE.uuid: ("consumed", "new")}
     assert [one.status for one in changes.migrations] == ["finished"]
     (arrived,) = changes.instances
-    assert (arrived.host, arrived.node, arrived.flavor, arrived.old_flavor) == (HERE.host, HERE.uuid, F3, F1)
+    assert (arrived.host, arrived.node, arrived.flavor, arrived.old_flavor) == (
+        HERE.host,
+        HERE.uuid,
+        F3,
+        F1,
+    )
 
 
-@pytest.mark.parametrize(("kind", "ended"), [("live-migration", "completed"), ("evacuation", "done")])
+@pytest.mark.parametrize(
+    ("kind", "ended"), [("live-migration", "completed"), ("evacuation", "done")]
+)
 @pytest.mark.parametrize("status", UNDER_WAY)
-def test_a_move_that_waits_for_nothing_gives_its_source_back_when_it_arrives(kind: str, ended: str, status: str) -> None:
+def test_a_move_that_waits_for_nothing_gives_its_source_back_when_it_arrives(
+    kind: str, ended: str, status: str
+) -> None:
     changes = moves.finish(under_way(status, kind), NOW).changes
     assert outcome(changes) == {"source": ("released", "old"), MOVE.uuid: ("consumed", "only")}
     assert [one.status for one in changes.migrations] == [ended]
@@ -158,8 +251,13 @@ def test_a_move_is_confirmed_only_where_it_waits_for_that(status: str) -> None:
     planned = moves.confirm(finished(status), NOW)
     assert planned.repeated == (status == "confirmed")
     if not planned.repeated:
-        assert outcome(planned.changes) == {"source": ("released", "old"), MOVE.uuid: ("consumed", "only")}
-        assert [(one.old_flavor, one.new_flavor, one.flavor) for one in planned.changes.instances] == [(None, None, F3)]
+        assert outcome(planned.changes) == {
+            "source": ("released", "old"),
+            MOVE.uuid: ("consumed", "only"),
+        }
+        assert [
+            (one.old_flavor, one.new_flavor, one.flavor) for one in planned.changes.instances
+        ] == [(None, None, F3)]
 
 
 @pytest.mark.parametrize("status", sorted(STATUSES))
@@ -172,9 +270,18 @@ def test_a_move_is_reverted_only_where_it_waits_for_that(status: str) -> None:
     planned = moves.revert(back, NOW)
     assert planned.repeated == (status == "reverted")
     if not planned.repeated:
-        assert outcome(planned.changes) == {MOVE.uuid: ("released", "new"), "source": ("held", "only")}
+        assert outcome(planned.changes) == {
+            MOVE.uuid: ("released", "new"),
+            "source": ("held", "only"),
+        }
         (home,) = planned.changes.instances
-        assert (home.host, home.node, home.flavor, home.old_flavor, home.new_flavor) == (ELSEWHERE.host, ELSEWHERE.uuid, F1, None, None)
+        assert (home.host, home.node, home.flavor, home.old_flavor, home.new_flavor) == (
+            ELSEWHERE.host,
+            ELSEWHERE.uuid,
+            F1,
+            None,
+            None,
+        )
 
 
 @pytest.mark.parametrize("task", [None, "resize_confirming", "powering-off"])
@@ -184,14 +291,25 @@ def test_a_guest_that_is_not_going_back_is_not_reverted(task: str | None) -> Non
 
 
 @pytest.mark.parametrize(
-    ("kind", "ended"), [("resize", "cancelled"), ("migration", "cancelled"), ("live-migration", "cancelled"), ("evacuation", "failed")]
+    ("kind", "ended"),
+    [
+        ("resize", "cancelled"),
+        ("migration", "cancelled"),
+        ("live-migration", "cancelled"),
+        ("evacuation", "failed"),
+    ],
 )
 @pytest.mark.parametrize("status", UNDER_WAY)
 @pytest.mark.parametrize("dropped", [True, False])
-def test_a_move_that_is_given_up_leaves_the_source_as_the_only_claim(kind: str, ended: str, status: str, dropped: bool) -> None:
+def test_a_move_that_is_given_up_leaves_the_source_as_the_only_claim(
+    kind: str, ended: str, status: str, dropped: bool
+) -> None:
     known = under_way(status, kind, new=replace(NEW, state="released") if dropped else NEW)
     changes = moves.abort(known, NOW).changes
-    assert outcome(changes) == {**({} if dropped else {MOVE.uuid: ("released", "new")}), "source": ("held", "only")}
+    assert outcome(changes) == {
+        **({} if dropped else {MOVE.uuid: ("released", "new")}),
+        "source": ("held", "only"),
+    }
     assert [one.status for one in changes.migrations] == [ended]
     assert [(one.old_flavor, one.new_flavor) for one in changes.instances] == [(None, None)]
 
@@ -228,12 +346,15 @@ def test_what_is_no_move_is_none() -> None:
         moves.abort(StoredState(), NOW)
 
 
-# --- devices that were attached afterwards ---------------------------------------------------------------------------------------
+# --- devices that were attached afterwards --------------------------------------------------------
 
 
 def with_ports(known: StoredState) -> StoredState:
     """The same, with a port at each end that holds a device."""
-    there, here = device(ELSEWHERE, holder=PORT_THERE.id, state="allocated"), device(HERE, holder=PORT_HERE.id, state="claimed")
+    there, here = (
+        device(ELSEWHERE, holder=PORT_THERE.id, state="allocated"),
+        device(HERE, holder=PORT_HERE.id, state="claimed"),
+    )
     return replace(known, claims=(*known.claims, PORT_THERE, PORT_HERE), devices=(there, here))
 
 
@@ -248,16 +369,21 @@ def with_ports(known: StoredState) -> StoredState:
         (moves.finish, under_way(kind="evacuation"), ELSEWHERE),
     ],
 )
-def test_devices_at_the_end_that_the_guest_leaves_are_free(plan: Any, known: StoredState, leaves: ComputeNode) -> None:
+def test_devices_at_the_end_that_the_guest_leaves_are_free(
+    plan: Any, known: StoredState, leaves: ComputeNode
+) -> None:
     changes = plan(with_ports(known), NOW).changes
-    assert {one.id for one in changes.claims if one.purpose == "devices" and not one.open} == {f"port-{leaves.name}"}
+    assert {one.id for one in changes.claims if one.purpose == "devices" and not one.open} == {
+        f"port-{leaves.name}"
+    }
     assert [one.node for one in changes.devices if one.holder is None] == [leaves.uuid]
 
 
 def test_devices_at_the_end_where_the_guest_arrives_are_in_use() -> None:
     changes = moves.finish(with_ports(under_way()), NOW).changes
     assert [(one.node, one.state) for one in changes.devices] == [(HERE.uuid, "allocated")]
-    assert [(one.id, one.state) for one in changes.claims if one.purpose == "devices"] == [("port-n1", "consumed")]
+    assert [(one.id, one.state) for one in changes.claims if one.purpose == "devices"] == [
+        ("port-n1", "consumed")
+    ]
     # The source keeps its own until the move is confirmed.
     assert all(one.node == HERE.uuid for one in changes.claims)
-

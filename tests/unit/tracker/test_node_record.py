@@ -6,35 +6,62 @@ from typing import Any
 
 import pytest
 
-from agent.tree.policy import Policy, Ratio
 from agent.errors import ConfigError
-from agent.model.record_changes import RecordChanges
-from agent.model.compute_node import ComputeNode
+from agent.model.compute_node import ComputeNode, Lease
 from agent.model.facts import CpuFacts, HostFacts
-from agent.model.lease import Lease
 from agent.model.names import ProviderUuid
+from agent.model.node_records import RecordChanges
 from agent.tracker.errors import NodeHeldElsewhere
 from agent.tracker.node_record import Agent, FoundNode, node_record
+from agent.tree.policy import Policy, Ratio
 
 NOW, LEASE = 1_000_000.0, 300.0
-UUID, OTHER = ProviderUuid("11111111-0000-4000-8000-000000000001"), ProviderUuid("11111111-0000-4000-8000-000000000002")
+UUID, OTHER = (
+    ProviderUuid("11111111-0000-4000-8000-000000000001"),
+    ProviderUuid("11111111-0000-4000-8000-000000000002"),
+)
 US = Agent("HA", "192.0.2.1", LEASE)
-FACTS = HostFacts("node-a", NOW, "QEMU", 8000, CpuFacts(frozenset(range(4)), "x86_64", "Nehalem", "Intel"), 8192, 100)
+FACTS = HostFacts(
+    "node-a",
+    NOW,
+    "QEMU",
+    8000,
+    CpuFacts(frozenset(range(4)), "x86_64", "Nehalem", "Intel"),
+    8192,
+    100,
+)
 MINE = Lease(node=UUID, host="HA", expires_at=NOW + LEASE, version=1)
 KNOWN = ComputeNode(
-    uuid=UUID, host="HA", name="node-a", host_ip="192.0.2.1", vcpus=4, memory_mb=8192, local_gb=100, hypervisor_type="QEMU", hypervisor_version=8000,
-    cpu_info="x86_64 Intel Nehalem", cpu_allocation_ratio=4.0, created_at=1.0, updated_at=2.0, version=7,
-)  # fmt: skip
+    uuid=UUID,
+    host="HA",
+    name="node-a",
+    host_ip="192.0.2.1",
+    vcpus=4,
+    memory_mb=8192,
+    local_gb=100,
+    hypervisor_type="QEMU",
+    hypervisor_version=8000,
+    cpu_info="x86_64 Intel Nehalem",
+    cpu_allocation_ratio=4.0,
+    created_at=1.0,
+    updated_at=2.0,
+    version=7,
+)
 
 
 def recorded(
-    node: ComputeNode | None = KNOWN, lease: Lease | None = MINE, *, facts: HostFacts = FACTS, namesake: ComputeNode | None = None, us: Agent = US,
+    node: ComputeNode | None = KNOWN,
+    lease: Lease | None = MINE,
+    *,
+    facts: HostFacts = FACTS,
+    namesake: ComputeNode | None = None,
+    us: Agent = US,
     **policy: Any,
 ) -> tuple[ComputeNode, RecordChanges]:
     return node_record(FoundNode(node, namesake, lease), UUID, facts, us, Policy(**policy), NOW)
 
 
-# --- the record -----------------------------------------------------------------------------------------------------------
+# --- the record -----------------------------------------------------------------------------------
 
 
 def test_a_node_that_nobody_knows_is_made_and_leased() -> None:
@@ -54,12 +81,17 @@ def test_a_node_that_is_as_it_was_is_not_written() -> None:
         ({"memory_mib": 0, "disk_gib": 0}, {"memory_mb": 0, "local_gb": 0}),
         ({"cpu": CpuFacts(frozenset({0, 1}), "aarch64")}, {"vcpus": 2, "cpu_info": "aarch64"}),
         ({"name": "node-b"}, {"name": "node-b"}),
-        ({"hypervisor_type": "KVM", "hypervisor_version": 9}, {"hypervisor_type": "KVM", "hypervisor_version": 9}),
+        (
+            {"hypervisor_type": "KVM", "hypervisor_version": 9},
+            {"hypervisor_type": "KVM", "hypervisor_version": 9},
+        ),
         # What the driver does not tell now stays.
         ({"cpu": None, "memory_mib": None, "disk_gib": None}, {}),
     ],
 )
-def test_what_the_driver_says_is_written_down(said: dict[str, Any], becomes: dict[str, Any]) -> None:
+def test_what_the_driver_says_is_written_down(
+    said: dict[str, Any], becomes: dict[str, Any]
+) -> None:
     node, changes = recorded(facts=replace(FACTS, **said))
     assert node == replace(KNOWN, **becomes, updated_at=NOW if becomes else KNOWN.updated_at)
     assert changes == (RecordChanges(nodes=(node,)) if becomes else RecordChanges())
@@ -72,9 +104,17 @@ def test_an_agent_without_an_address_keeps_the_one_that_was_known() -> None:
 
 @pytest.mark.parametrize(
     ("configured", "known", "used"),
-    [(None, None, 4.0), (2.0, None, 2.0), (2.0, KNOWN, 2.0), (None, replace(KNOWN, cpu_allocation_ratio=3.0), 3.0), (0.0, None, 4.0)],
+    [
+        (None, None, 4.0),
+        (2.0, None, 2.0),
+        (2.0, KNOWN, 2.0),
+        (None, replace(KNOWN, cpu_allocation_ratio=3.0), 3.0),
+        (0.0, None, 4.0),
+    ],
 )
-def test_a_ratio_is_what_is_configured_else_what_was_kept_else_the_initial_one(configured: float | None, known: ComputeNode | None, used: float) -> None:
+def test_a_ratio_is_what_is_configured_else_what_was_kept_else_the_initial_one(
+    configured: float | None, known: ComputeNode | None, used: float
+) -> None:
     assert recorded(known, cpu_ratio=Ratio(configured, 4.0))[0].cpu_allocation_ratio == used
 
 
@@ -99,16 +139,25 @@ def test_a_name_that_only_a_deleted_node_had_is_free() -> None:
 
 def test_text_from_outside_is_escaped() -> None:
     with pytest.raises(ConfigError) as caught:
-        recorded(None, None, facts=replace(FACTS, name="x\nERROR"), namesake=replace(KNOWN, uuid=OTHER))
+        recorded(
+            None, None, facts=replace(FACTS, name="x\nERROR"), namesake=replace(KNOWN, uuid=OTHER)
+        )
     assert "\n" not in caught.value.message
 
 
-# --- the lease ------------------------------------------------------------------------------------------------------------
+# --- the lease ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("left", "renewed"),
-    [(LEASE, False), (LEASE * 2 / 3 + 1, False), (LEASE * 2 / 3, True), (1.0, True), (0.0, True), (-1.0, True)],
+    [
+        (LEASE, False),
+        (LEASE * 2 / 3 + 1, False),
+        (LEASE * 2 / 3, True),
+        (1.0, True),
+        (0.0, True),
+        (-1.0, True),
+    ],
 )
 def test_our_lease_is_renewed_when_a_third_of_it_is_over(left: float, renewed: bool) -> None:
     node, changes = recorded(lease=replace(MINE, expires_at=NOW + left))
@@ -116,8 +165,12 @@ def test_our_lease_is_renewed_when_a_third_of_it_is_over(left: float, renewed: b
     assert changes == (RecordChanges(leases=(MINE,)) if renewed else RecordChanges())
 
 
-@pytest.mark.parametrize("known", [None, KNOWN, replace(KNOWN, host="HB"), replace(KNOWN, host="HB", deleted=True)])
-def test_a_live_lease_of_another_host_is_respected_and_both_are_named(known: ComputeNode | None) -> None:
+@pytest.mark.parametrize(
+    "known", [None, KNOWN, replace(KNOWN, host="HB"), replace(KNOWN, host="HB", deleted=True)]
+)
+def test_a_live_lease_of_another_host_is_respected_and_both_are_named(
+    known: ComputeNode | None,
+) -> None:
     with pytest.raises(NodeHeldElsewhere) as caught:
         recorded(known, replace(MINE, host="HB", expires_at=NOW + 12))
     assert "host HB for 12 s more, and not by HA" in caught.value.message
@@ -127,7 +180,9 @@ def test_a_live_lease_of_another_host_is_respected_and_both_are_named(known: Com
 
 @pytest.mark.parametrize("left", [0.0, -1000.0])
 def test_a_lease_that_is_over_is_taken_over(left: float, caplog: pytest.LogCaptureFixture) -> None:
-    node, changes = recorded(replace(KNOWN, host="HB"), replace(MINE, host="HB", expires_at=NOW + left, version=4))
+    node, changes = recorded(
+        replace(KNOWN, host="HB"), replace(MINE, host="HB", expires_at=NOW + left, version=4)
+    )
     assert (node.host, node.created_at) == ("HA", KNOWN.created_at)
     assert changes == RecordChanges(nodes=(node,), leases=(replace(MINE, version=4),))
     assert "moved here from host HB" in caplog.text

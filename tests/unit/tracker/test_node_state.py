@@ -1,4 +1,6 @@
-"""The state of a node: that it is the same whether it was kept up to date or read anew, and what it tells."""
+"""The state of a node: that it is the same whether it was kept up to date or read anew, and what it
+tells.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -9,15 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.model.amounts import Amounts
-from agent.model.record_changes import RecordChanges
+from agent.model.flavor import Amounts
 from agent.model.names import ProviderUuid
-from agent.model.node_records import DamagedRecord, NodeRecords
+from agent.model.node_records import DamagedRecord, NodeRecords, RecordChanges
 from agent.store.records import Records
 from agent.store.store import open_store
-from agent.tracker.stored_state import StoredState
 from agent.tracker.node_state import NodeState
 from agent.tracker.releasing import released
+from agent.tracker.stored_state import StoredState
 from tests.unit.store.record_samples import claim, device, instance, migration, new_uuid, node, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, HOST, RESERVED, guest_here, pinned, state
 
@@ -32,7 +33,7 @@ def records(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Records]:
         yield Records(store)
 
 
-# --- what can happen to a node's records --------------------------------------------------------------------------
+# --- what can happen to a node's records ----------------------------------------------------------
 
 
 def some(draw: st.DrawFn, of: Any) -> Any:
@@ -43,18 +44,43 @@ def some(draw: st.DrawFn, of: Any) -> Any:
 
 def comes(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A guest comes, perhaps with pins that another has, perhaps only on its way."""
-    cells = draw(st.lists(st.sampled_from([pinned(0, 4), pinned(0, 5, 6), pinned(1, 12), pinned(1, 12, 13), pinned(7, 99)]), max_size=2, unique_by=str))
+    cells = draw(
+        st.lists(
+            st.sampled_from(
+                [pinned(0, 4), pinned(0, 5, 6), pinned(1, 12), pinned(1, 12, 13), pinned(7, 99)]
+            ),
+            max_size=2,
+            unique_by=str,
+        )
+    )
     owned = instance(host="HA", node=draw(st.sampled_from([now.node.uuid, None])))
     amounts = Amounts(*draw(st.tuples(*[st.integers(0, 4096)] * 3)))
     return RecordChanges(
-        instances=(owned,), claims=(claim(owned, now.node, amounts=amounts, cells=tuple(cells), created_at=float(draw(st.integers(0, 3)))),)
+        instances=(owned,),
+        claims=(
+            claim(
+                owned,
+                now.node,
+                amounts=amounts,
+                cells=tuple(cells),
+                created_at=float(draw(st.integers(0, 3))),
+            ),
+        ),
     )
 
 
 def goes(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A claim is given back, with all that it holds."""
     one = some(draw, now.claims.values())
-    return RecordChanges() if one is None else released([one], StoredState(devices=tuple(now.devices.values()), units=tuple(now.units.values())), 5.0)
+    return (
+        RecordChanges()
+        if one is None
+        else released(
+            [one],
+            StoredState(devices=tuple(now.devices.values()), units=tuple(now.units.values())),
+            5.0,
+        )
+    )
 
 
 def changes(draw: st.DrawFn, now: NodeState) -> RecordChanges:
@@ -62,7 +88,16 @@ def changes(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     one = some(draw, now.claims.values())
     if one is None:
         return RecordChanges()
-    other = draw(st.sampled_from([{"state": "consumed"}, {"cells": ()}, {"cells": (pinned(0, 7),)}, {"amounts": Amounts(1, 2, 3)}]))
+    other = draw(
+        st.sampled_from(
+            [
+                {"state": "consumed"},
+                {"cells": ()},
+                {"cells": (pinned(0, 7),)},
+                {"amounts": Amounts(1, 2, 3)},
+            ]
+        )
+    )
     return RecordChanges(claims=(replace(one, **other),))
 
 
@@ -71,16 +106,34 @@ def moves(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     one = some(draw, now.claims.values())
     if one is None:
         return RecordChanges()
-    ends = draw(st.sampled_from([(now.node.uuid, ELSEWHERE.uuid), (ELSEWHERE.uuid, now.node.uuid), (ELSEWHERE.uuid, ELSEWHERE.uuid)]))
+    ends = draw(
+        st.sampled_from(
+            [
+                (now.node.uuid, ELSEWHERE.uuid),
+                (ELSEWHERE.uuid, now.node.uuid),
+                (ELSEWHERE.uuid, ELSEWHERE.uuid),
+            ]
+        )
+    )
     move = migration(now.instances[one.instance], source_node=ends[0], dest_node=ends[1])
     named = draw(st.booleans())
-    return RecordChanges(migrations=(move,), claims=(replace(one, half="old", migration=move.uuid),) if named else ())
+    return RecordChanges(
+        migrations=(move,), claims=(replace(one, half="old", migration=move.uuid),) if named else ()
+    )
 
 
 def arrives(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A move ends, and the claims that name it may go on to."""
     one = some(draw, now.migrations.values())
-    return RecordChanges() if one is None else RecordChanges(migrations=(replace(one, status=draw(st.sampled_from(["finished", "confirmed", "error"]))),))
+    return (
+        RecordChanges()
+        if one is None
+        else RecordChanges(
+            migrations=(
+                replace(one, status=draw(st.sampled_from(["finished", "confirmed", "error"]))),
+            )
+        )
+    )
 
 
 def lives(draw: st.DrawFn, now: NodeState) -> RecordChanges:
@@ -88,7 +141,16 @@ def lives(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     one = some(draw, now.instances.values())
     if one is None:
         return RecordChanges()
-    other = draw(st.sampled_from([{"deleted": True}, {"vm_state": "active"}, {"host": "HB", "node": ELSEWHERE.uuid}, {"host": None, "node": None}]))
+    other = draw(
+        st.sampled_from(
+            [
+                {"deleted": True},
+                {"vm_state": "active"},
+                {"host": "HB", "node": ELSEWHERE.uuid},
+                {"host": None, "node": None},
+            ]
+        )
+    )
     return RecordChanges(instances=(replace(one, **other),))
 
 
@@ -96,16 +158,25 @@ def plugged(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A device and a unit come."""
     # The version is never the same twice.
     number = now.node.version
-    return RecordChanges(devices=(device(now.node, f"0000:{number:02x}:00.0"),), units=(unit(now.node, f"ns_{number}"),))
+    return RecordChanges(
+        devices=(device(now.node, f"0000:{number:02x}:00.0"),),
+        units=(unit(now.node, f"ns_{number}"),),
+    )
 
 
 def taken(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     """A claim gets a device and a unit."""
-    one, free = some(draw, now.claims.values()), some(draw, [row for row in now.devices.values() if row.holder is None])
+    one, free = (
+        some(draw, now.claims.values()),
+        some(draw, [row for row in now.devices.values() if row.holder is None]),
+    )
     unit_ = some(draw, [row for row in now.units.values() if row.holder is None])
     if one is None or free is None or unit_ is None:
         return RecordChanges()
-    return RecordChanges(devices=(replace(free, holder=one.id, state="claimed"),), units=(replace(unit_, holder=one.id),))
+    return RecordChanges(
+        devices=(replace(free, holder=one.id, state="claimed"),),
+        units=(replace(unit_, holder=one.id),),
+    )
 
 
 def unplugged(draw: st.DrawFn, now: NodeState) -> RecordChanges:
@@ -115,7 +186,9 @@ def unplugged(draw: st.DrawFn, now: NodeState) -> RecordChanges:
         return RecordChanges()
     if device_.holder is None and unit_.holder is None:
         return RecordChanges(dropped_devices=(device_,), dropped_units=(unit_,))
-    return RecordChanges(devices=(replace(device_, present=False),), units=(replace(unit_, present=False),))
+    return RecordChanges(
+        devices=(replace(device_, present=False),), units=(replace(unit_, present=False),)
+    )
 
 
 def built(draw: st.DrawFn, now: NodeState) -> RecordChanges:
@@ -129,7 +202,19 @@ def happens_elsewhere(draw: st.DrawFn, now: NodeState) -> RecordChanges:
     return RecordChanges(instances=(stranger,), claims=(claim(stranger, ELSEWHERE),))
 
 
-STEPS: tuple[Step, ...] = (comes, goes, changes, moves, arrives, lives, plugged, taken, unplugged, built, happens_elsewhere)
+STEPS: tuple[Step, ...] = (
+    comes,
+    goes,
+    changes,
+    moves,
+    arrives,
+    lives,
+    plugged,
+    taken,
+    unplugged,
+    built,
+    happens_elsewhere,
+)
 
 
 def read(records: Records, uuid: ProviderUuid) -> NodeState:
@@ -142,10 +227,14 @@ def read(records: Records, uuid: ProviderUuid) -> NodeState:
 
 @settings(max_examples=150, deadline=None)
 @given(st.data())
-def test_a_state_kept_up_to_date_is_the_state_read_anew(records: Records, data: st.DataObject) -> None:
+def test_a_state_kept_up_to_date_is_the_state_read_anew(
+    records: Records, data: st.DataObject
+) -> None:
     with records.transaction([]) as transaction:
         mine = node("HA", f"host of {new_uuid()}")
-        first = RecordChanges(nodes=(mine, *(() if transaction.node(ELSEWHERE.uuid) else (ELSEWHERE,))))
+        first = RecordChanges(
+            nodes=(mine, *(() if transaction.node(ELSEWHERE.uuid) else (ELSEWHERE,)))
+        )
         transaction.write(first)
     now = read(records, mine.uuid)
     for step in data.draw(st.lists(st.sampled_from(STEPS), max_size=14)):
@@ -156,12 +245,18 @@ def test_a_state_kept_up_to_date_is_the_state_read_anew(records: Records, data: 
         assert now == read(records, mine.uuid), step.__name__
 
 
-# --- what it tells -------------------------------------------------------------------------------------------------
+# --- what it tells --------------------------------------------------------------------------------
 
 
 def test_usage_is_the_hosts_share_and_the_sum_of_the_claims() -> None:
     guests = [guest_here() for _ in range(2)]
-    found = state(instances=guests, claims=[claim(guests[0], HERE, amounts=Amounts(1, 2, 3)), claim(guests[1], HERE, amounts=Amounts(10, 20, 30))])
+    found = state(
+        instances=guests,
+        claims=[
+            claim(guests[0], HERE, amounts=Amounts(1, 2, 3)),
+            claim(guests[1], HERE, amounts=Amounts(10, 20, 30)),
+        ],
+    )
     assert found.used == RESERVED + Amounts(11, 22, 33)
     assert found.problems == ()
 
@@ -173,18 +268,25 @@ def test_a_node_without_claims_has_its_cells_to_itself() -> None:
 def test_a_guest_counts_once_however_many_claims_it_has() -> None:
     one, move = guest_here(), migration(guest_here())
     claims = [
-        claim(one, HERE, half="old", migration=move.uuid), claim(one, HERE, half="new", migration=move.uuid), claim(one, HERE, purpose="devices"),
-    ]  # fmt: skip
+        claim(one, HERE, half="old", migration=move.uuid),
+        claim(one, HERE, half="new", migration=move.uuid),
+        claim(one, HERE, purpose="devices"),
+    ]
     usage = state(instances=[one], claims=claims).usage
     assert (usage.instances, usage.claims, usage.migrations) == (1, 3, 1)
 
 
 def test_of_two_claims_of_one_cpu_the_older_counts() -> None:
     one, other = guest_here(), guest_here()
-    older, newer = claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0), claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0)
+    older, newer = (
+        claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0),
+        claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0),
+    )
     found = state(instances=[one, other], claims=[newer, older])
     assert found.uncounted.keys() == {newer.id}
-    assert found.problems == (f"claim {newer.id}: instance {other.uuid}: cell 0: CPUs [4] are pinned already",)
+    assert found.problems == (
+        f"claim {newer.id}: instance {other.uuid}: cell 0: CPUs [4] are pinned already",
+    )
     assert found.cells[0].pinned == {4}
     assert found.used == RESERVED + older.amounts + newer.amounts
 
@@ -198,8 +300,13 @@ def test_a_claim_on_a_cell_that_the_host_has_not_is_set_aside() -> None:
 
 def test_what_was_set_aside_counts_once_the_other_is_gone() -> None:
     one, other = guest_here(), guest_here()
-    older, newer = claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0), claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0)
-    found = state(instances=[one, other], claims=[older, newer]).after(released([older], StoredState(), 3.0))
+    older, newer = (
+        claim(one, HERE, cells=(pinned(0, 4),), created_at=1.0),
+        claim(other, HERE, cells=(pinned(0, 4),), created_at=2.0),
+    )
+    found = state(instances=[one, other], claims=[older, newer]).after(
+        released([older], StoredState(), 3.0)
+    )
     assert found.uncounted == {}
     assert found.cells[0].pinned == {4}
 
@@ -214,7 +321,9 @@ def test_other_facts_of_the_host_change_what_is_counted_and_no_record() -> None:
 
 
 def test_records_that_make_no_sense_are_told_in_one_line_each() -> None:
-    found = NodeState.of(NodeRecords(HERE, damaged=(DamagedRecord("claim", "one\ntwo", "why\x1b"),)), HOST)
+    found = NodeState.of(
+        NodeRecords(HERE, damaged=(DamagedRecord("claim", "one\ntwo", "why\x1b"),)), HOST
+    )
     assert found.problems == ("claim one\\ntwo: why\\x1b",)
 
 

@@ -1,4 +1,6 @@
-"""The audit of a node's records as a whole: done twice it does nothing more, and it never takes what is not proven to be over."""
+"""The audit of a node's records as a whole: done twice it does nothing more, and it never takes
+what is not proven to be over.
+"""
 
 from collections import Counter
 from dataclasses import fields, replace
@@ -8,16 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.amounts import NOTHING, Amounts
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
+from agent.model.flavor import NOTHING, Amounts
 from agent.model.instance import Instance
 from agent.model.migration import STATUSES, TYPES, Migration
 from agent.model.names import ConsumerUuid, ProviderUuid
-from agent.model.node_records import DamagedRecord, NodeRecords
+from agent.model.node_records import DamagedRecord, NodeRecords, RecordChanges
 from agent.tracker.host_capacity import HostCapacity
 from agent.tracker.node_state import NodeState
-from agent.tracker.reconcile import Reconciliation, ReconcileRules, ObservedHost, reconcile
+from agent.tracker.reconcile import ObservedHost, ReconcileRules, Reconciliation, reconcile
 from tests.support.tracking import F1, F3, domain, guest
 from tests.unit.store.record_samples import claim, device, instance, migration, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE
@@ -31,7 +32,9 @@ UNITS = ["ns_0", "ns_1"]
 PLACES = [None, HERE.uuid, ELSEWHERE.uuid]
 
 
-def done(records: NodeRecords, shown: ObservedHost | None = None, *, rules: ReconcileRules = RULES) -> Reconciliation:
+def done(
+    records: NodeRecords, shown: ObservedHost | None = None, *, rules: ReconcileRules = RULES
+) -> Reconciliation:
     return reconcile(records, shown or ObservedHost(), rules, NOW)
 
 
@@ -39,40 +42,64 @@ def written(records: NodeRecords, changes: RecordChanges) -> NodeRecords:
     """The records once the changes are written, as they are read then."""
     state = NodeState.of(records, HostCapacity()).after(changes)
     return NodeRecords(
-        state.node, tuple(state.claims.values()), tuple(state.instances.values()), tuple(state.migrations.values()), tuple(state.devices.values()),
-        tuple(state.units.values()), records.damaged,
-    )  # fmt: skip
+        state.node,
+        tuple(state.claims.values()),
+        tuple(state.instances.values()),
+        tuple(state.migrations.values()),
+        tuple(state.devices.values()),
+        tuple(state.units.values()),
+        records.damaged,
+    )
 
 
-# --- any records that there can be --------------------------------------------------------------------------------------
+# --- any records that there can be ----------------------------------------------------------------
 
 
 @st.composite
 def an_instance(draw: st.DrawFn, uuid: ConsumerUuid) -> Instance:
     return instance(
-        uuid=uuid, host="HA", node=draw(st.sampled_from(PLACES)), flavor=F1,
-        vm_state=draw(st.sampled_from(["building", "active", "resized", "deleted", "error", "shelved_offloaded"])),
-        task_state=draw(st.sampled_from([None, "spawning", "resize_prep", "migrating"])), deleted=draw(st.booleans()),
-        old_flavor=draw(st.sampled_from([None, F1])), new_flavor=draw(st.sampled_from([None, F3])),
-    )  # fmt: skip
+        uuid=uuid,
+        host="HA",
+        node=draw(st.sampled_from(PLACES)),
+        flavor=F1,
+        vm_state=draw(
+            st.sampled_from(
+                ["building", "active", "resized", "deleted", "error", "shelved_offloaded"]
+            )
+        ),
+        task_state=draw(st.sampled_from([None, "spawning", "resize_prep", "migrating"])),
+        deleted=draw(st.booleans()),
+        old_flavor=draw(st.sampled_from([None, F1])),
+        new_flavor=draw(st.sampled_from([None, F3])),
+    )
 
 
 @st.composite
 def a_move(draw: st.DrawFn, uuid: ConsumerUuid) -> Migration:
     return Migration(
-        uuid=uuid, instance=draw(st.sampled_from(WHO)), type=draw(st.sampled_from(sorted(TYPES))), status=draw(st.sampled_from(sorted(STATUSES))),
-        source_compute="HA", source_node=draw(st.sampled_from(PLACES[1:])), dest_compute="HA", dest_node=draw(st.sampled_from(PLACES)),
-    )  # fmt: skip
+        uuid=uuid,
+        instance=draw(st.sampled_from(WHO)),
+        type=draw(st.sampled_from(sorted(TYPES))),
+        status=draw(st.sampled_from(sorted(STATUSES))),
+        source_compute="HA",
+        source_node=draw(st.sampled_from(PLACES[1:])),
+        dest_compute="HA",
+        dest_node=draw(st.sampled_from(PLACES)),
+    )
 
 
 @st.composite
 def some_claims(draw: st.DrawFn, moves: list[Migration]) -> list[Claim]:
-    """What one guest can have of the node: the only claim, a half or both of one move, and devices."""
+    """What one guest can have of the node: the only claim, a half or both of one move,
+    and devices.
+    """
     claims = []
     for who in WHO:
         mine = [None, *(one for one in moves if one.instance == who)]
         move = draw(st.sampled_from(mine))
-        halves = ["only"] if move is None else draw(st.sampled_from([["old"], ["new"], ["old", "new"]]))
+        halves = (
+            ["only"] if move is None else draw(st.sampled_from([["old"], ["new"], ["old", "new"]]))
+        )
         for half in draw(st.sampled_from([halves, []])):
             claims.append(_claim(draw, who, half, move, "move" if half == "new" else "instance"))
         if draw(st.booleans()):
@@ -80,12 +107,21 @@ def some_claims(draw: st.DrawFn, moves: list[Migration]) -> list[Claim]:
     return claims
 
 
-def _claim(draw: st.DrawFn, who: ConsumerUuid, half: Any, move: Migration | None, purpose: Any) -> Claim:
+def _claim(
+    draw: st.DrawFn, who: ConsumerUuid, half: Any, move: Migration | None, purpose: Any
+) -> Claim:
     return Claim(
-        id=f"{purpose}-{half}-{who}", purpose=purpose, instance=who, node=HERE.uuid, half=half,
-        migration=move.uuid if move is not None else None, origin=move.uuid if move is not None else None,
-        state=draw(st.sampled_from(["held", "consumed"])), amounts=Amounts(1024, 1, 0), updated_at=NOW - draw(st.sampled_from([0.0, WAIT])),
-    )  # fmt: skip
+        id=f"{purpose}-{half}-{who}",
+        purpose=purpose,
+        instance=who,
+        node=HERE.uuid,
+        half=half,
+        migration=move.uuid if move is not None else None,
+        origin=move.uuid if move is not None else None,
+        state=draw(st.sampled_from(["held", "consumed"])),
+        amounts=Amounts(1024, 1, 0),
+        updated_at=NOW - draw(st.sampled_from([0.0, WAIT])),
+    )
 
 
 @st.composite
@@ -93,23 +129,56 @@ def situations(draw: st.DrawFn) -> tuple[NodeRecords, ObservedHost]:
     moves = [draw(a_move(uuid)) for uuid in draw(st.sets(st.sampled_from(MOVES)))]
     claims = draw(some_claims(moves))
     claimed = {one.instance for one in claims}
-    instances = [one for who in draw(st.sets(st.sampled_from(WHO))) if _read((one := draw(an_instance(who))), claimed)]
+    instances = [
+        one
+        for who in draw(st.sets(st.sampled_from(WHO)))
+        if _read((one := draw(an_instance(who))), claimed)
+    ]
     holders = st.sampled_from([None, "nobody", *(one.id for one in claims)])
 
     def held(row: Any) -> Any:
         holder = draw(holders)
-        given = {} if not hasattr(row, "state") else {"state": "available" if holder is None else "allocated"}
+        given = (
+            {}
+            if not hasattr(row, "state")
+            else {"state": "available" if holder is None else "allocated"}
+        )
         return replace(row, holder=holder, present=draw(st.booleans()), **given)
 
-    devices = tuple(held(device(HERE, address)) for address in draw(st.sets(st.sampled_from(ADDRESSES))))
+    devices = tuple(
+        held(device(HERE, address)) for address in draw(st.sets(st.sampled_from(ADDRESSES)))
+    )
     units = tuple(held(unit(HERE, name)) for name in draw(st.sets(st.sampled_from(UNITS))))
     shown = ObservedHost(
         NOW,
-        draw(st.none() | st.builds(tuple, st.lists(st.sampled_from([device(HERE, one, numa_node=1) for one in ADDRESSES]), unique_by=lambda one: one.address))),
-        draw(st.none() | st.builds(tuple, st.lists(st.sampled_from([unit(HERE, one) for one in UNITS]), unique_by=lambda one: one.identifier))),
+        draw(
+            st.none()
+            | st.builds(
+                tuple,
+                st.lists(
+                    st.sampled_from([device(HERE, one, numa_node=1) for one in ADDRESSES]),
+                    unique_by=lambda one: one.address,
+                ),
+            )
+        ),
+        draw(
+            st.none()
+            | st.builds(
+                tuple,
+                st.lists(
+                    st.sampled_from([unit(HERE, one) for one in UNITS]),
+                    unique_by=lambda one: one.identifier,
+                ),
+            )
+        ),
         draw(st.sampled_from([None, (), (domain("i0", 512), domain("stray", 512))])),
     )
-    moves = [one for one in moves if (not one.ended and HERE.uuid in (one.source_node, one.dest_node)) or one.uuid in {c.migration for c in claims}]
+    moves = [
+        one
+        for one in moves
+        if (not one.ended and HERE.uuid in (one.source_node, one.dest_node))
+        or one.uuid in {c.migration for c in claims}
+    ]
     return NodeRecords(HERE, tuple(claims), tuple(instances), tuple(moves), devices, units), shown
 
 
@@ -118,11 +187,13 @@ def _read(one: Instance, claimed: set[ConsumerUuid]) -> bool:
     return one.uuid in claimed or (one.node == HERE.uuid and not one.deleted)
 
 
-# --- properties -----------------------------------------------------------------------------------------------------------
+# --- properties -----------------------------------------------------------------------------------
 
 
 @given(situations())
-def test_done_twice_it_changes_nothing_the_second_time(situation: tuple[NodeRecords, ObservedHost]) -> None:
+def test_done_twice_it_changes_nothing_the_second_time(
+    situation: tuple[NodeRecords, ObservedHost],
+) -> None:
     records, shown = situation
     first = done(records, shown)
     again = done(written(records, first.changes), shown)
@@ -134,7 +205,14 @@ def test_done_twice_it_changes_nothing_the_second_time(situation: tuple[NodeReco
 def test_no_record_is_written_twice(situation: tuple[NodeRecords, ObservedHost]) -> None:
     records, shown = situation
     changes = done(records, shown).changes
-    keys = {"nodes": "uuid", "instances": "uuid", "migrations": "uuid", "claims": "id", "devices": "address", "units": "identifier"}
+    keys = {
+        "nodes": "uuid",
+        "instances": "uuid",
+        "migrations": "uuid",
+        "claims": "id",
+        "devices": "address",
+        "units": "identifier",
+    }
     for one in fields(changes):
         name = one.name.removeprefix("dropped_")
         rows = getattr(changes, name) + getattr(changes, f"dropped_{name}", ())
@@ -143,7 +221,9 @@ def test_no_record_is_written_twice(situation: tuple[NodeRecords, ObservedHost])
 
 
 @given(situations())
-def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords, ObservedHost]) -> None:
+def test_what_is_held_is_held_by_a_claim_that_stays(
+    situation: tuple[NodeRecords, ObservedHost],
+) -> None:
     records, shown = situation
     after = written(records, done(records, shown).changes)
     staying = {one.id for one in after.claims}
@@ -158,30 +238,61 @@ def test_what_is_held_is_held_by_a_claim_that_stays(situation: tuple[NodeRecords
 
 
 @given(situations())
-def test_a_guest_that_is_here_keeps_room_if_it_had_some(situation: tuple[NodeRecords, ObservedHost]) -> None:
+def test_a_guest_that_is_here_keeps_room_if_it_had_some(
+    situation: tuple[NodeRecords, ObservedHost],
+) -> None:
     records, shown = situation
     after = written(records, done(records, shown).changes)
     room = {one.instance for one in records.claims if one.purpose != "devices"}
     left = {one.instance for one in after.claims if one.purpose != "devices"}
     for one in records.instances:
-        moves = [move for move in records.migrations if move.uuid in {c.migration for c in records.claims if c.instance == one.uuid}]
-        if one.node == HERE.uuid and not one.removed and one.uuid in room and not any(move.same_node for move in moves):
+        moves = [
+            move
+            for move in records.migrations
+            if move.uuid in {c.migration for c in records.claims if c.instance == one.uuid}
+        ]
+        if (
+            one.node == HERE.uuid
+            and not one.removed
+            and one.uuid in room
+            and not any(move.same_node for move in moves)
+        ):
             assert one.uuid in left
 
 
-# --- what one audit tells and the next one does -----------------------------------------------------------------------------
+# --- what one audit tells and the next one does ---------------------------------------------------
 
 
 @pytest.fixture
 def resting() -> NodeRecords:
     """A resize from elsewhere to here of which nobody has heard for too long."""
-    who = instance(uuid=WHO[0], host="HB", node=ELSEWHERE.uuid, vm_state="active", flavor=F1, old_flavor=F1, new_flavor=F3)
-    move = migration(who, uuid=MOVES[0], status="pre-migrating", source_node=ELSEWHERE.uuid, dest_node=HERE.uuid)
-    held = claim(who, HERE, purpose="move", half="new", migration=move.uuid, origin=move.uuid, updated_at=NOW - WAIT)
+    who = instance(
+        uuid=WHO[0],
+        host="HB",
+        node=ELSEWHERE.uuid,
+        vm_state="active",
+        flavor=F1,
+        old_flavor=F1,
+        new_flavor=F3,
+    )
+    move = migration(
+        who, uuid=MOVES[0], status="pre-migrating", source_node=ELSEWHERE.uuid, dest_node=HERE.uuid
+    )
+    held = claim(
+        who,
+        HERE,
+        purpose="move",
+        half="new",
+        migration=move.uuid,
+        origin=move.uuid,
+        updated_at=NOW - WAIT,
+    )
     return NodeRecords(HERE, (held,), (who,), (move,))
 
 
-def test_age_alone_frees_nothing_but_is_told_with_the_command_that_ends_it(resting: NodeRecords) -> None:
+def test_age_alone_frees_nothing_but_is_told_with_the_command_that_ends_it(
+    resting: NodeRecords,
+) -> None:
     (held,) = resting.claims
     for _ in range(2):
         found = done(resting)
@@ -195,21 +306,33 @@ def test_a_source_is_told_of_a_move_that_rests_by_its_migration(resting: NodeRec
     (held,), (who,), (move,) = resting.claims, resting.instances, resting.migrations
     left = replace(held, half="old", state="consumed", purpose="instance")
     away = replace(move, source_node=HERE.uuid, dest_node=ELSEWHERE.uuid)
-    there = replace(resting, claims=(left,), instances=(replace(who, host="HA", node=HERE.uuid),), migrations=(away,))
+    there = replace(
+        resting,
+        claims=(left,),
+        instances=(replace(who, host="HA", node=HERE.uuid),),
+        migrations=(away,),
+    )
     found = done(there)
     assert not found.changes
     assert [f"agent migrate abort {move.uuid}" in one.remedy for one in found.drift] == [True]
 
 
 def test_what_goes_on_is_not_told(resting: NodeRecords) -> None:
-    about_instance = replace(resting, instances=tuple(replace(one, updated_at=NOW - 1) for one in resting.instances))
-    about_move = replace(resting, migrations=tuple(replace(one, updated_at=NOW - 1) for one in resting.migrations))
+    about_instance = replace(
+        resting, instances=tuple(replace(one, updated_at=NOW - 1) for one in resting.instances)
+    )
+    about_move = replace(
+        resting, migrations=tuple(replace(one, updated_at=NOW - 1) for one in resting.migrations)
+    )
     for going_on in (about_instance, about_move):
         assert (done(going_on).changes, done(going_on).drift) == (RecordChanges(), ())
 
 
 def test_a_task_state_alone_is_no_progress(resting: NodeRecords) -> None:
-    left = replace(resting, instances=tuple(replace(one, task_state="resize_migrating") for one in resting.instances))
+    left = replace(
+        resting,
+        instances=tuple(replace(one, task_state="resize_migrating") for one in resting.instances),
+    )
     (drift,) = done(left).drift
     assert (drift.kind, "nobody tells of progress" in drift.detail) == ("stranded-claim", True)
 
@@ -220,17 +343,33 @@ def test_a_claim_of_an_unknown_instance_is_told_with_the_way_out(resting: NodeRe
     assert resting.claims[0].id in drift.remedy
 
 
-@pytest.mark.parametrize(("half", "status"), [("old", "error"), ("old", "reverted"), ("new", "confirmed")])
-def test_a_guest_whose_claim_is_the_only_one_again_becomes_nothing_else(half: Any, status: Any) -> None:
-    who = instance(uuid=WHO[0], host="HA", node=HERE.uuid, vm_state="active", flavor=F1, old_flavor=F1, new_flavor=F3)
-    move = migration(who, uuid=MOVES[0], status=status, source_node=ELSEWHERE.uuid, dest_node=HERE.uuid)
+@pytest.mark.parametrize(
+    ("half", "status"), [("old", "error"), ("old", "reverted"), ("new", "confirmed")]
+)
+def test_a_guest_whose_claim_is_the_only_one_again_becomes_nothing_else(
+    half: Any, status: Any
+) -> None:
+    who = instance(
+        uuid=WHO[0],
+        host="HA",
+        node=HERE.uuid,
+        vm_state="active",
+        flavor=F1,
+        old_flavor=F1,
+        new_flavor=F3,
+    )
+    move = migration(
+        who, uuid=MOVES[0], status=status, source_node=ELSEWHERE.uuid, dest_node=HERE.uuid
+    )
     room = claim(who, HERE, half=half, migration=move.uuid, origin=move.uuid)
     changes = done(NodeRecords(HERE, (room,), (who,), (move,))).changes
-    assert [(one.half, one.migration, one.origin) for one in changes.claims] == [("only", None, move.uuid)]
+    assert [(one.half, one.migration, one.origin) for one in changes.claims] == [
+        ("only", None, move.uuid)
+    ]
     assert changes.instances == (replace(who, old_flavor=None, new_flavor=None, updated_at=NOW),)
 
 
-# --- moves that exclude each other ---------------------------------------------------------------------------------------------
+# --- moves that exclude each other ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -245,17 +384,21 @@ def test_a_guest_whose_claim_is_the_only_one_again_becomes_nothing_else(half: An
         ("pre-migrating", None, None),
     ],
 )
-def test_another_move_that_has_begun_is_in_error_if_it_leads_here(resting: NodeRecords, status: Any, dest: ProviderUuid | None, after: str | None) -> None:
+def test_another_move_that_has_begun_is_in_error_if_it_leads_here(
+    resting: NodeRecords, status: Any, dest: ProviderUuid | None, after: str | None
+) -> None:
     other = replace(resting.migrations[0], uuid=MOVES[1], status=status, dest_node=dest)
     changes = done(replace(resting, migrations=(*resting.migrations, other))).changes
-    assert [(one.uuid, one.status) for one in changes.migrations] == ([(other.uuid, after)] if after else [])
+    assert [(one.uuid, one.status) for one in changes.migrations] == (
+        [(other.uuid, after)] if after else []
+    )
 
 
 def test_a_move_without_any_claim_is_not_judged(resting: NodeRecords) -> None:
     assert not done(replace(resting, claims=())).changes
 
 
-# --- devices and damage ---------------------------------------------------------------------------------------------------------
+# --- devices and damage ---------------------------------------------------------------------------
 
 
 def test_devices_go_with_the_last_claim_of_their_guest() -> None:
@@ -263,12 +406,19 @@ def test_devices_go_with_the_last_claim_of_their_guest() -> None:
     room, port = claim(who, HERE), claim(who, HERE, purpose="devices", amounts=NOTHING)
     rows = device(HERE, holder=port.id, state="allocated")
     changes = done(NodeRecords(HERE, (room, port), (who,), (), (rows,))).changes
-    assert {(one.id, one.state) for one in changes.claims} == {(room.id, "released"), (port.id, "released")}
+    assert {(one.id, one.state) for one in changes.claims} == {
+        (room.id, "released"),
+        (port.id, "released"),
+    }
     assert [(one.state, one.holder) for one in changes.devices] == [("available", None)]
 
 
 def test_what_a_claim_has_that_makes_no_sense_stays_held() -> None:
     rows = device(HERE, holder="claim-x", state="allocated")
-    records = NodeRecords(HERE, devices=(rows,), damaged=(DamagedRecord("claim", "claim-x", "nonsense"),))
+    records = NodeRecords(
+        HERE, devices=(rows,), damaged=(DamagedRecord("claim", "claim-x", "nonsense"),)
+    )
     assert not done(records).changes
-    assert done(replace(records, damaged=())).changes.devices == (replace(rows, holder=None, state="available"),)
+    assert done(replace(records, damaged=())).changes.devices == (
+        replace(rows, holder=None, state="available"),
+    )

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from agent.model.record_changes import RecordChanges
-from agent.tracker.stored_state import StoredState
+from agent.model.node_records import RecordChanges
 from agent.tracker.releasing import given_back, released
+from agent.tracker.stored_state import StoredState
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import ELSEWHERE, HERE, gpus, guest_here, holder, pinned
 
@@ -15,11 +15,19 @@ ATTACHED = claim(GUEST, HERE, purpose="devices")
 
 def test_a_released_claim_has_no_pins_and_keeps_its_amounts() -> None:
     (one,) = released([CLAIM], StoredState(), 7.0).claims
-    assert (one.state, one.cells, one.amounts, one.updated_at) == ("released", (), CLAIM.amounts, 7.0)
+    assert (one.state, one.cells, one.amounts, one.updated_at) == (
+        "released",
+        (),
+        CLAIM.amounts,
+        7.0,
+    )
 
 
 def test_what_it_holds_is_free_and_nothing_else() -> None:
-    mine, other = (replace(one, request="r", **holder(whose)) for one, whose in zip(gpus(2), (CLAIM, ATTACHED), strict=True))
+    mine, other = (
+        replace(one, request="r", **holder(whose))
+        for one, whose in zip(gpus(2), (CLAIM, ATTACHED), strict=True)
+    )
     units = unit(HERE, "ns_0", holder=CLAIM.id), unit(HERE, "ns_1", holder=ATTACHED.id)
     found = released([CLAIM], StoredState(devices=(mine, other), units=units), 7.0)
     assert found.devices == (replace(mine, holder=None, request=None, state="available"),)
@@ -31,7 +39,12 @@ def test_what_is_gone_from_the_host_is_dropped() -> None:
     gone = replace(gpus(1)[0], present=False, **holder(CLAIM))
     lost = unit(HERE, holder=CLAIM.id, present=False)
     found = released([CLAIM], StoredState(devices=(gone,), units=(lost,)), 7.0)
-    assert (found.devices, found.units, found.dropped_devices, found.dropped_units) == ((), (), (gone,), (lost,))
+    assert (found.devices, found.units, found.dropped_devices, found.dropped_units) == (
+        (),
+        (),
+        (gone,),
+        (lost,),
+    )
 
 
 def test_a_released_claim_releases_nothing_more() -> None:

@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
-from agent.model.amounts import Amounts
-from agent.model.device_request import DeviceRequest
-from agent.model.flavor import Flavor
+from agent.model.devices import DeviceRequest
+from agent.model.flavor import Amounts, Flavor
 from agent.model.names import ProviderUuid
 from agent.numa.pair import CellLimits as CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
 from agent.tracker.requests import ClaimLimits
-from agent.tracker.reserving import Reservation, GuestRequest, only_devices, reserve
+from agent.tracker.reserving import GuestRequest, Reservation, only_devices, reserve
 from tests.unit.store.record_samples import claim, unit
 from tests.unit.tracker.samples import HERE, HOST, gpus, guest_here, pinned, state
 
@@ -25,7 +24,13 @@ GPU = (DeviceRequest("gpu", 1, {"kind": "gpu"}),)
 
 def wanted(flavor: Flavor = PLAIN, **fields: Any) -> GuestRequest:
     """What a guest of the flavor asks for."""
-    nothing: dict[str, Any] = {"image_properties": {}, "volume_backed": False, "limits": ClaimLimits(), "allocations": {}, "devices": ()}
+    nothing: dict[str, Any] = {
+        "image_properties": {},
+        "volume_backed": False,
+        "limits": ClaimLimits(),
+        "allocations": {},
+        "devices": (),
+    }
     return GuestRequest("claim", flavor, **{**nothing, **fields})
 
 
@@ -46,16 +51,30 @@ def test_a_limit_may_be_reached(name: str) -> None:
     found = state()
     reached = getattr(found.used + PLAIN.amounts(volume_backed=False), name)
     reserve(found, wanted(limits=ClaimLimits(**{name: reached})))
-    assert reasons(found, wanted(limits=ClaimLimits(**{name: reached - 1}))) == [name.partition("_")[0]]
+    assert reasons(found, wanted(limits=ClaimLimits(**{name: reached - 1}))) == [
+        name.partition("_")[0]
+    ]
 
 
 def test_all_reasons_are_told_at_once() -> None:
     found = state(units=[unit(HERE, holder="claim")])
     everything = wanted(
-        replace(PINNED, vcpus=9), limits=ClaimLimits(1, 1, 1), allocations={HERE.uuid: {"CUSTOM_PMEM": 1}}, devices=GPU,
-    )  # fmt: skip
-    assert reasons(found, everything) == ["memory", "vcpus", "disk", "NUMA", "1 unit of CUSTOM_PMEM wanted, none free"]
-    assert reasons(found, wanted(devices=GPU, limits=ClaimLimits(memory_mb=1))) == ["memory", "1 device with kind=gpu wanted, 0 free"]
+        replace(PINNED, vcpus=9),
+        limits=ClaimLimits(1, 1, 1),
+        allocations={HERE.uuid: {"CUSTOM_PMEM": 1}},
+        devices=GPU,
+    )
+    assert reasons(found, everything) == [
+        "memory",
+        "vcpus",
+        "disk",
+        "NUMA",
+        "1 unit of CUSTOM_PMEM wanted, none free",
+    ]
+    assert reasons(found, wanted(devices=GPU, limits=ClaimLimits(memory_mb=1))) == [
+        "memory",
+        "1 device with kind=gpu wanted, 0 free",
+    ]
 
 
 def test_a_guest_with_cells_gets_them() -> None:
@@ -73,7 +92,9 @@ def test_a_guest_gets_no_cpu_that_another_has() -> None:
 def test_the_limits_of_a_cell_are_kept() -> None:
     shared = replace(PLAIN, vcpus=4, extra_specs={"hw:numa_nodes": "1"})
     reserve(state(), wanted(shared, limits=ClaimLimits(cells=CellLimits(1.0, 1.0))))
-    assert reasons(state(), wanted(shared, limits=ClaimLimits(cells=CellLimits(0.5, 1.0)))) == ["NUMA"]
+    assert reasons(state(), wanted(shared, limits=ClaimLimits(cells=CellLimits(0.5, 1.0)))) == [
+        "NUMA"
+    ]
 
 
 def test_a_guest_with_cells_does_not_fit_a_host_without() -> None:
@@ -84,7 +105,9 @@ def test_a_guest_with_cells_does_not_fit_a_host_without() -> None:
 
 def test_cells_and_devices_are_chosen_together() -> None:
     found = state(devices=[replace(gpus(1)[0], numa_node=1)])
-    guest = replace(PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"})
+    guest = replace(
+        PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"}
+    )
     reserved = reserve(found, wanted(guest, devices=GPU))
     assert [one.host_cell for one in reserved.cells] == [1]
     assert [(device.numa_node, request.id) for device, request in reserved.devices] == [(1, "gpu")]
@@ -94,40 +117,58 @@ def test_devices_that_are_too_far_away_are_a_reason() -> None:
     one = guest_here()
     full = claim(one, HERE, cells=(pinned(1, 12, 13, 14, 15),))
     found = state(instances=[one], claims=[full], devices=[replace(gpus(1)[0], numa_node=1)])
-    guest = replace(PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"})
+    guest = replace(
+        PINNED, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "required"}
+    )
     assert reasons(found, wanted(guest, devices=GPU)) == ["NUMA"]
-    preferred = replace(guest, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "preferred"})
+    preferred = replace(
+        guest, extra_specs={**PINNED.extra_specs, "hw:pci_numa_affinity_policy": "preferred"}
+    )
     assert len(reserve(found, wanted(preferred, devices=GPU)).devices) == 1
 
 
 def test_units_come_with_the_claim() -> None:
     found = state(units=[unit(HERE, "ns_1"), unit(HERE, "ns_0")])
-    assert [one.identifier for one in reserve(found, wanted(allocations={HERE.uuid: {"CUSTOM_PMEM": 1}})).units] == ["ns_0"]
+    assert [
+        one.identifier
+        for one in reserve(found, wanted(allocations={HERE.uuid: {"CUSTOM_PMEM": 1}})).units
+    ] == ["ns_0"]
 
 
 def test_a_flavor_that_makes_no_sense_is_told_from_one_that_the_image_contradicts() -> None:
     with pytest.raises(InvalidTopology, match="hw:numa_nodes"):
         reserve(state(), wanted(replace(PLAIN, extra_specs={"hw:numa_nodes": "none"})))
     with pytest.raises(FlavorImageConflict, match="hw_cpu_policy"):
-        reserve(state(), wanted(replace(PLAIN, extra_specs={"hw:cpu_policy": "shared"}), image_properties={"hw_cpu_policy": "dedicated"}))
+        reserve(
+            state(),
+            wanted(
+                replace(PLAIN, extra_specs={"hw:cpu_policy": "shared"}),
+                image_properties={"hw_cpu_policy": "dedicated"},
+            ),
+        )
 
 
 def test_devices_alone_are_all_there_or_none() -> None:
     found = state(devices=gpus(2))
     two = (replace(GPU[0], count=2),)
-    assert [one.address for one, _ in only_devices(found, two, frozenset(), None)] == ["0000:00:00.0", "0000:01:00.0"]
+    assert [one.address for one, _ in only_devices(found, two, frozenset(), None)] == [
+        "0000:00:00.0",
+        "0000:01:00.0",
+    ]
     with pytest.raises(ResourcesUnavailable):
         only_devices(found, (replace(GPU[0], count=3),), frozenset(), None)
 
 
-# --- cells that the scheduler allocated from ------------------------------------------------------------------------
+# --- cells that the scheduler allocated from ------------------------------------------------------
 
 CELL = {number: ProviderUuid(f"cell-{number}") for number in (0, 1)}
 
 
 def nested(**fields: Any) -> NodeState:
     """The node with a provider for each cell."""
-    return state(host=replace(HOST, cell_providers={uuid: number for number, uuid in CELL.items()}, **fields))
+    return state(
+        host=replace(HOST, cell_providers={uuid: number for number, uuid in CELL.items()}, **fields)
+    )
 
 
 def on_cell(number: int, on: NodeState, **amounts: int) -> int:
@@ -142,18 +183,30 @@ def test_a_guest_sits_where_the_scheduler_allocated() -> None:
 
 
 def test_what_cells_count_has_to_be_allocated_of_the_same_cell() -> None:
-    for amounts in ({"PCPU": 3}, {"PCPU": 2, "VCPU": 1, "MEMORY_MB": 4096}, {"PCPU": 2, "MEMORY_MB": 4097}):
+    for amounts in (
+        {"PCPU": 3},
+        {"PCPU": 2, "VCPU": 1, "MEMORY_MB": 4096},
+        {"PCPU": 2, "MEMORY_MB": 4097},
+    ):
         strict = len(amounts) > 1
-        assert reasons(nested(strict=strict), wanted(PINNED, allocations={CELL[1]: amounts})) == ["NUMA"]
+        assert reasons(nested(strict=strict), wanted(PINNED, allocations={CELL[1]: amounts})) == [
+            "NUMA"
+        ]
 
 
 def test_a_class_that_was_allocated_of_the_root_before_a_new_layout_binds_no_cell() -> None:
     before = {HERE.uuid: {"VCPU": 2, "MEMORY_MB": 4096}, CELL[1]: {"PCPU": 2}}
-    assert [one.host_cell for one in reserve(nested(strict=True), wanted(PINNED, allocations=before)).cells] == [1]
+    assert [
+        one.host_cell
+        for one in reserve(nested(strict=True), wanted(PINNED, allocations=before)).cells
+    ] == [1]
 
 
 def test_where_one_cpu_serves_both_kinds_dedicated_ones_are_counted_as_shared() -> None:
-    both = tuple(replace(cell, shared=cell.shared | cell.dedicated, dedicated=cell.shared | cell.dedicated) for cell in HOST.cells)
+    both = tuple(
+        replace(cell, shared=cell.shared | cell.dedicated, dedicated=cell.shared | cell.dedicated)
+        for cell in HOST.cells
+    )
     assert on_cell(1, nested(cells=both, strict=True), VCPU=2, MEMORY_MB=4096) == 1
 
 

@@ -3,12 +3,11 @@ from typing import Any
 
 import pytest
 
-from agent.model.amounts import Amounts
+from agent.model.devices import PciAddress
 from agent.model.domain import Domain, Origin
-from agent.model.flavor import Flavor
+from agent.model.flavor import Amounts, Flavor
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.names import ConsumerUuid
-from agent.model.pci_address import PciAddress
 from agent.tracker.node_state import NodeState
 from agent.tracker.seen_guest import contradictions, records_of
 from tests.unit.store.record_samples import claim, device
@@ -36,11 +35,31 @@ def made_of(flavor: Flavor, **fields: Any) -> Origin:
 
 
 def test_what_is_made_counts_what_the_flavor_promises():
-    changes = records_of(state(), seen(origin=made_of(SMALL, volume_backed=True), state="paused"), 5.0)
+    changes = records_of(
+        state(), seen(origin=made_of(SMALL, volume_backed=True), state="paused"), 5.0
+    )
     (instance,), (made,) = changes.instances, changes.claims
-    assert (instance.uuid, instance.project_id, instance.user_id, instance.flavor, instance.volume_backed) == (GUEST, "p", "u", SMALL, True)
-    assert (instance.host, instance.node, instance.vm_state, instance.launched_on) == (HERE.host, HERE.uuid, "paused", None)
-    assert (made.purpose, made.state, made.half, made.instance, made.node, made.flavor_id) == ("instance", "consumed", "only", GUEST, HERE.uuid, "f1")
+    assert (
+        instance.uuid,
+        instance.project_id,
+        instance.user_id,
+        instance.flavor,
+        instance.volume_backed,
+    ) == (GUEST, "p", "u", SMALL, True)
+    assert (instance.host, instance.node, instance.vm_state, instance.launched_on) == (
+        HERE.host,
+        HERE.uuid,
+        "paused",
+        None,
+    )
+    assert (made.purpose, made.state, made.half, made.instance, made.node, made.flavor_id) == (
+        "instance",
+        "consumed",
+        "only",
+        GUEST,
+        HERE.uuid,
+        "f1",
+    )
     assert made.amounts == Amounts(2048, 2, 512)
 
 
@@ -52,8 +71,16 @@ def test_more_than_the_flavor_is_counted_if_it_is_seen():
 def test_of_a_guest_without_origin_nobody_knows_project_user_and_disk():
     changes = records_of(state(), seen(cells=(pinned(0, 4, 5),), memory_mib=1024), 5.0)
     (instance,), (made,) = changes.instances, changes.claims
-    assert (instance.project_id, instance.user_id, instance.vm_state) == ("unknown", "unknown", "active")
-    assert (made.amounts, made.cells, made.flavor_id) == (Amounts(1024, 2, 0), (pinned(0, 4, 5),), instance.flavor.id)
+    assert (instance.project_id, instance.user_id, instance.vm_state) == (
+        "unknown",
+        "unknown",
+        "active",
+    )
+    assert (made.amounts, made.cells, made.flavor_id) == (
+        Amounts(1024, 2, 0),
+        (pinned(0, 4, 5),),
+        instance.flavor.id,
+    )
 
 
 def test_a_guest_that_comes_back_gets_a_claim_of_its_own():
@@ -72,12 +99,15 @@ def test_its_devices_are_in_use():
 @pytest.mark.parametrize(
     "guest",
     [
-        seen(), seen(None, origin=made_of(SMALL)), seen(cells=(pinned(0, 4, 5),)), seen(cells=(pinned(1, 12, 13),), origin=made_of(PINNED)),
+        seen(),
+        seen(None, origin=made_of(SMALL)),
+        seen(cells=(pinned(0, 4, 5),)),
+        seen(cells=(pinned(1, 12, 13),), origin=made_of(PINNED)),
         # What the image asked for beside the flavor nobody sees.
         seen(cells=(pinned(0, 4, 5),), origin=made_of(SMALL)),
         seen(origin=made_of(replace(SMALL, extra_specs={"hw:cpu_thread_policy": "require"}))),
     ],
-)  # fmt: skip
+)
 def test_nothing_contradicts_an_ordinary_guest(guest):
     assert reasons(guest, state()) == []
 
@@ -87,10 +117,22 @@ def test_nothing_contradicts_an_ordinary_guest(guest):
     [
         (seen(None), "nobody knows how many CPUs it has"),
         (seen(1, cells=(pinned(0, 4, 5),)), "its cells have 2 CPUs, and all of it 1"),
-        (seen(None, cells=(PlacedCell(GuestCell(frozenset({1}), frozenset(), 64), 0),)), "its cells make no sense: "),
-        (seen(origin=made_of(PINNED)), "its flavor small asks for CPUs of its own, and it is pinned to none"),
-        (seen(cells=(pinned(0, 3, 4),)), "[compute] cpu_dedicated_set lacks CPUs 3, to which guest "),
-        (seen(cells=(pinned(7, 4, 5),)), "a guest is placed on cell 7, which the host does not have"),
+        (
+            seen(None, cells=(PlacedCell(GuestCell(frozenset({1}), frozenset(), 64), 0),)),
+            "its cells make no sense: ",
+        ),
+        (
+            seen(origin=made_of(PINNED)),
+            "its flavor small asks for CPUs of its own, and it is pinned to none",
+        ),
+        (
+            seen(cells=(pinned(0, 3, 4),)),
+            "[compute] cpu_dedicated_set lacks CPUs 3, to which guest ",
+        ),
+        (
+            seen(cells=(pinned(7, 4, 5),)),
+            "a guest is placed on cell 7, which the host does not have",
+        ),
     ],
 )
 def test_what_cannot_be_on_record_is_told(guest, told):
@@ -100,7 +142,9 @@ def test_what_cannot_be_on_record_is_told(guest, told):
 
 def test_a_cpu_of_another_guest_is_told_with_its_owner():
     on = state(instances=[OTHER], claims=[claim(OTHER, HERE, cells=(pinned(0, 5, 6),))])
-    assert reasons(seen(cells=(pinned(0, 4, 5),)), on) == [f"cell 0: CPUs [5] are pinned already, by {OTHER.uuid}"]
+    assert reasons(seen(cells=(pinned(0, 4, 5),)), on) == [
+        f"cell 0: CPUs [5] are pinned already, by {OTHER.uuid}"
+    ]
 
 
 def test_shared_cpus_where_none_are_offered_would_keep_the_agent_from_starting():
@@ -124,9 +168,11 @@ def test_a_pin_to_a_cpu_that_went_offline_is_kept():
 def test_devices_that_it_cannot_have_are_told_one_by_one():
     held = claim(OTHER, HERE)
     rows = [
-        device(HERE, GPU, **holder(held)), device(HERE, PF, type="type-PF"), device(HERE, VF, type="type-VF", parent=PF, **holder(held)),
+        device(HERE, GPU, **holder(held)),
+        device(HERE, PF, type="type-PF"),
+        device(HERE, VF, type="type-VF", parent=PF, **holder(held)),
         device(HERE, "0000:03:00.0", serves="nobody"),
-    ]  # fmt: skip
+    ]
     on = state(instances=[OTHER], claims=[held], devices=rows)
     addresses = (GPU, PF, VF, "0000:03:00.0", "0000:04:00.0")
     assert reasons(seen(devices=tuple(PciAddress.parse(one) for one in addresses)), on) == [

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.model.record_changes import RecordChanges
 from agent.model.claim import Claim
 from agent.model.instance import TASK_STATES, VM_STATES, Instance
+from agent.model.node_records import RecordChanges
 from agent.tracker.errors import InstanceElsewhere, StaleVersion, UnknownInstance
 from agent.tracker.stored_state import StoredState
 from agent.tracker.updates import InstanceUpdate, count_build, update_instance
@@ -24,7 +24,13 @@ ATTACHED = claim(GUEST, HERE, purpose="devices")
 
 def updated(known: StoredState, **update: Any) -> RecordChanges:
     """What an update of the node's guest changes."""
-    return update_instance(state(), known, InstanceUpdate(**update), NOW, () if known.migration is None else (known.migration,))
+    return update_instance(
+        state(),
+        known,
+        InstanceUpdate(**update),
+        NOW,
+        () if known.migration is None else (known.migration,),
+    )
 
 
 def released_in(changes: RecordChanges) -> set[str]:
@@ -38,7 +44,10 @@ def test_what_is_not_said_stays() -> None:
 
 
 def test_an_update_that_changes_nothing_writes_nothing() -> None:
-    assert updated(StoredState(GUEST, claims=(HELD,)), vm_state="building", task_state="networking") == RecordChanges()
+    assert (
+        updated(StoredState(GUEST, claims=(HELD,)), vm_state="building", task_state="networking")
+        == RecordChanges()
+    )
     assert updated(StoredState(GUEST, claims=(HELD,))) == RecordChanges()
 
 
@@ -52,23 +61,37 @@ def test_a_move_is_not_over_because_the_guest_runs() -> None:
     assert updated(StoredState(GUEST, claims=(half,)), vm_state="active").claims == ()
 
 
-@pytest.mark.parametrize("said", [{"deleted": True}, {"vm_state": "deleted"}, {"vm_state": "shelved_offloaded"}])
+@pytest.mark.parametrize(
+    "said", [{"deleted": True}, {"vm_state": "deleted"}, {"vm_state": "shelved_offloaded"}]
+)
 def test_a_guest_that_is_gone_gives_everything_back_wherever_it_was(said: dict[str, Any]) -> None:
     there = claim(GUEST, ELSEWHERE, half="new")
     mine = replace(gpus(1)[0], **holder(HELD))
     held = unit(HERE, holder=HELD.id)
-    changes = updated(StoredState(GUEST, migration(GUEST), claims=(HELD, ATTACHED, there), devices=(mine,), units=(held,)), **said)
+    changes = updated(
+        StoredState(
+            GUEST, migration(GUEST), claims=(HELD, ATTACHED, there), devices=(mine,), units=(held,)
+        ),
+        **said,
+    )
     assert released_in(changes) == {HELD.id, ATTACHED.id, there.id}
     assert [one.holder for one in (*changes.devices, *changes.units)] == [None, None]
     assert [one.status for one in changes.migrations] == [migration(GUEST).without_guest]
 
 
 def test_a_move_that_is_over_stays_as_it_ended() -> None:
-    assert updated(StoredState(GUEST, migration(GUEST, status="confirmed"), claims=(HELD,)), deleted=True).migrations == ()
+    assert (
+        updated(
+            StoredState(GUEST, migration(GUEST, status="confirmed"), claims=(HELD,)), deleted=True
+        ).migrations
+        == ()
+    )
 
 
 def test_a_deleted_guest_keeps_its_host_and_a_shelved_one_does_not() -> None:
-    (deleted,) = updated(StoredState(GUEST, claims=(HELD,)), vm_state="deleted", deleted=True).instances
+    (deleted,) = updated(
+        StoredState(GUEST, claims=(HELD,)), vm_state="deleted", deleted=True
+    ).instances
     assert (deleted.host, deleted.node) == (HERE.host, HERE.uuid)
     (shelved,) = updated(StoredState(GUEST, claims=(HELD,)), vm_state="shelved_offloaded").instances
     assert (shelved.host, shelved.node) == (None, None)
@@ -85,14 +108,28 @@ def test_a_guest_that_was_gone_before_is_gone_once() -> None:
     assert updated(StoredState(gone), vm_state="deleted", deleted=True) == RecordChanges()
 
 
-@given(st.sampled_from(sorted(VM_STATES - {"deleted", "shelved_offloaded"})), st.none() | st.sampled_from(sorted(TASK_STATES)))
-def test_whatever_else_becomes_of_a_guest_it_keeps_what_it_has(vm_state: Any, task_state: Any) -> None:
+@given(
+    st.sampled_from(sorted(VM_STATES - {"deleted", "shelved_offloaded"})),
+    st.none() | st.sampled_from(sorted(TASK_STATES)),
+)
+def test_whatever_else_becomes_of_a_guest_it_keeps_what_it_has(
+    vm_state: Any, task_state: Any
+) -> None:
     known = StoredState(GUEST, claims=(HELD, ATTACHED))
     assert released_in(updated(known, vm_state=vm_state, task_state=task_state)) == set()
 
 
 def test_a_shelved_guest_that_is_built_again_keeps_what_it_has() -> None:
-    assert released_in(updated(StoredState(GUEST, claims=(HELD,)), vm_state="shelved_offloaded", task_state="spawning")) == set()
+    assert (
+        released_in(
+            updated(
+                StoredState(GUEST, claims=(HELD,)),
+                vm_state="shelved_offloaded",
+                task_state="spawning",
+            )
+        )
+        == set()
+    )
 
 
 def test_a_version_that_is_not_the_present_one_is_refused() -> None:
@@ -106,8 +143,12 @@ def test_a_guest_that_nobody_knows_is_refused() -> None:
         updated(StoredState())
 
 
-@pytest.mark.parametrize(("host", "node", "where"), [("HB", ELSEWHERE.uuid, "HB"), (None, None, "no host")])
-def test_a_guest_that_is_elsewhere_is_refused_unless_it_has_something_here(host: str | None, node: Any, where: str) -> None:
+@pytest.mark.parametrize(
+    ("host", "node", "where"), [("HB", ELSEWHERE.uuid, "HB"), (None, None, "no host")]
+)
+def test_a_guest_that_is_elsewhere_is_refused_unless_it_has_something_here(
+    host: str | None, node: Any, where: str
+) -> None:
     away: Instance = instance(host=host, node=node)
     with pytest.raises(InstanceElsewhere, match=f"is on {where}"):
         updated(StoredState(away, claims=(claim(away, ELSEWHERE),)), vm_state="active")

@@ -1,4 +1,6 @@
-"""What an audit finds of a claim: every half, type and status of its move, and every place of its instance."""
+"""What an audit finds of a claim: every half, type and status of its move, and every place of its
+instance.
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,30 +21,74 @@ GUEST, MOVE = ConsumerUuid("guest"), ConsumerUuid("move")
 PLACES = {"source": SOURCE, "dest": DEST, "third": THIRD, "none": None}
 WAITED, RECENT = 0.0, 1.0
 
-UNDER_WAY = ("queued", "accepted", "pre-migrating", "preparing", "migrating", "running", "post-migrating")
+UNDER_WAY = (
+    "queued",
+    "accepted",
+    "pre-migrating",
+    "preparing",
+    "migrating",
+    "running",
+    "post-migrating",
+)
 ARRIVED = ("finished", "confirming", "reverting")
 TO_DEST, TO_SOURCE = ("confirmed", "completed", "done"), ("reverted", "failed", "cancelled")
 
 
 def claim(half: Half, node: ProviderUuid, **fields: Any) -> Claim:
-    return Claim(id="claim", purpose="move" if half == "new" else "instance", instance=GUEST, node=node, half=half, migration=MOVE, **fields)
+    return Claim(
+        id="claim",
+        purpose="move" if half == "new" else "instance",
+        instance=GUEST,
+        node=node,
+        half=half,
+        migration=MOVE,
+        **fields,
+    )
 
 
 def instance(place: str, **fields: Any) -> Instance:
-    return Instance(uuid=GUEST, project_id="p", user_id="u", flavor=F1, node=PLACES[place], vm_state=fields.pop("vm_state", "active"), **fields)
+    return Instance(
+        uuid=GUEST,
+        project_id="p",
+        user_id="u",
+        flavor=F1,
+        node=PLACES[place],
+        vm_state=fields.pop("vm_state", "active"),
+        **fields,
+    )
 
 
 def move(kind: str, status: str, dest: ProviderUuid = DEST) -> Migration:
-    return Migration(uuid=MOVE, instance=GUEST, type=kind, status=status, source_compute="HA", source_node=SOURCE, dest_compute="HB", dest_node=dest)  # type: ignore[arg-type]
+    return Migration(
+        uuid=MOVE,
+        instance=GUEST,
+        type=kind,
+        status=status,
+        source_compute="HA",
+        source_node=SOURCE,
+        dest_compute="HB",
+        dest_node=dest,
+    )  # type: ignore[arg-type]
 
 
-def found(half: Half, kind: str, status: str, place: str, *, left: float = RECENT, state: str = "held", **fields: Any) -> str:
+def found(
+    half: Half,
+    kind: str,
+    status: str,
+    place: str,
+    *,
+    left: float = RECENT,
+    state: str = "held",
+    **fields: Any,
+) -> str:
     """What is found of the source's old or the destination's new half."""
     node = SOURCE if half == "old" else DEST
-    return verdict(claim(half, node, state=state), instance(place, **fields), move(kind, status), node, left).what  # type: ignore[arg-type]
+    return verdict(
+        claim(half, node, state=state), instance(place, **fields), move(kind, status), node, left
+    ).what  # type: ignore[arg-type]
 
 
-# --- between two nodes: status by place, as source, dest, third, none -------------------------------------------------------
+# --- between two nodes: status by place, as source, dest, third, none -----------------------------
 
 OLD = {
     **dict.fromkeys((*UNDER_WAY, *ARRIVED), ("keep", "keep", "keep", "keep")),
@@ -56,19 +102,26 @@ NEW = {
     **dict.fromkeys(TO_SOURCE, ("release", "only", "release", "release")),
 }
 # A move that waits for no confirmation has arrived where its instance is.
-STRAIGHT = {**NEW, **dict.fromkeys((*UNDER_WAY, *ARRIVED, "error"), ("keep", "arrived", "keep", "keep"))}
+STRAIGHT = {
+    **NEW,
+    **dict.fromkeys((*UNDER_WAY, *ARRIVED, "error"), ("keep", "arrived", "keep", "keep")),
+}
 
 
 def rows() -> Iterator[tuple[Half, str, str, str, str]]:
     for kind, status in product(sorted(TYPES), sorted(STATUSES)):
         straight = kind in ("evacuation", "live-migration")
-        for place, old, new in zip(PLACES, OLD[status], (STRAIGHT if straight else NEW)[status], strict=True):
+        for place, old, new in zip(
+            PLACES, OLD[status], (STRAIGHT if straight else NEW)[status], strict=True
+        ):
             yield "old", kind, status, place, old
             yield "new", kind, status, place, new
 
 
 @pytest.mark.parametrize(("half", "kind", "status", "place", "expected"), list(rows()))
-def test_each_half_of_each_move_at_each_place(half: Half, kind: str, status: str, place: str, expected: str) -> None:
+def test_each_half_of_each_move_at_each_place(
+    half: Half, kind: str, status: str, place: str, expected: str
+) -> None:
     assert found(half, kind, status, place) == expected
     # What nobody goes on with is told as that, and everything else is as it was.
     told = half == "new" or place == "source"
@@ -76,18 +129,27 @@ def test_each_half_of_each_move_at_each_place(half: Half, kind: str, status: str
     assert found(half, kind, status, place, left=WAITED) == ("stranded" if stranded else expected)
 
 
-@pytest.mark.parametrize(("kind", "status", "place"), list(product(sorted(TYPES), sorted(STATUSES), ["source", "dest", "none"])))
+@pytest.mark.parametrize(
+    ("kind", "status", "place"),
+    list(product(sorted(TYPES), sorted(STATUSES), ["source", "dest", "none"])),
+)
 def test_a_guest_never_loses_both_halves(kind: str, status: str, place: str) -> None:
-    halves = {found(half, kind, status, place, left=left) for half in ("old", "new") for left in (WAITED, RECENT)}  # type: ignore[arg-type]
+    halves = {
+        found(half, kind, status, place, left=left)
+        for half in ("old", "new")
+        for left in (WAITED, RECENT)
+    }  # type: ignore[arg-type]
     assert halves != {"release"}
 
 
-@pytest.mark.parametrize(("kind", "status", "place"), list(product(sorted(TYPES), [*TO_DEST, *TO_SOURCE], list(PLACES))))
+@pytest.mark.parametrize(
+    ("kind", "status", "place"), list(product(sorted(TYPES), [*TO_DEST, *TO_SOURCE], list(PLACES)))
+)
 def test_of_a_move_that_is_over_at_most_one_half_stays(kind: str, status: str, place: str) -> None:
     assert [found(half, kind, status, place) for half in ("old", "new")].count("only") <= 1  # type: ignore[arg-type]
 
 
-# --- on one node --------------------------------------------------------------------------------------------------------
+# --- on one node ----------------------------------------------------------------------------------
 
 SAME = {
     **dict.fromkeys((*UNDER_WAY, *ARRIVED, "error"), ("keep", "keep")),
@@ -100,17 +162,25 @@ SAME = {
 @pytest.mark.parametrize("kind", ["resize", "migration"])
 def test_on_one_node_how_the_move_ended_decides(kind: str, status: str, place: str) -> None:
     move_here = move(kind, status, SOURCE)
-    both = [verdict(claim(half, SOURCE), instance(place), move_here, SOURCE, RECENT).what for half in ("old", "new")]  # type: ignore[arg-type]
+    both = [
+        verdict(claim(half, SOURCE), instance(place), move_here, SOURCE, RECENT).what
+        for half in ("old", "new")
+    ]  # type: ignore[arg-type]
     assert both == list(SAME[status])
 
 
 @pytest.mark.parametrize("status", sorted([*TO_DEST, *TO_SOURCE]))
 def test_on_one_node_that_the_guest_has_left_since_neither_half_stays(status: str) -> None:
-    both = [verdict(claim(half, SOURCE), instance("third"), move("resize", status, SOURCE), SOURCE, RECENT).what for half in ("old", "new")]  # type: ignore[arg-type]
+    both = [
+        verdict(
+            claim(half, SOURCE), instance("third"), move("resize", status, SOURCE), SOURCE, RECENT
+        ).what
+        for half in ("old", "new")
+    ]  # type: ignore[arg-type]
     assert both == ["release", "release"]
 
 
-# --- what rests and what does not -----------------------------------------------------------------------------------------
+# --- what rests and what does not -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -127,18 +197,26 @@ def test_on_one_node_that_the_guest_has_left_since_neither_half_stays(status: st
     ],
 )
 def test_a_claim_that_nobody_goes_on_with(fields: dict[str, Any], expected: str) -> None:
-    assert found("new", "resize", "pre-migrating", "source", **{"left": WAITED, **fields}) == expected
+    assert (
+        found("new", "resize", "pre-migrating", "source", **{"left": WAITED, **fields}) == expected
+    )
 
 
-# --- of no move, and of nobody ----------------------------------------------------------------------------------------------
+# --- of no move, and of nobody --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("place", "expected"), [("source", "keep"), ("none", "keep"), ("dest", "release"), ("third", "release")])
+@pytest.mark.parametrize(
+    ("place", "expected"),
+    [("source", "keep"), ("none", "keep"), ("dest", "release"), ("third", "release")],
+)
 def test_an_only_claim_stays_where_its_instance_is(place: str, expected: str) -> None:
     only = replace(claim("only", SOURCE), migration=None)
     assert verdict(only, instance(place), None, SOURCE, WAITED).what == expected
     # Whether devices go with it is decided by what else is there.
-    assert verdict(replace(only, purpose="devices"), instance(place), None, SOURCE, WAITED).what == "keep"
+    assert (
+        verdict(replace(only, purpose="devices"), instance(place), None, SOURCE, WAITED).what
+        == "keep"
+    )
 
 
 @pytest.mark.parametrize("half", ["only", "old", "new"])
@@ -152,8 +230,19 @@ def test_an_only_claim_stays_where_its_instance_is(place: str, expected: str) ->
         ({"deleted": True, "hidden": True}, "release"),
     ],
 )
-def test_what_a_guest_had_that_is_gone_goes_whatever_its_move_says(half: Half, status: str, fields: dict[str, Any], expected: str) -> None:
-    assert verdict(claim(half, SOURCE), instance("source", **fields), move("resize", status), SOURCE, RECENT).what == expected
+def test_what_a_guest_had_that_is_gone_goes_whatever_its_move_says(
+    half: Half, status: str, fields: dict[str, Any], expected: str
+) -> None:
+    assert (
+        verdict(
+            claim(half, SOURCE),
+            instance("source", **fields),
+            move("resize", status),
+            SOURCE,
+            RECENT,
+        ).what
+        == expected
+    )
 
 
 @pytest.mark.parametrize("half", ["only", "old", "new"])
@@ -170,4 +259,7 @@ def test_a_half_whose_move_no_record_knows_is_kept(half: Half, place: str) -> No
 
 def test_a_shelved_guest_that_is_built_again_counts() -> None:
     back = instance("source", vm_state="shelved_offloaded", task_state="spawning")
-    assert verdict(replace(claim("only", SOURCE), migration=None), back, None, SOURCE, WAITED).what == "keep"
+    assert (
+        verdict(replace(claim("only", SOURCE), migration=None), back, None, SOURCE, WAITED).what
+        == "keep"
+    )

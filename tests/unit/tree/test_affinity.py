@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from agent.tree.affinity import affinity_warning
-from agent.tree.policy import Policy
 from agent.numa.host_policy import HostPolicy
 from agent.pci.settings import PciSettings
+from agent.tree.option_warnings import affinity_warning
+from agent.tree.policy import Policy
 from tests.unit.pci.scene import specs
 
 NESTED = Policy(layout="nested")
@@ -21,9 +21,11 @@ def test_s_64_cpus_on_the_root_and_devices_in_cells_are_worth_a_warning():
 @pytest.mark.parametrize(
     ("policy", "pci"),
     [
-        (Policy(layout="flat"), TOLD), (NESTED, replace(TOLD, report=False)), (NESTED, replace(TOLD, specs=())),
+        (Policy(layout="flat"), TOLD),
+        (NESTED, replace(TOLD, report=False)),
+        (NESTED, replace(TOLD, specs=())),
         (Policy(HostPolicy(dedicated=frozenset({1})), layout="nested"), TOLD),
     ],
-)  # fmt: skip
+)
 def test_s_64_else_there_is_nothing_to_say(policy, pci):
     assert affinity_warning(policy, pci) is None

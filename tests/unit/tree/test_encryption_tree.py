@@ -2,9 +2,9 @@
 
 import pytest
 
-from agent.tree.encryption_policy import EncryptionPolicy
-from agent.tree.encryption_tree import offered
 from agent.model.encryption import EncryptionFacts
+from agent.tree.children import offered
+from agent.tree.encryption_policy import EncryptionPolicy
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,36 @@
-"""What follows from the facts: totals by the CPU sets (numa.md 1.1), ratios and reserved (drivers.md 1.2), layouts."""
+"""What follows from the facts: totals by the CPU sets (numa.md 1.1), ratios and reserved
+(drivers.md 1.2), layouts.
+"""
 
 import pytest
 
-from agent.tree.cell_tree import Cpus
-from agent.tree.host_tree import choose_layout, layout_hint, offered_cpus, shape_host
-from agent.tree.policy import Policy, Ratio
 from agent.errors import ConfigErrors, NotReady
 from agent.model.facts import CpuFacts
 from agent.model.provider_tree import ProviderTree
 from agent.model.topology import Cell, Topology
 from agent.numa.host_policy import HostPolicy
-from tests.unit.desired.nodes import FACTS, NAME, ROOT, amount, contents, facts, root_only, with_storage
+from agent.tree.cell_tree import Cpus
+from agent.tree.host_tree import choose_layout, layout_hint, offered_cpus, shape_host
+from agent.tree.policy import Policy, Ratio
+from tests.unit.desired.nodes import (
+    FACTS,
+    NAME,
+    ROOT,
+    amount,
+    contents,
+    facts,
+    root_only,
+    with_storage,
+)
 
 CELLS = (f"{NAME}_NUMA0", f"{NAME}_NUMA8")
 PLAIN = {"VCPU": amount(8, 4.0), "MEMORY_MB": amount(8192, reserved=512), "DISK_GB": amount(100)}
 
 
 def cpus(shared=None, dedicated=None, **more) -> Policy:
-    return Policy(HostPolicy(shared and frozenset(shared), dedicated and frozenset(dedicated)), **more)
+    return Policy(
+        HostPolicy(shared and frozenset(shared), dedicated and frozenset(dedicated)), **more
+    )
 
 
 def shaped(host=FACTS, policy=None, present=None, tree=None):
@@ -31,7 +44,7 @@ def placed(host=FACTS, policy=None):
     return shaped(host, policy).freeze()
 
 
-# --- CPU sets ---------------------------------------------------------------------------------------------------
+# --- CPU sets -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -47,7 +60,10 @@ def test_which_cpus_are_offered(shared, dedicated, offered):
     assert offered_cpus(FACTS.cpu, cpus(shared, dedicated)) == offered
 
 
-@pytest.mark.parametrize(("shared", "dedicated", "vcpu", "pcpu"), [(None, None, 8, 0), ({0, 1}, None, 2, 0), (None, {0, 4, 5}, 0, 3), ({0, 1}, {2, 4}, 2, 2)])
+@pytest.mark.parametrize(
+    ("shared", "dedicated", "vcpu", "pcpu"),
+    [(None, None, 8, 0), ({0, 1}, None, 2, 0), (None, {0, 4, 5}, 0, 3), ({0, 1}, {2, 4}, 2, 2)],
+)
 @pytest.mark.parametrize("layout", ["nested", "flat"])
 def test_totals_of_cpus_in_both_layouts(shared, dedicated, vcpu, pcpu, layout):
     found = contents(shaped(policy=cpus(shared, dedicated, layout=layout)))
@@ -58,7 +74,11 @@ def test_totals_of_cpus_in_both_layouts(shared, dedicated, vcpu, pcpu, layout):
 
 def test_each_cell_has_its_own_dedicated_cpus():
     tree = shaped(policy=cpus({0}, {1, 4, 5}))
-    assert contents(tree) == {NAME: {**PLAIN, "VCPU": amount(1, 4.0)}, CELLS[0]: {"PCPU": amount(1)}, CELLS[1]: {"PCPU": amount(2)}}
+    assert contents(tree) == {
+        NAME: {**PLAIN, "VCPU": amount(1, 4.0)},
+        CELLS[0]: {"PCPU": amount(1)},
+        CELLS[1]: {"PCPU": amount(2)},
+    }
 
 
 def test_a_cell_without_dedicated_cpus_stays_as_a_place():
@@ -73,7 +93,7 @@ def test_a_cpu_that_went_offline_is_not_offered_any_more():
     assert (found[NAME]["VCPU"]["total"], found[CELLS[1]]["PCPU"]["total"]) == (1, 1)
 
 
-# --- ratios and reserved ----------------------------------------------------------------------------------------
+# --- ratios and reserved --------------------------------------------------------------------------
 
 
 def test_a_host_with_facts_only():
@@ -83,8 +103,16 @@ def test_a_host_with_facts_only():
 def test_ratios_come_from_the_options_then_from_placement_then_from_the_initial_ones():
     present = root_only()
     present.update_inventory(ROOT, {"VCPU": amount(4, 2.0), "MEMORY_MB": amount(1024, 1.5)})
-    found = contents(shaped(policy=Policy(cpu_ratio=Ratio(8.0, 4.0), disk_ratio=Ratio(None, 1.1)), present=present))[NAME]
-    assert [found[name]["allocation_ratio"] for name in ("VCPU", "MEMORY_MB", "DISK_GB")] == [8.0, 1.5, 1.1]
+    found = contents(
+        shaped(
+            policy=Policy(cpu_ratio=Ratio(8.0, 4.0), disk_ratio=Ratio(None, 1.1)), present=present
+        )
+    )[NAME]
+    assert [found[name]["allocation_ratio"] for name in ("VCPU", "MEMORY_MB", "DISK_GB")] == [
+        8.0,
+        1.5,
+        1.1,
+    ]
 
 
 def test_units_follow_the_total_whatever_placement_has():
@@ -96,28 +124,45 @@ def test_units_follow_the_total_whatever_placement_has():
 def test_dedicated_cpus_and_their_ratio_are_never_overcommitted():
     present = root_only()
     present.update_inventory(ROOT, {"PCPU": amount(1, 3.0)})
-    found = contents(shaped(policy=cpus({0}, {1}, layout="flat", cpu_ratio=Ratio(8.0), reserved_cpus=1), present=present))
+    found = contents(
+        shaped(
+            policy=cpus({0}, {1}, layout="flat", cpu_ratio=Ratio(8.0), reserved_cpus=1),
+            present=present,
+        )
+    )
     assert (found[NAME]["PCPU"], found[NAME]["VCPU"]) == (amount(1), amount(1, 8.0, reserved=1))
 
 
 def test_reserved_amounts():
-    found = contents(shaped(policy=Policy(reserved_cpus=2, reserved_memory_mib=0, reserved_disk_mib=1025)))[NAME]
+    found = contents(
+        shaped(policy=Policy(reserved_cpus=2, reserved_memory_mib=0, reserved_disk_mib=1025))
+    )[NAME]
     assert [found[name]["reserved"] for name in ("VCPU", "MEMORY_MB", "DISK_GB")] == [2, 0, 2]
 
 
 def test_all_that_is_reserved_above_its_total_is_told_at_once():
     with pytest.raises(ConfigErrors) as refused:
-        shaped(policy=Policy(reserved_cpus=9, reserved_memory_mib=8193, reserved_disk_mib=101 * 1024))
+        shaped(
+            policy=Policy(reserved_cpus=9, reserved_memory_mib=8193, reserved_disk_mib=101 * 1024)
+        )
     assert [error.message for error in refused.value.errors] == [
         "[DEFAULT] reserved_host_cpus: 9 of VCPU reserved, above the total 8 of node-a",
-        "[DEFAULT] reserved_host_memory_mb: 8193 of MEMORY_MB reserved, above the total 8192 of node-a",
+        (
+            "[DEFAULT] reserved_host_memory_mb: 8193 of MEMORY_MB reserved, above the total 8192 "
+            "of node-a"
+        ),
         "[DEFAULT] reserved_host_disk_mb: 101 of DISK_GB reserved, above the total 100 of node-a",
     ]
     shaped(policy=Policy(reserved_cpus=8, reserved_memory_mib=8192, reserved_disk_mib=100 * 1024))
 
 
 def test_a_class_with_a_total_of_0_is_left_out_and_what_is_reserved_of_it_too():
-    found = contents(shaped(facts(memory_mib=0, disk_gib=None), policy=cpus(None, {0}, reserved_cpus=1, reserved_disk_mib=1)))
+    found = contents(
+        shaped(
+            facts(memory_mib=0, disk_gib=None),
+            policy=cpus(None, {0}, reserved_cpus=1, reserved_disk_mib=1),
+        )
+    )
     assert set(found[NAME]) == set()
 
 
@@ -149,15 +194,19 @@ def test_shaping_twice_changes_nothing():
     assert again.get_provider_uuids() == first.get_provider_uuids()
 
 
-# --- layout -----------------------------------------------------------------------------------------------------
+# --- layout ---------------------------------------------------------------------------------------
 
 
 def test_a_flat_tree_has_all_on_the_root():
-    assert contents(shaped(policy=cpus({0}, {1, 4}, layout="flat"))) == {NAME: {**PLAIN, "VCPU": amount(1, 4.0), "PCPU": amount(2)}}
+    assert contents(shaped(policy=cpus({0}, {1, 4}, layout="flat"))) == {
+        NAME: {**PLAIN, "VCPU": amount(1, 4.0), "PCPU": amount(2)}
+    }
 
 
 def test_a_host_without_cells_has_its_dedicated_cpus_on_the_root():
-    assert contents(shaped(facts(numa=None), policy=cpus({0}, {1, 4}, layout="nested")))[NAME]["PCPU"] == amount(2)
+    assert contents(shaped(facts(numa=None), policy=cpus({0}, {1, 4}, layout="nested")))[NAME][
+        "PCPU"
+    ] == amount(2)
 
 
 def found_with(*children):
@@ -174,7 +223,16 @@ def found_with(*children):
         (ProviderTree(), "nested"),
         (root_only(), "nested"),
         (found_with(), "flat"),
-        (found_with("node-a_pci_0000_81_00_0", "node-b_NUMA0", "node-a_NUMA", "node-a_NUMA0x", "node-a_NUMA00"), "flat"),
+        (
+            found_with(
+                "node-a_pci_0000_81_00_0",
+                "node-b_NUMA0",
+                "node-a_NUMA",
+                "node-a_NUMA0x",
+                "node-a_NUMA00",
+            ),
+            "flat",
+        ),
         (found_with("node-a_NUMA8"), "nested"),
     ],
 )
@@ -186,7 +244,10 @@ def test_a_new_root_is_nested_and_an_existing_one_keeps_its_layout(present, layo
 
 def test_who_finds_a_flat_root_is_told_of_the_other_layout():
     hint = layout_hint(FACTS, Policy(), found_with(), ROOT)
-    assert hint == "the root was found flat and stays flat; [compute] tree_layout = nested would give its 2 NUMA cells a provider each"
+    assert hint == (
+        "the root was found flat and stays flat; [compute] tree_layout = nested would give its 2 "
+        "NUMA cells a provider each"
+    )
     one = facts(numa=Topology(FACTS.numa.cells[:1]))
     assert "its 1 NUMA cell a provider" in layout_hint(one, Policy(), found_with(), ROOT)
 
@@ -205,25 +266,40 @@ def test_who_chose_or_has_no_cells_is_told_nothing(host, policy, present):
     assert layout_hint(host, policy, present, ROOT) is None
 
 
-# --- incomplete facts -------------------------------------------------------------------------------------------
+# --- incomplete facts -----------------------------------------------------------------------------
 
 
 def test_nothing_is_made_of_the_first_facts_of_a_node_before_they_are_complete():
-    with pytest.raises(NotReady, match=r"the first facts of node-a are not complete \(disk: it broke; numa: it broke\)"):
+    with pytest.raises(
+        NotReady,
+        match=r"the first facts of node-a are not complete \(disk: it broke; numa: it broke\)",
+    ):
         shaped(facts(incomplete=["numa", "disk"]), present=ProviderTree())
 
 
-@pytest.mark.parametrize(("section", "broken"), [("memory", {"memory_mib": 1}), ("disk", {"disk_gib": 1}), ("cpu", {"cpu": CpuFacts(frozenset({0}))})])
+@pytest.mark.parametrize(
+    ("section", "broken"),
+    [
+        ("memory", {"memory_mib": 1}),
+        ("disk", {"disk_gib": 1}),
+        ("cpu", {"cpu": CpuFacts(frozenset({0}))}),
+    ],
+)
 @pytest.mark.parametrize("layout", ["nested", "flat"])
 def test_an_incomplete_section_keeps_its_last_good_values(section, broken, layout):
     policy = cpus(None, {1, 4}, layout=layout) if section == "cpu" else Policy(layout=layout)
     before = placed(policy=policy)
-    assert contents(shaped(facts(incomplete=[section], **broken), policy, before)) == contents(before)
+    assert contents(shaped(facts(incomplete=[section], **broken), policy, before)) == contents(
+        before
+    )
 
 
 def test_an_incomplete_section_that_placement_does_not_have_stays_out():
     present = root_only()
-    assert set(contents(shaped(facts(incomplete=["memory"]), present=present))[NAME]) == {"VCPU", "DISK_GB"}
+    assert set(contents(shaped(facts(incomplete=["memory"]), present=present))[NAME]) == {
+        "VCPU",
+        "DISK_GB",
+    }
 
 
 @pytest.mark.parametrize("numa", [None, Topology(FACTS.numa.cells[:1])])
@@ -236,7 +312,9 @@ def test_cells_stay_while_the_topology_cannot_be_read(numa):
 
 def test_the_other_sections_go_on_while_one_is_incomplete():
     before = placed()
-    found = contents(shaped(facts(incomplete=["memory"], memory_mib=1, disk_gib=50), present=before))[NAME]
+    found = contents(
+        shaped(facts(incomplete=["memory"], memory_mib=1, disk_gib=50), present=before)
+    )[NAME]
     assert (found["MEMORY_MB"], found["DISK_GB"]) == (PLAIN["MEMORY_MB"], amount(50))
 
 

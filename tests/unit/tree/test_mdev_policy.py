@@ -4,14 +4,16 @@ import pytest
 from oslo_config import cfg
 
 from agent.conf import devices, options
-from agent.tree.mdev_policy import MdevPolicy, MdevType
 from agent.errors import ConfigErrors
+from agent.tree.mdev_policy import MdevPolicy, MdevType
 
 GPU, OTHER = "0000:06:00.0", "0000:07:00.0"
 
 
 def policy(types, **sections):
-    """The policy of a list of types, and of the options of each by its name with an underscore for the dash."""
+    """The policy of a list of types, and of the options of each by its name with an underscore for
+    the dash.
+    """
     conf = cfg.ConfigOpts()
     options.register(conf)
     conf([], default_config_files=[], default_config_dirs=[])
@@ -42,8 +44,15 @@ def test_a_single_type_has_all_parents():
 
 
 def test_a_parent_has_the_type_that_names_it_and_others_the_one_that_names_none():
-    found = policy(["T1", "T2"], T1={"device_addresses": [GPU.upper(), "mtty"], "max_instances": 20}, T2={"mdev_class": "CUSTOM_B", "max_per_guest": 1})
-    first, second = MdevType("T1", frozenset({GPU, "mtty"}), max_instances=20), MdevType("T2", resource_class="CUSTOM_B", max_per_guest=1)
+    found = policy(
+        ["T1", "T2"],
+        T1={"device_addresses": [GPU.upper(), "mtty"], "max_instances": 20},
+        T2={"mdev_class": "CUSTOM_B", "max_per_guest": 1},
+    )
+    first, second = (
+        MdevType("T1", frozenset({GPU, "mtty"}), max_instances=20),
+        MdevType("T2", resource_class="CUSTOM_B", max_per_guest=1),
+    )
     assert found == MdevPolicy((first, second))
     assert [found.type_of(one) for one in (GPU, "mtty", OTHER)] == [first, first, second]
     assert found.classes == {"VGPU", "CUSTOM_B"}
@@ -54,20 +63,30 @@ def test_where_every_type_names_its_parents_the_others_have_none():
 
 
 def test_s_09_a_parent_in_two_types_is_an_error():
-    assert complaints(["T1", "T2", "T3"], T1={"device_addresses": [GPU]}, T2={"device_addresses": [OTHER, GPU]}, T3={"device_addresses": [GPU]}) == [
-        "[mdev_T1] and [mdev_T2] and [mdev_T3] device_addresses: each has 0000:06:00.0"
-    ]
+    assert complaints(
+        ["T1", "T2", "T3"],
+        T1={"device_addresses": [GPU]},
+        T2={"device_addresses": [OTHER, GPU]},
+        T3={"device_addresses": [GPU]},
+    ) == ["[mdev_T1] and [mdev_T2] and [mdev_T3] device_addresses: each has 0000:06:00.0"]
 
 
 def test_s_09_a_second_type_for_all_other_parents_is_ignored_with_a_warning(caplog):
-    assert policy(["T1", "T2", "T3"], T2={"device_addresses": [GPU]}) == MdevPolicy((MdevType("T1"), MdevType("T2", frozenset({GPU}))))
+    assert policy(["T1", "T2", "T3"], T2={"device_addresses": [GPU]}) == MdevPolicy(
+        (MdevType("T1"), MdevType("T2", frozenset({GPU})))
+    )
     assert [record.getMessage() for record in caplog.records] == [
-        "[devices] enabled_mdev_types: T3 is ignored, because it has no [mdev_T3] device_addresses, and T1 has all parents that no type names"
+        (
+            "[devices] enabled_mdev_types: T3 is ignored, because it has no [mdev_T3] "
+            "device_addresses, and T1 has all parents that no type names"
+        )
     ]
 
 
 def test_a_type_that_is_named_twice_counts_once():
-    assert policy(["T1", "T1"], T1={"device_addresses": [GPU]}) == MdevPolicy((MdevType("T1", frozenset({GPU})),))
+    assert policy(["T1", "T1"], T1={"device_addresses": [GPU]}) == MdevPolicy(
+        (MdevType("T1", frozenset({GPU})),)
+    )
 
 
 def test_everything_that_is_wrong_is_told_at_once():

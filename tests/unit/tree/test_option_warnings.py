@@ -4,9 +4,9 @@ import pytest
 from oslo_config import cfg
 
 from agent.conf import options
+from agent.pci.settings import PciSettings
 from agent.tree import option_warnings
 from agent.tree.policy import Policy
-from agent.pci.settings import PciSettings
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +20,11 @@ def warnings(driver, **ironic):
     conf([], default_config_files=[])
     for name, value in ironic.items():
         conf.set_override(name, value, "ironic")
-    return list(option_warnings.option_warnings(conf, driver, Policy.from_options(conf), PciSettings.from_options(conf)))
+    return list(
+        option_warnings.option_warnings(
+            conf, driver, Policy.from_options(conf), PciSettings.from_options(conf)
+        )
+    )
 
 
 def test_with_nothing_set_there_is_nothing_to_tell():
@@ -29,5 +33,8 @@ def test_with_nothing_set_there_is_nothing_to_tell():
 
 def test_the_peers_of_an_ironic_compute_service_are_named_with_what_takes_their_place():
     (told,) = warnings("ironic", peer_list=["a", "b"])
-    assert told.startswith("[ironic] peer_list = a,b has no effect here: one agent manages all nodes of a conductor group and shard")
+    assert told.startswith(
+        "[ironic] peer_list = a,b has no effect here: one agent manages all nodes of a "
+        "conductor group and shard"
+    )
     assert warnings("libvirt", peer_list=["a", "b"]) == []

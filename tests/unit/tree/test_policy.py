@@ -2,9 +2,9 @@ import pytest
 from oslo_config import cfg
 
 from agent.conf import options
-from agent.tree.policy import Policy, Ratio
 from agent.errors import ConfigErrors
 from agent.numa.host_policy import HostPolicy
+from agent.tree.policy import Policy, Ratio
 
 
 def policy(default=None, compute=None) -> Policy:
@@ -26,20 +26,45 @@ def complaints(**compute):
 def test_the_defaults_are_the_documented_ones():
     assert policy() == Policy()
     assert Policy() == Policy(
-        HostPolicy(None, None), Ratio(None, 4.0), Ratio(None, 1.0), Ratio(None, 1.0), reserved_memory_mib=512, owner_trait="OWNER_NOVA", enabled=None,
-    )  # fmt: skip
+        HostPolicy(None, None),
+        Ratio(None, 4.0),
+        Ratio(None, 1.0),
+        Ratio(None, 1.0),
+        reserved_memory_mib=512,
+        owner_trait="OWNER_NOVA",
+        enabled=None,
+    )
 
 
 def test_options_become_policy():
     assert policy(
         {
-            "cpu_allocation_ratio": 8.0, "initial_ram_allocation_ratio": 1.2, "disk_allocation_ratio": 0.9, "reserved_host_cpus": 2,
-            "reserved_host_memory_mb": 1024, "reserved_host_disk_mb": 1025, "enabled": False,
+            "cpu_allocation_ratio": 8.0,
+            "initial_ram_allocation_ratio": 1.2,
+            "disk_allocation_ratio": 0.9,
+            "reserved_host_cpus": 2,
+            "reserved_host_memory_mb": 1024,
+            "reserved_host_disk_mb": 1025,
+            "enabled": False,
         },
-        {"cpu_shared_set": "0-3,^2", "cpu_dedicated_set": "4,5", "tree_layout": "flat", "owner_trait": "CUSTOM_OWNER"},
+        {
+            "cpu_shared_set": "0-3,^2",
+            "cpu_dedicated_set": "4,5",
+            "tree_layout": "flat",
+            "owner_trait": "CUSTOM_OWNER",
+        },
     ) == Policy(
-        HostPolicy(frozenset({0, 1, 3}), frozenset({4, 5})), Ratio(8.0, 4.0), Ratio(None, 1.2), Ratio(0.9, 1.0), 2, 1024, 1025, "flat", "CUSTOM_OWNER", False
-    )  # fmt: skip
+        HostPolicy(frozenset({0, 1, 3}), frozenset({4, 5})),
+        Ratio(8.0, 4.0),
+        Ratio(None, 1.2),
+        Ratio(0.9, 1.0),
+        2,
+        1024,
+        1025,
+        "flat",
+        "CUSTOM_OWNER",
+        False,
+    )
 
 
 @pytest.mark.parametrize(
@@ -53,12 +78,16 @@ def test_options_become_policy():
         (Ratio(0.0, 4.0), 0.0, 4.0),
     ],
 )
-def test_the_configured_ratio_wins_then_the_one_in_placement_then_the_initial_one(ratio, present, used):
+def test_the_configured_ratio_wins_then_the_one_in_placement_then_the_initial_one(
+    ratio, present, used
+):
     assert ratio.of(present) == used
 
 
 def test_the_ratios_that_the_operator_set():
-    assert Policy(cpu_ratio=Ratio(8.0), memory_ratio=Ratio(0.0), disk_ratio=Ratio(None, 2.0)).configured_ratios == {"VCPU": 8.0}
+    assert Policy(
+        cpu_ratio=Ratio(8.0), memory_ratio=Ratio(0.0), disk_ratio=Ratio(None, 2.0)
+    ).configured_ratios == {"VCPU": 8.0}
 
 
 @pytest.mark.parametrize(("mib", "gib"), [(0, 0), (1, 1), (1024, 1), (1025, 2)])
@@ -80,4 +109,6 @@ def test_all_that_is_wrong_is_told_at_once():
 
 
 def test_a_cpu_is_in_one_set_only():
-    assert complaints(cpu_shared_set="0-5", cpu_dedicated_set="2,4-7") == ["[compute] cpu_shared_set and cpu_dedicated_set both have CPU 2,4-5"]
+    assert complaints(cpu_shared_set="0-5", cpu_dedicated_set="2,4-7") == [
+        "[compute] cpu_shared_set and cpu_dedicated_set both have CPU 2,4-5"
+    ]

@@ -1,22 +1,27 @@
-"""What of the allocations moves with a tree (drivers.md 5); the moves as a whole are in tests/functional/placement."""
+"""What of the allocations moves with a tree (drivers.md 5); the moves as a whole are in
+tests/functional/placement.
+"""
 
 from dataclasses import replace
 
 import pytest
 
-from agent.tree.policy import Policy
-from agent.tree.reshape.context import ReshapeContext, GuestPlaces, Sharing
-from agent.tree.reshape.moving import move_allocations
-from agent.tree.desired_tree import DriverReport, desired_tree
 from agent.errors import ReshapeFailed, ReshapeNeeded
 from agent.model.guest import GuestCell, PlacedCell
 from agent.model.journal import Journal
 from agent.model.provider_tree import ProviderTree
 from agent.numa.host_policy import HostPolicy
+from agent.tree.desired_tree import DriverReport, desired_tree
+from agent.tree.policy import Policy
+from agent.tree.reshape.context import GuestPlaces, ReshapeContext, Sharing
+from agent.tree.reshape.moving import move_allocations
 from tests.unit.desired.nodes import FACTS, NAME, ROOT, STORAGE, amount, root_only, with_storage
 
 CELL, OTHER = f"{NAME}_NUMA0", f"{NAME}_NUMA8"
-CELLS = {CELL: "c3110000-0000-4000-8000-000000000000", OTHER: "c3110000-0000-4000-8000-000000000008"}
+CELLS = {
+    CELL: "c3110000-0000-4000-8000-000000000000",
+    OTHER: "c3110000-0000-4000-8000-000000000008",
+}
 A, B, C = (f"c0000000-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
 DEDICATED = Policy(HostPolicy(frozenset({0}), frozenset({1, 2, 4, 5})))
 
@@ -27,7 +32,9 @@ def tree(root=None, **cells):
     made.update_inventory(ROOT, {name: amount(total) for name, total in (root or {}).items()})
     for name, uuid in CELLS.items():
         made.new_child(name, ROOT, uuid)
-        made.update_inventory(name, {one: amount(total) for one, total in cells.get(name.rsplit("_")[-1], {}).items()})
+        made.update_inventory(
+            name, {one: amount(total) for one, total in cells.get(name.rsplit("_")[-1], {}).items()}
+        )
     return made
 
 
@@ -40,7 +47,12 @@ def placed(cell, pins=(), shared=0, memory=1024, reserved=(), page=None):
 def holding(**consumers):
     """Who holds what: consumer to provider to amounts."""
     return {
-        globals()[name]: {"allocations": {CELLS.get(place, place): {"resources": dict(held)} for place, held in one.items()}} for name, one in consumers.items()
+        globals()[name]: {
+            "allocations": {
+                CELLS.get(place, place): {"resources": dict(held)} for place, held in one.items()
+            }
+        }
+        for name, one in consumers.items()
     }
 
 
@@ -48,7 +60,12 @@ def held(allocations):
     """The same, with the providers by their names, without what is empty."""
     names = {uuid: name for name, uuid in CELLS.items()} | {ROOT: NAME, STORAGE: "storage"}
     return {
-        consumer: {names[uuid]: entry["resources"] for uuid, entry in one["allocations"].items() if entry["resources"]} for consumer, one in allocations.items()
+        consumer: {
+            names[uuid]: entry["resources"]
+            for uuid, entry in one["allocations"].items()
+            if entry["resources"]
+        }
+        for consumer, one in allocations.items()
     }
 
 
@@ -64,9 +81,14 @@ def moved(after, before, known, allocations):
     return held(allocations)
 
 
-@pytest.mark.parametrize(("before", "after"), [(tree({"PCPU": 4}), tree(NUMA0={"PCPU": 4})), (tree(NUMA0={"PCPU": 4}), tree({"PCPU": 4}))])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [(tree({"PCPU": 4}), tree(NUMA0={"PCPU": 4})), (tree(NUMA0={"PCPU": 4}), tree({"PCPU": 4}))],
+)
 def test_a_class_that_goes_between_the_root_and_its_cells_needs_a_reshape(before, after):
-    with pytest.raises(ReshapeNeeded, match="PCPU moves between the root and its children of node-a"):
+    with pytest.raises(
+        ReshapeNeeded, match="PCPU moves between the root and its children of node-a"
+    ):
         move_allocations(after, before, ROOT, reshape_context(start=False), None)
     move_allocations(after, before, ROOT, reshape_context(), {})
 
@@ -87,83 +109,146 @@ def test_what_comes_goes_or_grows_in_its_place_does_not_move(before, after):
 
 
 def test_r4_dedicated_cpus_go_to_the_cells_of_their_guests_and_the_emulators_cpu_with_them():
-    known = reshape_context(A=(placed(0, (1, 2)), placed(8, (4,), reserved=(5,))), B=(placed(8, (6,)),))
-    after = moved(tree(NUMA0={"PCPU": 2}, NUMA8={"PCPU": 4}), tree({"PCPU": 6}), known, holding(A={ROOT: {"PCPU": 4}}, B={ROOT: {"PCPU": 1}}))
+    known = reshape_context(
+        A=(placed(0, (1, 2)), placed(8, (4,), reserved=(5,))), B=(placed(8, (6,)),)
+    )
+    after = moved(
+        tree(NUMA0={"PCPU": 2}, NUMA8={"PCPU": 4}),
+        tree({"PCPU": 6}),
+        known,
+        holding(A={ROOT: {"PCPU": 4}}, B={ROOT: {"PCPU": 1}}),
+    )
     assert after == {A: {CELL: {"PCPU": 2}, OTHER: {"PCPU": 2}}, B: {OTHER: {"PCPU": 1}}}
 
 
 def test_r4_strict_shared_cpus_memory_and_pages_go_to_the_cells_too():
     before = tree({"VCPU": 8, "MEMORY_MB": 8192, "CUSTOM_MEMORY_PAGE_2048": 4096, "DISK_GB": 100})
     each = {"VCPU": 4, "MEMORY_MB": 4096, "CUSTOM_MEMORY_PAGE_2048": 2048}
-    known = reshape_context(A=(placed(0, shared=2, memory=2048, page=2048), placed(8, shared=1, memory=1024)))
+    known = reshape_context(
+        A=(placed(0, shared=2, memory=2048, page=2048), placed(8, shared=1, memory=1024))
+    )
     mine = {"VCPU": 3, "MEMORY_MB": 3072, "CUSTOM_MEMORY_PAGE_2048": 2048, "DISK_GB": 10}
-    assert moved(tree({"DISK_GB": 100}, NUMA0=each, NUMA8=each), before, known, holding(A={ROOT: mine})) == {
-        A: {NAME: {"DISK_GB": 10}, CELL: {"VCPU": 2, "MEMORY_MB": 2048, "CUSTOM_MEMORY_PAGE_2048": 2048}, OTHER: {"VCPU": 1, "MEMORY_MB": 1024}}
+    assert moved(
+        tree({"DISK_GB": 100}, NUMA0=each, NUMA8=each), before, known, holding(A={ROOT: mine})
+    ) == {
+        A: {
+            NAME: {"DISK_GB": 10},
+            CELL: {"VCPU": 2, "MEMORY_MB": 2048, "CUSTOM_MEMORY_PAGE_2048": 2048},
+            OTHER: {"VCPU": 1, "MEMORY_MB": 1024},
+        }
     }
 
 
 def test_s_25_guests_of_which_nobody_knows_the_cells_are_all_named():
     each = {"VCPU": 4, "MEMORY_MB": 4096}
     allocations = holding(A={ROOT: {"VCPU": 1}}, B={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}})
-    with pytest.raises(ReshapeFailed, match=rf"nobody knows to which of them what is used by {B}, {C} \(") as refused:
-        move_allocations(tree(NUMA0=each, NUMA8=each), tree({"VCPU": 8}), ROOT, reshape_context(A=(placed(0, shared=1),), B=()), allocations)
+    with pytest.raises(
+        ReshapeFailed, match=rf"nobody knows to which of them what is used by {B}, {C} \("
+    ) as refused:
+        move_allocations(
+            tree(NUMA0=each, NUMA8=each),
+            tree({"VCPU": 8}),
+            ROOT,
+            reshape_context(A=(placed(0, shared=1),), B=()),
+            allocations,
+        )
     assert refused.value.data["consumers"] == (B, C)
 
 
 def test_r4_back_sums_what_the_cells_had():
-    before, after = tree(NUMA0={"PCPU": 2, "VCPU": 2}, NUMA8={"PCPU": 2, "VCPU": 2}), tree({"PCPU": 4, "VCPU": 4})
+    before, after = (
+        tree(NUMA0={"PCPU": 2, "VCPU": 2}, NUMA8={"PCPU": 2, "VCPU": 2}),
+        tree({"PCPU": 4, "VCPU": 4}),
+    )
     allocations = holding(A={CELL: {"PCPU": 2, "VCPU": 1}, OTHER: {"PCPU": 1}})
-    assert moved(after, before, reshape_context(), allocations) == {A: {NAME: {"PCPU": 3, "VCPU": 1}}}
+    assert moved(after, before, reshape_context(), allocations) == {
+        A: {NAME: {"PCPU": 3, "VCPU": 1}}
+    }
 
 
 def test_r2_pinned_guests_hold_pcpu_from_now_on_and_mixed_ones_both():
     known = reshape_context(A=(placed(0, (1, 2)),), B=(placed(8, (4,), shared=2),), C=())
     allocations = holding(A={ROOT: {"VCPU": 2}}, B={ROOT: {"VCPU": 3}}, C={ROOT: {"VCPU": 1}})
     assert moved(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), known, allocations) == {
-        A: {NAME: {"PCPU": 2}}, B: {NAME: {"VCPU": 2, "PCPU": 1}}, C: {NAME: {"VCPU": 1}},
-    }  # fmt: skip
+        A: {NAME: {"PCPU": 2}},
+        B: {NAME: {"VCPU": 2, "PCPU": 1}},
+        C: {NAME: {"VCPU": 1}},
+    }
 
 
 def test_r2_where_no_set_is_pinned_cpus_are_vcpu_of_the_cells_and_become_pcpu_wherever_the_cells_go():
     known = reshape_context(A=(placed(0, (1, 2)), placed(8, (4,), shared=1)))
     flat, strict = tree({"VCPU": 8}), tree(NUMA0={"VCPU": 4}, NUMA8={"VCPU": 4})
     in_cells = {A: {CELL: {"VCPU": 2}, OTHER: {"VCPU": 2}}}
-    assert moved(strict, flat, replace(known, policy=Policy()), holding(A={ROOT: {"VCPU": 4}})) == in_cells
-    assert moved(tree({"VCPU": 1, "PCPU": 4}), strict, known, holding(A={CELL: {"VCPU": 2}, OTHER: {"VCPU": 2}})) == {A: {NAME: {"PCPU": 3, "VCPU": 1}}}
+    assert (
+        moved(strict, flat, replace(known, policy=Policy()), holding(A={ROOT: {"VCPU": 4}}))
+        == in_cells
+    )
+    assert moved(
+        tree({"VCPU": 1, "PCPU": 4}),
+        strict,
+        known,
+        holding(A={CELL: {"VCPU": 2}, OTHER: {"VCPU": 2}}),
+    ) == {A: {NAME: {"PCPU": 3, "VCPU": 1}}}
 
 
 @pytest.mark.parametrize("vcpus", [4, 3])
 def test_r2_the_cpu_of_an_emulator_is_pcpu_where_it_was_counted(vcpus):
     known = reshape_context(A=(placed(0, (1, 2), shared=1, reserved=(5,)),))
-    after = moved(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), known, holding(A={ROOT: {"VCPU": vcpus}}))
+    after = moved(
+        tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), known, holding(A={ROOT: {"VCPU": vcpus}})
+    )
     assert after == {A: {NAME: {"VCPU": 1, "PCPU": vcpus - 1}}}
 
 
 def test_r2_on_a_nested_node_goes_to_the_cells_at_once():
     known = reshape_context(A=(placed(0, (1, 2)), placed(8, (4,))))
-    after = moved(tree({"VCPU": 1}, NUMA0={"PCPU": 2}, NUMA8={"PCPU": 2}), tree({"VCPU": 8}), known, holding(A={ROOT: {"VCPU": 3}}))
+    after = moved(
+        tree({"VCPU": 1}, NUMA0={"PCPU": 2}, NUMA8={"PCPU": 2}),
+        tree({"VCPU": 8}),
+        known,
+        holding(A={ROOT: {"VCPU": 3}}),
+    )
     assert after == {A: {CELL: {"PCPU": 2}, OTHER: {"PCPU": 1}}}
 
 
 def test_s_22_a_floating_guest_where_no_shared_cpu_is_left_is_an_error_that_says_what_to_set():
-    known = reshape_context(replace(DEDICATED, host=HostPolicy(None, frozenset(range(8)))), A=(placed(0, (1, 2)),))
-    with pytest.raises(ReshapeFailed, match=f"VCPU of node-a would vanish while it is used by {C}") as refused:
-        move_allocations(tree({"PCPU": 8}), tree({"VCPU": 8}), ROOT, known, holding(A={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}}))
+    known = reshape_context(
+        replace(DEDICATED, host=HostPolicy(None, frozenset(range(8)))), A=(placed(0, (1, 2)),)
+    )
+    with pytest.raises(
+        ReshapeFailed, match=f"VCPU of node-a would vanish while it is used by {C}"
+    ) as refused:
+        move_allocations(
+            tree({"PCPU": 8}),
+            tree({"VCPU": 8}),
+            ROOT,
+            known,
+            holding(A={ROOT: {"VCPU": 2}}, C={ROOT: {"VCPU": 1}}),
+        )
     assert "set cpu_shared_set" in refused.value.remedy
 
 
 def test_r2_more_pins_than_vcpu_is_an_error():
     with pytest.raises(ReshapeFailed, match=f"{A} is pinned to 3 CPUs but holds only 2 VCPU"):
         move_allocations(
-            tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 8}), ROOT, reshape_context(A=(placed(0, (1, 2, 3)),)), holding(A={ROOT: {"VCPU": 2}})
+            tree({"VCPU": 1, "PCPU": 4}),
+            tree({"VCPU": 8}),
+            ROOT,
+            reshape_context(A=(placed(0, (1, 2, 3)),)),
+            holding(A={ROOT: {"VCPU": 2}}),
         )
 
 
-@pytest.mark.parametrize("before", [{"root": {"VCPU": 2, "PCPU": 4}}, {"root": {"VCPU": 2}, "NUMA0": {"PCPU": 4}}])
+@pytest.mark.parametrize(
+    "before", [{"root": {"VCPU": 2, "PCPU": 4}}, {"root": {"VCPU": 2}, "NUMA0": {"PCPU": 4}}]
+)
 def test_r2_back_gives_vcpu_of_the_root_for_pcpu_of_wherever_it_was(before):
     place = CELL if "NUMA0" in before else ROOT
     known = reshape_context(Policy(), A=(placed(0, (1, 2)),))
-    assert moved(tree({"VCPU": 8}), tree(**before), known, holding(A={place: {"PCPU": 2}})) == {A: {NAME: {"VCPU": 2}}}
+    assert moved(tree({"VCPU": 8}), tree(**before), known, holding(A={place: {"PCPU": 2}})) == {
+        A: {NAME: {"VCPU": 2}}
+    }
 
 
 def test_dedicated_cpus_that_only_went_offline_do_not_become_shared():
@@ -172,13 +257,21 @@ def test_dedicated_cpus_that_only_went_offline_do_not_become_shared():
 
 def test_r2_pcpu_that_goes_moves_at_a_start_where_a_guest_is_pinned_or_if_somebody_holds_some():
     before, after = tree({"VCPU": 4, "PCPU": 4}), tree({"VCPU": 8})
-    for known in (reshape_context(Policy(), start=False), reshape_context(Policy(), start=False, A=(placed(0, (1,)),))):
+    for known in (
+        reshape_context(Policy(), start=False),
+        reshape_context(Policy(), start=False, A=(placed(0, (1,)),)),
+    ):
         move_allocations(after, before, ROOT, known, None)
-    for known, only_if_held in ((reshape_context(Policy()), True), (reshape_context(Policy(), A=(placed(0, (1,)),)), False)):
+    for known, only_if_held in (
+        (reshape_context(Policy()), True),
+        (reshape_context(Policy(), A=(placed(0, (1,)),)), False),
+    ):
         with pytest.raises(ReshapeNeeded) as needed:
             move_allocations(after, before, ROOT, known, None)
         assert needed.value.data["only_if_held"] is only_if_held
-    assert moved(after, before, reshape_context(Policy()), holding(A={ROOT: {"PCPU": 1}})) == {A: {NAME: {"VCPU": 1}}}
+    assert moved(after, before, reshape_context(Policy()), holding(A={ROOT: {"PCPU": 1}})) == {
+        A: {NAME: {"VCPU": 1}}
+    }
 
 
 def test_r6_disk_goes_to_the_storage_that_shares_it_and_comes_back():
@@ -187,29 +280,52 @@ def test_r6_disk_goes_to_the_storage_that_shares_it_and_comes_back():
     before = with_storage()
     before.update_inventory(ROOT, {"VCPU": amount(8), "DISK_GB": amount(100)})
     known = reshape_context(sharing=Sharing(free={STORAGE: 50}))
-    assert moved(shared, before, known, holding(A={ROOT: {"VCPU": 1, "DISK_GB": 30}}, B={ROOT: {"DISK_GB": 20}})) == {
-        A: {NAME: {"VCPU": 1}, "storage": {"DISK_GB": 30}}, B: {"storage": {"DISK_GB": 20}},
-    }  # fmt: skip
+    assert moved(
+        shared,
+        before,
+        known,
+        holding(A={ROOT: {"VCPU": 1, "DISK_GB": 30}}, B={ROOT: {"DISK_GB": 20}}),
+    ) == {
+        A: {NAME: {"VCPU": 1}, "storage": {"DISK_GB": 30}},
+        B: {"storage": {"DISK_GB": 20}},
+    }
     local.update_inventory(ROOT, {"VCPU": amount(8), "DISK_GB": amount(100)})
     back = reshape_context(sharing=Sharing(former=frozenset({STORAGE})))
-    assert moved(local, shared, back, holding(A={ROOT: {"VCPU": 1}, STORAGE: {"DISK_GB": 30}})) == {A: {NAME: {"VCPU": 1, "DISK_GB": 30}}}
+    assert moved(local, shared, back, holding(A={ROOT: {"VCPU": 1}, STORAGE: {"DISK_GB": 30}})) == {
+        A: {NAME: {"VCPU": 1, "DISK_GB": 30}}
+    }
 
 
 def test_r6_more_than_the_storage_has_left_is_an_error_and_a_running_agent_moves_no_disk():
     shared, before = with_storage(), with_storage()
     before.update_inventory(ROOT, {"DISK_GB": amount(100)})
     known = reshape_context(sharing=Sharing(free={STORAGE: 20}))
-    with pytest.raises(ReshapeFailed, match="would move to storage, but 30 are used and 20 are free there"):
+    with pytest.raises(
+        ReshapeFailed, match="would move to storage, but 30 are used and 20 are free there"
+    ):
         move_allocations(shared, before, ROOT, known, holding(A={ROOT: {"DISK_GB": 30}}))
     move_allocations(shared, before, ROOT, replace(known, start=False), None)
 
 
-@pytest.mark.parametrize("bounds", [{"max_unit": 20}, {"min_unit": 40}, {"step_size": 20}], ids=lambda one: next(iter(one)))
+@pytest.mark.parametrize(
+    "bounds",
+    [{"max_unit": 20}, {"min_unit": 40}, {"step_size": 20}],
+    ids=lambda one: next(iter(one)),
+)
 def test_r6_what_the_storage_would_not_give_one_consumer_is_an_error_that_names_it(bounds):
     shared, before = with_storage(**bounds), with_storage(**bounds)
     before.update_inventory(ROOT, {"DISK_GB": amount(100)})
-    with pytest.raises(ReshapeFailed, match=f"consumer {A} would have 30 DISK_GB of storage, which gives a consumer"):
-        move_allocations(shared, before, ROOT, reshape_context(sharing=Sharing(free={STORAGE: 50})), holding(A={ROOT: {"DISK_GB": 30}}))
+    with pytest.raises(
+        ReshapeFailed,
+        match=f"consumer {A} would have 30 DISK_GB of storage, which gives a consumer",
+    ):
+        move_allocations(
+            shared,
+            before,
+            ROOT,
+            reshape_context(sharing=Sharing(free={STORAGE: 50})),
+            holding(A={ROOT: {"DISK_GB": 30}}),
+        )
 
 
 @pytest.mark.parametrize("adopted", [True, False])
@@ -217,7 +333,15 @@ def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
     policy = Policy(HostPolicy(dedicated=frozenset({1, 4})), layout="nested")
 
     def desired():
-        return desired_tree(root_only(), tree({"PCPU": 2}), ROOT, DriverReport(FACTS, {}), policy, Journal(adopted=adopted), "agent")
+        return desired_tree(
+            root_only(),
+            tree({"PCPU": 2}),
+            ROOT,
+            DriverReport(FACTS, {}),
+            policy,
+            Journal(adopted=adopted),
+            "agent",
+        )
 
     if adopted:
         with pytest.raises(ReshapeNeeded):
@@ -227,4 +351,10 @@ def test_a_tree_that_is_not_adopted_keeps_what_it_has(adopted):
 
 
 def test_a_running_agent_that_builds_its_tree_anew_does_not_wait_for_a_start_to_have_dedicated_cpus():
-    move_allocations(tree({"VCPU": 1, "PCPU": 4}), tree({"VCPU": 1}), ROOT, reshape_context(start=False, A=(placed(0, (1, 2)),)), None)
+    move_allocations(
+        tree({"VCPU": 1, "PCPU": 4}),
+        tree({"VCPU": 1}),
+        ROOT,
+        reshape_context(start=False, A=(placed(0, (1, 2)),)),
+        None,
+    )

@@ -2,12 +2,12 @@
 
 import pytest
 
-from agent.tree.policy import Policy
-from agent.tree.root_traits import STATUS_DISABLED, agent_trait, put_root_traits
 from agent.model.facts import HostFacts
 from agent.model.journal import Journal, Ownership
 from agent.model.names import is_custom
 from agent.model.provider_tree import ProviderTree
+from agent.tree.policy import Policy
+from agent.tree.root_traits import STATUS_DISABLED, agent_trait, put_root_traits
 from tests.unit.desired.nodes import ROOT, root_only
 
 AGENT = "0e1d2c3b-4a59-4687-8796-000000000009"
@@ -20,7 +20,16 @@ FACTS = HostFacts("cn1", 0, "fake")
 
 def traits(tree=None, present=None, journal=None, policy=None, capabilities=None, facts=FACTS):
     tree = tree or root_only()
-    put_root_traits(tree, root_only() if present is None else present, ROOT, journal or Journal(), policy or Policy(), AGENT, capabilities or {}, facts)
+    put_root_traits(
+        tree,
+        root_only() if present is None else present,
+        ROOT,
+        journal or Journal(),
+        policy or Policy(),
+        AGENT,
+        capabilities or {},
+        facts,
+    )
     return tree.data(ROOT).traits
 
 
@@ -32,7 +41,9 @@ def marked():
 
 def test_a_root_is_marked_as_a_compute_node_of_its_owner_and_agent():
     assert traits() == ALWAYS
-    assert traits(policy=Policy(owner_trait="CUSTOM_OWNER")) == ALWAYS - {"OWNER_NOVA"} | {"CUSTOM_OWNER"}
+    assert traits(policy=Policy(owner_trait="CUSTOM_OWNER")) == ALWAYS - {"OWNER_NOVA"} | {
+        "CUSTOM_OWNER"
+    }
 
 
 def test_the_agents_trait_is_a_valid_custom_name():
@@ -73,7 +84,9 @@ def test_traits_of_the_hardware_follow_what_was_found_and_stay_while_nobody_know
 )
 @pytest.mark.parametrize("whole", [True, False])
 def test_the_switch(enabled, found, journal, disabled, whole):
-    """``whole``: the driver starts from all that Placement has, else from what is not the agent's."""
+    """``whole``: the driver starts from all that Placement has, else from what is not
+    the agent's.
+    """
     present = marked() if found else root_only()
     tree = present.copy() if whole or journal is not OURS else root_only()
     assert (STATUS_DISABLED in traits(tree, present, journal, Policy(enabled=enabled))) is disabled

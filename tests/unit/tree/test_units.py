@@ -4,17 +4,20 @@ from typing import Any
 
 import pytest
 
-from agent.tree.units import counted_on, put_units
-from agent.model.assignable_unit import AssignableUnit
 from agent.model.provider_tree import ProviderTree
+from agent.model.unit_record import AssignableUnit
+from agent.tree.units import counted_on, put_units
 from tests.unit.desired.nodes import NAME, ROOT, amount, contents, facts, root_only
 
 PMEM, OTHER = "CUSTOM_PMEM_NAMESPACE_4GB", "CUSTOM_PMEM_NAMESPACE_16GB"
 CELL, CARD = f"{NAME}_NUMA0", f"{NAME}-card"
 SEEN = (
-    AssignableUnit(PMEM, "ns_0"), AssignableUnit(PMEM, "ns_1"), AssignableUnit(OTHER, "ns_0"),
-    AssignableUnit(PMEM, "ns_0", "_NUMA0"), AssignableUnit("CUSTOM_PORT", "p0", "-card"),
-)  # fmt: skip
+    AssignableUnit(PMEM, "ns_0"),
+    AssignableUnit(PMEM, "ns_1"),
+    AssignableUnit(OTHER, "ns_0"),
+    AssignableUnit(PMEM, "ns_0", "_NUMA0"),
+    AssignableUnit("CUSTOM_PORT", "p0", "-card"),
+)
 
 
 def with_cell() -> ProviderTree:
@@ -25,7 +28,9 @@ def with_cell() -> ProviderTree:
     return tree
 
 
-def counted(tree: ProviderTree, present: ProviderTree | None = None, **changes: Any) -> dict[str, dict[str, Any]]:
+def counted(
+    tree: ProviderTree, present: ProviderTree | None = None, **changes: Any
+) -> dict[str, dict[str, Any]]:
     put_units(tree, present or root_only(), ROOT, facts(**changes))
     return contents(tree)
 
@@ -44,7 +49,10 @@ def test_a_host_without_units_gets_no_inventory(units):
 
 
 def test_the_root_counts_for_a_cell_that_has_no_provider():
-    assert counted(root_only(), units=SEEN) == {NAME: {PMEM: amount(3), OTHER: amount(1)}, CARD: {"CUSTOM_PORT": amount(1)}}
+    assert counted(root_only(), units=SEEN) == {
+        NAME: {PMEM: amount(3), OTHER: amount(1)},
+        CARD: {"CUSTOM_PORT": amount(1)},
+    }
 
 
 def test_where_a_unit_is_counted_is_told():

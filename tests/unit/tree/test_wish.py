@@ -1,17 +1,26 @@
 import pytest
 
-from agent.tree.policy import Policy
-from agent.tree.desired_tree import DriverReport, desired_tree
 from agent.errors import ReshapeNeeded
-from agent.model.assignable_unit import AssignableUnit
 from agent.model.journal import Journal
+from agent.model.unit_record import AssignableUnit
+from agent.tree.desired_tree import DriverReport, desired_tree
+from agent.tree.policy import Policy
 from tests.unit.desired.nodes import FACTS, NAME, ROOT, amount, contents, facts, root_only
 
 CAPABILITIES = {"COMPUTE_NODE_X": True}
 
 
 def wished(driver_report, allocations=None, base=None):
-    return desired_tree(base or root_only().freeze(), root_only(), ROOT, driver_report, Policy(), Journal(), "agent", allocations=allocations)
+    return desired_tree(
+        base or root_only().freeze(),
+        root_only(),
+        ROOT,
+        driver_report,
+        Policy(),
+        Journal(),
+        "agent",
+        allocations=allocations,
+    )
 
 
 def test_facts_then_the_drivers_shape_then_the_agents_traits():
@@ -31,7 +40,14 @@ def test_facts_then_the_drivers_shape_then_the_agents_traits():
 
 
 def test_a_driver_that_shapes_all_gets_nothing_from_the_facts():
-    tree = wished(DriverReport(FACTS, {}, lambda tree, _: tree.update_inventory(ROOT, {"VCPU": {"total": 1}}), shape_all=True))
+    tree = wished(
+        DriverReport(
+            FACTS,
+            {},
+            lambda tree, _: tree.update_inventory(ROOT, {"VCPU": {"total": 1}}),
+            shape_all=True,
+        )
+    )
     assert contents(tree) == {NAME: {"VCPU": {"total": 1}}}
     assert tree.has_traits(ROOT, ["COMPUTE_NODE"])
 
@@ -58,10 +74,19 @@ def test_units_are_counted_on_a_provider_that_the_driver_makes():
         tree.new_child(f"{NAME}-card", ROOT)
         tree.add_traits(f"{NAME}-card", "CUSTOM_CARD")
 
-    tree = wished(DriverReport(facts(units=(AssignableUnit("CUSTOM_PORT", "p0", "-card"),)), {}, shape))
+    tree = wished(
+        DriverReport(facts(units=(AssignableUnit("CUSTOM_PORT", "p0", "-card"),)), {}, shape)
+    )
     assert contents(tree)[f"{NAME}-card"] == {"CUSTOM_PORT": amount(1)}
 
 
 def test_a_driver_that_shapes_all_counts_its_units_itself():
-    tree = wished(DriverReport(facts(units=(AssignableUnit("CUSTOM_PORT", "p0"),)), {}, lambda tree, _: None, shape_all=True))
+    tree = wished(
+        DriverReport(
+            facts(units=(AssignableUnit("CUSTOM_PORT", "p0"),)),
+            {},
+            lambda tree, _: None,
+            shape_all=True,
+        )
+    )
     assert contents(tree) == {NAME: {}}

@@ -22,26 +22,60 @@ def errors(text, **options):
 
 
 def test_scalars_mean_what_they_look_like():
-    text = "[null, ~, '', true, false, 0, -7, 1.5, .5, 2., 1.0e3, yes, 010, 0x1F, 1_000, 0000:01:00.0, 2024-01-01, 1.0e, ., -, '5', 12345678901234567890]"
+    text = (
+        "[null, ~, '', true, false, 0, -7, 1.5, .5, 2., 1.0e3, yes, 010, 0x1F, 1_000, "
+        "0000:01:00.0, 2024-01-01, 1.0e, ., -, '5', 12345678901234567890]"
+    )
     assert parsed(text).data == [
-        None, None, "", True, False, 0, -7, 1.5, 0.5, 2.0, 1000.0, "yes", "010", "0x1F", "1_000", "0000:01:00.0", "2024-01-01", "1.0e", ".", "-", "5",
+        None,
+        None,
+        "",
+        True,
+        False,
+        0,
+        -7,
+        1.5,
+        0.5,
+        2.0,
+        1000.0,
+        "yes",
+        "010",
+        "0x1F",
+        "1_000",
+        "0000:01:00.0",
+        "2024-01-01",
+        "1.0e",
+        ".",
+        "-",
+        "5",
         "12345678901234567890",
-    ]  # fmt: skip
+    ]
 
 
 def test_every_key_and_item_has_its_place():
     document = parsed("a:\n  - b: 1\n  -   c\nd: {e: 2}")
     assert document.places == {
-        (): TextPosition(1, 1), ("a",): TextPosition(1, 1), ("a", 0): TextPosition(2, 5), ("a", 0, "b"): TextPosition(2, 5), ("a", 1): TextPosition(3, 7), ("d",): TextPosition(4, 1),
+        (): TextPosition(1, 1),
+        ("a",): TextPosition(1, 1),
+        ("a", 0): TextPosition(2, 5),
+        ("a", 0, "b"): TextPosition(2, 5),
+        ("a", 1): TextPosition(3, 7),
+        ("d",): TextPosition(4, 1),
         ("d", "e"): TextPosition(4, 5),
-    }  # fmt: skip
+    }
     assert document.place(("a", 0, "missing", 3)) == TextPosition(2, 5)
     assert str(document.error(("d", "f"), "lacks\nit", "add")) == "f:4:1: d.f: lacks\\nit (add)"
 
 
 @pytest.mark.parametrize(
-    ("content", "place"), [(b"a: \xff", "1:4"), (b"a: 1\nb:\xff", "2:3"), ("ä: ".encode() + b"\xff", "1:4"), (b"\xef\xbb\xbf\xff", "1:1")]
-)  # fmt: skip
+    ("content", "place"),
+    [
+        (b"a: \xff", "1:4"),
+        (b"a: 1\nb:\xff", "2:3"),
+        ("ä: ".encode() + b"\xff", "1:4"),
+        (b"\xef\xbb\xbf\xff", "1:1"),
+    ],
+)
 def test_bytes_that_are_no_text_are_told_with_their_place(content, place):
     with pytest.raises(ConfigErrors) as caught:
         parse(content, "f")
@@ -53,13 +87,18 @@ def test_a_byte_order_mark_is_no_content():
 
 
 def test_aliases_are_refused_unless_allowed():
-    assert refused("a: &x 1\nb: *x") == ["f:2:4: aliases are not allowed here: write the value out (correct the YAML)"]
+    assert refused("a: &x 1\nb: *x") == [
+        "f:2:4: aliases are not allowed here: write the value out (correct the YAML)"
+    ]
     assert parsed("a: &x [1]\nb: *x", aliases=True).data == {"a": [1], "b": [1]}
 
 
 def test_an_alias_has_the_place_of_what_it_stands_for():
     document = parsed("a: &x {b: 1}\nc: *x", aliases=True)
-    assert (document.place(("c",)), document.place(("c", "b"))) == (TextPosition(2, 1), TextPosition(1, 8))
+    assert (document.place(("c",)), document.place(("c", "b"))) == (
+        TextPosition(2, 1),
+        TextPosition(1, 8),
+    )
 
 
 def test_a_merge_gives_what_is_not_written_and_the_first_of_many_goes_before():
@@ -71,7 +110,9 @@ def test_a_merge_gives_what_is_not_written_and_the_first_of_many_goes_before():
 
 @pytest.mark.parametrize("source", ["5", "[5]", "[{a: 1}, 5]", "null"])
 def test_a_merge_of_what_is_no_mapping_is_an_error(source):
-    assert errors(f"x: {{<<: {source}}}", aliases=True) == ["f:1:5: x: << merges what is no mapping (name the anchor of a mapping)"]
+    assert errors(f"x: {{<<: {source}}}", aliases=True) == [
+        "f:1:5: x: << merges what is no mapping (name the anchor of a mapping)"
+    ]
 
 
 def test_an_alias_within_itself_is_refused():
@@ -81,13 +122,17 @@ def test_an_alias_within_itself_is_refused():
 
 
 def test_a_small_file_does_not_become_a_large_document():
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"] + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)]
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"] + [
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9)
+    ]
     (error,) = refused("\n".join(lines), aliases=True)
     assert "has more than 200000 values (use fewer aliases, or none)" in error
 
 
 def test_merges_do_not_grow_without_an_end_either():
-    lines = ["a0: &a0 {x: 1}"] + [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 9)]
+    lines = ["a0: &a0 {x: 1}"] + [
+        f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 9)}]}}" for n in range(1, 9)
+    ]
     (error,) = refused("\n".join(lines), aliases=True)
     assert "has more than 200000 values" in error
 
@@ -98,4 +143,6 @@ def test_an_alias_without_an_anchor_is_told():
 
 def test_a_nest_that_is_too_deep_is_refused_before_it_is_read():
     (error,) = refused("[" * 100_000)
-    assert error == f"f:1:{MAX_DEPTH + 1}: is nested deeper than {MAX_DEPTH} levels (correct the YAML)"
+    assert (
+        error == f"f:1:{MAX_DEPTH + 1}: is nested deeper than {MAX_DEPTH} levels (correct the YAML)"
+    )

@@ -1,4 +1,6 @@
-"""``agent aggregate add-host`` and ``remove-host``: a host comes into an aggregate, or leaves it."""
+"""``agent aggregate add-host`` and ``remove-host``: a host comes into an aggregate, or
+leaves it.
+"""
 
 from collections.abc import Callable
 
@@ -24,19 +26,39 @@ def add(conf: cfg.ConfigOpts, options: Options) -> int:
 def remove(conf: cfg.ConfigOpts, options: Options) -> int:
     """Take it out; that it is not in is as good, as long as others are.
 
-    :raises AllocationError: there is no such host, nobody is in that aggregate, or it cannot be written.
+    :raises AllocationError: there is no such host, nobody is in that aggregate, or it cannot be
+        written.
     """
     return _run(conf, options, "aggregate-remove-host", remove_host, ("not in", "taken out of"))
 
 
-def _run(conf: cfg.ConfigOpts, options: Options, name: str, operation: Callable[..., bool], words: tuple[str, str]) -> int:
+def _run(
+    conf: cfg.ConfigOpts,
+    options: Options,
+    name: str,
+    operation: Callable[..., bool],
+    words: tuple[str, str],
+) -> int:
     aggregate = provider_uuid(options.arguments["aggregate"], "aggregate")
     already, done = words
     with placement_work(conf, options, name, writes=True) as work:
         host = provider_by(work.client, options.arguments["host"])
         changed = operation(work.client, aggregate, provider=host.uuid)
         if not changed and operation is remove_host and not work.client.members(aggregate):
-            raise ProviderNotFound(f"no host is in aggregate {aggregate}", "check its uuid: openstack aggregate show has it")
+            raise ProviderNotFound(
+                f"no host is in aggregate {aggregate}",
+                "check its uuid: openstack aggregate show has it",
+            )
         how = f"{'would be' if options.dry_run else 'was'} {done}" if changed else f"is {already}"
-        result = {"aggregate": aggregate, "host": {"uuid": host.uuid, "name": host.name}, "changed": changed}
-        return finish(work, options, name, result, [f"host {printable(host.name)} {how} aggregate {aggregate}"])
+        result = {
+            "aggregate": aggregate,
+            "host": {"uuid": host.uuid, "name": host.name},
+            "changed": changed,
+        }
+        return finish(
+            work,
+            options,
+            name,
+            result,
+            [f"host {printable(host.name)} {how} aggregate {aggregate}"],
+        )

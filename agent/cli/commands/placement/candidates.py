@@ -1,18 +1,51 @@
 """``agent candidates``: in which ways Placement could place a guest."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from typing import Any
 
 from oslo_config import cfg
 
-from agent.cli.commands.placement.holdings_lines import holdings_lines
+from agent.cli.commands.placement.allocation import holdings_lines
 from agent.cli.options import Options
 from agent.cli.placement_work import finish, placement_work
 from agent.errors import PlacementTooOld
-from agent.model.names import ProviderUuid, number_of
-from agent.placement.allocations.candidates import Candidates, candidates
-from agent.placement.allocations.query_text import parse_query
+from agent.model.names import ProviderUuid, number_of, printable
+from agent.placement.allocations.candidates import Candidates, candidates, parse_query
+from agent.placement.allocations.checks import owner_problems, refuse
+from agent.placement.allocations.usages import quota_usage, usages_for_limits
 from agent.placement.client import CANDIDATES, PlacementClient
+
+
+def show_usages(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show it; the project's and the user's are not of one moment.
+
+    :raises UsagesFailed: Placement does not say.
+    """
+    project, user = options.arguments["project"], options.arguments["user_id"]
+    refuse(owner_problems(project, "nobody" if user is None else user))
+    with placement_work(conf, options, "usages", writes=False) as work:
+        of_project = usages_for_limits(work.client, project)
+        of_user = None if user is None else usages_for_limits(work.client, project, user)
+        lines = list(_usage_lines(f"project {printable(project)}", of_project))
+        if of_user is not None:
+            lines += _usage_lines(f"user {printable(user)}", of_user)
+        result = {
+            "project": _usage_row(project, of_project),
+            "user": None if of_user is None else _usage_row(user, of_user),
+        }
+        return finish(work, options, "usages", result, lines)
+
+
+def _usage_row(owner: str, usages: Mapping[str, int]) -> dict[str, Any]:
+    return {"id": owner, "usages": usages, "quota": asdict(quota_usage(usages))}
+
+
+def _usage_lines(owner: str, usages: Mapping[str, int]) -> Iterator[str]:
+    quota = quota_usage(usages)
+    yield f"{owner}: {number_of(quota.cores, 'core')}, {quota.ram} MiB of memory"
+    for name, amount in sorted(usages.items()):
+        yield f"  {name} {amount}"
 
 
 def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -23,17 +56,30 @@ def show_candidates(conf: cfg.ConfigOpts, options: Options) -> int:
     query = parse_query(options.arguments["query"])
     with placement_work(conf, options, "candidates", writes=False) as work:
         if not work.capabilities.offers(CANDIDATES):
-            raise PlacementTooOld(f"candidates need placement {CANDIDATES}, server offers {work.capabilities.max_version}", "upgrade Placement")
+            raise PlacementTooOld(
+                (
+                    f"candidates need placement {CANDIDATES}, server offers "
+                    f"{work.capabilities.max_version}"
+                ),
+                "upgrade Placement",
+            )
         found = candidates(work.client, query)
         names = _names(work.client, found)
-        lines = [number_of(len(found.requests), "candidate") if found.requests else "no candidates: nothing fits"]
+        lines = [
+            number_of(len(found.requests), "candidate")
+            if found.requests
+            else "no candidates: nothing fits"
+        ]
         for place, one in enumerate(found.requests, 1):
             lines += [f"candidate {place}", *holdings_lines(one.resources, names)]
         result = {
             "version": found.version,
             "providers": names,
             "allocation_requests": [one.body for one in found.requests],
-            "provider_summaries": {uuid: {**asdict(one), "traits": sorted(one.traits)} for uuid, one in found.summaries.items()},
+            "provider_summaries": {
+                uuid: {**asdict(one), "traits": sorted(one.traits)}
+                for uuid, one in found.summaries.items()
+            },
         }
         return finish(work, options, "candidates", result, lines)
 

@@ -1,4 +1,6 @@
-"""``agent decommission``: a node is taken out of Placement, as far as nobody else has anything there."""
+"""``agent decommission``: a node is taken out of Placement, as far as nobody else has anything
+there.
+"""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -9,10 +11,10 @@ from oslo_config import cfg
 
 from agent.cli.options import Options
 from agent.cli.placement_work import PlacementWork, finish, placement_work
-from agent.errors import AgentError
+from agent.errors import AgentError, ConfigError
 from agent.model.names import ConsumerUuid, ProviderUuid, is_uuid, number_of, printable
 from agent.placement.allocations.checks import consumer_uuid
-from agent.placement.allocations.decommission import Decommissioned, decommission
+from agent.placement.allocations.decommission import Decommissioned, Retired, decommission, retire
 from agent.placement.allocations.errors import ProviderNotFound
 from agent.placement.allocations.providers import provider_by
 from agent.placement.answers import Row
@@ -20,37 +22,116 @@ from agent.store.lock import RunLock
 from agent.store.reading import RecordReader, every
 from agent.store.records import Records
 from agent.store.store import open_read_only
+from agent.tree.device_names import MARKER, card_of
+
+UNREPORT = "pci-unreport"
+
+
+def unreport_pci(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Delete the providers of the node's cards. Those that guests use stay, and the agent does not
+    start before they are gone.
+
+    :raises AllocationError: there is no such node.
+    :raises ConfigError: the devices are reported, so that they would come again.
+    :raises StoreLocked: an agent runs.
+    """
+    if conf.pci.report_in_placement:
+        raise ConfigError(
+            "[pci] report_in_placement is true: the devices would be reported again",
+            "set it to false first",
+        )
+    with placement_work(conf, options, UNREPORT, writes=True) as work, ExitStack() as stack:
+        root = provider_by(work.client, options.arguments["root"])
+        if not (options.dry_run or work.embedded_in):
+            stack.enter_context(RunLock(Path(conf.store.path)))
+        done = retire(
+            work.client, root.uuid, MARKER, lambda name: card_of(name, root.name) is not None
+        )
+        return _finish_unreport(work, options, root, done)
+
+
+def _finish_unreport(work: PlacementWork, options: Options, root: Row, done: Retired) -> int:
+    return finish(
+        work,
+        options,
+        UNREPORT,
+        _unreport_document(root, done),
+        list(_unreport_lines(root, done, dry_run=options.dry_run)),
+        list(done.kept.values()),
+    )
+
+
+def _unreport_document(root: Row, done: Retired) -> Mapping[str, Any]:
+    names = {row.uuid: row.name for row in done.found}
+    return {
+        "root": {"uuid": root.uuid, "name": root.name},
+        "deleted": {uuid: names[uuid] for uuid in done.deleted},
+        "kept": {uuid: error.message for uuid, error in done.kept.items()},
+    }
+
+
+def _unreport_lines(root: Row, done: Retired, *, dry_run: bool) -> Iterator[str]:
+    left = f", {len(done.kept)} kept" if done.kept else ""
+    what = "to be deleted" if dry_run else "deleted"
+    yield (
+        f"node {printable(root.name)} ({root.uuid}): {number_of(len(done.deleted), 'provider')} "
+        f"of devices {what}{left}"
+    )
+    yield from (f"  {printable(row.name)}" for row in done.found if row.uuid in done.deleted)
 
 
 def decommission_node(conf: cfg.ConfigOpts, options: Options) -> int:
-    """Have the consumers that are named or on record let go of the node, and delete its providers; any other is told and stays.
+    """Have the consumers that are named or on record let go of the node, and delete its providers;
+    any other is told and stays.
 
-    Without ``--all-providers`` only those are deleted that the store's journal knows as the agent's, and the root.
+    Without ``--all-providers`` only those are deleted that the store's journal knows as the
+    agent's, and the root.
 
     :raises AllocationError: what was asked for makes no sense.
     :raises StoreLocked: an agent runs that manages the node, and would make it again.
     """
     given = options.arguments
-    known, evacuated = ([consumer_uuid(one) for one in given[some]] for some in ("consumer", "evacuated"))
+    known, evacuated = (
+        [consumer_uuid(one) for one in given[some]] for some in ("consumer", "evacuated")
+    )
     with placement_work(conf, options, "decommission", writes=True) as work, ExitStack() as stack:
         try:
             root = provider_by(work.client, given["root"])
         except ProviderNotFound as error:
             if not is_uuid(given["root"]):
                 what = f"there is no provider called {printable(given['root'])!r}"
-                raise ProviderNotFound(what, "check its name; to repeat a decommission that was done give the uuid of the root, which is no error") from error
-            # That it is not there is what was asked for: whoever repeats a decommission that was interrupted meets no error.
-            return finish(work, options, "decommission", _document(None, None), [f"node {given['root']} is not in Placement"])
+                raise ProviderNotFound(
+                    what,
+                    (
+                        "check its name; to repeat a decommission that was done give the uuid of "
+                        "the root, which is no error"
+                    ),
+                ) from error
+            # That it is not there is what was asked for: whoever repeats a decommission that was
+            # interrupted meets no error.
+            return finish(
+                work,
+                options,
+                "decommission",
+                _document(None, None),
+                [f"node {given['root']} is not in Placement"],
+            )
         ours, recorded = _ours(conf, root.uuid)
         if ours and not (options.dry_run or work.embedded_in):
             stack.enter_context(RunLock(Path(conf.store.path)))
         owned = None if given["all_providers"] else ours | {root.uuid}
-        done = decommission(work.client, root.uuid, known={*known, *recorded}, evacuated=evacuated, owned=owned)
+        done = decommission(
+            work.client, root.uuid, known={*known, *recorded}, evacuated=evacuated, owned=owned
+        )
         return _finish(work, options, root, done)
 
 
-def _ours(conf: cfg.ConfigOpts, root: ProviderUuid) -> tuple[frozenset[ProviderUuid], frozenset[ConsumerUuid]]:
-    """The providers of the node that this store knows as the agent's, and the consumers that its records know to have been there."""
+def _ours(
+    conf: cfg.ConfigOpts, root: ProviderUuid
+) -> tuple[frozenset[ProviderUuid], frozenset[ConsumerUuid]]:
+    """The providers of the node that this store knows as the agent's, and the consumers that its
+    records know to have been there.
+    """
     with open_read_only(Path(conf.store.path), conf.store.connection) as store:
         providers = frozenset(store.journal(root).providers)
         with Records(store).reading() as reading:
@@ -67,14 +148,23 @@ def _recorded(reading: RecordReader, root: ProviderUuid) -> Iterator[ConsumerUui
 
 def _finish(work: PlacementWork, options: Options, root: Row, done: Decommissioned) -> int:
     errors: list[AgentError] = [*done.released.failed.values(), *done.kept.values()]
-    return finish(work, options, "decommission", _document(root, done), list(_lines(root, done, dry_run=options.dry_run)), errors)
+    return finish(
+        work,
+        options,
+        "decommission",
+        _document(root, done),
+        list(_lines(root, done, dry_run=options.dry_run)),
+        errors,
+    )
 
 
 def _document(root: Row | None, done: Decommissioned | None) -> Mapping[str, Any]:
     return {
         "root": {"uuid": root.uuid, "name": root.name} if root else None,
         "released": done.released.done if done else {},
-        "not_released": {uuid: error.message for uuid, error in done.released.failed.items()} if done else {},
+        "not_released": {uuid: error.message for uuid, error in done.released.failed.items()}
+        if done
+        else {},
         "deleted": done.deleted if done else [],
         "kept": {uuid: error.message for uuid, error in done.kept.items()} if done else {},
         "unknown_consumers": done.unknown if done else {},
@@ -84,8 +174,17 @@ def _document(root: Row | None, done: Decommissioned | None) -> Mapping[str, Any
 def _lines(root: Row, done: Decommissioned, *, dry_run: bool) -> Iterator[str]:
     would = "to be deleted" if dry_run else "deleted"
     left = "" if done.complete else f", {len(done.kept)} kept"
-    yield f"node {printable(root.name)} ({root.uuid}): {number_of(len(done.deleted), 'provider')} {would}{left}"
+    yield (
+        f"node {printable(root.name)} ({root.uuid}): {number_of(len(done.deleted), 'provider')} "
+        f"{would}{left}"
+    )
     for consumer, providers in done.released.done.items():
-        yield f"  consumer {consumer} {'would let' if dry_run else 'let'} go of {number_of(providers, 'provider')}"
+        yield (
+            f"  consumer {consumer} {'would let' if dry_run else 'let'} go of "
+            f"{number_of(providers, 'provider')}"
+        )
     for consumer, where in done.unknown.items():
-        yield f"  consumer {consumer} is not known to be of this node and keeps what it has on {', '.join(where)}"
+        yield (
+            f"  consumer {consumer} is not known to be of this node and keeps what it has on "
+            f"{', '.join(where)}"
+        )

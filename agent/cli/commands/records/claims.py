@@ -1,12 +1,67 @@
 """``agent claim create|abort|show``."""
 
+from dataclasses import replace
+from typing import get_args
+
 from oslo_config import cfg
 
-from agent.cli.daemon_client import client
+from agent.api.client import MoveStep
+from agent.cli.daemon_client import client, request_in
 from agent.cli.options import Options
-from agent.cli.record_lists import asked, show_one, views
-from agent.cli.request_file import request_in
-from agent.render.records import claim_lines
+from agent.cli.record_lists import asked, listed, show, show_one, views
+from agent.errors import ConfigError
+from agent.model.migration import ENDED
+from agent.model.names import printable
+from agent.render.records import claim_lines, migration_lines, move_lines
+
+
+def claim_move(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Promise a guest that moves its room.
+
+    :raises AgentError: there is no request in the file, no agent runs, or it refuses.
+    """
+    agent = client(conf)
+    return show_one(
+        options, "move", agent.create_move(request_in(options.arguments["file"], agent)), move_lines
+    )
+
+
+def advance_move(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Take a move where the command's second word says.
+
+    :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
+    """
+    wanted: MoveStep = next(one for one in get_args(MoveStep) if one == options.command[1])
+    return show_one(
+        options, "move", client(conf).take_move(options.arguments["move"], wanted), move_lines
+    )
+
+
+def list_claims(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the claims that count, all or those of one instance.
+
+    :raises AgentError: neither daemon nor store tell, or the instance has none.
+    """
+    instance = options.arguments["instance"]
+    found = listed(conf, options, "claims", {"instance": instance} if instance else {})
+    if instance and not (found.documents or found.damaged):
+        raise ConfigError(
+            f"--instance {printable(instance)}: no claim of such an instance counts",
+            "agent claims lists those that do, with their instances",
+        )
+    return show(options, "claims", found, claim_lines)
+
+
+def list_migrations(conf: cfg.ConfigOpts, options: Options) -> int:
+    """Show the migrations, all or those that are not over.
+
+    :raises AgentError: neither daemon nor store tell.
+    """
+    found = listed(conf, options, "migrations", {})
+    shown = [
+        one for one in found.documents if options.arguments["all"] or one["status"] not in ENDED
+    ]
+    return show(options, "migrations", replace(found, documents=shown), migration_lines)
 
 
 def create_claim(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -15,7 +70,12 @@ def create_claim(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AgentError: there is no request in the file, no agent runs, or it refuses.
     """
     agent = client(conf)
-    return show_one(options, "claim", agent.create_claim(request_in(options.arguments["file"], agent)), claim_lines)
+    return show_one(
+        options,
+        "claim",
+        agent.create_claim(request_in(options.arguments["file"], agent)),
+        claim_lines,
+    )
 
 
 def abort_claim(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -23,7 +83,9 @@ def abort_claim(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises ApiProblem, ApiUnreachable: the agent refuses, or none runs.
     """
-    return show_one(options, "claim", client(conf).abort_claim(options.arguments["claim"]), claim_lines)
+    return show_one(
+        options, "claim", client(conf).abort_claim(options.arguments["claim"]), claim_lines
+    )
 
 
 def show_claim(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -33,5 +95,10 @@ def show_claim(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises StoreError, ApiUnreachable: neither daemon nor store tell.
     """
     claim = options.arguments["claim"]
-    found, _ = asked(conf, options, lambda agent: agent.claim(claim), lambda store: views(conf, store).claim(claim))
+    found, _ = asked(
+        conf,
+        options,
+        lambda agent: agent.claim(claim),
+        lambda store: views(conf, store).claim(claim),
+    )
     return show_one(options, "claim", found, claim_lines)

@@ -14,8 +14,8 @@ from agent.cli.options import Options
 from agent.cli.output import write, write_document
 from agent.cli.record_lists import show_one
 from agent.errors import ConfigError
-from agent.model.exit_codes import CHANGED, DONE, FAILED, PARTLY
 from agent.model.names import ConsumerUuid, is_uuid, normal_uuid, printable
+from agent.model.report import CHANGED, DONE, FAILED, PARTLY
 from agent.render.guests import GuestList, guests_document, render_guests
 from agent.render.look import Look, look_of, shown
 
@@ -30,9 +30,15 @@ def show(conf: cfg.ConfigOpts, options: Options) -> int:
 
     :raises AgentError: neither daemon nor driver tell, or there is no such node.
     """
-    nodes = None if options.offline else from_daemon(conf, lambda client: chosen_nodes(client.guests(), options.nodes))
+    nodes = (
+        None
+        if options.offline
+        else from_daemon(conf, lambda client: chosen_nodes(client.guests(), options.nodes))
+    )
     found = guests_here(conf, options, imports=False, dry_run=True) if nodes is None else nodes
-    return _shown(options, "guests", found, code(found, done=(), failed=()), from_driver=nodes is None)
+    return _shown(
+        options, "guests", found, code(found, done=(), failed=()), from_driver=nodes is None
+    )
 
 
 def imported(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -41,9 +47,19 @@ def imported(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises AgentError: neither daemon nor driver tell, or there is no such node.
     """
     nodes = from_daemon(conf, lambda client: _by_daemon(client, options))
-    found = guests_here(conf, options, imports=True, dry_run=options.dry_run) if nodes is None else nodes
+    found = (
+        guests_here(conf, options, imports=True, dry_run=options.dry_run)
+        if nodes is None
+        else nodes
+    )
     done = ("importable", "imported")
-    return _shown(options, "guests-import", found, code(found, done=done, failed=("refused",), detailed=options.detailed_exitcode), from_driver=nodes is None)
+    return _shown(
+        options,
+        "guests-import",
+        found,
+        code(found, done=done, failed=("refused",), detailed=options.detailed_exitcode),
+        from_driver=nodes is None,
+    )
 
 
 def forgotten(conf: cfg.ConfigOpts, options: Options) -> int:
@@ -53,10 +69,17 @@ def forgotten(conf: cfg.ConfigOpts, options: Options) -> int:
     """
     wanted = options.arguments["instance"]
     if not is_uuid(wanted):
-        raise ConfigError(f"{printable(wanted)} is no uuid", "see agent claims for those of instances")
+        raise ConfigError(
+            f"{printable(wanted)} is no uuid", "see agent claims for those of instances"
+        )
     instance = ConsumerUuid(normal_uuid(wanted))
     document = from_daemon(conf, lambda client: _forgotten_by_daemon(client, instance))
-    return show_one(options, "instance", forget_here(conf, instance) if document is None else document, _forgotten_lines)
+    return show_one(
+        options,
+        "instance",
+        forget_here(conf, instance) if document is None else document,
+        _forgotten_lines,
+    )
 
 
 def _forgotten_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
@@ -66,13 +89,26 @@ def _forgotten_by_daemon(client: ApiClient, instance: ConsumerUuid) -> Document:
 
 
 def _forgotten_lines(instances: Sequence[Document], _look: Look) -> list[Text]:
-    return [shown(f"instance {one['uuid']} is forgotten: all that it had here is given back, in Placement with the next audit") for one in instances]
+    return [
+        shown(
+            f"instance {one['uuid']} is forgotten: all that it had here is given back, in "
+            "Placement with the next audit"
+        )
+        for one in instances
+    ]
 
 
-def code(nodes: Sequence[Document], *, done: Sequence[str], failed: Sequence[str], detailed: bool = False) -> int:
-    """The exit code: ``done`` and ``failed`` are the outcomes that are something done, and something that could not be."""
+def code(
+    nodes: Sequence[Document], *, done: Sequence[str], failed: Sequence[str], detailed: bool = False
+) -> int:
+    """The exit code: ``done`` and ``failed`` are the outcomes that are something done, and
+    something that could not be.
+    """
     outcomes = {guest["outcome"] for node in nodes for guest in node["guests"]}
-    well = [not node["errors"] and all(guest["outcome"] not in failed for guest in node["guests"]) for node in nodes]
+    well = [
+        not node["errors"] and all(guest["outcome"] not in failed for guest in node["guests"])
+        for node in nodes
+    ]
     changed = any(one in outcomes for one in done)
     if not all(well):
         return PARTLY if changed or any(well) else FAILED
@@ -86,8 +122,21 @@ def _by_daemon(client: ApiClient, options: Options) -> Sequence[Document]:
     return client.import_guests(options.nodes, dry_run=options.dry_run)
 
 
-def _shown(options: Options, name: Literal["guests", "guests-import"], nodes: Sequence[Document], exit_code: int, *, from_driver: bool) -> int:
-    found = GuestList(name, "driver" if from_driver else "daemon", name == "guests-import" and options.dry_run, nodes, exit_code)
+def _shown(
+    options: Options,
+    name: Literal["guests", "guests-import"],
+    nodes: Sequence[Document],
+    exit_code: int,
+    *,
+    from_driver: bool,
+) -> int:
+    found = GuestList(
+        name,
+        "driver" if from_driver else "daemon",
+        name == "guests-import" and options.dry_run,
+        nodes,
+        exit_code,
+    )
     if options.as_document:
         write_document(guests_document(found), options)
     else:

@@ -13,9 +13,8 @@ from agent.cli.commands.tree import stored_trees
 from agent.cli.options import Options
 from agent.cli.record_lists import RecordList, asked, show
 from agent.conf.default import host_name
-from agent.tree.policy import Policy
 from agent.errors import StoreError
-from agent.model.amounts import NOTHING, Amounts
+from agent.model.flavor import NOTHING, Amounts
 from agent.model.inventory import capacity
 from agent.model.node_records import NodeRecords
 from agent.render.json_report import tree_rows
@@ -24,6 +23,7 @@ from agent.store.records import Records
 from agent.store.store import Store
 from agent.tracker.host_capacity import HostCapacity
 from agent.tracker.node_state import NodeState
+from agent.tree.policy import Policy
 
 Document = Mapping[str, Any]
 
@@ -35,14 +35,27 @@ def run(conf: cfg.ConfigOpts, options: Options) -> int:
     :raises ApiProblem, ApiUnreachable: a daemon runs, and does not tell.
     """
     wanted = options.nodes
-    found, offline = asked(conf, options, lambda client: list(_of_daemon(client, wanted)), lambda store: _chosen(list(_of_store(conf, store)), wanted))
-    return show(options, "resources", RecordList("store" if offline else "daemon", found), resource_table if options.format == "table" else resource_lines)
+    found, offline = asked(
+        conf,
+        options,
+        lambda client: list(_of_daemon(client, wanted)),
+        lambda store: _chosen(list(_of_store(conf, store)), wanted),
+    )
+    return show(
+        options,
+        "resources",
+        RecordList("store" if offline else "daemon", found),
+        resource_table if options.format == "table" else resource_lines,
+    )
 
 
 def _chosen(nodes: Sequence[Document], wanted: Sequence[str]) -> Sequence[Document]:
     missing = [name for name in wanted if not any(_matches(one, name) for one in nodes)]
     if missing:
-        raise StoreError(f"--node {missing[0]}: no records of such a node", f"there are {', '.join(one['name'] for one in nodes[:10]) or 'none'}")
+        raise StoreError(
+            f"--node {missing[0]}: no records of such a node",
+            f"there are {', '.join(one['name'] for one in nodes[:10]) or 'none'}",
+        )
     return [one for one in nodes if not wanted or any(_matches(one, name) for name in wanted)]
 
 
@@ -51,22 +64,40 @@ def _of_daemon(client: ApiClient, wanted: Sequence[str]) -> Iterator[Document]:
     for summary in _chosen(list(client.nodes()), wanted):
         node = client.node(summary["uuid"])
         placement = list(_offered(client.tree(node["uuid"])["tree"], node["records"]))
-        yield {"name": node["name"], "uuid": node["uuid"], "state": node["state"], "placement": placement, "records": node["records"]}
+        yield {
+            "name": node["name"],
+            "uuid": node["uuid"],
+            "state": node["state"],
+            "placement": placement,
+            "records": node["records"],
+        }
 
 
 def _offered(tree: Sequence[Document], records: Document | None) -> Iterator[Document]:
-    """What Placement has of each class of each provider that is the node's, and would still give. ``used``, ``free``: null if nobody knows."""
-    nothing_held = records is not None and not any(records["usage"][noun] for noun in ("instances", "claims", "migrations"))
+    """What Placement has of each class of each provider that is the node's, and would still give.
+    ``used``, ``free``: null if nobody knows.
+    """
+    nothing_held = records is not None and not any(
+        records["usage"][noun] for noun in ("instances", "claims", "migrations")
+    )
     for row in tree:
         for name, record in row["inventories"].items():
             used = 0 if nothing_held else record["used"]
             amounts = {key: record[key] for key in ("total", "reserved", "allocation_ratio")}
             free = None if used is None else max(capacity(record) - used, 0)
-            yield {"provider": {"uuid": row["uuid"], "name": row["name"]}, "resource_class": name, "used": used, **amounts, "free": free}
+            yield {
+                "provider": {"uuid": row["uuid"], "name": row["name"]},
+                "resource_class": name,
+                "used": used,
+                **amounts,
+                "free": free,
+            }
 
 
 def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
-    """What the records alone tell. How the host's cells are, and whether its driver offers it, nobody knows."""
+    """What the records alone tell. How the host's cells are, and whether its driver offers it,
+    nobody knows.
+    """
     policy = Policy.from_options(conf)
     reserved = Amounts(policy.reserved_memory_mib, policy.reserved_cpus, policy.reserved_disk_mib)
     trees = {tree.uuid: tree for tree in stored_trees(store)}
@@ -74,10 +105,20 @@ def _of_store(conf: cfg.ConfigOpts, store: Store) -> Iterator[Document]:
         for node in reading.nodes(host_name(conf)).records:
             records = reading.load(node.uuid) or NodeRecords(node)
             side = HostCapacity(reserved if node.vcpus is not None else NOTHING)
-            without_cells = replace(records, claims=tuple(replace(one, cells=()) for one in records.claims))
+            without_cells = replace(
+                records, claims=tuple(replace(one, cells=()) for one in records.claims)
+            )
             known = {**node_records(NodeState.of(without_cells, side)), "available": None}
-            placement = list(_offered(tree_rows(trees[node.uuid]), known)) if node.uuid in trees else []
-            yield {"name": node.name, "uuid": node.uuid, "state": None, "placement": placement, "records": known}
+            placement = (
+                list(_offered(tree_rows(trees[node.uuid]), known)) if node.uuid in trees else []
+            )
+            yield {
+                "name": node.name,
+                "uuid": node.uuid,
+                "state": None,
+                "placement": placement,
+                "records": known,
+            }
 
 
 def _matches(node: Document, wanted: str) -> bool:

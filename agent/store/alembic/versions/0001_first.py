@@ -52,7 +52,9 @@ def _create_mirror() -> None:
         sa.Column("aggregates", sa.Text, nullable=False),
         sa.Column("read_at", sa.Double),
         sa.PrimaryKeyConstraint("mirror", "uuid", name="pk_mirror_provider"),
-        sa.ForeignKeyConstraint(["mirror"], ["mirror.id"], name="fk_mirror_provider_mirror", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["mirror"], ["mirror.id"], name="fk_mirror_provider_mirror", ondelete="CASCADE"
+        ),
     )
 
 
@@ -72,10 +74,19 @@ def _create_journal() -> None:
         sa.Column("aggregates", sa.Text),
         sa.Column("held", sa.Text),
         sa.PrimaryKeyConstraint("root", "provider", name="pk_journal_provider"),
-        sa.ForeignKeyConstraint(["root"], ["journal.root"], name="fk_journal_provider_journal", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["root"], ["journal.root"], name="fk_journal_provider_journal", ondelete="CASCADE"
+        ),
     )
 
 
 def downgrade() -> None:
-    for table in ("journal_provider", "journal", "mirror_provider", "mirror", "endpoint", "identity"):
+    for table in (
+        "journal_provider",
+        "journal",
+        "mirror_provider",
+        "mirror",
+        "endpoint",
+        "identity",
+    ):
         op.drop_table(table)

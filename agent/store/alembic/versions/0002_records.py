@@ -11,23 +11,82 @@ down_revision = "0001"
 TABLES = ("compute_node", "instance", "migration", "claim", "device", "unit", "lease")
 # The words of this version, whatever the code says by now.
 INSTANCE_VM_STATE = (
-    "active", "building", "deleted", "error", "paused", "rescued", "resized", "shelved", "shelved_offloaded",
-    "soft-delete", "stopped", "suspended",
-)  # fmt: skip
+    "active",
+    "building",
+    "deleted",
+    "error",
+    "paused",
+    "rescued",
+    "resized",
+    "shelved",
+    "shelved_offloaded",
+    "soft-delete",
+    "stopped",
+    "suspended",
+)
 INSTANCE_TASK_STATE = (
-    "block_device_mapping", "deleting", "image_backup", "image_pending_upload", "image_snapshot",
-    "image_snapshot_pending", "image_uploading", "migrating", "networking", "pausing", "powering-off",
-    "powering-on", "reboot_pending", "reboot_pending_hard", "reboot_started", "reboot_started_hard", "rebooting",
-    "rebooting_hard", "rebuild_block_device_mapping", "rebuild_spawning", "rebuilding", "rescuing",
-    "resize_confirming", "resize_finish", "resize_migrated", "resize_migrating", "resize_prep",
-    "resize_reverting", "restoring", "resuming", "scheduling", "shelving", "shelving_image_pending_upload",
-    "shelving_image_uploading", "shelving_offloading", "soft-deleting", "spawning", "suspending", "unpausing",
-    "unrescuing", "unshelving", "updating_password",
-)  # fmt: skip
+    "block_device_mapping",
+    "deleting",
+    "image_backup",
+    "image_pending_upload",
+    "image_snapshot",
+    "image_snapshot_pending",
+    "image_uploading",
+    "migrating",
+    "networking",
+    "pausing",
+    "powering-off",
+    "powering-on",
+    "reboot_pending",
+    "reboot_pending_hard",
+    "reboot_started",
+    "reboot_started_hard",
+    "rebooting",
+    "rebooting_hard",
+    "rebuild_block_device_mapping",
+    "rebuild_spawning",
+    "rebuilding",
+    "rescuing",
+    "resize_confirming",
+    "resize_finish",
+    "resize_migrated",
+    "resize_migrating",
+    "resize_prep",
+    "resize_reverting",
+    "restoring",
+    "resuming",
+    "scheduling",
+    "shelving",
+    "shelving_image_pending_upload",
+    "shelving_image_uploading",
+    "shelving_offloading",
+    "soft-deleting",
+    "spawning",
+    "suspending",
+    "unpausing",
+    "unrescuing",
+    "unshelving",
+    "updating_password",
+)
 MIGRATION_STATUS = (
-    "accepted", "cancelled", "completed", "confirmed", "confirming", "done", "error", "failed", "finished",
-    "migrating", "post-migrating", "pre-migrating", "preparing", "queued", "reverted", "reverting", "running",
-)  # fmt: skip
+    "accepted",
+    "cancelled",
+    "completed",
+    "confirmed",
+    "confirming",
+    "done",
+    "error",
+    "failed",
+    "finished",
+    "migrating",
+    "post-migrating",
+    "pre-migrating",
+    "preparing",
+    "queued",
+    "reverted",
+    "reverting",
+    "running",
+)
 NOT_DELETED = "NOT deleted"
 OPEN = "state <> 'released'"
 NOT_ENDED = "status NOT IN ('cancelled', 'completed', 'confirmed', 'done', 'failed', 'reverted')"
@@ -57,11 +116,23 @@ def _closed(name: str, column: str, words: Iterable[str]) -> sa.CheckConstraint:
 
 
 def _times() -> list[sa.Column[float]]:
-    return [sa.Column("created_at", sa.Double, nullable=False), sa.Column("updated_at", sa.Double, nullable=False)]
+    return [
+        sa.Column("created_at", sa.Double, nullable=False),
+        sa.Column("updated_at", sa.Double, nullable=False),
+    ]
 
 
-def _index(name: str, table: str, columns: list[str], condition: str, *, unique: bool = False) -> None:
-    op.create_index(name, table, columns, unique=unique, sqlite_where=sa.text(condition), postgresql_where=sa.text(condition))
+def _index(
+    name: str, table: str, columns: list[str], condition: str, *, unique: bool = False
+) -> None:
+    op.create_index(
+        name,
+        table,
+        columns,
+        unique=unique,
+        sqlite_where=sa.text(condition),
+        postgresql_where=sa.text(condition),
+    )
 
 
 def _create_compute_node() -> None:
@@ -141,7 +212,9 @@ def _create_migration() -> None:
         *_times(),
         sa.Column("version", sa.BigInteger, nullable=False),
         sa.PrimaryKeyConstraint("uuid", name="pk_migration"),
-        _closed("ck_migration_type", "type", ("evacuation", "live-migration", "migration", "resize")),
+        _closed(
+            "ck_migration_type", "type", ("evacuation", "live-migration", "migration", "resize")
+        ),
         _closed("ck_migration_status", "status", MIGRATION_STATUS),
         sa.ForeignKeyConstraint(["instance"], ["instance.uuid"], name="fk_migration_instance"),
     )

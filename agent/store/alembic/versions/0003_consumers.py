@@ -14,7 +14,9 @@ def upgrade() -> None:
         sa.Column("provider", sa.String(36), nullable=False),
         sa.Column("consumers", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("mirror", "provider", name="pk_mirror_consumers"),
-        sa.ForeignKeyConstraint(["mirror"], ["mirror.id"], name="fk_mirror_consumers_mirror", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["mirror"], ["mirror.id"], name="fk_mirror_consumers_mirror", ondelete="CASCADE"
+        ),
     )
     op.create_table(
         "mirror_unknown",
@@ -22,7 +24,9 @@ def upgrade() -> None:
         sa.Column("consumer", sa.String(36), nullable=False),
         sa.Column("since", sa.Double, nullable=False),
         sa.PrimaryKeyConstraint("mirror", "consumer", name="pk_mirror_unknown"),
-        sa.ForeignKeyConstraint(["mirror"], ["mirror.id"], name="fk_mirror_unknown_mirror", ondelete="CASCADE"),
+        sa.ForeignKeyConstraint(
+            ["mirror"], ["mirror.id"], name="fk_mirror_unknown_mirror", ondelete="CASCADE"
+        ),
     )
 
 

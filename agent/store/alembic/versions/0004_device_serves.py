@@ -6,7 +6,10 @@ from alembic import op
 revision = "0004"
 down_revision = "0003"
 
-KEPT = "node, address, vendor_id, product_id, type, parent, numa_node, tags, state, holder, request, present, version"
+KEPT = (
+    "node, address, vendor_id, product_id, type, parent, numa_node, tags, state, holder, request, "
+    "present, version"
+)
 
 
 def upgrade() -> None:
@@ -19,7 +22,9 @@ def downgrade() -> None:
 
 
 def _remade(into: str, values: str, *, with_serves: bool) -> None:
-    """Make the table anew with or without the column, because SQLite cannot give it one with a constraint."""
+    """Make the table anew with or without the column, because SQLite cannot give it one with a
+    constraint.
+    """
     op.execute("CREATE TEMPORARY TABLE kept_device AS SELECT * FROM device")
     op.drop_table("device")
     op.create_table(
@@ -42,7 +47,9 @@ def _remade(into: str, values: str, *, with_serves: bool) -> None:
         _closed("type", ("type-PCI", "type-PF", "type-VF", "vdpa")),
         *([_closed("serves", ("guests", "host", "nobody"))] if with_serves else []),
         _closed("state", ("allocated", "available", "claimed")),
-        sa.CheckConstraint("(holder IS NULL) = (state = 'available')", name=op.f("ck_device_holder")),
+        sa.CheckConstraint(
+            "(holder IS NULL) = (state = 'available')", name=op.f("ck_device_holder")
+        ),
         sa.ForeignKeyConstraint(["node"], ["compute_node.uuid"], name="fk_device_node"),
         sa.ForeignKeyConstraint(["holder"], ["claim.id"], name="fk_device_holder"),
     )
@@ -52,4 +59,6 @@ def _remade(into: str, values: str, *, with_serves: bool) -> None:
 
 
 def _closed(column: str, words: tuple[str, ...]) -> sa.CheckConstraint:
-    return sa.CheckConstraint(f"{column} IN ({', '.join(map(repr, words))})", name=op.f(f"ck_device_{column}"))
+    return sa.CheckConstraint(
+        f"{column} IN ({', '.join(map(repr, words))})", name=op.f(f"ck_device_{column}")
+    )

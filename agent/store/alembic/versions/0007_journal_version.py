@@ -8,7 +8,9 @@ down_revision = "0006"
 
 
 def upgrade() -> None:
-    op.add_column("journal", sa.Column("version", sa.BigInteger, nullable=False, server_default="1"))
+    op.add_column(
+        "journal", sa.Column("version", sa.BigInteger, nullable=False, server_default="1")
+    )
 
 
 def downgrade() -> None:

@@ -5,7 +5,11 @@ from alembic import op
 revision = "0011"
 down_revision = "0010"
 
-INDEXES = {"ix_claim_origin": "origin", "ix_claim_migration": "migration", "ix_claim_of_instance": "instance"}
+INDEXES = {
+    "ix_claim_origin": "origin",
+    "ix_claim_migration": "migration",
+    "ix_claim_of_instance": "instance",
+}
 
 
 def upgrade() -> None:

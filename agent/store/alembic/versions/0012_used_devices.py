@@ -7,9 +7,12 @@ revision = "0012"
 down_revision = "0011"
 
 COLUMNS = (
-    ("one_time_use", sa.Boolean, sa.false()), ("used", sa.Boolean, sa.false()), ("reserved", sa.BigInteger, sa.text("0")),
-    ("reserved_at", sa.BigInteger, sa.text("0")), ("reservation_due", sa.Boolean, sa.false()),
-)  # fmt: skip
+    ("one_time_use", sa.Boolean, sa.false()),
+    ("used", sa.Boolean, sa.false()),
+    ("reserved", sa.BigInteger, sa.text("0")),
+    ("reserved_at", sa.BigInteger, sa.text("0")),
+    ("reservation_due", sa.Boolean, sa.false()),
+)
 
 
 def upgrade() -> None:

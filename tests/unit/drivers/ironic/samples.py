@@ -13,10 +13,20 @@ INSTANCE = "9d8f7e6c-5b4a-4392-8170-6f5e4d3c2b1a"
 def document(**fields: Any) -> Mapping[str, Any]:
     """One element of a list of nodes."""
     return {
-        "uuid": NODE, "power_state": "power off", "target_power_state": None, "provision_state": "available", "target_provision_state": None,
-        "last_error": None, "maintenance": False, "properties": {}, "instance_uuid": None, "traits": [], "resource_class": "baremetal-gold",
-        "links": [{"href": f"http://127.0.0.1:6385/v1/nodes/{NODE}", "rel": "self"}], **fields,
-    }  # fmt: skip
+        "uuid": NODE,
+        "power_state": "power off",
+        "target_power_state": None,
+        "provision_state": "available",
+        "target_provision_state": None,
+        "last_error": None,
+        "maintenance": False,
+        "properties": {},
+        "instance_uuid": None,
+        "traits": [],
+        "resource_class": "baremetal-gold",
+        "links": [{"href": f"http://127.0.0.1:6385/v1/nodes/{NODE}", "rel": "self"}],
+        **fields,
+    }
 
 
 def node(**fields: Any) -> BareMetalNode:

@@ -8,36 +8,70 @@ from tests.unit.drivers.ironic.samples import INSTANCE, NODE, document, node
 
 
 def test_a_node_has_what_ironic_tells_of_it():
-    one = node(traits=["CUSTOM_A", "HW_CPU_X86_VMX"], instance_uuid=INSTANCE, properties={"cpus": 4}, maintenance=True)
-    assert (one.uuid, one.power_state, one.provision_state, one.maintenance) == (NODE, "power off", "available", True)
-    assert (one.instance, one.resource_class, one.traits) == (INSTANCE, "baremetal-gold", frozenset({"CUSTOM_A", "HW_CPU_X86_VMX"}))
+    one = node(
+        traits=["CUSTOM_A", "HW_CPU_X86_VMX"],
+        instance_uuid=INSTANCE,
+        properties={"cpus": 4},
+        maintenance=True,
+    )
+    assert (one.uuid, one.power_state, one.provision_state, one.maintenance) == (
+        NODE,
+        "power off",
+        "available",
+        True,
+    )
+    assert (one.instance, one.resource_class, one.traits) == (
+        INSTANCE,
+        "baremetal-gold",
+        frozenset({"CUSTOM_A", "HW_CPU_X86_VMX"}),
+    )
     assert one.properties.cpus == 4
 
 
 def test_null_is_none_and_no_traits_are_none():
-    one = node(power_state=None, provision_state=None, resource_class=None, traits=None, instance_uuid="")
-    assert (one.power_state, one.provision_state, one.resource_class, one.instance, one.traits) == (None, None, None, None, frozenset())
+    one = node(
+        power_state=None, provision_state=None, resource_class=None, traits=None, instance_uuid=""
+    )
+    assert (one.power_state, one.provision_state, one.resource_class, one.instance, one.traits) == (
+        None,
+        None,
+        None,
+        None,
+        frozenset(),
+    )
 
 
 def test_everything_a_node_needs_is_asked_for():
     assert set(document()) - {"links"} == set(FIELDS)
 
 
-@pytest.mark.parametrize("nonsense", [None, "node", {}, {"uuid": 7}, {"uuid": "no uuid"}], ids=["null", "text", "empty", "number", "word"])
+@pytest.mark.parametrize(
+    "nonsense",
+    [None, "node", {}, {"uuid": 7}, {"uuid": "no uuid"}],
+    ids=["null", "text", "empty", "number", "word"],
+)
 def test_what_is_no_node_is_refused(nonsense):
     with pytest.raises(DriverError, match="is no node"):
         BareMetalNode.of(nonsense)
 
 
 def test_a_node_of_which_ironic_keeps_something_back_is_refused_by_name():
-    hidden = {name: value for name, value in document().items() if name not in ("traits", "maintenance")}
+    hidden = {
+        name: value for name, value in document().items() if name not in ("traits", "maintenance")
+    }
     with pytest.raises(DriverError, match="does not tell maintenance, traits of node"):
         BareMetalNode.of(hidden)
 
 
 def test_facts_name_the_class_as_placement_knows_it():
     facts = facts_of(node(resource_class="baremetal--Gold.2"), 5.0, skip_in_use=False)
-    assert (facts.name, facts.resource_class, facts.reserved, facts.taken_at, facts.exclusive) == (NODE, "CUSTOM_BAREMETAL_GOLD_2", 0, 5.0, True)
+    assert (facts.name, facts.resource_class, facts.reserved, facts.taken_at, facts.exclusive) == (
+        NODE,
+        "CUSTOM_BAREMETAL_GOLD_2",
+        0,
+        5.0,
+        True,
+    )
     assert (facts.cpu, facts.memory_mib, facts.disk_gib, facts.numa) == (None, None, None, None)
 
 
@@ -54,6 +88,13 @@ def test_a_node_is_one_unit_and_its_traits_on_a_root_that_keeps_what_others_have
     tree.add_traits(NODE, "CUSTOM_OPS")
     put_node(tree, facts_of(node(traits=["CUSTOM_A"], maintenance=True), 5.0, skip_in_use=False))
     root = tree.provider(NODE)
-    unit = {"total": 1, "reserved": 1, "min_unit": 1, "max_unit": 1, "step_size": 1, "allocation_ratio": 1.0}
+    unit = {
+        "total": 1,
+        "reserved": 1,
+        "min_unit": 1,
+        "max_unit": 1,
+        "step_size": 1,
+        "allocation_ratio": 1.0,
+    }
     assert root.inventory == {"CUSTOM_LICENCE": {"total": 3}, "CUSTOM_BAREMETAL_GOLD": unit}
     assert root.traits == {"CUSTOM_A", "CUSTOM_OPS"}

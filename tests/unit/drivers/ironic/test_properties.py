@@ -1,16 +1,30 @@
 import pytest
 
-from drivers.ironic.properties import NONE, Properties
+from drivers.ironic.node import NONE, Properties
 
 
 def test_everything_that_can_be_read_is():
-    said = {"cpus": "8", "memory_mb": 16384, "local_gb": "500", "cpu_arch": "AMD64", "capabilities": "boot_mode:uefi, secure_boot:true,a:b:c"}
+    said = {
+        "cpus": "8",
+        "memory_mb": 16384,
+        "local_gb": "500",
+        "cpu_arch": "AMD64",
+        "capabilities": "boot_mode:uefi, secure_boot:true,a:b:c",
+    }
     found = Properties.of(said)
-    assert (found.cpus, found.memory_mb, found.local_gb, found.architecture, found.doubts) == (8, 16384, 500, "x86_64", ())
+    assert (found.cpus, found.memory_mb, found.local_gb, found.architecture, found.doubts) == (
+        8,
+        16384,
+        500,
+        "x86_64",
+        (),
+    )
     assert found.capabilities == (("a", "b:c"), ("boot_mode", "uefi"), ("secure_boot", "true"))
 
 
-@pytest.mark.parametrize("nothing", [None, {}, [], "cpus", {"cpus": None, "cpu_arch": "", "capabilities": ""}])
+@pytest.mark.parametrize(
+    "nothing", [None, {}, [], "cpus", {"cpus": None, "cpu_arch": "", "capabilities": ""}]
+)
 def test_nothing_said_is_nothing_known_and_no_doubt(nothing):
     assert Properties.of(nothing) == NONE
 
@@ -31,7 +45,9 @@ def test_malformed_capabilities_are_left_out_and_told_the_others_stay():
 
 
 def test_capabilities_may_be_a_mapping_but_nothing_else():
-    assert Properties.of({"capabilities": {"boot_mode": "bios"}}).capabilities == (("boot_mode", "bios"),)
+    assert Properties.of({"capabilities": {"boot_mode": "bios"}}).capabilities == (
+        ("boot_mode", "bios"),
+    )
     found = Properties.of({"capabilities": 7})
     assert (found.capabilities, len(found.doubts)) == ((), 1)
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from drivers.ironic.reserved import reserved
+from drivers.ironic.facts import reserved
 from tests.unit.drivers.ironic.samples import INSTANCE, node
 
 OFF, ON, ERROR, NONE = "power off", "power on", "error", None
@@ -21,12 +21,36 @@ TABLE = (
     (("available",), (OFF,), EITHER, USED, UNLESS_SKIPPED),
     ((None,), (OFF,), EITHER, FREE, NEVER),
     (("active",), (ON,), EITHER, USED, ALWAYS),
-    (("deploying", "wait call-back", "deploy complete", "deploy hold"), POWERS, EITHER, USED, ALWAYS),
+    (
+        ("deploying", "wait call-back", "deploy complete", "deploy hold"),
+        POWERS,
+        EITHER,
+        USED,
+        ALWAYS,
+    ),
     (("deploy failed", "error", "rebuild"), POWERS, EITHER, ANY, ALWAYS),
-    (("deleting", "deleted", "cleaning", "clean wait", "clean hold", "clean failed"), POWERS, BOTH, FREE, ALWAYS),
-    (("enroll", "verifying", "manageable", "inspecting", "inspect wait", "inspect failed"), POWERS, BOTH, FREE, ALWAYS),
+    (
+        ("deleting", "deleted", "cleaning", "clean wait", "clean hold", "clean failed"),
+        POWERS,
+        BOTH,
+        FREE,
+        ALWAYS,
+    ),
+    (
+        ("enroll", "verifying", "manageable", "inspecting", "inspect wait", "inspect failed"),
+        POWERS,
+        BOTH,
+        FREE,
+        ALWAYS,
+    ),
     (("adopting", "adopt failed"), POWERS, BOTH, ANY, ALWAYS),
-    (("rescue", "rescuing", "rescue wait", "rescue failed", "unrescuing", "unrescue failed"), POWERS, BOTH, USED, ALWAYS),
+    (
+        ("rescue", "rescuing", "rescue wait", "rescue failed", "unrescuing", "unrescue failed"),
+        POWERS,
+        BOTH,
+        USED,
+        ALWAYS,
+    ),
     (("servicing", "service wait", "service failed", "service hold"), POWERS, BOTH, USED, ALWAYS),
     (("being polished",), POWERS, BOTH, ANY, ALWAYS),
 )
@@ -43,12 +67,21 @@ def rows() -> Iterator[tuple[str | None, str | None, bool, str | None, tuple[int
 
 def name(row: tuple[str | None, str | None, bool, str | None, tuple[int, int]]) -> str:
     state, power, maintenance, instance, _ = row
-    return "-".join([state if state is not None else "none", power or "unknown power", *["maintenance"] * maintenance, *["used"] * bool(instance)])
+    return "-".join(
+        [
+            state if state is not None else "none",
+            power or "unknown power",
+            *["maintenance"] * maintenance,
+            *["used"] * bool(instance),
+        ]
+    )
 
 
 @pytest.mark.parametrize("row", [pytest.param(row, id=name(row)) for row in rows()])
 def test_the_unit_of_a_node_is_reserved_as_the_table_says(row):
     state, power, maintenance, instance, (wanted, skipping) = row
-    one = node(provision_state=state, power_state=power, maintenance=maintenance, instance_uuid=instance)
+    one = node(
+        provision_state=state, power_state=power, maintenance=maintenance, instance_uuid=instance
+    )
     assert reserved(one) == wanted
     assert reserved(one, skip_in_use=True) == skipping

@@ -1,8 +1,8 @@
 import pytest
 
 from agent.errors import ConfigErrors
-from drivers.ironic.scope import LEAST, WITH_SHARDS, Scope
-from drivers.ironic.version import ApiVersion
+from drivers.ironic.api import ApiVersion
+from drivers.ironic.managed import LEAST, WITH_SHARDS, Scope
 
 URL = "http://ironic.test/v1"
 
@@ -25,7 +25,11 @@ def test_versions_are_compared_by_number():
 @pytest.mark.parametrize(
     ("scope", "highest", "option"),
     [
-        (Scope(group="racka"), "1.40", "[ironic] conductor_group = racka needs an ironic API of 1.46"),
+        (
+            Scope(group="racka"),
+            "1.40",
+            "[ironic] conductor_group = racka needs an ironic API of 1.46",
+        ),
         (Scope(group=""), "1.45", "[ironic] conductor_group =  needs"),
         (Scope(shard="s1"), "1.81", "[ironic] shard = s1 needs an ironic API of 1.82"),
         (Scope(), "1.45", "the driver ironic needs an ironic API of 1.46"),
@@ -51,6 +55,9 @@ def test_an_api_that_knows_the_filters_will_do():
 
 
 def test_agents_of_one_part_have_one_lease_and_those_of_others_another():
-    names = {Scope(*parts).lease for parts in [(None, None), ("", None), ("racka", None), (None, "racka"), ("racka", "s1")]}
+    names = {
+        Scope(*parts).lease
+        for parts in [(None, None), ("", None), ("racka", None), (None, "racka"), ("racka", "s1")]
+    }
     assert len(names) == 5
     assert Scope("racka", "s1").lease == Scope("racka", "s1").lease

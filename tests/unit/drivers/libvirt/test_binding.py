@@ -1,13 +1,15 @@
-"""Without the Python binding of libvirt the driver says what to install, and the rest of its package can be used."""
+"""Without the Python binding of libvirt the driver says what to install, and the rest of its
+package can be used.
+"""
 
 import subprocess
 import sys
 
 import pytest
 
+from agent.driver import interface as drivers
 from agent.errors import ConfigError
 from tests.support.libvirt_host import libvirt_conf
-from agent.driver import interface as drivers
 
 
 def test_its_absence_is_told_with_the_command_that_mends_it(monkeypatch):
@@ -19,5 +21,8 @@ def test_its_absence_is_told_with_the_command_that_mends_it(monkeypatch):
 
 
 def test_its_absence_keeps_nobody_from_what_needs_it_not():
-    script = "import sys; sys.modules['libvirt'] = None; import drivers.libvirt.driver, drivers.libvirt.facts"
+    script = (
+        "import sys; sys.modules['libvirt'] = None; import drivers.libvirt.driver, "
+        "drivers.libvirt.facts"
+    )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.errors import DriverError
-from drivers.libvirt import command
+from drivers.libvirt import disk
 from drivers.libvirt.disk import read_disk_gib
 from drivers.libvirt.settings import DiskSettings
 
@@ -17,7 +17,12 @@ RBD = DiskSettings("rbd", Path("/"), pool="vms")
 
 
 def pools(*found):
-    return json.dumps({"stats": {"total_bytes": 9 * GIB}, "pools": [{"name": name, "id": 1, "stats": stats} for name, stats in found]})
+    return json.dumps(
+        {
+            "stats": {"total_bytes": 9 * GIB},
+            "pools": [{"name": name, "id": 1, "stats": stats} for name, stats in found],
+        }
+    )
 
 
 @pytest.fixture
@@ -29,7 +34,10 @@ def says(tmp_path, monkeypatch):
         script = tmp_path / name
         (tmp_path / "output").write_text(text)
         (tmp_path / "error").write_text(error)
-        script.write_text(f'#!/bin/sh\necho "$@" > {tmp_path}/called\ncat {tmp_path}/output; cat {tmp_path}/error >&2; exit {code}\n')
+        script.write_text(
+            f'#!/bin/sh\necho "$@" > {tmp_path}/called\ncat {tmp_path}/output; cat '
+            f"{tmp_path}/error >&2; exit {code}\n"
+        )
         script.chmod(0o755)
         return tmp_path / "called"
 
@@ -37,7 +45,9 @@ def says(tmp_path, monkeypatch):
 
 
 def test_a_folder_is_the_file_system_that_it_is_in(tmp_path):
-    assert read_disk_gib(DiskSettings("folder", tmp_path / "not" / "yet")) == read_disk_gib(DiskSettings("folder", tmp_path))
+    assert read_disk_gib(DiskSettings("folder", tmp_path / "not" / "yet")) == read_disk_gib(
+        DiskSettings("folder", tmp_path)
+    )
 
 
 def test_a_volume_group_is_rounded_down(says):
@@ -55,7 +65,10 @@ def test_a_volume_group_without_a_number_is_an_error(says, text):
 
 def test_a_pool_is_what_can_be_written_and_what_was_without_the_replicas(says):
     other = ("other", {"stored": 1, "bytes_used": 1, "max_avail": 1})
-    says("ceph", pools(other, ("vms", {"stored": 10 * GIB, "bytes_used": 30 * GIB, "max_avail": 90 * GIB})))
+    says(
+        "ceph",
+        pools(other, ("vms", {"stored": 10 * GIB, "bytes_used": 30 * GIB, "max_avail": 90 * GIB})),
+    )
     assert read_disk_gib(RBD) == 100
 
 
@@ -67,12 +80,24 @@ def test_a_ceph_that_does_not_tell_replicas_apart_counts_what_is_used(says):
 
 def test_ceph_is_asked_as_the_configured_client(says):
     called = says("ceph", pools(("vms", {"stored": 0, "max_avail": GIB})))
-    settings = DiskSettings("rbd", Path("/"), pool="vms", ceph_conf="/etc/ceph/other.conf", ceph_user="nova")
+    settings = DiskSettings(
+        "rbd", Path("/"), pool="vms", ceph_conf="/etc/ceph/other.conf", ceph_user="nova"
+    )
     assert read_disk_gib(settings) == 1
     assert called.read_text().strip() == "df --format json --id nova --conf /etc/ceph/other.conf"
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"pools": [{"name": "other", "stats": {}}]}', '{"pools": [{"name": "vms", "stats": {}}]}', "[" * 100_000])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"pools": [{"name": "other", "stats": {}}]}',
+        '{"pools": [{"name": "vms", "stats": {}}]}',
+        "[" * 100_000,
+    ],
+)
 def test_a_pool_that_ceph_does_not_tell_is_an_error_that_names_it(says, text):
     says("ceph", text)
     with pytest.raises(DriverError, match="pool vms"):
@@ -94,5 +119,5 @@ def test_a_command_that_is_not_there_is_named(monkeypatch):
 def test_a_command_that_hangs_is_ended():
     begun = time.monotonic()
     with pytest.raises(DriverError, match="timed out"):
-        command.output_of(["sleep", "600"], deadline=0.1)
+        disk.output_of(["sleep", "600"], deadline=0.1)
     assert time.monotonic() - begun < 60

@@ -1,16 +1,30 @@
-"""Guests: their cells and pins, their devices, what nova wrote beside them; and those that cannot be understood."""
+"""Guests: their cells and pins, their devices, what nova wrote beside them; and those that cannot
+be understood.
+"""
 
 import pytest
 
+from agent.model.devices import PciAddress
 from agent.model.domain import Domain, Origin
 from agent.model.flavor import Flavor
 from agent.model.guest import GuestCell, PlacedCell
-from agent.model.pci_address import PciAddress
 from agent.model.topology import Cell, Topology
 from drivers.libvirt.domain import read_domains
 from drivers.libvirt.guest_devices import Ways, ways_to
 from drivers.libvirt.node_devices import read_node_devices
-from tests.support.libvirt_answers import DEVICES, MDEV, PF, VF_0, VF_1, WIDE, domain, fixture, net, physical, virtual
+from tests.support.libvirt_answers import (
+    DEVICES,
+    MDEV,
+    PF,
+    VF_0,
+    VF_1,
+    WIDE,
+    domain,
+    fixture,
+    net,
+    physical,
+    virtual,
+)
 
 HOST = Topology((Cell(0, frozenset(range(4)), 4096), Cell(8, frozenset(range(4, 8)), 8192)))
 PINNED, FLOATING = (fixture(f"{name}_guest.xml") for name in ("pinned", "floating"))
@@ -18,7 +32,17 @@ UUID = "7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e03"
 
 
 def guest(inside: str, **more) -> Domain:
-    read = read_domains([domain("g", xml=f"<domain><memory>2097152</memory><vcpu>4</vcpu>{inside}</domain>", uuid=UUID)], more.get("ways", Ways()), HOST)
+    read = read_domains(
+        [
+            domain(
+                "g",
+                xml=f"<domain><memory>2097152</memory><vcpu>4</vcpu>{inside}</domain>",
+                uuid=UUID,
+            )
+        ],
+        more.get("ways", Ways()),
+        HOST,
+    )
     assert read.faults == ()
     return read.value[0]
 
@@ -33,32 +57,54 @@ def test_pinned_guest_with_its_cells_devices_and_origin():
     uuid = "7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e01"
     assert read.value == (
         Domain(
-            uuid, "pinned_guest", 4096, 4,
+            uuid,
+            "pinned_guest",
+            4096,
+            4,
             cells=(
-                PlacedCell(GuestCell(frozenset(), frozenset({0, 1}), 2048), 0, 2048, {0: 1, 1: 3}, frozenset({2})),
-                PlacedCell(GuestCell(frozenset(), frozenset({2, 3}), 2048), 8, 1048576, {2: 4, 3: 5}),
+                PlacedCell(
+                    GuestCell(frozenset(), frozenset({0, 1}), 2048),
+                    0,
+                    2048,
+                    {0: 1, 1: 3},
+                    frozenset({2}),
+                ),
+                PlacedCell(
+                    GuestCell(frozenset(), frozenset({2, 3}), 2048), 8, 1048576, {2: 4, 3: 5}
+                ),
             ),
             devices=(PciAddress.parse(VF_0), PciAddress.parse(WIDE)),
             origin=Origin(
                 Flavor(
-                    "5f6f2b0a-40b0-4b33-8d6a-3d2c8c5f1a77", "pinned.large", 4, 4096, 20, 5, 512,
+                    "5f6f2b0a-40b0-4b33-8d6a-3d2c8c5f1a77",
+                    "pinned.large",
+                    4,
+                    4096,
+                    20,
+                    5,
+                    512,
                     {"hw:cpu_policy": "dedicated", "hw:emulator_threads_policy": "isolate"},
                 ),
-                "d1e2f3a4b5c64d7e8f9a0b1c2d3e4f5a", "a0b4a1b2c3d44e5f8a9b0c1d2e3f4a5b",
+                "d1e2f3a4b5c64d7e8f9a0b1c2d3e4f5a",
+                "a0b4a1b2c3d44e5f8a9b0c1d2e3f4a5b",
             ),
         ),
-    )  # fmt: skip
+    )
     assert read.owners == {MDEV: uuid}
 
 
 def test_floating_guest_of_an_older_nova():
-    [one] = read_domains([domain("floating_guest", "paused")], ways_to(read_node_devices(DEVICES)), HOST).value
+    [one] = read_domains(
+        [domain("floating_guest", "paused")], ways_to(read_node_devices(DEVICES)), HOST
+    ).value
     assert (one.state, one.memory_mib, one.vcpus, one.cells) == ("paused", 512, 2, ())
     assert one.devices == (PciAddress.parse(VF_1),)
-    assert one.origin == Origin(Flavor("m1.tiny", "m1.tiny", 2, 512, 1), "admin-project", "admin-id", volume_backed=True)
+    assert one.origin == Origin(
+        Flavor("m1.tiny", "m1.tiny", 2, 512, 1), "admin-project", "admin-id", volume_backed=True
+    )
 
 
-# --- cells ---------------------------------------------------------------------------------------------------------
+# --- cells ----------------------------------------------------------------------------------------
 
 
 def test_s_24_pinned_cells_are_on_the_cells_of_the_host_where_their_cpus_and_memory_are():
@@ -68,8 +114,9 @@ def test_s_24_pinned_cells_are_on_the_cells_of_the_host_where_their_cpus_and_mem
 
 def test_shared_cell_has_no_pins():
     one = guest(
-        "<cpu><numa><cell id='0' cpus='0-3' memory='2097152'/></numa></cpu>"
-        f"<numatune><memnode cellid='0' nodeset='8'/></numatune><cputune>{pins(*['4-7'] * 4)}<emulatorpin cpuset='4-7'/></cputune>"
+        "<cpu><numa><cell id='0' cpus='0-3' memory='2097152'/></numa></cpu><numatune><memnode "
+        f"cellid='0' nodeset='8'/></numatune><cputune>{pins(*['4-7'] * 4)}<emulatorpin "
+        "cpuset='4-7'/></cputune>"
     )
     assert one.cells == (PlacedCell(GuestCell(frozenset(range(4)), frozenset(), 2048), 8),)
     assert not one.pinned
@@ -77,32 +124,44 @@ def test_shared_cell_has_no_pins():
 
 def test_mixed_cell_has_pins_for_some_of_its_cpus():
     one = guest(
-        "<cpu><numa><cell id='0' cpus='0-3' memory='2' unit='GiB'/></numa></cpu><numatune><memory nodeset='0'/></numatune>"
-        f"<cputune>{pins('0-1', '0-1', '2', '3')}</cputune>"
+        "<cpu><numa><cell id='0' cpus='0-3' memory='2' unit='GiB'/></numa></cpu><numatune><memory "
+        f"nodeset='0'/></numatune><cputune>{pins('0-1', '0-1', '2', '3')}</cputune>"
     )
-    assert one.cells == (PlacedCell(GuestCell(frozenset({0, 1}), frozenset({2, 3}), 2048), 0, None, {2: 2, 3: 3}),)
+    assert one.cells == (
+        PlacedCell(GuestCell(frozenset({0, 1}), frozenset({2, 3}), 2048), 0, None, {2: 2, 3: 3}),
+    )
 
 
 def test_one_cpu_that_all_share_is_no_pin():
-    one = guest(f"<cpu><numa><cell id='0' cpus='0-3' memory='2048'/></numa></cpu><cputune>{pins(*['1'] * 4)}</cputune>")
+    one = guest(
+        "<cpu><numa><cell id='0' cpus='0-3' "
+        f"memory='2048'/></numa></cpu><cputune>{pins(*['1'] * 4)}</cputune>"
+    )
     assert one.cells == (PlacedCell(GuestCell(frozenset(range(4)), frozenset(), 2), 0),)
 
 
 def test_cell_that_is_bound_nowhere_floats():
     one = guest(
-        "<cpu><numa><cell id='0' cpus='0-1' memory='1048576'/><cell id='1' cpus='2-3' memory='1048576'/></numa></cpu>"
-        f"<numatune><memory nodeset='0,8'/><memnode cellid='1' nodeset='8'/></numatune><cputune>{pins('0-7')}</cputune>"
+        "<cpu><numa><cell id='0' cpus='0-1' memory='1048576'/><cell id='1' cpus='2-3' "
+        "memory='1048576'/></numa></cpu><numatune><memory nodeset='0,8'/><memnode cellid='1' "
+        f"nodeset='8'/></numatune><cputune>{pins('0-7')}</cputune>"
     )
     assert [cell.host_cell for cell in one.cells] == [8]
 
 
 def test_cell_without_cpus_is_where_its_memory_is():
-    one = guest("<cpu><numa><cell id='0' memory='1048576'/></numa></cpu><numatune><memnode cellid='0' nodeset='8'/></numatune>")
+    one = guest(
+        "<cpu><numa><cell id='0' memory='1048576'/></numa></cpu><numatune><memnode cellid='0' "
+        "nodeset='8'/></numatune>"
+    )
     assert one.cells == (PlacedCell(GuestCell(frozenset(), frozenset(), 1024), 8),)
 
 
 def test_guest_without_cells_that_is_pinned_has_one_on_each_cell_of_the_host():
-    one = guest(f"<memoryBacking><hugepages><page size='2' unit='MiB'/></hugepages></memoryBacking><cputune>{pins('4', '1', '5', '99')}</cputune>")
+    one = guest(
+        "<memoryBacking><hugepages><page size='2' "
+        f"unit='MiB'/></hugepages></memoryBacking><cputune>{pins('4', '1', '5', '99')}</cputune>"
+    )
     assert one.cells == (
         PlacedCell(GuestCell(frozenset(), frozenset({1}), 1024), 0, 2048, {1: 1}),
         PlacedCell(GuestCell(frozenset(), frozenset({0, 2}), 1024), 8, 2048, {0: 4, 2: 5}),
@@ -110,65 +169,98 @@ def test_guest_without_cells_that_is_pinned_has_one_on_each_cell_of_the_host():
 
 
 def test_pages_of_a_size_that_nobody_tells_are_not_told():
-    one = guest("<memoryBacking><hugepages/></memoryBacking><cpu><numa><cell id='0' memory='2'/></numa></cpu><numatune><memory nodeset='0'/></numatune>")
+    one = guest(
+        "<memoryBacking><hugepages/></memoryBacking><cpu><numa><cell id='0' "
+        "memory='2'/></numa></cpu><numatune><memory nodeset='0'/></numatune>"
+    )
     assert one.cells[0].page_size_kib is None
 
 
 @pytest.mark.parametrize(
     ("emulator", "specs", "reserved"),
     [
-        ("2", "", {2}), ("2", "<n:extraSpec name='hw:emulator_threads_policy'>share</n:extraSpec>", set()),
-        ("2-3", "", set()), ("0", "", set()), ("7", "", {7}),
+        ("2", "", {2}),
+        ("2", "<n:extraSpec name='hw:emulator_threads_policy'>share</n:extraSpec>", set()),
+        ("2-3", "", set()),
+        ("0", "", set()),
+        ("7", "", {7}),
     ],
     ids=("alone", "shared", "several", "a-guests", "on-another-cell"),
-)  # fmt: skip
+)
 def test_emulator_has_a_cpu_for_itself_if_no_cpu_of_the_guest_runs_there(emulator, specs, reserved):
     owner = "<n:owner><n:user uuid='u'/><n:project uuid='p'/></n:owner>"
-    flavor = f"<n:flavor name='f'><n:memory>1</n:memory><n:vcpus>1</n:vcpus><n:extraSpecs>{specs}</n:extraSpecs></n:flavor>"
+    flavor = (
+        "<n:flavor "
+        f"name='f'><n:memory>1</n:memory><n:vcpus>1</n:vcpus><n:extraSpecs>{specs}</n:extraSpecs></n:flavor>"
+    )
     one = guest(
-        f"<metadata><n:instance xmlns:n='http://openstack.org/xmlns/libvirt/nova/1.1'>{flavor}{owner}</n:instance></metadata>"
+        "<metadata><n:instance "
+        f"xmlns:n='http://openstack.org/xmlns/libvirt/nova/1.1'>{flavor}{owner}</n:instance></metadata>"
         f"<cputune>{pins('0', '1')}<emulatorpin cpuset='{emulator}'/></cputune>"
     )
     assert [cell.reserved for cell in one.cells] == [reserved]
 
 
-# --- devices -------------------------------------------------------------------------------------------------------
+# --- devices --------------------------------------------------------------------------------------
 
 
 def test_devices_by_address_interface_and_disk():
     one = guest(
-        "<devices><hostdev type='pci'><source><address domain='0' bus='0x06' slot='0' function='0'/></source></hostdev>"
+        "<devices><hostdev type='pci'><source><address domain='0' bus='0x06' slot='0' "
+        "function='0'/></source></hostdev>"
         "<hostdev type='usb'><source><address bus='1' device='2'/></source></hostdev>"
-        "<disk type='nvme'><source type='pci' namespace='1'><address domain='0' bus='0x05' slot='0' function='0'/></source></disk>"
+        "<disk type='nvme'><source type='pci' namespace='1'><address domain='0' bus='0x05' "
+        "slot='0' function='0'/></source></disk>"
         "<disk type='file'><source file='/x'/></disk><interface type='hostdev'/></devices>"
     )
     assert [str(address) for address in one.devices] == ["0000:05:00.0", "0000:06:00.0"]
 
 
 def test_interface_of_a_physical_function_leads_nowhere():
-    ways = ways_to(read_node_devices([physical(PF, 4), virtual(VF_0, PF), net("ens4f0", PF), net("ens4f0v0", VF_0)]))
+    ways = ways_to(
+        read_node_devices(
+            [physical(PF, 4), virtual(VF_0, PF), net("ens4f0", PF), net("ens4f0v0", VF_0)]
+        )
+    )
     assert ways == Ways({"ens4f0v0": PciAddress.parse(VF_0)})
 
 
 def test_interface_that_the_host_does_not_have_any_more_is_no_device():
-    assert guest("<devices><interface type='vdpa'><source dev='/dev/vhost-vdpa-9'/></interface></devices>").devices == ()
+    assert (
+        guest(
+            "<devices><interface type='vdpa'><source "
+            "dev='/dev/vhost-vdpa-9'/></interface></devices>"
+        ).devices
+        == ()
+    )
 
 
 def test_mediated_device_belongs_to_the_guest_that_runs_not_to_one_that_is_off():
-    source = f"<devices><hostdev mode='subsystem' type='mdev'><source><address uuid='{MDEV.upper()}'/></source></hostdev></devices>"
+    source = (
+        "<devices><hostdev mode='subsystem' type='mdev'><source><address "
+        f"uuid='{MDEV.upper()}'/></source></hostdev></devices>"
+    )
     xml = f"<domain><memory>1024</memory>{source}</domain>"
-    off, on = domain("off", "stopped", xml, UUID), domain("on", "running", xml, UUID.replace("7b1d", "0a1d"))
+    off, on = (
+        domain("off", "stopped", xml, UUID),
+        domain("on", "running", xml, UUID.replace("7b1d", "0a1d")),
+    )
     for order in ((off, on), (on, off)):
         assert read_domains(order, Ways(), HOST).owners == {MDEV: on.uuid}
     assert read_domains([off], Ways(), HOST).owners == {MDEV: off.uuid}
 
 
-# --- metadata ------------------------------------------------------------------------------------------------------
+# --- metadata -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "metadata",
-    ["", "<metadata/>", "<metadata><instance/></metadata>", "<metadata><n:other xmlns:n='http://openstack.org/xmlns/libvirt/nova/1.1'/></metadata>"],
+    [
+        "",
+        "<metadata/>",
+        "<metadata><instance/></metadata>",
+        "<metadata><n:other xmlns:n='http://openstack.org/xmlns/libvirt/nova/1.1'/></metadata>",
+    ],
     ids=("none", "empty", "no-namespace", "another"),
 )
 def test_guest_that_nova_did_not_make_has_no_origin(metadata):
@@ -177,20 +269,32 @@ def test_guest_that_nova_did_not_make_has_no_origin(metadata):
 
 @pytest.mark.parametrize("missing", ["flavor", "owner", "user", "project"])
 def test_origin_of_which_a_part_was_not_written_is_none(missing):
-    xml = PINNED.replace(f"<nova:{missing}", "<nova:gone").replace(f"</nova:{missing}>", "</nova:gone>")
+    xml = PINNED.replace(f"<nova:{missing}", "<nova:gone").replace(
+        f"</nova:{missing}>", "</nova:gone>"
+    )
     assert read_domains([domain("g", xml=xml)], Ways(), HOST).value[0].origin is None
 
 
 @pytest.mark.parametrize(
     ("root", "volume_backed"),
-    [('<nova:root type="image" uuid=""/>', True), ('<nova:root type="volume" uuid="x"/>', True), ('<nova:root type="image" uuid="x"/>', False), ("", True)],
+    [
+        ('<nova:root type="image" uuid=""/>', True),
+        ('<nova:root type="volume" uuid="x"/>', True),
+        ('<nova:root type="image" uuid="x"/>', False),
+        ("", True),
+    ],
 )
 def test_root_disk_of_an_image_is_no_volume(root, volume_backed):
-    xml = PINNED.replace('<nova:root type="image" uuid="1b2c3d4e-5f60-4718-92a3-b4c5d6e7f809"/>', root)
-    assert read_domains([domain("g", xml=xml)], Ways(), HOST).value[0].origin.volume_backed is volume_backed
+    xml = PINNED.replace(
+        '<nova:root type="image" uuid="1b2c3d4e-5f60-4718-92a3-b4c5d6e7f809"/>', root
+    )
+    assert (
+        read_domains([domain("g", xml=xml)], Ways(), HOST).value[0].origin.volume_backed
+        is volume_backed
+    )
 
 
-# --- what cannot be understood -------------------------------------------------------------------------------------
+# --- what cannot be understood --------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -213,13 +317,21 @@ def test_root_disk_of_an_image_is_no_volume(root, volume_backed):
         ("bus='0x3b'", "bus='0x3bb'", "host device: bus: 0x3bb is above 0xff"),
         ("uuid='c6e54b2d", "uuid='zzz", "of a mediated device is no uuid"),
         ("<nova:vcpus>4</nova:vcpus>", "", "flavor in the metadata: no <"),
-        ("<nova:swap>512<", "<nova:swap>half<", "flavor in the metadata: swap: 'half' is not a number"),
+        (
+            "<nova:swap>512<",
+            "<nova:swap>half<",
+            "flavor in the metadata: swap: 'half' is not a number",
+        ),
         ('name="pinned.large"', "", "flavor in the metadata: it has no name"),
     ],
-)  # fmt: skip
+)
 def test_guest_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, new, what):
     assert old in PINNED
-    read = read_domains([domain("pinned", xml=PINNED.replace(old, new)), domain("floating", xml=FLOATING)], Ways(), HOST)
+    read = read_domains(
+        [domain("pinned", xml=PINNED.replace(old, new)), domain("floating", xml=FLOATING)],
+        Ways(),
+        HOST,
+    )
     assert [one.name for one in read.value] == ["floating"]
     assert len(read.faults) == 1
     assert read.faults[0].startswith("guest pinned: ")
@@ -227,9 +339,16 @@ def test_guest_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, n
 
 
 def test_guests_of_one_uuid_or_none_are_faults():
-    read = read_domains([domain("a", xml=FLOATING), domain("b", xml=FLOATING), domain("c", xml=FLOATING, uuid="c")], Ways(), None)
+    read = read_domains(
+        [domain("a", xml=FLOATING), domain("b", xml=FLOATING), domain("c", xml=FLOATING, uuid="c")],
+        Ways(),
+        None,
+    )
     assert [one.name for one in read.value] == ["a"]
-    assert read.faults == ("guest b: another has its uuid 7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e02", "guest c: 'c' is no uuid")
+    assert read.faults == (
+        "guest b: another has its uuid 7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e02",
+        "guest c: 'c' is no uuid",
+    )
 
 
 def test_without_a_topology_only_what_the_guest_itself_says_is_known():

@@ -2,12 +2,12 @@
 
 import pytest
 
-from agent.tree.encryption_policy import EncryptionPolicy
-from agent.tree.encryption_tree import offered
 from agent.model.encryption import EncryptionFacts
-from drivers.libvirt.raw_capabilities import KernelAnswer
+from agent.tree.children import offered
+from agent.tree.encryption_policy import EncryptionPolicy
 from drivers.libvirt.domain_capabilities import Emulator, Sev
 from drivers.libvirt.encryption import read_encryption
+from drivers.libvirt.raw_capabilities import KernelAnswer
 
 SEV = Emulator("x86_64", sev=Sev(15, 100))
 ON = {"sev": "Y\n", "sev_es": "1"}
@@ -30,7 +30,12 @@ def test_s_12_sev_snp_has_the_contexts_of_sev_es_which_is_left_none():
 
 @pytest.mark.parametrize(
     ("switches", "emulators"),
-    [({}, (SEV,)), ({"sev": "N", "sev_es": "0"}, (SEV,)), (ON, (Emulator("x86_64"),)), (ON, (Emulator("x86_64", sev=Sev(1, 1), launch_security=frozenset()),))],
+    [
+        ({}, (SEV,)),
+        ({"sev": "N", "sev_es": "0"}, (SEV,)),
+        (ON, (Emulator("x86_64"),)),
+        (ON, (Emulator("x86_64", sev=Sev(1, 1), launch_security=frozenset()),)),
+    ],
     ids=("no-parameter", "off", "no-emulator-has-it", "no-protection-listed"),
 )
 def test_s_13_host_without_any_encryption_has_none(switches, emulators):
@@ -50,8 +55,12 @@ def test_without_domain_capabilities_the_kernel_alone_is_believed():
 
 def test_a_newer_libvirt_says_what_it_can_protect():
     switches = {**ON, "sev_snp": "Y", "tdx": "Y"}
-    assert set(contexts(switches, Emulator("x86_64", sev=Sev(1, 2), launch_security=frozenset({"sev"})))) == {"sev", "sev_es"}
-    assert contexts(switches, Emulator("x86_64", launch_security=frozenset({"tdx"})), capacities="tdx 31") == {"tdx": 31}
+    assert set(
+        contexts(switches, Emulator("x86_64", sev=Sev(1, 2), launch_security=frozenset({"sev"})))
+    ) == {"sev", "sev_es"}
+    assert contexts(
+        switches, Emulator("x86_64", launch_security=frozenset({"tdx"})), capacities="tdx 31"
+    ) == {"tdx": 31}
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,20 @@ import pytest
 from agent.model.facts import CpuFacts
 from agent.model.topology import Cell, Topology
 from drivers.libvirt.raw_capabilities import DeviceAnswer, KernelAnswer, KernelCpus
-from tests.support.libvirt_answers import DEVICES, GPU, MDEV, ONLINE, PF, answers, cuttable, domain, facts, fixture, mdev, pci
+from tests.support.libvirt_answers import (
+    DEVICES,
+    GPU,
+    MDEV,
+    ONLINE,
+    PF,
+    answers,
+    cuttable,
+    domain,
+    facts,
+    fixture,
+    mdev,
+    pci,
+)
 
 OWNER = "7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e01"
 BROKEN = DeviceAnswer("pci_0000_07_00_0", "computer", "<device><capability type='pci'>")
@@ -15,10 +28,19 @@ BROKEN = DeviceAnswer("pci_0000_07_00_0", "computer", "<device><capability type=
 
 def test_s_01_what_a_host_has():
     found = facts(answers())
-    assert (found.name, found.taken_at, found.hypervisor_type, found.hypervisor_version) == ("compute-1", 1000.0, "QEMU", 8_002_000)
+    assert (found.name, found.taken_at, found.hypervisor_type, found.hypervisor_version) == (
+        "compute-1",
+        1000.0,
+        "QEMU",
+        8_002_000,
+    )
     assert (found.memory_mib, found.disk_gib) == (31913, 439)
-    assert found.cpu == CpuFacts(ONLINE, "x86_64", "Cascadelake-Server", "Intel", frozenset({"vmx", "avx2"}))
-    assert [len(part or ()) for part in (found.numa.cells, found.pci, found.mdev, found.domains)] == [4, 6, 1, 2]
+    assert found.cpu == CpuFacts(
+        ONLINE, "x86_64", "Cascadelake-Server", "Intel", frozenset({"vmx", "avx2"})
+    )
+    assert [
+        len(part or ()) for part in (found.numa.cells, found.pci, found.mdev, found.domains)
+    ] == [4, 6, 1, 2]
     assert found.incomplete == {}
 
 
@@ -29,7 +51,15 @@ def test_s_07_devices_of_a_parent_name_their_guests():
 
 
 def test_s_11_a_card_that_was_taken_out_is_gone_and_nothing_is_incomplete():
-    found = facts(answers(devices=tuple(one for one in DEVICES if not one.name.startswith("mdev") and one.name != "pci_0000_06_00_0")))
+    found = facts(
+        answers(
+            devices=tuple(
+                one
+                for one in DEVICES
+                if not one.name.startswith("mdev") and one.name != "pci_0000_06_00_0"
+            )
+        )
+    )
     assert (found.mdev, len(found.pci), found.incomplete) == (None, 5, {})
 
 
@@ -55,13 +85,25 @@ def test_s_20_consumers_of_mediated_devices_are_known_by_parent():
     device = "<hostdev type='mdev'><source><address uuid='{}'/></source></hostdev>"
     a, b = (f"7b1d5f0e-2a52-4c36-9be0-0d5a9f6a9e0{n}" for n in "ab")
     three = "0f6c3d4e-5f60-4718-92a3-b4c5d6e7f80a"
-    found = facts(answers(
-        devices=(cuttable(GPU, T=2), cuttable(other, T=3), mdev(MDEV, "T", GPU), mdev(two, "T", GPU), mdev(three, "T", other)),
-        domains=(
-            domain("a", xml=guest.format(device.format(MDEV)), uuid=a), domain("b", xml=guest.format(device.format(two) + device.format(three)), uuid=b),
-        ),
-    ))  # fmt: skip
-    assert {one.name: [device.owner for device in one.mdevs] for one in found.mdev} == {GPU: [a, b], other: [b]}
+    found = facts(
+        answers(
+            devices=(
+                cuttable(GPU, T=2),
+                cuttable(other, T=3),
+                mdev(MDEV, "T", GPU),
+                mdev(two, "T", GPU),
+                mdev(three, "T", other),
+            ),
+            domains=(
+                domain("a", xml=guest.format(device.format(MDEV)), uuid=a),
+                domain("b", xml=guest.format(device.format(two) + device.format(three)), uuid=b),
+            ),
+        )
+    )
+    assert {one.name: [device.owner for device in one.mdevs] for one in found.mdev} == {
+        GPU: [a, b],
+        other: [b],
+    }
 
 
 def test_memory_may_be_that_of_files():
@@ -70,13 +112,34 @@ def test_memory_may_be_that_of_files():
 
 def test_traits_of_all_kinds():
     traits = facts(answers(), "+pcid", "-avx2").traits
-    true = {"HW_CPU_X86_VMX", "HW_CPU_X86_INTEL_PCID", "HW_CPU_HYPERTHREADING", "HW_ARCH_X86_64", "COMPUTE_ARCH_X86_64", "COMPUTE_STORAGE_BUS_VIRTIO"}
+    true = {
+        "HW_CPU_X86_VMX",
+        "HW_CPU_X86_INTEL_PCID",
+        "HW_CPU_HYPERTHREADING",
+        "HW_ARCH_X86_64",
+        "COMPUTE_ARCH_X86_64",
+        "COMPUTE_STORAGE_BUS_VIRTIO",
+    }
     assert {name for name in true if not traits[name]} == set()
-    assert traits["HW_CPU_X86_AVX2"] is traits["HW_ARCH_AARCH64"] is traits["COMPUTE_STORAGE_BUS_IDE"] is False
+    assert (
+        traits["HW_CPU_X86_AVX2"]
+        is traits["HW_ARCH_AARCH64"]
+        is traits["COMPUTE_STORAGE_BUS_IDE"]
+        is False
+    )
 
 
 def test_backend_that_cannot_tell_tells_nothing():
-    found = facts(answers(hypervisor_type="TEST", expanded=(), domain_capabilities={}, devices=None, domains=None, capabilities=fixture("capabilities.xml")))
+    found = facts(
+        answers(
+            hypervisor_type="TEST",
+            expanded=(),
+            domain_capabilities={},
+            devices=None,
+            domains=None,
+            capabilities=fixture("capabilities.xml"),
+        )
+    )
     assert (found.pci, found.mdev, found.domains, found.encryption) == (None, None, None, None)
     assert found.incomplete == {}
     assert not [name for name, has in found.traits.items() if has and name.startswith("COMPUTE_")]
@@ -88,12 +151,31 @@ NO_CELLS = "<capabilities><host><cpu><arch>x86_64</arch></cpu></host></capabilit
 
 
 def test_a_host_of_which_no_cell_is_listed_is_one_with_what_the_kernel_says_of_its_cores():
-    kernel = KernelCpus(siblings={0: "0,4", 4: "0,4", 1: "1,4", 2: "x", 3: "3,6"}, packages={0: "0", 3: "-1", 7: "9"}, memory_mib=5000)
-    found = facts(answers(capabilities=NO_CELLS, kernel_cpus=kernel, info=("x86_64", 0, 7, 0, 0, 0, 0, 0)))
-    assert (found.incomplete, found.memory_mib, found.traits["HW_CPU_HYPERTHREADING"]) == ({}, 5000, True)
-    assert found.numa == Topology((
-        Cell(0, ONLINE, 5000, distances={0: 10}, siblings=tuple(map(frozenset, ({0, 4}, {1}, {2}, {3}, {5}, {8}))), sockets=frozenset({0})),
-    ))  # fmt: skip
+    kernel = KernelCpus(
+        siblings={0: "0,4", 4: "0,4", 1: "1,4", 2: "x", 3: "3,6"},
+        packages={0: "0", 3: "-1", 7: "9"},
+        memory_mib=5000,
+    )
+    found = facts(
+        answers(capabilities=NO_CELLS, kernel_cpus=kernel, info=("x86_64", 0, 7, 0, 0, 0, 0, 0))
+    )
+    assert (found.incomplete, found.memory_mib, found.traits["HW_CPU_HYPERTHREADING"]) == (
+        {},
+        5000,
+        True,
+    )
+    assert found.numa == Topology(
+        (
+            Cell(
+                0,
+                ONLINE,
+                5000,
+                distances={0: 10},
+                siblings=tuple(map(frozenset, ({0, 4}, {1}, {2}, {3}, {5}, {8}))),
+                sockets=frozenset({0}),
+            ),
+        )
+    )
     assert facts(answers(capabilities=NO_CELLS, hypervisor_type="TEST")).numa is None
 
 
@@ -103,9 +185,22 @@ def test_cells_that_are_listed_no_more_are_not_gone():
 
 
 def test_what_could_not_be_asked_is_incomplete():
-    asked = {section: (f"{section} hangs",) for section in ("disk", "pci", "mdev", "domains", "traits")}
-    found = facts(answers(devices=None, domains=None, disk_gib=None, domain_capabilities={}, expanded=(), faults=asked))
-    assert {section: found.incomplete[section] for section in asked} == {section: f"{section} hangs" for section in asked}
+    asked = {
+        section: (f"{section} hangs",) for section in ("disk", "pci", "mdev", "domains", "traits")
+    }
+    found = facts(
+        answers(
+            devices=None,
+            domains=None,
+            disk_gib=None,
+            domain_capabilities={},
+            expanded=(),
+            faults=asked,
+        )
+    )
+    assert {section: found.incomplete[section] for section in asked} == {
+        section: f"{section} hangs" for section in asked
+    }
     # Without domain capabilities nobody knows how many contexts libvirt has.
     assert set(found.incomplete) == {*asked, "encryption"}
     assert all(found.traits.values())
@@ -115,33 +210,70 @@ def test_what_could_not_be_asked_is_incomplete():
     ("changes", "sections"),
     [
         ({"capabilities": "<capabilities><host>"}, {"cpu", "numa", "traits"}),
-        ({"capabilities": fixture("capabilities.xml").replace("8388608", "much")}, {"numa", "traits"}),
+        (
+            {"capabilities": fixture("capabilities.xml").replace("8388608", "much")},
+            {"numa", "traits"},
+        ),
         ({"online": frozenset()}, {"cpu", "numa", "traits"}),
         ({"info": ("x", 0, 0, 0, 0, 0, 0, 0)}, {"memory"}),
         ({"expanded": ("<cpu>",)}, {"traits"}),
         ({"domain_capabilities": {("x86_64", "pc"): "<"}}, {"traits", "encryption"}),
         ({"kernel": KernelAnswer({"sev": "?"})}, {"encryption"}),
         ({"devices": (*DEVICES, BROKEN)}, {"pci", "mdev"}),
-        ({"devices": (*DEVICES, replace(pci("0000:07:00.0"), xml=pci("0000:07:00.0").xml.replace("0x8086", "")))}, {"pci"}),
+        (
+            {
+                "devices": (
+                    *DEVICES,
+                    replace(pci("0000:07:00.0"), xml=pci("0000:07:00.0").xml.replace("0x8086", "")),
+                )
+            },
+            {"pci"},
+        ),
         ({"devices": (*DEVICES, replace(BROKEN, name="net_eth9_1"))}, {"pci"}),
         ({"devices": (*DEVICES, replace(BROKEN, name="mdev_1"))}, {"mdev"}),
-        ({"domains": (domain("pinned_guest"), domain("bad", xml="<domain>", uuid=OWNER))}, {"domains"}),
+        (
+            {"domains": (domain("pinned_guest"), domain("bad", xml="<domain>", uuid=OWNER))},
+            {"domains"},
+        ),
     ],
     ids=(
-        "capabilities", "one-cell", "no-cpu", "no-memory", "features", "domain-capabilities", "kernel", "device", "function", "interface", "mdev",
+        "capabilities",
+        "one-cell",
+        "no-cpu",
+        "no-memory",
+        "features",
+        "domain-capabilities",
+        "kernel",
+        "device",
+        "function",
+        "interface",
+        "mdev",
         "guest",
     ),
-)  # fmt: skip
-def test_one_thing_that_cannot_be_understood_makes_its_section_incomplete_and_no_other(changes, sections):
+)
+def test_one_thing_that_cannot_be_understood_makes_its_section_incomplete_and_no_other(
+    changes, sections
+):
     whole, found = facts(answers()), facts(answers(**changes))
     assert set(found.incomplete) == sections
-    for section, part in (("memory", "memory_mib"), ("numa", "numa"), ("pci", "pci"), ("mdev", "mdev"), ("traits", "traits")):
+    for section, part in (
+        ("memory", "memory_mib"),
+        ("numa", "numa"),
+        ("pci", "pci"),
+        ("mdev", "mdev"),
+        ("traits", "traits"),
+    ):
         if section not in sections and "domains" not in sections:
             assert getattr(found, part) == getattr(whole, part)
 
 
 def test_others_of_a_section_stay_when_one_is_set_aside():
-    found = facts(answers(devices=(*DEVICES, BROKEN), domains=(domain("pinned_guest"), domain("bad", xml="<domain>", uuid=OWNER))))
+    found = facts(
+        answers(
+            devices=(*DEVICES, BROKEN),
+            domains=(domain("pinned_guest"), domain("bad", xml="<domain>", uuid=OWNER)),
+        )
+    )
     assert len(found.pci) == 6
     assert [one.name for one in found.domains] == ["pinned_guest"]
     assert found.incomplete["pci"].startswith("device pci_0000_07_00_0: malformed XML")
@@ -149,7 +281,11 @@ def test_others_of_a_section_stay_when_one_is_set_aside():
 
 
 def test_where_traits_are_incomplete_only_those_are_told_that_are_there():
-    traits = facts(answers(domain_capabilities={("x86_64", "pc"): "<", ("x86_64", "q35"): fixture("emulator.xml")})).traits
+    traits = facts(
+        answers(
+            domain_capabilities={("x86_64", "pc"): "<", ("x86_64", "q35"): fixture("emulator.xml")}
+        )
+    ).traits
     assert traits["COMPUTE_STORAGE_BUS_VIRTIO"] is True
     assert set(traits.values()) == {True}
 
@@ -164,7 +300,10 @@ def test_order_of_the_listing_does_not_matter():
 
 
 def test_wide_domains_are_read():
-    assert str(facts(answers(devices=(pci("10000:00:02.0"), pci(PF)))).pci[-1].address) == "10000:00:02.0"
+    assert (
+        str(facts(answers(devices=(pci("10000:00:02.0"), pci(PF)))).pci[-1].address)
+        == "10000:00:02.0"
+    )
 
 
 def test_kernel_that_tells_libvirt_neither_memory_nor_cpus_is_asked_by_its_cells():
@@ -177,6 +316,12 @@ def test_kernel_that_tells_libvirt_neither_memory_nor_cpus_is_asked_by_its_cells
 
 
 def test_where_the_cells_tell_and_one_of_them_is_garbled_nobody_knows_the_memory():
-    found = facts(answers(info=None, online=None, capabilities=fixture("capabilities.xml").replace("8388608", "much")))
+    found = facts(
+        answers(
+            info=None,
+            online=None,
+            capabilities=fixture("capabilities.xml").replace("8388608", "much"),
+        )
+    )
     assert set(found.incomplete) == {"memory", "numa", "traits"}
     assert found.cpu.online == ONLINE

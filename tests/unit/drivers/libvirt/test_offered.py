@@ -3,10 +3,13 @@
 import os_traits
 import pytest
 
-from drivers.libvirt.offered import offered
+from drivers.libvirt.traits import offered
 from tests.support.libvirt_answers import answers
 
-LOADER = "<domainCapabilities><os><loader supported='yes'><enum name='secure'>{}</enum></loader></os></domainCapabilities>"
+LOADER = (
+    "<domainCapabilities><os><loader supported='yes'><enum "
+    "name='secure'>{}</enum></loader></os></domainCapabilities>"
+)
 
 
 def secure(*values):
@@ -14,14 +17,23 @@ def secure(*values):
 
 
 def test_all_that_is_told_is_a_standard_trait():
-    assert set(offered(answers(), [], file_backed_memory=False)) <= set(os_traits.get_traits("COMPUTE_"))
+    assert set(offered(answers(), [], file_backed_memory=False)) <= set(
+        os_traits.get_traits("COMPUTE_")
+    )
 
 
-@pytest.mark.parametrize(("version", "firmware", "addresses"), [(8_000_000, False, False), (8_006_000, True, False), (8_007_000, True, True)])
+@pytest.mark.parametrize(
+    ("version", "firmware", "addresses"),
+    [(8_000_000, False, False), (8_006_000, True, False), (8_007_000, True, True)],
+)
 def test_what_came_with_a_later_libvirt(version, firmware, addresses):
     found = offered(answers(libvirt_version=version), [], file_backed_memory=False)
     assert found["COMPUTE_SECURITY_STATELESS_FIRMWARE"] is firmware
-    assert found["COMPUTE_ADDRESS_SPACE_PASSTHROUGH"] is found["COMPUTE_ADDRESS_SPACE_EMULATED"] is addresses
+    assert (
+        found["COMPUTE_ADDRESS_SPACE_PASSTHROUGH"]
+        is found["COMPUTE_ADDRESS_SPACE_EMULATED"]
+        is addresses
+    )
     assert found["COMPUTE_TRUSTED_CERTS"] is True
     assert found["COMPUTE_SAME_HOST_COLD_MIGRATE"] is False
 
@@ -36,5 +48,14 @@ def test_secure_boot_is_what_some_emulator_says_and_unknown_where_none_does():
     trait = "COMPUTE_SECURITY_UEFI_SECURE_BOOT"
     both = {("x86_64", "pc"): secure("no"), ("x86_64", "q35"): secure("no", "yes")}
     assert offered(answers(domain_capabilities=both), [], file_backed_memory=False)[trait] is True
-    assert offered(answers(domain_capabilities={("x86_64", "pc"): secure("no"), ("x86_64", "q35"): "<broken"}), [], file_backed_memory=False)[trait] is False
+    assert (
+        offered(
+            answers(
+                domain_capabilities={("x86_64", "pc"): secure("no"), ("x86_64", "q35"): "<broken"}
+            ),
+            [],
+            file_backed_memory=False,
+        )[trait]
+        is False
+    )
     assert trait not in offered(answers(domain_capabilities={}), [], file_backed_memory=False)

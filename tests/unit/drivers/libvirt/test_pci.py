@@ -1,17 +1,32 @@
-"""PCI functions from node devices: identity, relations, interfaces; and those that cannot be understood."""
+"""PCI functions from node devices: identity, relations, interfaces; and those that cannot be
+understood.
+"""
 
 import time
 from dataclasses import replace
 
 import pytest
 
-from agent.model.devices import PciDevice
-from agent.model.pci_address import PciAddress
-from agent.model.partial_read import PartialRead
-from drivers.libvirt.raw_capabilities import DeviceAnswer
+from agent.model.devices import PciAddress, PciDevice
+from agent.model.facts import PartialRead
 from drivers.libvirt.node_devices import read_node_devices
 from drivers.libvirt.pci import read_pci
-from tests.support.libvirt_answers import BRIDGE, DEVICES, GPU, PF, VF_0, VF_1, VPD, WIDE, net, pci, physical, vdpa, virtual
+from drivers.libvirt.raw_capabilities import DeviceAnswer
+from tests.support.libvirt_answers import (
+    BRIDGE,
+    DEVICES,
+    GPU,
+    PF,
+    VF_0,
+    VF_1,
+    VPD,
+    WIDE,
+    net,
+    pci,
+    physical,
+    vdpa,
+    virtual,
+)
 
 
 def read(*devices: DeviceAnswer) -> PartialRead[tuple[PciDevice, ...]]:
@@ -40,21 +55,56 @@ def test_functions_with_their_relations_by_address():
         PciDevice(at(BRIDGE), "8086", "a1c1", 0x060100),
         PciDevice(at(GPU), "10de", "1eb8", 0x030200, 0),
         PciDevice(
-            at(PF), "8086", "1572", 0x020000, 0, virtual_functions=(at(VF_0), at(VF_1)), max_virtual_functions=4, kernel_driver="i40e",
-            netdev="ens4f0", mac_address="3c:fd:fe:00:00:01",
+            at(PF),
+            "8086",
+            "1572",
+            0x020000,
+            0,
+            virtual_functions=(at(VF_0), at(VF_1)),
+            max_virtual_functions=4,
+            kernel_driver="i40e",
+            netdev="ens4f0",
+            mac_address="3c:fd:fe:00:00:01",
         ),
-        PciDevice(at(VF_0), "8086", "154c", 0x020000, 0, physical_function=at(PF), kernel_driver="vfio-pci"),
         PciDevice(
-            at(VF_1), "8086", "154c", 0x020000, 0, physical_function=at(PF), netdev="ens4f0v1", network_capabilities=("gso", "tso"), has_vdpa=True,
+            at(VF_0),
+            "8086",
+            "154c",
+            0x020000,
+            0,
+            physical_function=at(PF),
+            kernel_driver="vfio-pci",
+        ),
+        PciDevice(
+            at(VF_1),
+            "8086",
+            "154c",
+            0x020000,
+            0,
+            physical_function=at(PF),
+            netdev="ens4f0v1",
+            network_capabilities=("gso", "tso"),
+            has_vdpa=True,
         ),
         PciDevice(at(WIDE), "1af4", "1001", 0x010000, kernel_driver="virtio-pci"),
-    )  # fmt: skip
-    assert [one.type for one in reading.value] == ["type-PCI", "type-PCI", "type-PF", "type-VF", "vdpa", "type-PCI"]
+    )
+    assert [one.type for one in reading.value] == [
+        "type-PCI",
+        "type-PCI",
+        "type-PF",
+        "type-VF",
+        "vdpa",
+        "type-PCI",
+    ]
 
 
 def test_physical_function_without_any_virtual_one_is_one():
     device = only(physical("0000:5e:00.0", 64))
-    assert (device.type, device.max_virtual_functions, device.virtual_functions) == ("type-PF", 64, ())
+    assert (device.type, device.max_virtual_functions, device.virtual_functions) == (
+        "type-PF",
+        64,
+        (),
+    )
 
 
 def test_function_that_could_have_none_is_no_physical_function():
@@ -67,7 +117,9 @@ def test_an_older_libvirt_says_only_which_virtual_functions_there_are():
 
 
 def test_class_and_cell_may_be_missing_and_a_cell_of_minus_one_is_none():
-    assert only(changed(pci(BRIDGE), "<class>0x020000</class>", "")) == PciDevice(at(BRIDGE), "8086", "1572")
+    assert only(changed(pci(BRIDGE), "<class>0x020000</class>", "")) == PciDevice(
+        at(BRIDGE), "8086", "1572"
+    )
     assert only(pci(BRIDGE, cell=-1)).numa_node is None
 
 
@@ -94,19 +146,38 @@ def test_physical_function_whose_interface_is_up_is_not_in_use():
 
 
 def test_interface_of_a_card_that_switches_by_itself_is_its_own_not_one_that_stands_for_a_function():
-    device = only(physical(PF, 4), net("ens4f0npf0vf0", PF, "3c:fd:fe:00:00:09"), net("ens4f0np0", PF), net("ens4f0npf0vf1", PF, "3c:fd:fe:00:00:0a"))
+    device = only(
+        physical(PF, 4),
+        net("ens4f0npf0vf0", PF, "3c:fd:fe:00:00:09"),
+        net("ens4f0np0", PF),
+        net("ens4f0npf0vf1", PF, "3c:fd:fe:00:00:0a"),
+    )
     assert (device.netdev, device.mac_address) == ("ens4f0np0", "3c:fd:fe:00:00:01")
 
 
 def test_function_with_only_interfaces_that_stand_for_others_has_none():
-    assert only(physical(PF, 4), net("ens4f0npf0vf0", PF, "3c:fd:fe:00:00:09"), net("ens4f0npf0vf1", PF)).netdev is None
+    assert (
+        only(
+            physical(PF, 4), net("ens4f0npf0vf0", PF, "3c:fd:fe:00:00:09"), net("ens4f0npf0vf1", PF)
+        ).netdev
+        is None
+    )
 
 
 def test_vdpa_of_a_function_that_is_not_virtual_does_not_count():
     assert not only(pci(PF), vdpa(0, PF)).has_vdpa
 
 
-@pytest.mark.parametrize(("said", "serial"), [("MT2113X00000", "MT2113X00000"), (" MT&gt;&lt; ", "MT><"), ("", None), ("MÜ", None), ("x" * 256, None)])
+@pytest.mark.parametrize(
+    ("said", "serial"),
+    [
+        ("MT2113X00000", "MT2113X00000"),
+        (" MT&gt;&lt; ", "MT><"),
+        ("", None),
+        ("MÜ", None),
+        ("x" * 256, None),
+    ],
+)
 def test_serial_number_of_the_card(said, serial):
     assert only(pci(PF, more=VPD.format(said))).serial_number == serial
 
@@ -114,7 +185,10 @@ def test_serial_number_of_the_card(said, serial):
 @pytest.mark.parametrize(
     ("fields", "serial"),
     [
-        ("<serial_number>MT2113</serial_number><vendor_field index='A'>!@#<&></vendor_field>", "MT2113"),
+        (
+            "<serial_number>MT2113</serial_number><vendor_field index='A'>!@#<&></vendor_field>",
+            "MT2113",
+        ),
         ("<serial_number>MT<&2113</serial_number>", "MT<&2113"),
         ("<serial_number>MT\0</serial_number>", None),
         ("<vendor_field index='0'>\x01</vendor_field>", None),
@@ -122,13 +196,18 @@ def test_serial_number_of_the_card(said, serial):
     ids=("another-field", "serial-number", "nul", "control"),
 )
 def test_vital_product_data_that_libvirt_did_not_escape_do_not_hide_the_device(fields, serial):
-    broken = f"<capability type='vpd'><name>A & B</name><fields access='readonly'>{fields}</fields></capability>"
+    broken = (
+        "<capability type='vpd'><name>A & B</name><fields "
+        f"access='readonly'>{fields}</fields></capability>"
+    )
     whole = pci(PF, more=f"<capability type='virt_functions' maxCount='8'/>{broken}", cell=1)
     assert only(whole) == replace(only(physical(PF, 8, cell=1)), serial_number=serial)
 
 
 def test_vital_product_data_that_end_the_capability_set_the_device_aside():
-    reading = read(pci(PF, more="<capability type='vpd'><name></capability><</name></capability>"), pci(BRIDGE))
+    reading = read(
+        pci(PF, more="<capability type='vpd'><name></capability><</name></capability>"), pci(BRIDGE)
+    )
     assert [one.address for one in reading.value] == [at(BRIDGE)]
     assert reading.faults[0].startswith("device pci_0000_3b_00_0: malformed XML")
 
@@ -143,7 +222,11 @@ def test_vital_product_data_that_end_the_capability_set_the_device_aside():
         ("<bus>59</bus>", "", "bus: nothing is not a number"),
         ("<bus>59</bus>", "<bus>256</bus>", "bus: 256 is above 0xff"),
         ("<bus>59</bus>", "<bus>58</bus>", "its address is 0000:3a:00.0, against its name"),
-        ("<domain>0</domain>", "<domain>4294967296</domain>", "domain: 4294967296 is above 0xffffffff"),
+        (
+            "<domain>0</domain>",
+            "<domain>4294967296</domain>",
+            "domain: 4294967296 is above 0xffffffff",
+        ),
         ("<slot>0</slot>", "<slot>32</slot>", "slot: 32 is above 0x1f"),
         ("<function>0</function>", "<function>x</function>", "function: 'x' is not a number"),
         ("<vendor id='0x8086'/>", "", "its vendor id '' is not 0x and 4 hexadecimal digits"),
@@ -152,7 +235,11 @@ def test_vital_product_data_that_end_the_capability_set_the_device_aside():
         ("maxCount='4'", "maxCount='-4'", "maxCount: -4 is negative"),
         ("bus='0x3b' slot='0x02'", "bus='0x3b'", "virt_functions: slot: nothing is not a number"),
         ("node='0'", "node='zero'", "numa: 'zero' is not a number"),
-        ("<class>", "<capability type='phys_function'/><class>", "its physical function has no address"),
+        (
+            "<class>",
+            "<capability type='phys_function'/><class>",
+            "its physical function has no address",
+        ),
     ],
 )
 def test_function_that_cannot_be_understood_is_set_aside_and_the_others_stay(old, new, what):
@@ -175,7 +262,13 @@ def test_two_devices_of_one_address_are_a_fault():
 
 @pytest.mark.parametrize(
     ("name", "sections"),
-    [("pci_0000_3b_00_0", {"pci", "mdev"}), ("net_ens4f0_1", {"pci"}), ("vdpa_vdpa0", {"pci"}), ("mdev_x", {"mdev"}), ("css_0_0_0001", {"pci", "mdev"})],
+    [
+        ("pci_0000_3b_00_0", {"pci", "mdev"}),
+        ("net_ens4f0_1", {"pci"}),
+        ("vdpa_vdpa0", {"pci"}),
+        ("mdev_x", {"mdev"}),
+        ("css_0_0_0001", {"pci", "mdev"}),
+    ],
 )
 def test_device_whose_xml_is_garbage_is_named_in_every_part_that_may_lack_it(name, sections):
     devices = read_node_devices([DeviceAnswer(name, None, "<device><capability")])
@@ -184,9 +277,23 @@ def test_device_whose_xml_is_garbage_is_named_in_every_part_that_may_lack_it(nam
 
 
 def test_two_thousand_functions_are_read_in_one_pass():
-    functions = [f"0000:{bus:02x}:{slot:02x}.{function}" for bus in range(1, 9) for slot in range(32) for function in range(8)]
+    functions = [
+        f"0000:{bus:02x}:{slot:02x}.{function}"
+        for bus in range(1, 9)
+        for slot in range(32)
+        for function in range(8)
+    ]
     interfaces = [net(f"eth{number}", one) for number, one in enumerate(functions)]
     began = time.process_time()
-    assert len(read(physical(PF, 2048, *functions[:256]), *(virtual(one, PF, cell=0) for one in functions), *interfaces).value) == len(functions) + 1
+    assert (
+        len(
+            read(
+                physical(PF, 2048, *functions[:256]),
+                *(virtual(one, PF, cell=0) for one in functions),
+                *interfaces,
+            ).value
+        )
+        == len(functions) + 1
+    )
     # It takes a fifth of a second.
     assert time.process_time() - began < 5

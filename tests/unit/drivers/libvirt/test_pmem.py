@@ -8,8 +8,20 @@ from agent.errors import ConfigErrors, DriverError
 from drivers.libvirt.pmem import Namespace, configured, read_units
 
 LISTED = [
-    {"dev": "namespace0.0", "mode": "devdax", "size": 1073741824, "name": "ns0", "daxregion": {"devices": [{"chardev": "dax0.0"}]}},
-    {"dev": "namespace0.1", "mode": "devdax", "size": 2147483648, "name": "ns1", "chardev": "dax0.1"},
+    {
+        "dev": "namespace0.0",
+        "mode": "devdax",
+        "size": 1073741824,
+        "name": "ns0",
+        "daxregion": {"devices": [{"chardev": "dax0.0"}]},
+    },
+    {
+        "dev": "namespace0.1",
+        "mode": "devdax",
+        "size": 2147483648,
+        "name": "ns1",
+        "chardev": "dax0.1",
+    },
     {"dev": "namespace1.0", "mode": "fsdax", "size": 4294967296, "blockdev": "pmem1"},
 ]
 
@@ -30,9 +42,15 @@ def test_s_14_labels_become_resource_classes_with_a_unit_for_each_namespace(ndct
     ndctl(json.dumps(LISTED))
     units = read_units(configured(["a:ns0|ns1", " b : namespace1.0 "]))
     assert [(one.resource_class, one.identifier, one.metadata["label"]) for one in units] == [
-        ("CUSTOM_PMEM_NAMESPACE_A", "ns0", "a"), ("CUSTOM_PMEM_NAMESPACE_A", "ns1", "a"), ("CUSTOM_PMEM_NAMESPACE_B", "namespace1.0", "b"),
-    ]  # fmt: skip
-    assert [(one.metadata["size"], one.metadata["device"]) for one in units] == [("1073741824", "dax0.0"), ("2147483648", "dax0.1"), ("4294967296", "pmem1")]
+        ("CUSTOM_PMEM_NAMESPACE_A", "ns0", "a"),
+        ("CUSTOM_PMEM_NAMESPACE_A", "ns1", "a"),
+        ("CUSTOM_PMEM_NAMESPACE_B", "namespace1.0", "b"),
+    ]
+    assert [(one.metadata["size"], one.metadata["device"]) for one in units] == [
+        ("1073741824", "dax0.0"),
+        ("2147483648", "dax0.1"),
+        ("4294967296", "pmem1"),
+    ]
 
 
 def test_s_14_a_namespace_that_is_given_twice_is_an_error():

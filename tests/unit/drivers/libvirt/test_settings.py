@@ -24,23 +24,40 @@ def settings(**given):
 
 def test_with_nothing_said_guests_have_the_hosts_cpu_on_the_systems_libvirt():
     found = settings(instances_path="/srv/guests")
-    assert (found.uri, found.virt_type, found.cpu_mode, found.vtpm) == ("qemu:///system", "kvm", "host", False)
+    assert (found.uri, found.virt_type, found.cpu_mode, found.vtpm) == (
+        "qemu:///system",
+        "kvm",
+        "host",
+        False,
+    )
     assert (found.disk.kind, found.disk.folder) == ("folder", Path("/srv/guests"))
 
 
-@pytest.mark.parametrize(("mode", "meant"), [("host-model", "host"), ("host-passthrough", "host"), ("none", "none")])
+@pytest.mark.parametrize(
+    ("mode", "meant"), [("host-model", "host"), ("host-passthrough", "host"), ("none", "none")]
+)
 def test_modes_that_need_no_models(mode, meant):
     assert settings(cpu_mode=mode).cpu_mode == meant
 
 
 def test_models_are_for_the_mode_custom_alone():
-    assert settings(cpu_mode="custom", cpu_models=["Haswell", "Skylake"]).cpu_models == ("Haswell", "Skylake")
-    for wrong in ({"cpu_mode": "custom"}, {"cpu_models": ["Haswell"]}, {"cpu_mode": "none", "cpu_models": ["Haswell"]}):
+    assert settings(cpu_mode="custom", cpu_models=["Haswell", "Skylake"]).cpu_models == (
+        "Haswell",
+        "Skylake",
+    )
+    for wrong in (
+        {"cpu_mode": "custom"},
+        {"cpu_models": ["Haswell"]},
+        {"cpu_mode": "none", "cpu_models": ["Haswell"]},
+    ):
         with pytest.raises(ConfigError, match=r"^\[libvirt\] cpu_models"):
             settings(**wrong)
 
 
-@pytest.mark.parametrize(("images", "kind"), [("raw", "folder"), ("qcow2", "folder"), ("default", "folder"), ("rbd", "rbd")])
+@pytest.mark.parametrize(
+    ("images", "kind"),
+    [("raw", "folder"), ("qcow2", "folder"), ("default", "folder"), ("rbd", "rbd")],
+)
 def test_where_disks_are(images, kind):
     assert settings(images_type=images).disk.kind == kind
 
@@ -54,6 +71,13 @@ def test_a_volume_group_has_to_be_named():
 def test_everything_wrong_with_the_section_is_told_at_once():
     libvirtd.binding()
     with pytest.raises(ConfigErrors) as caught:
-        LibvirtDriver(libvirt_conf("none", cpu_mode="custom", images_type="lvm", pmem_namespaces=["a:ns0", "b:ns0"]))
+        LibvirtDriver(
+            libvirt_conf(
+                "none", cpu_mode="custom", images_type="lvm", pmem_namespaces=["a:ns0", "b:ns0"]
+            )
+        )
     told = [one.message for one in caught.value.errors]
-    assert [any(option in one for one in told) for option in ("cpu_models", "images_volume_group", "pmem_namespaces")] == [True] * 3
+    assert [
+        any(option in one for one in told)
+        for option in ("cpu_models", "images_volume_group", "pmem_namespaces")
+    ] == [True] * 3

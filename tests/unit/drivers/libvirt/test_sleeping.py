@@ -1,5 +1,6 @@
-"""Dedicated CPUs that sleep: on which cell and core each is, from what was seen before and what the kernel still tells."""
-
+"""Dedicated CPUs that sleep: on which cell and core each is, from what was seen before and what the
+kernel still tells.
+"""
 
 import pytest
 
@@ -13,21 +14,31 @@ def cores(*sets):
     return tuple(map(frozenset, sets))
 
 
-AWAKE = Topology((
-    Cell(0, frozenset(range(4)), 1024, siblings=cores({0, 2}, {1, 3}), sockets=frozenset({0})),
-    Cell(1, frozenset(range(4, 8)), 1024, siblings=cores({4, 6}, {5, 7}), sockets=frozenset({1})),
-))  # fmt: skip
+AWAKE = Topology(
+    (
+        Cell(0, frozenset(range(4)), 1024, siblings=cores({0, 2}, {1, 3}), sockets=frozenset({0})),
+        Cell(
+            1, frozenset(range(4, 8)), 1024, siblings=cores({4, 6}, {5, 7}), sockets=frozenset({1})
+        ),
+    )
+)
 
 
 def seen(*sleeping: int) -> Topology:
     """What libvirt tells of the same host while these sleep."""
     gone = frozenset(sleeping)
-    return Topology(tuple(
-        Cell(
-            one.id, one.cpus - gone, one.memory_mib, siblings=tuple(core - gone for core in one.siblings if core - gone),
-            sockets=one.sockets if one.cpus - gone else frozenset(),
-        ) for one in AWAKE.cells
-    ))  # fmt: skip
+    return Topology(
+        tuple(
+            Cell(
+                one.id,
+                one.cpus - gone,
+                one.memory_mib,
+                siblings=tuple(core - gone for core in one.siblings if core - gone),
+                sockets=one.sockets if one.cpus - gone else frozenset(),
+            )
+            for one in AWAKE.cells
+        )
+    )
 
 
 @pytest.mark.parametrize("sleeping", [{2, 3}, {1, 3}, {3}, {4, 5, 6, 7}, {1, 2, 3, 4, 5, 6, 7}])
@@ -43,7 +54,9 @@ def test_what_was_never_seen_awake_is_on_the_cell_that_the_kernel_tells_and_a_co
 
 
 def test_cores_are_learned_as_cpus_wake_up_in_turn():
-    only_two = with_sleeping(seen(0, 1, 3), ALL - {0, 1, 3}, frozenset({0, 1, 3}), {0: 0, 1: 0, 3: 0}, None)
+    only_two = with_sleeping(
+        seen(0, 1, 3), ALL - {0, 1, 3}, frozenset({0, 1, 3}), {0: 0, 1: 0, 3: 0}, None
+    )
     assert only_two.cells[0].siblings == cores({0}, {1}, {2}, {3})
     with_zero = with_sleeping(seen(1, 3), ALL - {1, 3}, frozenset({1, 3}), {1: 0, 3: 0}, only_two)
     assert with_zero.cells[0].siblings == cores({0, 2}, {1}, {3})
@@ -51,13 +64,23 @@ def test_cores_are_learned_as_cpus_wake_up_in_turn():
 
 
 def test_a_core_that_is_another_one_now_is_forgotten():
-    now = Topology((Cell(0, frozenset({0, 1, 2}), 1024, siblings=cores({0, 1}, {2})), AWAKE.cells[1]))
-    (cell, _) = with_sleeping(now, ALL - {3}, frozenset({3}), {3: 0}, Topology((Cell(0, frozenset(range(4)), 0, siblings=cores({0, 3}, {1, 2})),))).cells
+    now = Topology(
+        (Cell(0, frozenset({0, 1, 2}), 1024, siblings=cores({0, 1}, {2})), AWAKE.cells[1])
+    )
+    (cell, _) = with_sleeping(
+        now,
+        ALL - {3},
+        frozenset({3}),
+        {3: 0},
+        Topology((Cell(0, frozenset(range(4)), 0, siblings=cores({0, 3}, {1, 2})),)),
+    ).cells
     assert cell.siblings == cores({0, 1}, {2}, {3})
 
 
 def test_a_thread_that_is_offline_for_good_is_in_no_core():
-    assert with_sleeping(seen(2, 3), ALL - {2, 3}, frozenset({3}), {}, AWAKE).cells[0].siblings == cores({0}, {1, 3})
+    assert with_sleeping(seen(2, 3), ALL - {2, 3}, frozenset({3}), {}, AWAKE).cells[
+        0
+    ].siblings == cores({0}, {1, 3})
 
 
 def test_what_is_remembered_over_a_restart_is_what_was_written(tmp_path):
@@ -67,7 +90,17 @@ def test_what_is_remembered_over_a_restart_is_what_was_written(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == [FILE]
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"cells": [{}]}', '{"cells": 1}', '{"cells": [{"id": "x", "cpus": [], "siblings": [], "sockets": []}]}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"cells": [{}]}',
+        '{"cells": 1}',
+        '{"cells": [{"id": "x", "cpus": [], "siblings": [], "sockets": []}]}',
+    ],
+)
 def test_what_cannot_be_used_of_a_memory_is_left_out(tmp_path, text):
     (tmp_path / FILE).write_text(text)
     assert remembered(tmp_path) is None

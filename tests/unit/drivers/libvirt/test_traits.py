@@ -4,9 +4,15 @@ import os_traits
 import pytest
 
 from agent.errors import DriverError
-from drivers.libvirt.cpu_features import expanded_features, feature_traits, with_flags
 from drivers.libvirt.domain_capabilities import read_emulators
-from drivers.libvirt.traits import architecture_traits, emulator_traits, hyperthreading_trait
+from drivers.libvirt.traits import (
+    architecture_traits,
+    emulator_traits,
+    expanded_features,
+    feature_traits,
+    hyperthreading_trait,
+    with_flags,
+)
 from tests.support.libvirt_answers import fixture
 
 OLD, NEW = (8_000_000, 6_002_000), (10_004_000, 8_002_000)
@@ -19,7 +25,9 @@ def emulators(*texts: str):
 
 
 def true(traits: dict[str, bool], prefix: str = "") -> set[str]:
-    return {name.removeprefix(prefix) for name, has in traits.items() if has and name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix) for name, has in traits.items() if has and name.startswith(prefix)
+    }
 
 
 def device(xml: str, architecture: str = "x86_64") -> str:
@@ -29,13 +37,25 @@ def device(xml: str, architecture: str = "x86_64") -> str:
 @pytest.mark.parametrize(
     ("feature", "traits"),
     [
-        ("avx2", {"AVX2"}), ("sse4.1", {"SSE41"}), ("avx512-vpopcntdq", {"AVX512VPOPCNTDQ"}), ("pni", {"SSE3"}), ("vmx", {"VMX", "INTEL_VMX"}),
-        ("svm", {"SVM", "AMD_SVM"}), ("aes", {"AESNI"}), ("bmi1", {"BMI"}), ("ibpb", {"AMD_IBPB"}), ("amx-tile", {"AMXTILE"}), ("sha-ni", {"SHA"}),
-        ("hypervisor", set()), ("AVX2", set()),
+        ("avx2", {"AVX2"}),
+        ("sse4.1", {"SSE41"}),
+        ("avx512-vpopcntdq", {"AVX512VPOPCNTDQ"}),
+        ("pni", {"SSE3"}),
+        ("vmx", {"VMX", "INTEL_VMX"}),
+        ("svm", {"SVM", "AMD_SVM"}),
+        ("aes", {"AESNI"}),
+        ("bmi1", {"BMI"}),
+        ("ibpb", {"AMD_IBPB"}),
+        ("amx-tile", {"AMXTILE"}),
+        ("sha-ni", {"SHA"}),
+        ("hypervisor", set()),
+        ("AVX2", set()),
     ],
-)  # fmt: skip
+)
 def test_feature_is_the_traits_that_are_called_otherwise(feature, traits):
-    assert true(feature_traits("x86_64", frozenset({feature}), all_told=True), "HW_CPU_X86_") == traits
+    assert (
+        true(feature_traits("x86_64", frozenset({feature}), all_told=True), "HW_CPU_X86_") == traits
+    )
 
 
 def test_every_trait_of_a_feature_is_a_standard_one_and_the_others_are_false():
@@ -51,23 +71,37 @@ def test_what_belongs_to_children_of_the_root_is_never_told():
 
 
 def test_features_that_nobody_wrote_out_make_no_trait_false():
-    assert feature_traits("x86_64", frozenset({"mmx", "ht"}), all_told=False) == {os_traits.HW_CPU_X86_MMX: True}
+    assert feature_traits("x86_64", frozenset({"mmx", "ht"}), all_told=False) == {
+        os_traits.HW_CPU_X86_MMX: True
+    }
 
 
 def test_arm_has_traits_of_its_own_and_others_none():
-    assert true(feature_traits("aarch64", frozenset({"asimd", "sve", "avx2"}), all_told=True)) == {"HW_CPU_AARCH64_ASIMD", "HW_CPU_AARCH64_SVE"}
+    assert true(feature_traits("aarch64", frozenset({"asimd", "sve", "avx2"}), all_told=True)) == {
+        "HW_CPU_AARCH64_ASIMD",
+        "HW_CPU_AARCH64_SVE",
+    }
     assert feature_traits("s390x", frozenset({"vx", "avx2"}), all_told=True) == {}
 
 
 def test_expanded_features_are_those_of_all_models_but_the_ones_switched_off():
-    one = "<cpu><feature name='a'/><feature policy='disable' name='b'/><feature policy='force' name='c'/><feature/></cpu>"
-    assert expanded_features([one, "<cpu><feature policy='forbid' name='d'/><feature policy='require' name='e'/></cpu>"]) == {"a", "c", "e"}
+    one = (
+        "<cpu><feature name='a'/><feature policy='disable' name='b'/><feature policy='force' "
+        "name='c'/><feature/></cpu>"
+    )
+    assert expanded_features(
+        [one, "<cpu><feature policy='forbid' name='d'/><feature policy='require' name='e'/></cpu>"]
+    ) == {"a", "c", "e"}
     with pytest.raises(DriverError, match="baselineCPU: malformed XML"):
         expanded_features([one, "<cpu>"])
 
 
 def test_operators_flags_add_and_take_away():
-    assert with_flags(frozenset({"a", "b"}), [" PCID", "+vmx", "-a", "-unknown"]) == {"b", "pcid", "vmx"}
+    assert with_flags(frozenset({"a", "b"}), [" PCID", "+vmx", "-a", "-unknown"]) == {
+        "b",
+        "pcid",
+        "vmx",
+    }
 
 
 def test_host_has_one_architecture():
@@ -90,7 +124,10 @@ def test_what_domain_capabilities_list_is_true_and_the_rest_of_a_group_false():
 
 
 def test_what_is_not_listed_follows_from_the_versions():
-    old, new = (emulator_traits(emulators(fixture("emulator.xml")), *versions, vtpm=True) for versions in (OLD, NEW))
+    old, new = (
+        emulator_traits(emulators(fixture("emulator.xml")), *versions, vtpm=True)
+        for versions in (OLD, NEW)
+    )
     assert true(new, "COMPUTE_NET_VIF_MODEL_") - true(old, "COMPUTE_NET_VIF_MODEL_") == {"IGB"}
     assert true(new, "COMPUTE_SOUND_MODEL_") - true(old, "COMPUTE_SOUND_MODEL_") == {"VIRTIO"}
     assert {"VIRTIO", "E1000E", "SPAPR_VLAN"} <= true(old, "COMPUTE_NET_VIF_MODEL_")
@@ -112,7 +149,9 @@ def test_newer_libvirts_list_more_and_are_believed():
 
 def test_what_one_of_the_emulators_has_can_be_had():
     ide = "<disk supported='yes'><enum name='bus'><value>ide</value></enum></disk>"
-    traits = emulator_traits(emulators(fixture("emulator.xml"), device(ide, "aarch64")), *NEW, vtpm=True)
+    traits = emulator_traits(
+        emulators(fixture("emulator.xml"), device(ide, "aarch64")), *NEW, vtpm=True
+    )
     assert {"IDE", "SATA"} <= true(traits, "COMPUTE_STORAGE_BUS_")
     assert true(traits, "COMPUTE_ARCH_") == {"X86_64", "AARCH64"}
     assert {"INTEL", "SMMUV3"} <= true(traits, "COMPUTE_VIOMMU_MODEL_")
@@ -127,20 +166,45 @@ def test_a_device_that_is_not_supported_is_none_and_one_that_is_not_listed_is_no
 @pytest.mark.parametrize(
     ("tpm", "vtpm", "traits"),
     [
-        ("<enum name='model'><value>tpm-tis</value></enum><enum name='backendModel'><value>emulator</value></enum>", True, {"TIS", "1_2", "2_0"}),
-        ("<enum name='model'><value>tpm-tis</value></enum><enum name='backendModel'><value>emulator</value></enum>", False, set()),
-        ("<enum name='model'><value>tpm-tis</value></enum><enum name='backendModel'><value>passthrough</value></enum>", True, set()),
+        (
+            (
+                "<enum name='model'><value>tpm-tis</value></enum><enum "
+                "name='backendModel'><value>emulator</value></enum>"
+            ),
+            True,
+            {"TIS", "1_2", "2_0"},
+        ),
+        (
+            (
+                "<enum name='model'><value>tpm-tis</value></enum><enum "
+                "name='backendModel'><value>emulator</value></enum>"
+            ),
+            False,
+            set(),
+        ),
+        (
+            (
+                "<enum name='model'><value>tpm-tis</value></enum><enum "
+                "name='backendModel'><value>passthrough</value></enum>"
+            ),
+            True,
+            set(),
+        ),
     ],
     ids=("both-versions", "not-wanted", "not-emulated"),
 )
-def test_tpms_are_told_where_they_are_emulated_and_the_operator_lets_guests_have_them(tpm, vtpm, traits):
+def test_tpms_are_told_where_they_are_emulated_and_the_operator_lets_guests_have_them(
+    tpm, vtpm, traits
+):
     told = emulator_traits(emulators(device(f"<tpm supported='yes'>{tpm}</tpm>")), *NEW, vtpm=vtpm)
     assert true(told, "COMPUTE_SECURITY_TPM_") == traits
     assert len([name for name in told if name.startswith("COMPUTE_SECURITY_TPM_")]) == 4
 
 
 def test_one_emulator_that_cannot_be_understood_is_set_aside():
-    reading = read_emulators({("x86_64", "pc"): "<domainCapabilities>", ("x86_64", "q35"): fixture("emulator.xml")})
+    reading = read_emulators(
+        {("x86_64", "pc"): "<domainCapabilities>", ("x86_64", "q35"): fixture("emulator.xml")}
+    )
     assert [one.architecture for one in reading.value] == ["x86_64"]
     assert len(reading.faults) == 1
     assert reading.faults[0].startswith("domain capabilities of x86_64 pc: malformed XML")

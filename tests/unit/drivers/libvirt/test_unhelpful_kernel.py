@@ -1,5 +1,6 @@
-"""A kernel that does not tell libvirt enough for its short answers: the capabilities say the same."""
-
+"""A kernel that does not tell libvirt enough for its short answers: the capabilities
+say the same.
+"""
 
 from tests.support.libvirt_answers import ONLINE, answers, facts
 

@@ -6,12 +6,18 @@ from dataclasses import replace
 import pytest
 
 from agent.errors import DriverError
-from drivers.libvirt.settings import LibvirtSettings
 from drivers.libvirt.queries import EmulatedMachine, capability_queries
+from drivers.libvirt.settings import LibvirtSettings
 from tests.support.libvirt_host import libvirt_conf
 
-GUEST = "<guest><os_type>hvm</os_type><arch name='{arch}'><emulator>/usr/bin/qemu-{arch}</emulator>{machines}{domains}</arch></guest>"
-MACHINES = "<machine canonical='pc-7.2'>pc</machine><machine>pc-7.2</machine><machine>pc-5.0</machine><machine>q35</machine>"
+GUEST = (
+    "<guest><os_type>hvm</os_type><arch "
+    "name='{arch}'><emulator>/usr/bin/qemu-{arch}</emulator>{machines}{domains}</arch></guest>"
+)
+MACHINES = (
+    "<machine "
+    "canonical='pc-7.2'>pc</machine><machine>pc-7.2</machine><machine>pc-5.0</machine><machine>q35</machine>"
+)
 CPU = "<cpu><arch>{arch}</arch>{model}<feature name='vmx'/></cpu>"
 
 
@@ -20,7 +26,9 @@ def capabilities(*guests, arch="x86_64", model="<model>Haswell</model>"):
 
 
 def guest(arch, machines=MACHINES, domains=("qemu", "kvm")):
-    return GUEST.format(arch=arch, machines=machines, domains="".join(f"<domain type='{one}'/>" for one in domains))
+    return GUEST.format(
+        arch=arch, machines=machines, domains="".join(f"<domain type='{one}'/>" for one in domains)
+    )
 
 
 def settings(**changes):
@@ -32,13 +40,24 @@ def models(found):
 
 
 def test_each_emulator_is_asked_for_its_default_and_the_canonical_machines():
-    found = capability_queries(capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))), settings(virt_type="qemu"))
+    found = capability_queries(
+        capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))),
+        settings(virt_type="qemu"),
+    )
     x86, arm = "/usr/bin/qemu-x86_64", "/usr/bin/qemu-aarch64"
-    assert found.machines == (EmulatedMachine("x86_64", x86, None), EmulatedMachine("x86_64", x86, "pc"), EmulatedMachine("x86_64", x86, "q35"), EmulatedMachine("aarch64", arm, None))
+    assert found.machines == (
+        EmulatedMachine("x86_64", x86, None),
+        EmulatedMachine("x86_64", x86, "pc"),
+        EmulatedMachine("x86_64", x86, "q35"),
+        EmulatedMachine("aarch64", arm, None),
+    )
 
 
 def test_an_emulator_without_guests_of_the_type_is_not_asked():
-    found = capability_queries(capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))), settings())
+    found = capability_queries(
+        capabilities(guest("x86_64"), guest("aarch64", "<machine>virt</machine>", ("qemu",))),
+        settings(),
+    )
     assert {one.architecture for one in found.machines} == {"x86_64"}
 
 
@@ -53,7 +72,9 @@ def test_a_cpu_that_cannot_be_expanded_is_not_asked_about(more):
 
 
 def test_each_model_of_the_operator_is_expanded_whatever_is_in_its_name():
-    found = capability_queries(capabilities(), settings(cpu_mode="custom", cpu_models=("Skylake", "<&'\">")))
+    found = capability_queries(
+        capabilities(), settings(cpu_mode="custom", cpu_models=("Skylake", "<&'\">"))
+    )
     assert models(found) == ["Skylake", "<&'\">"]
 
 
@@ -62,7 +83,9 @@ def test_without_any_mode_it_is_qemus_own_cpu():
     assert capability_queries(capabilities(arch="ppc64le"), settings(cpu_mode="none")).cpus == ()
 
 
-@pytest.mark.parametrize("text", ["", "<capabilities>", "<capabilities/>", "<!DOCTYPE a><capabilities/>"])
+@pytest.mark.parametrize(
+    "text", ["", "<capabilities>", "<capabilities/>", "<!DOCTYPE a><capabilities/>"]
+)
 def test_capabilities_that_make_no_sense_are_an_error(text):
     with pytest.raises(DriverError, match="capabilities"):
         capability_queries(text, settings())

@@ -3,9 +3,19 @@
 import pytest
 
 from agent.errors import DriverError
-from drivers.libvirt.amount import kib_of, mib_up
-from drivers.libvirt.number_lists import MOST, MOST_IN_ALL, NumberLists
-from drivers.libvirt.xml import DEEPEST, LARGEST, integer, natural, number, parse
+from drivers.libvirt.xml import (
+    DEEPEST,
+    LARGEST,
+    MOST,
+    MOST_IN_ALL,
+    NumberLists,
+    integer,
+    kib_of,
+    mib_up,
+    natural,
+    number,
+    parse,
+)
 
 
 def nested(depth: int) -> str:
@@ -16,7 +26,15 @@ def test_well_formed_text_is_its_root():
     assert parse("<?xml version='1.0' encoding='UTF-16'?><a b='1'/>", "X", "a").get("b") == "1"
 
 
-@pytest.mark.parametrize("text", ["<![CDATA[<!DOCTYPE html><b>]]>", "<!-- <!DOCTYPE a> -->", "&lt;!DOCTYPE a>", "<?x <!DOCTYPE a> ?>"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<![CDATA[<!DOCTYPE html><b>]]>",
+        "<!-- <!DOCTYPE a> -->",
+        "&lt;!DOCTYPE a>",
+        "<?x <!DOCTYPE a> ?>",
+    ],
+)
 def test_what_only_looks_like_a_document_type_is_text(text):
     assert parse(f"<a><b>{text}</b></a>", "X", "a").find("b") is not None
 
@@ -36,12 +54,28 @@ def test_what_is_as_deep_as_may_be_is_read():
         ("<b/>", "X: its XML is 'b', not 'a'"),
         (nested(DEEPEST + 1), f"X: its XML is more than {DEEPEST} elements deep"),
         ("<a>" * 1_000_000, "X: malformed XML"),
-        ("<a>" + "x" * LARGEST + "</a>", f"X: its XML has {LARGEST + 7} characters, more than {LARGEST}"),
+        (
+            "<a>" + "x" * LARGEST + "</a>",
+            f"X: its XML has {LARGEST + 7} characters, more than {LARGEST}",
+        ),
         ('<!DOCTYPE a [<!ENTITY x "y">]><a>&x;</a>', "X: its XML has a document type"),
         ('<!DOCTYPE a SYSTEM "file:///etc/passwd"><a/>', "X: its XML has a document type"),
         (f"<{'b' * 100000}/>", f"X: its XML is '{'b' * 40}...', not 'a'"),
     ],
-    ids=("empty", "mismatched", "entity", "nul", "surrogate", "another", "deep", "open", "huge", "bomb", "external", "long-name"),
+    ids=(
+        "empty",
+        "mismatched",
+        "entity",
+        "nul",
+        "surrogate",
+        "another",
+        "deep",
+        "open",
+        "huge",
+        "bomb",
+        "external",
+        "long-name",
+    ),
 )
 def test_what_cannot_be_read_is_one_fault_of_one_line(text, what):
     with pytest.raises(DriverError) as caught:
@@ -73,7 +107,16 @@ def test_parts_of_addresses_are_decimal_or_hexadecimal(text, value):
     assert number(text, "X", 0x1F) == value
 
 
-@pytest.mark.parametrize(("text", "what"), [(None, "not a number"), ("-1", "not a number"), ("x", "a number"), ("0x20", "above 0x1f"), ("99", "above 0x1f")])
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        (None, "not a number"),
+        ("-1", "not a number"),
+        ("x", "a number"),
+        ("0x20", "above 0x1f"),
+        ("99", "above 0x1f"),
+    ],
+)
 def test_parts_of_addresses_that_are_none_are_refused(text, what):
     with pytest.raises(DriverError, match=what):
         number(text, "X", 0x1F)
@@ -86,9 +129,19 @@ def test_lists_of_cpus():
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a", "3-1", "0-99999", "0-1000000", "99999999999999999999", "1," * 60000, "^1"],
-    ids=("empty", "word", "backwards", "five-digits", "a-million", "twenty-digits", "long", "nothing-left"),
-)  # fmt: skip
+    "text",
+    ["", "a", "3-1", "0-99999", "0-1000000", "99999999999999999999", "1," * 60000, "^1"],
+    ids=(
+        "empty",
+        "word",
+        "backwards",
+        "five-digits",
+        "a-million",
+        "twenty-digits",
+        "long",
+        "nothing-left",
+    ),
+)
 def test_lists_that_are_none_or_too_long_are_refused(text):
     with pytest.raises(DriverError, match=r"^X: "):
         NumberLists().read(text, "X")
@@ -106,7 +159,15 @@ def test_lists_of_one_document_that_come_to_too_much_are_refused():
 
 @pytest.mark.parametrize(
     ("text", "unit", "kib"),
-    [("5", None, 5), ("5", "KiB", 5), ("2", "MiB", 2048), ("1", "G", 1048576), ("1024", "bytes", 1), ("2048", "b", 2), ("1", "MB", 976)],
+    [
+        ("5", None, 5),
+        ("5", "KiB", 5),
+        ("2", "MiB", 2048),
+        ("1", "G", 1048576),
+        ("1024", "bytes", 1),
+        ("2048", "b", 2),
+        ("1", "MB", 976),
+    ],
 )
 def test_amounts_of_memory_by_their_units(text, unit, kib):
     assert kib_of(text, unit, "X") == kib

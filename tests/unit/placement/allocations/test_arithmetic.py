@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.placement.allocations.arithmetic import Doubling, added, doubled, subtracted, without
+from agent.placement.allocations.change import Doubling, added, doubled, subtracted, without
 from agent.placement.allocations.errors import NegativeResult, NotAllocated
 
 PROVIDERS = [f"5f9c2a34-7d1e-4a8b-9c46-00000000000{n}" for n in range(4)]
 CONSUMER = "c0000000-0000-4000-8000-000000000001"
-AMOUNTS = st.dictionaries(st.sampled_from(["VCPU", "MEMORY_MB", "DISK_GB"]), st.integers(1, 100), min_size=1)
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["VCPU", "MEMORY_MB", "DISK_GB"]), st.integers(1, 100), min_size=1
+)
 HOLDINGS = st.dictionaries(st.sampled_from(PROVIDERS), AMOUNTS)
 
 
@@ -21,14 +23,21 @@ def amount(holdings, provider, name):
 
 def each(*holdings):
     """Every provider and class that any of them names."""
-    return {(provider, name) for one in holdings for provider, resources in one.items() for name in resources}
+    return {
+        (provider, name)
+        for one in holdings
+        for provider, resources in one.items()
+        for name in resources
+    }
 
 
 @given(HOLDINGS, HOLDINGS)
 def test_a_sum_has_of_everything_what_both_have(left, right):
     both = added(left, right)
     assert each(both) == each(left, right)
-    assert all(amount(both, *what) == amount(left, *what) + amount(right, *what) for what in each(both))
+    assert all(
+        amount(both, *what) == amount(left, *what) + amount(right, *what) for what in each(both)
+    )
     assert both == doubled(left, right, Doubling.SUM) == added(right, left)
 
 
@@ -36,7 +45,9 @@ def test_a_sum_has_of_everything_what_both_have(left, right):
 def test_a_maximum_has_of_everything_what_the_greater_has(left, right):
     both = doubled(left, right, Doubling.MAXIMUM)
     assert each(both) == each(left, right)
-    assert all(amount(both, *what) == max(amount(left, *what), amount(right, *what)) for what in each(both))
+    assert all(
+        amount(both, *what) == max(amount(left, *what), amount(right, *what)) for what in each(both)
+    )
     assert both == doubled(both, right, Doubling.MAXIMUM), "the same move again changes nothing"
 
 
@@ -71,7 +82,12 @@ def test_whoever_lets_go_of_providers_keeps_the_others(held, providers):
 @given(HOLDINGS, HOLDINGS)
 def test_nothing_changes_what_it_is_given_or_shares_it(left, right):
     before = copy.deepcopy((left, right))
-    results = [added(left, right), doubled(left, right, Doubling.MAXIMUM), without(left, set()), subtracted(left, {}, CONSUMER)]
+    results = [
+        added(left, right),
+        doubled(left, right, Doubling.MAXIMUM),
+        without(left, set()),
+        subtracted(left, {}, CONSUMER),
+    ]
     for result in results:
         for resources in result.values():
             resources["VCPU"] = -1

@@ -25,7 +25,11 @@ def test_what_is_no_uuid_is_quoted_on_one_line(wrong):
 
 
 def test_everything_wrong_with_holdings_is_told_at_once():
-    wrong = {"a": {"VCPU": 1}, UUID: {"vcpu": 1, "VCPU": 0, "PCPU": True, "MEMORY_MB": "1", "DISK_GB": 2**31, "VGPU": 1.0}, UUID.upper(): {}}
+    wrong = {
+        "a": {"VCPU": 1},
+        UUID: {"vcpu": 1, "VCPU": 0, "PCPU": True, "MEMORY_MB": "1", "DISK_GB": 2**31, "VGPU": 1.0},
+        UUID.upper(): {},
+    }
     with pytest.raises(BadRequest) as refused:
         checks.refuse(checks.holdings_problems(wrong))
     assert refused.value.message.count(";") == 7
@@ -42,7 +46,9 @@ def test_everything_wrong_with_holdings_is_told_at_once():
         assert told in refused.value.message
 
 
-@pytest.mark.parametrize("wrong", [None, [], {UUID: None}, {UUID: []}, {UUID: {None: 1}}, {None: {"VCPU": 1}}])
+@pytest.mark.parametrize(
+    "wrong", [None, [], {UUID: None}, {UUID: []}, {UUID: {None: 1}}, {None: {"VCPU": 1}}]
+)
 def test_holdings_of_another_form_are_refused(wrong):
     assert list(checks.holdings_problems(wrong))
 
@@ -55,7 +61,9 @@ def test_whatever_is_quoted_is_short_and_on_one_line(text):
 
 
 def test_one_provider_in_two_spellings_is_one():
-    assert checks.normal_holdings({UUID: {"VCPU": 1}, UUID.upper(): {"VCPU": 2, "PCPU": 1}}) == {UUID: {"VCPU": 3, "PCPU": 1}}
+    assert checks.normal_holdings({UUID: {"VCPU": 1}, UUID.upper(): {"VCPU": 2, "PCPU": 1}}) == {
+        UUID: {"VCPU": 3, "PCPU": 1}
+    }
 
 
 @pytest.mark.parametrize("name", ["", "x" * 201])

@@ -7,7 +7,9 @@ from typing import Any, Literal, get_args
 
 Format = Literal["text", "table", "json", "yaml"]
 FORMATS: tuple[Format, ...] = get_args(Format)
-"""``text`` and ``table`` are for people, ``json`` and ``yaml`` the same document for tools. ``table``: a line for each thing, however few."""
+"""``text`` and ``table`` are for people, ``json`` and ``yaml`` the same document for tools.
+``table``: a line for each thing, however few.
+"""
 
 
 @dataclass(frozen=True, slots=True)

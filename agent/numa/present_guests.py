@@ -73,7 +73,9 @@ def _share(cell: HostCell, own: PlacedCell) -> HostCell:
 MAX_NAMED = 5
 
 PresentGuests = Sequence[tuple[str, Sequence[PlacedCell]]]
-"""Guests' uuids with their placed cells; one without any floats on shared CPUs. One that moves may be there twice."""
+"""Guests' uuids with their placed cells; one without any floats on shared CPUs. One that moves may
+be there twice.
+"""
 
 
 def check_present_guests(policy: HostPolicy, guests: PresentGuests) -> None:

@@ -29,7 +29,9 @@ Columns = tuple[int, ...]
 Groups = Sequence[frozenset[int]]
 """Columns, of which a set needs one each."""
 Score = tuple[int, int, int]
-"""Of a set of cells, lower is better: devices that are not local, their distances, how far the cells lie apart."""
+"""Of a set of cells, lower is better: devices that are not local, their distances, how far the
+cells lie apart.
+"""
 
 
 @dataclass(frozen=True, slots=True)

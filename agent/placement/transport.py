@@ -125,6 +125,10 @@ def _remedy(status: int) -> str:
     return ""
 
 
+def _observe_nothing(_method: str, _status: int | None, _seconds: float) -> None:
+    """Default observer."""
+
+
 class Transport:
     """A keystoneauth adapter seen as Placement. Safe to share between threads.
 
@@ -148,9 +152,7 @@ class Transport:
         self.outages = OutageLog()
         # Called with the method of each request, the status of its answer, None if none came, and
         # the seconds that it took.
-        self.observe: Callable[[str, int | None, float], None] = lambda _method, _status, _seconds: (
-            None
-        )
+        self.observe: Callable[[str, int | None, float], None] = _observe_nothing
         self._endpoint = ""
         self._catalog_renewed = -CATALOG_PAUSE
 

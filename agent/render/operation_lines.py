@@ -129,10 +129,11 @@ def _trait(operation: EnsureTrait, _: Names, __: Signs) -> Told:
 
 
 def _reshape(operation: Reshape, names: Names, signs: Signs) -> Told:
+    before = operation.old_inventories
     changes = (
         (
             f"{_called(uuid, names)} "
-            f"({_joined(inventory_changes(operation.old_inventories.get(uuid, {}), new, signs.change))})"
+            f"({_joined(inventory_changes(before.get(uuid, {}), new, signs.change))})"
         )
         for uuid, new in operation.inventories.items()
     )

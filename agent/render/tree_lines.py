@@ -67,7 +67,9 @@ TraitChanges = Mapping[str, tuple[frozenset[str], frozenset[str]]]
 """The traits of a provider before and after."""
 UNCHANGED: TraitChanges = {}
 SHOWN_AT_MOST = 6
-"""Of more traits than this the count is shown, because people look for numbers here, and a host has dozens of traits."""
+"""Of more traits than this the count is shown, because people look for numbers here, and a host has
+dozens of traits.
+"""
 
 
 def tree_lines(node: HasTree, look: Look, changes: TraitChanges = UNCHANGED) -> list[Text]:

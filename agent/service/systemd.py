@@ -29,7 +29,9 @@ class Notifier:
         self._address = _socket_address(environ.get("NOTIFY_SOCKET", ""))
         self._failing, self._fed = False, -math.inf
         self.watchdog_interval = watchdog_interval(environ)
-        """Seconds in which :meth:`watchdog` must be called at least once (twice, to be safe); None: no watchdog."""
+        """Seconds in which :meth:`watchdog` must be called at least once (twice, to be safe); None:
+        no watchdog.
+        """
 
     def ready(self, status: str = "") -> None:
         """Started, or done with a reload."""

@@ -12,16 +12,20 @@ from agent.model.instance import Instance
 from agent.model.migration import Migration, MigrationType
 from agent.model.names import ConsumerUuid, ProviderUuid
 from agent.numa.fit import NO_NETWORKS, Networks
-from agent.numa.pair import CellLimits as CellLimits
+from agent.numa.pair import CellLimits
 
 UNTOLD = Flavor("", "", 0, 0)
 """The flavor of an instance that its caller leaves to the records."""
 
 NEWER = {"newer": True}
-"""A field that older agents did not know: as long as nothing is said in it, the digest is the one that they made."""
+"""A field that older agents did not know: as long as nothing is said in it, the digest is the one
+that they made.
+"""
 
 NOT_ASKED = frozenset({"told", "told_migration", "cleared", "clearing"})
-"""Fields that are no part of what is asked: which others were said, and what only the records have. The digest is without them."""
+"""Fields that are no part of what is asked: which others were said, and what only the records have.
+The digest is without them.
+"""
 
 Resources = Mapping[ProviderUuid, Mapping[str, int]]
 """Provider to resource class to amount, as the scheduler allocated it."""

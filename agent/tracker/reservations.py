@@ -17,7 +17,9 @@ from agent.tracker.node_state import NodeState
 from agent.tree.device_uses import DeviceUse, DeviceUses, ReservedOfCard, Withheld
 
 Seen = Mapping[PciAddress, ReservedOfCard | None]
-"""What Placement has of the cards; None: nobody can tell what of it is about devices. Those that it does not have are missing."""
+"""What Placement has of the cards; None: nobody can tell what of it is about devices. Those that it
+does not have are missing.
+"""
 
 
 def noted(devices: Mapping[str, DeviceRecord], seen: Seen) -> RecordChanges:

@@ -41,7 +41,9 @@ LOG = logging.getLogger(__name__)
 DAY = 86400.0
 
 Devices = Callable[[ProviderUuid, HostFacts], tuple[DeviceRecord, ...] | None]
-"""The rows of the devices that are offered, and of those on the same cards; None if the host did not say."""
+"""The rows of the devices that are offered, and of those on the same cards; None if the host did
+not say.
+"""
 Misfits = Callable[[HostFacts], Iterable[ConfigError]]
 """Where the operator's options contradict the host."""
 

@@ -21,9 +21,9 @@ def output_of(command: Sequence[str], deadline: float = DEADLINE) -> str:
     """
     name = command[0]
     try:
-        done = subprocess.run(
+        done = subprocess.run(  # noqa: S603
             command, stdin=subprocess.DEVNULL, capture_output=True, timeout=deadline, check=False
-        )  # noqa: S603 -- no shell
+        )
     except FileNotFoundError as error:
         raise DriverError(
             f"the command {name} is not installed",

@@ -20,7 +20,9 @@ CHEAP, CAPABILITIES, LISTING = 10.0, 30.0, 60.0
 
 T = TypeVar("T")
 Handle = Any
-"""A ``libvirt.virConnect``. It is touched in workers only, because even dropping the last reference waits for libvirtd."""
+"""A ``libvirt.virConnect``. It is touched in workers only, because even dropping the last reference
+waits for libvirtd.
+"""
 
 Undo = Callable[[], object]
 Subscribe = Callable[[Handle], Iterator[Undo]]

@@ -96,13 +96,15 @@ class Cloud:
                 "migrations": 0,
             }
             until(
-                lambda: host.summary()["usage"] == usage,
-                lambda: f"{host.summary()['usage']} is not {usage}\n{self._logs()}",
+                lambda: host.summary()["usage"] == usage,  # noqa: B023
+                lambda: f"{host.summary()['usage']} is not {usage}\n{self._logs()}",  # noqa: B023
                 PATIENCE,
-            )  # noqa: B023
+            )
             until(
-                lambda: host.is_well() and not self.records(host).node.dirty, self._logs, PATIENCE
-            )  # noqa: B023
+                lambda: host.is_well() and not self.records(host).node.dirty,  # noqa: B023
+                self._logs,
+                PATIENCE,
+            )
             self._are_exact(host, {guest.uuid: guest for guest in mine})
             assert host.bugs == []
         ended = {uuid: how for guest in guests for uuid, how in guest.ended.items()}

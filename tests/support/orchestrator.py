@@ -144,8 +144,9 @@ class Guest:
                 return
             try:
                 ask(
-                    host, lambda client: client.update_instance(self.uuid, found["version"], states)
-                )  # noqa: B023 - called at once
+                    host,
+                    lambda client: client.update_instance(self.uuid, found["version"], states),  # noqa: B023
+                )
                 return
             except ApiProblem as problem:
                 if problem.code != "record.changed":

@@ -11,7 +11,7 @@ from agent.model.instance import Instance
 from agent.model.migration import Migration
 from agent.model.names import ConsumerUuid, ProviderUuid, number_of
 from agent.numa.fit import Networks
-from agent.numa.pair import CellLimits as CellLimits
+from agent.numa.pair import CellLimits
 from agent.tracker.errors import InvalidDevices
 from agent.tracker.requests import (
     UNTOLD,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Literal
 
 from oslo_config import cfg
 
@@ -95,7 +95,9 @@ def _document(
             "exit_code": code,
         }
     conf = read.conf
-    mode = "embedded" if conf.placement.backend == "embedded" else "http"
+    mode: Literal["embedded", "http"] = (
+        "embedded" if conf.placement.backend == "embedded" else "http"
+    )
     report = Report(
         agent_version(),
         host_name(conf),
@@ -105,7 +107,7 @@ def _document(
         dry_run=False,
         errors=problems,
         exit_code=code,
-    )  # type: ignore[arg-type]
+    )
     return {**report_document(report), "files": files, "warnings": warnings, "problems": rows}
 
 

@@ -408,8 +408,8 @@ def test_a_tree_that_a_driver_shapes_of_nonsense_is_no_bug_of_the_agents(
                 tree: ProviderTree,
                 facts: HostFacts,
                 _allocations: Any,
-                record: Any = {"total": 4, field: total_of},
-            ) -> None:  # noqa: B006
+                record: Any = {"total": 4, field: total_of},  # noqa: B006
+            ) -> None:
                 tree.update_inventory(facts.name, {"VCPU": record})
 
             monkeypatch.setattr(ThirdPartyDriver, "shape", shape, raising=False)

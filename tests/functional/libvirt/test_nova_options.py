@@ -237,9 +237,9 @@ def test_what_is_reserved_of_memory_and_disk(told: Told) -> None:
     "DEFAULT.initial_disk_allocation_ratio",
 )
 def test_ratios_win_over_placement_and_initial_ones_are_for_new_inventories(told: Told) -> None:
-    ratios = lambda root: [
+    ratios = lambda root: [  # noqa: E731
         root["inventories"][name]["allocation_ratio"] for name in ("VCPU", "MEMORY_MB", "DISK_GB")
-    ]  # noqa: E731
+    ]
     initial = {
         f"initial_{name}_allocation_ratio": value
         for name, value in (("cpu", 8.0), ("ram", 1.2), ("disk", 1.3))
@@ -580,9 +580,9 @@ def test_guests_of_tdx_are_limited_by_the_smallest_of_what_is_said(
     recording.write(switch, "Y")
     recording.write(capacity, "tdx 31")
     try:
-        contexts = lambda **options: inventory(
+        contexts = lambda **options: inventory(  # noqa: E731
             told(libvirt=options)["children"]["intel_tdx"], "MEM_ENCRYPTION_CONTEXT", "total"
-        )  # noqa: E731
+        )
         assert contexts() == (31,)
         assert contexts(num_intel_tdx_guests=8) == (8,)
         assert contexts(num_intel_tdx_guests=8, num_memory_encrypted_guests=5) == (5,)

@@ -30,7 +30,7 @@ class Agent:
 def metrics():
     agent = Agent()
     yield agent
-    agent.service.daemon_service.stops()
+    agent.service.stops()
 
 
 def figures(metrics):

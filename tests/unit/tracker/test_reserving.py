@@ -9,7 +9,7 @@ import pytest
 from agent.model.devices import DeviceRequest
 from agent.model.flavor import Amounts, Flavor
 from agent.model.names import ProviderUuid
-from agent.numa.pair import CellLimits as CellLimits
+from agent.numa.pair import CellLimits
 from agent.tracker.errors import FlavorImageConflict, InvalidTopology, ResourcesUnavailable
 from agent.tracker.node_state import NodeState
 from agent.tracker.requests import ClaimLimits

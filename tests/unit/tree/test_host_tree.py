@@ -12,7 +12,7 @@ from agent.numa.host_policy import HostPolicy
 from agent.tree.cell_tree import Cpus
 from agent.tree.host_tree import choose_layout, layout_hint, offered_cpus, shape_host
 from agent.tree.policy import Policy, Ratio
-from tests.unit.desired.nodes import (
+from tests.unit.tree.nodes import (
     FACTS,
     NAME,
     ROOT,

@@ -3,7 +3,7 @@
 from agent.model.mdev import Mdev, MdevParent
 from agent.tree.children import put_mdevs
 from agent.tree.mdev_policy import MdevPolicy, MdevType
-from tests.unit.desired.nodes import NAME, ROOT, amount, contents, facts, root_only
+from tests.unit.tree.nodes import NAME, ROOT, amount, contents, facts, root_only
 
 T = MdevPolicy((MdevType("T"),))
 GPU = MdevParent("0000:06:00.0", available={"T": 2})

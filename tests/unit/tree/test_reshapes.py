@@ -15,7 +15,7 @@ from agent.tree.desired_tree import DriverReport, desired_tree
 from agent.tree.policy import Policy
 from agent.tree.reshape.context import GuestPlaces, ReshapeContext, Sharing
 from agent.tree.reshape.moving import move_allocations
-from tests.unit.desired.nodes import FACTS, NAME, ROOT, STORAGE, amount, root_only, with_storage
+from tests.unit.tree.nodes import FACTS, NAME, ROOT, STORAGE, amount, root_only, with_storage
 
 CELL, OTHER = f"{NAME}_NUMA0", f"{NAME}_NUMA8"
 CELLS = {

@@ -8,7 +8,7 @@ from agent.model.names import is_custom
 from agent.model.provider_tree import ProviderTree
 from agent.tree.policy import Policy
 from agent.tree.root_traits import STATUS_DISABLED, agent_trait, put_root_traits
-from tests.unit.desired.nodes import ROOT, root_only
+from tests.unit.tree.nodes import ROOT, root_only
 
 AGENT = "0e1d2c3b-4a59-4687-8796-000000000009"
 OURS = Journal({ROOT: Ownership(traits=frozenset({STATUS_DISABLED}))})

@@ -7,7 +7,7 @@ import pytest
 from agent.model.provider_tree import ProviderTree
 from agent.model.unit_record import AssignableUnit
 from agent.tree.units import counted_on, put_units
-from tests.unit.desired.nodes import NAME, ROOT, amount, contents, facts, root_only
+from tests.unit.tree.nodes import NAME, ROOT, amount, contents, facts, root_only
 
 PMEM, OTHER = "CUSTOM_PMEM_NAMESPACE_4GB", "CUSTOM_PMEM_NAMESPACE_16GB"
 CELL, CARD = f"{NAME}_NUMA0", f"{NAME}-card"

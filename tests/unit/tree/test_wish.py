@@ -5,7 +5,7 @@ from agent.model.journal import Journal
 from agent.model.unit_record import AssignableUnit
 from agent.tree.desired_tree import DriverReport, desired_tree
 from agent.tree.policy import Policy
-from tests.unit.desired.nodes import FACTS, NAME, ROOT, amount, contents, facts, root_only
+from tests.unit.tree.nodes import FACTS, NAME, ROOT, amount, contents, facts, root_only
 
 CAPABILITIES = {"COMPUTE_NODE_X": True}
 

@@ -8,13 +8,14 @@ from dataclasses import dataclass, replace
 
 from agent.errors import ConfigErrors
 from agent.model.facts import HostFacts
+from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, printable
 from agent.model.operation import Reshape
 from agent.model.provider_tree import ProviderTree
 from agent.model.report import Drift, Outcome
 from agent.pci.matching import PresentDevices, matched
 from agent.pci.settings import PciSettings
-from agent.placement.client import REPARENT, PlacementClient
+from agent.placement.client import PlacementClient
 from agent.placement.merge import ADOPT, Target
 from agent.placement.merge_inputs import MergeInputs
 from agent.placement.node_state import NodePlacementState

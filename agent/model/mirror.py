@@ -7,6 +7,9 @@ from agent.model.allocation import Resources
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom
 from agent.model.provider_tree import ProviderTree
 
+# The microversion in which a provider can be given another parent.
+REPARENT = "1.37"
+
 Consumers = Mapping[ProviderUuid, Mapping[ConsumerUuid, Resources]]
 """Who holds what, by provider."""
 

@@ -13,6 +13,7 @@ from urllib.parse import quote, urlencode
 
 from agent.model.allocation import Allocation, Resources
 from agent.model.inventory import Inventories
+from agent.model.mirror import REPARENT
 from agent.model.names import ConsumerUuid, ProviderUuid, is_custom, normal_uuid
 from agent.model.provider_tree import SHARING_TRAIT
 from agent.placement.answers import (
@@ -37,7 +38,6 @@ INVENTORY = "1.26"
 ALLOCATIONS = "1.28"
 RESHAPE = "1.30"
 CANDIDATES = "1.36"
-REPARENT = "1.37"
 # From here on a consumer has a type, and every write of allocations has to name it.
 CONSUMER_TYPES = "1.38"
 # How a consumer without a type is shown.

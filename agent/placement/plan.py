@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from agent.errors import ReshapeFailed
 from agent.model.inventory import Inventories, changed
-from agent.model.mirror import PlacementView, ServerCapabilities
+from agent.model.mirror import REPARENT, PlacementView, ServerCapabilities
 from agent.model.names import ProviderUuid, is_custom, printable
 from agent.model.operation import (
     CreateProvider,
@@ -25,7 +25,6 @@ from agent.model.operation import (
 )
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
-from agent.placement.client import REPARENT
 from agent.placement.merge import Target
 from agent.placement.reshaping import AllocationMove, reshape
 

@@ -15,7 +15,7 @@ from agent.errors import (
     ProviderIdentityConflict,
     ProviderNameConflict,
 )
-from agent.model.mirror import ServerCapabilities
+from agent.model.mirror import REPARENT, ServerCapabilities
 from agent.model.names import printable
 from agent.model.operation import (
     CreateProvider,
@@ -30,7 +30,7 @@ from agent.model.operation import (
 from agent.model.provider_tree import Provider
 from agent.placement import codes
 from agent.placement.answers import Row
-from agent.placement.client import REPARENT, WITH_CODES, PlacementClient
+from agent.placement.client import WITH_CODES, PlacementClient
 from agent.placement.mirror import read_provider
 
 LOG = logging.getLogger(__name__)

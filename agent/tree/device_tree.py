@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 
 from agent.model.inventory import Record
 from agent.model.journal import Journal, Ownership
+from agent.model.mirror import REPARENT
 from agent.model.names import ProviderUuid, printable
 from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.report import Drift
-from agent.placement.client import REPARENT
 from agent.tree.cell_tree import cell_name
 from agent.tree.device_names import MARKER, device_providers
 from agent.tree.device_providers import CardProvider, DeviceProviders

@@ -1,5 +1,5 @@
-"""The allocations of a node under audit: read where they may have changed, judged by the records,
-what is over planned to go.
+"""The allocations of a node under audit: read them where they may have changed, judge them by the
+records, and plan removals.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -34,21 +34,23 @@ from agent.tracker.node_state import NodeView
 
 @dataclass(frozen=True, slots=True)
 class JudgedAllocations:
-    """What came of it. ``errors``: why it could not be done; the audit goes on without.
-
-    ``cleared``: evacuations that have nothing left here; ``used_up``: those that each removal
-    leaves nothing of, by consumer.
-    """
+    """Result of judging the node's allocations."""
 
     operations: tuple[AllocationOperation, ...] = ()
+    """Removals to send."""
     drift: tuple[Drift, ...] = ()
     errors: tuple[AgentError, ...] = ()
+    """Why the allocations could not be judged; the audit goes on without."""
     cleared: frozenset[ConsumerUuid] = frozenset()
+    """Evacuations that have nothing left on this node."""
     used_up: Mapping[ConsumerUuid, frozenset[ConsumerUuid]] = field(default_factory=dict)
+    """By consumer to remove: the evacuations that have nothing left here once it is removed."""
 
     def added_to(self, plan: Plan) -> Plan:
-        """``plan`` with this at its end. Not beside a reshape, which may be about the same
-        consumers: then the next pass removes.
+        """Return ``plan`` with drift and removals added at its end.
+
+        Removals are left out beside a reshape, which may concern the same consumers: then the next
+        pass removes them.
         """
         removals = (
             () if any(isinstance(one, Reshape) for one in plan.operations) else self.operations
@@ -60,18 +62,20 @@ class JudgedAllocations:
 
 @dataclass(frozen=True, slots=True)
 class NodeAllocations:
-    """The allocations of one node. ``view``: what was counted of it; ``purge_after``: as the
-    judgement takes it.
-
-    ``refresh``: the seconds in which the consumers of the root and of its cells are asked for
-    again, 0 for never.
-    """
+    """The allocations of one node."""
 
     placement_state: NodePlacementState
     book: ConsumerRecords
     view: NodeView
+    """What was counted of the node."""
     purge_after: float | None = None
+    """Seconds after which unknown consumers are removed, as :func:`judge` takes it; None for
+    never.
+    """
     refresh: float = 0
+    """Seconds in which the consumers of the root and its cells are all asked for again, 0 for
+    never.
+    """
 
     def judged(
         self,
@@ -80,8 +84,10 @@ class NodeAllocations:
         facts: HostFacts,
         tried: Collection[ConsumerUuid],
     ) -> JudgedAllocations:
-        """Judge every consumer of the providers that are ``owned``. ``tried``: those that this pass
-        could not remove before.
+        """Judge every consumer of the ``owned`` providers. Never raises an :class:`AgentError`: the
+        result has it.
+
+        ``tried``: consumers that an earlier attempt of this pass could not remove.
         """
         try:
             if not self.book.needed(self.view, purging=self.purge_after is not None):
@@ -119,12 +125,13 @@ class NodeAllocations:
             holding, records, self.placement_state.view.unknown_since, clock.now(), self.purge_after
         )
         self.placement_state.unknown(verdicts.unknown_since)
-        # What is known of them may have been given back since, which moves no generation.
+        # The known amounts may be outdated: giving back an allocation moves no generation.
         self.placement_state.ask_afresh(
             client, holders_of_other_amounts(holding, records), "amounts"
         )
         removals = [one for one in verdicts.removals if one.consumer not in tried]
-        # Read again, because what moved no generation may be over already.
+        # Read again, because a change that moved no generation may have made the removal
+        # unnecessary.
         found = self.placement_state.allocations(client, [one.consumer for one in removals])
         own = tree.get_provider_uuids()
         leftovers = {one.consumer: one.leftover for one in removals if one.leftover is not None}
@@ -171,8 +178,8 @@ class NodeAllocations:
         own: Collection[ProviderUuid],
         leftover: Leftover,
     ) -> bool:
-        """Whether a consumer holds something here beside what it holds where it is counted: of the
-        root there or, what costs a request, below it.
+        """Whether a consumer holds something here beside what it holds on the node where it is
+        counted: on the root there or, at the price of a request, below it.
         """
         if is_beside(allocation, own, [leftover.node]) or (
             leftover.told_last and is_used_elsewhere(allocation, own)
@@ -184,11 +191,11 @@ class NodeAllocations:
 def flush_clearing(
     book: ConsumerRecords, judged: JudgedAllocations, flush: Callable[[], Flushed]
 ) -> Flushed:
-    """Flush, and write down which evacuations have nothing left here any more.
+    """Flush, and write down which evacuations have nothing left here.
 
-    Each proves one leftover, also if the process ends between the removal and its note: so the
-    generation by which the removal is guarded is written down before. A consumer that still has it
-    then was not written.
+    An evacuation justifies one removal only, also if the process ends between the removal and its
+    note. So the consumer generation that guards the removal is written down before: a consumer that
+    still has this generation afterwards was not written.
     """
     book.clear(judged.cleared)
     guards = {one.old.consumer: one.old.generation for one in judged.operations}
@@ -200,7 +207,7 @@ def flush_clearing(
             for uuid in some
         }
     )
-    # If that raises, the next pass sees by the generations what was done.
+    # If this raises, the next pass sees by the generations what was done.
     flushed = flush()
     done = {
         one.operation.old.consumer
@@ -211,7 +218,7 @@ def flush_clearing(
         {uuid for consumer, some in judged.used_up.items() if consumer in done for uuid in some}
     )
     if flushed.outage is None and not any(map(codes.may_be_applied, flushed.errors)):
-        # Whoever changed these consumers since, it was not this agent.
+        # A later change of these consumers is not this agent's.
         book.intend(
             {
                 uuid: None
@@ -226,8 +233,8 @@ def flush_clearing(
 def _may_be_removed(
     leftover: Leftover, doubtful: Mapping[ConsumerUuid, int], allocation: Allocation
 ) -> bool:
-    """Whether the leftover may be gone already, by a removal of which nobody knows what became, so
-    that what is there came afterwards.
+    """Whether the leftover may have been removed already by a removal whose result is unknown, so
+    that the present allocation came afterwards.
     """
     return any(
         uuid in doubtful and doubtful[uuid] != allocation.generation
@@ -236,7 +243,7 @@ def _may_be_removed(
 
 
 def _in_turn(tree: ProviderTree) -> frozenset[ProviderUuid]:
-    """The root and its cells, of which every guest has something."""
+    """Return the root and its cells, of which every guest holds something."""
     roots = [one.uuid for one in tree.roots]
     return frozenset(
         one.uuid
@@ -246,7 +253,9 @@ def _in_turn(tree: ProviderTree) -> frozenset[ProviderUuid]:
 
 
 def _offered(tree: ProviderTree, ours: Collection[ProviderUuid]) -> frozenset[str]:
-    """The classes that only ``ours`` have, here and on what shares with the tree."""
+    """Return the resource classes that only ``ours`` have, compared with all other providers of the
+    tree, sharing ones included.
+    """
     having = {True: set[str](), False: set[str]()}
     for one in tree.providers():
         having[one.uuid in ours] |= one.inventory.keys()
@@ -254,7 +263,8 @@ def _offered(tree: ProviderTree, ours: Collection[ProviderUuid]) -> frozenset[st
 
 
 def _running(facts: HostFacts) -> frozenset[ConsumerUuid] | None:
-    """The guests that the hypervisor shows; ``None`` where it should and could not. One that never
-    does leaves it to the records.
+    """Return the uuids of the guests that the hypervisor shows; None where this could not be read.
+
+    Empty for a driver that never shows guests: then the records decide.
     """
     return frozenset(one.uuid for one in facts.domains or ()) if facts.complete("domains") else None

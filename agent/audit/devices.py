@@ -1,5 +1,8 @@
-"""The devices of a node under audit: what they come to in its tree, asking Placement only who uses
-what is to go, and whose share has to be mended.
+"""The devices of a node under audit: put them into the desired tree, and plan the repair of their
+allocations.
+
+Placement is asked only for the consumers of providers that shrink or move, and of allocations to
+correct.
 """
 
 import logging
@@ -52,27 +55,27 @@ from agent.tree.policy import Policy
 
 LOG = logging.getLogger(__name__)
 
-# How long a guest has held more than it has, in seconds, before that is lowered. Passes may follow
-# each other at once.
+# Seconds that a guest must have held more than its share before its allocation is lowered, because
+# passes may follow each other at once.
 LEAST_APART = 30.0
 LATER = "it is corrected in a later pass"
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedDeviceTree:
-    """A wish with its devices. ``drift``: what is to be told of them; ``anew``: some are taken out,
-    to be made again at another place.
-    """
+    """A desired tree with its devices."""
 
     tree: ProviderTree
     part: DeviceProviders
     place: ProviderPlace
     drift: tuple[Drift, ...] = ()
+    """Drift of the devices."""
     anew: bool = False
+    """Some providers are removed, to be created again at another place."""
 
     def taken_over(self, by: MergeInputs) -> MergeInputs:
-        """``by`` with this wish, and with the journal of a tree that is being taken over as far as
-        it is about devices.
+        """Return ``by`` with this desired tree; for a tree that is being taken over, also with the
+        journal entries of its PCI providers.
         """
         return replace(
             by,
@@ -84,8 +87,8 @@ class PlacedDeviceTree:
 
 
 class Surpluses:
-    """What guests of one node held too much of cards in the passes before. Kept for as long as the
-    process lives.
+    """Shares of devices that guests of one node held in excess in earlier passes. Kept for the life
+    of the process.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -93,8 +96,8 @@ class Surpluses:
         self._since: Mapping[Surplus, float] = {}
 
     def lasting(self, seen: Collection[Surplus]) -> frozenset[Surplus]:
-        """Those of ``seen`` that an earlier pass, long enough ago, has seen too, and every pass
-        since.
+        """Return the surpluses of ``seen`` that every pass since an earlier one, long enough ago,
+        has seen.
         """
         now, before = self._clock(), self._since
         self._since = {one: before.get(one, now) for one in seen}
@@ -106,7 +109,7 @@ class Surpluses:
 
 
 def log_corrected(repair: AllocationRepair, outcomes: Iterable[Outcome]) -> None:
-    """Tell whose allocations were corrected, if they were."""
+    """Log which instances' allocations of devices were corrected."""
     written = {
         consumer
         for one in outcomes
@@ -118,8 +121,8 @@ def log_corrected(repair: AllocationRepair, outcomes: Iterable[Outcome]) -> None
 
 
 def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Iterator[str]:
-    """What of the operator's options about devices has no effect on this host, or another than it
-    may seem.
+    """Yield hints about device options that have no effect on this host, or not the apparent
+    one.
     """
     if facts.complete("mdev"):
         there = {name for one in facts.mdev or () for name in one.available} | {
@@ -142,16 +145,16 @@ def device_hints(facts: HostFacts, policy: Policy, settings: PciSettings) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """The devices of one node. ``uses``: who has which; ``surpluses``: what guests held too much of
-    them before.
-    """
+    """The devices of one node."""
 
     placement_state: NodePlacementState
     root: ProviderUuid
     settings: PciSettings
     policy: Policy
     uses: DeviceUses
+    """Which consumer has which device."""
     surpluses: Surpluses
+    """What guests held in excess in earlier passes."""
 
     def put(
         self,
@@ -163,13 +166,13 @@ class NodeDevices:
         start: bool,
         adopt: bool,
     ) -> PlacedDeviceTree:
-        """``desired``, made from ``base``, with the node's devices. ``adopt``: the tree is taken
-        over, as one is that was never seen before.
+        """Return ``desired``, derived from ``base``, with the node's devices. ``adopt``: the tree
+        is taken over, like a tree that the journal has nothing of.
 
-        :raises ConfigErrors: at the ``start``, everything for which devices cannot be told to
-            Placement as the operator says.
-        :raises DevicesGone: at the ``start``, the host does not show what its guests have. Later
-            that is told and counted on.
+        :raises ConfigErrors: at the ``start``: every reason why devices cannot be reported as the
+            operator's options say.
+        :raises DevicesGone: at the ``start``: the host does not show devices that its guests have.
+            Later this is reported as drift and the devices stay counted.
         """
         placement_state, present, tree = (
             self.placement_state,
@@ -207,8 +210,8 @@ class NodeDevices:
     def repair(
         self, client: PlacementClient, put: PlacedDeviceTree, target: Target, *, why_not: str
     ) -> AllocationRepair:
-        """What of the guests' allocations has to be mended. ``why_not``: why it cannot be now,
-        empty if it can.
+        """Return the corrections that the guests' allocations of devices need. ``why_not``: why
+        they cannot be made now; empty if they can.
         """
         if not self.uses.settled or not put.part.providers:
             return AllocationRepair()
@@ -224,8 +227,8 @@ class NodeDevices:
             or ("" if target.journal.adopted else ADOPT)
             or (LATER if target.invalid else "")
         )
-        # What is known of them may have been given back since, which moves no generation. Whoever
-        # is to be mended is asked for that.
+        # The known consumers may be outdated, because giving back an allocation moves no
+        # generation; those to be corrected are asked for again.
         doubtful = (
             wrong_owners(count, consumers)
             if why
@@ -247,6 +250,7 @@ class NodeDevices:
     def _healed(
         self, client: PlacementClient, count: Counted, target: Target, ours: list[ProviderUuid]
     ) -> AllocationRepair:
+        """Read the allocations to correct and plan their repair."""
         consumers = self.placement_state.consumers(client, ours)
         lowered = self.surpluses.lasting(
             [one for one in surpluses(count, consumers) if one[0] not in self.uses.busy]
@@ -271,6 +275,9 @@ class NodeDevices:
         place: ProviderPlace,
         reported: Reported,
     ) -> DeviceProviders:
+        """Return the PCI providers that the host's devices come to; with shrinking or misplaced
+        ones kept as far as consumers use them.
+        """
         if not self.settings.report:
             return replace(all_kept(reported), errors=tuple(still_reported(reported)))
         if not facts.complete("pci"):
@@ -283,7 +290,7 @@ class NodeDevices:
         }
         if not asked:
             return part
-        # Asked each time, because what is given back moves no generation.
+        # Asked each time, because giving back an allocation moves no generation.
         users = dict(
             zip(sorted(asked), client.exchange.each(client.consumers, sorted(asked)), strict=True)
         )

@@ -1,4 +1,4 @@
-"""All nodes of one driver: found, audited several at a time, reported together."""
+"""All nodes of one driver: list them, audit several at a time, and report them together."""
 
 import logging
 import time
@@ -24,16 +24,18 @@ from agent.version import agent_version
 
 LOG = logging.getLogger(__name__)
 
-# After how many seconds the backend is asked again about a node that left, in case somebody deletes
-# it elsewhere.
+# Seconds after which the backend is asked again about a node that it no longer lists and did not
+# delete, in case it is deleted elsewhere meanwhile.
 ASK_AGAIN = 600.0
 
 Progress = Callable[[int], Callable[[str], None]]
-"""Told how many nodes there are to audit, it gives what is called with each that is done."""
+"""Takes the number of nodes to audit; returns a function that is called with the name of each node
+done.
+"""
 
 
 class Fleet:
-    """The nodes of a process, each with what it remembers between audits."""
+    """The nodes of a process, each with its audit state."""
 
     def __init__(
         self,
@@ -51,18 +53,18 @@ class Fleet:
         self._provisional, self._notice = provisional, notice
         self._audits: dict[str, NodeAudit] = {}
         self._settled = UnchangedNodes(full_audit_interval)
-        # When the backend last said of a node that is not managed here any more that it is not
-        # deleted.
+        # When the backend last said of a node that is no longer managed here that it is not
+        # deleted; in seconds of the monotonic clock, by uuid.
         self._elsewhere: dict[str, float] = {}
-        # Looked at once, because it takes as long as some audits.
+        # Checked once, because isinstance() on a Protocol takes as long as some audits.
         self._marks = context.driver if isinstance(context.driver, MarksNodes) else None
         self._leased = context.driver if isinstance(context.driver, NeedsLease) else None
         if isinstance(context.driver, LooksAtInstances) and context.records is not None:
             context.driver.with_instances(context.records.instances)
 
     def rehearsal(self) -> "Fleet":
-        """A fleet for dry runs beside this one: what it takes for done stays its own, and nothing
-        of it is kept.
+        """Return a fleet for dry runs beside this one: its assumed changes stay its own and are not
+        saved.
         """
         served = self.context.server
         context = replace(
@@ -85,19 +87,19 @@ class Fleet:
         *,
         refresh: bool = True,
     ) -> Report:
-        """Audit every node, or those whose names match ``names`` or whose uuids are among them.
+        """Audit every node, or those whose names match ``names`` or whose uuids are in ``names``.
         Never raises an :class:`AgentError`.
 
-        Of a driver that marks its nodes, those that are as they were are audited only from time to
-        time, unless they are named. ``refresh`` False: the backend's last list of them will do.
+        If the driver marks its nodes, unchanged nodes are audited only from time to time, unless
+        they are named. ``refresh`` False: the backend's last list of nodes is used.
         """
         begun = time.monotonic()
         client = self.context.server.client()
         errors: list[AgentError] = []
         nodes: Sequence[NodeReport] = ()
         try:
-            # Only looked at, because who cannot list the nodes does not keep others from managing
-            # them.
+            # Only checked, because an agent that cannot list the nodes must not keep other agents
+            # from managing them.
             self._hold(dry_run=True)
             nodes = self._pass(
                 client,
@@ -144,10 +146,10 @@ class Fleet:
         *,
         refresh: bool,
     ) -> Sequence[NodeReport]:
-        """The nodes of one run: those that were audited, those that need not be, and those that are
-        gone.
+        """Return the reports of one run: of the nodes audited, of those unchanged, and of those
+        deleted.
 
-        :raises AgentError: nothing can be said of any.
+        :raises AgentError: no node can be reported.
         """
         context = self.context
         found = managed_nodes(
@@ -170,7 +172,8 @@ class Fleet:
         nodes = [settled[uuid] if uuid in settled else next(audited) for uuid in chosen]
         nodes += self._audit_all(gone, mode, rows, count, gone=True)
         if context.records is not None and not mode.dry_run:
-            # Afterwards, because until then what has ended may prove whose leaked allocations are.
+            # After the audits, because ended records may prove until then whose leaked allocations
+            # these are.
             self._tidy(context.records.audits)
         if not names:
             self._tell_absent(found, nodes)
@@ -178,8 +181,8 @@ class Fleet:
 
     @staticmethod
     def _tidy(audits: UsageStep) -> None:
-        """Remove what ended long ago. If that fails, what was done of the nodes is to be told all
-        the same, and the next pass tries again.
+        """Remove records that ended long ago. A failure is logged, because the nodes' reports must
+        still be returned; the next pass tries again.
         """
         failure = ""
         try:
@@ -190,9 +193,10 @@ class Fleet:
             LOG.warning("records of what has ended long ago were not removed: %s", failure)
 
     def _hold(self, *, dry_run: bool) -> None:
-        """Have the lease, or see that it could be had, if other agents see the driver's nodes too.
+        """Take or renew the lease, or in a dry run check that it is free, if other agents see the
+        driver's nodes too.
 
-        :raises StandingBy: another one manages them.
+        :raises StandingBy: another agent manages them.
         """
         leases = self.context.records.lease if self.context.records is not None else None
         if (
@@ -203,7 +207,7 @@ class Fleet:
             self._forget()
 
     def _forget(self) -> None:
-        """Trust nothing that is remembered of the nodes, because another agent may have managed
+        """Forget everything that is remembered of the nodes, because another agent may have managed
         them meanwhile.
         """
         self._audits.clear()
@@ -211,7 +215,7 @@ class Fleet:
         self._elsewhere.clear()
 
     def _keep(self, found: Mapping[str, str], mode: AuditOptions) -> None:
-        """Have the nodes that will not be audited stay this agent's own, and let go of those that
+        """Keep the leases on the nodes that will not be audited, and release those of nodes that
         left.
         """
         records = self.context.records
@@ -223,7 +227,7 @@ class Fleet:
             records.audits.keep([ProviderUuid(uuid) for uuid in found])
 
     def keep_leases(self) -> None:
-        """Renew the leases on the nodes, while no audit does.
+        """Renew the leases on the nodes while no audit does.
 
         :raises StandingBy: another agent has them.
         :raises StoreError: the store cannot be written.
@@ -235,11 +239,11 @@ class Fleet:
                 records.lease.hold(self._leased.lease())
 
     def hand_over(self, successor: "Fleet | None") -> None:
-        """Leave the leases to the fleet of the same host that takes this one's place, so that
-        nobody else gets them in between.
+        """Leave the leases to the fleet that replaces this one on the same host, so that no other
+        agent takes them in between.
 
-        None: it cannot be started yet. Then they are left to it as they are, and end by themselves
-        if it never comes.
+        ``successor`` None: it cannot be started yet. The leases stay as they are and expire if it
+        never comes.
         """
         mine, its = (
             self.context.records,
@@ -256,8 +260,8 @@ class Fleet:
     def _as_they_were(
         self, chosen: Mapping[str, str], mode: AuditOptions, rows: Mapping[ProviderUuid, Row] | None
     ) -> dict[str, NodeReport]:
-        """What to tell of the nodes of which neither the driver nor Placement shows
-        anything new.
+        """Return the reports of the nodes for which neither the driver nor Placement shows a
+        change.
         """
         if self._marks is None:
             return {}
@@ -281,8 +285,8 @@ class Fleet:
         return found
 
     def _tell_absent(self, found: Mapping[str, str], nodes: Sequence[NodeReport]) -> None:
-        """Tell of providers that the operator's files name and no node has. A node that was never
-        seen may have any.
+        """Report providers that the operator's files name and no node has. Nothing is reported
+        until every node was seen, because an unseen node may have them.
         """
         sighted = [self._audit_of(uuid, name).sighted for uuid, name in found.items()]
         known = [keys for keys in sighted if keys is not None]
@@ -299,11 +303,11 @@ class Fleet:
         found: Mapping[str, str],
         chosen: Mapping[str, str],
     ) -> Mapping[ProviderUuid, Row] | None:
-        """What one list tells of many nodes. Without a Placement, what is promised on the nodes is
-        counted all the same.
+        """Return the roots that one request lists for many nodes. If Placement is unavailable, the
+        nodes are still counted.
 
-        :raises PlacementError: there is no Placement; asked here, so that it is one request and the
-            reason is given once.
+        :raises PlacementError: Placement is unavailable; found out here, so that it costs one
+            request and is reported once.
         """
         if self.context.records is not None and not mode.dry_run:
             self.context.records.audits.unavailable([ProviderUuid(uuid) for uuid in found])
@@ -318,10 +322,11 @@ class Fleet:
     def _listed(
         self, client: PlacementClient, found: Mapping[str, str], chosen: Mapping[str, str]
     ) -> Mapping[ProviderUuid, Row] | None:
-        """All roots that carry this agent's mark, in one request; None where a node's own tree says
-        as much.
+        """Return all roots that carry this agent's mark, in one request; None where the node's own
+        tree says as much.
 
-        Asked for many nodes, and for one if there may be others that the driver has no more.
+        Needed for several nodes, and for a single one if the store has others that the driver no
+        longer lists.
         """
         if len(chosen) == 1 < len(found):
             return None
@@ -334,12 +339,12 @@ class Fleet:
     def _gone(
         self, found: Mapping[str, str], rows: Mapping[ProviderUuid, Row], errors: list[AgentError]
     ) -> Mapping[str, str]:
-        """The roots that are ours, that the driver does not have any more, and that its backend
+        """Return the roots that are ours, that the driver no longer lists, and that its backend
         says are deleted.
 
-        Only the backend's own word counts: a node may be missing because another agent has it now.
-        A backend of many nodes that says so is not asked again in every pass; one that says nothing
-        is an error, and asked about no other node in this pass.
+        Only an explicit answer counts, because a missing node may have moved to another agent. With
+        a driver that marks its nodes, "not deleted" is remembered for a while. A failed call is an
+        error, and ends the questions of this pass.
         """
         gone, now, context = {}, time.monotonic(), self.context
         missing = {str(uuid): row for uuid, row in rows.items() if uuid not in found}
@@ -386,6 +391,9 @@ class Fleet:
         *,
         gone: bool = False,
     ) -> Sequence[NodeReport]:
+        """Audit the nodes, the first one alone and the others in parallel; return their reports in
+        the same order.
+        """
         audits: list[Future[NodeReport]] = []
 
         def audit(place: int, uuid: str, name: str) -> NodeReport:
@@ -394,7 +402,7 @@ class Fleet:
             except AgentError:
                 raise
             except Exception as error:
-                # A bug beside the audit of a node, or a driver's: the other nodes are audited all
+                # A bug beside the audit of a node, or in a driver: the other nodes are audited all
                 # the same.
                 LOG.exception("node %s", printable(name))
                 bug = AgentBug.of(error)
@@ -407,10 +415,10 @@ class Fleet:
                 )
 
         def audited(place: int, uuid: str, name: str) -> NodeReport:
-            # Before each, because all of them together may take longer than a lease.
+            # Before each node, because all of them together may take longer than a lease lasts.
             self._hold(dry_run=mode.dry_run)
             one = self._audit_of(uuid, name)
-            # Before the audit, so that what changes meanwhile is not overlooked in the next pass.
+            # Before the audit, so that a change during the audit is seen in the next pass.
             mark = self._marks.mark(name) if self._marks is not None else None
             report = one.run(
                 mode,
@@ -419,8 +427,8 @@ class Fleet:
                 earlier=lambda: wait(audits[:place]),
             )
             if self._leased is not None:
-                # The one that has it now lets go of it once it sees that the node has left its
-                # part.
+                # The agent that has the node now releases it once it sees that the node left its
+                # partition.
                 problems = (
                     replace(problem, fatal=problem.fatal and problem.code != NodeHeldElsewhere.code)
                     for problem in report.errors
@@ -434,7 +442,8 @@ class Fleet:
             return report
 
         items = list(nodes.items())
-        # The first goes alone, because what it learns of Placement the others need not ask again.
+        # The first node alone, because the others need not ask again for what it learns about
+        # Placement.
         first, rest = items[:1], items[1:]
         reports = [audit(0, *item) for item in first]
         if rest:
@@ -454,10 +463,10 @@ class Fleet:
 
 
 def _structure(one: NodeAudit, rows: Mapping[ProviderUuid, Row]) -> Sequence[Row] | None:
-    """What the list for all nodes says of one: enough for a known node without children, and for
-    one that is new.
+    """Return what the list for all nodes says about one: enough for a known node without children,
+    and for a new one.
 
-    None: it has to be asked for by itself.
+    None: the node's tree has to be read by itself.
     """
     row, size = rows.get(one.node.uuid), len(one.placement_state.view.tree)
     if row is not None:

@@ -1,4 +1,4 @@
-"""One audit of one node: facts → usage → desired tree → plan → flush, and nothing else."""
+"""One audit of one node: driver report → usage → desired tree → plan → flush."""
 
 import logging
 import time
@@ -88,8 +88,7 @@ from agent.tree.root_traits import other_marks
 
 LOG = logging.getLogger(__name__)
 
-# How long a node that was refused is left alone before it is tried again, in seconds: the first
-# time, and at most.
+# Seconds until a refused node is tried again: after the first refusal, and at most.
 FIRST_PAUSE = 120.0
 LONGEST_PAUSE = 3600.0
 TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a reload"
@@ -97,43 +96,46 @@ TRIED_AGAIN = "it is tried again by itself, later each time, and at once after a
 
 @dataclass(frozen=True, slots=True)
 class AuditContext:
-    """What all nodes of a process share. ``agent``: the name that marks their roots. Deadlines in
-    seconds.
-
-    ``records`` None: there are none, so that nothing is counted and nobody's allocations are
-    judged. ``absences``: which providers of the operator's files are nowhere.
-    """
+    """What the audits of all nodes of a process share."""
 
     server: Server
     driver: Driver
     worker: DriverWorker
     policy: Policy
     agent: str
+    """The name that marks the root providers of this agent."""
     cancelled: Event
+    """Set when the process is to end; interrupts the waits between attempts."""
     facts_deadline: float = 60
+    """Deadline of each call to the driver for one node, in seconds."""
     freshness: Freshness = field(default_factory=Freshness)
     records: TrackerServices | None = None
+    """None: there are no records, so no usage is counted and no allocation is judged."""
     provider_config: ProviderConfig = field(default_factory=ProviderConfig)
     absences: Absences = field(default_factory=Absences)
+    """Tracks which providers of the operator's files no node has."""
     pci: PciSettings = field(default_factory=PciSettings)
     nodes_deadline: float = 300
+    """Deadline of the driver's list of nodes, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class _RefusedAudit:
-    """What was told of a node that was refused. Until ``until``, by the clock that never goes back,
-    it is not tried again; ``pause`` in seconds.
-    """
+    """The report of a refused node, and when the node is tried again."""
 
     report: NodeReport
     until: float
+    """By the monotonic clock, in seconds."""
     pause: float
+    """Seconds."""
 
     @classmethod
     def of(cls, report: NodeReport, now: float, before: Self | None) -> Self:
-        """A refusal now; each one in a row pauses longer than the one before."""
+        """Return a refusal at ``now``; the pause doubles with each refusal in a row, up to the
+        limit.
+        """
         pause = min(before.pause * 2, LONGEST_PAUSE) if before is not None else FIRST_PAUSE
-        # What was done and asked is told once.
+        # Outcomes, requests and times belong to the one audit that had them.
         return cls(
             replace(report, attempts=1, outcomes=(), requests={}, seconds={}), now + pause, pause
         )
@@ -141,32 +143,30 @@ class _RefusedAudit:
 
 @dataclass(frozen=True, slots=True)
 class _UncountedSections:
-    """What came of counting a node without an audit: what is used of it, or why that is
-    not known.
-    """
+    """Result of counting a node outside of an audit: its usage, or the error that prevented it."""
 
     usage: Usage = field(default_factory=Usage)
     error: AgentError | None = None
 
 
 class NodeAudit:
-    """Audits one node again and again, remembering what need not be asked twice. One audit at a
+    """Audits one node repeatedly and keeps state between audits. Not thread-safe: one audit at a
     time.
     """
 
     def __init__(self, node: AuditedNode, context: AuditContext) -> None:
         self.node, self.context = node, context
         self.placement_state = NodePlacementState(context.server, node.uuid)
-        # Whether what must not be wrong at a start was not; and whether all is moved that may move
-        # only then, or once the node was taken over.
+        # ``_started``: one audit has passed the checks of a start. ``_moved``: every reshape that
+        # only a start (or the audit after a takeover) may do is done.
         self._started = self._moved = False
-        # Whether an audit has counted the node, and whether the last try failed, so that nobody
-        # knows whether the lease was kept.
+        # ``_counted``: an audit has counted the node. ``_uncertain``: the last count failed, so the
+        # lease may have been lost.
         self._counted, self._uncertain = False, False
         self._refusal: _RefusedAudit | None = None
         self.rivals, self._surpluses = RivalWriters(time.monotonic), Surpluses(time.monotonic)
-        # Which entries of the operator's files have a provider here; None until there was a tree to
-        # look at.
+        # The entries of the operator's files that match a provider here; None until a tree was
+        # seen.
         self.sighted: frozenset[Key] | None = None
 
     def run(
@@ -177,12 +177,12 @@ class NodeAudit:
         gone: bool = False,
         earlier: Callable[[], object] = lambda: None,
     ) -> NodeReport:
-        """Audit the node. ``rows``: its structure in Placement, if a list for many nodes already
-        brought it.
+        """Audit the node and return its report. Never raises an :class:`AgentError`: errors are in
+        the report.
 
-        ``gone``: the driver says that the node is no more; what is ours of its tree is deleted.
-        ``earlier`` waits for the audits that began before this one. Never raises an
-        :class:`AgentError`: what went wrong is in the report.
+        ``rows``: the node's structure in Placement, if one list for many nodes already brought it.
+        ``gone``: the driver says that the node was deleted; the providers of its tree that are ours
+        are deleted. ``earlier`` waits for the audits of other nodes that began before this one.
         """
         if (
             self._refusal is not None
@@ -203,7 +203,7 @@ class NodeAudit:
                 rows = rows if self._count(record, driver_report) else None
             for record.attempts in range(1, MAX_ATTEMPTS + 1):
                 if record.attempts > 1:
-                    # Whose allocation came in between is on record by now.
+                    # Allocations made in between are on record by now.
                     with record.step("usage"):
                         self._count(record, driver_report)
                 if self._attempt(record, driver_report, rows if record.attempts == 1 else None):
@@ -215,12 +215,11 @@ class NodeAudit:
                 self._moved or record.has_moved,
             )
         except AdoptionNeeded as error:
-            # Nothing is written, in this pass and every other one, until the operator decides.
+            # Nothing is written, in this pass and in later ones, until the operator decides.
             state, record.tree = "degraded", self.placement_state.own_tree()
             record.failed(error)
         except AgentError as error:
-            # Shares of devices that cannot be corrected now are tried again; a layout that cannot
-            # be had needs somebody.
+            # A failed allocation repair is tried again; a failed layout change needs the operator.
             state = (
                 "refused"
                 if isinstance(error, ReshapeFailed) and record.repair.move is None
@@ -228,9 +227,9 @@ class NodeAudit:
             )
             record.failed(error)
         except Exception as error:
-            # A bug, or facts that nobody thought of: the other nodes are audited all the same.
+            # A bug, or facts that no code expects: the other nodes are audited all the same.
             LOG.exception("node %s", printable(self.node.name))
-            # What is remembered may be what it stumbled over, or half of what it did.
+            # The remembered state may be the cause of the error, or half updated.
             self.placement_state.forget()
             record.failed(AgentBug.of(error))
         record.seconds["total"] = time.monotonic() - begun
@@ -248,8 +247,10 @@ class NodeAudit:
         return report
 
     def unmoved(self, row: Row | None) -> bool:
-        """Whether Placement has the node as this agent last saw it. ``row``: its root; of a node
-        with children that says too little.
+        """Whether Placement has the node as this agent last saw it.
+
+        ``row``: the node's root provider. False for a node with children, because the root alone
+        says too little about them.
         """
         tree = self.placement_state.view.tree
         if row is None or len(tree) != 1 or not tree.exists(row.uuid):
@@ -262,8 +263,10 @@ class NodeAudit:
         )
 
     def count(self, mode: AuditOptions) -> None:
-        """Facts and records alone, so that claims can be made while there is no Placement. What
-        goes wrong is logged.
+        """Count the node from facts and records alone, so that claims work while Placement is
+        unavailable.
+
+        Errors are logged.
         """
         if (
             self.context.records is not None
@@ -285,10 +288,10 @@ class NodeAudit:
         return _UncountedSections(record.usage)
 
     def _paused(self, told: NodeReport, mode: AuditOptions) -> NodeReport:
-        """The report of a refused node that is not tried again yet: it is counted and keeps its
-        lease all the same.
+        """Return the report of a refused node whose pause is not over. The node is still counted
+        and keeps its lease.
 
-        ``told``: what was told of it when it was refused.
+        ``told``: the report of the refusal.
         """
         apart = self._counted_apart(mode)
         if apart.error is None:
@@ -301,7 +304,9 @@ class NodeAudit:
     def _attempt(
         self, record: AuditRun, driver_report: DriverReport | None, rows: Sequence[Row] | None
     ) -> bool:
-        """From a fresh mirror to the end of a flush. Returns whether that is the end of it."""
+        """Make one attempt, from refreshing the mirror to the end of the flush. Return whether it
+        was the last one needed.
+        """
         placement_state, root = self.placement_state, self.node.uuid
         try:
             with record.step("tree"):
@@ -339,20 +344,22 @@ class NodeAudit:
             with record.step("flush"):
                 flushed = self._flush_judged(record, plan, judged)
                 if driver_report is None or not driver_report.facts.exclusive:
-                    # What is rented whole is reserved once somebody has it.
+                    # An exclusive node is reserved while it has a consumer, so its usage exceeds
+                    # its capacity.
                     record.drift += overcommitted(
                         record.client, flushed, placement_state.journal.held
                     )
         except GenerationConflict as conflict:
             return self._again(record, conflict)
         except RecordConflict as conflict:
-            # Another agent wrote the journal: counting again tells whose the node is.
+            # Another agent wrote the journal: the next count shows which agent has the node.
             placement_state.forget()
             return self._again(record, conflict)
         except ReshapeFailed as error:
             if record.repair.move is None or record.attempts == MAX_ATTEMPTS:
                 raise
-            # The rest must not wait for it.
+            # The repair is left out of the next attempt, so that the other changes do not wait for
+            # it.
             record.unhealed = f"{error.message}; {error.remedy}" if error.remedy else error.message
             return False
         self.rivals.sent(flushed.outcomes)
@@ -363,13 +370,13 @@ class NodeAudit:
                 and record.repair.move is not None
                 and record.attempts == MAX_ATTEMPTS - 1
             ):
-                # The last attempt is for all else.
+                # The last attempt is made without the repair, for all other changes.
                 record.unhealed = flushed.conflict.message
             return self._again(record, flushed.conflict)
         record.outcomes += withheld
-        # What could not go because it is in use is planned once more, as something to hold; and
-        # what went to be made anew elsewhere, to be made. A node that is gone is looked for once
-        # more if Placement did not have all of it, because there is no next pass for it.
+        # Another attempt is needed where providers in use could not be deleted (they are planned as
+        # held), or where devices were removed to be created at another place. A node that is gone
+        # is tried again if Placement no longer had all of its tree, because no next pass will.
         again = driver_report is None and flushed.missing and record.attempts < MAX_ATTEMPTS
         return not (
             flushed.held
@@ -379,6 +386,7 @@ class NodeAudit:
 
     def _check_name(self) -> None:
         name = self.node.name
+        """Raise :class:`InvalidTree` if Placement cannot take the node's name."""
         if not 1 <= len(name) <= MAX_PROVIDER_NAME:
             what = (
                 f"node {printable(name[:60])!r}...: its name has {len(name)} characters, "
@@ -389,7 +397,9 @@ class NodeAudit:
     # --- 1 and 2: facts and usage -----------------------------------------------------------------
 
     def _facts(self) -> DriverReport:
-        """All that the driver knows of the node."""
+        """Return the driver report: facts, capabilities and the driver's function that shapes the
+        tree.
+        """
         driver, name = self.context.driver, self.node.name
         asked = self.context.worker, self.node.driver, name, self.context.facts_deadline
         call = partial(self.context.worker.call, deadline=self.context.facts_deadline, node=name)
@@ -412,7 +422,9 @@ class NodeAudit:
         )
 
     def _explained(self, error: DriverError) -> AgentError:
-        """Why a driver failed to shape its tree, if that is known better than it says."""
+        """Return a clearer error for a driver that failed to shape its tree, if the cause is
+        known.
+        """
         cause = error.__cause__
         if not isinstance(cause, ProviderExists):
             return error
@@ -442,10 +454,11 @@ class NodeAudit:
         return DriverError(what, "the driver has to ask exists() before it calls new_child()")
 
     def _count(self, record: AuditRun, driver_report: DriverReport | None) -> bool:
-        """What is promised on the node. Without records, the host's own share is all that counts.
+        """Count what is used and claimed on the node. Without records, only the host's own
+        reservations count.
 
-        Returns whether what was remembered of the node stands: not if another agent may have had it
-        since the last audit.
+        Returns whether the remembered state of Placement is valid; it is not if another agent may
+        have had the node since the last audit.
         """
         remembered = True
         policy, records, mode = self.context.policy, self.context.records, record.mode
@@ -458,8 +471,8 @@ class NodeAudit:
             found = records.audits.audit(
                 self.node.uuid, driver_report.facts, present, start=start, dry_run=mode.dry_run
             )
-            # Also after a first try that failed: what was read for its report may be older than
-            # what another agent wrote since.
+            # Also after a first count that failed: what was read for its report may be older than
+            # changes by another agent.
             if uncertain or (self._counted and found.taken):
                 self.placement_state.forget()
                 # The other agent may have had another layout.
@@ -482,7 +495,7 @@ class NodeAudit:
     # --- mirror -----------------------------------------------------------------------------------
 
     def _mirror(self, record: AuditRun, rows: Sequence[Row] | None) -> Usages:
-        """Bring the view up to date; returns what is used of all that only waits to become free."""
+        """Refresh the mirror; return the usages of everything that is held until it is free."""
         first, mode, placement_state = record.attempts == 1, record.mode, self.placement_state
         self.context.server.connect(record.client)
         try:
@@ -493,8 +506,8 @@ class NodeAudit:
             )
         except PlacementRefused as error:
             if error.status in (404, 406):
-                # Not the provider is missing, which would be an empty list, but the call or its
-                # version: is the server too old?
+                # A missing provider would give an empty list, so the call or its microversion is
+                # missing: check whether the server is too old.
                 self.context.server.connect(record.client, ask=True)
             raise
         self._check_identity(record)
@@ -503,8 +516,12 @@ class NodeAudit:
         return placement_state.held(record.client)
 
     def _check_identity(self, record: AuditRun) -> None:
-        """The root has to be the node: its name is never changed from here, and nobody else may
+        """Check that the root provider is this node: it is never renamed, and no other agent may
         have it.
+
+        :raises ProviderIdentityConflict: the root has another name.
+        :raises ProviderNameConflict: in a dry run, another provider has the node's name.
+        :raises NodeHeldElsewhere: the root carries another agent's mark.
         """
         tree, node = self.placement_state.view.tree, self.node
         if tree.exists(node.uuid):
@@ -533,10 +550,10 @@ class NodeAudit:
             )
 
     def _check_mark(self, root: Provider) -> None:
-        """A root with another agent's mark is that agent's to write, unless the two share a store,
-        whose lease says who has the node.
+        """Check that the root carries no other agent's mark, except one that the journal records:
+        agents that share a store share the journal, and the lease decides between them.
 
-        :raises NodeHeldElsewhere: it has one.
+        :raises NodeHeldElsewhere: it carries one.
         """
         context = self.context
         marks = (
@@ -563,7 +580,9 @@ class NodeAudit:
     def _desired(
         self, record: AuditRun, driver_report: DriverReport | None, held: Usages
     ) -> tuple[Target, AllocationMove | None]:
-        """What the node should have, merged with what others have there."""
+        """Return the node's desired tree merged with what others own there, and the move of
+        allocations that it needs, if any.
+        """
         placement_state, root = self.placement_state, self.node.uuid
         view, journal = placement_state.view, placement_state.journal
         if driver_report is None:
@@ -656,13 +675,13 @@ class NodeAudit:
         )
 
     def _names_learned(self, record: AuditRun, desired: ProviderTree) -> ServerCapabilities:
-        """What the server knows of the traits that the wish adds; asked for before planning, so
-        that the plan is exact.
+        """Return the server's capabilities, with the traits that the desired tree adds looked up
+        before planning, so that the plan is exact.
         """
         traits, classes = names_added(self.placement_state.view.tree, desired)
         if not self.placement_state.capabilities.has_confirmed(traits, classes):
-            # Nodes of one kind bring the same names: each is asked for and made by the first of
-            # them alone.
+            # Nodes of one kind add the same names: the first audit alone asks for them and creates
+            # them.
             record.earlier()
         return self.context.server.learned(
             learn_traits(record.client, self.placement_state.capabilities, traits, clock.now())
@@ -713,8 +732,8 @@ class NodeAudit:
         reshape_context: ReshapeContext,
         needed: ReshapeNeeded,
     ) -> tuple[ProviderTree, AllocationMove | None]:
-        """The wish of a node whose allocations have to move, and how they moved; None if none had
-        to after all.
+        """Return the desired tree of a node whose allocations have to move, and the move; None if
+        no allocation had to move after all.
         """
         moving = ReshapeReads.read(record.client, self.placement_state, reshape_context)
         edited = moving.edited()
@@ -731,8 +750,8 @@ class NodeAudit:
         return desired, None if needed.data.get("only_if_held") and not move.changed else move
 
     def _holds_stranded(self, target: Target, move: AllocationMove) -> bool:
-        """Have what the node no longer has, and consumers of ``move`` go on using, wait until it is
-        free. Returns whether there is more of that than before.
+        """Hold inventories that the node no longer has while consumers of ``move`` go on using
+        them. Return whether there is more to hold than before.
         """
         known, by_driver = (
             self.placement_state.journal.held,
@@ -754,7 +773,7 @@ class NodeAudit:
     def _judged(
         self, record: AuditRun, driver_report: DriverReport | None, target: Target
     ) -> JudgedAllocations:
-        """Whose the node's allocations are."""
+        """Return which of the node's allocations are to be removed, and the drift of the others."""
         context = self.context
         if context.records is None or record.records is None or driver_report is None:
             return JudgedAllocations()
@@ -765,7 +784,7 @@ class NodeAudit:
             context.policy.purge_after,
             context.freshness.consumers,
         )
-        # A provider that is to go holds what it holds until then.
+        # A provider that is to be deleted keeps its allocations until then.
         owned = {*self.placement_state.journal.providers, *target.journal.providers}
         return allocations.judged(record.client, owned, driver_report.facts, record.tried)
 
@@ -780,7 +799,7 @@ class NodeAudit:
         )
 
     def _flush(self, record: AuditRun, plan: Plan) -> Flushed:
-        """Write down what will be ours, send the plan, write down what came of it."""
+        """Write the intended ownership to the journal, send the plan, write down the results."""
         placement_state = self.placement_state
         owned = placement_state.journal.providers
         plan, skipped = placement_state.intend(plan)
@@ -800,8 +819,8 @@ class NodeAudit:
             raise
         record.forgot |= flushed.forgot
         record.errors += [*flushed.errors, *([flushed.outage] if flushed.outage else [])]
-        # Of a plan that is thrown away only what was done counts: the rest comes again in the next
-        # one.
+        # Of a plan that is thrown away only the done operations are reported: the others come again
+        # in the next plan.
         if (
             flushed.conflict is None
             and any(error.data.get("limited") for error in flushed.errors)
@@ -820,14 +839,17 @@ class NodeAudit:
             for one in flushed.outcomes
             if isinstance(one.operation, AllocationOperation) and one.status == "failed"
         }
-        # Last, because what was done is to be told even if it cannot be written down.
+        # Last, because the outcomes are reported even if they cannot be written down.
         placement_state.record(plan, flushed)
         return flushed
 
     def _again(self, record: AuditRun, conflict: AgentError) -> bool:
-        """A conflict is normal on a busy host: everything is read and planned anew, a few times.
+        """Wait before the next attempt. A conflict is normal on a busy host: everything is read and
+        planned again, up to a limit.
 
-        :raises GenerationConflict: that was the last attempt.
+        :raises GenerationConflict: this was the last attempt.
+        :raises ReshapeFailed: this was the last attempt, and a reshape met the conflict.
+        :raises PlacementError: cancelled while waiting.
         """
         LOG.debug(
             "node %s, attempt %s: %s", printable(self.node.name), record.attempts, conflict.message
@@ -851,8 +873,8 @@ class NodeAudit:
         return False
 
     def _note_reserved(self, record: AuditRun) -> None:
-        """Write down what Placement has reserved of the cards, which operators and those who clean
-        devices say there.
+        """Write to the records what Placement has as reserved of the PCI providers; operators and
+        device cleaners set it there.
         """
         records, view = self.context.records, self.placement_state.view
         if records is not None and record.records is not None and self.context.pci.report:
@@ -864,7 +886,7 @@ class NodeAudit:
     # --- afterwards -------------------------------------------------------------------------------
 
     def _look_back(self, record: AuditRun) -> None:
-        """Keep what was only read, and ask for usages if the report is to show them."""
+        """Save what was only read, and ask for usages if the report shows them."""
         if not record.mode.dry_run:
             try:
                 self.placement_state.save()
@@ -876,10 +898,10 @@ class NodeAudit:
                 ):
                     self.context.records.audits.published(self.node.uuid, record.records.version)
             except RecordConflict as conflict:
-                # Something was promised just now: the next audit publishes that too.
+                # A claim was made just now: the next audit publishes it too.
                 LOG.debug("node %s: %s", printable(self.node.name), conflict.message)
             except StoreError as error:
-                # All that is in Placement is there; the next audit writes down that it is.
+                # Everything is written in Placement; the next audit writes it down.
                 record.errors.append(error)
         if record.hint and not self._started:
             LOG.info("node %s: %s", printable(self.node.name), record.hint)

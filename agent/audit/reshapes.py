@@ -1,5 +1,5 @@
-"""What an audit has to ask before the allocations of a node are moved: who holds what, and what
-shared storage has left.
+"""The reads that a reshape needs: the consumers of the node's tree and the free space of shared
+storage.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,12 +20,12 @@ from agent.tree.reshape.shared_disk import sharing_providers
 
 @dataclass(frozen=True, slots=True)
 class ReshapeReads:
-    """``before``: all consumers of the node's tree with all that they hold. ``reshape_context``:
-    all that is known of them.
-    """
+    """What was read from Placement before the allocations of a node are moved."""
 
     before: Mapping[ConsumerUuid, Allocation]
+    """All consumers of the node's tree, each with its whole allocation."""
     reshape_context: ReshapeContext
+    """The reshape context, completed by what providers that share with the node have left."""
 
     @classmethod
     def read(
@@ -34,7 +34,7 @@ class ReshapeReads:
         placement_state: NodePlacementState,
         reshape_context: ReshapeContext,
     ) -> "ReshapeReads":
-        """Ask Placement, also about those that share with the node."""
+        """Read the consumers, and the providers that share with the node, from Placement."""
         before = placement_state.holders(client)
         return cls(
             before,
@@ -45,15 +45,15 @@ class ReshapeReads:
         )
 
     def edited(self) -> dict[str, dict[str, object]]:
-        """The allocations for a driver, or the core, to edit."""
+        """Return a new copy of the allocations in the shape that drivers edit."""
         return {str(uuid): one.as_driver_dict() for uuid, one in self.before.items()}
 
 
 def _sharing(
     client: PlacementClient, tree: ProviderTree, consumers: Iterable[Allocation]
 ) -> Sharing:
-    """How much DISK_GB those have left who share it, and which of the others that consumers have it
-    of are shared too.
+    """Return the free DISK_GB of each sharing provider of the tree, and which providers outside the
+    tree that consumers have DISK_GB of are shared too.
     """
     places = sharing_providers(tree)
     used = dict(zip(places, client.exchange.each(client.usages, places), strict=True))

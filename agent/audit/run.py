@@ -1,4 +1,4 @@
-"""What one audit gathers on its way, and the report that comes of it."""
+"""Options, state and result of one audit of one node, and the node report built from them."""
 
 import logging
 import time
@@ -44,8 +44,10 @@ LOG = logging.getLogger(__name__)
 def overcommitted(
     client: PlacementClient, flushed: Flushed, held: Container[ProviderUuid]
 ) -> list[Drift]:
-    """The classes of which a smaller record leaves less than is used. Not of what is ``held``,
-    which waits for just that to end.
+    """Return drift for every resource class whose inventory was lowered below its usage.
+
+    Providers in ``held`` are left out: their inventory was lowered on purpose and waits until the
+    usage ends.
     """
     drift = []
     for one in flushed.outcomes:
@@ -64,7 +66,7 @@ def overcommitted(
         used = client.usages(operation.provider.uuid) if shrunk else {}
         for name in shrunk:
             record, amount = operation.new[name], used.get(name, 0)
-            # All of it is reserved for whoever has it already, as a device for one time is.
+            # All of it is reserved for its present consumer, as with a one-time-use device.
             closed = record["reserved"] == record["total"] >= amount
             if amount > capacity(record) and not closed:
                 text = (
@@ -86,65 +88,71 @@ def overcommitted(
 
 @dataclass(frozen=True, slots=True)
 class AuditOptions:
-    """How to audit. ``start``: reshapes are allowed, until the node was audited once. ``reread``:
-    trust nothing saved.
-
-    ``asked``: somebody asked for this audit, so that a refused node is tried again at once.
-    """
+    """How to audit."""
 
     dry_run: bool = False
+    """Plan and report, send nothing."""
     adopt: bool = False
+    """Take over a tree that another agent or program wrote."""
     start: bool = False
+    """Reshapes are allowed, as long as the node has not been audited before in this process."""
     reread: bool = False
+    """Read the whole tree from Placement; trust no saved mirror."""
     with_usages: bool = False
+    """Ask Placement for the usages that the report shows."""
     asked: bool = False
+    """The audit was requested, so a refused node is tried again at once."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditedNode:
-    """A node to audit. ``provisional``: its uuid was made up for a dry run without an identity."""
+    """A node to audit."""
 
     uuid: ProviderUuid
     name: str
     driver: str
     provisional: bool = False
+    """The uuid was generated for a dry run on a host without an identity."""
 
 
 @dataclass(slots=True)
 class AuditRun:
-    """One audit under way. ``outcomes`` are in the order sent, over all attempts. ``forgot``: names
-    had to be confirmed anew.
-
-    ``earlier`` waits for the audits that began before this one. ``records``: what the records of
-    the node show. ``tried``: consumers whose allocations could not be removed. ``incomplete``: the
-    sections of the facts that could not be read. ``misfits``: what of the operator's files does not
-    fit the node. ``judged``: whether it came as far as to say what drifts. ``devices`` and
-    ``repair``: what came of the node's devices; ``unhealed``: why allocations of devices could not
-    be corrected.
-    """
+    """State of one audit under way."""
 
     client: PlacementClient
     mode: AuditOptions
     earlier: Callable[[], object]
+    """Waits for the audits of other nodes that began before this one."""
     attempts: int = 1
     outcomes: list[Outcome] = field(default_factory=list)
+    """In the order sent, over all attempts."""
     errors: list[AgentError] = field(default_factory=list)
     drift: list[Drift] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STEPS, 0.0))
+    """Duration of each step, in seconds."""
     tree: ProviderTree = field(default_factory=ProviderTree)
     owned: frozenset[str] = frozenset()
     used: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     usage: Usage = field(default_factory=Usage)
     records: NodeView | None = None
+    """What the records of the node show; None without records."""
     forgot: bool = False
+    """The server had lost names that were known as confirmed; they had to be confirmed again."""
     tried: set[ConsumerUuid] = field(default_factory=set)
+    """Consumers whose allocations could not be removed."""
     hint: str | None = None
     incomplete: frozenset[Section] = frozenset()
+    """Sections of the facts that the driver could not read."""
     misfits: Sequence[AgentError] = ()
+    """Errors of provider files that do not fit the node."""
     devices: PlacedDeviceTree | None = None
+    """The desired tree with its devices; None until it was shaped."""
     repair: AllocationRepair = field(default_factory=AllocationRepair)
+    """Corrections of the allocations of devices."""
     unhealed: str = ""
+    """Why allocations of devices could not be corrected; empty if they could."""
     judged: bool = False
+    """The audit came as far as a plan, so ``drift`` is complete."""
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
@@ -156,11 +164,13 @@ class AuditRun:
             self.seconds[name] += time.monotonic() - begun
 
     def counted(self, records: NodeView) -> None:
-        """What the node's records show."""
+        """Take over what the node's records show."""
         self.records, self.usage = records, records.usage
 
     def planned(self, plan: Plan, facts: HostFacts | None) -> None:
-        """What a plan shows, in place of what an earlier attempt saw."""
+        """Set tree, drift and errors from a plan; the results of an earlier attempt are
+        replaced.
+        """
         shown, self.judged = self.records, True
         put = self.devices
         self.drift = [
@@ -195,18 +205,18 @@ class AuditRun:
             ]
 
     def failed(self, error: AgentError) -> None:
-        """The audit ended here."""
+        """Replace the errors by the error that ended the audit."""
         self.errors = list(error.errors) if isinstance(error, ConfigErrors) else [error]
 
     @property
     def has_moved(self) -> bool:
-        """Whether all is done that only a start may do."""
+        """Whether every reshape was done; only an audit at the start may send one."""
         return all(
             one.status == "done" for one in self.outcomes if isinstance(one.operation, Reshape)
         )
 
     def state(self) -> NodeState:
-        """How the node stands after an audit that came to its end."""
+        """Return the node's state after an audit that came to its end."""
         if self.errors or any(one.status in ("failed", "skipped") for one in self.outcomes):
             return "degraded"
         if not self.outcomes:
@@ -216,8 +226,10 @@ class AuditRun:
     def report(
         self, node: AuditedNode, state: NodeState, tree: ProviderTree, owned: frozenset[str]
     ) -> NodeReport:
-        """The report. ``tree``: what Placement has now; ``owned``: what of it is ours, as far as is
-        written down.
+        """Return the report.
+
+        ``tree`` and ``owned`` are what Placement has now and which of these providers the journal
+        records as ours; used where no plan was made.
         """
         counts = self.client.exchange.counts
         shown = self.tree if self.mode.dry_run else tree
@@ -249,8 +261,8 @@ class AuditRun:
 
 
 def _conflicts(errors: Iterable[AgentError], node: AuditedNode) -> Iterator[Drift]:
-    """Names and uuids that are somebody else's in Placement, found before or during the flush, and
-    trees that are.
+    """Yield drift for errors about names, uuids and trees that belong to another owner in
+    Placement.
     """
     kinds: dict[type[AgentError], DriftKind] = {
         ProviderNameConflict: "name-conflict",

@@ -1,6 +1,4 @@
-"""The nodes that need no audit now, because neither the backend nor Placement shows anything new of
-them.
-"""
+"""Nodes that need no audit now, because neither the driver nor Placement shows a change."""
 
 import time
 from collections.abc import Callable, Collection, Hashable
@@ -8,27 +6,32 @@ from dataclasses import dataclass, replace
 
 from agent.model.report import NodeReport
 
-# A node that was well stays so for between half of the interval and all of it, each for a time of
-# its own.
+# Divisor that spreads the full audits: the first four hex digits of a node's uuid give a fraction
+# below 0.5 of the interval, added to the first half of it.
 SPREAD = 131072
 
 
 @dataclass(frozen=True, slots=True)
 class _Unchanged:
+    """The report of a node's last audit, the driver's mark then, and when the report expires."""
+
     mark: Hashable
     report: NodeReport
     until: float
 
 
 class UnchangedNodes:
-    """What the last audits found, for up to ``interval`` seconds. ``clock`` never goes back."""
+    """Reports of the last audits, valid for up to ``interval`` seconds.
+
+    ``clock`` never goes back.
+    """
 
     def __init__(self, interval: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._interval, self._clock = interval, clock
         self._known: dict[str, _Unchanged] = {}
 
     def report(self, uuid: str, mark: Hashable) -> NodeReport | None:
-        """What to tell of the node without an audit; None if it has to be audited."""
+        """Return the node's last report; None if the node has to be audited."""
         known = self._known.get(uuid)
         return (
             known.report
@@ -37,8 +40,8 @@ class UnchangedNodes:
         )
 
     def audited(self, uuid: str, mark: Hashable, report: NodeReport) -> None:
-        """Remember a node with which all was well; of any other the next pass wants to
-        know more.
+        """Remember the report of a node without drift and errors; forget every other node, because
+        the next pass must audit it again.
         """
         if report.state not in ("in-sync", "changed") or report.drift or report.errors:
             self._known.pop(uuid, None)

@@ -1,1 +1,1 @@
-"""compute-node-agent: keeps OpenStack Placement true for a hypervisor."""
+"""compute-node-agent: keeps OpenStack Placement in step with a hypervisor."""

@@ -1,5 +1,5 @@
-"""Puts the parts of a process together: store, lock, identity, Placement, driver; and takes them
-apart again.
+"""Builds, starts and closes the components of a process: store, lock, identity, Placement, driver,
+fleet.
 """
 
 import logging
@@ -55,19 +55,17 @@ from agent.tree.policy import Policy
 
 LOG = logging.getLogger(__name__)
 
-# How long a driver may take to stop, in seconds: as the interface says, and when the whole agent
-# has to be gone within 5.
+# Seconds that a driver may take to stop: as the interface says, and when the whole agent has to end
+# within 5.
 STOP_DEADLINE = 15.0
 HASTY_STOP_DEADLINE = 1.0
-# What a daemon uses if nobody says, and it answers.
+# The driver that a daemon uses if none is configured and this one starts.
 DEFAULT_DRIVER = "libvirt"
 
 
 @dataclass(frozen=True, slots=True)
 class Components:
-    """What the configuration alone decides. ``transport`` None: the embedded Placement; ``notes``
-    tell what was chosen unasked, ``warnings`` which options do something else than they look like.
-    """
+    """The components that follow from the configuration alone."""
 
     driver_name: str
     driver: Driver
@@ -77,22 +75,25 @@ class Components:
     provider_config: ProviderConfig
     monitors: Monitors
     transport: Transport | None
+    """None: the embedded Placement."""
     notes: tuple[str, ...]
+    """What was chosen by default."""
     warnings: tuple[str, ...]
+    """Options that do something else than they seem to."""
 
 
 @contextmanager
 def running_fleet(
     conf: cfg.ConfigOpts, cancelled: Event, *, dry_run: bool = False
 ) -> Iterator[Fleet]:
-    """The nodes of this host, ready to be audited; everything is closed at the end.
+    """Yield the nodes of this host, ready to be audited; everything is closed at the end.
 
     ``dry_run``: nothing is written, neither to the store nor to disk, and the run lock is not
     taken.
 
     :raises AgentError: configuration, store, identity or driver cannot be used.
     """
-    # First, because a configuration that cannot be used leaves no trace.
+    # First, because a configuration that cannot be used must leave no trace.
     parts = build_components(conf, cancelled, daemon=False)
     with (
         open_run_store(conf, dry_run=dry_run) as store,
@@ -103,7 +104,7 @@ def running_fleet(
 
 @contextmanager
 def open_run_store(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[Store]:
-    """The store, for this run alone.
+    """Yield the store, locked for this run.
 
     :raises StoreError: another run has it, or it cannot be used.
     """
@@ -120,8 +121,8 @@ def open_run_store(conf: cfg.ConfigOpts, *, dry_run: bool = False) -> Iterator[S
 def start_driver(
     conf: cfg.ConfigOpts, parts: Components, store: Store, cancelled: Event, *, dry_run: bool
 ) -> Iterator[bool]:
-    """The driver of ``parts`` started, and stopped at the end. Whether the uuid of its host was
-    made up for this run alone.
+    """Start the driver of ``parts``, and stop it at the end. Yields whether the uuid of its host
+    was generated for this run alone.
 
     :raises AgentError: identity or driver cannot be used.
     """
@@ -147,8 +148,8 @@ def open_tracker_services(
     dry_run: bool,
     changed: Callable[[str], None] = lambda _node: None,
 ) -> Iterator[TrackerServices]:
-    """The tracker on the store's records; at the end other hosts may have the nodes at once.
-    ``changed``: see :func:`started`.
+    """Yield the tracker on the store's records; at the end the leases are released, so that other
+    hosts may have the nodes at once. ``changed``: see :func:`start_fleet`.
     """
     rules = ReconcileRules(
         conf.tracker.stranded_after, conf.tracker.count_orphans, conf.tracker.keep_ended * DAY
@@ -180,10 +181,10 @@ def start_fleet(
     dry_run: bool = False,
     changed: Callable[[str], None] = lambda _node: None,
 ) -> Iterator[Fleet]:
-    """The fleet of started parts; the driver is stopped at the end.
+    """Yield the fleet of started components; the driver is stopped at the end.
 
-    ``changed``: called with each node of which something was promised or given back, by its uuid,
-    or of which the driver has noticed something, by a pattern of its name.
+    ``changed``: called with each node on which something was claimed or released, by its uuid, or
+    of which the driver has noticed a change, by a pattern of its name.
 
     :raises AgentError: identity, driver or the embedded Placement cannot be used.
     """
@@ -235,10 +236,11 @@ def start_fleet(
 
 
 def build_components(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) -> Components:
-    """All that can be made of the configuration without touching anything.
+    """Build all components that the configuration decides, without touching anything outside the
+    process.
 
     :raises ConfigErrors: everything that is wrong with it.
-    :raises DriverError: the driver failed to say.
+    :raises DriverError: the driver failed to check it.
     """
     found = check_configuration(conf, cancelled, daemon=daemon)
     if found.parts is not None:
@@ -251,16 +253,19 @@ def build_components(conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationCheck:
-    """What is wrong with a configuration; ``parts`` if nothing is."""
+    """Result of checking a configuration."""
 
     parts: Components | None
+    """The components; None if there are errors."""
     errors: Sequence[AgentError]
 
 
 def check_configuration(
     conf: cfg.ConfigOpts, cancelled: Event, *, daemon: bool
 ) -> ConfigurationCheck:
-    """As :func:`made`, with everything that is wrong instead of an exception."""
+    """Check the configuration: as :func:`build_components`, but return everything that is wrong
+    instead of raising it.
+    """
     errors: list[AgentError] = []
     with _gathered(errors):
         _check_host(host_name(conf))
@@ -316,7 +321,10 @@ def check_configuration(
 
 
 def _check_host(name: str) -> None:
-    """The host's name becomes that of a provider."""
+    """Check the host's name, because it becomes the name of a provider.
+
+    :raises ConfigError: Placement cannot take it.
+    """
     if not 1 <= len(name) <= MAX_PROVIDER_NAME:
         what = (
             f"[DEFAULT] host = {printable(name[:60])}...: it has {len(name)} characters, "
@@ -332,7 +340,7 @@ def _check_host(name: str) -> None:
 
 @contextmanager
 def _gathered(errors: list[AgentError]) -> Iterator[None]:
-    """Note what is wrong with the configuration, instead of ending at the first of it."""
+    """Collect the configuration errors of the block, instead of ending at the first one."""
     try:
         yield
     except ConfigErrors as several:
@@ -356,7 +364,10 @@ def _freshness(conf: cfg.ConfigOpts, daemon: bool) -> Freshness:
 def _driver_name(
     conf: cfg.ConfigOpts, daemon: bool, cancelled: Event
 ) -> tuple[str, tuple[str, ...]]:
-    """The driver to use, and what to say about the choice."""
+    """Return the name of the driver to use, and notes about the choice.
+
+    :raises ConfigError: a daemon has none configured, and the default driver does not start.
+    """
     if conf.compute_driver:
         return drivers.canonical_name(conf.compute_driver), ()
     if not daemon:
@@ -385,7 +396,7 @@ def _try(name: str, conf: cfg.ConfigOpts, cancelled: Event) -> None:
     """
     driver, worker = drivers.load(name, conf), DriverWorker(name, cancelled=cancelled)
     try:
-        # For no node of anybody's, because nothing is asked of it.
+        # With a random uuid, because the driver is asked for no node.
         worker.call(
             driver.start,
             HostContext(host_name(conf), str(uuid.uuid4()), Path(conf.store.path), read_only=True),
@@ -396,8 +407,8 @@ def _try(name: str, conf: cfg.ConfigOpts, cancelled: Event) -> None:
 
 
 def embedded_transport(folder: Path, cancelled: Event, *, dry_run: bool) -> Transport:
-    """A transport to the embedded Placement of a store's folder; for a dry run, to a copy of it in
-    memory.
+    """Return a transport to the embedded Placement of a store's folder; in a dry run, to a copy of
+    it in memory.
 
     :raises ConfigError, StoreError: it cannot be used.
     """
@@ -408,7 +419,9 @@ def embedded_transport(folder: Path, cancelled: Event, *, dry_run: bool) -> Tran
 def _identity(
     conf: cfg.ConfigOpts, host: str, folder: Path, store: Store, dry_run: bool
 ) -> tuple[str, bool]:
-    """The uuid of this host, and whether it was made up because a dry run may not create one."""
+    """Return the uuid of this host, and whether it was generated because a dry run may not create
+    one.
+    """
     nova = Path(conf.state_path)
     if not dry_run:
         return identity.establish(folder, nova, host, store), False
@@ -417,7 +430,9 @@ def _identity(
 
 
 def _let_go(records: TrackerServices) -> None:
-    """Let another host take the nodes over at once. If that fails, it only has to wait."""
+    """Release the leases, so that another host may take over the nodes at once. If this fails, the
+    other host has to wait for their end.
+    """
     failure = ""
     try:
         records.audits.let_go()
@@ -429,7 +444,8 @@ def _let_go(records: TrackerServices) -> None:
 
 
 def _stop(parts: Components, cancelled: Event) -> None:
-    # By a worker of its own, because the fleet's makes no more calls once the agent is stopping.
+    # With a worker of its own, because the fleet's worker makes no more calls once the agent is
+    # stopping.
     worker, failure = DriverWorker(parts.driver_name), ""
     try:
         worker.call(
@@ -437,7 +453,7 @@ def _stop(parts: Components, cancelled: Event) -> None:
         )
     except AgentError as error:
         failure = str(error)
-    # Out here, because oslo.log adds the exception that is being handled to every warning, a second
-    # time.
+    # Outside of the except block, because oslo.log adds the exception being handled to every
+    # warning, a second time.
     if failure:
         LOG.warning("the driver did not stop: %s", failure)

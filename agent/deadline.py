@@ -1,6 +1,4 @@
-"""Until when the present thread's work has to be done: whatever it waits for, it waits for no
-longer.
-"""
+"""Deadline of the present thread's work, which bounds every wait inside it."""
 
 import math
 import threading
@@ -14,7 +12,7 @@ _OF_THREAD = threading.local()
 
 
 class DeadlinePassed(AgentError):
-    """The work was not done in its time, because others were in the way."""
+    """The work was not done in time, because a lock was held by other work."""
 
     code = "agent.deadline"
 
@@ -26,7 +24,7 @@ class DeadlinePassed(AgentError):
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """The block's work has so many seconds."""
+    """Give the block's work so many seconds; an earlier deadline around it stays in force."""
     before = getattr(_OF_THREAD, "until", math.inf)
     _OF_THREAD.until = min(before, time.monotonic() + seconds)
     try:
@@ -36,22 +34,22 @@ def within(seconds: float) -> Iterator[None]:
 
 
 def left(at_most: float = math.inf) -> float:
-    """The seconds that are left, and no more than ``at_most``; infinite where nothing bounds the
-    work.
+    """Return the seconds that are left, at most ``at_most``; ``at_most`` where there is no
+    deadline.
     """
     until = getattr(_OF_THREAD, "until", math.inf)
     return at_most if until == math.inf else max(0.0, min(at_most, until - time.monotonic()))
 
 
 def acquired(lock: "threading.Lock | threading.Semaphore") -> bool:
-    """Wait for a lock, and return whether it was free in time."""
+    """Wait for a lock until the deadline; return whether it was acquired."""
     seconds = left()
     return lock.acquire() if seconds == math.inf else lock.acquire(timeout=seconds)
 
 
 @contextmanager
 def held(lock: "threading.Lock | threading.Semaphore", what: str) -> Iterator[None]:
-    """Hold a lock on ``what``.
+    """Hold a lock on ``what`` while the block runs.
 
     :raises DeadlinePassed: it was not free in time.
     """

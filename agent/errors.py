@@ -1,4 +1,5 @@
-"""Every error the agent raises on purpose: one hierarchy, each with a code, a message and a remedy.
+"""Every error that the agent raises on purpose: one hierarchy, each with a code, a message and a
+remedy.
 
 Callers branch on the type or on ``code``, never on the text. ``message`` is one line that says what
 is wrong and names the file, option, endpoint or provider; ``remedy`` says what the operator can do
@@ -10,19 +11,20 @@ from typing import Any, Self
 
 from agent.model.names import masked, printable
 
-# The remedy of what nobody else can mend.
+# The remedy of an error that only the author of a driver can mend.
 DRIVER_FAULT = "report this to whoever wrote the driver"
 
 
 class AgentError(Exception):
-    """Base of all errors of the agent. ``fatal``: no waiting will mend it."""
+    """Base of all errors of the agent."""
 
     code = "agent.error"
     fatal = False
+    """Waiting does not mend the error."""
 
     def __init__(self, message: str, remedy: str = "", **data: Any) -> None:
-        # Here, because an error's text goes everywhere, and libraries quote the URLs that they were
-        # given.
+        # Masked here, because an error's text goes everywhere, and libraries quote URLs with their
+        # passwords.
         message = masked(message)
         super().__init__(message)
         self.message = message
@@ -41,7 +43,7 @@ class ConfigError(AgentError):
 
 
 class ConfigErrors(ConfigError):
-    """Everything wrong with a configuration, found in one look."""
+    """Everything that is wrong with a configuration."""
 
     code = "config.invalid"
 
@@ -54,7 +56,7 @@ class ConfigErrors(ConfigError):
 
 
 class UsageError(AgentError):
-    """A command line that makes no sense. ``usage`` says how it would."""
+    """A command line that cannot be used. ``usage`` shows the right one."""
 
     code = "usage.invalid"
 
@@ -64,7 +66,7 @@ class UsageError(AgentError):
 
 
 class AgentBug(AgentError):
-    """What should not happen."""
+    """An unexpected exception: a bug of the agent or of a driver."""
 
     code = "agent.bug"
 
@@ -73,14 +75,14 @@ class AgentBug(AgentError):
 
     @classmethod
     def of(cls, error: BaseException) -> Self:
-        """The error that callers see for one that nobody foresaw."""
+        """Return the error that callers see for an unexpected exception."""
         return cls(
             f"unexpected error: {type(error).__name__}: {printable(masked(str(error))[:500])}"
         )
 
 
 class AlreadyTold(AgentError):
-    """All that there is to tell was told; ``exit_code`` is what the process ends with."""
+    """The error was reported already; ``exit_code`` is the exit code of the process."""
 
     code = "agent.already-told"
 
@@ -90,7 +92,7 @@ class AlreadyTold(AgentError):
 
 
 class OutputFailed(AgentError):
-    """stdout cannot be written, so that nothing more can be said there."""
+    """stdout cannot be written, so no more output is possible."""
 
     code = "output.failed"
 
@@ -105,7 +107,7 @@ class DriverError(AgentError):
 
 
 class NotReady(DriverError):
-    """The backend does not answer now; it is worth asking again later."""
+    """The backend does not answer now; a later call may succeed."""
 
     code = "driver.not-ready"
 
@@ -123,8 +125,8 @@ class DriverCancelled(DriverError):
 
 
 class DevicesGone(AgentError):
-    """Guests have devices that the host does not show any more; they may come back, or the guests
-    go.
+    """Guests have devices that the host does not show any more; the devices may come back, or the
+    guests be moved.
     """
 
     code = "devices.gone"
@@ -145,7 +147,7 @@ class ReshapeNeeded(AgentError):
 
 
 class ReshapeFailed(AgentError):
-    """A reshape cannot be done; nothing of it was."""
+    """A reshape cannot be done; none of it was."""
 
     code = "reshape.failed"
 
@@ -156,8 +158,8 @@ class ReshapeFailed(AgentError):
 
 
 class Undecided(AgentError):
-    """Nobody knows whether a guest fits: the search was given up, after steps that are counted and
-    not timed.
+    """It is unknown whether a guest fits: the search was given up after a number of steps, which
+    are counted and not timed.
     """
 
     code = "fit.undecided"
@@ -179,8 +181,8 @@ class StoreLocked(StoreError):
 
 
 class RecordConflict(StoreError):
-    """Somebody else wrote the same records meanwhile; nothing was written. Planned anew on what is
-    there now it may succeed.
+    """Another writer changed the same records meanwhile; nothing was written. A plan from the
+    records as they are now may succeed.
     """
 
     code = "store.conflict"
@@ -199,7 +201,7 @@ class IdentityError(StoreError):
 
 
 class StandingBy(AgentError):
-    """Another agent manages these nodes; this one takes over when that one is gone."""
+    """Another agent manages these nodes; this one takes over when that agent is gone."""
 
     code = "agent.standing-by"
 
@@ -208,13 +210,16 @@ class StandingBy(AgentError):
 
 
 class PlacementError(AgentError):
-    """Anything that goes wrong in talking to Placement."""
+    """Any error in talking to Placement."""
 
     code = "placement.error"
 
 
 class PlacementUnreachable(PlacementError):
-    """No usable answer came. ``outcome_unknown``: a write may nevertheless have been applied."""
+    """No usable answer came.
+
+    ``kind`` says how it failed. ``outcome_unknown``: a write may have been applied all the same.
+    """
 
     code = "placement.unreachable"
 
@@ -235,7 +240,7 @@ class PlacementUnreachable(PlacementError):
 
 
 class PlacementRefused(PlacementError):
-    """Placement answered with an error status. ``status`` and ``placement_code`` say which."""
+    """Placement answered with an error, ``status`` and ``placement_code``."""
 
     code = "placement.refused"
 
@@ -256,15 +261,16 @@ class PlacementTooOld(PlacementError):
 
 
 class GenerationConflict(PlacementError):
-    """Somebody else changed the tree between reading and writing, more often than the agent
-    retries.
+    """Another writer changed the tree between reading and writing.
+
+    As the result of an audit: more often than the agent retries.
     """
 
     code = "placement.conflict"
 
 
 class ReshapeConflict(GenerationConflict):
-    """Somebody else changed what a reshape is about, or its answer was lost."""
+    """Another writer changed what a reshape is about, or the answer to the reshape was lost."""
 
 
 class ProviderNameConflict(PlacementError):
@@ -280,14 +286,14 @@ class ProviderIdentityConflict(PlacementError):
 
 
 class AdoptionNeeded(AgentError):
-    """What the node should have cannot be had in a tree that somebody else made, before the
-    operator has the agent take it over.
+    """The desired tree cannot be reached in a tree that another owner made, before the operator has
+    the agent take it over.
     """
 
     code = "tree.not-adopted"
 
 
 class InvalidTree(AgentError):
-    """The desired tree breaks a rule that Placement would enforce, or should."""
+    """The desired tree breaks a rule of Placement."""
 
     code = "tree.invalid"

@@ -7,11 +7,11 @@ UNKNOWN = "unknown"
 
 
 def agent_version() -> str:
-    """Return the version that the package's metadata names, ``UNKNOWN`` where they cannot be read
-    or name none.
+    """Return the version in the package's metadata; ``UNKNOWN`` if they cannot be read or have
+    none.
     """
-    # Because a report of any other error names the version too: metadata that are gone, closed or
-    # broken must not hide that error.
+    # Reports of every other error name the version too: missing, unreadable or broken metadata must
+    # not hide that error.
     try:
         return version(DISTRIBUTION) or UNKNOWN
     except (ImportError, LookupError, OSError, TypeError, ValueError):

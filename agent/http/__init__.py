@@ -1,1 +1,1 @@
-"""HTTP sessions for the services that the agent talks to, with bounds."""
+"""HTTP sessions with limits, for the services that the agent talks to."""

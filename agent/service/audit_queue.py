@@ -1,4 +1,4 @@
-"""Audits that somebody asked for: waiting, under way, and the reports of the last ones."""
+"""Requested audits: queued, running, and the reports of the last ones."""
 
 import time
 import uuid
@@ -12,29 +12,31 @@ from agent.api.errors import Stopping, TooManyAudits, UnknownAudit
 from agent.api.service import Audit
 
 KEPT = 100
+"""How many audits are kept, done or not."""
 
 
 @dataclass(slots=True)
 class RequestedAudit:
-    """One audit. ``nodes`` are names or uuids, empty for all; ``report`` is the JSON document,
-    compressed.
-    """
+    """One requested audit."""
 
     id: str
     nodes: tuple[str, ...] = ()
+    """Names or uuids; empty for all nodes."""
     dry_run: bool = False
     running: bool = False
     report: bytes | None = None
+    """The JSON document, zlib-compressed; None until the audit is done."""
 
     @property
     def whole(self) -> bool:
-        """Whether an audit such as the daemon makes by itself will do."""
+        """Whether a regular audit of all nodes answers the request."""
         return not self.nodes and not self.dry_run
 
 
 class AuditRequests:
-    """Threads ask and wait, the daemon takes and answers. ``wake``: called when there is something
-    to take.
+    """Queue of requested audits: API threads ask and wait, the daemon takes and answers.
+
+    ``wake``: called when there is a request to take.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -43,13 +45,13 @@ class AuditRequests:
         self._changed = Condition()
         self._closed = False
 
-    # --- who asks ---------------------------------------------------------------------------------
+    # --- requesting threads -----------------------------------------------------------------------
 
     def ask(self, nodes: Sequence[str], *, dry_run: bool) -> str:
-        """Ask for an audit; the same that waits already serves both. Returns its id.
+        """Request an audit, or join an equal one that is still queued. Return its id.
 
-        :raises TooManyAudits: there is no room for it.
-        :raises Stopping: nobody will make it.
+        :raises TooManyAudits: the queue is full.
+        :raises Stopping: the daemon is stopping, and will not run it.
         """
         wanted = tuple(sorted(set(nodes)))
         with self._changed:
@@ -71,10 +73,10 @@ class AuditRequests:
         return asked.id
 
     def look(self, audit_id: str, wait: float) -> Audit:
-        """How it stands, waited for up to so many seconds.
+        """Return the state of an audit; wait up to ``wait`` seconds until it is done.
 
-        :raises UnknownAudit: there is none of that id, or no more.
-        :raises Stopping: nobody will make it.
+        :raises UnknownAudit: there is no audit of that id, or not any more.
+        :raises Stopping: the daemon is stopping, and will not run it.
         """
         end = time.monotonic() + wait
         with self._changed:
@@ -93,16 +95,18 @@ class AuditRequests:
                     return Audit(audit_id, "running" if asked.running else "queued")
                 self._changed.wait(left)
 
-    # --- who answers ------------------------------------------------------------------------------
+    # --- the daemon -------------------------------------------------------------------------------
 
     @property
     def waiting(self) -> bool:
-        """Whether there is something to take."""
+        """Whether an audit is queued."""
         with self._changed:
             return any(self._waits(one) for one in self._all.values())
 
     def take(self, *, whole: bool) -> list[RequestedAudit]:
-        """What waits to be made, now under way: those of all nodes, or the others."""
+        """Return the queued audits, of all nodes (``whole``) or the others, and mark them as
+        running.
+        """
         with self._changed:
             taken = [one for one in self._all.values() if self._waits(one) and one.whole == whole]
             for one in taken:
@@ -110,7 +114,7 @@ class AuditRequests:
             return taken
 
     def answer(self, taken: Sequence[RequestedAudit], report: bytes) -> None:
-        """They are made; ``report`` is the JSON document."""
+        """Complete audits that were taken; ``report`` is the JSON document."""
         # Compressed, because a hundred reports of a large fleet would not be small.
         small = zlib.compress(report)
         with self._changed:
@@ -119,7 +123,7 @@ class AuditRequests:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """Nobody answers any more; whoever waits is told."""
+        """Refuse new requests, and end the waits for queued ones with :class:`Stopping`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

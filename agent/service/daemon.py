@@ -1,4 +1,4 @@
-"""The service: audits when they are due, obeys signals, tells systemd how it is."""
+"""The daemon: audits when they are due, handles signals, and reports its state to systemd."""
 
 import logging
 import math
@@ -51,16 +51,15 @@ if TYPE_CHECKING:
 
 LOG = logging.getLogger(__name__)
 
-# How long work that is under way may go on after SIGTERM, in seconds; systemd and operators expect
-# an end within 5.
+# Seconds that work under way may go on after SIGTERM; systemd and operators expect an end within 5.
 GRACE = 3.0
-# How long a thread that computes keeps the interpreter from others.
+# Seconds for which a computing thread keeps the interpreter from other threads.
 SWITCH_SECONDS = 0.0005
-# How often waiting for work looks at signals, in seconds.
+# Seconds between looks at the signals while waiting for work.
 TURN = 0.2
-# After how long work is late, in seconds; systemd gives up on a service that is not ready after 90.
+# Seconds after which work counts as late; systemd gives up on a service that is not ready after 90.
 PATIENCE = 30.0
-# The store and the socket stay open for as long as the process lives.
+# Options that only a restart can change: store and sockets stay open for the life of the process.
 LASTING = (
     ("store", "path"),
     ("store", "connection"),
@@ -76,12 +75,12 @@ Warn = Callable[[cfg.ConfigOpts, bool], None]
 
 
 class Daemon:
-    """The loop. Whatever may block is done in a thread of its own, so that this one always hears
-    the signals.
+    """The daemon's loop. Whatever may block runs in a thread of its own, so that the loop always
+    hears the signals.
 
-    ``reread`` makes the configuration anew, as the command line and the files say now;
-    ``set_up_log`` logs as it says; ``warn`` logs what in it may not be meant, and is told whether
-    the configuration could be used.
+    ``reread`` builds the configuration anew from the command line and the files; ``set_up_log``
+    sets up logging as a configuration says; ``warn`` logs options that may be mistakes, and takes
+    whether the configuration could be used.
     """
 
     def __init__(
@@ -96,22 +95,22 @@ class Daemon:
         self._conf, self._reread, self._set_up_log, self._warn = conf, reread, set_up_log, warn
         self._notifier, self._signals, self._stopping = notifier, signals, Event()
         self._schedule, self._news = Schedule(conf.update_resources_interval), ProblemLog()
-        # What systemd knows: whether the service is ready, and what was wrong with the
-        # configuration it was asked to take.
+        # ``_told_ready``: systemd was told that the service is ready. ``_refusal``: why the last
+        # new configuration was refused.
         self._told_ready, self._refusal = False, ""
         self._state: AgentState = "starting"
         self._begun = self._reread_asked = False
-        # As the last whole audit that came to any has left them.
+        # As last reported by an audit of all nodes that had any.
         self._nodes: Sequence[NodeReport] = ()
         self._service = DaemonService(signals.wake)
         self._publishing = DirtyNodes(signals.wake)
         self._api: LocalApi | None = None
 
     def run(self) -> None:
-        """Audit until told to stop.
+        """Audit until a signal ends the daemon.
 
-        :raises AgentError: it could not even begin: configuration, store, identity, or a Placement
-            that never will do.
+        :raises AgentError: the daemon could not start: configuration, store, identity, or a
+            Placement that cannot be used.
         """
         self._notifier.status("starting")
         running = self._apart("looking at the configuration", lambda: self._running(self._conf))
@@ -121,7 +120,7 @@ class Daemon:
             )
             self._service.opened(RecordViews(Records(store), host_name(self._conf)))
             try:
-                # After the store, because that is what tells who else runs here.
+                # After the store, because its lock shows whether another agent runs here.
                 self._apart("opening the local API", self._open_api)
                 with self._surviving():
                     self._rest()
@@ -141,8 +140,8 @@ class Daemon:
         LOG.info("stopped")
 
     def _running(self, conf: cfg.ConfigOpts) -> Runtime:
-        """A fleet on ``conf``. What nobody reads there is told afterwards, because a driver has
-        options of its own; and whatever came of it.
+        """Return a runtime on ``conf``. Unread options are reported afterwards, because a driver
+        has options of its own; also when it fails.
         """
         usable = False
         try:
@@ -155,7 +154,7 @@ class Daemon:
     # --- one turn ---------------------------------------------------------------------------------
 
     def _turn(self, running: Runtime, store: Store) -> None:
-        """Audit what is due, and what was asked for."""
+        """Audit what is due, and what was requested."""
         if self._api is not None:
             self._api.keep_up()
         asked = self._service.audits.take(whole=True)
@@ -174,8 +173,8 @@ class Daemon:
     def _surviving(
         self, running: Runtime | None = None, asked: Sequence[RequestedAudit] = ()
     ) -> Iterator[None]:
-        """Have no bug in the block end the daemon: tell of it, and try again soon. Whoever
-        ``asked`` for what it did is told too.
+        """Keep a bug in the block from ending the daemon: report it, also to the requests in
+        ``asked``, and try again soon.
         """
         try:
             yield
@@ -186,7 +185,7 @@ class Daemon:
             bug = AgentBug.of(error)
         else:
             return
-        # Not at once, whatever it is that fails.
+        # Not at once, whatever fails.
         self._schedule.failed()
         self._stopping.wait(TURN)
         self._told_bug(bug, running, asked)
@@ -194,7 +193,7 @@ class Daemon:
     def _told_bug(
         self, bug: AgentBug, running: Runtime | None, asked: Sequence[RequestedAudit]
     ) -> None:
-        """Tell systemd and whoever asked of a bug, as far as that does not meet it too."""
+        """Report a bug to systemd and to the requests in ``asked``, unless that fails too."""
         try:
             if running is not None:
                 self._show(_failure(running, bug), asked, running.hanging, whole=True)
@@ -203,14 +202,14 @@ class Daemon:
             LOG.exception("telling of a failure")
 
     def _cycle(self, running: Runtime, store: Store, asked: Sequence[RequestedAudit]) -> None:
-        """Audit every node, and tell of it."""
-        # What changes from here on may come too late for this audit.
+        """Audit every node, and report the result."""
+        # A change from here on may be too late for this audit.
         self._publishing.take()
         try:
             report = self._apart("an audit", lambda: self._audit(running, store, asked=bool(asked)))
         except AgentError as error:
-            # A driver may need what starts later than the agent, and a bug may be gone; all else
-            # that keeps it from its first audit is there to stay.
+            # A driver may need a service that starts later than the agent, and a bug may not come
+            # again; any other error before the first audit is permanent.
             if not self._begun and not isinstance(error, DriverError | AgentBug):
                 raise
             report = _failure(running, error)
@@ -225,6 +224,7 @@ class Daemon:
         self._say(summary(report.errors, report.nodes, running.hanging))
 
     def _audit(self, running: Runtime, store: Store, *, asked: bool) -> Report:
+        """Poll the monitors and audit every node."""
         self._service.measured(running.monitors.poll())
         fleet = running.start(store)
         self._service.serves(fleet.context, audited=False)
@@ -236,7 +236,7 @@ class Daemon:
         return _with_store(report, store, self._nodes)
 
     def _special(self, running: Runtime, store: Store, asked: RequestedAudit) -> None:
-        """An audit that is none of the daemon's own: of some nodes only, or a dry run."""
+        """Run a requested audit of some nodes, or a requested dry run."""
 
         def audit() -> Report:
             fleet = running.start(store)
@@ -255,7 +255,7 @@ class Daemon:
             self._tell_bugs(report, running)
 
     def _publish(self, running: Runtime, store: Store) -> None:
-        """Audit the nodes of which something has changed."""
+        """Audit the nodes that have changed."""
         nodes = sorted(self._publishing.take())
         try:
             report = self._apart(
@@ -276,7 +276,9 @@ class Daemon:
         self._tell_bugs(report, running)
 
     def _tell_bugs(self, report: Report, running: Runtime) -> None:
-        """Tell of a bug in an audit of some nodes; the next audit of all tells whether it lasts."""
+        """Report a bug in an audit of some nodes to systemd; the next audit of all nodes shows
+        whether it lasts.
+        """
         if any(one.code == AgentBug.code for one in report.errors):
             self._schedule.failed()
             self._say(summary(report.errors, (), running.hanging))
@@ -284,7 +286,7 @@ class Daemon:
     def _show(
         self, report: Report, asked: Sequence[RequestedAudit], hanging: int, *, whole: bool
     ) -> None:
-        """Tell those who look at the agent or have asked for this."""
+        """Hand a report to the local API, to the metrics, and to the requests in ``asked``."""
         self._service.audited(report, whole=whole)
         if self._api is not None:
             self._api.metrics.audited(report, hanging, whole=whole)
@@ -312,7 +314,7 @@ class Daemon:
             self._reread_asked = False
 
     def _rest(self) -> None:
-        """Until the next audit is due, or a signal or a request comes."""
+        """Wait until the next audit is due, or a signal or a request comes."""
         self._listen(0)
         while not (self._stopping.is_set() or self._signals.reload or self._service.wanted):
             self._notifier.watchdog()
@@ -321,7 +323,7 @@ class Daemon:
             self._listen(min(left, (self._notifier.watchdog_interval or math.inf) / 3))
 
     def _say(self, status: str) -> None:
-        """Tell systemd; the first time also that the service is ready."""
+        """Tell systemd the status; the first time also that the service is ready."""
         text = f"{status}; {self._refusal}" if self._refusal else status
         self._state = agent_state(status)
         LOG.log(logging.DEBUG if self._told_ready else logging.INFO, text)
@@ -343,7 +345,7 @@ class Daemon:
 
     def _open_api(self) -> None:
         if self._conf.api.socket:
-            # Here, because it takes memory that an agent without it saves.
+            # Imported here, because it takes memory that an agent without it saves.
             from agent.api.local_api import LocalApi
 
             api = LocalApi(self._conf, self._service)
@@ -352,7 +354,7 @@ class Daemon:
             api.start_figures()
 
     def _close_api(self) -> None:
-        """At once, so that whoever waits for an answer gets one."""
+        """Stop the API at once, so that every waiting request gets an answer."""
         self._service.stops()
         if self._api is not None:
             self._api.stop()
@@ -360,7 +362,7 @@ class Daemon:
     # --- signals ----------------------------------------------------------------------------------
 
     def _listen(self, seconds: float) -> None:
-        """Take signals, and wait so long for one."""
+        """Take signals, and wait up to ``seconds`` for one."""
         self._signals.take(seconds)
         if self._signals.stop and not self._stopping.is_set():
             LOG.info("stopping")
@@ -369,8 +371,10 @@ class Daemon:
             self._close_api()
 
     def _apart(self, what: str, work: Callable[[], Result]) -> Result:
-        """What ``work`` returns or raises, done while this thread listens. If it does not end in
-        time after SIGTERM, the process does.
+        """Run ``work`` in a thread while this thread listens to signals; return or raise what it
+        does. The process ends if ``work`` does not end in time after SIGTERM.
+
+        :raises AgentBug: ``work`` raised anything but an :class:`AgentError`.
         """
         self._service.begins(what)
         future: Future[Result] = Future()
@@ -389,13 +393,14 @@ class Daemon:
         except AgentError:
             raise
         except BaseException as error:
-            # Of these too, because it ended the thread that did the work and not this one.
+            # Also SystemExit and the like, because it ended the thread that did the work and not
+            # this one.
             LOG.critical("%s", what, exc_info=True)
             raise AgentBug.of(error) from error
 
     def _reloaded(self, running: Runtime, store: Store) -> Runtime:
-        """The fleet on the configuration as it is now, if all of that can be used; else say why,
-        and go on with the old one.
+        """Return a runtime on the configuration as it is now; if that cannot be used, report why
+        and return ``running``.
         """
         self._signals.reload = False
         self._service.reloads()
@@ -419,6 +424,7 @@ class Daemon:
         return running
 
     def _tell_reload(self, refusal: AgentError | None) -> None:
+        """Report to log, systemd and API how the reload ended."""
         if not self._stopping.is_set():
             problems = problems_of(refusal) if refusal is not None else ()
             for problem in problems:
@@ -442,12 +448,14 @@ class Daemon:
     def _changed_keeping_leases(
         self, before: Runtime, conf: cfg.ConfigOpts, store: Store
     ) -> Runtime:
-        """As :meth:`_changed`, which may take longer than a lease, because drivers do."""
+        """Call :meth:`_changed` while the leases are renewed, because starting a driver may take
+        longer than a lease lasts.
+        """
         with before.keeping_leases():
             return self._changed(before, conf, store)
 
     def _changed(self, before: Runtime, conf: cfg.ConfigOpts, store: Store) -> Runtime:
-        """The fleet on ``conf``; the one before is only given up when this one is there.
+        """Return a runtime on ``conf``; the one before is closed only once this one is ready.
 
         :raises AgentError: ``conf`` cannot be used; nothing has changed.
         """
@@ -464,8 +472,8 @@ class Daemon:
         now = self._running(conf)
         try:
             access = Access.from_options(conf)
-            # A backend that is away says nothing against the configuration; the next audit tries
-            # again, and tells.
+            # An unavailable backend does not make the configuration wrong; the next audit tries
+            # again, and reports it.
             with suppress(NotReady, DriverTimeout):
                 now.start(store)
             try:
@@ -481,13 +489,13 @@ class Daemon:
         try:
             before.close(now)
         except Exception:
-            # From here on the new one is what there is.
+            # From here on the new runtime is the one in use.
             LOG.exception("closing what the old configuration made")
         return now
 
 
 def _failure(running: Runtime, error: AgentError) -> Report:
-    """The report of an audit that could not even begin."""
+    """Return the report of an audit that could not begin."""
     return Report(
         version=agent_version(),
         host=host_name(running.conf),
@@ -500,16 +508,16 @@ def _failure(running: Runtime, error: AgentError) -> Report:
 
 
 def _with_store(report: Report, store: Store, before: Sequence[NodeReport]) -> Report:
-    """The report, degraded if nothing can be promised because nothing can be written, even if no
-    audit had anything to write.
+    """Return the report, degraded if the store cannot be written, because then no claim can be
+    made, even if no audit had anything to write.
 
-    ``before``: the nodes as they were last reported, for a pass that did not come as far as to any.
+    ``before``: the nodes as last reported, for a pass that did not get as far as any node.
     """
     try:
         store.check_writable()
     except StoreError as error:
         (problem,) = problems_of(error)
-        # Those before were not audited in this pass.
+        # The nodes of ``before`` were not audited in this pass.
         nodes = tuple(
             _degraded(node, problem)
             for node in report.nodes
@@ -532,12 +540,12 @@ def _degraded(node: NodeReport, problem: Problem) -> NodeReport:
 
 
 def _refuse_to_begin(errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
-    """End a start that no waiting will make a good one.
+    """End a start that no waiting can mend.
 
     :raises AgentError: the reason.
     """
     reasons = [problem for problem in errors if problem.fatal]
-    # A refused node is none of them: the daemon tries it again, later each time.
+    # A refused node is no reason: the daemon tries it again, later each time.
     by_node = [[problem for problem in node.errors if problem.fatal] for node in nodes]
     if by_node and all(by_node):
         reasons += by_node[0]
@@ -553,7 +561,7 @@ def _do(work: Callable[[], Result], future: "Future[Result]") -> None:
 
 
 def _tell_of_thread(ended: threading.ExceptHookArgs) -> None:
-    """Tell of a thread that an exception has ended, in the log instead of on stderr."""
+    """Log an exception that ended a thread, instead of printing it to stderr."""
     name = ended.thread.name if ended.thread is not None else "?"
     LOG.critical(
         "the thread %s was ended by %s",
@@ -564,7 +572,7 @@ def _tell_of_thread(ended: threading.ExceptHookArgs) -> None:
 
 
 def _leave(what: str) -> NoReturn:
-    """End the process now. Its threads would keep it alive, and all that has to last is in the
+    """End the process now. Its threads would keep it alive, and all persistent state is in the
     store.
     """
     LOG.warning(
@@ -575,9 +583,9 @@ def _leave(what: str) -> NoReturn:
 
 
 def run(conf: cfg.ConfigOpts, reread: Reread, set_up_log: SetUpLog, warn: Warn) -> int:
-    """Be the daemon, in the foreground, until a signal ends it. Returns the exit code.
+    """Run the daemon in the foreground until a signal ends it. Return the exit code.
 
-    :raises AgentError: it could not begin.
+    :raises AgentError: the daemon could not start.
     """
     # A claim gives the interpreter up a dozen times, and would wait 5 ms for it each time while
     # another thread searches for cells.

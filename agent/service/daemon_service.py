@@ -1,5 +1,5 @@
-"""The daemon as its API sees it: what the last audits showed, what is asked of the next ones,
-whether all is well.
+"""The daemon as its API sees it: the results of the last audits, requests for audits and reloads,
+and the health of the process.
 """
 
 import time
@@ -25,16 +25,17 @@ from agent.service.audit_queue import AuditRequests
 from agent.tracker.errors import NodeNotReady, UnknownNode
 from agent.tracker.tracker import Tracker
 
-# In seconds: work of which nothing was heard for so long does not go on, or so systemd's watchdog
-# will find too.
+# Seconds without a sign of progress after which work counts as stalled; systemd's watchdog then
+# finds the same.
 STALLED = 300.0
-# Seconds in which a configuration has to be read again, its driver started anew.
+# Seconds in which a configuration has to be reread and its driver started.
 RELOAD_DEADLINE = 240.0
 
 
 class DaemonService:
-    """Shared by the daemon's loop, which tells it everything, and the threads of the API. ``wake``
-    makes the loop look.
+    """State shared by the daemon's loop, which writes it, and the API's threads, which read it.
+
+    ``wake`` wakes the loop.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -42,53 +43,54 @@ class DaemonService:
         self._wake, self._lock = wake, Lock()
         self._status, self._stopping = "starting", False
         self._work, self._heard_of = "", 0.0
+        """``_heard_of``: when ``_work`` last showed progress, in seconds of the monotonic clock."""
         self._seen: Mapping[str, LastAudit] = {}
         # None until all nodes were audited once.
         self._errors: Sequence[Problem] | None = None
-        # Asked for, and under way.
+        # The reload that is requested, and the one under way.
         self._reload: Future[None] | None = None
         self._reloading: Future[None] | None = None
         self._records: RecordViews | None = None
         self._context: AuditContext | None = None
         self._readings: Sequence[Measurement] = ()
 
-    # --- what the daemon tells --------------------------------------------------------------------
+    # --- called by the daemon ---------------------------------------------------------------------
 
     def says(self, status: str) -> None:
-        """How things are, in one line."""
+        """Set the status line."""
         self._status = status
 
     def opened(self, records: RecordViews) -> None:
-        """The store is open, and stays so for as long as anybody may ask."""
+        """Set the records; the store stays open as long as requests may come."""
         self._records = records
 
     def serves(self, context: AuditContext, *, audited: bool) -> None:
-        """What requests are carried out with. Whatever did that before goes on until the nodes were
-        ``audited`` by this one.
+        """Set the context that requests are carried out with. An earlier context stays in use until
+        the nodes were ``audited`` with this one.
         """
         if audited or self._context is None:
             self._context = context
             self._records = self._records.of(context.agent) if self._records is not None else None
 
     def measured(self, readings: Sequence[Measurement]) -> None:
-        """What the monitors say of the host."""
+        """Set what the monitors measured."""
         self._readings = readings
 
     def begins(self, work: str) -> None:
-        """The loop waits for this now."""
+        """Note that the loop waits for ``work`` now."""
         self._work, self._heard_of = work, time.monotonic()
 
     def goes_on(self) -> None:
-        """The work gets somewhere."""
+        """Note progress of the work."""
         self._heard_of = time.monotonic()
 
     def ends(self) -> None:
-        """The work is done."""
+        """Note the end of the work."""
         self._work = ""
 
     def audited(self, report: Report, *, whole: bool) -> None:
-        """What an audit has shown; a ``whole`` one has shown every node there is, a dry run only
-        what could be.
+        """Take over the result of an audit. A ``whole`` one covers every node there is; a dry run
+        is ignored.
         """
         if report.dry_run:
             return
@@ -100,14 +102,13 @@ class DaemonService:
             }
             if whole:
                 self._errors = report.errors
-                # Those of which nothing is known now are as they were, if it is the agent that
-                # fails.
+                # If the agent itself fails, the nodes without a report stay as they were.
                 self._seen = {**self._seen, **seen} if report.errors else seen
             else:
                 self._seen = {**self._seen, **seen}
 
     def stops(self) -> None:
-        """Nothing that is asked will be done any more."""
+        """Refuse all further requests, and end the waiting ones with :class:`Stopping`."""
         self._stopping = True
         self.audits.close()
         with self._lock:
@@ -118,23 +119,21 @@ class DaemonService:
 
     @property
     def wanted(self) -> bool:
-        """Whether the loop is asked for anything."""
+        """Whether a request waits for the loop."""
         return self.audits.waiting or self.reload_wanted
 
     @property
     def reload_wanted(self) -> bool:
-        """Whether the configuration is to be read again."""
+        """Whether a reload is requested."""
         return self._reload is not None
 
     def reloads(self) -> None:
-        """The configuration is read again now; whoever asks from here on gets a reading of their
-        own.
-        """
+        """Note that a reload begins; later requests wait for the next one."""
         with self._lock:
             self._reloading, self._reload = self._reload, None
 
     def reloaded(self, error: AgentError | None) -> None:
-        """The configuration was read again, and cannot be used if there is an error."""
+        """Note the end of a reload; with an ``error``, the configuration cannot be used."""
         with self._lock:
             asked, self._reloading = self._reloading, None
         if asked is not None and error is None:
@@ -142,14 +141,17 @@ class DaemonService:
         elif asked is not None:
             asked.set_exception(error)
 
-    # --- what the API asks: see agent.api.service -------------------------------------------------
+    # --- called by the API: see agent.api.service -------------------------------------------------
 
     def status(self) -> str:
-        """How things are, in one line."""
+        """Return the status line."""
         return self._status
 
     def check_health(self) -> None:
-        """:raises Unwell, Stopping: the process does not work as it should."""
+        """Check that the process makes progress.
+
+        :raises Unwell, Stopping: the process does not work as it should.
+        """
         if self._stopping:
             raise Stopping
         silent = time.monotonic() - self._heard_of
@@ -160,7 +162,10 @@ class DaemonService:
             )
 
     def check_readiness(self) -> None:
-        """:raises Unready, Stopping: not every node was audited and is well."""
+        """Check that every node was audited and is well.
+
+        :raises Unready, Stopping: not every node was audited and is well.
+        """
         if self._stopping:
             raise Stopping
         errors, seen = self._errors, self._seen
@@ -182,15 +187,18 @@ class DaemonService:
             raise Unready(reasons)
 
     def seen(self) -> Sequence[LastAudit]:
-        """Every node, in the order of their uuids."""
+        """Return the last audit of every node, ordered by uuid."""
         return [seen for _, seen in sorted(self._seen.items())]
 
     def nodes(self) -> Sequence[Document]:
-        """A summary of each node, in the order of their uuids."""
+        """Return a summary of each node, ordered by uuid."""
         return [_summary(seen) for seen in self.seen()]
 
     def node(self, uuid: str) -> Document:
-        """:raises UnknownNode: there is none of that uuid."""
+        """Return the last report of a node.
+
+        :raises UnknownNode: there is no node of that uuid.
+        """
         seen = self._find(uuid)
         return {
             **node_document(seen.report),
@@ -199,7 +207,10 @@ class DaemonService:
         }
 
     def tree(self, uuid: str) -> Document:
-        """:raises UnknownNode: there is none of that uuid."""
+        """Return the tree of a node as its last audit left it.
+
+        :raises UnknownNode: there is no node of that uuid.
+        """
         seen = self._find(uuid)
         report = seen.report
         stored = StoredTree(
@@ -209,7 +220,10 @@ class DaemonService:
         return {**found, "endpoint": seen.endpoint}
 
     def records(self) -> RecordViews:
-        """:raises NodeNotReady, Stopping: they cannot be read yet, or no more."""
+        """Return the views of the records.
+
+        :raises NodeNotReady, Stopping: they cannot be read yet, or not any more.
+        """
         if self._stopping:
             raise Stopping
         if self._records is None:
@@ -217,30 +231,46 @@ class DaemonService:
         return self._records
 
     def tracker(self) -> Tracker:
-        """:raises NodeNotReady, Stopping: nothing can be done yet, or no more."""
+        """Return the tracker.
+
+        :raises NodeNotReady, Stopping: there is none yet, or not any more.
+        """
         tracking = self._in_service().records
         if tracking is None:
             raise _not_ready()
         return tracking.tracker
 
     def placement(self) -> PlacementClient:
-        """:raises NodeNotReady, Stopping: as :meth:`tracker`."""
+        """Return a new client of Placement.
+
+        :raises NodeNotReady, Stopping: as :meth:`tracker`.
+        """
         return self._in_service().server.client()
 
     def readings(self) -> Sequence[Measurement]:
-        """What the monitors said when they were last asked."""
+        """Return the last measurements of the monitors."""
         return self._readings
 
     def request_audit(self, nodes: Sequence[str], *, dry_run: bool) -> str:
-        """:raises TooManyAudits, Stopping: it will not be made."""
+        """Request an audit; return its id.
+
+        :raises TooManyAudits, Stopping: it will not be run.
+        """
         return self.audits.ask(nodes, dry_run=dry_run)
 
     def audit(self, audit_id: str, wait: float) -> Audit:
-        """:raises UnknownAudit, Stopping: there is none."""
+        """Return the state of a requested audit; wait up to ``wait`` seconds until it is done.
+
+        :raises UnknownAudit, Stopping: there is none.
+        """
         return self.audits.look(audit_id, wait)
 
     def reload(self) -> None:
-        """:raises AgentError: the configuration cannot be used, and the old one stays."""
+        """Request a reload, and wait for its end.
+
+        :raises AgentError: the configuration cannot be used, and the old one stays.
+        :raises DriverTimeout: the reload did not end within :data:`RELOAD_DEADLINE`.
+        """
         with self._lock:
             if self._stopping:
                 raise Stopping
@@ -273,22 +303,20 @@ class DaemonService:
 def _seen(
     node: NodeReport, endpoint: str | None, now: float, before: LastAudit | None
 ) -> LastAudit:
-    """The node as this audit left it, and as the one ``before`` did where this one
-    could not look.
-    """
+    """Return the node's last audit, completed from ``before`` where this audit could not look."""
     well = node.state in WELL
     if before is None:
         return LastAudit(node, endpoint, now, now if well else None)
     if not node.judged:
-        # That nobody can look, as in an outage, mends nothing. Conflicts show before anything else
-        # does.
+        # An audit that could not look, as in an outage, has not ended any drift. Conflicts are
+        # found before all other drift.
         kept = [
             one
             for one in before.report.drift
             if one not in node.drift and not (node.drift and one.kind in CONFLICTS)
         ]
         node = replace(node, drift=(*node.drift, *kept))
-    # One that was not audited was either found to be as it was, or not looked at.
+    # A node without an audit was either found unchanged, or could not be audited.
     return LastAudit(
         node, endpoint, now if node.seconds or well else before.at, now if well else before.good_at
     )

@@ -1,5 +1,7 @@
-"""What is new in a report: a log line when a trouble comes and when it goes, none while
-it lasts.
+"""Logs the problems of reports: one line when a problem comes and one when it goes, none while it
+lasts.
+
+Also the status line that sums up a report.
 """
 
 import logging
@@ -21,32 +23,33 @@ from agent.model.report import WELL, AgentState, NodeReport, Problem
 
 LOG = logging.getLogger(__name__)
 
-# What is wrong with no node in particular.
+# Stands for problems of no node in particular.
 HOUSE = "the agent"
-# What keeps a node from being served is no warning.
+# Levels other than warning, by error code: a node that is not served is an error.
 LEVELS = {
     ReshapeFailed.code: logging.CRITICAL,
     ReshapeNeeded.code: logging.ERROR,
     ProviderNameConflict.code: logging.ERROR,
     ProviderIdentityConflict.code: logging.ERROR,
-    # Another agent does the work, as it should be.
+    # Another agent does the work, as intended.
     StandingBy.code: logging.INFO,
 }
-# Told again from time to time, because only a person can end it.
+# Logged again after some time, because only an operator can end it.
 REPEATED = (ProviderNameConflict.code, ProviderIdentityConflict.code)
 REPEAT_AFTER = 3600.0
+"""Seconds."""
 
 
 class ProblemLog:
-    """Remembers what was wrong with whom, and when that was last told."""
+    """Remembers the problems of each node and of the agent, and when each was last logged."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # Of everyone the messages, and when each was told.
+        # By node (or ``HOUSE``): the messages, and when each was logged, in seconds of ``clock``.
         self._known: dict[str, dict[str, float]] = {}
 
     def tell(self, errors: Sequence[Problem], nodes: Sequence[NodeReport]) -> None:
-        """Log every trouble that was not there before, and everyone who is well again."""
+        """Log every new problem, and every node that is well again."""
         self._troubled(HOUSE, errors)
         if not errors:
             self._known = {
@@ -58,15 +61,15 @@ class ProblemLog:
             who, problems = _called(node), tuple(_problems(node))
             if problems:
                 self._troubled(who, problems)
-            # A node can be degraded without a word, because what was refused once is not sent
+            # A node without problems may still be degraded, because a refused operation is not sent
             # again.
             elif node.state in WELL:
                 self._troubled(who, ())
 
     def _troubled(self, who: str, problems: Sequence[Problem]) -> None:
         before, now = self._known.get(who, {}), self._clock()
-        # The traffic with Placement tells of outages itself, by their kind; while one lasts, nobody
-        # knows what has become of the rest.
+        # The transport logs outages itself, by their kind; during an outage the other problems are
+        # unknown, so they are kept.
         told = [one for one in problems if one.code != PlacementUnreachable.code]
         outage = len(told) < len(problems)
         known = {one.message: before.get(one.message, now) for one in told}
@@ -88,15 +91,15 @@ class ProblemLog:
 
 
 def agent_state(status: str) -> AgentState:
-    """The state that a line of status begins with."""
+    """Return the state that a status line begins with."""
     return next(
         (state for state in get_args(AgentState) if status.partition(":")[0] == state), "degraded"
     )
 
 
 def summary(errors: Sequence[Problem], nodes: Sequence[NodeReport], hanging: int) -> str:
-    """How things are, in one line for ``systemctl status``. ``hanging``: driver calls that never
-    came back.
+    """Return the status line for ``systemctl status``. ``hanging``: how many driver calls never
+    returned.
     """
     if [one.code for one in errors] == [StandingBy.code]:
         return errors[0].message
@@ -121,7 +124,7 @@ def _problems(node: NodeReport) -> Iterator[Problem]:
     yield from node.errors
     told = {one.message for one in node.errors}
     for drift in node.drift:
-        # Over-commitment is told when it happens, and shows in that one audit only.
+        # Over-commitment is logged when it happens, and shows in that one audit only.
         if (
             drift.severity == "warning"
             and drift.kind != "overcommitted"

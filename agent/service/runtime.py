@@ -1,5 +1,5 @@
-"""A fleet in service: built on one configuration, started when it is first needed, closed when
-another takes its place.
+"""The fleet in service: built from one configuration, started when it is first needed, closed when
+its successor takes over.
 """
 
 import logging
@@ -21,26 +21,28 @@ from agent.store.store import Store
 
 LOG = logging.getLogger(__name__)
 
-# How often is looked whether leases have to be renewed, in seconds: no lease is shorter than 30.
+# Seconds between renewals of the leases: no lease is shorter than 30.
 KEEP_EVERY = 5.0
 
 
 class CallObserver(Protocol):
-    """Whoever counts what is asked of Placement and of the driver. Called from many threads."""
+    """Counts requests to Placement and calls of the driver. Called from many threads."""
 
     def requested(self, method: str, status: int | None, seconds: float) -> None:
-        """A request to Placement has its answer, or gets none: then ``status`` is None."""
+        """Take the end of a request to Placement; ``status`` is None if there was no answer."""
 
     def called(self, call: str, outcome: Outcome, seconds: float) -> None:
-        """A call of the driver has come back, or was given up."""
+        """Take the end of a driver call: it returned, or was given up."""
 
 
 class Runtime:
-    """The fleet of ``conf``. Making it touches nothing. ``changed``: called with each node of which
-    something has, see :func:`started`.
+    """The components and the fleet of ``conf``. Constructing it touches nothing outside the
+    process.
+
+    ``changed``: called with each node that has changed, see :func:`start_fleet`.
 
     :raises ConfigErrors: everything that is wrong with ``conf``.
-    :raises DriverError: its driver failed to say.
+    :raises DriverError: its driver failed to check the configuration.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class Runtime:
 
     @property
     def hanging(self) -> int:
-        """How many driver calls were given up and have not come back."""
+        """How many driver calls were given up and have not returned."""
         driver = self._parts.driver
         return self._parts.worker.stuck + (
             driver.hanging if isinstance(driver, CountsHangingCalls) else 0
@@ -67,11 +69,11 @@ class Runtime:
 
     @property
     def monitors(self) -> Monitors:
-        """What measures the host."""
+        """The monitors, which measure the host."""
         return self._parts.monitors
 
     def start(self, store: Store) -> Fleet:
-        """The fleet, ready to be audited.
+        """Return the fleet, started if it was not.
 
         :raises AgentError: it cannot be started; the next call tries again.
         """
@@ -91,7 +93,7 @@ class Runtime:
 
     @contextmanager
     def keeping_leases(self) -> Iterator[None]:
-        """Renew the leases of the fleet, if it was started, for as long as the block takes."""
+        """Renew the leases of the fleet, if it was started, while the block runs."""
         fleet, done = self._fleet, Event()
 
         def keep(fleet: Fleet) -> None:
@@ -101,7 +103,7 @@ class Runtime:
                 except AgentError as error:
                     LOG.debug("leases were not renewed: %s", error)
                 except Exception:
-                    # The next time it may be done.
+                    # The next renewal may succeed.
                     LOG.exception("leases were not renewed")
 
         keeper = (
@@ -119,7 +121,7 @@ class Runtime:
                 keeper.join()
 
     def close(self, successor: "Runtime | None" = None) -> None:
-        """Stop the driver, if it was started. ``successor``: what takes this one's place, leases
+        """Stop the driver, if it was started. ``successor``: the runtime that takes over, leases
         included.
         """
         fleet, self._fleet = self._fleet, None

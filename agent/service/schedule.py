@@ -1,4 +1,6 @@
-"""When the next audit is due."""
+"""When the next audit is due: the schedule of audits of all nodes, and the nodes that wait for one
+of their own.
+"""
 
 import math
 import random
@@ -6,16 +8,15 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-# How long the first change waits for others, in seconds: a burst of claims becomes one audit.
+# Seconds that the first change waits for others, so that a burst of claims becomes one audit.
 GATHERING = 1.0
 
 
 class DirtyNodes:
-    """The nodes that wait, by uuid or by a pattern of their names. Threads tell of changes, the
-    daemon's loop takes them; ``wake`` makes it look.
+    """The nodes that have changed and wait for an audit, by uuid or by a pattern of their names.
 
-    What fails is not tried again from here: the node stays dirty, and the next audit of all comes
-    after a pause of its own.
+    Threads report changes, the daemon's loop takes them; ``wake`` wakes the loop. A failed audit is
+    not repeated from here: the next audit of all nodes covers the node, after a pause of its own.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -24,7 +25,7 @@ class DirtyNodes:
         self.due = math.inf
 
     def changed(self, node: str) -> None:
-        """Something was promised or given back on the node, or is different there."""
+        """Add a node: something was claimed or released on it, or its host has changed."""
         with self._lock:
             first = not self._nodes
             self._nodes.add(node)
@@ -34,7 +35,7 @@ class DirtyNodes:
             self._wake()
 
     def take(self) -> frozenset[str]:
-        """The nodes that wait; they wait no more."""
+        """Return the waiting nodes and empty the set."""
         with self._lock:
             taken = frozenset(self._nodes)
             self._nodes.clear()
@@ -43,6 +44,7 @@ class DirtyNodes:
 
 
 DEFAULT_INTERVAL = 60.0
+"""Seconds."""
 # The first audit comes within this part of the interval, because hosts that got power at the same
 # moment start together.
 START_JITTER = 0.05
@@ -51,7 +53,8 @@ FIRST_PAUSE = 1.0
 
 
 class Schedule:
-    """Due times in seconds of the monotonic clock, so that a clock that is set moves none.
+    """Computes when the next audit is due, in seconds of the monotonic clock, which no change of
+    the wall clock moves.
 
     ``interval``: seconds as in [DEFAULT] update_resources_interval, where 0 is the default and -1
     never.
@@ -61,26 +64,26 @@ class Schedule:
         now = time.monotonic()
         self._interval = interval if interval > 0 else DEFAULT_INTERVAL
         self._never = interval < 0
-        # A host's own place within the interval, so that many hosts spread over all of it.
+        # A host's own offset within the interval, so that many hosts spread over all of it.
         self._phase = now + random.uniform(0, self._interval)
         self._failures = 0
         self.due = now + random.uniform(0, START_JITTER) * self._interval
 
     def at_once(self) -> None:
-        """The next audit is due now."""
+        """Make the next audit due now."""
         self.due = time.monotonic()
 
     def succeeded(self) -> None:
-        """The next one comes at its place in the interval; those that were missed are not made up
-        for.
+        """Schedule the next audit at the host's offset in the next interval; missed audits are not
+        made up for.
         """
         self._failures = 0
         periods = math.floor((time.monotonic() - self._phase) / self._interval) + 1
         self.due = math.inf if self._never else self._phase + periods * self._interval
 
     def failed(self) -> None:
-        """Pause, longer each time, never longer than the interval, and not in step with other
-        hosts.
+        """Schedule the next audit after a pause that grows with each failure, never exceeds the
+        interval, and is not in step with other hosts.
         """
         longest = min(self._interval, FIRST_PAUSE * 2 ** min(self._failures, 16))
         self._failures += 1

@@ -1,6 +1,4 @@
-"""The signals a service obeys, as something to ask about: no handler runs in the middle of anything
-else.
-"""
+"""Signals of the service, taken by asking for them: no handler interrupts other code."""
 
 import signal
 from threading import get_ident
@@ -9,18 +7,18 @@ from typing import Self
 
 STOP = frozenset({signal.SIGTERM, signal.SIGINT})
 RELOAD = frozenset({signal.SIGHUP})
-# Sent by the process to itself; from anybody else it does no harm.
+# Sent by the process to itself; harmless from any other sender.
 WAKE = frozenset({signal.SIGUSR1})
-# As long as sigtimedwait is ever asked to wait, in seconds.
+# The longest single wait of sigtimedwait, in seconds.
 LONGEST_WAIT = 3600.0
 
 
 class Signals:
-    """Inside its context SIGTERM, SIGINT, SIGHUP and SIGUSR1 only wait to be taken, by the thread
-    that entered it.
+    """Context in which SIGTERM, SIGINT, SIGHUP and SIGUSR1 wait to be taken by the thread that
+    entered it.
 
-    Threads that it starts from there on leave the signals to it. ``stop`` and ``reload`` say what
-    has come; whoever obeys a reload sets it back.
+    Threads started inside the context leave the signals to that thread. ``stop`` and ``reload`` are
+    set when such a signal was taken; the loop resets ``reload`` before it reloads.
     """
 
     def __init__(self) -> None:
@@ -29,7 +27,7 @@ class Signals:
         self._listener: int | None = None
 
     def take(self, seconds: float = 0) -> None:
-        """Take what has come; if that is nothing, wait for it for so many seconds."""
+        """Take the signals that have come; if there are none, wait for one up to ``seconds``."""
         found = signal.sigtimedwait(STOP | RELOAD | WAKE, min(max(seconds, 0), LONGEST_WAIT))
         while found is not None:
             self.stop |= found.si_signo in STOP
@@ -37,8 +35,8 @@ class Signals:
             found = signal.sigtimedwait(STOP | RELOAD | WAKE, 0)
 
     def wake(self) -> None:
-        """End a wait of :meth:`take`, or the next one. From any thread; nobody waits outside the
-        context.
+        """End the current wait of :meth:`take`, or the next one. From any thread; does nothing
+        outside the context.
         """
         if self._listener is not None:
             signal.pthread_kill(self._listener, signal.SIGUSR1)
@@ -55,6 +53,7 @@ class Signals:
         trace: TracebackType | None,
     ) -> None:
         self._listener = None
-        # Because a second SIGTERM would else kill the process at its very end.
+        # Take what is left, because a second SIGTERM would otherwise kill the process at its very
+        # end.
         self.take()
         signal.pthread_sigmask(signal.SIG_SETMASK, self._before)

@@ -1,4 +1,4 @@
-"""Tells systemd how the service is: ready, its status, alive, reloading, stopping."""
+"""Tells systemd the state of the service: ready, its status, alive, reloading, stopping."""
 
 import math
 import os
@@ -12,10 +12,10 @@ from agent.model.names import printable
 
 LOG = logging.getLogger(__name__)
 
-# The longest a full queue at systemd's end may hold up the daemon's loop, in seconds.
+# Seconds that a full queue at systemd's end may hold up the daemon's loop at most.
 SEND_TIMEOUT = 1.0
-# More messages than this in one WatchdogSec tell systemd nothing, and thousands of nodes would send
-# thousands.
+# Watchdog messages per WatchdogSec at most: more tell systemd nothing, and thousands of nodes would
+# send thousands.
 ENOUGH = 10
 
 
@@ -34,15 +34,17 @@ class Notifier:
         """
 
     def ready(self, status: str = "") -> None:
-        """Started, or done with a reload."""
+        """Tell that the service has started, or has finished a reload."""
         self._send("READY=1", *_status(status))
 
     def status(self, text: str) -> None:
-        """One line for ``systemctl status``."""
+        """Set the line that ``systemctl status`` shows."""
         self._send(*_status(text))
 
     def watchdog(self) -> None:
-        """Still alive. Call it as often as there is progress: only as much is sent as is needed."""
+        """Tell that the service is alive. To be called at each progress: no more messages than
+        needed are sent.
+        """
         now = time.monotonic()
         if (
             self.watchdog_interval is not None
@@ -52,25 +54,25 @@ class Notifier:
             self._send("WATCHDOG=1")
 
     def reloading(self, status: str = "") -> None:
-        """A reload begins; :meth:`ready` ends it."""
-        # Because systemd takes the reload's begin from the message, not from its arrival.
+        """Tell that a reload begins; :meth:`ready` ends it."""
+        # Because systemd takes the begin of the reload from the message, not from its arrival.
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         self._send("RELOADING=1", f"MONOTONIC_USEC={now}", *_status(status))
 
     def stopping(self, status: str = "") -> None:
-        """The service is shutting down."""
+        """Tell that the service is shutting down."""
         self._send("STOPPING=1", *_status(status))
 
     def _send(self, *assignments: str) -> None:
         if self._address is None or not assignments:
             return
         try:
-            # A socket a message, because systemd makes its own anew when it is re-executed.
+            # One socket a message, because systemd creates its own anew when it is re-executed.
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
                 channel.settimeout(SEND_TIMEOUT)
                 channel.sendto("\n".join(assignments).encode(), self._address)
         except OSError as error:
-            # Once an outage, because the watchdog would repeat it for ever.
+            # Logged once an outage, because the watchdog would repeat it for ever.
             if not self._failing:
                 LOG.warning("systemd cannot be told %s: NOTIFY_SOCKET: %s", assignments[0], error)
             self._failing = True
@@ -79,7 +81,9 @@ class Notifier:
 
 
 def watchdog_interval(environ: Mapping[str, str]) -> float | None:
-    """Seconds of systemd's WatchdogSec; None when it is off or meant for another process."""
+    """Return the seconds of systemd's WatchdogSec; None when it is off or meant for another
+    process.
+    """
     if environ.get("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return None
     text = environ.get("WATCHDOG_USEC", "0")
@@ -94,7 +98,9 @@ def watchdog_interval(environ: Mapping[str, str]) -> float | None:
 
 
 def _socket_address(name: str) -> str | None:
-    """The address in the kernel's spelling: an abstract socket's ``@`` is a null byte there."""
+    """Return the address as the kernel spells it: the ``@`` of an abstract socket is a null byte
+    there.
+    """
     if not name:
         return None
     if name.startswith("@"):

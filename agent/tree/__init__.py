@@ -1,3 +1,3 @@
-"""The desired tree: what Placement should hold, made from the facts, the operator's policy and the
+"""The desired tree: what Placement should hold, built from the facts, the operator's policy and the
 driver's own shape.
 """

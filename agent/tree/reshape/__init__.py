@@ -1,3 +1,3 @@
-"""What of the allocations moves when the tree counts things at another place or in another class
-than before.
+"""Reshapes: which allocations move when the tree counts resources on another provider or in another
+class than before.
 """

@@ -1,11 +1,11 @@
-"""Devices that guests have and Placement does not know of, or in another amount: what to write, and
-what is left to people. Pure.
+"""Repair of the allocations of devices: what guests have and Placement counts otherwise; which part
+is written, and which is only reported. Pure.
 
-Who has nothing at all is left alone: it may be that a migration holds it for him. So is who is on
-the move. Who holds more than he has may be about to get it, by a resize that the scheduler has
-allocated for and nobody has claimed yet: that is told, and lowered only once it has stayed so. Then
-a migration of which no record knows yet holds what he has: so nothing is raised of a card of which
-a stranger holds something.
+Left alone are guests that hold nothing at all, because a migration may hold it for them, and guests
+that are moving. A guest that holds more than it has may be about to get it, by a resize that the
+scheduler has allocated for and that is not claimed yet: this is reported, and lowered only once it
+has lasted. In that case a migration without a record may hold what the guest has, so nothing is
+raised on a card of which a consumer without a record holds something.
 """
 
 from collections import Counter
@@ -25,31 +25,34 @@ from agent.tree.device_uses import DeviceUses
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The class of each provider of a card, and how much of it each settled guest has. ``known``:
-    the consumers of whom there are records.
-    """
+    """What the settled guests have of each PCI provider."""
 
     classes: Mapping[ProviderUuid, str]
+    """The class of each PCI provider."""
     amounts: Mapping[ProviderUuid, Mapping[ConsumerUuid, int]]
+    """By provider: how many of its devices each settled guest has."""
     known: frozenset[ConsumerUuid] = frozenset()
+    """The consumers that have records."""
 
 
 Surplus = tuple[ConsumerUuid, ProviderUuid, int, int]
-"""A guest that holds more of a card than it has devices of it: how many it has, and holds."""
+"""A guest that holds more of a card than it has devices of it: guest, provider, how many it has,
+how many it holds.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationRepair:
-    """``move``: who is to hold what, None if nobody is to hold anything else. ``drift``: what stays
-    wrong.
-    """
+    """The corrections that allocations of devices need."""
 
     move: AllocationMove | None = None
+    """The allocations before and after; None if none is to change."""
     drift: tuple[Drift, ...] = ()
+    """What stays wrong."""
 
 
 def counted(part: DeviceProviders, tree: ProviderTree, uses: DeviceUses) -> Counted:
-    """What ``part`` says of the providers that ``tree`` has."""
+    """Return the counts of ``part`` for the providers that ``tree`` has."""
     there = {
         tree.provider(one.name).uuid: one
         for one in part.providers.values()
@@ -64,22 +67,22 @@ def counted(part: DeviceProviders, tree: ProviderTree, uses: DeviceUses) -> Coun
 
 
 def wrong_owners(count: Counted, consumers: Consumers) -> list[ConsumerUuid]:
-    """The guests whose allocation here says something else of the devices that they have.
-    ``consumers``: of the whole tree.
+    """Return the guests whose allocation differs from the devices that they have. ``consumers``: of
+    the whole tree.
     """
     return sorted({owner for owner, *_ in _differences(count, consumers)})
 
 
 def surpluses(count: Counted, consumers: Consumers) -> frozenset[Surplus]:
-    """Those who hold more than they have."""
+    """Return the guests that hold more than they have."""
     return frozenset(one for one in _differences(count, consumers) if _is_surplus(one))
 
 
 def to_correct(
     count: Counted, consumers: Consumers, lowered: Collection[Surplus]
 ) -> list[ConsumerUuid]:
-    """The guests whose allocation is to be written. ``lowered``: what has been too much for long
-    enough.
+    """Return the guests whose allocation is to be written. ``lowered``: surpluses that have lasted
+    long enough.
     """
     return sorted(
         {
@@ -91,8 +94,8 @@ def to_correct(
 
 
 def strangers(count: Counted, consumers: Consumers) -> frozenset[ConsumerUuid]:
-    """The consumers without a record that hold something of a card of which a guest holds less than
-    it has.
+    """Return the consumers without a record that hold something of a card of which a guest holds
+    less than it has.
     """
     return frozenset(
         who
@@ -110,8 +113,11 @@ def plan_repair(
     node: Collection[ProviderUuid],
     lowered: Collection[Surplus] = (),
 ) -> AllocationRepair:
-    """``allocations``: all that those to correct hold, as just read. ``node``: the providers of the
-    node, of which an owner has to have some. ``lowered``: as in :func:`to_correct`.
+    """Plan the corrections.
+
+    ``allocations``: whole allocations of the consumers to correct, as just read. ``node``: the
+    providers of the node; a consumer is only corrected if it holds something of them. ``lowered``:
+    as in :func:`to_correct`.
     """
     left, before, after = (
         list[Drift](),
@@ -178,8 +184,8 @@ def plan_repair(
 def unknown_shares(
     count: Counted, consumers: Consumers, uses: DeviceUses, tree: ProviderTree
 ) -> Iterator[Drift]:
-    """What guests of the node hold of cards of which they have no device. Left alone: the other
-    side may be the one that is right.
+    """Yield what guests of the node hold of cards of which they have no device. Not corrected,
+    because Placement may be right and the records wrong.
     """
     for consumer, uuid, amount in _unknown(count, consumers, uses):
         yield mismatch(
@@ -195,7 +201,7 @@ def unknown_shares(
 def holders_of_unknown_shares(
     count: Counted, consumers: Consumers, uses: DeviceUses
 ) -> frozenset[ConsumerUuid]:
-    """Those of whom it would be told."""
+    """Return the consumers of :func:`unknown_shares`."""
     return frozenset(consumer for consumer, *_ in _unknown(count, consumers, uses))
 
 
@@ -215,7 +221,7 @@ def _unknown(
 def mismatch(
     owner: ConsumerUuid, provider: str, name: str, has: int, amount: int, remedy: str
 ) -> Drift:
-    """An allocation that stays as it is."""
+    """Return the drift of an allocation that stays as it is."""
     detail = f"instance {owner} holds {has} {name} of {printable(provider)} instead of {amount}"
     return Drift("allocation-mismatch", "warning", detail, remedy, consumer=owner)
 
@@ -223,14 +229,14 @@ def mismatch(
 def all_wrong(
     count: Counted, consumers: Consumers, tree: ProviderTree, remedy: str
 ) -> Iterator[Drift]:
-    """Every difference, where nothing can be written."""
+    """Yield every difference as drift, for a pass in which nothing can be written."""
     for owner, uuid, amount, has in _differences(count, consumers):
         yield mismatch(owner, tree.name_of(uuid), count.classes[uuid], has, amount, remedy)
 
 
 def _differences(count: Counted, consumers: Consumers) -> Iterator[Surplus]:
-    """Owner, provider, how much he has of its devices, how much of it he holds, be it more or less;
-    for owners who hold anything of the tree.
+    """Yield guest, provider, how many of its devices the guest has, and how many it holds, where
+    these differ; only for guests that hold anything of the tree.
     """
     known = {consumer for held in consumers.values() for consumer in held}
     for uuid, amounts in count.amounts.items():
@@ -241,7 +247,7 @@ def _differences(count: Counted, consumers: Consumers) -> Iterator[Surplus]:
 
 
 def _strangers(count: Counted, consumers: Consumers, uuid: ProviderUuid) -> list[ConsumerUuid]:
-    """The consumers without a record that hold something of a card."""
+    """Return the consumers without a record that hold something of a card, sorted."""
     return sorted(
         consumer
         for consumer, held in consumers.get(uuid, {}).items()

@@ -1,4 +1,5 @@
-"""The cells of a node as providers of their own: what each of them counts, by the operator's mode.
+"""The NUMA cells of a node as providers, each with the resources that the operator's cell mode puts
+there.
 
 ``mixed``: dedicated CPUs and pages, because a guest that floats is on no cell; ``strict``: shared
 CPUs and memory too, so that every guest has to have a topology.
@@ -20,7 +21,7 @@ from agent.model.topology import Cell
 from agent.tree.policy import Policy
 
 OF_CELLS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB})
-"""What the cells have where every guest has a topology."""
+"""The classes of the cells in strict mode, where every guest has a topology."""
 
 _PAGES = re.compile(r"CUSTOM_MEMORY_PAGE_([1-9][0-9]*)")
 _MIB = 1024  # KiB
@@ -35,7 +36,7 @@ class Cpus:
 
 
 def cell_name(root: str, cell: int) -> str:
-    """The name of a NUMA cell's provider."""
+    """Return the name of a NUMA cell's provider."""
     return f"{root}_NUMA{cell}"
 
 
@@ -46,18 +47,18 @@ def is_cell_name(name: str, root: str) -> bool:
 
 
 def page_class(size_kib: int) -> str:
-    """The class that counts, in MiB, the memory in pages of that size."""
+    """Return the class that counts, in MiB, the memory in pages of that size."""
     return f"CUSTOM_MEMORY_PAGE_{size_kib}"
 
 
 def page_size(resource_class: str) -> int | None:
-    """The size, in KiB, of the pages that the class counts; None if it counts something else."""
+    """Return the size, in KiB, of the pages that the class counts; None for any other class."""
     found = _PAGES.fullmatch(resource_class)
     return int(found[1]) if found else None
 
 
 def amount(total: int, reserved: int = 0, ratio: float = 1.0) -> Record:
-    """The record of a class of which one consumer may have all."""
+    """Return the record of a class of which one consumer may have all."""
     return {
         "total": total,
         "reserved": reserved,
@@ -69,8 +70,8 @@ def amount(total: int, reserved: int = 0, ratio: float = 1.0) -> Record:
 
 
 def page_records(cells: Sequence[Cell], policy: Policy) -> dict[str, Record]:
-    """What ``cells`` have in pages together, by class: of those sizes that are whole MiB, because
-    that is what it is counted in.
+    """Return the pages of ``cells`` together, by class; only of sizes that are whole MiB, because
+    the classes count MiB.
     """
     totals: dict[int, int] = {}
     kept: dict[int, int] = {}
@@ -99,8 +100,10 @@ def shape_cells(
     cpus: Cpus | None,
     policy: Policy,
 ) -> None:
-    """Give ``tree`` a provider for each cell of ``facts``. ``cpus`` None: nobody knows them now,
+    """Give ``tree`` a provider for each cell of ``facts``. ``cpus`` None: the CPUs are unknown now,
     and what ``present`` has of them stays.
+
+    :raises ConfigErrors: in strict mode, more memory is reserved than the cells have.
     """
     name = tree.name_of(root)
     last = {
@@ -134,10 +137,12 @@ def shape_cells(
 
 @dataclass(frozen=True, slots=True)
 class _Reserved:
-    """What of a cell is kept for the host: CPUs, and memory in MiB."""
+    """What of a cell is reserved for the host."""
 
     cpus: int = 0
+    """CPUs."""
     memory_mib: int = 0
+    """MiB."""
 
 
 def _records(
@@ -148,8 +153,8 @@ def _records(
     root: Inventories,
     policy: Policy,
 ) -> dict[str, Record]:
-    """CPUs and memory of a cell. A ratio that somebody set in Placement counts, ``root``'s where
-    the cell has none yet.
+    """Return the CPUs and memory of a cell. Ratios set in Placement are kept; the ratio of ``root``
+    counts where the cell has none yet.
     """
     records: dict[str, Record] = {}
 
@@ -172,7 +177,9 @@ def _records(
 
 
 def _reserved(cells: Sequence[Cell], cpus: Cpus | None, policy: Policy) -> list[_Reserved]:
-    """What the operator keeps for the host, spread over the cells by what they have."""
+    """Return what the operator reserves for the host, spread over the cells in proportion to what
+    they have.
+    """
     shared = [len(one.cpus & cpus.shared) if cpus else 0 for one in cells]
     memory = [one.memory_mib for one in cells]
     return [
@@ -186,8 +193,8 @@ def _reserved(cells: Sequence[Cell], cpus: Cpus | None, policy: Policy) -> list[
 
 
 def spread(amount: int, weights: Sequence[int]) -> list[int]:
-    """``amount`` in parts by ``weights``; none is above its weight unless the whole is above their
-    sum.
+    """Split ``amount`` in proportion to ``weights``. No part is above its weight unless ``amount``
+    is above the sum of the weights.
     """
     whole = sum(weights)
     return list(_parts(amount, weights, whole)) if whole else [0 for _ in weights]

@@ -1,4 +1,6 @@
-"""Children that count one class each, and where in the tree they hang."""
+"""Children of the root or of a cell that count one class each: mediated devices and contexts of
+encrypted memory.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,8 +18,8 @@ from agent.tree.mdev_policy import MdevPolicy
 
 
 def place_of(tree: ProviderTree, root: str, numa_node: int | None) -> str:
-    """The name of what a device of that cell hangs from: the cell, or the root where cells have no
-    provider or none is known.
+    """Return the name of the parent for a device of that cell: the cell's provider, or the root
+    where the cell has none or is unknown.
     """
     name = tree.name_of(root)
     cell = cell_name(name, numa_node) if numa_node is not None else name
@@ -25,8 +27,8 @@ def place_of(tree: ProviderTree, root: str, numa_node: int | None) -> str:
 
 
 def put_child(tree: ProviderTree, name: str, parent: str, inventory: Mapping[str, Record]) -> None:
-    """Have a child of just that inventory. It may be here from last time, because something foreign
-    lies below it, and belong elsewhere by now.
+    """Give ``tree`` a child with exactly that inventory. The child may exist, kept for a foreign
+    provider below it, and now belong below another parent.
     """
     if tree.exists(name):
         tree.reparent(name, parent)
@@ -36,7 +38,7 @@ def put_child(tree: ProviderTree, name: str, parent: str, inventory: Mapping[str
 
 
 def counted(total: int, most: int) -> Record:
-    """The record of a class of which a consumer may have at most ``most``."""
+    """Return the record of a class of which a consumer may have at most ``most``."""
     return {
         "total": total,
         "reserved": 0,
@@ -50,8 +52,8 @@ def counted(total: int, most: int) -> Record:
 def keep_last(
     tree: ProviderTree, present: ProviderTree, root: str, name: str, classes: frozenset[str]
 ) -> bool:
-    """Have what ``present`` has of ``classes`` on the provider called ``name``. Returns whether it
-    is there and ``tree`` had none of it.
+    """Copy what ``present`` has of ``classes`` on the provider called ``name`` to ``tree``. Returns
+    whether it was copied: not if ``present`` has none or ``tree`` has some already.
     """
     if not present.exists(name):
         return False
@@ -71,7 +73,7 @@ def keep_last(
 def put_mdevs(
     tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: MdevPolicy
 ) -> None:
-    """Give ``tree`` what follows from the mediated devices of ``facts``; if they are not complete,
+    """Give ``tree`` the providers of the mediated devices of ``facts``; if these are not complete,
     what ``present`` has of them.
     """
     if not policy.types:
@@ -91,8 +93,8 @@ def put_mdevs(
 
 
 def _keep_last(tree: ProviderTree, present: ProviderTree, root: str, policy: MdevPolicy) -> None:
-    """Nobody knows now which parents there are: all that Placement has of them stays, and what an
-    older layout has on the root.
+    """Keep all that Placement has of mediated devices, including what an older layout has on the
+    root, because the parents are unknown now.
     """
     name = tree.name_of(root)
     for uuid in present.get_provider_uuids_in_tree(root) if present.exists(root) else ():
@@ -110,15 +112,15 @@ CLASS = orc.MEM_ENCRYPTION_CONTEXT
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What is behind the node's name in that of the provider, and the trait that
-    flavors ask for.
-    """
+    """The child provider of one technique of memory encryption."""
 
     suffix: str
+    """What follows the node's name in the provider's name."""
     trait: str
+    """The trait that flavors ask for."""
 
     def name(self, root: str) -> str:
-        """The provider's name on the node called ``root``."""
+        """Return the provider's name on the node called ``root``."""
         return f"{root}_{self.suffix}"
 
 
@@ -133,8 +135,8 @@ CHILDREN: Mapping[Technique, Child] = {
 def put_encryption(
     tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts, policy: EncryptionPolicy
 ) -> None:
-    """Give ``tree`` what follows from the encryption of ``facts``; if that is not complete, what
-    ``present`` has of it.
+    """Give ``tree`` the providers of the encryption contexts of ``facts``; if these are not
+    complete, what ``present`` has of them.
     """
     name = tree.name_of(root)
     if not facts.complete("encryption"):
@@ -145,21 +147,23 @@ def put_encryption(
         return
     for technique, total in offered(facts.encryption or EncryptionFacts(), policy).items():
         child = CHILDREN[technique]
-        # A guest has one context: whatever it runs is encrypted by one key.
+        # A guest has one context: its memory is encrypted by one key.
         put_child(tree, child.name(name), name, {CLASS: counted(total, 1)})
         tree.add_traits(child.name(name), child.trait)
 
 
 def take_trait_off_root(tree: ProviderTree, root: str) -> None:
-    """SEV is a trait of its child, where it has one; old releases had both on the root."""
+    """Remove the trait of SEV from the root where its child has it; old releases set it on the root
+    too.
+    """
     sev = CHILDREN["sev"]
     if tree.exists(sev.name(tree.name_of(root))):
         tree.remove_traits(root, sev.trait)
 
 
 def offered(facts: EncryptionFacts, policy: EncryptionPolicy) -> dict[Technique, int]:
-    """How many contexts each technique is given, if any. Where SEV-SNP has some, SEV-ES has none:
-    they would be counted twice.
+    """Return how many contexts each technique offers, without techniques that offer none. Where
+    SEV-SNP has some, SEV-ES has none, because they would be counted twice.
     """
     found = {
         technique: total for technique in CHILDREN if (total := policy.contexts(facts, technique))

@@ -1,5 +1,5 @@
-"""The desired tree of one node: what the facts say, then the driver's own shape, then the agent's
-traits on the root.
+"""The desired tree of one node: the part that follows from the facts, the driver's own part, and
+the agent's traits on the root.
 """
 
 import re
@@ -27,7 +27,9 @@ _PCI_PARENT = re.compile(r"_pci_[0-9a-f]{4,8}_[0-9a-f]{2}_[01][0-9a-f]_[0-7]")
 
 
 def with_novas_children(by: MergeInputs) -> MergeInputs:
-    """``by`` with nova's children in its journal, if the tree is being taken over."""
+    """Return ``by`` with the children that nova created added to its journal, if the tree is being
+    taken over.
+    """
     if not by.take_over or not by.present.exists(by.root):
         return by
     root = by.present.name_of(by.root)
@@ -46,7 +48,7 @@ def with_novas_children(by: MergeInputs) -> MergeInputs:
 
 
 def _ownership(one: Provider, root: str) -> Ownership | None:
-    """What of a child is nova's; None if it is none of nova's."""
+    """Return what nova wrote on a child that it created; None if nova did not create it."""
     if (
         orc.VGPU in one.inventory
         and one.name.startswith(root)
@@ -63,8 +65,8 @@ _SEV = CHILDREN["sev"]
 
 
 def count_on_root(tree: ProviderTree, root: ProviderUuid, classes: frozenset[str]) -> None:
-    """Have on the root what its children have of ``classes``. A child of which nothing is left is
-    not made.
+    """Move the inventories of ``classes`` from the children to the root. A child with nothing left
+    is removed.
     """
     if orc.VGPU in classes:
         _fold(
@@ -75,7 +77,7 @@ def count_on_root(tree: ProviderTree, root: ProviderUuid, classes: frozenset[str
             together=True,
         )
     if CLASS in classes and tree.exists(sev := _SEV.name(tree.name_of(root))):
-        # A guest has one context, and the other techniques never were on the root.
+        # A guest has one context, and contexts of the other techniques never were on the root.
         _fold(tree, root, CLASS, [tree.provider(sev).uuid], together=False)
         tree.add_traits(root, _SEV.trait)
 
@@ -88,6 +90,10 @@ def _fold(
     *,
     together: bool,
 ) -> None:
+    """Add up the children's inventories of class ``name`` on the root.
+
+    ``together``: one consumer may have all of it; else at most what one child offered.
+    """
     having = [uuid for uuid in reversed(children) if name in tree.provider(uuid).inventory]
     if not having:
         return
@@ -118,17 +124,17 @@ Shape = Callable[[ProviderTree, Allocations | None], None]
 
 @dataclass(frozen=True, slots=True)
 class DriverReport:
-    """What the driver tells about a node: ``facts``, ``capabilities`` as traits, and how it shapes
-    its own part.
-
-    ``shape_all``: the driver shapes the whole tree, in nova's style, and the core adds nothing from
-    the facts.
+    """What the driver reports about a node: its facts, its capabilities, and how it shapes its own
+    part of the tree.
     """
 
     facts: HostFacts
     capabilities: Mapping[str, bool]
+    """By trait: whether the node has the capability."""
     shape: Shape | None = None
+    """Edits a tree in place; with allocations, it may move them as well."""
     shape_all: bool = False
+    """The driver shapes the whole tree, in nova's style; nothing is added from the facts."""
 
 
 def desired_tree(
@@ -142,14 +148,14 @@ def desired_tree(
     reshape_context: ReshapeContext | None = None,
     allocations: Allocations | None = None,
 ) -> ProviderTree:
-    """``base``, which is left alone, with everything that the node should have. ``allocations`` are
+    """Return a copy of ``base`` with everything that the node should have. ``allocations`` are
     edited in place.
 
-    ``reshape_context``: where guests sit; without, no more is known than the facts and the policy
-    say.
+    ``reshape_context``: where guests are placed; by default only the facts and the policy are
+    known.
 
     :raises ReshapeNeeded: allocated inventory has to move and ``allocations`` is None.
-    :raises ReshapeFailed: the driver cannot move it.
+    :raises ReshapeFailed: the allocations cannot be moved.
     :raises ConfigError: the operator's policy does not fit the node.
     """
     tree = base.copy()
@@ -166,7 +172,7 @@ def desired_tree(
         count_on_root(tree, root, policy.on_root)
         # After the driver's part, because that may have the providers that count the units.
         put_units(tree, present, root, driver_report.facts)
-        # Of a tree that is not adopted nothing goes, so that nothing of it moves either.
+        # Nothing is deleted from a tree that is not adopted, so nothing moves in it either.
         if journal.adopted:
             move_allocations(
                 tree,
@@ -182,8 +188,8 @@ def desired_tree(
 
 
 def _complete_ratios(tree: ProviderTree, ratios: Mapping[str, float]) -> None:
-    """Give the driver's records without a ratio the operator's; what he left open too, the merge
-    completes from Placement.
+    """Add the operator's ratios to the driver's records that have none. Ratios that the operator
+    left open are completed from Placement by the merge.
     """
     for one in list(tree.providers()):
         sparse = [
@@ -210,8 +216,8 @@ TRAIT = os_traits.COMPUTE_REMOTE_MANAGED_PORTS
 def with_remote_managed_ports(
     driver_report: DriverReport, offered: bool | None, present: ProviderTree, root: ProviderUuid
 ) -> DriverReport:
-    """``driver_report`` with that capability only if such functions are ``offered``, free or not;
-    if nobody knows (None), as ``present`` has it.
+    """Return ``driver_report`` with the capability of remote-managed ports only if such devices are
+    ``offered``, free or not; if that is unknown (None), as ``present`` has it.
     """
     known = {**(driver_report.facts.traits or {}), **driver_report.capabilities}
     if not known.get(TRAIT):

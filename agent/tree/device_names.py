@@ -1,4 +1,4 @@
-"""How Placement knows the provider of a card: by its name, its marking trait and its one resource
+"""How the provider of a card is recognized: by its name, its marker trait and its one resource
 class.
 """
 
@@ -14,14 +14,14 @@ MARKER = os_traits.COMPUTE_MANAGED_PCI_DEVICE
 
 
 def device_provider_name(root: str, card: PciAddress) -> str:
-    """The name of the provider that counts the devices of ``card``, on the node called ``root``. In
-    upper case, as it always was.
+    """Return the name of the provider that counts the devices of ``card`` on the node called
+    ``root``. The address is in upper case, as in trees of earlier releases.
     """
     return f"{root}_{str(card).upper()}"
 
 
 def card_of(name: str, root: str) -> PciAddress | None:
-    """The card whose provider ``name`` is; None if it is that of something else."""
+    """Return the card whose provider is called ``name``; None if it is no provider of a card."""
     text = name.removeprefix(f"{root}_")
     try:
         card = PciAddress.parse(text)
@@ -36,7 +36,7 @@ def is_device_provider(one: Provider, root: str) -> bool:
 
 
 def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provider]:
-    """The providers of cards in the node's tree."""
+    """Yield the providers of cards in the node's tree."""
     if tree.exists(root):
         name = tree.name_of(root)
         yield from (
@@ -47,7 +47,7 @@ def device_providers(tree: ProviderTree, root: ProviderUuid) -> Iterator[Provide
 
 
 def device_class(one: Provider) -> str | None:
-    """The class that counts the devices; None if operators' files gave it others, so that nobody
-    can tell by looking at it.
+    """Return the class that counts the devices; None if operators' files added classes, so that it
+    is ambiguous.
     """
     return next(iter(one.inventory)) if len(one.inventory) == 1 else None

@@ -1,8 +1,7 @@
-"""What the devices of a node come to in its tree: a provider for each card, with one resource
-class. Pure.
+"""The PCI providers of a node: one provider for each card, with one resource class. Pure.
 
-A card of which nobody can say what it should be keeps the provider that it has: one that is wrong
-must not take the others along.
+A card (a PF with its VFs, or one device) with contradicting specs keeps the provider that it has:
+one wrong card must not prevent reporting the others.
 """
 
 from collections import Counter
@@ -24,16 +23,12 @@ from agent.tree.device_uses import DeviceUse, ReservedOfCard
 from agent.tree.reported_cards import ReportedCard, cards, problems
 
 MANY = 3
-"""How many guests a message names."""
+"""How many consumers a message names."""
 
 
 @dataclass(frozen=True, slots=True)
 class CardProvider:
-    """The provider of one card. ``uses``: those of its devices that guests have.
-
-    ``places``: of the objects of device_spec behind it, none if it is only there because somebody
-    has it. ``allocated``: it was asked who has something of it in Placement, and somebody has.
-    """
+    """The provider of one card."""
 
     name: str
     resource_class: str
@@ -41,23 +36,28 @@ class CardProvider:
     traits: frozenset[str]
     numa_node: int | None
     uses: tuple[DeviceUse, ...] = ()
+    """Those of its devices that guests have."""
     places: tuple[str, ...] = ()
+    """The objects of device_spec that match it; none if it is only there because guests have
+    devices of it.
+    """
     allocated: bool = False
+    """Placement was asked for its consumers, and has some."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceProviders:
-    """``providers``: by name. ``kept``: the names of those that stay as Placement has them,
-    whatever that is.
-    """
+    """The PCI providers that the node should have."""
 
     providers: Mapping[str, CardProvider] = field(default_factory=dict)
+    """By name."""
     kept: frozenset[str] = frozenset()
+    """Names of the providers that stay as Placement has them, whatever that is."""
     errors: tuple[ConfigError, ...] = ()
     drift: tuple[Drift, ...] = ()
 
     def without(self, name: str, error: ConfigError) -> "DeviceProviders":
-        """The part with that provider as Placement has it."""
+        """Return a copy in which that provider stays as Placement has it."""
         others = {other: one for other, one in self.providers.items() if other != name}
         return replace(
             self, providers=others, kept=self.kept | {name}, errors=(*self.errors, error)
@@ -66,12 +66,13 @@ class DeviceProviders:
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """What Placement has of the cards of a node, as far as it is about devices: not what operators'
-    files or others added.
+    """What Placement has of the cards of a node, without what operators' files or other owners
+    added.
     """
 
     root: str
     by_name: Mapping[str, Provider]
+    """By name, without the inventories and traits that are not about devices."""
 
     @classmethod
     def of(
@@ -82,8 +83,8 @@ class Reported:
         base: ProviderTree,
         journal: Journal,
     ) -> Self:
-        """The providers of cards in ``present``. Not those that the driver made in ``desired``, out
-        of ``base``: they are its own affair.
+        """Return the providers of cards in ``present``, without those that the driver created in
+        ``desired`` (it was derived from ``base``): the driver manages these itself.
         """
         made = {
             one.name
@@ -98,21 +99,21 @@ class Reported:
         return cls(desired.name_of(root), there)
 
     def classes(self, name: str) -> frozenset[str]:
-        """The classes that count devices there."""
+        """Return the classes that count devices there."""
         return frozenset(self.by_name[name].inventory) if name in self.by_name else frozenset()
 
 
 def reserved_of_cards(
     present: ProviderTree, root: ProviderUuid, journal: Journal
 ) -> Mapping[PciAddress, ReservedOfCard | None]:
-    """What ``present`` has reserved of the cards; None where nobody can tell: of several classes,
-    or of one that the agent reserved as a whole.
+    """Return what ``present`` has as reserved of each card; None where this is ambiguous: the card
+    has several classes, or one that the agent reserved as a whole.
     """
     found: dict[PciAddress, ReservedOfCard | None] = {}
     for one in device_providers(present, root):
         card = card_of(one.name, present.name_of(root))
-        # Of a card that was found again without a journal, as after the loss of a store, nobody
-        # knows which classes are whose.
+        # A card that was found without a journal, as after the loss of a store, has no known owner
+        # of its classes.
         inventory = (
             _of_devices(one, journal).inventory if journal.of(one.uuid).classes else one.inventory
         )
@@ -130,14 +131,14 @@ def reserved_of_cards(
 
 
 def all_kept(reported: Reported) -> DeviceProviders:
-    """Nobody knows what devices there are: everything stays."""
+    """Return all providers as kept, because the devices are unknown."""
     return DeviceProviders(kept=frozenset(reported.by_name))
 
 
 def device_providers_of(
     matched: Iterable[Matched], uses: Iterable[DeviceUse], reported: Reported
 ) -> DeviceProviders:
-    """The providers of the cards that are offered, and of those that somebody has all the same."""
+    """Return the providers of the cards that are offered, and of those that guests still have."""
     offered, held = {one.address: one for one in cards(matched)}, _by_card(uses)
     part = DeviceProviders()
     for address in sorted({*offered, *held}):
@@ -154,7 +155,9 @@ def device_providers_of(
 
 
 def shrinking(part: DeviceProviders, reported: Reported) -> list[ProviderUuid]:
-    """The providers that will have less than Placement has: who uses it has to be known first."""
+    """Return the providers that will have less than Placement has: their consumers have to be known
+    first.
+    """
     return [
         one.uuid
         for one in reported.by_name.values()
@@ -167,8 +170,8 @@ def shrinking(part: DeviceProviders, reported: Reported) -> list[ProviderUuid]:
 
 
 def bounded(part: DeviceProviders, reported: Reported, consumers: Consumers) -> DeviceProviders:
-    """``part`` with nothing taken away that ``consumers`` use: a total goes down to what is used, a
-    class in use does not change.
+    """Return ``part`` with nothing removed that ``consumers`` use: a total is at least what is
+    used, and a class in use does not change.
     """
     for one in reported.by_name.values():
         if one.uuid not in consumers or one.name not in part.providers:
@@ -203,6 +206,9 @@ def _offered(
     reported: Reported,
 ) -> DeviceProviders:
     offered = {one.device.address for one in card.devices}
+    """Add the provider of an offered card, with devices counted that guests have and that are not
+    offered any more.
+    """
     mine, lost = (
         [one for one in uses if one.address in offered],
         [one for one in uses if one.address not in offered and not one.of_network],
@@ -228,8 +234,8 @@ def _offered(
 def _only_held(
     part: DeviceProviders, name: str, uses: tuple[DeviceUse, ...], reported: Reported
 ) -> DeviceProviders:
-    """A card that is not offered any more. What class and traits it had, only Placement still
-    knows.
+    """Add the provider of a card that is not offered any more and that guests have. Its class and
+    traits are only known from Placement.
     """
     classes = reported.classes(name)
     if not uses:
@@ -249,6 +255,7 @@ def _only_held(
 
 
 def _by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...]]:
+    """Group the uses by card, sorted by device."""
     found: dict[PciAddress, tuple[DeviceUse, ...]] = {}
     for one in sorted(uses, key=lambda use: use.address):
         found[one.card] = (*found.get(one.card, ()), one)
@@ -256,8 +263,8 @@ def _by_card(uses: Iterable[DeviceUse]) -> dict[PciAddress, tuple[DeviceUse, ...
 
 
 def _of_devices(one: Provider, journal: Journal) -> Provider:
-    """The provider without what operators' files added, and without the classes that others put on
-    one of ours.
+    """Return the provider without what operators' files added, and without the classes that others
+    put on a provider of ours.
     """
     own, owned = journal.of(one.uuid), journal.owns(one.uuid)
     added = {
@@ -276,6 +283,7 @@ def _raised(
         f"{printable(wanted.name)}: {used} of {wanted.resource_class} are allocated, but there "
         f"are only {wanted.total}; the total stays at {used}"
     )
+    """Raise the total to what is used, and report drift."""
     drift = Drift(
         "held-device",
         "warning",
@@ -324,8 +332,8 @@ def _in_use(wanted: CardProvider, old: str, users: Iterable[str]) -> ConfigError
 
 
 def gone(uses: Iterable[DeviceUse], shown: Container[PciAddress], root: str) -> DevicesGone | None:
-    """What keeps an agent from starting: devices that guests have and that the host, which is asked
-    for all it has, does not show.
+    """Return the error that keeps an agent from starting: devices that guests have and that the
+    host, asked for all its devices, does not show. None if it shows them all.
     """
     missing = sorted(
         (one.address, one.owner) for one in uses if one.address not in shown and not one.of_network
@@ -342,8 +350,8 @@ def gone(uses: Iterable[DeviceUse], shown: Container[PciAddress], root: str) -> 
 
 
 def still_reported(reported: Reported) -> list[ConfigError]:
-    """Devices were counted before and must not be any more: what was allocated of them would be
-    nowhere. Nothing, if none is.
+    """Return the error that devices are no longer to be reported but Placement still has them:
+    removing them would lose their allocations. Empty if Placement has none.
     """
     if not reported.by_name:
         return []

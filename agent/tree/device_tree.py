@@ -1,4 +1,4 @@
-"""Gives a wish the providers of its cards. Pure but for the tree, which is edited."""
+"""Puts the PCI providers into a desired tree. Pure but for the tree, which is edited."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,39 +17,38 @@ from agent.tree.device_uses import Withheld
 
 @dataclass(frozen=True, slots=True)
 class ProviderPlace:
-    """Where a wish stands: what Placement has (``present``), what of it is ours, and how cards are
-    put there.
-
-    ``nested``: below the cell that they are in. ``can_move``: Placement can give a provider another
-    parent. ``take_over``: cards that somebody else has put there become ours. ``withheld``: of the
-    cards by the names of their providers.
-    """
+    """The tree in Placement that PCI providers are put into, and the rules for doing so."""
 
     present: ProviderTree
+    """What Placement has."""
     root: ProviderUuid
     journal: Journal
     owner_trait: str
     nested: bool = False
+    """Providers of cards are below the cell of the card."""
     can_move: bool = True
+    """Placement can give a provider another parent."""
     take_over: bool = False
+    """Cards that another owner has put there become ours."""
     withheld: Mapping[str, Withheld] = field(default_factory=dict)
+    """By provider name: what is to be reserved of the card."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlacedProviders:
-    """``anew``: the cards that were left out, to be made anew where they belong; ``drift``: those
-    that stay where they do not.
-    """
+    """Result of putting PCI providers into a tree."""
 
     anew: frozenset[ProviderUuid] = frozenset()
+    """Providers that were removed, to be created again below their right parent."""
     drift: tuple[Drift, ...] = ()
+    """Providers that stay below a wrong parent."""
 
 
 def put_devices(
     tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace
 ) -> PlacedProviders:
-    """Give ``tree``, made from ``base``, the providers of ``part``, and take out those of ours that
-    nobody needs.
+    """Give ``tree``, derived from ``base``, the providers of ``part``, and remove those of ours
+    that are not needed.
     """
     _take_out(tree, base, part, place)
     for name in sorted(part.kept):
@@ -77,9 +76,7 @@ def put_devices(
 def misplaced(
     tree: ProviderTree, part: DeviceProviders, place: ProviderPlace
 ) -> list[ProviderUuid]:
-    """The providers of ``part`` that hang under another parent in Placement than ``tree`` would
-    have them under.
-    """
+    """Return the providers of ``part`` that have another parent in Placement than in ``tree``."""
     there = [
         (one, place.present.provider(one.name))
         for one in part.providers.values()
@@ -93,11 +90,11 @@ def misplaced(
 
 
 def with_cards(journal: Journal, part: DeviceProviders, place: ProviderPlace) -> Journal:
-    """``journal``, and in it all cards of the node that Placement has: who takes a tree over takes
-    their classes too.
+    """Return ``journal`` with all PCI providers of the node in Placement added: taking over a tree
+    takes over their classes too.
 
-    They are told by their mark alone. A class that stayed somebody else's would be counted beside
-    the one that replaces it.
+    These providers are recognized by their marker trait alone. A class left to its former owner
+    would be counted beside the class that replaces it.
     """
     taken = {
         one.uuid: Ownership(
@@ -115,6 +112,7 @@ def with_cards(journal: Journal, part: DeviceProviders, place: ProviderPlace) ->
 def _take_out(
     tree: ProviderTree, base: ProviderTree, part: DeviceProviders, place: ProviderPlace
 ) -> None:
+    """Remove the providers of ours that are neither wanted nor kept."""
     for one in list(device_providers(tree, place.root)):
         ours = (
             (place.take_over or place.journal.owns(one.uuid))
@@ -131,12 +129,14 @@ def _take_out(
 
 
 def _is_emptied(one: Provider, place: ProviderPlace) -> bool:
-    """Whether it is only there because others hang from it."""
+    """Whether the provider is only there because others hang from it."""
     return place.present.exists(one.uuid) and place.present.provider(one.uuid) is not one
 
 
 def _last_parent(tree: ProviderTree, last: Provider, place: ProviderPlace) -> ProviderUuid:
-    """What it hangs under in Placement; a cell that would go stays for it."""
+    """Return the provider's parent in Placement; if that is a cell that would go, it is created
+    again.
+    """
     parent = place.present.provider(str(last.parent_uuid))
     if not tree.exists(parent.uuid):
         tree.new_child(parent.name, place.root, parent.uuid)
@@ -159,6 +159,7 @@ def _stuck(last: Provider, parent: str, belongs: str) -> Drift:
 
 def _wanted_parent(tree: ProviderTree, wanted: CardProvider, place: ProviderPlace) -> ProviderUuid:
     name = tree.name_of(place.root)
+    """Return the cell of the card in a nested layout, if ``tree`` has it; else the root."""
     cell = (
         cell_name(name, wanted.numa_node) if place.nested and wanted.numa_node is not None else name
     )
@@ -175,6 +176,7 @@ def _put(tree: ProviderTree, wanted: CardProvider, parent: str, place: ProviderP
 
 
 def _have(tree: ProviderTree, name: str, parent: str) -> None:
+    """Give ``tree`` a provider of that name below ``parent``."""
     if not tree.exists(name):
         tree.new_child(name, parent)
     elif tree.provider(name).parent_uuid != tree.provider(parent).uuid:
@@ -189,7 +191,7 @@ def _record(wanted: CardProvider, place: ProviderPlace) -> Record:
     present = place.present.provider(wanted.name) if place.present.exists(wanted.name) else None
     last = present.inventory.get(wanted.resource_class) if present else None
     if present and wanted.resource_class in place.journal.held.get(present.uuid, ()):
-        # It was the agent that reserved all, because the class was gone and in use.
+        # The agent itself reserved all of it, because the class was to go and in use.
         last = None
     return {
         "total": wanted.total,
@@ -199,8 +201,8 @@ def _record(wanted: CardProvider, place: ProviderPlace) -> Record:
 
 
 def _reserved(name: str, total: int, last: Record | None, place: ProviderPlace) -> int:
-    """What is reserved stays reserved: whoever did that knows why. What nobody could say in
-    Placement yet the records say. ``last``: what Placement has.
+    """Return the reserved amount: what Placement has stays, because its reason is unknown; what the
+    records withhold and Placement does not have yet is added. ``last``: the record in Placement.
     """
     withheld, there = (
         place.withheld.get(name, Withheld()),
@@ -213,7 +215,7 @@ def _reserved(name: str, total: int, last: Record | None, place: ProviderPlace) 
 
 
 def _keep(tree: ProviderTree, last: Provider, place: ProviderPlace) -> None:
-    """Have the provider as Placement has it, without what operators' files added: they add it
+    """Keep the provider as Placement has it, without what operators' files added: they add it
     again.
     """
     if tree.exists(last.uuid) and tree.provider(last.uuid) is last:
@@ -227,8 +229,8 @@ def _keep(tree: ProviderTree, last: Provider, place: ProviderPlace) -> None:
         name: record for name, record in last.inventory.items() if name not in configured.classes
     }
     if len(inventory) == 1:
-        # Of one class it is known that it counts the devices, so that one that has to be cleaned is
-        # reserved there too.
+        # A single class counts the devices, so a device that has to be cleaned is reserved there
+        # too.
         inventory = {
             name: {**record, "reserved": _reserved(last.name, int(record["total"]), record, place)}
             for name, record in inventory.items()

@@ -1,4 +1,4 @@
-"""Who has which of a node's devices, as the tree needs to know it of whoever keeps the records."""
+"""Which consumer has which of a node's devices, as the tree takes it from the records."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,53 +9,55 @@ from agent.model.names import ConsumerUuid
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """A device that ``owner`` has. ``card``: the address of its PF, or its own; ``numa_node``:
-    where it was when it was given.
-
-    ``of_network``: it was given for a physical network. Networking counts it, unless its card is
-    counted here by now.
-    """
+    """A device that a consumer has."""
 
     address: PciAddress
     card: PciAddress
+    """The address of its PF, or its own."""
     owner: ConsumerUuid
+    """The consumer, usually an instance."""
     numa_node: int | None = None
+    """The cell of the device when it was assigned."""
     of_network: bool = False
+    """The device was assigned for a physical network. Networking counts it, unless its card is
+    counted here by now.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ReservedOfCard:
-    """How many of a card's devices are reserved in Placement, of how many, and the generation of
-    its provider then.
-    """
+    """What Placement has as reserved of a card."""
 
     reserved: int
+    """Devices that are reserved."""
     total: int
+    """Devices in all."""
     generation: int
+    """The generation of the provider when this was read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Withheld:
-    """How many of a card's devices are to be reserved, None for all. ``due``: Placement does not
-    have that yet; else it may have another word.
-    """
+    """How many of a card's devices are to be reserved."""
 
     amount: int | None = 0
+    """None for all."""
     due: bool = False
+    """Placement does not have it yet; once it has, Placement's amount counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceUses:
-    """All that are in use.
-
-    ``settled``: the guests that are on the node and not on the move, so that all that they have
-    here they hold themselves. ``busy``: those of whom a task is open, so that more may be allocated
-    to them than they have yet. ``withheld``: by the address of the card, what is to be kept from
-    everybody. ``known``: the consumers of whom the node's records say anything.
-    """
+    """All devices of a node that are in use."""
 
     uses: tuple[DeviceUse, ...] = ()
     settled: frozenset[ConsumerUuid] = frozenset()
+    """Guests that are on the node and not moving, so that they themselves hold what they have
+    here.
+    """
     busy: frozenset[ConsumerUuid] = frozenset()
+    """Guests with an open task, so that more may be allocated to them than they have yet."""
     withheld: Mapping[PciAddress, Withheld] = field(default_factory=dict)
+    """By card: what is to be reserved, so that no consumer gets it."""
     known: frozenset[ConsumerUuid] = frozenset()
+    """The consumers that the node's records mention."""

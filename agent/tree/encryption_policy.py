@@ -8,28 +8,29 @@ from oslo_config import cfg
 from agent.conf import libvirt
 from agent.model.encryption import EncryptionFacts, Technique
 
-# The option is older than the other techniques, whose contexts the hardware is asked for.
+# Techniques that num_memory_encrypted_guests limits. The option is older than the others, whose
+# limit the hardware states.
 LIMITED: frozenset[Technique] = frozenset({"sev", "tdx"})
 
 
 @dataclass(frozen=True, slots=True)
 class EncryptionPolicy:
-    """``guests``: the most that SEV or TDX may have, ``tdx_guests`` that TDX may, None if the
-    operator does not say.
-    """
+    """The operator's limits of encryption contexts."""
 
     guests: int | None = None
+    """The most contexts of SEV and of TDX each; None: no limit configured."""
     tdx_guests: int | None = None
+    """The most contexts of TDX; None: no limit configured."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """The policy that the options say."""
+        """Return the policy that the options set."""
         options = conf[libvirt.GROUP]
         return cls(options.num_memory_encrypted_guests, options.num_intel_tdx_guests)
 
     def contexts(self, facts: EncryptionFacts, technique: Technique) -> int:
-        """How many contexts of the technique the host offers: the least of what host and operator
-        say, none if neither does.
+        """Return how many contexts of the technique the host offers: the least of what host and
+        operator say; 0 if neither sets a limit.
         """
         found = facts.contexts.get(technique, 0)
         if found == 0:

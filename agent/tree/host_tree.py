@@ -1,9 +1,9 @@
 """The part of the tree that follows from the facts alone: VCPU, PCPU, MEMORY_MB, DISK_GB and the
 NUMA cells.
 
-Layouts: ``nested`` puts every cell below the root as ``<root>_NUMA<n>`` with HW_NUMA_ROOT and what
-its mode has there; ``flat`` puts everything on the root. A section of the facts that is not
-complete keeps its last good part of the tree.
+Layouts: ``nested`` puts every cell below the root as ``<root>_NUMA<n>`` with HW_NUMA_ROOT and the
+resources that the cell mode puts there; ``flat`` puts everything on the root. For a section of the
+facts that is not complete, the last good part of the tree stays.
 """
 
 import os_resource_classes as orc
@@ -26,10 +26,10 @@ from agent.tree.policy import Layout, Policy, Ratio
 
 
 def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
-    """Which CPUs are offered: without any set all online ones are shared; with only a dedicated set
-    none is.
+    """Return which CPUs are offered: without any set all online CPUs are shared; with only a
+    dedicated set none is shared.
 
-    One that went offline is not offered, because the start made sure that it was there.
+    A CPU that went offline is not offered; the checks at the start have seen that it exists.
     """
     shared, dedicated = policy.host.shared, policy.host.dedicated
     if shared is None and dedicated is None:
@@ -38,7 +38,9 @@ def offered_cpus(cpu: CpuFacts, policy: Policy) -> Cpus:
 
 
 def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
-    """The configured layout; else that of an existing root, and nested for a new one."""
+    """Return the configured layout; without one that of an existing root, and nested for a new
+    one.
+    """
     if policy.layout:
         return policy.layout
     if not present.exists(root) or not present.has_inventory(root):
@@ -52,8 +54,8 @@ def choose_layout(policy: Policy, present: ProviderTree, root: str) -> Layout:
 
 
 def layout_hint(facts: HostFacts, policy: Policy, present: ProviderTree, root: str) -> str | None:
-    """What to tell an operator whose host has cells that its tree lacks, only because nobody said
-    which layout to have.
+    """Return a hint for an operator whose host has cells that its tree lacks only because no layout
+    is configured; None if there is nothing to hint at.
     """
     count = len(facts.numa.cells) if facts.numa else 0
     if policy.layout or not count or choose_layout(policy, present, root) == "nested":
@@ -108,8 +110,8 @@ def shape_host(
 
 
 def _needed(layout: Layout, policy: Policy) -> frozenset[Section]:
-    """Without what no first tree can be made in this layout. All else only adds to it, once it is
-    known.
+    """Return the sections without which no first tree can be built in this layout. All other
+    sections only add to the tree, once they are known.
     """
     always: frozenset[Section] = frozenset({"cpu", "memory", "disk"})
     return always | {"numa"} if layout == "nested" or policy.page_classes else always
@@ -118,7 +120,7 @@ def _needed(layout: Layout, policy: Policy) -> frozenset[Section]:
 def _flat_cells(
     facts: HostFacts, policy: Policy, cpus: Cpus | None, last: Inventories
 ) -> dict[str, Record]:
-    """What the root has instead of its cells."""
+    """Return what the root has instead of its cells: PCPU and page classes."""
     if not facts.complete("numa"):
         records = {name: record for name, record in last.items() if page_size(name) is not None}
     else:
@@ -129,8 +131,8 @@ def _flat_cells(
 
 
 def _records_before(present: ProviderTree, root: str) -> Inventories:
-    """What the root had, or else its first cell that had it: for the ratios that somebody may have
-    set there.
+    """Return the inventory of the root, completed by that of its cells, the first cell first: for
+    the ratios that were set in Placement.
     """
     if not present.exists(root):
         return {}
@@ -154,8 +156,10 @@ def _root_inventory(
     last: Inventories,
     before: Inventories,
 ) -> dict[str, Record]:
-    """VCPU, MEMORY_MB and DISK_GB, as far as the node has them; DISK_GB not if a sharing provider
-    gives it. ``before``: for the ratios.
+    """Return VCPU, MEMORY_MB and DISK_GB, as far as the node has them; no DISK_GB if a sharing
+    provider has it. ``before``: for the ratios.
+
+    :raises ConfigErrors: reserved amounts that are above their totals.
     """
     inventory: dict[str, Record] = {}
     errors: list[ConfigError] = []
@@ -197,8 +201,8 @@ def _root_inventory(
             orc.DISK_GB, total, policy.reserved_disk_gib, "reserved_host_disk_mb", policy.disk_ratio
         )
         if orc.DISK_GB in inventory and total:
-            # What is cached may be more than the disk if a link leads elsewhere; Placement takes no
-            # more than all.
+            # The image cache may be larger than the disk if a link leads to another one; Placement
+            # takes no reserved amount above the total.
             inventory[orc.DISK_GB] = {
                 **inventory[orc.DISK_GB],
                 "reserved": min(total, policy.reserved_disk_gib + facts.image_cache_gib),

@@ -1,4 +1,4 @@
-"""Which types of mediated devices the operator lets guests have, on which parents, and as what.
+"""Which types of mediated devices guests may have, on which parents and as which resource class.
 Read once from the options.
 """
 
@@ -26,28 +26,28 @@ _VIRTUAL = re.compile(r"[A-Za-z0-9_.-]+")
 
 @dataclass(frozen=True, slots=True)
 class MdevType:
-    """``parents``: those that are cut into this type, by name; none: all that no other type names.
-
-    ``max_instances``: on the whole host; ``max_per_guest``: of one parent; None: as many as there
-    are.
-    """
+    """A type of mediated devices that is enabled."""
 
     name: str
     parents: frozenset[str] = frozenset()
+    """The names of the parents of this type; empty: all that no other type names."""
     resource_class: str = orc.VGPU
     max_instances: int | None = None
+    """On the whole host; None: as many as the parents offer."""
     max_per_guest: int | None = None
+    """Of one parent; None: as many as there are."""
 
 
 @dataclass(frozen=True, slots=True)
 class MdevPolicy:
-    """``types``: at most one of them without parents."""
+    """The enabled types of mediated devices."""
 
     types: tuple[MdevType, ...] = ()
+    """At most one of them is without parents."""
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """The policy that the options say. A second type without parents is left out, with a
+        """Return the policy that the options set. A second type without parents is left out, with a
         warning.
 
         :raises ConfigErrors: everything that is wrong with them, whatever the host has.
@@ -76,16 +76,16 @@ class MdevPolicy:
         return cls(tuple(one for one in found if one not in without[1:]))
 
     def type_of(self, parent: str) -> MdevType | None:
-        """What the parent of that name is cut into; None if into nothing."""
+        """Return the type of the parent of that name; None if it has none."""
         named = next((one for one in self.types if parent in one.parents), None)
         return named or next((one for one in self.types if not one.parents), None)
 
     def offered(self, parents: Iterable[MdevParent]) -> Iterator[tuple[MdevParent, MdevType, int]]:
-        """The parents that are cut into something, in the order of their names, each with its type
-        and how many of it guests can have there.
+        """Yield the parents that have a type, ordered by name, each with its type and the number of
+        devices that guests can have there.
 
-        Of a type with ``max_instances`` they are given so many in all: the last of them the
-        remainder. One for which nothing remains is left out.
+        A type with ``max_instances`` offers that many in all: the last parents get the remainder,
+        and a parent for which nothing remains is left out.
         """
         left = {one.name: one.max_instances for one in self.types}
         for parent in sorted(parents, key=lambda one: one.name):
@@ -101,7 +101,7 @@ class MdevPolicy:
 
     @property
     def classes(self) -> frozenset[str]:
-        """The classes of all types."""
+        """The resource classes of all types."""
         return frozenset(one.resource_class for one in self.types)
 
 

@@ -1,5 +1,5 @@
-"""What to tell an operator whose options can be used, but do something else than nova's would, or
-than they look like. From the options alone.
+"""Warnings about options that are valid but work differently than in nova, or than they seem to.
+Derived from the options alone.
 """
 
 from collections.abc import Iterator
@@ -16,8 +16,8 @@ from agent.tree.policy import Policy
 
 
 def affinity_warning(policy: Policy, pci: PciSettings) -> str | None:
-    """What to tell of devices below their cells while all CPUs are counted on the root, which is
-    above every cell.
+    """Return a warning about devices below their cells while all CPUs are counted on the root,
+    which is above every cell; None if that is not so.
     """
     if (
         policy.layout != "nested"
@@ -32,14 +32,14 @@ def affinity_warning(policy: Policy, pci: PciSettings) -> str | None:
     )
 
 
-# Where nova looks for files that add to providers if nobody says.
+# Where nova looks for provider files by default.
 NOVA_PROVIDER_CONFIG = Path("/etc/nova/provider_config")
 
 
 def option_warnings(
     conf: cfg.ConfigOpts, driver: str, policy: Policy, pci: PciSettings
 ) -> Iterator[str]:
-    """One line each. ``driver``: the driver's own name."""
+    """Yield one line for each warning. ``driver``: the driver's canonical name."""
     if (affinity := affinity_warning(policy, pci)) is not None:
         yield affinity
     yield from _cpu_sets(conf, policy)
@@ -80,8 +80,8 @@ def _cpu_sets(conf: cfg.ConfigOpts, policy: Policy) -> Iterator[str]:
 
 
 def _provider_config(conf: cfg.ConfigOpts) -> Iterator[str]:
-    """The default is another folder than nova's, so that a nova.conf says nothing of files that
-    nova reads.
+    """Warn of files in nova's default folder: the agent's default is another one, so a nova.conf
+    that sets no folder does not name them.
     """
     where = conf.get_location("provider_config_location", "compute")
     if (

@@ -1,5 +1,5 @@
-"""What the operator decided: CPUs and cells, ratios, reserved amounts, layout, traits. Read once
-from the options.
+"""The operator's policy, read once from the options: CPUs and cells, ratios, reserved amounts,
+layout, traits.
 """
 
 from collections.abc import Mapping
@@ -33,18 +33,13 @@ class Ratio:
     initial: float = 1.0
 
     def of(self, present: float | None) -> float:
-        """The ratio to use, ``present`` being the one in Placement. Zero counts as not set."""
+        """Return the ratio to use; ``present`` is the one in Placement. Zero counts as not set."""
         return self.configured or present or self.initial
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Reserved memory and disk in MiB. ``purge_after``: seconds after which allocations go of which
-    no record knows, or None.
-
-    ``strict``: cells count shared CPUs and memory too; ``page_classes``: and huge pages by their
-    sizes. ``on_root``: classes of children that are counted on the root all the same.
-    """
+    """What the operator decided about the tree."""
 
     host: HostPolicy = field(default_factory=HostPolicy)
     cpu_ratio: Ratio = Ratio(initial=4.0)
@@ -54,18 +49,25 @@ class Policy:
     reserved_memory_mib: int = 512
     reserved_disk_mib: int = 0
     layout: Layout | None = None
+    """None: as the existing root has it, and nested for a new one."""
     owner_trait: str = "OWNER_NOVA"
+    """The trait that marks the providers of this owner."""
     enabled: bool | None = None
+    """Whether the node may take instances; None: its status trait stays as it is."""
     purge_after: float | None = None
+    """Seconds after which allocations are removed that no record knows; None for never."""
     strict: bool = False
+    """Cells count shared CPUs and memory too."""
     page_classes: bool = False
+    """Huge pages are counted by their size, in classes of their own."""
     on_root: frozenset[str] = frozenset()
+    """Classes of children that are counted on the root all the same."""
     mdev: MdevPolicy = field(default_factory=MdevPolicy)
     encryption: EncryptionPolicy = field(default_factory=EncryptionPolicy)
 
     @classmethod
     def from_options(cls, conf: cfg.ConfigOpts) -> Self:
-        """The policy that the options say.
+        """Return the policy that the options set.
 
         :raises ConfigErrors: everything that is wrong with them.
         """
@@ -129,5 +131,5 @@ class Policy:
 
     @property
     def reserved_disk_gib(self) -> int:
-        """GiB, rounded up: what is reserved must not become less by rounding."""
+        """GiB, rounded up, so that rounding reserves no less than the option says."""
         return -(-self.reserved_disk_mib // 1024)

@@ -1,8 +1,8 @@
-"""The last part of the desired tree: what the operator's files add to it.
+"""The last part of the desired tree: what the operator's provider files add.
 
-What a file names has no effect on which providers there are or whose they are. And what a file gave
-before is neither the driver's nor somebody else's, whoever shows it: it is taken out first, and
-comes back only if a file still says so.
+Files neither create providers nor change their ownership. What a file added before belongs neither
+to the driver nor to another owner, whichever tree shows it: it is removed first, and comes back
+only if a file still says so.
 """
 
 from agent.model.inventory import differs
@@ -16,11 +16,11 @@ from agent.provider_config.entry import ProviderConfig
 def put_operators_files(
     config: ProviderConfig, by: MergeInputs, owner_trait: str, *, kept: bool = False
 ) -> Applied:
-    """The wish of ``by`` with the operator's part. A provider that has an entry also gets
-    ``owner_trait``.
+    """Return the desired tree of ``by`` with the additions of the operator's files. A provider that
+    has an entry also gets ``owner_trait``.
 
-    ``kept``: the facts are not complete, so that parts of the wish are just what Placement has, and
-    so may have what files gave.
+    ``kept``: the facts are not complete, so parts of the desired tree are copies of what Placement
+    has, and may contain what files added.
     """
     given = {uuid: own.configured for uuid, own in by.journal.providers.items() if own.configured}
     if not by.desired.exists(by.root) or not (config.entries or given):
@@ -46,8 +46,8 @@ def put_operators_files(
 
 
 def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> None:
-    """Remove what files gave and a wish only has because it was there, unless it has something else
-    of it.
+    """Remove what files added and the desired tree only has because ``base`` has it, unless the
+    desired record differs.
     """
     desired = tree.provider(base.uuid)
     left = {
@@ -64,7 +64,7 @@ def _take_back(tree: ProviderTree, base: Provider, configured: Configured) -> No
 
 
 def _made(desired: Provider, by: MergeInputs) -> frozenset[str]:
-    """The classes that the node itself gives: made in this pass, or in an earlier one and still
+    """Return the classes that the node itself has: set in this pass, or in an earlier one and still
     there.
     """
     base = by.base.provider(desired.uuid).inventory if by.base.exists(desired.uuid) else {}

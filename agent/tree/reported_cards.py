@@ -1,6 +1,4 @@
-"""The cards whose devices Placement counts: what one provider stands for, and what keeps it from
-being one.
-"""
+"""The cards whose devices Placement counts, and the reasons why a card cannot be one provider."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -15,31 +13,31 @@ from agent.tree.device_names import device_provider_name
 
 @dataclass(frozen=True, slots=True)
 class ReportedCard:
-    """A function that is no virtual one, or the VFs of one: ``devices`` are those that are offered,
-    by address.
-    """
+    """A PF or other whole device, or the VFs of one PF."""
 
     address: PciAddress
+    """The address of the provider's card: the PF, or the device itself."""
     devices: tuple[Matched, ...]
+    """The devices that are offered, ordered by address."""
 
     @property
     def resource_class(self) -> str:
-        """The class that counts them."""
+        """The class that counts the devices."""
         return self.devices[0].resource_class
 
     @property
     def traits(self) -> frozenset[str]:
-        """What the operator says of them."""
+        """The traits that the operator set."""
         return self.devices[0].traits
 
     @property
     def numa_node(self) -> int | None:
-        """Where it is."""
+        """The cell of the card."""
         return self.devices[0].device.numa_node
 
 
 def cards(matched: Iterable[Matched]) -> tuple[ReportedCard, ...]:
-    """The cards of the devices that are offered. Those of a physical network are left out:
+    """Return the cards of the devices that are offered. Devices of a physical network are left out:
     networking counts them itself.
     """
     found: dict[PciAddress, list[Matched]] = {}
@@ -52,7 +50,7 @@ def cards(matched: Iterable[Matched]) -> tuple[ReportedCard, ...]:
 
 
 def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
-    """Why no one provider can stand for the card. ``root``: the node's name."""
+    """Yield the reasons why one provider cannot count the card. ``root``: the node's name."""
     name = printable(device_provider_name(root, card.address))
     whole = [one for one in card.devices if one.device.type not in VIRTUAL]
     virtual = [one for one in card.devices if one.device.type in VIRTUAL]
@@ -91,8 +89,8 @@ def problems(card: ReportedCard, root: str) -> Iterator[ConfigError]:
 def _differences(
     name: str, devices: list[Matched], key: str, value: Callable[[Matched], str]
 ) -> Iterator[ConfigError]:
-    """All VFs of a PF are counted together, so that they have to be alike; the first of each other
-    kind is named.
+    """Yield an error for each value of ``key`` that differs from the first: all VFs of a PF are
+    counted together, so they have to be alike.
     """
     first, told = devices[0], {value(devices[0])}
     for one in devices[1:]:

@@ -13,18 +13,18 @@ from agent.tree.policy import Policy
 STATUS_DISABLED = os_traits.COMPUTE_STATUS_DISABLED
 
 OWN = frozenset({STATUS_DISABLED})
-"""What follows from the operator's word alone."""
+"""Traits that follow from the operator's options alone."""
 
 
 def agent_trait(agent: str) -> str:
-    """The trait that all nodes of the agent called ``agent`` carry, so that one request
+    """Return the trait that all nodes of the agent called ``agent`` carry, so that one request
     lists them.
     """
     return custom_token(f"COMPUTE_NODE_AGENT_{agent}")
 
 
 def other_marks(traits: Iterable[str], agent: str) -> frozenset[str]:
-    """The traits by which other agents than ``agent`` have marked a root as theirs."""
+    """Return the traits by which agents other than ``agent`` have marked a root as theirs."""
     return frozenset(one for one in traits if one.startswith(AGENT_MARK)) - {agent_trait(agent)}
 
 
@@ -38,15 +38,16 @@ def put_root_traits(
     capabilities: Mapping[str, bool],
     facts: HostFacts,
 ) -> None:
-    """Mark the root as a compute node of this owner and agent, with what the driver found and can
-    do, and the operator's switch.
+    """Mark the root as a compute node of this owner and agent, with the traits of facts and
+    capabilities, and the disabled trait as the operator's switch says.
 
-    Where it could not find out, the traits that were set before stay. The switch is nova's on a
-    nova host: unset it leaves the trait as it was found, and true takes it off only if the journal
-    says that the agent had put it on.
+    If the facts are not complete, the traits set before stay. On a nova host the switch is nova's:
+    unset, the trait stays as it was found; true removes it only if the journal says that the agent
+    had set it.
     """
     tree.add_traits(root, os_traits.COMPUTE_NODE, policy.owner_trait, agent_trait(agent))
-    # Of who had the node before. A node that another agent still has never comes so far.
+    # Marks of the agent that had the node before: the audit does not get here while another agent
+    # has it.
     tree.remove_traits(root, *other_marks(tree.provider(root).traits, agent))
     if not facts.complete("traits") and present.exists(root):
         before = journal.of(root)

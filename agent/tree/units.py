@@ -13,14 +13,14 @@ from agent.model.provider_tree import Provider, ProviderTree
 from agent.model.unit_record import AssignableUnit
 from agent.tree.cell_tree import is_cell_name
 
-# What the other facts make, though it may look like a count of units.
+# Classes of the other facts, though their records may look like a count of units.
 OF_OTHERS = frozenset(
     {orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, orc.VGPU, orc.MEM_ENCRYPTION_CONTEXT}
 )
 
 
 def put_units(tree: ProviderTree, present: ProviderTree, root: str, facts: HostFacts) -> None:
-    """Give ``tree`` what follows from the units of ``facts``; if they are not complete, what
+    """Give ``tree`` the inventories of the units of ``facts``; if these are not complete, what
     ``present`` has of them.
     """
     if not facts.complete("units"):
@@ -35,7 +35,7 @@ def put_units(tree: ProviderTree, present: ProviderTree, root: str, facts: HostF
 
 
 def counted_on(unit: AssignableUnit, tree: ProviderTree, root: str) -> str:
-    """The name of the provider that counts ``unit``: the root instead of a cell that has no
+    """Return the name of the provider that counts ``unit``: the root instead of a cell that has no
     provider, as in a flat layout.
     """
     node = tree.name_of(root)
@@ -46,8 +46,8 @@ def counted_on(unit: AssignableUnit, tree: ProviderTree, root: str) -> str:
 def provider_of(
     unit: AssignableUnit, node: str, root: ProviderUuid, present: ProviderTree
 ) -> ProviderUuid:
-    """The uuid of the provider that counts ``unit`` of the node called ``node``, as Placement has
-    it in ``present`` or will have it.
+    """Return the uuid of the provider that counts ``unit`` of the node called ``node``, as
+    Placement has it in ``present`` or will have it.
     """
     if not present.exists(root):
         return root if unit.provider is None else child_uuid(root, unit.provider_name(node))
@@ -67,8 +67,8 @@ def _counted(total: int) -> Record:
 
 
 def _units(provider: Provider) -> dict[str, Record]:
-    """What of the provider's inventory may count units: nothing in Placement says so, but they are
-    never reserved or shared.
+    """Return the inventories of the provider that may count units: Placement does not mark them,
+    but nothing of them is reserved and their ratio is 1.
     """
     return {
         name: record
@@ -81,7 +81,7 @@ def _keep_last(tree: ProviderTree, present: ProviderTree, root: str) -> None:
     for uuid in present.get_provider_uuids_in_tree(root) if present.exists(root) else ():
         last = present.provider(uuid)
         units = _units(last)
-        # Others made the provider, unless it has nothing but units.
+        # The provider was created for other resources, unless it has nothing but units.
         if (
             units
             and not tree.exists(last.name)

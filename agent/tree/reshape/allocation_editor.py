@@ -1,5 +1,5 @@
-"""The allocations of a node's consumers while they are being moved, in the form in which drivers
-edit them too.
+"""Edits the allocations of a node's consumers while they are moved, in the form that drivers edit
+too.
 """
 
 from collections.abc import Container, Iterable, Mapping
@@ -16,12 +16,13 @@ from agent.model.provider_tree import ProviderTree
 def check_room(
     tree: ProviderTree, place: str, resource_class: str, consumer: str, share: int
 ) -> None:
-    """``place``: the name or uuid of the provider in ``tree``.
+    """Check that ``place``, the name or uuid of a provider in ``tree``, can hold a consumer's
+    share.
 
     :raises ReshapeFailed: it gives a consumer less, or not in such steps, or nothing of the class.
     """
     record = tree.provider(place).inventory.get(resource_class, {}) if tree.exists(place) else {}
-    # A driver need not write more than the total.
+    # A driver may leave out max_unit: then it is the total.
     least, most, step = (
         record.get("min_unit", 1),
         record.get("max_unit", record.get("total", 0)),
@@ -45,7 +46,9 @@ MAX_NAMED = 5
 
 
 def failed(what: str, consumers: Iterable[str], remedy: str) -> ReshapeFailed:
-    """``what`` is wrong because of ``consumers``, of whom the message names the first."""
+    """Return the error that ``what`` is wrong because of ``consumers``, of which the message names
+    the first.
+    """
     users = sorted(set(consumers))
     more = f" and {len(users) - MAX_NAMED} more" if len(users) > MAX_NAMED else ""
     return ReshapeFailed(
@@ -57,21 +60,25 @@ def failed(what: str, consumers: Iterable[str], remedy: str) -> ReshapeFailed:
 
 
 OF_HOSTS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB})
+"""Classes that tell that a consumer is placed on a host."""
 
 Share = tuple[ConsumerUuid, ProviderUuid, int]
-"""A consumer, a provider, and how much of a class he has there."""
+"""A consumer, a provider, and how much of a class the consumer holds there."""
 
 
 class AllocationEditor:
-    """``allocations``: by consumer, edited in place. What is taken and not given again is noticed
-    by the core.
+    """Moves amounts between providers. ``allocations``: by consumer, edited in place.
+
+    The core notices amounts that were taken and not given again.
     """
 
     def __init__(self, allocations: Allocations) -> None:
         self._allocations = allocations
 
     def holders(self, resource_class: str, providers: Iterable[ProviderUuid]) -> list[Share]:
-        """Consumer, provider and amount of everything of that class on these providers, sorted."""
+        """Return consumer, provider and amount of everything of that class on these providers,
+        sorted.
+        """
         wanted = frozenset(providers)
         return sorted(
             (ConsumerUuid(consumer), ProviderUuid(uuid), resources[resource_class])
@@ -83,8 +90,8 @@ class AllocationEditor:
     def holds_outside(
         self, consumer: str, tree: ProviderTree, besides: Container[ProviderUuid]
     ) -> bool:
-        """Whether the consumer has CPUs, memory or disk of a provider that is neither in ``tree``
-        nor among ``besides``, as another host's are.
+        """Whether the consumer holds CPUs, memory or disk of a provider that is neither in ``tree``
+        nor in ``besides``, such as another host's.
         """
         return any(
             not tree.exists(uuid)
@@ -94,14 +101,14 @@ class AllocationEditor:
         )
 
     def take(self, consumer: str, provider: str, resource_class: str, amount: int) -> None:
-        """Take so much of what the consumer has there."""
+        """Take the amount from what the consumer holds there."""
         resources = self._allocations[consumer]["allocations"][provider]["resources"]
         resources[resource_class] -= amount
         if not resources[resource_class]:
             del resources[resource_class]
 
     def give(self, consumer: str, provider: str, resource_class: str, amount: int) -> None:
-        """Add so much to what the consumer has there."""
+        """Add the amount to what the consumer holds there."""
         resources = self._allocations[consumer]["allocations"].setdefault(
             provider, {"resources": {}}
         )["resources"]

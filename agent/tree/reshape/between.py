@@ -1,5 +1,5 @@
-"""Classes that go from the root to its children or back: cells, parents of mediated devices,
-techniques of encryption.
+"""Moves allocations of classes that go from the root to its children or back: cells, parents of
+mediated devices, encryption techniques.
 """
 
 import logging
@@ -26,9 +26,9 @@ def cross(
     reshape_context: ReshapeContext,
     editor: AllocationEditor,
 ) -> None:
-    """Move what is allocated of the class where it is not counted any more.
+    """Move the allocations of the class from where it is not counted any more.
 
-    :raises ReshapeFailed: it is not known where somebody's share goes to, or it has no room there.
+    :raises ReshapeFailed: it is unknown where a share goes, or there is no room for it.
     """
     name, resource_class = tree.name_of(root), shift.resource_class
     homeless: list[str] = []
@@ -67,11 +67,13 @@ def _devices(
     root: str,
     reshape_context: ReshapeContext,
 ) -> Mapping[str, int]:
-    """Where the mediated devices of a consumer are; ``amount`` of them, by the order of their
-    parents.
+    """Return by provider name where the first ``amount`` mediated devices of a consumer are, in the
+    order of their parents.
+
+    :raises ReshapeFailed: fewer devices of the consumer are known.
     """
     if resource_class == CONTEXT:
-        # What was on the root was SEV: the others came when each had a child.
+        # Only SEV was on the root: the other techniques had children from the start.
         return {CHILDREN["sev"].name(root): amount}
     owner = reshape_context.places.moving.get(consumer, consumer)
     places = [

@@ -1,6 +1,4 @@
-"""What is known of a node's guests when their allocations are moved: where they sit, and who shares
-with the node.
-"""
+"""What a reshape knows about a node's guests and the storage they share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,18 +11,18 @@ from agent.tree.policy import Policy
 
 @dataclass(frozen=True, slots=True)
 class GuestPlaces:
-    """``cells``: of each consumer, an instance or the migration that holds for it, on which host
-    cells it sits; none if it floats.
-
-    ``moving``: for which instance each of those migrations holds.
-    """
+    """Where the guests of a node are placed."""
 
     cells: Mapping[ConsumerUuid, tuple[PlacedCell, ...]] = field(default_factory=dict)
+    """By consumer, an instance or the migration that holds for it: its host cells; empty if it
+    floats.
+    """
     moving: Mapping[ConsumerUuid, ConsumerUuid] = field(default_factory=dict)
+    """By migration that holds for an instance: the instance."""
 
     @property
     def pinned(self) -> Mapping[ConsumerUuid, tuple[PlacedCell, ...]]:
-        """Those with host CPUs of their own."""
+        """The consumers with dedicated host CPUs, and their cells."""
         return {
             consumer: cells
             for consumer, cells in self.cells.items()
@@ -34,22 +32,23 @@ class GuestPlaces:
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """Providers outside of the tree that share DISK_GB. ``free``: how much each has left;
-    ``former``: of those, which share it no more.
-    """
+    """Providers that share DISK_GB with the tree, now or before."""
 
     free: Mapping[ProviderUuid, int] = field(default_factory=dict)
+    """How much DISK_GB each sharing provider has left."""
     former: frozenset[ProviderUuid] = frozenset()
+    """Providers outside of the tree that consumers have DISK_GB of and that are sharing providers,
+    but not of this tree any more.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class ReshapeContext:
-    """All of it. ``start``: whether this is a start of the agent, when what can wait is moved as
-    well.
-    """
+    """What a reshape needs to know beside the trees."""
 
     facts: HostFacts
     policy: Policy = field(default_factory=Policy)
     places: GuestPlaces = field(default_factory=GuestPlaces)
     sharing: Sharing = field(default_factory=Sharing)
     start: bool = False
+    """The audit is the first since the start of the agent, when optional moves are made as well."""

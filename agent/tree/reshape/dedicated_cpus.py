@@ -1,5 +1,5 @@
-"""Guests with dedicated CPUs that were counted as VCPU, from a time when there was no PCPU, and the
-way back.
+"""Moves between VCPU and PCPU: guests with dedicated CPUs that were counted as VCPU before the node
+had PCPU, and the way back.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from agent.tree.reshape.places import Shifts
 
 
 def becomes_dedicated(shifts: Shifts, reshape_context: ReshapeContext) -> bool:
-    """Whether the first PCPU of the node comes while guests are pinned: so far they hold VCPU."""
+    """Whether the node gets its first PCPU while guests are pinned: so far they hold VCPU."""
     pcpu = shifts[orc.PCPU]
     return bool(
         shifts[orc.VCPU].before
@@ -30,9 +30,7 @@ def becomes_dedicated(shifts: Shifts, reshape_context: ReshapeContext) -> bool:
 
 
 def becomes_shared(shifts: Shifts, reshape_context: ReshapeContext) -> bool:
-    """Whether the operator took the dedicated CPUs back, all of them: who holds PCPU will hold
-    VCPU.
-    """
+    """Whether the operator removed the dedicated CPU set: consumers of PCPU will hold VCPU."""
     pcpu = shifts[orc.PCPU]
     return bool(
         pcpu.before
@@ -49,11 +47,11 @@ def swapped(
     present: ProviderTree,
     root: str,
 ) -> Shifts:
-    """Swap the classes in the ledger, each where it is in ``present``. Returns what is still to be
-    moved, as if it had always been so.
+    """Swap the classes in the allocations, each share on its provider in ``present``. Return the
+    shifts that remain, computed as if the swapped classes had always been so.
 
     :raises ReshapeFailed: a guest has fewer VCPU than CPUs that it is pinned to, or VCPU would go
-        while somebody has some.
+        while it is used.
     """
     vcpu, pcpu = shifts[orc.VCPU], shifts[orc.PCPU]
     if becomes_dedicated(shifts, reshape_context):
@@ -86,6 +84,10 @@ def _dedicate(
     root: str,
 ) -> None:
     name, pinned = present.name_of(root), reshape_context.places.pinned
+    """Turn VCPU of pinned guests on ``places`` into PCPU.
+
+    :raises ReshapeFailed: a guest has fewer VCPU than CPUs that it is pinned to.
+    """
     for consumer, provider, amount in editor.holders(orc.VCPU, places):
         cells = [
             one
@@ -109,8 +111,8 @@ def _dedicate(
 
 
 def _dedicated(cells: Sequence[PlacedCell], amount: int) -> int:
-    """How much of ``amount`` are CPUs of its own: those that it is pinned to, and that of the
-    emulator if it was counted.
+    """Return how much of ``amount`` are dedicated CPUs: those that the guest is pinned to, and that
+    of the emulator if it was counted.
     """
     pins, emulator = sum(len(one.pins) for one in cells), sum(len(one.reserved) for one in cells)
     whole = sum(len(one.cell.cpus) for one in cells) + emulator

@@ -1,9 +1,12 @@
-"""All that moves when a node's tree is another than before: which of it, and to where. Pure but for
-the allocations, which are edited.
+"""Which allocations move when a node's tree changes, and where to. Pure but for the allocations,
+which are edited.
 
-R1 VGPU and R3 contexts of encryption between the root and its children; R2 VCPU of pinned guests
-and PCPU; R4 VCPU, PCPU, MEMORY_MB and page classes between the root and the cells; R6 DISK_GB
-between the root and shared storage. Devices are healed.
+- VGPU and contexts of encryption, between the root and its children;
+- VCPU of pinned guests, which becomes PCPU, and the way back;
+- VCPU, PCPU, MEMORY_MB and page classes, between the root and the cells;
+- DISK_GB, between the root and shared storage.
+
+Allocations of PCI devices do not move here: they are corrected by the allocation repair.
 """
 
 from agent.driver.interface import Allocations
@@ -30,7 +33,7 @@ def move_allocations(
     """Edit ``allocations`` so that they fit ``tree`` as they fit ``present``.
 
     :raises ReshapeNeeded: something moves, and ``allocations`` is None.
-    :raises ReshapeFailed: nobody knows where somebody's share goes to, or it has no room there.
+    :raises ReshapeFailed: it is unknown where a share goes, or there is no room for it.
     """
     if not present.exists(root):
         return
@@ -58,7 +61,7 @@ def move_allocations(
 def _moving(
     found: Shifts, tree: ProviderTree, root: str, reshape_context: ReshapeContext
 ) -> list[str]:
-    """What moves, in words; nothing, if nothing does."""
+    """Return what certainly moves, in words; empty if nothing does."""
     crossing = [
         name
         for name, shift in found.items()
@@ -66,8 +69,8 @@ def _moving(
     ]
     what = [f"{', '.join(crossing)} moves between the root and its children"] if crossing else []
     if not reshape_context.start:
-        # The sets are as they were at the start, when this was done. What is used of the root's
-        # disk is held there, and the storage may come and go.
+        # The CPU sets are those of the start, when this was done. DISK_GB in use is held on the
+        # root, and shared storage may come and go.
         return what
     if becomes_dedicated(found, reshape_context):
         what.append("VCPU of pinned guests becomes PCPU")
@@ -79,8 +82,8 @@ def _moving(
 
 
 def _crosses(shift: Shift, root: str, reshape_context: ReshapeContext) -> bool:
-    """What goes back from children that are no cells, the operator wants back; else it is a
-    driver's affair.
+    """Whether the class crosses between root and children by the operator's will: to the children,
+    between cells, or back to the root by option. All else is moved by drivers.
     """
     wanted = (
         root in shift.before
@@ -93,15 +96,15 @@ def _crosses(shift: Shift, root: str, reshape_context: ReshapeContext) -> bool:
 def _perhaps_moving(
     found: Shifts, present: ProviderTree, root: str, reshape_context: ReshapeContext
 ) -> list[str]:
-    """What moves only if somebody holds it: worth a question at a start. While the agent runs, what
-    is used is held where it is.
+    """Return what moves only if a consumer holds it, in words: worth a request at a start. Later,
+    what is used is held where it is.
     """
     perhaps: list[str] = []
-    # A root that has its first DISK_GB mostly has a new disk; only who holds what tells whether it
+    # A root that gets its first DISK_GB mostly has a new disk; only the consumers show whether it
     # was shared before.
     if reshape_context.start and becomes_local(found[DISK], present, root):
         perhaps.append("DISK_GB may come back from shared storage")
-    # PCPU that goes may be of CPUs that are gone, and not of a set.
+    # PCPU may go because its CPUs are gone, and not because a set was removed.
     if (
         reshape_context.start
         and becomes_shared(found, reshape_context)

@@ -1,4 +1,6 @@
-"""Which providers of a node count a class, before a move and after it."""
+"""Which providers of a node count a class before and after a change, and how a guest's amount
+spreads over its cells.
+"""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +18,9 @@ Count = Callable[[PlacedCell], int]
 
 
 def counts(resource_class: str) -> Iterator[Count]:
-    """The ways in which a cell's share of the class may have been counted.
+    """Yield the ways in which a guest cell's share of the class may have been counted.
 
-    The host CPU of an emulator is in PCPU or it is not; where there is no PCPU, pinned CPUs are in
-    VCPU.
+    The host CPU of an emulator is in PCPU or not; where there is no PCPU, pinned CPUs are in VCPU.
     """
     if resource_class == orc.PCPU:
         yield lambda one: len(one.pins) + len(one.reserved)
@@ -35,15 +36,15 @@ def counts(resource_class: str) -> Iterator[Count]:
 
 
 def counted_by_cells(resource_class: str) -> bool:
-    """Whether the cells of a guest tell where its share of the class is."""
+    """Whether the cells of a guest show where its share of the class is."""
     return resource_class in OF_CELLS or page_size(resource_class) is not None
 
 
 def shares(
     resource_class: str, amount: int, cells: Sequence[PlacedCell], root: str
 ) -> Mapping[str, int] | None:
-    """``amount`` by the names of the cells of the node called ``root``; None if the guest's cells
-    come to something else.
+    """Return ``amount`` by the names of the cells of the node called ``root``; None if the guest's
+    cells add up to another amount.
     """
     for count in counts(resource_class):
         found = Counter[str]()
@@ -55,13 +56,14 @@ def shares(
 
 
 OF_CHILDREN = frozenset({orc.VGPU, CONTEXT})
-"""What children count that are no cells."""
+"""Classes that are counted by children other than cells."""
 ALWAYS = frozenset({orc.VCPU, orc.PCPU, orc.MEMORY_MB, orc.DISK_GB, *OF_CHILDREN})
+"""Classes that may always move; page classes are added where there are some."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shift:
-    """A class that is counted at ``before`` and will be at ``after``."""
+    """A class, and the providers that count it before and after a change."""
 
     resource_class: str
     before: frozenset[ProviderUuid]
@@ -69,12 +71,12 @@ class Shift:
 
     @property
     def left(self) -> frozenset[ProviderUuid]:
-        """Where it is not counted any more."""
+        """The providers that do not count it any more."""
         return self.before - self.after
 
     def crosses(self, root: str) -> bool:
-        """Whether it goes from the root to its children or back; one that only loses a child stays
-        where it is.
+        """Whether the class goes from the root to its children or back; a class that only loses a
+        child does not.
         """
         return bool(self.before and self.after and self.left) and (root in self.before) != (
             root in self.after
@@ -85,8 +87,8 @@ Shifts = Mapping[str, Shift]
 
 
 def shifts(present: ProviderTree, tree: ProviderTree, root: str) -> Shifts:
-    """What becomes of each class, in the order of their names: of all that may move always, and of
-    pages where there are some.
+    """Return the shift of each class, ordered by class: of all that may always move, and of pages
+    where there are some.
     """
     before, after = _places(present, root), _places(tree, root)
     names = sorted(ALWAYS | before.keys() | after.keys())
@@ -97,12 +99,12 @@ def shifts(present: ProviderTree, tree: ProviderTree, root: str) -> Shifts:
 
 
 def _places(tree: ProviderTree, root: str) -> dict[str, set[ProviderUuid]]:
-    """The node's providers by the classes that they count, as far as the core makes them so: the
-    rest is their drivers' affair, and a storage's its own.
+    """Return the node's providers by the classes that they count, as far as the core counts them:
+    other inventories are moved by their drivers.
     """
     found: dict[str, set[ProviderUuid]] = {}
     name = tree.name_of(root) if tree.exists(root) else ""
-    # In one walk, because every pass looks.
+    # In one walk, because every pass needs it.
     for uuid in tree.get_provider_uuids_in_tree(root) if name else ():
         one = tree.provider(uuid)
         is_place = uuid == root or is_cell_name(one.name, name)

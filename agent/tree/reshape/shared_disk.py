@@ -1,4 +1,4 @@
-"""DISK_GB that a shared storage counts from now on instead of the root, and the way back."""
+"""Moves of DISK_GB from the root to shared storage, and back."""
 
 import os_resource_classes as orc
 import os_traits
@@ -14,7 +14,7 @@ CLASS = orc.DISK_GB
 
 
 def sharing_providers(tree: ProviderTree) -> list[ProviderUuid]:
-    """Those that share DISK_GB with the tree, by uuid."""
+    """Return the providers that share DISK_GB with the tree, ordered by uuid."""
     return sorted(
         one.uuid
         for one in tree.providers()
@@ -23,13 +23,13 @@ def sharing_providers(tree: ProviderTree) -> list[ProviderUuid]:
 
 
 def becomes_shared(disk: Shift, tree: ProviderTree) -> bool:
-    """Whether the root has DISK_GB and shall have none, because somebody shares his."""
+    """Whether the root has DISK_GB and will have none, because a sharing provider has it."""
     return bool(disk.before and not disk.after and sharing_providers(tree))
 
 
 def becomes_local(disk: Shift, present: ProviderTree, root: str) -> bool:
-    """Whether a root that had no DISK_GB gets some: what guests have of it may still be counted
-    where it was shared.
+    """Whether a root without DISK_GB gets some: allocations of guests may still be on the storage
+    that shared it before.
     """
     known = present.exists(root) and any(
         present.has_inventory(uuid) for uuid in present.get_provider_uuids_in_tree(root)
@@ -44,12 +44,13 @@ def move_disk(
     reshape_context: ReshapeContext,
     editor: AllocationEditor,
 ) -> None:
-    """Move what is allocated of it, if it is counted at another place than before.
+    """Move the allocations of DISK_GB, if it is counted on another provider than before.
 
-    Not what a consumer has who holds something on another host: its disk is on that host's storage.
+    What comes back to the root leaves out consumers that hold something on another host: their disk
+    is on that host's storage.
 
     :raises ReshapeFailed: more is used than the storage has left, or than it gives one consumer, or
-        there are several of them.
+        there are several sharing providers.
     """
     name = printable(tree.name_of(root))
     if disk.after and not disk.before:

@@ -1,0 +1,59 @@
+"""docs/architecture.md is short, names what is in the code, and has the layers that are checked."""
+
+import configparser
+import re
+
+import pytest
+
+from tests.support.child import CHECKOUT
+from tests.support.page_names import code_names, code_paths, imported
+
+PAGE = CHECKOUT / "docs" / "architecture.md"
+
+
+@pytest.mark.parametrize("name", code_names(PAGE))
+def test_the_code_has_what_the_page_names(name):
+    assert imported(name) is not None
+
+
+@pytest.mark.parametrize(
+    "page",
+    [*sorted((CHECKOUT / "docs").glob("*.md")), CHECKOUT / "CONTRIBUTING.md"],
+    ids=lambda it: it.stem,
+)
+def test_the_files_that_a_page_names_are_there(page):
+    assert [path for path in code_paths(page) if not (CHECKOUT / path).exists()] == []
+
+
+def test_the_page_has_at_most_200_lines():
+    assert len(PAGE.read_text().splitlines()) <= 200
+
+
+def test_every_package_has_its_line():
+    table = re.findall(r"^\| [\d–]+ \| ([^|]+) \|", PAGE.read_text(), re.MULTILINE)
+    named = set(re.findall(r"`([\w.]+)`", " ".join(table)))
+    packages = {f"agent.{file.parent.name}" for file in (CHECKOUT / "agent").glob("*/__init__.py")}
+    assert packages | {"drivers"} <= named
+
+
+def test_the_layers_are_in_the_order_that_import_linter_checks():
+    config = configparser.ConfigParser()
+    config.read(CHECKOUT / ".importlinter")
+    checked = [
+        {name.strip() for name in line.split("|")}
+        for line in config["importlinter:contract:layers"]["layers"].split("\n")
+        if line.strip()
+    ]
+    height = {name: -depth for depth, names in enumerate(checked) for name in names}
+    rows = re.findall(r"^\| (\d+) \| ([^|]+) \|", PAGE.read_text(), re.MULTILINE)
+    layers = [
+        (int(layer), name) for layer, names in rows for name in re.findall(r"`([\w.]+)`", names)
+    ]
+    assert {name for _, name in layers} | {"agent.__main__"} == height.keys()
+    for layer, name in layers:
+        for other_layer, other in layers:
+            # The lowest layers share one line of the page.
+            if layer > other_layer:
+                assert height[name] > height[other], (name, other)
+            elif layer == other_layer > 1:
+                assert height[name] == height[other], (name, other)
